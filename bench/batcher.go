@@ -4,11 +4,11 @@ import "sync"
 
 // batcher is a minimal group commit: the items that arrive during one write form the next batch.
 type batcher struct {
-	mu      sync.Mutex // guards waiting and busy
-	waiting []job
-	busy    bool // a goroutine runs; it ends when no item is waiting
-	most    int
-	write   func(items []string) error
+	mu       sync.Mutex // guards waiting and busy
+	waiting  []job
+	busy     bool // a goroutine runs; it ends when no item is waiting
+	maxBatch int
+	write    func(items []string) error
 }
 
 type job struct {
@@ -16,8 +16,8 @@ type job struct {
 	done chan error
 }
 
-func newBatcher(most int, write func([]string) error) *batcher {
-	return &batcher{most: most, write: write}
+func newBatcher(maxBatch int, write func([]string) error) *batcher {
+	return &batcher{maxBatch: maxBatch, write: write}
 }
 
 func (b *batcher) do(item string) error {
@@ -26,16 +26,16 @@ func (b *batcher) do(item string) error {
 	b.waiting = append(b.waiting, j)
 	if !b.busy {
 		b.busy = true
-		go b.work()
+		go b.run()
 	}
 	b.mu.Unlock()
 	return <-j.done
 }
 
-func (b *batcher) work() {
+func (b *batcher) run() {
 	for {
 		b.mu.Lock()
-		n := min(len(b.waiting), b.most)
+		n := min(len(b.waiting), b.maxBatch)
 		if n == 0 {
 			b.busy = false
 			b.mu.Unlock()

@@ -23,16 +23,16 @@ type flightd struct {
 	local  effect.Doer
 	remote *client.Client
 	stop   context.CancelFunc
-	over   chan error
+	done   chan error
 	stored []flight.Key
 }
 
 func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 	ctx, stop := context.WithCancel(ctx)
-	f := &flightd{stop: stop, over: make(chan error, 1)}
+	f := &flightd{stop: stop, done: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
 	go func() { // close waits for it
-		f.over <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
+		f.done <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
 	}()
 	select {
 	case r := <-ready:
@@ -43,7 +43,7 @@ func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 			return nil, err
 		}
 		return f, nil
-	case err := <-f.over:
+	case err := <-f.done:
 		stop()
 		return nil, errors.Join(errors.New("the node did not start"), err)
 	}
@@ -54,12 +54,12 @@ func (f *flightd) close() {
 		_ = f.remote.Close(context.Background())
 	}
 	f.stop()
-	<-f.over
+	<-f.done
 }
 
-var emptyAnswer = effect.Answer{ExternalID: "ext-1", ContentType: "application/json", Body: []byte(`{"ok":true}`)}
+var fixedAnswer = effect.Answer{ExternalID: "ext-1", ContentType: "application/json", Body: []byte(`{"ok":true}`)}
 
-func nothingHappens(context.Context, *effect.Attempt) (effect.Answer, error) { return emptyAnswer, nil }
+func noEffect(context.Context, *effect.Attempt) (effect.Answer, error) { return fixedAnswer, nil }
 
 // call returns a call for the key with a small input.
 func call(key flight.Key) effect.Call {
@@ -71,9 +71,9 @@ func call(key flight.Key) effect.Call {
 }
 
 // newKeys returns a function that executes a flight with a new key.
-func (f *flightd) fresh(doer effect.Doer) func(context.Context, uint64) error {
+func (f *flightd) newKeys(doer effect.Doer) func(context.Context, uint64) error {
 	return func(ctx context.Context, n uint64) error {
-		_, err := doer.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/order-%d", n))), nothingHappens)
+		_, err := doer.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/order-%d", n))), noEffect)
 		return err
 	}
 }
@@ -83,12 +83,12 @@ func (f *flightd) replay(doer effect.Doer) func(context.Context, uint64) error {
 	var once sync.Once
 	var failed error
 	return func(ctx context.Context, _ uint64) error {
-		once.Do(func() { failed = f.store(ctx) })
+		once.Do(func() { failed = f.storeReplayKeys(ctx) })
 		if failed != nil {
 			return failed
 		}
-		result, err := doer.Do(ctx, call(f.stored[rand.IntN(len(f.stored))]), nothingHappens)
-		if err == nil && result.Source != effect.Replayed {
+		result, err := doer.Do(ctx, call(f.stored[rand.IntN(len(f.stored))]), noEffect)
+		if err == nil && result.Source != effect.SourceReplayed {
 			return fmt.Errorf("replay: the source is %s", result.Source)
 		}
 		return err
@@ -96,7 +96,7 @@ func (f *flightd) replay(doer effect.Doer) func(context.Context, uint64) error {
 }
 
 // storeReplayKeys executes the flights that replays are drawn from.
-func (f *flightd) store(ctx context.Context) error {
+func (f *flightd) storeReplayKeys(ctx context.Context) error {
 	if f.stored != nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (f *flightd) store(ctx context.Context) error {
 		wg.Go(func() {
 			for i := w; i < replayKeys && errs[w] == nil; i += writers {
 				keys[i] = flight.MustKey(fmt.Sprintf("bench/stored/order-%d", i))
-				_, errs[w] = f.local.Do(ctx, call(keys[i]), nothingHappens)
+				_, errs[w] = f.local.Do(ctx, call(keys[i]), noEffect)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func (f *flightd) store(ctx context.Context) error {
 }
 
 // workloads returns the selected workloads in the table's order, and a function that closes them.
-func line(ctx context.Context, o options, dir string) (all []contestant, closeAll func(), err error) {
+func workloads(ctx context.Context, o options, dir string) (all []workload, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, c := range closers {
@@ -126,7 +126,7 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		}
 	}
 	if o.url != "" {
-		return guestLine(ctx, o.url)
+		return remoteWorkloads(ctx, o.url)
 	}
 	raw, err := openRaw(ctx, filepath.Join(dir, "raw"))
 	if err != nil {
@@ -139,27 +139,27 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		return nil, nil, err
 	}
 	closers = append(closers, fd.close)
-	rooms, err := openParts(ctx, filepath.Join(dir, "parts"), raw)
+	layers, err := openLayers(ctx, filepath.Join(dir, "parts"), raw)
 	if err != nil {
 		closeAll()
 		return nil, nil, err
 	}
-	closers = append([]func(){rooms.close}, closers...)
-	nothing, err := openEmpty()
+	closers = append([]func(){layers.close}, closers...)
+	noop, err := openEmptyServer()
 	if err != nil {
 		closeAll()
 		return nil, nil, err
 	}
-	closers = append(closers, nothing.close)
-	all = []contestant{
-		{name: rawUnbatched, once: raw.unbatched, tidy: raw.tidy},
-		{name: rawBatched, once: raw.batched, tidy: raw.tidy},
-		{name: "claims alone", once: rooms.claim, tidy: raw.tidy},
-		{name: "open and report alone", once: rooms.record},
-		{name: "claim beside open, and report, nothing else", note: "new", once: rooms.bare, tidy: raw.tidy},
-		{name: "two empty requests over HTTP", once: nothing.twice},
-		{name: "executor.Do, new keys", note: "new", once: fd.fresh(fd.local)},
-		{name: "caller-run over HTTP, new keys", note: "new", once: fd.fresh(fd.remote)},
+	closers = append(closers, noop.close)
+	all = []workload{
+		{name: rawUnbatched, once: raw.unbatched, cleanUp: raw.cleanUp},
+		{name: rawBatched, once: raw.batched, cleanUp: raw.cleanUp},
+		{name: "claims alone", once: layers.claimOnly, cleanUp: raw.cleanUp},
+		{name: "open and report alone", once: layers.openAndReport},
+		{name: "claim beside open, and report, nothing else", note: "new", once: layers.claimOpenReport, cleanUp: raw.cleanUp},
+		{name: "two empty requests over HTTP", once: noop.twoRequests},
+		{name: "executor.Do, new keys", note: "new", once: fd.newKeys(fd.local)},
+		{name: "caller-run over HTTP, new keys", note: "new", once: fd.newKeys(fd.remote)},
 		{name: "replays, in process", once: fd.replay(fd.local)},
 		{name: "replays over HTTP", once: fd.replay(fd.remote)},
 	}
@@ -170,9 +170,9 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 			return nil, nil, err
 		}
 		closers = append(closers, pg.close)
-		all = append(all, contestant{name: byHand, once: pg.once})
+		all = append(all, workload{name: postgresByHand, once: pg.once})
 	}
-	var chosen []contestant
+	var chosen []workload
 	for _, c := range all {
 		if strings.Contains(c.name, o.only) {
 			chosen = append(chosen, c)
@@ -182,7 +182,7 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 }
 
 // remoteWorkloads returns the workload for a flightd at url.
-func guestLine(ctx context.Context, url string) ([]contestant, func(), error) {
+func remoteWorkloads(ctx context.Context, url string) ([]workload, func(), error) {
 	remote, err := client.Connect(ctx, url)
 	if err != nil {
 		return nil, nil, err
@@ -190,9 +190,9 @@ func guestLine(ctx context.Context, url string) ([]contestant, func(), error) {
 	f := &flightd{remote: remote}
 	run := rand.Uint64() // makes the keys of this run new
 	once := func(ctx context.Context, n uint64) error {
-		_, err := f.remote.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/run-%d/order-%d", run, n))), nothingHappens)
+		_, err := f.remote.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/run-%d/order-%d", run, n))), noEffect)
 		return err
 	}
-	return []contestant{{name: "caller-run over HTTP, new keys", note: "new", once: once}},
+	return []workload{{name: "caller-run over HTTP, new keys", note: "new", once: once}},
 		func() { _ = remote.Close(context.Background()) }, nil
 }

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	contestants, closeAll, err := line(ctx, o, dir)
+	all, closeAll, err := workloads(ctx, o, dir)
 	if err != nil {
 		return err
 	}
@@ -60,14 +60,14 @@ func run(ctx context.Context, args []string) error {
 		closeAll()
 		return err
 	}
-	results, err := race(ctx, o, contestants)
+	results, err := measureAll(ctx, o, all)
 	stop()
 	err = errors.Join(err, allocations(o.memory))
 	closeAll()
 	if err != nil {
 		return err
 	}
-	return print(os.Stdout, o, contestants, results)
+	return writeTable(os.Stdout, o, all, results)
 }
 
 func parse(args []string) (o options, err error) {

@@ -13,19 +13,19 @@ import (
 )
 
 // workload is one measured way to make an effect happen once.
-type contestant struct {
+type workload struct {
 	name string
 	note string
 	// once does one unit of work. n is unique within a run.
 	once func(ctx context.Context, n uint64) error
 	// cleanUp, if not nil, runs after each measurement, so that leftover data does not slow the other workloads down.
-	tidy func(ctx context.Context) error
+	cleanUp func(ctx context.Context) error
 	// callers, if not nil, lists the only numbers of callers with which the workload runs.
 	callers []int
 }
 
 // measurement is the result of one workload in one round.
-type figure struct {
+type measurement struct {
 	perSecond float64
 	median    time.Duration
 	p99       time.Duration
@@ -34,17 +34,17 @@ type figure struct {
 }
 
 // usage is the total CPU time and number of allocations of the process.
-type spent struct {
+type usage struct {
 	processor time.Duration
 	objects   uint64
 }
 
-func spentSoFar() spent {
+func currentUsage() usage {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for a wrong argument only
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return spent{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs}
+	return usage{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs}
 }
 
 // cell identifies a result by workload and number of callers.
@@ -54,8 +54,8 @@ type cell struct {
 }
 
 // measureAll runs all workloads in turn, round by round.
-func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, error) {
-	results := make(map[cell][]figure)
+func measureAll(ctx context.Context, o options, all []workload) (map[cell][]measurement, error) {
+	results := make(map[cell][]measurement)
 	var number atomic.Uint64
 	for _, callers := range o.callers {
 		for round := range o.rounds + 1 { // round 0 warms up and is discarded
@@ -71,8 +71,8 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 				if err != nil {
 					return nil, fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
 				}
-				if c.tidy != nil {
-					if err := c.tidy(ctx); err != nil {
+				if c.cleanUp != nil {
+					if err := c.cleanUp(ctx); err != nil {
 						return nil, fmt.Errorf("%s: clean up: %w", c.name, err)
 					}
 				}
@@ -89,13 +89,13 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 }
 
 // load runs the callers for the span and measures every unit. It waits for all callers, and returns the first error.
-func load(ctx context.Context, c contestant, callers int, span time.Duration, number *atomic.Uint64) (figure, error) {
+func load(ctx context.Context, c workload, callers int, span time.Duration, number *atomic.Uint64) (measurement, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	took := make([][]time.Duration, callers)
 	errs := make([]error, callers)
-	before, start := spentSoFar(), time.Now()
+	before, start := currentUsage(), time.Now()
 	for i := range callers {
 		wg.Go(func() {
 			for time.Since(start) < span && ctx.Err() == nil {
@@ -110,18 +110,18 @@ func load(ctx context.Context, c contestant, callers int, span time.Duration, nu
 		})
 	}
 	wg.Wait()
-	elapsed, after := time.Since(start), spentSoFar()
+	elapsed, after := time.Since(start), currentUsage()
 	for _, err := range errs {
 		if err != nil {
-			return figure{}, err
+			return measurement{}, err
 		}
 	}
 	all := slices.Concat(took...)
 	if len(all) == 0 {
-		return figure{}, fmt.Errorf("no unit was finished within %v", span)
+		return measurement{}, fmt.Errorf("no unit was finished within %v", span)
 	}
 	slices.Sort(all)
-	return figure{
+	return measurement{
 		perSecond: float64(len(all)) / elapsed.Seconds(),
 		median:    all[len(all)/2],
 		p99:       all[len(all)*99/100],

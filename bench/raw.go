@@ -83,9 +83,9 @@ func (r *rawPath) openEtcd(ctx context.Context, dir string) (err error) {
 }
 
 // noopFSM is a raft state machine without state.
-type nothing struct{ raft.FSM }
+type noopFSM struct{ raft.FSM }
 
-func (nothing) Apply(*raft.Log) any { return nil }
+func (noopFSM) Apply(*raft.Log) any { return nil }
 
 func (r *rawPath) openRaft(dir string) (err error) {
 	if r.log, err = pebblelog.Open(dir, pebblelog.Options(&pebble.Options{MemTableSize: 32 << 20})); err != nil {
@@ -104,7 +104,7 @@ func (r *rawPath) openRaft(dir string) (err error) {
 	if err = raft.BootstrapCluster(cfg, r.log, r.log, snaps, transport, voters); err != nil {
 		return err
 	}
-	if r.raft, err = raft.NewRaft(cfg, nothing{}, r.log, r.log, snaps, transport); err != nil {
+	if r.raft, err = raft.NewRaft(cfg, noopFSM{}, r.log, r.log, snaps, transport); err != nil {
 		return err
 	}
 	if !<-leads {
@@ -167,7 +167,7 @@ func (r *rawPath) claimAll(keys []string) error {
 func (r *rawPath) apply(data []byte) error { return r.raft.Apply(data, 0).Error() }
 
 // cleanUp deletes the claims of the raw path, which never releases them, and compacts etcd's history.
-func (r *rawPath) tidy(ctx context.Context) error {
+func (r *rawPath) cleanUp(ctx context.Context) error {
 	deleted, err := r.client.Delete(ctx, "raw/", clientv3.WithPrefix())
 	if err != nil {
 		return err

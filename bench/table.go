@@ -12,15 +12,15 @@ import (
 
 // The workloads that are the base of ratios.
 const (
-	rawBatched   = "raw path, batched"
-	rawUnbatched = "raw path, unbatched"
-	byHand       = "Postgres ledger by hand"
+	rawBatched     = "raw path, batched"
+	rawUnbatched   = "raw path, unbatched"
+	postgresByHand = "Postgres ledger by hand"
 )
 
 // writeTable writes the table and, below it, the ratios.
-func print(w io.Writer, o options, all []contestant, results map[cell][]figure) error {
+func writeTable(w io.Writer, o options, all []workload, results map[cell][]measurement) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", machine(), o.rounds, o.span)
+	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", describeHost(), o.rounds, o.span)
 	fmt.Fprint(out, "| path |")
 	for _, n := range o.callers {
 		fmt.Fprintf(out, " %s, per second |", count(n))
@@ -36,38 +36,38 @@ func print(w io.Writer, o options, all []contestant, results map[cell][]figure) 
 	return out.Flush()
 }
 
-func row(out io.Writer, o options, c contestant, results map[cell][]figure) {
+func row(out io.Writer, o options, c workload, results map[cell][]measurement) {
 	fmt.Fprintf(out, "| %s |", c.name)
 	for _, n := range o.callers {
-		fmt.Fprintf(out, " %s |", number(results[cell{c.name, n}], func(f figure) float64 { return f.perSecond }, "%.0f"))
+		fmt.Fprintf(out, " %s |", number(results[cell{c.name, n}], func(f measurement) float64 { return f.perSecond }, "%.0f"))
 	}
 	first, last := o.callers[0], o.callers[len(o.callers)-1]
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, first}], func(f figure) float64 { return ms(f.median) }, "%.3f ms"))
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f figure) float64 { return ms(f.p99) }, "%.1f ms"))
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f figure) float64 { return us(f.processor) }, "%.0f µs"))
-	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f figure) float64 { return f.allocated }, "%.0f"))
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, first}], func(f measurement) float64 { return ms(f.median) }, "%.3f ms"))
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f measurement) float64 { return ms(f.p99) }, "%.1f ms"))
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f measurement) float64 { return us(f.processor) }, "%.0f µs"))
+	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f measurement) float64 { return f.allocated }, "%.0f"))
 }
 
-func number(fs []figure, of func(figure) float64, format string) string {
+func number(fs []measurement, value func(measurement) float64, format string) string {
 	if len(fs) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(format, median(fs, of))
+	return fmt.Sprintf(format, median(fs, value))
 }
 
-func median(fs []figure, of func(figure) float64) float64 {
+func median(fs []measurement, value func(measurement) float64) float64 {
 	values := make([]float64, len(fs))
 	for i, f := range fs {
-		values[i] = of(f)
+		values[i] = value(f)
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
 }
 
 // ratios compares rate and median latency with the raw path and the hand-written ledger.
-func ratios(out io.Writer, o options, all []contestant, results map[cell][]figure) {
+func ratios(out io.Writer, o options, all []workload, results map[cell][]measurement) {
 	for _, c := range all {
-		for _, base := range []string{rawBatched, rawUnbatched, byHand} {
+		for _, base := range []string{rawBatched, rawUnbatched, postgresByHand} {
 			if c.name == base || c.note == "" {
 				continue
 			}
@@ -78,7 +78,7 @@ func ratios(out io.Writer, o options, all []contestant, results map[cell][]figur
 	}
 }
 
-func ratio(out io.Writer, c contestant, base string, callers int, results map[cell][]figure) {
+func ratio(out io.Writer, c workload, base string, callers int, results map[cell][]measurement) {
 	mine, theirs := results[cell{c.name, callers}], results[cell{base, callers}]
 	if len(mine) == 0 || len(mine) != len(theirs) {
 		return
@@ -102,7 +102,7 @@ func count(n int) string {
 }
 
 // describeHost returns the processor, the number of cores, the platform and the Go version.
-func machine() string {
+func describeHost() string {
 	model := "unknown processor"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(info)) {

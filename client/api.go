@@ -24,7 +24,7 @@ type (
 	RenewRequest    = wire.RenewRequest
 	Policy          = wire.Policy
 	ReportRequest   = wire.ReportRequest
-	VerdictRequest  = wire.VerdictRequest
+	VerdictRequest  = wire.VerificationRequest
 	ResolveRequest  = wire.ResolveRequest
 	OperatorRequest = wire.OperatorRequest
 	Body            = wire.Body
@@ -34,7 +34,7 @@ type (
 	Event           = wire.Event
 	EventPage       = wire.EventPage
 	History         = wire.History
-	Duplicates      = wire.Duplicates
+	Duplicates      = wire.DuplicateStats
 	Ready           = wire.Ready
 	Version         = wire.Version
 )
@@ -42,16 +42,16 @@ type (
 // OpenAnswer is the answer to Open or Verify.
 type OpenAnswer struct {
 	wire.OpenAnswer
-	Sent   time.Time    // when the answered request was sent: trust counts from then
-	sent   clock.Moment // the same, on every clock
-	unsure bool         // with an error: the open may still be carried out
+	SentAt         time.Time     // when the answered request was sent: trust counts from then
+	sentAt         clock.Instant // the same, on every clock
+	mayHaveArrived bool          // with an error: the open may still be carried out
 }
 
 // SessionAnswer is the answer to NewSession or Renew.
 type SessionAnswer struct {
 	wire.SessionAnswer
-	Sent time.Time    // when the answered request was sent: trust counts from then
-	sent clock.Moment // the same, on every clock
+	SentAt time.Time     // when the answered request was sent: trust counts from then
+	sentAt clock.Instant // the same, on every clock
 }
 
 // Open asks for permission to perform an effect. Action, id and namespace are those of the key. Without a Nonce, Open
@@ -62,15 +62,15 @@ type SessionAnswer struct {
 func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	if r.Nonce == "" {
-		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
+		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
 	}
 	return c.open(ctx, key, "/v1/flights:open", r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
-func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
+func (c *Client) Verify(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
 	if r.Nonce == "" {
-		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
+		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
 	}
 	return c.open(ctx, key, flightPath(key.FlightID(), "/verdict"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
@@ -80,29 +80,29 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 func (c *Client) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: path, body: body, key: key,
-		has: flightAnswer(key), nonce: nonce, timeout: wire.Wait(waitMS) + defaultTry,
+		mustContain: flightAnswer(key), nonce: nonce, timeout: wire.Wait(waitMS) + defaultTryTimeout,
 	})
 	var a *wire.OpenAnswer
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
 		a = &wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
 	} else if a, err = decode[wire.OpenAnswer](resp, err); err != nil {
-		return OpenAnswer{unsure: resp.unsure}, err
+		return OpenAnswer{mayHaveArrived: resp.mayHaveArrived}, err
 	}
 	if a.Deployment != "" && a.Deployment != c.deployment {
-		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}
+		return OpenAnswer{mayHaveArrived: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}
 	}
 	about := a.FlightID
 	if a.Flight != nil {
 		about = a.Flight.ID
 	}
 	if about != key.FlightID().String() {
-		return OpenAnswer{unsure: true}, mixedUp(about)
+		return OpenAnswer{mayHaveArrived: true}, wrongFlightError(about)
 	}
-	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
+	return OpenAnswer{OpenAnswer: *a, SentAt: resp.sentAt.Time, sentAt: resp.sentAt, mayHaveArrived: resp.mayHaveArrived}, nil
 }
 
 // wrongFlightError is the error of an answer about another flight than the request.
-func mixedUp(about string) error {
+func wrongFlightError(about string) error {
 	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is about another flight: %s", about)}
 }
 
@@ -122,16 +122,16 @@ func problemOf(err error) *Problem {
 // nothing on disk: use Record for that. Errors: *Error, which may wrap *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	r.Key = key.String()
-	ask := c.reportRequest(key, r.AppendJSON(nil))
-	ask.patience = c.opts.patience
-	return c.bring(ctx, ask)
+	ask := c.newReportRequest(key, r.AppendJSON(nil))
+	ask.retryTimeout = c.opts.retryTimeout
+	return c.sendReport(ctx, ask)
 }
 
 // flightOf reads an answer that is that flight. The answer to an open names the flight, too, and is rejected here.
 func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
 	f, err := decode[Flight](resp, err)
 	if err == nil && (f.ID != id.String() || f.State == "") {
-		return nil, mixedUp(f.ID)
+		return nil, wrongFlightError(f.ID)
 	}
 	return f, err
 }
@@ -139,7 +139,7 @@ func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
 // flightAnswer returns the text that only answers about that flight contain.
 func flightAnswer(key flight.Key) string { return `"` + key.FlightID().String() + `"` }
 
-const reportTry = 15 * time.Second
+const reportTryTimeout = 15 * time.Second
 
 // NewSession makes a session that the caller renews and closes itself. A ttl of 0 is the server's default.
 func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
@@ -151,7 +151,7 @@ func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: body, has: `"trust_ms"`, tries: tries}))
+	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: body, mustContain: `"trust_ms"`, maxTries: tries}))
 }
 
 // Renew renews a session. The answer lists the attempts that are open under the session, unless r.OpenDigest matches
@@ -174,7 +174,7 @@ func (c *Client) renew(ctx context.Context, session string, r RenewRequest, time
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
-		has: `"` + session + `"`, timeout: timeout, tries: tries,
+		mustContain: `"` + session + `"`, timeout: timeout, maxTries: tries,
 	})
 	if to, bad := decode[renewed](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
 		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of a renewal")}
@@ -193,12 +193,12 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
+	return SessionAnswer{SessionAnswer: *a, SentAt: resp.sentAt.Time, sentAt: resp.sentAt}, nil
 }
 
 // Flight reads one flight. The error wraps *Missing when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), mustContain: `"` + id.String() + `"`})
 	return flightOf(id, resp, err)
 }
 
@@ -206,8 +206,8 @@ func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
 func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	resp, err := c.ask(ctx, request{
-		method: http.MethodGet, path: flightPath(id, ""), ifNone: `"` + seen + `"`,
-		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTry,
+		method: http.MethodGet, path: flightPath(id, ""), ifNoneMatch: `"` + seen + `"`,
+		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
 		return c.Flight(ctx, id)
@@ -231,7 +231,7 @@ type Query struct {
 func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
 	path := withQuery("/v1/flights", "state", strings.Join(q.States, ","), "action", q.Action, "key_prefix", q.KeyPrefix,
 		"since", q.Since.String(), "limit", strconv.Itoa(q.Limit), "cursor", q.Cursor)
-	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, everywhere: q.AllNamespaces}))
+	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: q.AllNamespaces}))
 }
 
 // withQuery appends the parameters, given as name and value in turn, whose value is not zero.
@@ -260,7 +260,7 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receipt: id.String()})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receiptOf: id.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +286,7 @@ type InputBody struct {
 // Input reads the exact bytes of a flight's input. The error wraps *Missing when the flight has no input or is unknown.
 // Its code is expired when the bytes were erased or the retention is over.
 func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receipt: id.String()}) // the headers are those of a receipt
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receiptOf: id.String()}) // the headers are those of a receipt
 	if err != nil {
 		return nil, err
 	}
@@ -300,25 +300,25 @@ func (c *Client) History(ctx context.Context, id flight.ID) (*History, error) {
 
 // Resolve resolves a flight in doubt, if it is still at that version.
 func (c *Client) Resolve(ctx context.Context, id flight.ID, version string, r ResolveRequest) (*Flight, error) {
-	return c.decide(ctx, id, "/resolve", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/resolve", version, r.AppendJSON(nil))
 }
 
 // Cancel requests that the effect no longer happens. A running attempt is notified by its next renewal.
 func (c *Client) Cancel(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.decide(ctx, id, "/cancel", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/cancel", version, r.AppendJSON(nil))
 }
 
 // Retry makes a flight that ended without a receipt ready to run again.
 func (c *Client) Retry(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.decide(ctx, id, "/retry", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/retry", version, r.AppendJSON(nil))
 }
 
 // Free makes a finished key unused: the next caller runs its effect again.
 func (c *Client) Free(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.decide(ctx, id, "/free", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/free", version, r.AppendJSON(nil))
 }
 
-func (c *Client) decide(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
+func (c *Client) operatorRequest(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(id, verb), body: body, ifMatch: `"` + version + `"`, actor: true,
 	})
@@ -327,7 +327,7 @@ func (c *Client) decide(ctx context.Context, id flight.ID, verb, version string,
 
 // Ready reads the server's readiness checks, with a single try.
 func (c *Client) Ready(ctx context.Context) (*Ready, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz?verbose", tries: 1})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz?verbose", maxTries: 1})
 	if resp.status == http.StatusServiceUnavailable {
 		err = nil
 	}
@@ -336,10 +336,10 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 
 // Version reads the server's version and its deployment.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", mustContain: `"version"`})
 	v, err := decode[Version](resp, err)
 	if err == nil {
-		c.ledger.set(v.LedgerTime, resp.sent) // a proxy may have removed the header
+		c.ledgerClock.set(v.LedgerTime, resp.sentAt) // a proxy may have removed the header
 	}
 	return v, err
 }

@@ -30,7 +30,7 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	case input.Size > 0 && !(wire.IsJSONType(input.ContentType) && wire.ValidJSON(input.Data)):
 		return effect.Result{}, &flight.InvalidError{Field: "input", Detail: "an input sent to a server must be JSON, without space before or after it"}
 	}
-	if err := runner.Check(&call, h); err != nil {
+	if err := runner.CheckCall(&call, h); err != nil {
 		return effect.Result{}, err
 	}
 	return c.runner.Do(ctx, call, h, 0)
@@ -41,13 +41,13 @@ type transport struct{ *Client }
 
 // Renew implements runner.Transport. A session that cannot be trusted after its renewal is replaced by the next Open.
 func (c transport) Renew(context.Context) error {
-	s := c.sessions.get()
+	s := c.sessions.currentSession()
 	if s == nil {
 		return nil
 	}
 	s.renew()
 	if s.Trust() <= 0 {
-		s.lose()
+		s.markLost()
 		return effect.ErrLeaseLost
 	}
 	return nil
@@ -56,85 +56,85 @@ func (c transport) Renew(context.Context) error {
 // Open implements runner.Transport, with one nonce.
 func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
 	o := c.newOpening(call.Key)
-	o.call, o.until = call, until
-	scout := false
+	o.call, o.waitUntil = call, until
+	sessionless := false
 	for tracked := false; !tracked; { // a session that was just retired rejects it: acquire another one
-		s, first, err := c.sessions.use(ctx)
+		s, first, err := c.sessions.acquire(ctx)
 		if err != nil {
 			return runner.Answer{}, err
 		}
-		scout, tracked = first, s == nil || s.track(o)
+		sessionless, tracked = first, s == nil || s.track(o)
 	}
-	answer, err := o.ask(ctx)
-	out, err := o.answered(ctx, &answer, err)
-	if scout {
-		c.sessions.back(out.Attempt != nil)
+	answer, err := o.openUntilAnswered(ctx)
+	out, err := o.handleAnswer(ctx, &answer, err)
+	if sessionless {
+		c.sessions.endSessionless(out.Attempt != nil)
 	}
 	return out, err
 }
 
 // openUntilAnswered repeats the open until an attempt is granted, the caller's wait is over, or the nonce has to be
 // replaced.
-func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
+func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 	s := &o.call.Submission
 	r := OpenRequest{
 		Fingerprint: s.Fingerprint.String(), Nonce: o.nonce, NotAfter: o.notAfter, Session: o.sessionID(),
 		Owner: o.client.opts.owner, Policy: wire.PolicyOf(s.Policy),
 	}
 	if r.Session == "" {
-		r.TTLMS = o.client.opts.ttl.Milliseconds()
+		r.TTLMS = o.client.opts.sessionTTL.Milliseconds()
 	}
 	if s.Input.Size > 0 {
 		r.Input = s.Input.Data
 	}
 	for {
 		wait, asked := o.waitMS(), clock.Now()
-		if !o.asked {
-			o.first = asked
+		if !o.mayHaveArrived {
+			o.firstSent = asked
 		}
 		r.WaitMS = &wait
 		answer, err := o.client.Open(ctx, o.key, r)
-		o.asked = o.asked || answer.unsure
+		o.mayHaveArrived = o.mayHaveArrived || answer.mayHaveArrived
 		var busy *effect.Busy
-		if !errors.As(err, &busy) || o.over() {
+		if !errors.As(err, &busy) || o.waitIsOver() {
 			return answer, err
 		}
 		// A server may answer before the wait is over, for example during a settle delay. Pause before the next request.
 		left := time.Duration(wait)*time.Millisecond - time.Since(asked.Time)
-		if left > 0 && !clock.Sleep(ctx, min(max(busy.RetryAfter, firstPause), longPause, left)) {
+		if left > 0 && !clock.Sleep(ctx, min(max(busy.RetryAfter, minRetryPause), maxRetryPause, left)) {
 			return answer, &contextError{context.Cause(ctx), err}
 		}
-		if isFinal(&answer, err, !o.asked) || time.Since(o.first.Time) > o.window() {
+		if isFinal(&answer, err, !o.mayHaveArrived) || time.Since(o.firstSent.Time) > o.nonceWindow() {
 			return answer, err
 		}
-		o.asked = true
+		o.mayHaveArrived = true
 	}
 }
 
 // handleAnswer turns the last answer to an open into the runner's answer. A nonce that did not get an attempt is
 // abandoned, unless the answer is final for it.
-func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runner.Answer, error) {
+func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (runner.Answer, error) {
 	if s := o.session; s != nil && s.id == a.Session {
-		s.trust.extend(a.sent, a.TrustMS)
+		s.trust.extend(a.sentAt, a.TrustMS)
 	}
 	if err == nil {
 		switch a.Decision {
 		case wire.DecisionProceed:
-			return o.granted(runner.Proceed, a), nil
+			return o.grantedAnswer(runner.DecisionProceed, a), nil
 		case wire.DecisionVerify:
-			return o.granted(runner.Look, a), nil
+			return o.grantedAnswer(runner.DecisionVerify, a), nil
 		case wire.DecisionReplay:
-			o.become(phaseUnknown)
+			o.setPhase(phaseUnknown)
 			result, err := resultOf(a.Flight)
 			return runner.Answer{Result: result}, err
 		}
 		err = fmt.Errorf("client: unknown decision %q: the server is newer than this client", a.Decision)
 	}
 	var abandoned <-chan struct{}
-	if isFinal(a, err, !o.asked) {
-		o.giveUp()
+	if isFinal(a, err, !o.mayHaveArrived) {
+		o.markGivenUp()
 	} else {
-		abandoned = o.client.abandon(context.WithoutCancel(ctx), o)
+		abandoned = o.client.abandonInBackground(context.WithoutCancel(ctx), o)
 	}
 	var busy *effect.Busy
 	var lost *effect.LeaseLost
@@ -142,35 +142,35 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 	switch {
 	case errors.As(err, &lost):
 		if o.session != nil {
-			o.session.lose()
+			o.session.markLost()
 		}
-		return openAgain(ctx, abandoned, errors.Join(effect.ErrLeaseLost, err)), nil
-	case errors.As(err, &busy) && !o.over():
-		return openAgain(ctx, abandoned, nil), nil
+		return retryAfterAbandon(ctx, abandoned, errors.Join(effect.ErrLeaseLost, err)), nil
+	case errors.As(err, &busy) && !o.waitIsOver():
+		return retryAfterAbandon(ctx, abandoned, nil), nil
 	case errors.As(err, &fenced), CodeOf(err) == wire.OpenExpired:
-		return openAgain(ctx, abandoned, err), nil
+		return retryAfterAbandon(ctx, abandoned, err), nil
 	}
 	return runner.Answer{}, err
 }
 
 // grantedAnswer is the runner's answer when an attempt was opened or has to be verified.
-func (o *opening) granted(d runner.Decision, a *OpenAnswer) runner.Answer {
+func (o *opening) grantedAnswer(d runner.Decision, a *OpenAnswer) runner.Answer {
 	o.client.sessions.adopt(a, o)
-	o.number, o.token, o.probe = a.Attempt, a.FencingToken, a.Probe
-	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, Sent: o.first}
+	o.number, o.token, o.verification = a.Attempt, a.FencingToken, a.Verification
+	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, SentAt: o.firstSent}
 	if a.PolicyDiffers && a.Policy != nil { // the first caller's policy applies
 		if p, bad := a.Policy.Flight(); bad == nil {
 			out.Policy = p
 		}
 	}
 	if a.ResendMS != nil {
-		out.Resend = a.sent.Add(time.Duration(*a.ResendMS) * time.Millisecond)
+		out.ResendUntil = a.sentAt.Add(time.Duration(*a.ResendMS) * time.Millisecond)
 	}
 	out.Spec = effect.Spec{
 		Key: o.key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
 		Input: o.input(a), Recovery: out.Policy.Recovery, Previous: previous(a.Previous),
 	}
-	if d == runner.Look && out.Spec.Previous != nil {
+	if d == runner.DecisionVerify && out.Spec.Previous != nil {
 		out.Spec.Number = out.Spec.Previous.Number
 	}
 	return out
@@ -181,7 +181,7 @@ func (o *opening) input(a *OpenAnswer) flight.Blob {
 	own := o.call.Submission.Input
 	switch {
 	case a.InputBase64 != nil:
-		return flight.NewBlob(a.InputType, a.InputBase64, flight.MaxInput)
+		return flight.NewBlob(a.InputContentType, a.InputBase64, flight.MaxInput)
 	case a.Input == nil:
 		return flight.Blob{}
 	case bytes.Equal(a.Input, own.Data):
@@ -216,31 +216,33 @@ func (o *opening) sessionID() string {
 
 // nonceWindow bounds how long opens are repeated under one nonce. Half of the time in which the open may be applied,
 // and the effect may start, is left for the attempt itself.
-func (o *opening) window() time.Duration {
+func (o *opening) nonceWindow() time.Duration {
 	if timeout := o.call.Submission.Policy.AttemptTimeout; timeout > 0 {
-		return min(timeout, openLife) / 2
+		return min(timeout, openValidity) / 2
 	}
-	return openLife / 2
+	return openValidity / 2
 }
 
 // waitMS is how long the next open may wait at the server: at least 100 ms, so that a short attempt timeout does not
 // make the wait for another caller a busy loop.
 func (o *opening) waitMS() int64 {
-	wait := min(wire.DefaultWaitMS, max(o.window().Milliseconds(), 100))
-	if o.until.IsZero() {
+	wait := min(wire.DefaultWaitMS, max(o.nonceWindow().Milliseconds(), 100))
+	if o.waitUntil.IsZero() {
 		return wait
 	}
-	return max(0, min(time.Until(o.until).Milliseconds(), wait))
+	return max(0, min(time.Until(o.waitUntil).Milliseconds(), wait))
 }
 
 // waitIsOver reports whether the caller's wait for another caller's attempt is over.
-func (o *opening) over() bool { return !o.until.IsZero() && time.Until(o.until) < time.Millisecond }
+func (o *opening) waitIsOver() bool {
+	return !o.waitUntil.IsZero() && time.Until(o.waitUntil) < time.Millisecond
+}
 
 // Trust implements runner.Attempt.
 func (o *opening) Trust() time.Duration { return o.session.Trust() }
 
 // Context implements runner.Attempt.
-func (o *opening) Context() context.Context { return o.session.dying }
+func (o *opening) Context() context.Context { return o.session.leaseCtx }
 
 // Watch implements runner.Attempt: renewals list the flights to cancel.
 func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop func()) {
@@ -249,73 +251,73 @@ func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop
 }
 
 // Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
-func (o *opening) Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (runner.Answer, error) {
+func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.Answer) (runner.Answer, error) {
 	next := o.client.newOpening(o.key)
-	next.call, next.until = o.call, o.until
+	next.call, next.waitUntil = o.call, o.waitUntil
 	if !o.session.oneShot {
 		o.session.track(next) // without it the server makes a session for one open
 	}
-	next.first = clock.Now()
+	next.firstSent = clock.Now()
 	wait := next.waitMS()
-	answer, err := o.client.Verdict(ctx, o.key, VerdictRequest{
-		Probe: o.probe, Result: wire.VerbWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
-		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
+	answer, err := o.client.Verify(ctx, o.key, VerdictRequest{
+		Verification: o.verification, Result: wire.FindingWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
+		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
 	})
 	if err == nil {
-		o.giveUp() // the answer has ended the look-up
+		o.markGivenUp() // the answer has ended the look-up
 	} else {
-		o.client.abandon(context.WithoutCancel(ctx), o)
+		o.client.abandonInBackground(context.WithoutCancel(ctx), o)
 	}
-	next.asked = answer.unsure
+	next.mayHaveArrived = answer.mayHaveArrived
 	var busy *effect.Busy
-	if errors.As(err, &busy) && !next.over() {
-		next.asked = true
-		answer, err = next.ask(ctx)
+	if errors.As(err, &busy) && !next.waitIsOver() {
+		next.mayHaveArrived = true
+		answer, err = next.openUntilAnswered(ctx)
 	}
-	return next.answered(ctx, &answer, err)
+	return next.handleAnswer(ctx, &answer, err)
 }
 
 // Report implements runner.Attempt.
-func (o *opening) Report(ctx context.Context, end runner.End) (runner.Answer, error) {
+func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Answer, error) {
 	c := o.client
 	if end.NotStarted {
-		return openAgain(c.runner.Draining, c.abandon(ctx, o), end.Err), nil
+		return retryAfterAbandon(c.runner.DrainContext, c.abandonInBackground(ctx, o), end.Err), nil
 	}
 	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
 	if end.Err != nil {
-		r.Error = flight.Text(end.Err.Error())
+		r.Error = flight.Sanitize(end.Err.Error())
 	}
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
-		r.Body = wire.BodyOf(flight.Text(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
+		r.Body = wire.BodyOf(flight.Sanitize(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
 	}
-	f, waits, err := c.record(ctx, o.key, r)
+	f, waits, err := c.recordReport(ctx, o.key, r)
 	if end.Late {
 		return runner.Answer{}, err
 	}
 	if waits != "" {
-		o.outlast(waits)
+		o.keepUntilReported(waits)
 		return runner.Answer{}, err
 	}
 	o.acknowledge(&r)
-	source := effect.Executed
+	source := effect.SourceExecuted
 	var fenced *effect.Fenced
 	if errors.As(err, &fenced) { // a final decision made without this attempt is the result
-		ctx, cancel := context.WithTimeout(ctx, defaultTry)
+		ctx, cancel := context.WithTimeout(ctx, defaultTryTimeout)
 		defer cancel()
 		var unread error
-		if f, unread = c.Flight(ctx, o.key.FlightID()); unread == nil && isSettled(f) {
-			source, err = effect.Replayed, nil
+		if f, unread = c.Flight(ctx, o.key.FlightID()); unread == nil && isDecided(f) {
+			source, err = effect.SourceReplayed, nil
 		}
 	}
 	switch {
 	case err != nil:
 		return runner.Answer{}, err
-	case isSettled(f):
+	case isDecided(f):
 		f.Source = source.String()
 		result, err := resultOf(f)
 		return runner.Answer{Result: result}, err
-	case f.Looking:
-		return runner.Answer{Decision: runner.Again}, nil
+	case f.Verifying:
+		return runner.Answer{Decision: runner.DecisionRetry}, nil
 	}
-	return runner.Answer{Decision: runner.Unsettled}, nil
+	return runner.Answer{Decision: runner.DecisionUnsettled}, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // The cost of the HTTP interface and its client, both in this process over loopback, with a ledger in memory that keeps
 // a history.
-func benchClient(b *testing.B) (*httpapitest.World, *client.Client) {
+func benchClient(b *testing.B) (*httpapitest.Fake, *client.Client) {
 	world := httpapitest.New(b)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	b.Cleanup(server.Close)
@@ -43,7 +43,7 @@ func BenchmarkDoNewKeys(b *testing.B) {
 		for pb.Next() {
 			one := call(`{"amount":100}`)
 			one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)))
-			if _, err := c.Do(context.Background(), one, answering(`{"id":"ch_1"}`)); err != nil {
+			if _, err := c.Do(context.Background(), one, succeedingHandler(`{"id":"ch_1"}`)); err != nil {
 				b.Error(err)
 			}
 		}
@@ -58,7 +58,7 @@ func BenchmarkReplay(b *testing.B) {
 	one := call(`{"amount":100}`)
 	for i := range keys {
 		one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", i))
-		if _, err := c.Do(b.Context(), one, answering(`{"id":"ch_1"}`)); err != nil {
+		if _, err := c.Do(b.Context(), one, succeedingHandler(`{"id":"ch_1"}`)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -66,7 +66,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	before := cpuTime(b)
-	h := answering(`1`)
+	h := succeedingHandler(`1`)
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

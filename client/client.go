@@ -15,18 +15,18 @@ import (
 
 // Client runs effects once through flightd servers. Its methods may be called at once from many goroutines.
 type Client struct {
-	opts       options
-	servers    []string
-	best       atomic.Uint32 // index of the server to ask first
-	http       *http.Transport
-	deployment string // "" until Connect has read it; constant from then on
-	ledger     ledgerClock
+	opts        options
+	servers     []string
+	preferred   atomic.Uint32 // index of the server to ask first
+	http        *http.Transport
+	deployment  string // "" until Connect has read it; constant from then on
+	ledgerClock ledgerClock
 
-	runner   *runner.Runner
-	sessions sessions
-	spool    *spool
-	drained  chan struct{} // closed when each report that was spooled at Connect has been sent once
-	rounds   chan struct{} // closed when the spool loop has ended
+	runner         *runner.Runner
+	sessions       sessions
+	spool          *spool
+	firstRoundDone chan struct{} // closed when each report that was spooled at Connect has been sent once
+	roundsDone     chan struct{} // closed when the spool loop has ended
 
 	loops gate.Gate // goroutines that renew sessions and send the spool; Close waits for them last
 }
@@ -54,11 +54,11 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 		c.spool, err = openSpool(o.spool, o.logger)
 	}
 	if err != nil {
-		c.runner.End()
+		c.runner.CancelBase()
 		c.http.CloseIdleConnections()
 		return nil, err
 	}
-	c.startDrain()
+	c.startSpoolLoop()
 	return c, nil
 }
 
@@ -82,24 +82,24 @@ func (c *Client) Deployment() string { return c.deployment }
 // handler has still not returned: that session ends by its time to live, so that nobody acts beside the handler.
 func (c *Client) Close(ctx context.Context) error {
 	late := c.runner.Close(ctx)
-	if late == nil && c.runner.Life.Err() != nil { // all handlers have returned, but only after ctx
+	if late == nil && c.runner.BaseContext.Err() != nil { // all handlers have returned, but only after ctx
 		late = context.Cause(ctx)
 	}
 	if ctx.Err() != nil { // without an abandon, attempts that never started would become in doubt
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSessionTimeout)
 		defer cancel()
 		ctx = grace
 	}
-	c.lastRound(ctx)
+	c.sendUnspooled(ctx)
 	c.sessions.close(ctx)
-	c.runner.End()
+	c.runner.CancelBase()
 	c.loops.Close()
 	c.http.CloseIdleConnections()
 	return late
 }
 
-// background runs f on a goroutine that Close waits for. It does nothing once Close has begun.
-func (c *Client) background(f func()) {
+// goWork runs f on a goroutine that Close waits for. It does nothing once Close has begun.
+func (c *Client) goWork(f func()) {
 	if c.runner.Work.Enter() {
 		c.runner.Work.Go(f)
 		c.runner.Work.Leave()

@@ -19,10 +19,10 @@ import (
 )
 
 // closeInBackground starts a Close, and returns its result.
-func closes(t *testing.T, c *client.Client, patience time.Duration) <-chan error {
+func closeInBackground(t *testing.T, c *client.Client, timeout time.Duration) <-chan error {
 	closed := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		closed <- c.Close(ctx)
 	}()
@@ -30,13 +30,13 @@ func closes(t *testing.T, c *client.Client, patience time.Duration) <-chan error
 }
 
 // receive returns the next value of c, and fails the test after five seconds.
-func within[T any](t *testing.T, c <-chan T) (v T) {
+func receive[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
-	patience := time.NewTimer(5 * time.Second)
-	defer patience.Stop()
+	timer := time.NewTimer(5 * time.Second)
+	defer timer.Stop()
 	select {
 	case v = <-c:
-	case <-patience.C:
+	case <-timer.C:
 		require.FailNow(t, "it does not come")
 	}
 	return v
@@ -45,19 +45,19 @@ func within[T any](t *testing.T, c <-chan T) (v T) {
 // Calls that wait for another caller's attempt return ErrClosed at once, with the client's session and without one.
 func TestCloseEndsWaits(t *testing.T) {
 	for _, warm := range []bool{false, true} {
-		g := newRig(t)
+		g := newFixture(t)
 		finish, holder := g.occupied()
 		c := g.connect()
 		if warm {
-			g.warm(c)
+			g.useSession(c)
 		}
 		asked := make(chan struct{}, 1)
-		g.on(askedFor(asked))
-		waiting := later(context.Background(), c, call(`1`), forbidden(t))
+		g.setFault(askedFor(asked))
+		waiting := doInBackground(context.Background(), c, call(`1`), unreachableHandler(t))
 		<-asked
-		closed := closes(t, c, time.Minute)
-		require.ErrorIs(t, within(t, waiting).err, client.ErrClosed)
-		require.NoError(t, within(t, closed))
+		closed := closeInBackground(t, c, time.Minute)
+		require.ErrorIs(t, receive(t, waiting).err, client.ErrClosed)
+		require.NoError(t, receive(t, closed))
 		close(finish)
 		require.NoError(t, (<-holder).err)
 	}
@@ -69,22 +69,22 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		for _, patience := range []time.Duration{time.Minute, 0} {
 			t.Run(fmt.Sprintf("client's session=%t patience=%v", warm, patience), func(t *testing.T) {
-				g := newRig(t)
+				g := newFixture(t)
 				c := g.connect()
 				if warm {
-					g.warm(c)
+					g.useSession(c)
 				}
-				g.once(":open", cutLate)
-				opening := later(context.Background(), c, call(`1`), forbidden(t))
-				<-g.carried
-				require.Equal(t, flight.Running, g.flight(key).State)
-				closed := closes(t, c, patience)
-				require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
-				_ = within(t, closed)
+				g.faultOnce(":open", cutLate)
+				opening := doInBackground(context.Background(), c, call(`1`), unreachableHandler(t))
+				<-g.reached
+				require.Equal(t, flight.StateRunning, g.flight(key).State)
+				closed := closeInBackground(t, c, patience)
+				require.ErrorIs(t, receive(t, opening).err, client.ErrClosed)
+				_ = receive(t, closed)
 				f := g.flight(key)
-				require.Equal(t, flight.Queued, f.State)
+				require.Equal(t, flight.StateReady, f.State)
 				require.False(t, f.Tainted())
-				g.allEnd()
+				g.waitForNoSessions()
 			})
 		}
 	}
@@ -94,16 +94,16 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 // it.
 func TestCloseWaitsForALateReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newBubbleRig(t)
+		g := newBubbleFixture(t)
 		c := g.connect()
 		started, finish := make(chan struct{}), make(chan struct{})
-		end := later(t.Context(), c, call(`1`, flight.Policy{AttemptTimeout: time.Second}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		end := doInBackground(t.Context(), c, call(`1`, flight.Policy{AttemptTimeout: time.Second}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			close(started)
 			<-finish
 			return effect.Answer{ExternalID: "ch_1"}, nil
 		})
 		<-started
-		closed := closes(t, c, time.Hour)
+		closed := closeInBackground(t, c, time.Hour)
 		synctest.Wait()
 		var doubt *effect.InDoubt
 		require.ErrorAs(t, (<-end).err, &doubt)
@@ -119,18 +119,18 @@ func TestCloseWaitsForALateReport(t *testing.T) {
 func TestCloseWhileTheServerOpens(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
-			g := newRig(t)
+			g := newFixture(t)
 			c := g.connect()
 			if warm {
-				g.warm(c)
+				g.useSession(c)
 			}
-			g.once(":open", slow)
-			opening := later(context.Background(), c, call(`1`), forbidden(t))
-			<-g.carried
-			closed := closes(t, c, 0)
-			require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
-			_ = within(t, closed)
-			within(t, g.carried)
+			g.faultOnce(":open", slow)
+			opening := doInBackground(context.Background(), c, call(`1`), unreachableHandler(t))
+			<-g.reached
+			closed := closeInBackground(t, c, 0)
+			require.ErrorIs(t, receive(t, opening).err, client.ErrClosed)
+			_ = receive(t, closed)
+			receive(t, g.reached)
 			f := g.flight(key)
 			require.Nil(t, f.OpenAttempt())
 			require.False(t, f.Tainted())
@@ -142,13 +142,13 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
-			g := newRig(t)
-			c := g.connect(client.WithPatience(time.Millisecond))
+			g := newFixture(t)
+			c := g.connect(client.WithRetryTimeout(time.Millisecond))
 			if warm {
-				g.warm(c)
+				g.useSession(c)
 			}
 			abandons := 0
-			g.on(func(r *http.Request) fault {
+			g.setFault(func(r *http.Request) fault {
 				switch {
 				case hasSuffix(r, ":open"):
 					return cutLate
@@ -160,12 +160,12 @@ func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
 				return none
 			})
 			ctx, leave := context.WithCancel(t.Context())
-			opening := later(ctx, c, call(`1`), forbidden(t))
-			<-g.carried
+			opening := doInBackground(ctx, c, call(`1`), unreachableHandler(t))
+			<-g.reached
 			leave()
-			require.ErrorIs(t, within(t, opening).err, context.Canceled)
-			f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
-			require.Equal(t, flight.Queued, f.State)
+			require.ErrorIs(t, receive(t, opening).err, context.Canceled)
+			f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
+			require.Equal(t, flight.StateReady, f.State)
 			require.False(t, f.Tainted())
 			require.NoError(t, c.Close(t.Context()))
 		})
@@ -174,19 +174,19 @@ func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
 
 // The cause of a caller's context is not read as the answer to the interrupted request: it may be the error of another
 // call, as in an errgroup.
-func TestTheCauseOfAnEndIsNoAnswer(t *testing.T) {
-	g := newRig(t)
+func TestContextCause_IsNotReadAsAnAnswer(t *testing.T) {
+	g := newFixture(t)
 	c := g.connect()
-	g.once(":open", cutLate)
+	g.faultOnce(":open", cutLate)
 	ctx, leave := context.WithCancelCause(t.Context())
-	opening := later(ctx, c, call(`1`), forbidden(t))
-	<-g.carried
+	opening := doInBackground(ctx, c, call(`1`), unreachableHandler(t))
+	<-g.reached
 	other := &client.Error{Problem: client.Problem{Code: "in_doubt", Status: http.StatusConflict}}
 	leave(other)
-	require.ErrorIs(t, within(t, opening).err, other)
+	require.ErrorIs(t, receive(t, opening).err, other)
 	require.NoError(t, c.Close(t.Context()))
 	f := g.flight(key)
-	require.Equal(t, flight.Queued, f.State)
+	require.Equal(t, flight.StateReady, f.State)
 	require.False(t, f.Tainted())
 }
 
@@ -195,18 +195,18 @@ func TestTheCauseOfAnEndIsNoAnswer(t *testing.T) {
 func TestGivingUpBetweenTwoOpens(t *testing.T) {
 	for proposed, abandons := range map[bool]int{false: 0, true: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			g := newBubbleRig(t)
-			g.world.Pull(func(l *httpapitest.Levers) {
+			g := newBubbleFixture(t)
+			g.world.SetFaults(func(l *httpapitest.Faults) {
 				l.Before = func(_ context.Context, method string) error {
 					if method != "Open" {
 						return nil
 					}
-					return &effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second, Proposed: proposed}
+					return &effect.Busy{Key: key, State: flight.StateRunning, RetryAfter: time.Second, Proposed: proposed}
 				}
 			})
 			c := g.connect()
 			ctx, leave := context.WithCancel(t.Context())
-			end := later(ctx, c, call(`1`), forbidden(t))
+			end := doInBackground(ctx, c, call(`1`), unreachableHandler(t))
 			synctest.Wait() // it rests
 			require.Equal(t, 1, g.count(":open"))
 			leave()
@@ -221,9 +221,9 @@ func TestGivingUpBetweenTwoOpens(t *testing.T) {
 // The answer of a node that has not proposed a request says nothing about another copy of the open. If a copy may have
 // arrived, the open is abandoned.
 func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	opens := 0
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if !hasSuffix(r, ":open") {
 			return none
 		}
@@ -233,7 +233,7 @@ func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
 	hasty := call(`1`)
 	hasty.Wait = time.Millisecond
 	c := g.connect()
-	_, err := c.Do(t.Context(), hasty, forbidden(t))
+	_, err := c.Do(t.Context(), hasty, unreachableHandler(t))
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
 	require.NoError(t, c.Close(t.Context()))
@@ -243,13 +243,13 @@ func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
 
 // A report of not_done is sent even after the ctx of Close has ended: spooled, it would leave a doubt until the next
 // client connects.
-func TestCloseLetsNotDoneBeSaid(t *testing.T) {
-	g := newRig(t)
+func TestClose_NotDoneIsStillReported(t *testing.T) {
+	g := newFixture(t)
 	c := g.connect()
-	g.warm(c)
+	g.useSession(c)
 	first, second := make(chan struct{}), make(chan struct{})
 	var reports atomic.Int32
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method != "Report" {
 				return nil
@@ -267,21 +267,21 @@ func TestCloseLetsNotDoneBeSaid(t *testing.T) {
 	other := call(`1`)
 	other.Key = flight.MustKey("default/charge/other")
 	running := make(chan struct{})
-	ended := later(context.Background(), c, other, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+	ended := doInBackground(context.Background(), c, other, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		close(running)
 		<-ctx.Done()
 		return effect.Answer{}, nil
 	})
 	<-running
-	refusing := later(context.Background(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	refusing := doInBackground(context.Background(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		return effect.Answer{}, effect.NotDone(errors.New("no money for it"))
 	})
 	<-first
-	closed := closes(t, c, 0)
+	closed := closeInBackground(t, c, 0)
 	var unsettled *effect.Unsettled
-	require.ErrorAs(t, within(t, refusing).err, &unsettled)
-	require.NoError(t, within(t, ended).err)
-	_ = within(t, closed)
-	require.Zero(t, c.Spooled())
-	require.Equal(t, flight.Queued, g.flight(key).State)
+	require.ErrorAs(t, receive(t, refusing).err, &unsettled)
+	require.NoError(t, receive(t, ended).err)
+	_ = receive(t, closed)
+	require.Zero(t, c.SpooledReports())
+	require.Equal(t, flight.StateReady, g.flight(key).State)
 }

@@ -18,7 +18,7 @@ func newSpool(t *testing.T) (p *spool, name string, log *bytes.Buffer) {
 	log = new(bytes.Buffer)
 	p, err := openSpool(filepath.Join(t.TempDir(), "reports"), slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
-	name, err = p.keep(&spooled{Deployment: "d", Key: "default/charge/1", Report: []byte(`{"outcome":"succeeded"}`)})
+	name, err = p.store(&spooledReport{Deployment: "d", Key: "default/charge/1", Report: []byte(`{"outcome":"succeeded"}`)})
 	require.NoError(t, err)
 	p.release(name)
 	return p, name, log
@@ -53,7 +53,7 @@ func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	require.True(t, p.has(name))
 	require.NoError(t, os.Remove(p.dir))
 	require.NoError(t, os.Rename(p.dir+".away", p.dir))
-	p.drop(name, "")
+	p.remove(name, "")
 	require.False(t, p.has(name))
 }
 
@@ -78,7 +78,7 @@ func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Dir(p.dir)))
 	require.Empty(t, p.files())
 	require.Empty(t, log.String(), "it is looked at every other second")
-	name, err := p.keep(&spooled{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
+	name, err := p.store(&spooledReport{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
 	require.NoError(t, err)
 	require.Contains(t, p.files(), name)
 }
@@ -91,7 +91,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	for _, path := range []string{old, young} {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 	}
-	long := time.Now().Add(-2 * leftoverAge)
+	long := time.Now().Add(-2 * maxTempAge)
 	require.NoError(t, os.Chtimes(old, long, long))
 	require.NoError(t, os.Chtimes(filepath.Join(p.dir, name), long, long))
 	_, err := openSpool(p.dir, p.logger)

@@ -21,7 +21,7 @@ import (
 )
 
 func TestDoOnceThenReplay(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	var at *effect.Attempt
 	result, err := c.Do(t.Context(), call(`{"amount": 1}`), func(_ context.Context, a *effect.Attempt) (effect.Answer, error) {
@@ -29,7 +29,7 @@ func TestDoOnceThenReplay(t *testing.T) {
 		return effect.Answer{ExternalID: "ch_1", ContentType: "application/json", Body: []byte(`{"id": "ch_1"}`)}, nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, effect.Executed, result.Source)
+	require.Equal(t, effect.SourceExecuted, result.Source)
 	require.Equal(t, `{"id": "ch_1"}`, string(result.Answer.Body), "byte for byte")
 	require.Equal(t, "ch_1", result.Answer.ExternalID)
 	require.EqualValues(t, 1, result.Attempt)
@@ -40,19 +40,19 @@ func TestDoOnceThenReplay(t *testing.T) {
 	require.NotEmpty(t, at.FencingToken())
 	require.Nil(t, at.Previous())
 
-	again, err := g.connect().Do(t.Context(), call(`{"amount":1.0}`), forbidden(t))
+	again, err := g.connect().Do(t.Context(), call(`{"amount":1.0}`), unreachableHandler(t))
 	require.NoError(t, err)
-	require.Equal(t, effect.Replayed, again.Source)
+	require.Equal(t, effect.SourceReplayed, again.Source)
 	require.Equal(t, result.Answer, again.Answer)
 	require.Equal(t, result.Digest, again.Digest)
 	require.Equal(t, result.At, again.At)
 	require.Zero(t, g.count("/v1/sessions"), "neither one effect nor replays need a session that is kept")
-	g.allEnd()
+	g.waitForNoSessions()
 }
 
 // 100 callers in two clients: one effect, one result.
 func TestDoManyCallers(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	clients := []*client.Client{g.connect(), g.connect()}
 	var ran atomic.Int32
 	var sources [3]atomic.Int32
@@ -71,12 +71,12 @@ func TestDoManyCallers(t *testing.T) {
 	}
 	wg.Wait()
 	require.EqualValues(t, 1, ran.Load())
-	require.EqualValues(t, 1, sources[effect.Executed].Load())
+	require.EqualValues(t, 1, sources[effect.SourceExecuted].Load())
 	require.LessOrEqual(t, g.count(":open"), 60, "callers of one key in one client share one wait")
 }
 
 func TestDoErrors(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	failing := func(err error, send bool) effect.Handler {
 		return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -92,9 +92,9 @@ func TestDoErrors(t *testing.T) {
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
 	require.ErrorIs(t, err, boom)
-	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Equal(t, flight.OutcomeNotDone, unsettled.Outcome)
 
-	_, err = c.Do(t.Context(), call(`2`), forbidden(t))
+	_, err = c.Do(t.Context(), call(`2`), unreachableHandler(t))
 	var conflict *client.Conflict
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, []string{""}, conflict.Fields, "the inputs as wholes")
@@ -104,7 +104,7 @@ func TestDoErrors(t *testing.T) {
 	var doubt *client.InDoubt
 	require.ErrorAs(t, err, &doubt)
 	require.Equal(t, g.flight(key).Version, doubt.Version)
-	_, err = c.Do(t.Context(), call(`1`), forbidden(t))
+	_, err = c.Do(t.Context(), call(`1`), unreachableHandler(t))
 	require.ErrorAs(t, err, &doubt)
 	require.Equal(t, key, doubt.Key)
 	require.Equal(t, g.flight(key).Version, doubt.Version)
@@ -116,34 +116,34 @@ func TestDoErrors(t *testing.T) {
 	var declined *client.Declined
 	require.ErrorAs(t, err, &declined)
 	require.Equal(t, "boom", string(declined.Result.Answer.Body))
-	require.Equal(t, effect.Executed, declined.Result.Source)
-	_, err = c.Do(t.Context(), call(`1`), forbidden(t))
+	require.Equal(t, effect.SourceExecuted, declined.Result.Source)
+	_, err = c.Do(t.Context(), call(`1`), unreachableHandler(t))
 	require.ErrorAs(t, err, &declined)
-	require.Equal(t, effect.Replayed, declined.Result.Source)
+	require.Equal(t, effect.SourceReplayed, declined.Result.Source)
 }
 
 // A pause that the provider asks for is the caller's to keep.
 func TestRetryAfterIsTold(t *testing.T) {
-	_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	_, err := newFixture(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		return effect.Answer{}, effect.RetryAfter(client.NotDone(errors.New("too many")), time.Minute)
 	})
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
-	require.Equal(t, time.Minute, effect.AskedPause(err))
+	require.Equal(t, time.Minute, effect.RequestedPause(err))
 }
 
 func TestDoRefusesWhatCannotTravel(t *testing.T) {
-	c := newRig(t).connect()
+	c := newFixture(t).connect()
 	for _, bad := range []effect.Call{
 		{},
-		call(`1`, flight.Policy{Recovery: flight.Verify}),
+		call(`1`, flight.Policy{Recovery: flight.RecoveryVerify}),
 		call(`1`, flight.Policy{Approval: true}),
 		call(`1`, flight.Policy{AttemptTimeout: -1}),
 		call(`1`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 2}}),
 		{Key: key, Submission: flight.Submission{Input: flight.NewBlob("text/plain", []byte("x"), 10)}},
 	} {
 		var invalid *flight.InvalidError
-		_, err := c.Do(t.Context(), bad, forbidden(t))
+		_, err := c.Do(t.Context(), bad, unreachableHandler(t))
 		require.ErrorAs(t, err, &invalid)
 	}
 	_, err := c.Do(t.Context(), call(`1`), nil)
@@ -152,7 +152,7 @@ func TestDoRefusesWhatCannotTravel(t *testing.T) {
 
 // A panic may hide an effect.
 func TestDoPanic(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	_, err := g.connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) { panic("ouch") })
 	var doubt *client.InDoubt
 	require.ErrorAs(t, err, &doubt)
@@ -164,20 +164,20 @@ func TestLostAnswers(t *testing.T) {
 	for _, path := range []string{"/v1/sessions", ":open", "/report"} {
 		for name, f := range map[string]fault{"after": cutAfter, "before": cutBefore, "refused": refused} {
 			t.Run(path+" "+name, func(t *testing.T) {
-				g := newRig(t)
+				g := newFixture(t)
 				c := g.connect()
 				if path == "/v1/sessions" { // the first effect goes without
 					other := call(`1`)
 					other.Key = flight.MustKey("default/charge/other")
-					_, err := c.Do(t.Context(), other, answering(`1`))
+					_, err := c.Do(t.Context(), other, succeedingHandler(`1`))
 					require.NoError(t, err)
 				}
-				g.once(path, f)
-				result, err := c.Do(t.Context(), call(`1`), answering(`1`))
+				g.faultOnce(path, f)
+				result, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 				require.NoError(t, err)
 				require.EqualValues(t, 1, result.Attempt)
 				require.EqualValues(t, 1, g.flight(key).AttemptCount)
-				require.Zero(t, c.Spooled())
+				require.Zero(t, c.SpooledReports())
 			})
 		}
 	}
@@ -185,7 +185,7 @@ func TestLostAnswers(t *testing.T) {
 
 // The caller's own context ends only its wait: the effect goes on and is reported.
 func TestCallerLeaves(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	ctx, leave := context.WithCancel(t.Context())
 	started, finish := make(chan struct{}), make(chan struct{})
@@ -202,13 +202,13 @@ func TestCallerLeaves(t *testing.T) {
 	leave()
 	require.ErrorIs(t, <-returned, context.Canceled)
 	close(finish)
-	f := g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 	require.Equal(t, flight.StateSucceeded, f.State)
 }
 
 // A caller that gives up its wait for another caller's attempt leaves nothing behind.
 func TestWaitEnds(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	holder, waiter := g.connect(), g.connect()
 	started, finish := make(chan struct{}), make(chan struct{})
 	done := make(chan struct{})
@@ -226,26 +226,26 @@ func TestWaitEnds(t *testing.T) {
 	<-started
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	_, err := waiter.Do(ctx, call(`1`), forbidden(t))
+	_, err := waiter.Do(ctx, call(`1`), unreachableHandler(t))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	bounded := call(`1`)
 	bounded.Wait = 30 * time.Millisecond
-	_, err = waiter.Do(t.Context(), bounded, forbidden(t))
+	_, err = waiter.Do(t.Context(), bounded, unreachableHandler(t))
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
-	require.Equal(t, flight.Running, busy.State)
+	require.Equal(t, flight.StateRunning, busy.State)
 	close(finish)
 	<-done
-	result, err := waiter.Do(t.Context(), call(`1`), forbidden(t))
+	result, err := waiter.Do(t.Context(), call(`1`), unreachableHandler(t))
 	require.NoError(t, err)
-	require.Equal(t, effect.Replayed, result.Source)
+	require.Equal(t, effect.SourceReplayed, result.Source)
 }
 
 // Somebody asks for a cancel: the next renewal tells the attempt.
 func TestCancelReachesTheAttempt(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect(client.WithActor("eve"))
 	started := make(chan struct{})
 	go func() {
@@ -266,12 +266,12 @@ func TestCancelReachesTheAttempt(t *testing.T) {
 	var failed *client.Failed
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, flight.StateCancelled, failed.State)
-	require.Equal(t, "eve", g.flight(key).Cancel.Who)
+	require.Equal(t, "eve", g.flight(key).Cancel.Actor)
 }
 
 // The attempt's own time-out ends its context, and a handler that does not return is of unknown outcome.
 func TestAttemptTimeout(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	_, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 20 * time.Millisecond}),
 		func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
 			<-ctx.Done()
@@ -285,7 +285,7 @@ func TestAttemptTimeout(t *testing.T) {
 // Goroutines that outlive their handler, or its timeout, start nothing: the attempt was reported as not_done, and the
 // next one may be open.
 func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	left := make(chan *effect.Attempt, 1)
 	_, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -295,7 +295,7 @@ func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 	})
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
-	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Equal(t, flight.OutcomeNotDone, unsettled.Outcome)
 	require.Error(t, (<-left).Sending())
 
 	timed := call(`1`, flight.Policy{AttemptTimeout: 20 * time.Millisecond})
@@ -306,13 +306,13 @@ func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorAs(t, err, &unsettled)
-	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Equal(t, flight.OutcomeNotDone, unsettled.Outcome)
 	require.False(t, g.flight(timed.Key).Tainted())
 }
 
 // The outcome of a handler that ends its goroutine, like a failing test, is unknown. No caller waits for ever.
 func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := g.connect().Do(ctx, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -326,7 +326,7 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 // Before a send, the end of the goroutine means not_done, like an error: nothing has been sent, and nothing can be sent
 // any more.
 func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	var left *effect.Attempt
 	_, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -337,17 +337,17 @@ func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 	})
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
-	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Equal(t, flight.OutcomeNotDone, unsettled.Outcome)
 	require.Error(t, left.Sending())
-	_, err = c.Do(t.Context(), call(`1`), answering(`1`))
+	_, err = c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
 }
 
 // The first caller's input and policy apply: a resend must send the first input.
 func TestFirstInputStands(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
-	first := call(`{"text":"one"}`, flight.Policy{Recovery: flight.Resend})
+	first := call(`{"text":"one"}`, flight.Policy{Recovery: flight.RecoveryResend})
 	first.Submission.Fingerprint = flight.NoFingerprint
 	_, err := c.Do(t.Context(), first, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
@@ -355,13 +355,13 @@ func TestFirstInputStands(t *testing.T) {
 	})
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
-	require.Equal(t, flight.Unknown, unsettled.Outcome)
+	require.Equal(t, flight.OutcomeUnknown, unsettled.Outcome)
 	second := call(`{"text":"two"}`)
 	second.Submission.Fingerprint = flight.NoFingerprint
 	_, err = g.connect().Do(t.Context(), second, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.Equal(t, `{"text":"one"}`, string(at.Input()))
 		require.EqualValues(t, 2, at.Number())
-		require.Equal(t, flight.Unknown, at.Previous().Outcome)
+		require.Equal(t, flight.OutcomeUnknown, at.Previous().Outcome)
 		require.Equal(t, "connection lost", at.Previous().Error)
 		return effect.Answer{}, nil
 	})
@@ -370,15 +370,15 @@ func TestFirstInputStands(t *testing.T) {
 
 // Under verify the provider is asked before anybody acts again.
 func TestLookUp(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
-	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
+	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
 	looks := 0
-	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		looks++
 		require.NotEmpty(t, at.IdempotencyKey())
 		require.EqualValues(t, 1, at.Number())
-		return flight.Happened, effect.Answer{ExternalID: "found", Body: []byte(`{"a": 1}`), ContentType: "application/json"}, nil
+		return flight.FindingHappened, effect.Answer{ExternalID: "found", Body: []byte(`{"a": 1}`), ContentType: "application/json"}, nil
 	}
 	result, err := c.Do(t.Context(), verify, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
@@ -388,17 +388,17 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, 1, looks)
 	require.Equal(t, "found", result.Answer.ExternalID)
 	require.Equal(t, `{"a": 1}`, string(result.Answer.Body))
-	require.Equal(t, flight.FromLookup, g.flight(key).Receipt.Source)
+	require.Equal(t, flight.SourceLookup, g.flight(key).Receipt.Source)
 }
 
 // A look-up that ends its goroutine counts as one that found nothing out, and its callers get the result.
 func TestLookUpThatDoesNotReturn(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
-	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
-	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond, VerifyAttempts: 1})
+	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		runtime.Goexit()
-		return flight.Happened, effect.Answer{}, nil
+		return flight.FindingHappened, effect.Answer{}, nil
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -413,16 +413,16 @@ func TestLookUpThatDoesNotReturn(t *testing.T) {
 // it.
 func TestLookUpThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newBubbleRig(t)
+		g := newBubbleFixture(t)
 		c := g.connect()
-		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
+		verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond, VerifyAttempts: 1})
 		moments, home := make(chan time.Time, 2), make(chan struct{})
-		verify.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		verify.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			moments <- time.Now()
 			<-ctx.Done()
 			moments <- time.Now()
 			<-home
-			return flight.Happened, effect.Answer{}, nil
+			return flight.FindingHappened, effect.Answer{}, nil
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -440,13 +440,13 @@ func TestLookUpThatHangs(t *testing.T) {
 		require.Empty(t, closed, "a look-up is still under way")
 		close(home)
 		require.NoError(t, <-closed)
-		require.Equal(t, flight.InDoubt, g.flight(key).State, "what it found out came too late")
+		require.Equal(t, flight.StateInDoubt, g.flight(key).State, "what it found out came too late")
 	})
 }
 
 // A receipt over the limit is shortened on the way and never a failed attempt.
 func TestLongAnswer(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	long := []byte(strings.Repeat("é", 20<<20))
 	result, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -465,13 +465,13 @@ func TestLongAnswer(t *testing.T) {
 
 // With two servers, of which the first is down, calls succeed.
 func TestSeveralServers(t *testing.T) {
-	g := newRig(t)
-	dead := newRig(t)
+	g := newFixture(t)
+	dead := newFixture(t)
 	dead.server.Close()
 	c := g.connectTo(dead.server.URL + "," + g.server.URL)
-	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
-	_, err = client.Connect(t.Context(), dead.server.URL, client.WithPatience(time.Millisecond), client.WithoutSpool())
+	_, err = client.Connect(t.Context(), dead.server.URL, client.WithRetryTimeout(time.Millisecond), client.WithoutSpool())
 	var unavailable *client.Unavailable
 	require.ErrorAs(t, err, &unavailable)
 	require.Equal(t, "unreachable", unavailable.Code)
@@ -484,30 +484,30 @@ func TestSeveralServers(t *testing.T) {
 
 // The answers of other software are not believed.
 func TestSomethingElseAnswers(t *testing.T) {
-	g := newRig(t)
-	c := g.connect(client.WithPatience(50 * time.Millisecond))
+	g := newFixture(t)
+	c := g.connect(client.WithRetryTimeout(50 * time.Millisecond))
 	g.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = w.Write([]byte("<html>"))
 	})
-	_, err := c.Do(t.Context(), call(`1`), forbidden(t))
+	_, err := c.Do(t.Context(), call(`1`), unreachableHandler(t))
 	require.ErrorContains(t, err, "not flightd")
 }
 
 // A server that says at once that it cannot be yet is not asked again at once.
 func TestBusyServersAreNotHammered(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Open" {
-				return &effect.Busy{Key: key, State: flight.Running, RetryAfter: 60 * time.Millisecond}
+				return &effect.Busy{Key: key, State: flight.StateRunning, RetryAfter: 60 * time.Millisecond}
 			}
 			return nil
 		}
 	})
 	patient := call(`1`)
 	patient.Wait = 200 * time.Millisecond
-	_, err := g.connect().Do(t.Context(), patient, forbidden(t))
+	_, err := g.connect().Do(t.Context(), patient, unreachableHandler(t))
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
 	require.LessOrEqual(t, g.count(":open"), 6)
@@ -524,7 +524,7 @@ func TestErrorsWithoutAText(t *testing.T) {
 		"refused for no reason": effect.Refused(nil), "not done for no reason": effect.NotDone(nil), "a nil pointer": (*ownError)(nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			_, err := newFixture(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				return effect.Answer{}, odd
 			})
 			require.Error(t, err)

@@ -46,7 +46,7 @@ func WithPolicy(p flight.Policy) CallOption {
 func WithLookUp(look effect.LookUp) CallOption { return func(c *effect.Call) { c.LookUp = look } }
 
 // WithWaitTimeout bounds the wait for another caller's attempt. After it the error is *Busy.
-func WithWait(d time.Duration) CallOption { return func(c *effect.Call) { c.Wait = d } }
+func WithWaitTimeout(d time.Duration) CallOption { return func(c *effect.Call) { c.Wait = d } }
 
 // KeyDecides makes the key alone identify the effect: the first input is used, and later inputs are not compared with
 // it.
@@ -55,7 +55,7 @@ func KeyDecides() CallOption {
 }
 
 // ExternalIDer is implemented by results that know the id of the object at the provider.
-type Identified interface{ ExternalID() string }
+type ExternalIDer interface{ ExternalID() string }
 
 // Do runs fn once for the key and the input, through a Client or an executor, and returns the same result to every
 // caller. Input and result are stored as JSON. The call that executed fn gets the value that fn returned; other calls
@@ -66,26 +66,26 @@ func Do[T any](ctx context.Context, doer effect.Doer, key Ref, input any, fn fun
 	if err != nil {
 		return zero, err
 	}
-	var made atomic.Pointer[madeBy[T]] // two handlers may return at once: one that hung, and that of a later attempt
+	var made atomic.Pointer[madeValue[T]] // two handlers may return at once: one that hung, and that of a later attempt
 	result, err := doer.Do(ctx, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		value, err := fn(ctx, at)
 		if err != nil {
 			return effect.Answer{}, err
 		}
-		made.Store(&madeBy[T]{at.Number(), value})
+		made.Store(&madeValue[T]{at.Number(), value})
 		return answerOf(value), nil
 	})
 	if err != nil {
 		return zero, err
 	}
-	if own := made.Load(); result.Source == effect.Executed && own != nil && own.attempt == result.Attempt {
+	if own := made.Load(); result.Source == effect.SourceExecuted && own != nil && own.attempt == result.Attempt {
 		return own.value, nil
 	}
 	return valueOf[T](result)
 }
 
 // madeValue is the value that a handler returned in one attempt.
-type madeBy[T any] struct {
+type madeValue[T any] struct {
 	attempt uint32
 	value   T
 }
@@ -94,7 +94,7 @@ type madeBy[T any] struct {
 // has happened.
 func answerOf(value any) effect.Answer {
 	id := ""
-	if known, ok := value.(Identified); ok {
+	if known, ok := value.(ExternalIDer); ok {
 		id = known.ExternalID()
 	}
 	answer, err := effect.JSON(id, value)
@@ -111,7 +111,7 @@ func valueOf[T any](result effect.Result) (T, error) {
 		return value, &ReceiptTruncated{Result: result}
 	}
 	if err := json.Unmarshal(result.Answer.Body, &value); err != nil {
-		return value, &Unreadable{Result: result, Err: err}
+		return value, &ReceiptUnreadable{Result: result, Err: err}
 	}
 	return value, nil
 }
@@ -128,15 +128,15 @@ func (e *ReceiptTruncated) Error() string {
 
 // ReceiptUnreadable means that the effect happened, and that its receipt, written by a person or another program, does
 // not decode into the caller's type. Result has the receipt.
-type Unreadable struct {
+type ReceiptUnreadable struct {
 	Result effect.Result
 	Err    error
 }
 
-func (e *Unreadable) Error() string {
+func (e *ReceiptUnreadable) Error() string {
 	return fmt.Sprintf("%s happened; its receipt cannot be read: %v", e.Result.Key, e.Err)
 }
-func (e *Unreadable) Unwrap() error { return e.Err }
+func (e *ReceiptUnreadable) Unwrap() error { return e.Err }
 
 func newCall(doer effect.Doer, ref Ref, input any, opts []CallOption) (effect.Call, error) {
 	namespace := wire.DefaultNamespace

@@ -12,7 +12,7 @@ import (
 func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	one := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
 	two := wire.FieldError{Pointer: "/id", Detail: "it is empty"}
-	text := problem(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: one}).Error(), Errors: []FieldError{one, two}}, flight.Key{}).Error()
+	text := newError(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: one}).Error(), Errors: []FieldError{one, two}}, flight.Key{}).Error()
 	if strings.Count(text, "is no state") != 1 || strings.Count(text, "it is empty") != 1 {
 		t.Errorf("it says %s", text)
 	}

@@ -78,7 +78,7 @@ func CodeOf(err error) Code {
 
 // newError makes the *Error of a problem document, with the error of package effect for its code. key is that of the
 // request, or zero.
-func problem(p Problem, key flight.Key) *Error {
+func newError(p Problem, key flight.Key) *Error {
 	if key.IsZero() {
 		key, _ = flight.ParseKey(p.Key)
 	}
@@ -96,7 +96,7 @@ func problem(p Problem, key flight.Key) *Error {
 	case wire.InFlight:
 		state, err := flight.ParseState(p.State)
 		if err != nil {
-			state = flight.Running
+			state = flight.StateRunning
 		}
 		e.class = &effect.Busy{Key: key, State: state, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond,
 			Proposed: p.Proposed == nil || *p.Proposed}
@@ -126,7 +126,7 @@ func problem(p Problem, key flight.Key) *Error {
 }
 
 // flightIDOf returns the id of the flight that a problem names; "" when it names none.
-func about(p *Problem) string {
+func flightIDOf(p *Problem) string {
 	if p.Flight != nil {
 		return p.Flight.ID
 	}

@@ -28,7 +28,7 @@ type EventQuery struct {
 	// AllNamespaces selects the events of all namespaces, not only of the client's.
 	AllNamespaces bool
 	// OnDisconnect is called each time the stream breaks, before it is resumed. It may be nil.
-	Lost func(why error)
+	OnDisconnect func(why error)
 }
 
 func (q *EventQuery) path(count string, after string) string {
@@ -42,7 +42,7 @@ func (q *EventQuery) path(count string, after string) string {
 // reaches back to After.
 func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration) (*EventPage, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
-	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTry, everywhere: q.AllNamespaces}
+	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTryTimeout, allNamespaces: q.AllNamespaces}
 	if seconds > 0 {
 		r.prefer = "wait=" + strconv.Itoa(seconds)
 	}
@@ -55,13 +55,13 @@ func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration
 // *Error that no retry can solve, such as the code expired for an After that is too old.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		t := &tail{client: c, query: &q, place: q.After, yield: yield}
-		for pause := firstPause; ; pause = min(2*pause, longPause) {
-			server := c.best.Load()
-			came := t.came
+		t := &eventReader{client: c, query: &q, lastID: q.After, yield: yield}
+		for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
+			server := c.preferred.Load()
+			came := t.received
 			err := t.follow(ctx, c.servers[server])
 			switch p := problemOf(err); {
-			case errors.Is(err, errEnough):
+			case errors.Is(err, errStopped):
 				return
 			case ctx.Err() != nil:
 				yield(Event{}, context.Cause(ctx))
@@ -70,41 +70,41 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 				yield(Event{}, err)
 				return
 			}
-			if t.came > came {
-				pause = firstPause
+			if t.received > came {
+				pause = minRetryPause
 			}
-			if q.Lost != nil {
-				q.Lost(err)
+			if q.OnDisconnect != nil {
+				q.OnDisconnect(err)
 			}
-			c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
+			c.preferred.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
 			clock.Sleep(ctx, pause)
 		}
 	}
 }
 
 // errStopped means that the consumer has stopped the iteration.
-var errEnough = errors.New("client: the iteration was stopped")
+var errStopped = errors.New("client: the iteration was stopped")
 
 // streamTimeout is how long a stream may be without events and heartbeats before it is resumed.
-const silence = 45 * time.Second
+const streamTimeout = 45 * time.Second
 
 // eventReader reads events over successive streams.
-type tail struct {
-	client *Client
-	query  *EventQuery
-	place  string // id of the last event; the next stream resumes after it
-	came   int    // number of events
-	yield  func(Event, error) bool
+type eventReader struct {
+	client   *Client
+	query    *EventQuery
+	lastID   string // id of the last event; the next stream resumes after it
+	received int    // number of events
+	yield    func(Event, error) bool
 }
 
 // follow reads one stream until it breaks. It always returns an error.
-func (t *tail) follow(ctx context.Context, server string) error {
+func (t *eventReader) follow(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := request{method: http.MethodGet, path: t.query.path("last", ""), everywhere: t.query.AllNamespaces}
-	resumes := t.place != t.query.After
+	r := request{method: http.MethodGet, path: t.query.path("last", ""), allNamespaces: t.query.AllNamespaces}
+	resumes := t.lastID != t.query.After
 	if !resumes {
-		r.path = t.query.path("last", t.place)
+		r.path = t.query.path("last", t.lastID)
 	}
 	req, err := t.client.newRequest(ctx, server, &r)
 	if err != nil {
@@ -112,9 +112,9 @@ func (t *tail) follow(ctx context.Context, server string) error {
 	}
 	req.Header.Set("Accept", wire.TypeEvents)
 	if resumes { // for this header the server yields a gap; for the parameter after it returns an error
-		req.Header.Set(wire.HeaderLastEvent, t.place)
+		req.Header.Set(wire.HeaderLastEvent, t.lastID)
 	}
-	watchdog := time.AfterFunc(silence, func() { cancel(errors.New("no heartbeat in the stream of events")) })
+	watchdog := time.AfterFunc(streamTimeout, func() { cancel(errors.New("no heartbeat in the stream of events")) })
 	defer watchdog.Stop()
 	answer, err := t.client.http.RoundTrip(req)
 	if err != nil {
@@ -123,18 +123,18 @@ func (t *tail) follow(ctx context.Context, server string) error {
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), wire.TypeEvents) {
 		body, err := readBody(answer)
-		return errors.Join(err, refusal(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key))
+		return errors.Join(err, problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key))
 	}
 	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, longestLine)
+	lines.Buffer(nil, maxLine)
 	var m message
 	for lines.Scan() {
-		watchdog.Reset(silence)
+		watchdog.Reset(streamTimeout)
 		if line := lines.Text(); line != "" {
-			m.line(line)
+			m.addField(line)
 			continue
 		}
-		if err := t.take(m); err != nil {
+		if err := t.deliver(m); err != nil {
 			return err
 		}
 		m = message{}
@@ -146,12 +146,12 @@ func (t *tail) follow(ctx context.Context, server string) error {
 }
 
 // maxLine is far above the size of an event: the ledger bounds the texts in it.
-const longestLine = 1 << 20
+const maxLine = 1 << 20
 
 // message is a server-sent event: one field per line.
 type message struct{ name, id, data string }
 
-func (m *message) line(line string) {
+func (m *message) addField(line string) {
 	field, value, _ := strings.Cut(line, ":")
 	value = strings.TrimPrefix(value, " ")
 	switch field {
@@ -165,19 +165,19 @@ func (m *message) line(line string) {
 }
 
 // deliver yields the event in a message, and stores its id.
-func (t *tail) take(m message) error {
+func (t *eventReader) deliver(m message) error {
 	if m.data != "" {
 		e, err := m.event()
 		if err != nil {
 			return err
 		}
-		t.came++
+		t.received++
 		if e.Kind != "" && !t.yield(e, nil) {
-			return errEnough
+			return errStopped
 		}
 	}
 	if m.id != "" {
-		t.place = m.id
+		t.lastID = m.id
 	}
 	return nil
 }

@@ -20,19 +20,19 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-func submit(g *rig, n int) {
+func submit(g *fixture, n int) {
 	g.world.Apply(g.t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
 // cutWriter is a response that ends after a number of bytes.
-type breaking struct {
+type cutWriter struct {
 	http.ResponseWriter
 	left int
 }
 
-func (b *breaking) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+func (b *cutWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-func (b *breaking) Write(data []byte) (int, error) {
+func (b *cutWriter) Write(data []byte) (int, error) {
 	if len(data) > b.left {
 		_, _ = b.ResponseWriter.Write(data[:b.left])
 		_ = http.NewResponseController(b.ResponseWriter).Flush()
@@ -55,19 +55,19 @@ func TestEventsOverBrokenStreams(t *testing.T) {
 			mu.Lock()
 			cuts++
 			bytes += 37
-			w = &breaking{ResponseWriter: w, left: bytes}
+			w = &cutWriter{ResponseWriter: w, left: bytes}
 			mu.Unlock()
 		}
 		api.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	g := &rig{t: t, world: world, server: server, spool: t.TempDir()}
+	g := &fixture{t: t, world: world, server: server, spool: t.TempDir()}
 	c := g.connect()
 	const flights = 20
 	lost := 0
 	seen := make(map[string]int)
 	submit(g, 0)
-	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0", Lost: func(err error) { require.Error(t, err); lost++ }}) {
+	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0", OnDisconnect: func(err error) { require.Error(t, err); lost++ }}) {
 		require.NoError(t, err)
 		require.Equal(t, "submitted", e.Kind)
 		if seen[e.Key]++; seen[e.Key] == 1 && len(seen) < flights {
@@ -85,7 +85,7 @@ func TestEventsOverBrokenStreams(t *testing.T) {
 }
 
 func TestEventsEnd(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	submit(g, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func TestEventsEnd(t *testing.T) {
 	}
 	require.Equal(t, 2, n, "an error is the last that comes")
 
-	g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 	n = 0
 	for _, err := range c.Events(t.Context(), client.EventQuery{After: "1.0"}) {
 		n++
@@ -117,14 +117,14 @@ func TestEventsEnd(t *testing.T) {
 }
 
 func TestEventsTellOfAGap(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	submit(g, 1)
 	n := 0
 	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
 		require.NoError(t, err)
 		if n++; n == 1 {
-			g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+			g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 			submit(g, 2)
 			continue
 		}
@@ -135,7 +135,7 @@ func TestEventsTellOfAGap(t *testing.T) {
 }
 
 func TestEventPages(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	for n := range 5 {
 		submit(g, n)
@@ -155,7 +155,7 @@ func TestEventPages(t *testing.T) {
 
 // A log that was truncated between two streams yields a gap, as in an open stream, and does not end the reader.
 func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	submit(g, 1)
 	var kinds []string
@@ -164,7 +164,7 @@ func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
 		kinds = append(kinds, e.Kind)
 		switch len(kinds) {
 		case 1:
-			g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+			g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 			g.server.CloseClientConnections()
 			continue
 		case 2:

@@ -158,18 +158,18 @@ func ExampleWithLookUp() {
 	ctx, provider := context.Background(), &gateway{fail: errors.New("connection reset")}
 	order := Order{ID: "order-44", Cents: 4200}
 
-	ask := func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+	ask := func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		if provider.charged == 0 {
-			return flight.DidNotHappen, effect.Answer{}, nil
+			return flight.FindingNotHappened, effect.Answer{}, nil
 		}
 		answer, err := effect.JSON("ch_1", Charge{ID: "ch_1", Cents: order.Cents})
-		return flight.Happened, answer, err
+		return flight.FindingHappened, answer, err
 	}
 	charge, err := client.Do(ctx, ex, client.Key("charge", order.ID), order,
 		func(ctx context.Context, at client.Attempt) (Charge, error) {
 			return provider.Charge(ctx, order, at.IdempotencyKey())
 		},
-		client.WithPolicy(flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond}), client.WithLookUp(ask))
+		client.WithPolicy(flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}), client.WithLookUp(ask))
 	fmt.Println(charge.ID, err)
 	// Output: ch_1 <nil>
 }

@@ -26,94 +26,94 @@ import (
 // request is a request to any of the servers. It may be sent several times: each route can be repeated safely, because
 // of a nonce, a fencing token, a version, or because it only reads.
 type request struct {
-	method  string
-	path    string // with query
-	body    []byte
-	kind    string // content type of the body; "" is JSON
-	ifMatch string
-	ifNone  string
-	prefer  string
-	trace   string     // traceparent of the call
-	key     flight.Key // gives the namespace, and is named by errors; zero: none
-	actor   bool       // name the operator
-	has     string     // text that each successful answer of flightd contains; an answer without it comes from other software
-	receipt string     // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
-	nonce   string     // of an open: the answer must name the same nonce
+	method      string
+	path        string // with query
+	body        []byte
+	contentType string // content type of the body; "" is JSON
+	ifMatch     string
+	ifNoneMatch string
+	prefer      string
+	trace       string     // traceparent of the call
+	key         flight.Key // gives the namespace, and is named by errors; zero: none
+	actor       bool       // name the operator
+	mustContain string     // text that each successful answer of flightd contains; an answer without it comes from other software
+	receiptOf   string     // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
+	nonce       string     // of an open: the answer must name the same nonce
 
-	everywhere bool // all namespaces instead of one
+	allNamespaces bool // all namespaces instead of one
 
-	once     bool          // not even repeated over a new connection after a stale one
-	timeout  time.Duration // of one try; 0 is 10 s
-	patience time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
-	tries    int           // maximum number of tries; 0 is no bound besides the time
+	noStaleRetry bool          // not even repeated over a new connection after a stale one
+	timeout      time.Duration // of one try; 0 is 10 s
+	retryTimeout time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
+	maxTries     int           // maximum number of tries; 0 is no bound besides the time
 }
 
 // response is a complete answer.
 type response struct {
-	status int
-	header http.Header
-	body   []byte
-	sent   clock.Moment // right before the answered try was written
-	time   int64        // ledger time in ms since 1970; 0 when the answer has none
-	unsure bool         // an earlier try may still be carried out
+	status         int
+	header         http.Header
+	body           []byte
+	sentAt         clock.Instant // right before the answered try was written
+	ledgerTime     int64         // ledger time in ms since 1970; 0 when the answer has none
+	mayHaveArrived bool          // an earlier try may still be carried out
 }
 
 const (
-	defaultTry  = 10 * time.Second
-	maxAnswer   = 64 << 20
-	firstPause  = 20 * time.Millisecond
-	longPause   = time.Second
-	longestHint = 5 * time.Second // a longer Retry-After is shortened to this
-	dialTimeout = 3 * time.Second
+	defaultTryTimeout = 10 * time.Second
+	maxAnswer         = 64 << 20
+	minRetryPause     = 20 * time.Millisecond
+	maxRetryPause     = time.Second
+	maxRetryAfter     = 5 * time.Second // a longer Retry-After is shortened to this
+	dialTimeout       = 3 * time.Second
 )
 
-// ask sends the request until a server answers. A problem document is returned as *Error. When no server answers in
+// openUntilAnswered sends the request until a server answers. A problem document is returned as *Error. When no server answers in
 // time the error is *Unavailable; response.mayHaveArrived then says whether a server may have carried the request out.
 func (c *Client) ask(ctx context.Context, r request) (response, error) {
-	patience := cmp.Or(r.patience, c.opts.patience)
+	retryTimeout := cmp.Or(r.retryTimeout, c.opts.retryTimeout)
 	r.trace = effect.Traceparent(ctx)
 	var deadline time.Time // counts from the first failure: a successful answer may take longer
-	pause := firstPause
-	var unsure, fresh bool
-	turns := 0 // how many servers in a row rejected it unread
+	pause := minRetryPause
+	var mayArrive, retriedStale bool
+	rejections := 0 // how many servers in a row rejected it unread
 	for try := 1; ; try++ {
-		server := c.best.Load()
+		server := c.preferred.Load()
 		resp, err := c.try(ctx, int(server), &r)
-		resp.unsure = unsure
-		wait, again := again(err)
-		if turns++; !turnedAway(err) {
-			turns = 0
+		resp.mayHaveArrived = mayArrive
+		wait, retry := canRetry(err)
+		if rejections++; !isRejectedUnread(err) {
+			rejections = 0
 		}
-		if !again && (turns == 0 || turns >= len(c.servers)) {
+		if !retry && (rejections == 0 || rejections >= len(c.servers)) {
 			return resp, err
 		}
 		if deadline.IsZero() {
-			deadline = time.Now().Add(patience)
+			deadline = time.Now().Add(retryTimeout)
 		}
-		unsure = unsure || mayHaveArrived(err)
+		mayArrive = mayArrive || mayHaveArrived(err)
 		var failed *sendError
-		if !fresh && !r.once && errors.As(err, &failed) && failed.stale {
-			fresh = true
+		if !retriedStale && !r.noStaleRetry && errors.As(err, &failed) && failed.stale {
+			retriedStale = true
 			try--
 			continue
 		}
-		c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
+		c.preferred.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
 		if wait == 0 {
 			wait = clock.Jitter(pause)
-			pause = min(2*pause, longPause)
+			pause = min(2*pause, maxRetryPause)
 		}
 		if try < len(c.servers) {
 			wait = 0 // ask the next server at once
 		}
-		if try == r.tries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
-			resp.unsure = unsure
-			return resp, unavailable(ctx, err)
+		if try == r.maxTries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
+			resp.mayHaveArrived = mayArrive
+			return resp, unavailableError(ctx, err)
 		}
 	}
 }
 
-// again reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
-func again(err error) (wait time.Duration, yes bool) {
+// canRetry reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
+func canRetry(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
 	case err == nil:
 		return 0, false
@@ -122,14 +122,14 @@ func again(err error) (wait time.Duration, yes bool) {
 	case p.Status < 500 && p.Status != http.StatusTooManyRequests:
 		return 0, false
 	default:
-		return min(time.Duration(p.RetryAfterMS)*time.Millisecond, longestHint), true
+		return min(time.Duration(p.RetryAfterMS)*time.Millisecond, maxRetryAfter), true
 	}
 }
 
 // isRejectedUnread reports whether the request was rejected before a route of flightd read it: other software answered,
 // or flightd rejected the credentials or the deployment. Nothing was carried out, and the next server may accept the
 // request.
-func turnedAway(err error) bool {
+func isRejectedUnread(err error) bool {
 	switch p := problemOf(err); {
 	case p == nil:
 		return false
@@ -143,13 +143,13 @@ func turnedAway(err error) bool {
 // mayHaveArrived reports whether a server may have received the failed request, and may still carry it out.
 func mayHaveArrived(err error) bool {
 	if p := problemOf(err); p != nil {
-		return p.Code == wire.Internal && !turnedAway(err) // the server itself does not know
+		return p.Code == wire.Internal && !isRejectedUnread(err) // the server itself does not know
 	}
 	var failed *sendError
 	return !(errors.As(err, &failed) && failed.notSent)
 }
 
-func unavailable(ctx context.Context, err error) error {
+func unavailableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = &contextError{context.Cause(ctx), err}
 	} else if problemOf(err) != nil {
@@ -165,21 +165,21 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		err := refusal(&resp, r.key)
+		err := problemFrom(&resp, r.key)
 		if p := problemOf(err); p != nil {
-			c.ledger.set(max(resp.time, p.LedgerTime), resp.sent)
+			c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), resp.sentAt)
 		}
 		return resp, err
-	case !bytes.Contains(resp.body, []byte(r.has)), !r.answered(resp.body), r.receipt != "" && !isReceipt(&resp, r.receipt):
-		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
+	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
+		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(&resp))}
 	}
-	c.ledger.set(resp.time, resp.sent)
+	c.ledgerClock.set(resp.ledgerTime, resp.sentAt)
 	return resp, nil
 }
 
 // isAnsweredBy reports whether body answers this open. If a proxy gave one caller's answer to another caller of the
 // same flight, both would act in one attempt. A replay may be given to every caller.
-func (r *request) answered(body []byte) bool {
+func (r *request) isAnsweredBy(body []byte) bool {
 	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
 		return true
 	}
@@ -242,11 +242,11 @@ func newTransport(o *options) *http.Transport {
 // send sends the request once and reads the whole answer. It calls the transport without an http.Client, so redirects
 // are answers and are never followed. Errors are *sendError, and *Error for a header value that cannot be sent.
 func (c *Client) send(ctx context.Context, server string, r *request) (resp response, err error) {
-	tryCtx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, defaultTry), errTryTimeout)
+	tryCtx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, defaultTryTimeout), errTryTimeout)
 	defer cancel()
 	sent, reused := false, false
 	tryCtx = httptrace.WithClientTrace(tryCtx, &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
-		sent, reused, resp.sent = true, conn.Reused, clock.Now() // on this goroutine, before the first byte is written
+		sent, reused, resp.sentAt = true, conn.Reused, clock.Now() // on this goroutine, before the first byte is written
 	}})
 	req, err := c.newRequest(tryCtx, server, r)
 	if err != nil {
@@ -255,7 +255,7 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	answer, err := c.http.RoundTrip(req)
 	if err == nil {
 		defer answer.Body.Close()
-		resp.status, resp.header, resp.time = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
+		resp.status, resp.header, resp.ledgerTime = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
 		resp.body, err = readBody(answer)
 	}
 	if err == nil {
@@ -294,7 +294,7 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 	}
 	namespace := c.opts.namespace
 	switch {
-	case r.everywhere:
+	case r.allNamespaces:
 		namespace = wire.AllNamespaces
 	case !r.key.IsZero():
 		namespace = r.key.Namespace()
@@ -304,14 +304,14 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 	}
 	kind, actor := "", ""
 	if r.body != nil {
-		kind = cmp.Or(r.kind, wire.TypeJSON)
+		kind = cmp.Or(r.contentType, wire.TypeJSON)
 	}
 	if r.actor {
 		actor = c.opts.actor
 	}
 	for _, h := range [...]struct{ name, value string }{
 		{"User-Agent", "flightd-go"}, {"Content-Type", kind}, {wire.HeaderNamespace, namespace}, {wire.HeaderActor, actor},
-		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer},
+		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNoneMatch}, {wire.HeaderPrefer, r.prefer},
 		{wire.HeaderDeployment, c.deployment}, {effect.HeaderTraceparent, r.trace},
 	} {
 		if strings.ContainsFunc(h.value, unicode.IsControl) {
@@ -348,7 +348,7 @@ var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 
 // problemFrom reads a problem document. Any other body comes from a proxy or other software: its 4xx says that the
 // request was rejected, its 5xx that the outcome is unknown.
-func refusal(resp *response, key flight.Key) error {
+func problemFrom(resp *response, key flight.Key) error {
 	var said struct {
 		Problem
 		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
@@ -359,12 +359,12 @@ func refusal(resp *response, key flight.Key) error {
 		p.Retryable = *said.Retryable
 	} else {
 		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
-			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(resp))}
+			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(resp))}
 		}
-		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}
+		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeStranger(resp)}
 	}
-	if about := about(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
-		return mixedUp(about) // a rejection of another request
+	if about := flightIDOf(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
+		return wrongFlightError(about) // a rejection of another request
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {
@@ -372,10 +372,10 @@ func refusal(resp *response, key flight.Key) error {
 			p.RetryAfterMS = int64(seconds) * 1000
 		}
 	}
-	return problem(p, key)
+	return newError(p, key)
 }
 
-func stranger(resp *response) string {
+func describeStranger(resp *response) string {
 	return fmt.Sprintf("answer %d from other software, not flightd: %.200q", resp.status, resp.body)
 }
 

@@ -25,9 +25,9 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// scripted is a client of a server that answers each request with the next of the raw answers. It closes the connection
+// newScriptedClient is a client of a server that answers each request with the next of the raw answers. It closes the connection
 // after an answer that says so or is not HTTP/1.1, and so after an empty one.
-func scripted(t *testing.T, answers ...string) *Client {
+func newScriptedClient(t *testing.T, answers ...string) *Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func scripted(t *testing.T, answers ...string) *Client {
 			_ = conn.Close()
 		}
 	}()
-	c := clientOf(t, listener)
+	c := newUnconnectedClient(t, listener)
 	t.Cleanup(func() {
 		c.http.CloseIdleConnections()
 		require.NoError(t, listener.Close())
@@ -65,10 +65,10 @@ func scripted(t *testing.T, answers ...string) *Client {
 	return c
 }
 
-// clientOf is a client of the server that listens there. It is not connected: it has sent nothing.
-func clientOf(t *testing.T, listener net.Listener, opts ...Option) *Client {
+// newUnconnectedClient is a client of the server that listens there. It is not connected: it has sent nothing.
+func newUnconnectedClient(t *testing.T, listener net.Listener, opts ...Option) *Client {
 	t.Helper()
-	o, err := newOptions(append([]Option{WithoutSpool(), WithPatience(time.Millisecond), WithNamespace("ns")}, opts...))
+	o, err := newOptions(append([]Option{WithoutSpool(), WithRetryTimeout(time.Millisecond), WithNamespace("ns")}, opts...))
 	require.NoError(t, err)
 	return &Client{opts: o, servers: []string{"http://" + listener.Addr().String()}, http: newTransport(&o)}
 }
@@ -88,7 +88,7 @@ func TestAnyAnswerOfHTTP11(t *testing.T) {
 	}
 	for name, answer := range good {
 		t.Run(name, func(t *testing.T) {
-			c := scripted(t, answer, answer)
+			c := newScriptedClient(t, answer, answer)
 			for range 2 {
 				v, err := c.Version(t.Context())
 				require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestAnyAnswerOfHTTP11(t *testing.T) {
 	}
 	for name, answer := range bad {
 		t.Run(name, func(t *testing.T) {
-			_, err := scripted(t, answer).Version(t.Context())
+			_, err := newScriptedClient(t, answer).Version(t.Context())
 			require.Error(t, err)
 		})
 	}
@@ -118,14 +118,14 @@ func TestAnyAnswerOfHTTP11(t *testing.T) {
 // A connection that the server closes while it is idle is no failure: the request is repeated over another one.
 func TestServerClosesAnIdleConnection(t *testing.T) {
 	post := request{method: http.MethodPost, path: "/v1/sessions", body: []byte("{}")}
-	c := scripted(t, plainly(200, "{}"), "", plainly(200, "{}"))
+	c := newScriptedClient(t, rawAnswer(200, "{}"), "", rawAnswer(200, "{}"))
 	for _, unsure := range []bool{false, true} {
 		resp, err := c.ask(t.Context(), post)
 		require.NoError(t, err)
-		require.Equal(t, unsure, resp.unsure, "the server may have read the first request")
+		require.Equal(t, unsure, resp.mayHaveArrived, "the server may have read the first request")
 	}
-	post.once = true
-	c = scripted(t, plainly(200, "{}"), "", plainly(200, "{}"))
+	post.noStaleRetry = true
+	c = newScriptedClient(t, rawAnswer(200, "{}"), "", rawAnswer(200, "{}"))
 	_, err := c.ask(t.Context(), post)
 	require.NoError(t, err)
 	_, err = c.ask(t.Context(), post)
@@ -135,13 +135,13 @@ func TestServerClosesAnIdleConnection(t *testing.T) {
 
 // The transport repeats no request with a body, and follows no redirect.
 func TestRequestIsSentOnce(t *testing.T) {
-	post := request{method: http.MethodPost, path: "/v1/sessions", body: []byte("{}"), tries: 1}
+	post := request{method: http.MethodPost, path: "/v1/sessions", body: []byte("{}"), maxTries: 1}
 	for name, answer := range map[string]string{
 		"no answer": "",
 		"redirect":  "HTTP/1.1 307 Temporary Redirect\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := scripted(t, answer, plainly(200, "{}"), "")
+			c := newScriptedClient(t, answer, rawAnswer(200, "{}"), "")
 			_, err := c.ask(t.Context(), post)
 			require.Error(t, err)
 			_, err = c.ask(t.Context(), post)
@@ -153,25 +153,25 @@ func TestRequestIsSentOnce(t *testing.T) {
 // Only a request that had no connection has surely not arrived.
 func TestMayHaveArrived(t *testing.T) {
 	get := request{method: http.MethodGet, path: "/version"}
-	resp, err := scripted(t, "").ask(t.Context(), get)
+	resp, err := newScriptedClient(t, "").ask(t.Context(), get)
 	require.Error(t, err)
-	require.True(t, resp.unsure)
+	require.True(t, resp.mayHaveArrived)
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
-	resp, err = clientOf(t, listener).ask(t.Context(), get)
+	resp, err = newUnconnectedClient(t, listener).ask(t.Context(), get)
 	require.ErrorContains(t, err, "dial")
-	require.False(t, resp.unsure)
+	require.False(t, resp.mayHaveArrived)
 
 	synctest.Test(t, func(t *testing.T) {
 		network := NewPipeNet() // no server accepts
-		c := clientOf(t, network, WithPipeNet(network))
+		c := newUnconnectedClient(t, network, WithPipeNet(network))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		resp, err := c.ask(ctx, get)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.False(t, resp.unsure)
+		require.False(t, resp.mayHaveArrived)
 		require.NoError(t, network.Close())
 	})
 }
@@ -183,7 +183,7 @@ func TestAnswerThatNeverEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := NewPipeNet()
-				c := clientOf(t, network, WithPipeNet(network))
+				c := newUnconnectedClient(t, network, WithPipeNet(network))
 				gone := make(chan struct{})
 				go func() {
 					defer close(gone)
@@ -198,10 +198,10 @@ func TestAnswerThatNeverEnds(t *testing.T) {
 					_ = conn.Close()
 				}()
 				began := time.Now()
-				resp, err := c.ask(t.Context(), request{method: http.MethodGet, path: "/version", timeout: time.Minute, tries: 1})
+				resp, err := c.ask(t.Context(), request{method: http.MethodGet, path: "/version", timeout: time.Minute, maxTries: 1})
 				require.ErrorIs(t, err, errTryTimeout)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
-				require.True(t, resp.unsure)
+				require.True(t, resp.mayHaveArrived)
 				require.Equal(t, time.Minute, time.Since(began))
 				<-gone
 			})
@@ -209,8 +209,8 @@ func TestAnswerThatNeverEnds(t *testing.T) {
 	}
 }
 
-// plainly is an answer as flightd writes it.
-func plainly(status int, body string) string {
+// rawAnswer is an answer as flightd writes it.
+func rawAnswer(status int, body string) string {
 	return fmt.Sprintf("HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 }
 
@@ -229,7 +229,7 @@ func TestAnswerThatComesTwice(t *testing.T) {
 				}
 				r := bufio.NewReader(conn)
 				_, _ = http.ReadRequest(r)
-				answer := plainly(200, `{"version":"1"}`)
+				answer := rawAnswer(200, `{"version":"1"}`)
 				if !late {
 					answer += answer
 				}
@@ -241,7 +241,7 @@ func TestAnswerThatComesTwice(t *testing.T) {
 				_, _ = r.ReadByte()
 				_ = conn.Close()
 			}()
-			c := clientOf(t, listener)
+			c := newUnconnectedClient(t, listener)
 			v, err := c.Version(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, "1", v.Version)
@@ -256,12 +256,12 @@ func TestAnswerThatComesTwice(t *testing.T) {
 // renewal.
 func TestAnswerToSomethingElse(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
-	open := plainly(200, `{"decision":"proceed","flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"ses_1","trust_ms":9000}`)
-	_, err := scripted(t, open).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
-	require.Equal(t, reportLater, verdictOn(err))
-	_, err = scripted(t, open).Flight(t.Context(), key.FlightID())
+	open := rawAnswer(200, `{"decision":"proceed","flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"ses_1","trust_ms":9000}`)
+	_, err := newScriptedClient(t, open).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+	require.Equal(t, reportLater, reportResultOf(err))
+	_, err = newScriptedClient(t, open).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)
-	a, err := scripted(t, open).Renew(t.Context(), "ses_1", RenewRequest{})
+	a, err := newScriptedClient(t, open).Renew(t.Context(), "ses_1", RenewRequest{})
 	require.Error(t, err)
 	require.Zero(t, a.TrustMS)
 }
@@ -270,15 +270,15 @@ func TestAnswerToSomethingElse(t *testing.T) {
 func TestAnswerToAnotherOpen(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": false, `"nonce": "mine",`: true} {
-		answer := plainly(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
+		answer := rawAnswer(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
 		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
 			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
-			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
+			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
 		} {
-			a, err := with(scripted(t, answer))
+			a, err := with(newScriptedClient(t, answer))
 			require.Equal(t, good, err == nil, "%s, %s", ask, given)
 			require.Equal(t, good, a.Decision != "")
-			require.Equal(t, !good, a.unsure, "the open may be carried out: it is to be given back")
+			require.Equal(t, !good, a.mayHaveArrived, "the open may be carried out: it is to be given back")
 		}
 	}
 }
@@ -293,11 +293,11 @@ func TestRefusalOfAnother(t *testing.T) {
 		"failed":   `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := scripted(t, plainly(409, body)).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
-			require.Equal(t, reportLater, verdictOn(err))
-			a, err := scripted(t, plainly(409, body)).Open(t.Context(), key, OpenRequest{})
+			_, err := newScriptedClient(t, rawAnswer(409, body)).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+			require.Equal(t, reportLater, reportResultOf(err))
+			a, err := newScriptedClient(t, rawAnswer(409, body)).Open(t.Context(), key, OpenRequest{})
 			require.Empty(t, CodeOf(err))
-			require.True(t, a.unsure)
+			require.True(t, a.mayHaveArrived)
 		})
 	}
 }
@@ -308,23 +308,23 @@ func TestAnswerAboutSomethingElse(t *testing.T) {
 	proceed := `{"decision":"proceed","flight_id":"` + other + `","input":"` + key.FlightID().String() + `","fencing_token":"t","session":"ses_1","trust_ms":9000}`
 	replay := `{"decision":"replay","flight":{"id":"` + other + `","state":"succeeded"}}`
 	failed := `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`
-	for name, answer := range map[string]string{"proceed": plainly(201, proceed), "replay": plainly(200, replay), "failed": plainly(424, failed)} {
+	for name, answer := range map[string]string{"proceed": rawAnswer(201, proceed), "replay": rawAnswer(200, replay), "failed": rawAnswer(424, failed)} {
 		t.Run(name, func(t *testing.T) {
 			for ask, with := range map[string]func(*Client) (OpenAnswer, error){
 				"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
-				"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{}) },
+				"verdict": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerdictRequest{}) },
 			} {
-				a, err := with(scripted(t, answer))
+				a, err := with(newScriptedClient(t, answer))
 				var unavailable *effect.Unavailable
 				require.ErrorAs(t, err, &unavailable, ask)
 				require.Empty(t, a.Decision)
-				require.True(t, a.unsure, "the open may be carried out: it is to be given back")
+				require.True(t, a.mayHaveArrived, "the open may be carried out: it is to be given back")
 			}
 		})
 	}
-	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", RenewRequest{})
+	_, err := newScriptedClient(t, rawAnswer(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", RenewRequest{})
 	require.Error(t, err, "renewed is the other one")
-	_, err = scripted(t, plainly(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
+	_, err = newScriptedClient(t, rawAnswer(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)
 }
 
@@ -334,24 +334,24 @@ func TestReceiptOfAnotherFlight(t *testing.T) {
 	body := `{"id":"ch_1"}`
 	receipt := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s: %s\r\n%s: sha256:%x\r\n%s: %d\r\n\r\n%s", len(body), wire.HeaderFlightID, other,
 		wire.HeaderReceiptDigest, sha256.Sum256([]byte(body)), wire.HeaderReceiptSize, len(body), body)
-	_, err := scripted(t, receipt).Receipt(t.Context(), id)
+	_, err := newScriptedClient(t, receipt).Receipt(t.Context(), id)
 	require.Error(t, err)
-	got, err := scripted(t, receipt).Receipt(t.Context(), other)
+	got, err := newScriptedClient(t, receipt).Receipt(t.Context(), other)
 	require.NoError(t, err)
 	require.Equal(t, body, string(got.Data))
 }
 
 // When other software answers with 404, the next server is asked at once.
-func TestNextServerWhereAStrangerAnswers(t *testing.T) {
+func TestOtherSoftwareAnswers_NextServerIsAsked(t *testing.T) {
 	const page = "HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\nX: close\r\n\r\n<html>"
-	stranger, flightd := scripted(t, page, page), scripted(t, plainly(200, `{"version":"x"}`))
-	c := scripted(t)
+	stranger, flightd := newScriptedClient(t, page, page), newScriptedClient(t, rawAnswer(200, `{"version":"x"}`))
+	c := newScriptedClient(t)
 	c.servers = []string{stranger.servers[0], flightd.servers[0]}
 	v, err := c.Version(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "x", v.Version)
 
-	c = scripted(t, page, page, page)
+	c = newScriptedClient(t, page, page, page)
 	c.servers = append(c.servers, c.servers[0])
 	_, err = c.Version(t.Context())
 	require.Equal(t, Code("internal"), CodeOf(err), "without another server, that is the error, at once")
@@ -360,7 +360,7 @@ func TestNextServerWhereAStrangerAnswers(t *testing.T) {
 
 // A value that a caller puts into a header cannot become another header.
 func TestNoHeaderInjection(t *testing.T) {
-	_, err := scripted(t).ask(t.Context(), request{method: http.MethodGet, path: "/version", ifMatch: "1\r\nX: y"})
+	_, err := newScriptedClient(t).ask(t.Context(), request{method: http.MethodGet, path: "/version", ifMatch: "1\r\nX: y"})
 	var rejected *Error
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, Code("input_invalid"), CodeOf(err))
@@ -372,13 +372,13 @@ func TestContextEndsARequest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-hung }))
 	defer server.Close()
 	defer close(hung)
-	c := clientOf(t, server.Listener)
+	c := newUnconnectedClient(t, server.Listener)
 	why := errors.New("on purpose")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { <-asked; cancel(why) }()
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version"})
 	require.ErrorIs(t, err, why)
-	require.True(t, resp.unsure)
+	require.True(t, resp.mayHaveArrived)
 }
 
 // Opens that wait at the server leave connections for reports and renewals.
@@ -395,7 +395,7 @@ func TestWaitingOpensLeaveConnections(t *testing.T) {
 		_, _ = w.Write([]byte(`{"version":"x"}`))
 	}))
 	defer server.Close()
-	c := clientOf(t, server.Listener)
+	c := newUnconnectedClient(t, server.Listener)
 	defer c.http.CloseIdleConnections()
 	var ended sync.WaitGroup
 	for range opens {

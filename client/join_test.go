@@ -15,30 +15,30 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// ended is how a Do on another goroutine ended.
-type ended struct {
+// doResult is how a Do on another goroutine ended.
+type doResult struct {
 	result effect.Result
 	err    error
 }
 
-// later starts a Do, and gives its end.
-func later(ctx context.Context, doer effect.Doer, c effect.Call, h effect.Handler) <-chan ended {
-	end := make(chan ended, 1)
+// doInBackground starts a Do, and gives its end.
+func doInBackground(ctx context.Context, doer effect.Doer, c effect.Call, h effect.Handler) <-chan doResult {
+	end := make(chan doResult, 1)
 	go func() {
 		result, err := doer.Do(ctx, c, h)
-		end <- ended{result, err}
+		end <- doResult{result, err}
 	}()
 	return end
 }
 
 // The input is copied: a caller that has left may change its bytes.
-func TestTheCallersBytesStayItsOwn(t *testing.T) {
-	g := newRig(t)
+func TestInput_IsCopied(t *testing.T) {
+	g := newFixture(t)
 	c := g.connect()
 	ctx, leave := context.WithCancel(t.Context())
 	one := call(`{"amount":42}`)
 	started, gone, sent := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	end := later(ctx, c, one, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+	end := doInBackground(ctx, c, one, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-gone
 		sent <- string(at.Input())
@@ -56,20 +56,20 @@ func TestTheCallersBytesStayItsOwn(t *testing.T) {
 func TestJoinersShareNothing(t *testing.T) {
 	for name, refusal := range map[string]error{"succeeded": nil, "refused": effect.Refused(errors.New("no"))} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t)
+			g := newFixture(t)
 			c := g.connect()
 			started, finish := make(chan struct{}), make(chan struct{})
-			first := later(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			first := doInBackground(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				close(started)
 				<-finish
 				return effect.Answer{Body: []byte("card declined")}, refusal
 			})
 			<-started
 			joined, joins := context.WithCancel(t.Context())
-			second := later(seen{Context: t.Context(), asked: joins}, c, call(`1`), forbidden(t))
+			second := doInBackground(seen{Context: t.Context(), asked: joins}, c, call(`1`), unreachableHandler(t))
 			<-joined.Done()
 			close(finish)
-			ends := map[effect.Source]ended{effect.Executed: <-first, effect.Joined: <-second}
+			ends := map[effect.Source]doResult{effect.SourceExecuted: <-first, effect.SourceJoined: <-second}
 			for source, end := range ends {
 				require.Equal(t, source, end.result.Source)
 				if refusal != nil {
@@ -78,27 +78,27 @@ func TestJoinersShareNothing(t *testing.T) {
 					require.Equal(t, source, declined.Result.Source)
 				}
 			}
-			clear(ends[effect.Executed].result.Answer.Body)
-			require.Equal(t, "card declined", string(ends[effect.Joined].result.Answer.Body))
+			clear(ends[effect.SourceExecuted].result.Answer.Body)
+			require.Equal(t, "card declined", string(ends[effect.SourceJoined].result.Answer.Body))
 		})
 	}
 }
 
 // Each caller gets its own copy of an unrecorded outcome, independent of the handler's buffer.
 func TestUnrecordedIsEachCallersOwn(t *testing.T) {
-	g := newRig(t)
-	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	g := newFixture(t)
+	c := g.connect(client.WithReportTimeout(50 * time.Millisecond))
 	started, finish, body := make(chan struct{}), make(chan struct{}), []byte("paid")
-	first := later(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	first := doInBackground(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-finish
 		return effect.Answer{Body: body}, nil
 	})
 	<-started
 	joined, joins := context.WithCancel(t.Context())
-	second := later(seen{Context: t.Context(), asked: joins}, c, call(`1`), forbidden(t))
+	second := doInBackground(seen{Context: t.Context(), asked: joins}, c, call(`1`), unreachableHandler(t))
 	<-joined.Done()
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
 			return refused
 		}
@@ -106,16 +106,16 @@ func TestUnrecordedIsEachCallersOwn(t *testing.T) {
 	})
 	close(finish)
 	ends := map[effect.Source]*effect.Unrecorded{}
-	for source, end := range map[effect.Source]<-chan ended{effect.Executed: first, effect.Joined: second} {
+	for source, end := range map[effect.Source]<-chan doResult{effect.SourceExecuted: first, effect.SourceJoined: second} {
 		var unrecorded *effect.Unrecorded
 		require.ErrorAs(t, (<-end).err, &unrecorded)
 		require.Equal(t, source, unrecorded.Result.Source)
 		ends[source] = unrecorded
 	}
 	clear(body)
-	require.Equal(t, "paid", string(ends[effect.Executed].Result.Answer.Body))
-	clear(ends[effect.Executed].Result.Answer.Body)
-	require.Equal(t, "paid", string(ends[effect.Joined].Result.Answer.Body))
+	require.Equal(t, "paid", string(ends[effect.SourceExecuted].Result.Answer.Body))
+	clear(ends[effect.SourceExecuted].Result.Answer.Body)
+	require.Equal(t, "paid", string(ends[effect.SourceJoined].Result.Answer.Body))
 }
 
 // seen tells that its end is waited for: then its caller has joined.
@@ -132,20 +132,20 @@ func (s seen) Done() <-chan struct{} {
 var errLeft = errors.New("the first one left")
 
 // Callers that join around the moment at which the first caller leaves have their own waits.
-func TestJoiningWhatOthersLeave(t *testing.T) {
+func TestJoin_AsOtherCallersLeave(t *testing.T) {
 	for name, joins := range map[string]bool{"before": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t)
+			g := newFixture(t)
 			finish, holder := g.occupied()
 			c := g.connect()
 			one, leave := context.WithCancelCause(t.Context())
-			come := func(ctx context.Context) <-chan ended {
+			come := func(ctx context.Context) <-chan doResult {
 				here, isHere := context.WithCancel(t.Context())
-				waits := later(seen{Context: ctx, asked: isHere}, c, call(`1`), forbidden(t))
+				waits := doInBackground(seen{Context: ctx, asked: isHere}, c, call(`1`), unreachableHandler(t))
 				<-here.Done()
 				return waits
 			}
-			first, second := come(one), (<-chan ended)(nil)
+			first, second := come(one), (<-chan doResult)(nil)
 			if joins {
 				second = come(t.Context())
 			}
@@ -162,9 +162,9 @@ func TestJoiningWhatOthersLeave(t *testing.T) {
 }
 
 // occupied lets another client hold the key of call until finish is closed.
-func (g *rig) occupied() (finish chan struct{}, holder <-chan ended) {
+func (g *fixture) occupied() (finish chan struct{}, holder <-chan doResult) {
 	started, finish := make(chan struct{}), make(chan struct{})
-	holder = later(g.t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	holder = doInBackground(g.t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-finish
 		return effect.Answer{}, nil
@@ -189,9 +189,9 @@ func askedFor(asked chan<- struct{}) func(*http.Request) fault {
 // A call with KeyDecides runs under the stored input. A caller that joins it with another input does not get its
 // receipt.
 func TestJoinersOfNoInput(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	started, finish := make(chan struct{}), make(chan struct{})
-	first := later(t.Context(), g.connect(), call(`{"amount":1}`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	first := doInBackground(t.Context(), g.connect(), call(`{"amount":1}`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-finish
 		return effect.Answer{ExternalID: "ch_1"}, nil
@@ -201,11 +201,11 @@ func TestJoinersOfNoInput(t *testing.T) {
 	whatever := call(`{"amount":1}`)
 	whatever.Submission = flight.Submission{}
 	asked := make(chan struct{}, 1)
-	g.on(askedFor(asked))
-	second := later(t.Context(), c, whatever, forbidden(t))
+	g.setFault(askedFor(asked))
+	second := doInBackground(t.Context(), c, whatever, unreachableHandler(t))
 	<-asked
 	joined, joins := context.WithCancel(t.Context())
-	third := later(seen{Context: t.Context(), asked: joins}, c, call(`{"amount":2}`), forbidden(t))
+	third := doInBackground(seen{Context: t.Context(), asked: joins}, c, call(`{"amount":2}`), unreachableHandler(t))
 	<-joined.Done()
 	close(finish)
 	require.NoError(t, (<-first).err)
@@ -216,9 +216,9 @@ func TestJoinersOfNoInput(t *testing.T) {
 
 // Each joined caller has its own wait.
 func TestJoinersHaveTheirOwnPatience(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	started, finish := make(chan struct{}), make(chan struct{})
-	first := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	first := doInBackground(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-finish
 		return effect.Answer{ExternalID: "ch_1"}, nil
@@ -228,10 +228,10 @@ func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 	hasty := call(`1`)
 	hasty.Wait = 300 * time.Millisecond
 	asked := make(chan struct{}, 1)
-	g.on(askedFor(asked))
-	second := later(t.Context(), c, hasty, forbidden(t))
+	g.setFault(askedFor(asked))
+	second := doInBackground(t.Context(), c, hasty, unreachableHandler(t))
 	<-asked
-	third := later(t.Context(), c, call(`1`), forbidden(t))
+	third := doInBackground(t.Context(), c, call(`1`), unreachableHandler(t))
 	var busy *effect.Busy
 	require.ErrorAs(t, (<-second).err, &busy)
 	close(finish)
@@ -243,14 +243,14 @@ func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 
 // A handler that calls Do with its own key would wait for itself, and gets an error at once. Another key is allowed.
 func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	var inner, elsewhere error
 	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
-		_, inner = c.Do(ctx, call(`1`), forbidden(t))
+		_, inner = c.Do(ctx, call(`1`), unreachableHandler(t))
 		other := call(`1`)
 		other.Key = flight.MustKey("default/charge/other")
-		_, elsewhere = c.Do(ctx, other, answering(`1`))
+		_, elsewhere = c.Do(ctx, other, succeedingHandler(`1`))
 		return effect.Answer{}, nil
 	})
 	require.NoError(t, err)
@@ -264,23 +264,23 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 // After a caller was told to verify, and its verification is lost, other callers may verify at once.
 func TestALookUpWhoseVerdictIsLost(t *testing.T) {
 	for _, lost := range []fault{cutBefore, refused} {
-		g := newRig(t)
-		c := g.connect(client.WithPatience(time.Millisecond))
+		g := newFixture(t)
+		c := g.connect(client.WithRetryTimeout(time.Millisecond))
 		if lost == refused { // and under the client's session
-			g.warm(c)
+			g.useSession(c)
 		}
-		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
-		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
+		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			return flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil
 		}
-		g.on(func(r *http.Request) fault { return map[bool]fault{true: lost}[hasSuffix(r, "/verdict")] })
+		g.setFault(func(r *http.Request) fault { return map[bool]fault{true: lost}[hasSuffix(r, "/verdict")] })
 		_, err := c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return effect.Answer{}, errors.New("connection lost")
 		})
 		var unavailable *client.Unavailable
 		require.ErrorAs(t, err, &unavailable)
-		g.on(nil)
-		end := within(t, later(t.Context(), g.connect(), verify, forbidden(t)))
+		g.setFault(nil)
+		end := receive(t, doInBackground(t.Context(), g.connect(), verify, unreachableHandler(t)))
 		require.NoError(t, end.err)
 		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 	}
@@ -289,10 +289,10 @@ func TestALookUpWhoseVerdictIsLost(t *testing.T) {
 // A caller with a look-up uses it, even after it joined a caller without one.
 func TestJoinersLookForThemselves(t *testing.T) {
 	for _, warm := range []bool{false, true} {
-		g := newRig(t)
+		g := newFixture(t)
 		c := g.connect()
 		if warm { // else the leader looks under a session of its own
-			g.warm(c)
+			g.useSession(c)
 		}
 		wire := client.OpenRequest{Fingerprint: call(`1`).Submission.Fingerprint.String(), Input: []byte(`1`)}
 		wire.Recovery, wire.SettleMS = "verify", 1
@@ -302,7 +302,7 @@ func TestJoinersLookForThemselves(t *testing.T) {
 		require.NoError(t, err)
 
 		come, both := make(chan struct{}, 1), make(chan struct{})
-		g.world.Pull(func(l *httpapitest.Levers) {
+		g.world.SetFaults(func(l *httpapitest.Faults) {
 			l.Before = func(_ context.Context, method string) error {
 				if method == "Open" {
 					select {
@@ -314,20 +314,20 @@ func TestJoinersLookForThemselves(t *testing.T) {
 				return nil
 			}
 		})
-		leads := later(t.Context(), c, call(`1`), forbidden(t))
+		leads := doInBackground(t.Context(), c, call(`1`), unreachableHandler(t))
 		<-come
 		come <- struct{}{} // no other call waits there
 		looks := call(`1`)
-		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			return flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil
 		}
 		joined, joins := context.WithCancel(t.Context())
-		joiner := later(seen{Context: t.Context(), asked: joins}, c, looks, forbidden(t))
+		joiner := doInBackground(seen{Context: t.Context(), asked: joins}, c, looks, unreachableHandler(t))
 		<-joined.Done()
 		close(both)
 		var doubt *effect.InDoubt
-		require.ErrorAs(t, within(t, leads).err, &doubt)
-		end := within(t, joiner)
+		require.ErrorAs(t, receive(t, leads).err, &doubt)
+		end := receive(t, joiner)
 		require.NoError(t, end.err)
 		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 	}

@@ -20,9 +20,9 @@ import (
 )
 
 // The end of trust forbids starts. A running effect may finish and report, under hold and resend.
-func TestTrustRunsOut(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
+func TestTrust_EndForbidsStart(t *testing.T) {
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
 	c := g.connect()
 	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
@@ -37,12 +37,12 @@ func TestTrustRunsOut(t *testing.T) {
 
 // Under verify the look-up needs a bound: loss of the lease ends the attempt.
 func TestLeaseLossEndsVerify(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
-	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
-	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-		return flight.DidNotHappen, effect.Answer{}, nil
+	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
+	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		return flight.FindingNotHappened, effect.Answer{}, nil
 	}
 	ran := 0
 	result, err := c.Do(t.Context(), verify, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -50,7 +50,7 @@ func TestLeaseLossEndsVerify(t *testing.T) {
 			return effect.Answer{Body: []byte("second")}, nil
 		}
 		require.NoError(t, at.Sending())
-		g.expire()
+		g.expireSessions()
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), effect.ErrLeaseLost)
 		return effect.Answer{}, ctx.Err()
@@ -62,21 +62,21 @@ func TestLeaseLossEndsVerify(t *testing.T) {
 
 // A session that is gone is replaced, without the caller noticing.
 func TestSessionGone(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	g.kept(c)
-	g.expire()
+	g.expireSessions()
 	other := call(`1`)
 	other.Key = flight.MustKey("default/charge/other")
-	_, err := c.Do(t.Context(), other, answering(`1`))
+	_, err := c.Do(t.Context(), other, succeedingHandler(`1`))
 	require.NoError(t, err)
 	require.Equal(t, 2, g.count("/v1/sessions"))
 }
 
 // An attempt whose trust was over before its answer came is abandoned, and opened again under another nonce.
 func TestAnswerThatCameTooLate(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		opens := 0
 		l.Trust, l.RenewEvery = 5*time.Millisecond, time.Hour
 		l.Before = func(_ context.Context, method string) error {
@@ -84,7 +84,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 				return nil
 			}
 			if opens++; opens > 1 {
-				g.world.Pull(func(l *httpapitest.Levers) { l.Trust = time.Minute })
+				g.world.SetFaults(func(l *httpapitest.Faults) { l.Trust = time.Minute })
 				return nil
 			}
 			<-time.After(20 * time.Millisecond) // longer than the trust that the answer grants
@@ -94,7 +94,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 	ran := 0
 	result, err := g.connect().Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		ran++
-		require.Equal(t, flight.NotDone, at.Previous().Outcome)
+		require.Equal(t, flight.OutcomeNotDone, at.Previous().Outcome)
 		return effect.Answer{}, nil
 	})
 	require.NoError(t, err)
@@ -104,15 +104,15 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 
 // Renewals list attempts whose reports or answers are on their way: none of them is abandoned.
 func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
 	c := g.connect()
 	var wg sync.WaitGroup
 	for i := range 300 {
 		wg.Go(func() {
 			one := call(`1`)
 			one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
-			result, err := c.Do(t.Context(), one, answering(`1`))
+			result, err := c.Do(t.Context(), one, succeedingHandler(`1`))
 			if err != nil || result.Attempt != 1 {
 				t.Errorf("attempt %d, %v", result.Attempt, err)
 			}
@@ -141,11 +141,11 @@ func awaitRenewals(t *testing.T, renewed <-chan struct{}) {
 
 // An attempt that is held is left alone by every renewal.
 func TestHeldAttemptsSurviveRenewals(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	renewed := make(chan struct{}, 1000)
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.RenewEvery = time.Millisecond
-		l.Renewed = func(flight.SessionID, remote.Renewal) { renewed <- struct{}{} }
+		l.OnRenewed = func(flight.SessionID, remote.RenewRequest) { renewed <- struct{}{} }
 	})
 	c := g.connect()
 	for _, id := range []string{"under a session of its own", "under the client's", "again"} {
@@ -161,7 +161,7 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	}
 }
 
-func (g *rig) neverAbandoned(key flight.Key) {
+func (g *fixture) neverAbandoned(key flight.Key) {
 	g.t.Helper()
 	for _, e := range g.world.Ledger.History(key) {
 		require.NotEqual(g.t, flight.EventAbandoned, e.Kind)
@@ -170,7 +170,7 @@ func (g *rig) neverAbandoned(key flight.Key) {
 
 // Close waits for running effects, and rejects new ones.
 func TestClose(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	started, finish := make(chan struct{}), make(chan struct{})
 	result := make(chan error, 1)
@@ -188,18 +188,18 @@ func TestClose(t *testing.T) {
 	other := call(`1`)
 	other.Key = flight.MustKey("default/charge/other")
 	require.Eventually(t, func() bool {
-		_, err := c.Do(t.Context(), other, answering(`1`))
+		_, err := c.Do(t.Context(), other, succeedingHandler(`1`))
 		return err == client.ErrClosed
 	}, 5*time.Second, time.Millisecond)
 	close(finish)
 	require.NoError(t, <-result)
 	require.NoError(t, <-closed)
-	g.allEnd()
+	g.waitForNoSessions()
 }
 
 // When its ctx ends, Close cancels the handlers' contexts, and their outcomes are still reported.
 func TestCloseLosesPatience(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	started := make(chan struct{})
 	result := make(chan error, 1)
@@ -222,53 +222,53 @@ func TestCloseLosesPatience(t *testing.T) {
 
 // The session of an effect whose outcome is not recorded yet is renewed until it is, and the attempt stays as it is:
 // its report lies in the spool.
-func TestWhatIsNotRecordedIsHeld(t *testing.T) {
+func TestUnrecorded_KeepsItsSession(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", kept), func(t *testing.T) {
-			g := newRig(t)
+			g := newFixture(t)
 			renewed := make(chan struct{})
-			g.world.Pull(func(l *httpapitest.Levers) {
+			g.world.SetFaults(func(l *httpapitest.Faults) {
 				l.RenewEvery = time.Millisecond
-				l.Renewed = func(flight.SessionID, remote.Renewal) {
+				l.OnRenewed = func(flight.SessionID, remote.RenewRequest) {
 					select {
 					case renewed <- struct{}{}:
 					default: // no receiver is left
 					}
 				}
 			})
-			c := g.connect(client.WithReportWait(50 * time.Millisecond))
+			c := g.connect(client.WithReportTimeout(50 * time.Millisecond))
 			if kept {
-				g.warm(c)
+				g.useSession(c)
 			}
-			g.on(func(r *http.Request) fault {
+			g.setFault(func(r *http.Request) fault {
 				if hasSuffix(r, "/report") {
 					return refused
 				}
 				return none
 			})
-			_, err := c.Do(t.Context(), call(`1`), answering(`{"id": 1}`))
+			_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`{"id": 1}`))
 			var unrecorded *client.Unrecorded
 			require.ErrorAs(t, err, &unrecorded)
 			awaitRenewals(t, renewed)
 			g.neverAbandoned(key)
-			require.Equal(t, flight.Running, g.flight(key).State)
-			g.on(nil)
+			require.Equal(t, flight.StateRunning, g.flight(key).State)
+			g.setFault(nil)
 			g.connect() // and it reports what is in the spool
-			f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
+			f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
 			require.Equal(t, flight.StateSucceeded, f.State)
 			require.EqualValues(t, 1, f.AttemptCount)
-			g.allEnd()
+			g.waitForNoSessions()
 		})
 	}
 }
 
 // The report of an effect can never be taken: its attempt is not given back for that. The session ends, and it is lost.
-func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
-	c := g.connect(client.WithReportWait(50*time.Millisecond), client.WithTTL(2*time.Second))
-	g.warm(c)
-	g.world.Pull(func(l *httpapitest.Levers) {
+func TestRejectedOpen_IsNotAbandoned(t *testing.T) {
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
+	c := g.connect(client.WithReportTimeout(50*time.Millisecond), client.WithSessionTTL(2*time.Second))
+	g.useSession(c)
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Report" {
 				return &flight.InvalidError{Field: "body", Detail: "no server takes it"}
@@ -276,11 +276,11 @@ func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := c.Do(t.Context(), call(`1`), answering(`{"id": 1}`))
+	_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`{"id": 1}`))
 	var unrecorded *client.Unrecorded
 	require.ErrorAs(t, err, &unrecorded)
-	f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
-	require.Equal(t, flight.InDoubt, f.State)
+	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
+	require.Equal(t, flight.StateInDoubt, f.State)
 	g.neverAbandoned(key)
 }
 
@@ -288,10 +288,10 @@ func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
 func TestCloseLeavesReportsToTheSpool(t *testing.T) {
 	for name, onItsWay := range map[string]int{"the first try": 1, "a later one": 3} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t)
-			c := g.connect(client.WithReportWait(time.Hour))
+			g := newFixture(t)
+			c := g.connect(client.WithReportTimeout(time.Hour))
 			tries, arrived := 0, make(chan struct{})
-			g.on(func(r *http.Request) fault {
+			g.setFault(func(r *http.Request) fault {
 				if !hasSuffix(r, "/report") {
 					return none
 				}
@@ -304,7 +304,7 @@ func TestCloseLeavesReportsToTheSpool(t *testing.T) {
 			})
 			result := make(chan error, 1)
 			go func() {
-				_, err := c.Do(context.Background(), call(`1`), answering(`1`))
+				_, err := c.Do(context.Background(), call(`1`), succeedingHandler(`1`))
 				result <- err
 			}()
 			<-arrived
@@ -315,7 +315,7 @@ func TestCloseLeavesReportsToTheSpool(t *testing.T) {
 			require.Less(t, time.Since(began), 2*time.Second, "it waits for nothing")
 			var unrecorded *client.Unrecorded
 			require.ErrorAs(t, <-result, &unrecorded)
-			require.Equal(t, 1, c.Spooled())
+			require.Equal(t, 1, c.SpooledReports())
 		})
 	}
 }

@@ -24,11 +24,11 @@ import (
 // Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open,
 // and nobody acts beside it.
 func TestLateRenewalsEndNothing(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	first := map[string][]byte{} // renewals, by path
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/renew") && first[r.URL.Path] == nil {
 			first[r.URL.Path], _ = io.ReadAll(r.Body)
 			r.Body = io.NopCloser(bytes.NewReader(first[r.URL.Path]))
@@ -47,7 +47,7 @@ func TestLateRenewalsEndNothing(t *testing.T) {
 		}
 		other := call(`1`)
 		other.Wait = 100 * time.Millisecond
-		_, err := g.connect().Do(t.Context(), other, forbidden(t))
+		_, err := g.connect().Do(t.Context(), other, unreachableHandler(t))
 		var busy *client.Busy
 		require.ErrorAs(t, err, &busy)
 		return effect.Answer{}, nil
@@ -60,25 +60,25 @@ func TestLateRenewalsEndNothing(t *testing.T) {
 // An open is carried out, and the caller is answered that somebody else is at it and nothing was proposed: something
 // between has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
 func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
 	c := g.connect()
-	g.warm(c)
-	g.once(":open", busyAfter)
+	g.useSession(c)
+	g.faultOnce(":open", busyAfter)
 	hasty := call(`1`)
 	hasty.Wait = time.Millisecond
-	_, err := c.Do(t.Context(), hasty, forbidden(t))
+	_, err := c.Do(t.Context(), hasty, unreachableHandler(t))
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
 	g.settledUnsent(key)
-	_, err = c.Do(t.Context(), call(`1`), answering(`1`))
+	_, err = c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
 }
 
 // kept gives the id of the client's session.
-func (g *rig) kept(c *client.Client) string {
+func (g *fixture) kept(c *client.Client) string {
 	g.t.Helper()
-	g.warm(c)
+	g.useSession(c)
 	require.Eventually(g.t, func() bool { return len(g.sessions()) == 1 }, 5*time.Second, time.Millisecond, "that of the first call has ended")
 	return string(g.sessions()[0])
 }
@@ -86,17 +86,17 @@ func (g *rig) kept(c *client.Client) string {
 // An attempt under the client's session of which it knows nothing may have been acted on, as where a ledger was
 // restored that has lost its report: it is reported as unknown, and never abandoned. What is held meanwhile goes on.
 func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
 	c := g.connect()
 	lost := flight.MustKey("default/charge/lost")
 	session := g.kept(c)
 	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		_, err := g.connect().Open(t.Context(), lost, client.OpenRequest{Nonce: "lost", Session: session})
 		require.NoError(t, err)
-		f := g.until(lost, func(f *flight.Flight) bool { return f.State != flight.Running })
-		require.Equal(t, flight.InDoubt, f.State)
-		require.Equal(t, flight.Unknown, f.Newest().Outcome)
+		f := g.waitForFlight(lost, func(f *flight.Flight) bool { return f.State != flight.StateRunning })
+		require.Equal(t, flight.StateInDoubt, f.State)
+		require.Equal(t, flight.OutcomeUnknown, f.Newest().Outcome)
 		require.False(t, f.Newest().Lost, "its session lives")
 		return effect.Answer{}, nil
 	})
@@ -107,9 +107,9 @@ func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 
 // An answer that is older than a report lists its attempt once more. A report that nothing was done does not become a
 // doubt by that, however long such answers come.
-func TestOldListsMakeNoDoubt(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+func TestOldRenewalAnswer_MakesNoDoubt(t *testing.T) {
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	session := g.kept(c)
 	var listed client.SessionAnswer
@@ -122,9 +122,9 @@ func TestOldListsMakeNoDoubt(t *testing.T) {
 	var unsettled *client.Unsettled
 	require.ErrorAs(t, err, &unsettled)
 	require.Len(t, listed.Open, 1)
-	g.old, err = json.Marshal(listed.SessionAnswer)
+	g.cannedAnswer, err = json.Marshal(listed.SessionAnswer)
 	require.NoError(t, err)
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/renew") {
 			return canned
 		}
@@ -133,19 +133,19 @@ func TestOldListsMakeNoDoubt(t *testing.T) {
 	reports := g.count("/report")
 	require.Eventually(t, func() bool { return g.count("/report") > reports }, 5*time.Second, time.Millisecond, "it is reported again")
 	f := g.flight(key)
-	require.Equal(t, flight.Queued, f.State)
+	require.Equal(t, flight.StateReady, f.State)
 	require.False(t, f.Tainted())
 	require.Empty(t, f.Evidence)
 }
 
 // Pages of a renewal are read to their end.
 func TestManyListedAttempts(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	paged := make(chan struct{})
 	var once sync.Once
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.RenewEvery = 20 * time.Millisecond
-		l.Renewed = func(_ flight.SessionID, what remote.Renewal) {
+		l.OnRenewed = func(_ flight.SessionID, what remote.RenewRequest) {
 			if what.After != (flight.ID{}) {
 				once.Do(func() { close(paged) })
 			}
@@ -155,7 +155,7 @@ func TestManyListedAttempts(t *testing.T) {
 	session, other := g.kept(c), g.connect()
 	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		lost := func(i int) flight.Key { return flight.MustKey(fmt.Sprintf("default/lost/%d", i)) }
-		g.on(func(r *http.Request) fault { // so that they stay open until there are all
+		g.setFault(func(r *http.Request) fault { // so that they stay open until there are all
 			select {
 			case <-paged:
 				return none
@@ -167,10 +167,10 @@ func TestManyListedAttempts(t *testing.T) {
 			_, err := other.Open(t.Context(), lost(i), client.OpenRequest{Session: session})
 			require.NoError(t, err)
 		}
-		within(t, paged)
+		receive(t, paged)
 		for i := range remote.MaxListed + 10 {
-			f := g.until(lost(i), func(f *flight.Flight) bool { return f.State != flight.Running })
-			require.Equal(t, flight.InDoubt, f.State)
+			f := g.waitForFlight(lost(i), func(f *flight.Flight) bool { return f.State != flight.StateRunning })
+			require.Equal(t, flight.StateInDoubt, f.State)
 			require.False(t, f.Newest().Lost, "its session lives")
 		}
 		return effect.Answer{}, nil
@@ -180,13 +180,13 @@ func TestManyListedAttempts(t *testing.T) {
 
 // If the answer to an open names another session than the open, that session is renewed and trusted.
 func TestTheSessionOfTheAnswerCounts(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	g := newFixture(t)
+	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
-	g.warm(c)
+	g.useSession(c)
 	another, err := c.NewSession(t.Context(), 0, "")
 	require.NoError(t, err)
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, ":open") {
 			body, _ := io.ReadAll(r.Body)
 			body = regexp.MustCompile(`"session":"[^"]*"`).ReplaceAll(body, []byte(`"session":"`+another.Session+`"`))
@@ -198,7 +198,7 @@ func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 		require.Equal(t, another.Session, string(g.flight(key).Newest().Session.ID))
 		require.Eventually(t, func() bool { return g.count(another.Session+"/renew") > 2 }, 5*time.Second, time.Millisecond)
 		require.NoError(t, at.Sending())
-		g.world.Expire(t, flight.SessionID(another.Session))
+		g.world.ExpireSession(t, flight.SessionID(another.Session))
 		<-at.LeaseLost()
 		return effect.Answer{}, nil
 	})
@@ -208,13 +208,13 @@ func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 
 // An open whose not_after the ledger does not take has opened nothing: another nonce follows, with the ledger's own
 // time.
-func TestAnOpenThatHasExpired(t *testing.T) {
-	g := newRig(t)
+func TestOpenExpired(t *testing.T) {
+	g := newFixture(t)
 	c := g.connect()
-	g.warm(c)
+	g.useSession(c)
 	g.world.Ledger.Advance(10 * time.Minute)
 	opens := g.count(":open")
-	result, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	result, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, result.Attempt)
 	require.Equal(t, opens+2, g.count(":open"))
@@ -222,9 +222,9 @@ func TestAnOpenThatHasExpired(t *testing.T) {
 
 // An effect that waited longer for its answer than an attempt may take is not started: its attempt is abandoned.
 func TestNothingStartsAfterTheTimeOut(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	opens := 0
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Open" {
 				if opens++; opens == 1 {
@@ -234,7 +234,7 @@ func TestNothingStartsAfterTheTimeOut(t *testing.T) {
 			return nil
 		}
 	})
-	result, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 500 * time.Millisecond}), answering(`1`))
+	result, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 500 * time.Millisecond}), succeedingHandler(`1`))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, result.Attempt)
 	var abandoned bool

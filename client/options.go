@@ -20,17 +20,17 @@ import (
 type Option func(*options)
 
 type options struct {
-	namespace  string
-	actor      string
-	owner      string
-	spool      string
-	noSpool    bool
-	ttl        time.Duration
-	reportWait time.Duration
-	patience   time.Duration
-	hungAfter  time.Duration
-	logger     *slog.Logger
-	dial       func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
+	namespace     string
+	actor         string
+	owner         string
+	spool         string
+	noSpool       bool
+	sessionTTL    time.Duration
+	reportTimeout time.Duration
+	retryTimeout  time.Duration
+	hungAfter     time.Duration
+	logger        *slog.Logger
+	dial          func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
 // WithNamespace sets the namespace of keys without one. The default is "default".
@@ -44,7 +44,7 @@ func WithOwner(owner string) Option { return func(o *options) { o.owner = owner 
 
 // WithSessionTTL sets how long attempts stay held after this process has died: whole seconds from 2 s to 10 min. The
 // default is the server's.
-func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+func WithSessionTTL(d time.Duration) Option { return func(o *options) { o.sessionTTL = d } }
 
 // WithSpool sets the directory for reports that no server has stored yet. The default is flightd/reports in
 // $XDG_STATE_HOME, or in ~/.local/state.
@@ -55,11 +55,11 @@ func WithoutSpool() Option { return func(o *options) { o.noSpool = true } }
 
 // WithReportTimeout sets how long a call waits for its outcome to be recorded before it returns *Unrecorded. The
 // default is 10 s. The client goes on sending the report.
-func WithReportWait(d time.Duration) Option { return func(o *options) { o.reportWait = d } }
+func WithReportTimeout(d time.Duration) Option { return func(o *options) { o.reportTimeout = d } }
 
 // WithRetryTimeout sets how long a request is repeated while no server answers, or all are unavailable. The default is
 // 10 s. The end of the context comes first. For reports, WithReportTimeout applies.
-func WithPatience(d time.Duration) Option { return func(o *options) { o.patience = d } }
+func WithRetryTimeout(d time.Duration) Option { return func(o *options) { o.retryTimeout = d } }
 
 // WithLogger sets the logger for reports that are not recorded yet, and for unreadable spool files. The default is
 // slog.Default.
@@ -73,7 +73,7 @@ func WithTraceparent(ctx context.Context, header string) context.Context {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		namespace: wire.DefaultNamespace, reportWait: 10 * time.Second, patience: 10 * time.Second,
+		namespace: wire.DefaultNamespace, reportTimeout: 10 * time.Second, retryTimeout: 10 * time.Second,
 		hungAfter: flight.PauseBound, logger: slog.Default(),
 	}
 	for _, opt := range opts {
@@ -82,10 +82,10 @@ func newOptions(opts []Option) (options, error) {
 	if _, err := flight.NewKey(o.namespace, "name", "id"); err != nil {
 		return o, err
 	}
-	if _, bad := wire.TTL(o.ttl.Milliseconds()); bad != nil {
+	if _, bad := wire.TTL(o.sessionTTL.Milliseconds()); bad != nil {
 		return o, &flight.InvalidError{Field: "ttl", Detail: bad.Detail}
 	}
-	if o.reportWait <= 0 || o.patience <= 0 || o.logger == nil {
+	if o.reportTimeout <= 0 || o.retryTimeout <= 0 || o.logger == nil {
 		return o, &flight.InvalidError{Field: "options", Detail: "the report timeout and the retry timeout must be positive, and the logger not nil"}
 	}
 	if o.owner == "" {
@@ -93,7 +93,7 @@ func newOptions(opts []Option) (options, error) {
 		o.owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
 	if o.spool == "" && !o.noSpool {
-		dir, err := DefaultSpool()
+		dir, err := DefaultSpoolDir()
 		if err != nil {
 			return o, err
 		}
@@ -107,7 +107,7 @@ func newOptions(opts []Option) (options, error) {
 }
 
 // DefaultSpoolDir returns the default directory of WithSpool.
-func DefaultSpool() (string, error) {
+func DefaultSpoolDir() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) {
 		home, err := os.UserHomeDir()

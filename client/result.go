@@ -9,9 +9,9 @@ import (
 )
 
 // isDecided reports whether only a person can change the result of the flight.
-func isSettled(f *Flight) bool {
+func isDecided(f *Flight) bool {
 	state, err := flight.ParseState(f.State)
-	return err == nil && (state.Terminal() || state == flight.InDoubt || state == flight.AwaitingApproval)
+	return err == nil && (state.Terminal() || state == flight.StateInDoubt || state == flight.StateAwaitingApproval)
 }
 
 // resultOf returns the result or the error that callers of a flight get.
@@ -29,11 +29,11 @@ func resultOf(f *Flight) (effect.Result, error) {
 	}
 	version, _ := flight.ParseVersion(f.Version)
 	switch state {
-	case flight.Expired:
+	case flight.StateExpired:
 		return effect.Result{}, &effect.Expired{Key: key}
-	case flight.InDoubt:
+	case flight.StateInDoubt:
 		return effect.Result{}, &effect.InDoubt{Key: key, Version: version, Cause: f.Cause}
-	case flight.AwaitingApproval:
+	case flight.StateAwaitingApproval:
 		return effect.Result{}, &effect.Unapproved{Key: key}
 	case flight.StateSucceeded, flight.StateFailed, flight.StateCancelled:
 		if f.Receipt == nil {
@@ -52,8 +52,8 @@ func resultOf(f *Flight) (effect.Result, error) {
 	if r.Body == nil {
 		body = r.BodyBase64
 	}
-	source := effect.Replayed
-	for s := effect.Executed; s < effect.Replayed; s++ {
+	source := effect.SourceReplayed
+	for s := effect.SourceExecuted; s < effect.SourceReplayed; s++ {
 		if s.String() == f.Source {
 			source = s
 		}
@@ -63,7 +63,7 @@ func resultOf(f *Flight) (effect.Result, error) {
 		Answer: effect.Answer{ExternalID: r.ExternalID, ContentType: r.ContentType, Body: body},
 		Digest: digest, Size: r.Size, Truncated: r.Truncated, At: r.At.Time,
 	}
-	if outcome == flight.Refused {
+	if outcome == flight.OutcomeRefused {
 		return result, &effect.Declined{Result: result}
 	}
 	return result, nil

@@ -13,21 +13,21 @@ import (
 
 // session is a session at the server, and the nonces that were sent under it.
 type session struct {
-	client  *Client
-	id      string
-	oneShot bool // made by the server for one open; it ends with the attempt
-	every   time.Duration
-	trust   trust
-	watch   *time.Timer     // fires when trust should be over
-	dying   context.Context // ends when effects may no longer start
-	lost    context.CancelCauseFunc
-	alive   context.Context // ends when the session is no longer renewed
-	end     context.CancelFunc
+	client       *Client
+	id           string
+	oneShot      bool // made by the server for one open; it ends with the attempt
+	renewEvery   time.Duration
+	trust        trustWindow
+	trustTimer   *time.Timer     // fires when trust should be over
+	leaseCtx     context.Context // ends when effects may no longer start
+	cancelLease  context.CancelCauseFunc
+	renewCtx     context.Context // ends when the session is no longer renewed
+	stopRenewing context.CancelFunc
 
-	mu         sync.Mutex          // guards the fields below, and the lower half of each opening in nonces
-	nonces     map[string]*opening // by wire.NonceHex, as renewals list them
-	unexpected map[string]bool     // nonces that the previous renewal listed unexpectedly
-	retired    bool                // no new opens
+	mu               sync.Mutex          // guards the fields below, and the lower half of each opening in nonces
+	nonces           map[string]*opening // by wire.NonceHex, as renewals list them
+	unexpectedBefore map[string]bool     // nonces that the previous renewal listed unexpectedly
+	retired          bool                // no new opens
 }
 
 // maxNonces bounds session.nonces: a session with more is retired and replaced. A server lets one session hold about as
@@ -59,18 +59,18 @@ func (o *opening) update(change func()) {
 	if o.phase == phaseUnknown {
 		delete(s.nonces, wire.NonceHex(o.nonce))
 	}
-	over, full := s.retired && !s.has((*opening).needsSession), !s.retired && len(s.nonces) > maxNonces
+	over, full := s.retired && !s.anyNonce((*opening).needsSession), !s.retired && len(s.nonces) > maxNonces
 	s.mu.Unlock()
 	switch {
 	case over:
-		s.end()
+		s.stopRenewing()
 	case full:
 		s.retire()
 	}
 }
 
 // anyNonce reports whether match holds for one of the nonces. The caller holds s.mu.
-func (s *session) has(kind func(*opening) bool) bool {
+func (s *session) anyNonce(kind func(*opening) bool) bool {
 	for _, o := range s.nonces {
 		if kind(o) {
 			return true
@@ -79,12 +79,12 @@ func (s *session) has(kind func(*opening) bool) bool {
 	return false
 }
 
-func (o *opening) become(p phase) { o.update(func() { o.phase = p }) }
+func (o *opening) setPhase(p phase) { o.update(func() { o.phase = p }) }
 
 // keepUntilReported keeps the attempt's session alive while the report is in the spool, so that no other caller acts
 // before the report is sent. The session is retired, and ends when it holds no other attempts and no unsent reports.
-func (o *opening) outlast(report string) {
-	o.update(func() { o.phase, o.name, o.since, o.cancel = phaseSpooled, report, time.Now(), nil })
+func (o *opening) keepUntilReported(report string) {
+	o.update(func() { o.phase, o.reportFile, o.spooledAt, o.cancel = phaseSpooled, report, time.Now(), nil })
 	o.session.retire()
 }
 
@@ -92,8 +92,8 @@ func (o *opening) outlast(report string) {
 // answer lists the attempt once more, the report is repeated, instead of an unknown outcome that would put the flight
 // in doubt.
 func (o *opening) acknowledge(r *ReportRequest) {
-	if r.Outcome != flight.NotDone.String() {
-		o.become(phaseUnknown)
+	if r.Outcome != flight.OutcomeNotDone.String() {
+		o.setPhase(phaseUnknown)
 		return
 	}
 	body := r.AppendJSON(nil)
@@ -101,46 +101,48 @@ func (o *opening) acknowledge(r *ReportRequest) {
 }
 
 // maxReportHold bounds how long a session is renewed for a report in the spool.
-const reportHold = 10 * time.Minute
+const maxReportHold = 10 * time.Minute
 
 // isSpooled reports whether the attempt's report is still in the spool.
-func (o *opening) inSpool(p *spool) bool { return o.phase == phaseSpooled && p.has(o.name) }
+func (o *opening) isSpooled(p *spool) bool { return o.phase == phaseSpooled && p.has(o.reportFile) }
 
 // holdsSessionForReport reports whether the session has to stay alive for that report.
-func (o *opening) waits(p *spool) bool { return time.Since(o.since) < reportHold && o.inSpool(p) }
+func (o *opening) holdsSessionForReport(p *spool) bool {
+	return time.Since(o.spooledAt) < maxReportHold && o.isSpooled(p)
+}
 
 // isObsolete reports whether the session is retired and its nonces and reports no longer need it.
-func (s *session) over() bool {
+func (s *session) isObsolete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.retired && !s.has(func(o *opening) bool {
-		return o.needsSession() && o.phase != phaseSpooled || o.waits(s.client.spool)
+	return s.retired && !s.anyNonce(func(o *opening) bool {
+		return o.needsSession() && o.phase != phaseSpooled || o.holdsSessionForReport(s.client.spool)
 	})
 }
 
 // Trust returns how long effects may still be started under the session.
 func (s *session) Trust() time.Duration {
-	if s.dying.Err() != nil {
+	if s.leaseCtx.Err() != nil {
 		return 0
 	}
-	return s.trust.left()
+	return s.trust.remaining()
 }
 
 // checkTrust runs when trust should be over. Unless a renewal has extended trust, the session is lost.
 func (s *session) checkTrust() {
-	switch left := s.trust.left(); {
-	case s.alive.Err() != nil:
+	switch left := s.trust.remaining(); {
+	case s.renewCtx.Err() != nil:
 	case left > 0:
-		s.watch.Reset(left)
+		s.trustTimer.Reset(left)
 	default:
-		s.lose()
+		s.markLost()
 	}
 }
 
 // markLost ends the right to start effects under the session.
-func (s *session) lose() {
+func (s *session) markLost() {
 	s.retire()
-	s.lost(effect.ErrLeaseLost)
+	s.cancelLease(effect.ErrLeaseLost)
 }
 
 // retire ends new opens under the session. The mark is set before sessions.retire runs: a concurrent endCreate either
@@ -148,11 +150,11 @@ func (s *session) lose() {
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	over := !s.has((*opening).needsSession)
+	over := !s.anyNonce((*opening).needsSession)
 	s.mu.Unlock()
 	s.client.sessions.retire(s)
 	if over {
-		s.end()
+		s.stopRenewing()
 	}
 }
 
@@ -163,28 +165,28 @@ func (s *session) isRetired() bool {
 }
 
 // renewLoop renews the session until it ends. Client.loops counts its goroutine.
-func (s *session) keep() {
-	timer := time.NewTimer(s.every)
+func (s *session) renewLoop() {
+	timer := time.NewTimer(s.renewEvery)
 	defer timer.Stop()
 	for {
 		select {
-		case <-s.alive.Done():
-			if s.client.runner.Draining.Err() == nil { // else Close does it
-				s.giveUp(s.client.runner.Draining)
+		case <-s.renewCtx.Done():
+			if s.client.runner.DrainContext.Err() == nil { // else Close does it
+				s.closeAtServer(s.client.runner.DrainContext)
 				s.client.sessions.forget(s)
 			}
 			return
-		case <-s.client.runner.Life.Done():
+		case <-s.client.runner.BaseContext.Done():
 			return // Close closes the session at the server
 		case <-timer.C:
 		}
-		if s.over() {
-			s.end()
+		if s.isObsolete() {
+			s.stopRenewing()
 			continue
 		}
-		next := s.every
+		next := s.renewEvery
 		if !s.renew() {
-			next = min(next, longPause)
+			next = min(next, maxRetryPause)
 		}
 		timer.Reset(next)
 	}
@@ -192,14 +194,14 @@ func (s *session) keep() {
 
 // closeAtServer closes the session at the server, unless a handler still runs under it or a report is in the spool. In
 // these cases the session ends by its time to live, and until then no other caller acts.
-func (s *session) giveUp(ctx context.Context) {
+func (s *session) closeAtServer(ctx context.Context) {
 	s.mu.Lock()
-	acts := s.has(func(o *opening) bool { return o.phase == phaseHeld || o.waits(s.client.spool) })
+	acts := s.anyNonce(func(o *opening) bool { return o.phase == phaseHeld || o.holdsSessionForReport(s.client.spool) })
 	s.mu.Unlock()
-	if acts || s.oneShot || s.dying.Err() != nil {
+	if acts || s.oneShot || s.leaseCtx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, closePatience)
+	ctx, cancel := context.WithTimeout(ctx, closeSessionTimeout)
 	defer cancel()
 	_ = s.client.CloseSession(ctx, s.id) // else it ends by its time to live
 }
@@ -209,25 +211,25 @@ func (s *session) giveUp(ctx context.Context) {
 func (s *session) renew() bool {
 	ask, open := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil)
 	for more := true; more; {
-		a, err := s.client.renew(s.client.runner.Life, s.id, ask, max(s.every/2, time.Second), 1)
+		a, err := s.client.renew(s.client.runner.BaseContext, s.id, ask, max(s.renewEvery/2, time.Second), 1)
 		if lost := (*effect.LeaseLost)(nil); errors.As(err, &lost) {
-			s.lose()
-			s.end()
+			s.markLost()
+			s.stopRenewing()
 			return true
 		}
 		if err != nil {
 			return false
 		}
-		s.trust.extend(a.sent, a.TrustMS)
+		s.trust.extend(a.sentAt, a.TrustMS)
 		for _, id := range a.CancelRequested {
-			s.cancel(id)
+			s.cancelAttempts(id)
 		}
 		open = append(open, a.Open...)
 		if more = a.More && len(a.Open) > 0 && open[len(open)-1].FlightID != ask.After; more {
 			ask.After = open[len(open)-1].FlightID
 		}
 	}
-	s.settle(open)
+	s.handleListing(open)
 	return true
 }
 
@@ -245,58 +247,58 @@ func (s *session) digest() string {
 }
 
 // handleListing handles the attempts that a renewal lists as open.
-func (s *session) settle(open []wire.OpenAttempt) {
+func (s *session) handleListing(open []wire.OpenAttempt) {
 	unexpected := make(map[string]bool)
 	for i := range open {
-		at := &open[i]
-		key, err := flight.ParseKey(at.Key)
-		if err != nil || key.FlightID().String() != at.FlightID {
+		attempt := &open[i]
+		key, err := flight.ParseKey(attempt.Key)
+		if err != nil || key.FlightID().String() != attempt.FlightID {
 			continue
 		}
 		s.mu.Lock()
-		o := s.nonces[at.Nonce]
+		o := s.nonces[attempt.Nonce]
 		if o == nil {
 			o = &opening{key: key}
 		}
-		waits := o.inSpool(s.client.spool)
-		if !isExpected(o.phase, waits) {
-			unexpected[at.Nonce] = true
+		spooled := o.isSpooled(s.client.spool)
+		if !mayBeOpen(o.phase, spooled) {
+			unexpected[attempt.Nonce] = true
 		}
-		what := dutyOf(o.phase, waits, s.unexpected[at.Nonce])
-		if o.busy || o.key != key {
-			what = doNothing
+		action := listedActionFor(o.phase, spooled, s.unexpectedBefore[attempt.Nonce])
+		if o.abandoning || o.key != key {
+			action = doNothing
 		}
 		s.mu.Unlock()
-		s.client.carryOut(what, o, at)
-		if what == reportAgain || what == reportUnknown {
+		s.client.handleListed(action, o, attempt)
+		if action == repeatReport || action == reportUnknown {
 			s.retire() // if the report does not end the attempt, the end of the session does
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unexpected = unexpected
+	s.unexpectedBefore = unexpected
 }
 
 // handleListed carries out the action for a listed attempt, on a goroutine that Close waits for. If it fails, the next
 // renewal lists the attempt again.
-func (c *Client) carryOut(what duty, o *opening, at *wire.OpenAttempt) {
+func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt) {
 	report := o.report
-	switch what {
+	switch action {
 	case doNothing:
 		return
 	case abandonAttempt:
-		c.background(func() { c.tryAbandon(c.runner.Life, o) })
+		c.goWork(func() { c.tryAbandon(c.runner.BaseContext, o) })
 		return
 	case reportUnknown:
-		r := ReportRequest{FencingToken: at.FencingToken, Key: at.Key, Outcome: flight.Unknown.String(),
+		r := ReportRequest{FencingToken: attempt.FencingToken, Key: attempt.Key, Outcome: flight.OutcomeUnknown.String(),
 			Error: "the holder of the session does not know this attempt"}
 		report = r.AppendJSON(nil)
 	}
-	c.background(func() { _, _ = c.bring(c.runner.Life, c.reportRequest(o.key, report)) })
+	c.goWork(func() { _, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report)) })
 }
 
-// cancel cancels the handlers' contexts of a flight whose cancellation was requested.
-func (s *session) cancel(word string) {
+// cancelAttempts cancels the handlers' contexts of a flight whose cancellation was requested.
+func (s *session) cancelAttempts(word string) {
 	id, err := flight.ParseID(word)
 	if err != nil {
 		return

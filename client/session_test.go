@@ -29,7 +29,7 @@ func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 		api.ServeHTTP(answer, r)
 		if r.URL.Path == "/v1/flights:open" {
 			go func() { closed <- c.Close(context.Background()) }()
-			<-c.runner.Draining.Done()
+			<-c.runner.DrainContext.Done()
 		}
 		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
@@ -47,22 +47,22 @@ func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 	require.ErrorIs(t, err, effect.ErrClosed)
 	require.NoError(t, <-closed)
 	f := world.Flight(key)
-	require.Equal(t, flight.Queued, f.State)
+	require.Equal(t, flight.StateReady, f.State)
 	require.False(t, f.Tainted())
 }
 
 // A session is no longer needed for a look-up once its verification is answered.
-func TestALookUpIsOverWithItsVerdict(t *testing.T) {
+func TestLookUp_EndsWithItsVerification(t *testing.T) {
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	t.Cleanup(server.Close)
 	c, err := Connect(t.Context(), server.URL, WithoutSpool())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	c.sessions.back(true) // a session pays off
-	verify := effect.Call{Key: flight.MustKey("default/charge/order-42"), LookUp: func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-		return flight.DidNotHappen, effect.Answer{}, nil
+	c.sessions.endSessionless(true) // a session pays off
+	verify := effect.Call{Key: flight.MustKey("default/charge/order-42"), LookUp: func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		return flight.FindingNotHappened, effect.Answer{}, nil
 	}}
-	verify.Submission.Policy = flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond}
+	verify.Submission.Policy = flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}
 	attempts := 0
 	_, err = c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		if attempts++; attempts == 1 {
@@ -72,27 +72,27 @@ func TestALookUpIsOverWithItsVerdict(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, attempts)
-	s, _, err := c.sessions.use(t.Context())
+	s, _, err := c.sessions.acquire(t.Context())
 	require.NoError(t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Len(t, s.nonces, 1, "that of the look-up")
-	require.False(t, s.has((*opening).needsSession))
+	require.False(t, s.anyNonce((*opening).needsSession))
 }
 
 // A session that was lost before it became current is not used: the next call makes another one.
-func TestASessionThatCameTooLate(t *testing.T) {
+func TestSession_LostBeforeUseIsReplaced(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	t.Cleanup(server.Close)
 	c, err := Connect(t.Context(), server.URL, WithoutSpool())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	c.sessions.back(true) // a session pays off
+	c.sessions.endSessionless(true) // a session pays off
 	late := c.sessions.add("late", clock.Now(), 0, 5000, nil)
-	<-late.dying.Done()
-	c.sessions.made(late)
-	s, _, err := c.sessions.use(t.Context())
+	<-late.leaseCtx.Done()
+	c.sessions.endCreate(late)
+	s, _, err := c.sessions.acquire(t.Context())
 	require.NoError(t, err)
 	require.NotSame(t, late, s)
 }
@@ -120,11 +120,11 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	cancel()
 	require.ErrorContains(t, c.Close(over), "did not return")
 	f := world.Flight(key)
-	require.Equal(t, flight.Running, f.State)
-	require.Contains(t, world.Leases.World.Sessions(), f.Newest().Session.ID)
+	require.Equal(t, flight.StateRunning, f.State)
+	require.Contains(t, world.Leases.Etcd.Sessions(), f.Newest().Session.ID)
 	close(finish)
 	require.NoError(t, <-ended)
-	<-c.runner.Work.Shut()
+	<-c.runner.Work.BeginClose()
 	c.http.CloseIdleConnections()
 }
 

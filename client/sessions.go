@@ -21,16 +21,16 @@ import (
 type sessions struct {
 	client *Client
 
-	mu       sync.Mutex // guards the fields below
-	current  *session   // nil: none
-	all      map[*session]struct{}
-	making   chan struct{} // closed when the creation of a session has ended; nil: none is being created
-	scouting bool          // a call without a session is running
-	flown    bool          // an effect was performed: from now on calls use a session
+	mu                sync.Mutex // guards the fields below
+	current           *session   // nil: none
+	all               map[*session]struct{}
+	creating          chan struct{} // closed when the creation of a session has ended; nil: none is being created
+	sessionlessActive bool          // a call without a session is running
+	performed         bool          // an effect was performed: from now on calls use a session
 }
 
 // currentSession returns the session for new attempts; nil when there is none.
-func (ss *sessions) get() *session {
+func (ss *sessions) currentSession() *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.current
@@ -38,7 +38,7 @@ func (ss *sessions) get() *session {
 
 // acquire returns the session for new attempts, and creates it if needed. It returns nil for a call without a session;
 // when scout is set, the caller must call endSessionless at the call's end.
-func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error) {
+func (ss *sessions) acquire(ctx context.Context) (s *session, sessionless bool, err error) {
 	for {
 		ss.mu.Lock()
 		switch {
@@ -46,12 +46,12 @@ func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error)
 			s := ss.current
 			ss.mu.Unlock()
 			return s, false, nil
-		case !ss.flown && !ss.scouting:
-			ss.scouting = true
+		case !ss.performed && !ss.sessionlessActive:
+			ss.sessionlessActive = true
 			ss.mu.Unlock()
 			return nil, true, nil
 		}
-		if making := ss.making; making != nil {
+		if making := ss.creating; making != nil {
 			ss.mu.Unlock()
 			select {
 			case <-making:
@@ -61,10 +61,10 @@ func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error)
 			}
 		}
 		making := make(chan struct{})
-		ss.making = making
+		ss.creating = making
 		ss.mu.Unlock()
-		s, err := ss.start(ctx)
-		ss.made(s)
+		s, err := ss.create(ctx)
+		ss.endCreate(s)
 		close(making)
 		var unavailable *effect.Unavailable
 		if errors.As(err, &unavailable) && ctx.Err() == nil {
@@ -76,34 +76,34 @@ func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error)
 
 // endCreate ends the creation of a session; s is nil when it failed. A session whose trust is already over does not
 // become current.
-func (ss *sessions) made(s *session) {
+func (ss *sessions) endCreate(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.making, ss.current = nil, nil
+	ss.creating, ss.current = nil, nil
 	if s != nil && !s.isRetired() {
 		ss.current = s
 	}
 }
 
 // endSessionless ends a call without a session.
-func (ss *sessions) back(flown bool) {
+func (ss *sessions) endSessionless(performed bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.scouting, ss.flown = false, ss.flown || flown
+	ss.sessionlessActive, ss.performed = false, ss.performed || performed
 }
 
 // create makes a session at the server. The end of ctx does not interrupt the request: other calls wait for the
 // session, and one whose answer is lost lives until its time to live is over.
-func (ss *sessions) start(ctx context.Context) (*session, error) {
+func (ss *sessions) create(ctx context.Context) (*session, error) {
 	c := ss.client
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(c.runner.Life, cancel)()
-	a, err := c.newSession(ctx, c.opts.ttl, c.opts.owner, len(c.servers))
+	defer context.AfterFunc(c.runner.BaseContext, cancel)()
+	a, err := c.newSession(ctx, c.opts.sessionTTL, c.opts.owner, len(c.servers))
 	if err != nil {
 		return nil, err
 	}
-	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, nil), nil
+	return ss.add(a.Session, a.sentAt, a.TrustMS, a.RenewEveryMS, nil), nil
 }
 
 // adopt moves the opening to the session that the answer names, if that is another than the open's: it holds the
@@ -112,34 +112,34 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 	if o.session != nil && o.session.id == a.Session {
 		return
 	}
-	o.become(phaseUnknown) // removes it from the old session's table
+	o.setPhase(phaseUnknown) // removes it from the old session's table
 	o.phase = phaseAwaited
-	ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, o)
+	ss.add(a.Session, a.sentAt, a.TrustMS, a.RenewEveryMS, o)
 }
 
 // add starts to renew a session. only is the opening that a session of one attempt was made for; nil for other
 // sessions.
-func (ss *sessions) add(id string, sent clock.Moment, trustMS, everyMS int64, only *opening) *session {
+func (ss *sessions) add(id string, sent clock.Instant, trustMS, everyMS int64, only *opening) *session {
 	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
-		every: time.Duration(everyMS) * time.Millisecond}
+		renewEvery: time.Duration(everyMS) * time.Millisecond}
 	if only != nil {
 		s.track(only)
 	}
-	if s.every <= 0 {
-		s.every = time.Second
+	if s.renewEvery <= 0 {
+		s.renewEvery = time.Second
 	}
-	s.alive, s.end = context.WithCancel(context.Background())
-	s.dying, s.lost = context.WithCancelCause(context.Background())
+	s.renewCtx, s.stopRenewing = context.WithCancel(context.Background())
+	s.leaseCtx, s.cancelLease = context.WithCancelCause(context.Background())
 	s.trust.extend(sent, trustMS)
-	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // long, so that s.watch is set before checkTrust runs
-	s.watch.Reset(s.trust.left())
+	s.trustTimer = time.AfterFunc(time.Hour, s.checkTrust) // long, so that s.watch is set before checkTrust runs
+	s.trustTimer.Reset(s.trust.remaining())
 	ss.mu.Lock()
 	if ss.all == nil {
 		ss.all = make(map[*session]struct{})
 	}
 	ss.all[s] = struct{}{}
 	ss.mu.Unlock()
-	ss.client.loops.Go(s.keep)
+	ss.client.loops.Go(s.renewLoop)
 	return s
 }
 
@@ -167,10 +167,10 @@ func (ss *sessions) close(ctx context.Context) {
 	ss.current = nil
 	ss.mu.Unlock()
 	for _, s := range all {
-		s.end()
-		s.giveUp(ctx)
+		s.stopRenewing()
+		s.closeAtServer(ctx)
 	}
 }
 
 // closeSessionTimeout bounds the request that closes a session, and the work of a Close whose ctx has ended.
-const closePatience = 2 * time.Second
+const closeSessionTimeout = 2 * time.Second

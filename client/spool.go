@@ -25,14 +25,14 @@ type spool struct {
 	dir    string // "": no disk
 	logger *slog.Logger
 
-	mu   sync.Mutex          // guards the maps
-	busy map[string]struct{} // reports that a goroutine of this process is sending
-	told map[string]struct{} // files already logged as unreadable
-	held map[string]*spooled // reports that could not be written to disk
+	mu                 sync.Mutex                // guards the maps
+	claimed            map[string]struct{}       // reports that a goroutine of this process is sending
+	reportedUnreadable map[string]struct{}       // files already logged as unreadable
+	unspooled          map[string]*spooledReport // reports that could not be written to disk
 }
 
 // spooledReport is the content of a file, after the magic and a checksum.
-type spooled struct {
+type spooledReport struct {
 	Deployment string    `json:"deployment"`
 	Key        string    `json:"key"`
 	At         time.Time `json:"at"`
@@ -40,22 +40,22 @@ type spooled struct {
 }
 
 // ErrNotSpooled is wrapped by the cause of an *Unrecorded whose report is not on disk: it is lost with this process.
-var ErrNotKept = errors.New("the report is not on disk")
+var ErrNotSpooled = errors.New("the report is not on disk")
 
 const (
 	spoolMagic   = "FDC1" // with the number of the format
 	spoolHead    = len(spoolMagic) + 4
 	spoolSuffix  = ".report"
-	spoolBad     = ".damaged"
+	spoolDamaged = ".damaged"
 	spoolRefused = ".refused"
-	spoolBegun   = "new-"
+	spoolTemp    = "new-"
 )
 
 // maxTempAge is the age after which no process still writes a temporary file.
-const leftoverAge = time.Hour
+const maxTempAge = time.Hour
 
 func openSpool(dir string, logger *slog.Logger) (*spool, error) {
-	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{}), told: make(map[string]struct{}), held: make(map[string]*spooled)}
+	p := &spool{dir: dir, logger: logger, claimed: make(map[string]struct{}), reportedUnreadable: make(map[string]struct{}), unspooled: make(map[string]*spooledReport)}
 	if dir == "" {
 		return p, nil
 	}
@@ -67,7 +67,7 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), spoolBegun) && time.Since(info.ModTime()) > leftoverAge {
+		if err == nil && strings.HasPrefix(e.Name(), spoolTemp) && time.Since(info.ModTime()) > maxTempAge {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // on error the next client tries again
 		}
 	}
@@ -75,19 +75,19 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 }
 
 // names lists all reports of the spool.
-func (p *spool) names() []string { return append(p.inMemory(), p.files()...) }
+func (p *spool) names() []string { return append(p.unspooledNames(), p.files()...) }
 
 // unspooledNames lists the reports that are in memory only.
-func (p *spool) inMemory() []string {
+func (p *spool) unspooledNames() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.held))
+	return slices.Collect(maps.Keys(p.unspooled))
 }
 
-// has reports whether a report is still in the spool. When the disk cannot be read, it returns true.
+// anyNonce reports whether a report is still in the spool. When the disk cannot be read, it returns true.
 func (p *spool) has(name string) bool {
 	p.mu.Lock()
-	held := p.held[name] != nil
+	held := p.unspooled[name] != nil
 	p.mu.Unlock()
 	if held || p.dir == "" {
 		return held
@@ -120,7 +120,7 @@ func (p *spool) files() []string {
 
 // store writes a report to disk. Without an error the report outlives this process; with one it is kept in memory. The
 // caller has claimed the report until it calls remove, quarantine or release.
-func (p *spool) keep(s *spooled) (name string, err error) {
+func (p *spool) store(s *spooledReport) (name string, err error) {
 	s.At = time.Now().UTC()
 	data, err := encodeSpooled(s)
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 	sum := sha256.Sum256(append([]byte(s.Deployment+" "+s.Key+" "), s.Report...))
 	name = hex.EncodeToString(sum[:16]) + spoolSuffix
 	p.mu.Lock()
-	p.busy[name] = struct{}{}
+	p.claimed[name] = struct{}{}
 	p.mu.Unlock()
 	err = errors.New("there is no spool: the outcome is lost with this process")
 	if p.dir != "" {
@@ -137,14 +137,14 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 	}
 	if err != nil {
 		p.mu.Lock()
-		p.held[name] = s
+		p.unspooled[name] = s
 		p.mu.Unlock()
-		return name, fmt.Errorf("%w: %w", ErrNotKept, err)
+		return name, fmt.Errorf("%w: %w", ErrNotSpooled, err)
 	}
 	return name, nil
 }
 
-func encodeSpooled(s *spooled) ([]byte, error) {
+func encodeSpooled(s *spooledReport) ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -153,12 +153,12 @@ func encodeSpooled(s *spooled) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32([]byte(spoolMagic), sum), body...), nil
 }
 
-func decodeSpooled(b []byte) (*spooled, error) {
+func decodeSpooled(b []byte) (*spooledReport, error) {
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], crc32.MakeTable(crc32.Castagnoli)) {
 		return nil, errors.New("spooled report: checksum mismatch")
 	}
-	s := new(spooled)
+	s := new(spooledReport)
 	return s, json.Unmarshal(b[spoolHead:], s)
 }
 
@@ -167,7 +167,7 @@ func (p *spool) write(name string, data []byte) error {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil { // the directory may have been removed
 		return err
 	}
-	temp, err := os.CreateTemp(p.dir, spoolBegun+"*") // with mode 0600
+	temp, err := os.CreateTemp(p.dir, spoolTemp+"*") // with mode 0600
 	if err != nil {
 		return err
 	}
@@ -188,48 +188,48 @@ func (p *spool) write(name string, data []byte) error {
 
 // claim reads a report, unless another goroutine has claimed it. A damaged file is quarantined. A file that cannot be
 // read now, or is of a later version, stays.
-func (p *spool) claim(name string) (*spooled, bool) {
+func (p *spool) claim(name string) (*spooledReport, bool) {
 	p.mu.Lock()
-	_, taken := p.busy[name]
-	p.busy[name] = struct{}{}
-	held := p.held[name]
+	_, claimed := p.claimed[name]
+	p.claimed[name] = struct{}{}
+	report := p.unspooled[name]
 	p.mu.Unlock()
-	if taken || held != nil {
-		return held, !taken
+	if claimed || report != nil {
+		return report, !claimed
 	}
 	b, err := os.ReadFile(filepath.Join(p.dir, name))
 	if errors.Is(err, os.ErrNotExist) { // another process has sent it
 		p.release(name)
 		return nil, false
 	}
-	if err == nil && isLater(b) {
+	if err == nil && isLaterFormat(b) {
 		err = errors.New("it was written by a later version of flightd: run that version to send it")
 	}
 	if err != nil {
-		p.leave(name, err)
+		p.skipUnreadable(name, err)
 		return nil, false
 	}
 	s, err := decodeSpooled(b)
 	if err != nil {
-		p.rename(name, spoolBad, "", err)
+		p.quarantineFile(name, spoolDamaged, "", err)
 		return nil, false
 	}
 	return s, true
 }
 
 // isLaterFormat reports whether b is a report in the format of a later version.
-func isLater(b []byte) bool {
+func isLaterFormat(b []byte) bool {
 	last := len(spoolMagic) - 1
 	return len(b) > last && string(b[:last]) == spoolMagic[:last] && b[last] > spoolMagic[last] && b[last] <= '9'
 }
 
 // skipUnreadable releases a file that cannot be read now, and logs it once.
-func (p *spool) leave(name string, why error) {
+func (p *spool) skipUnreadable(name string, why error) {
 	defer p.release(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, told := p.told[name]; !told {
-		p.told[name] = struct{}{}
+	if _, told := p.reportedUnreadable[name]; !told {
+		p.reportedUnreadable[name] = struct{}{}
 		p.logger.Error("flightd: a spooled report cannot be read; it stays in the spool", "file", filepath.Join(p.dir, name), "error", why)
 	}
 }
@@ -238,14 +238,14 @@ func (p *spool) leave(name string, why error) {
 func (p *spool) release(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.busy, name)
+	delete(p.claimed, name)
 }
 
 // remove deletes a report that the server has stored. If the process dies before that, the report is sent once more,
 // which changes nothing.
-func (p *spool) drop(name, key string) {
+func (p *spool) remove(name, key string) {
 	defer p.release(name)
-	if p.forget(name) {
+	if p.forgetUnspooled(name) {
 		return
 	}
 	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -254,36 +254,36 @@ func (p *spool) drop(name, key string) {
 }
 
 // describePlace says where a report is.
-func (p *spool) place(name string) string {
+func (p *spool) describePlace(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[name] != nil {
+	if p.unspooled[name] != nil {
 		return "its report is not on disk, and is lost with this process"
 	}
 	return "its report waits in " + p.dir + " and is sent on"
 }
 
 // quarantine keeps a report that the server has rejected for good, and says where. A person has to read it.
-func (p *spool) putAside(name, key string, why error) string {
-	if p.forget(name) {
+func (p *spool) quarantine(name, key string, why error) string {
+	if p.forgetUnspooled(name) {
 		p.logger.Error("flightd: a report was rejected, and is not on disk", "key", key, "error", why)
 		p.release(name)
 		return "its report was rejected, and is not on disk"
 	}
-	return "a person must look at it: " + p.rename(name, spoolRefused, key, why)
+	return "a person must look at it: " + p.quarantineFile(name, spoolRefused, key, why)
 }
 
 // forgetUnspooled removes a report from memory, and reports whether it was there.
-func (p *spool) forget(name string) bool {
+func (p *spool) forgetUnspooled(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, held := p.held[name]
-	delete(p.held, name)
+	_, held := p.unspooled[name]
+	delete(p.unspooled, name)
 	return held
 }
 
 // quarantineFile renames a file and returns its new path. key is "" when the file cannot be read.
-func (p *spool) rename(name, suffix, key string, why error) string {
+func (p *spool) quarantineFile(name, suffix, key string, why error) string {
 	defer p.release(name)
 	path := filepath.Join(p.dir, name)
 	err := os.Rename(path, path+suffix)
@@ -293,6 +293,6 @@ func (p *spool) rename(name, suffix, key string, why error) string {
 }
 
 // SpooledReports returns how many reports are in the client's spool on disk.
-func (c *Client) Spooled() int {
+func (c *Client) SpooledReports() int {
 	return len(c.spool.files())
 }

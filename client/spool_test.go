@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-func (g *rig) files() []string {
+func (g *fixture) files() []string {
 	entries, err := os.ReadDir(g.spool)
 	require.NoError(g.t, err)
 	var names []string
@@ -30,37 +30,37 @@ func (g *rig) files() []string {
 }
 
 // unrecorded performs an effect whose report reaches no server.
-func (g *rig) unrecorded() {
+func (g *fixture) unrecorded() {
 	g.t.Helper()
 	g.unrecordedBy(cutBefore)
 }
 
 // unrecordedBy performs an effect whose report meets a fault.
-func (g *rig) unrecordedBy(f fault) {
+func (g *fixture) unrecordedBy(f fault) {
 	g.t.Helper()
-	c := g.connect(client.WithReportWait(50 * time.Millisecond))
-	g.on(func(r *http.Request) fault {
+	c := g.connect(client.WithReportTimeout(50 * time.Millisecond))
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
 			return f
 		}
 		return none
 	})
-	_, err := c.Do(g.t.Context(), call(`1`), answering(`{"id": 1}`))
+	_, err := c.Do(g.t.Context(), call(`1`), succeedingHandler(`{"id": 1}`))
 	var unrecorded *client.Unrecorded
 	require.ErrorAs(g.t, err, &unrecorded)
 	require.Equal(g.t, `{"id": 1}`, string(unrecorded.Result.Answer.Body))
-	require.Equal(g.t, flight.Succeeded, unrecorded.Result.Outcome)
-	require.Equal(g.t, 1, c.Spooled())
+	require.Equal(g.t, flight.OutcomeSucceeded, unrecorded.Result.Outcome)
+	require.Equal(g.t, 1, c.SpooledReports())
 	require.NoError(g.t, c.Close(g.t.Context()))
-	g.expire() // with the process
+	g.expireSessions() // with the process
 }
 
 // A report names its key, so that a node can take it which does not know the flight yet; also after it lay on disk.
 func TestReportsNameTheirKey(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
 	var bodies []string
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
 			body, _ := io.ReadAll(r.Body)
 			bodies = append(bodies, string(body))
@@ -69,7 +69,7 @@ func TestReportsNameTheirKey(t *testing.T) {
 		return none
 	})
 	c := g.connect()
-	g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 	_, err := c.Report(t.Context(), key, client.ReportRequest{FencingToken: "x", Outcome: "unknown"})
 	require.Error(t, err)
 	require.NoError(t, c.Close(t.Context()))
@@ -81,18 +81,18 @@ func TestReportsNameTheirKey(t *testing.T) {
 
 // A report that reaches no server outlives its process, and the next client that connects sends it.
 func TestSpool(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
 	files := g.files()
 	require.Len(t, files, 1)
 	info, err := os.Stat(filepath.Join(g.spool, files[0]))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.Equal(t, flight.InDoubt, g.flight(key).State, "its session ended with the process")
+	require.Equal(t, flight.StateInDoubt, g.flight(key).State, "its session ended with the process")
 
-	g.on(nil)
+	g.setFault(nil)
 	c := g.connect()
-	f := g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 	require.Equal(t, flight.StateSucceeded, f.State, "it settles its own doubt: invariant I8")
 	require.NoError(t, c.Close(t.Context()))
 	require.Empty(t, g.files())
@@ -103,9 +103,9 @@ func TestSpool(t *testing.T) {
 
 // A short-lived command still does its share before it goes.
 func TestSpoolIsDrainedByAShortCommand(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
-	g.on(nil)
+	g.setFault(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 	require.Empty(t, g.files())
@@ -113,10 +113,10 @@ func TestSpoolIsDrainedByAShortCommand(t *testing.T) {
 
 // A report whose first try fails is on disk before the second, and gone when it was taken.
 func TestSpoolFromTheFirstFailure(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	tries := 0
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		if !hasSuffix(r, "/report") {
 			return none
 		}
@@ -126,27 +126,27 @@ func TestSpoolFromTheFirstFailure(t *testing.T) {
 		require.Len(t, g.files(), 1)
 		return none
 	})
-	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
 	require.Equal(t, 2, tries)
 	require.Empty(t, g.files())
 }
 
 // While the server rejects the credentials, the outcome is kept. It is sent afterwards.
-func TestReportThatIsNotLetIn(t *testing.T) {
-	g := newRig(t)
+func TestReport_ForbiddenIsRetried(t *testing.T) {
+	g := newFixture(t)
 	g.unrecordedBy(shutOut)
 	require.Len(t, g.files(), 1)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.Len(t, g.files(), 1, "it is not put aside on the second try either")
-	g.on(nil)
+	g.setFault(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 	require.Empty(t, g.files())
 }
 
 // The error of an unrecorded outcome says how the attempt ended, and where its report is.
-func TestUnrecordedSaysWhatIsSo(t *testing.T) {
+func TestUnrecorded_NamesTheReportsPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  fault
 		report client.ReportRequest
@@ -161,21 +161,21 @@ func TestUnrecordedSaysWhatIsSo(t *testing.T) {
 		"no disk has what was refused": {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "its report was rejected, and is not on disk", aside: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t)
-			one := g.connect(append(c.opts, client.WithReportWait(50*time.Millisecond))...)
-			g.on(func(*http.Request) fault { return c.fault })
+			g := newFixture(t)
+			one := g.connect(append(c.opts, client.WithReportTimeout(50*time.Millisecond))...)
+			g.setFault(func(*http.Request) fault { return c.fault })
 			_, err := one.Record(key, c.report)
 			var unrecorded *client.Unrecorded
 			require.ErrorAs(t, err, &unrecorded)
 			require.ErrorContains(t, err, c.says)
-			require.Equal(t, c.aside, client.PutAside(unrecorded))
+			require.Equal(t, c.aside, client.IsQuarantined(unrecorded))
 		})
 	}
 }
 
 // Unreadable files are quarantined and logged. Files of another deployment, or of a later version, stay.
 func TestSpoolFilesThatAreNotOurs(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
 	whole := filepath.Join(g.spool, g.files()[0])
 	data, err := os.ReadFile(whole)
@@ -185,7 +185,7 @@ func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	flipped[len(flipped)/2] ^= 1
 	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "flipped.report"), flipped, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "later.report"), []byte("FDC2 and whatever that is"), 0o600))
-	g.on(nil)
+	g.setFault(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.ElementsMatch(t, []string{"torn.report.damaged", "flipped.report.damaged", "later.report"}, g.files())
 	require.Contains(t, g.logged(), "quarantined")
@@ -195,7 +195,7 @@ func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 
 // A report that the server can never take is kept for a person.
 func TestReportThatIsRefused(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
 	var unrecorded *client.Unrecorded
@@ -207,36 +207,36 @@ func TestReportThatIsRefused(t *testing.T) {
 }
 
 // Close sends reports that are in memory only once more.
-func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
-	g := newRig(t)
-	c := g.connect(client.WithoutSpool(), client.WithSpool(""), client.WithReportWait(50*time.Millisecond))
-	g.on(func(r *http.Request) fault {
+func TestClose_ResendsUnspooledReports(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect(client.WithoutSpool(), client.WithSpool(""), client.WithReportTimeout(50*time.Millisecond))
+	g.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
 			return cutBefore
 		}
 		return none
 	})
-	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
-	require.ErrorIs(t, err, client.ErrNotKept)
-	g.on(nil)
+	_, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
+	require.ErrorIs(t, err, client.ErrNotSpooled)
+	g.setFault(nil)
 	require.NoError(t, c.Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 
 // A client never changes its deployment: if another one answers at one of its addresses, no caller acts.
 func TestOneDeployment(t *testing.T) {
-	g, other := newRig(t), newRig(t)
-	other.becomes("another")
-	c := g.connectTo(g.server.URL+","+other.server.URL, client.WithPatience(100*time.Millisecond))
-	g.on(func(*http.Request) fault { return cutBefore })
+	g, other := newFixture(t), newFixture(t)
+	other.setDeployment("another")
+	c := g.connectTo(g.server.URL+","+other.server.URL, client.WithRetryTimeout(100*time.Millisecond))
+	g.setFault(func(*http.Request) fault { return cutBefore })
 	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("the handler must not run")
 		return effect.Answer{}, nil
 	})
 	require.Error(t, err, "its own deployment does not answer")
 	require.Nil(t, other.flight(key), "it was asked, and has refused")
-	g.on(nil)
-	g.becomes("another")
+	g.setFault(nil)
+	g.setDeployment("another")
 	_, err = c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("the handler must not run")
 		return effect.Answer{}, nil
@@ -247,22 +247,22 @@ func TestOneDeployment(t *testing.T) {
 
 // The rejection of a report by another deployment is ignored: the report's own deployment may still store it.
 func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
-	g.becomes("another")
+	g.setDeployment("another")
 	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
 	var unrecorded *client.Unrecorded
 	require.ErrorAs(t, err, &unrecorded)
-	require.False(t, client.PutAside(unrecorded))
+	require.False(t, client.IsQuarantined(unrecorded))
 	require.ErrorContains(t, err, "its report waits in ")
 	require.Equal(t, ".report", filepath.Ext(g.files()[0]))
 }
 
 // The same holds for a spooled report.
 func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
-	g.world.Pull(func(l *httpapitest.Levers) {
+	g.world.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Report" {
 				return &flight.InvalidError{Field: "fencing_token", Detail: "it is another deployment's"}
@@ -271,9 +271,9 @@ func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 		}
 	})
 	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {leasetest.Deployment, ".refused"}} {
-		g.becomes(leasetest.Deployment)
+		g.setDeployment(leasetest.Deployment)
 		other := g.handler(end.deployment)
-		g.on(func(r *http.Request) fault {
+		g.setFault(func(r *http.Request) fault {
 			if hasSuffix(r, "/report") {
 				g.api = other
 			}
@@ -287,18 +287,18 @@ func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 
 // A late report is stored as evidence, and the caller gets the decision that was made without it.
 func TestFencedReport(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
-	resend := call(`1`, flight.Policy{Recovery: flight.Resend})
+	resend := call(`1`, flight.Policy{Recovery: flight.RecoveryResend})
 	result, err := c.Do(t.Context(), resend, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
-		g.expire()
-		_, err := g.connect().Do(t.Context(), resend, answering(`"second"`))
+		g.expireSessions()
+		_, err := g.connect().Do(t.Context(), resend, succeedingHandler(`"second"`))
 		return effect.Answer{ExternalID: "another", Body: []byte(`"first"`), ContentType: "application/json"}, err
 	})
 	require.NoError(t, err)
 	require.Equal(t, `"second"`, string(result.Answer.Body))
-	require.Equal(t, effect.Replayed, result.Source)
+	require.Equal(t, effect.SourceReplayed, result.Source)
 	f := g.flight(key)
 	require.Len(t, f.Evidence, 1)
 	require.True(t, f.Overlap)

@@ -20,10 +20,10 @@ import (
 // The caller's traceparent goes out with every request for its call, to the server and to the provider.
 func TestTraceIsPassedOn(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	g := newRig(t)
+	g := newFixture(t)
 	var mu sync.Mutex
 	seen := make(map[string]string)
-	g.on(func(r *http.Request) fault {
+	g.setFault(func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[r.URL.Path] = r.Header.Get("traceparent")
@@ -53,10 +53,10 @@ func TestTraceIsPassedOn(t *testing.T) {
 // A look-up belongs to the trace of its call, as the effect does.
 func TestALookUpIsTraced(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	c := newRig(t).connect()
-	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
-	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
-		return flight.Happened, effect.Answer{ExternalID: at.Traceparent()}, nil
+	c := newFixture(t).connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
+	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
+		return flight.FindingHappened, effect.Answer{ExternalID: at.Traceparent()}, nil
 	}
 	result, err := c.Do(client.WithTraceparent(t.Context(), parent), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		return effect.Answer{}, errors.New("connection lost")
@@ -67,11 +67,11 @@ func TestALookUpIsTraced(t *testing.T) {
 
 // Each log line about a report has its key: of a spooled one, of one recorded later, and of a quarantined one.
 func TestEveryLineAboutAReportHasItsKey(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	g.unrecorded()
-	g.on(nil)
+	g.setFault(nil)
 	c := g.connect()
-	g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
 	require.Error(t, err)
 	require.NoError(t, c.Close(t.Context()))

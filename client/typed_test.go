@@ -26,7 +26,7 @@ type message struct {
 func (m message) ExternalID() string { return m.ID }
 
 func TestTypedDo(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect(client.WithNamespace("billing"))
 	send := func(ctx context.Context, at client.Attempt) (message, error) {
 		return message{ID: "m1", Text: at.Key().String()}, nil
@@ -51,7 +51,7 @@ func TestTypedDo(t *testing.T) {
 
 // No input is the same intent however it is said: nil here, nothing on the wire.
 func TestTypedDoWithoutInput(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	send := func(context.Context, client.Attempt) (string, error) { return "sent", nil }
 	_, err := client.Do(t.Context(), c, client.Key("send-invoice", "8"), nil, send)
@@ -63,7 +63,7 @@ func TestTypedDoWithoutInput(t *testing.T) {
 
 // An effect that happened is never an error because of how its result looks.
 func TestTypedDoKeepsOddResults(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	long := func(context.Context, client.Attempt) (string, error) { return strings.Repeat("x", 100<<10), nil }
 	text, err := client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
@@ -84,14 +84,14 @@ func TestTypedDoKeepsOddResults(t *testing.T) {
 
 // The single requests that tools are made of.
 func TestSingleRequests(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	c := g.connect()
 	ctx := t.Context()
 	wait := int64(0)
 	open, err := c.Open(ctx, key, client.OpenRequest{Input: []byte(`{"a": 1}`), WaitMS: &wait})
 	require.NoError(t, err)
 	require.Equal(t, "proceed", open.Decision)
-	require.False(t, open.Sent.IsZero())
+	require.False(t, open.SentAt.IsZero())
 	_, err = c.Open(ctx, key, client.OpenRequest{Input: []byte(`{"a":1}`), WaitMS: &wait})
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
@@ -136,7 +136,7 @@ func TestSingleRequests(t *testing.T) {
 	ready, err := c.Ready(ctx)
 	require.NoError(t, err)
 	require.True(t, ready.Ready)
-	g.on(func(r *http.Request) fault { return refused })
+	g.setFault(func(r *http.Request) fault { return refused })
 	_, err = c.Ready(ctx)
 	require.NoError(t, err, "an answer all the same")
 	version, err := g.connectVersion(c)
@@ -144,7 +144,7 @@ func TestSingleRequests(t *testing.T) {
 	require.Nil(t, version)
 }
 
-func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
+func (g *fixture) connectVersion(c *client.Client) (*client.Version, error) {
 	ctx, cancel := context.WithCancel(g.t.Context())
 	cancel()
 	return c.Version(ctx)
@@ -152,7 +152,7 @@ func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
 
 // A client lists the flights of its own namespace, and those of all namespaces on request.
 func TestListsOfAllNamespaces(t *testing.T) {
-	g := newRig(t)
+	g := newFixture(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/1"} {
 		g.world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}

@@ -19,8 +19,8 @@ const maxInFlight = 8
 // While eagerInFlight batches are in flight, another one is sent only when minQueued proposals are queued. Every
 // batch costs raft some thirty objects and a pass of its loop, so small batches would delay larger ones.
 const (
-	freeInFlight = 2
-	worthPacket  = 16
+	eagerInFlight = 2
+	minQueued     = 16
 )
 
 // proposal is one queued command and the channel for its result.
@@ -29,11 +29,11 @@ type proposal struct {
 	data    []byte
 	reply   flight.Reply // set by the FSM before done receives
 	done    chan error   // buffered; receives one value
-	packed  bool         // guarded by batcher.mu; true: it can no longer be cancelled
+	batched bool         // guarded by batcher.mu; true: it can no longer be cancelled
 }
 
 // result returns the reply of a proposal that ended with err. The reply may be read only after the FSM has set it.
-func (p *proposal) answer(err error) (flight.Reply, error) {
+func (p *proposal) result(err error) (flight.Reply, error) {
 	if err != nil {
 		return flight.Reply{}, err
 	}
@@ -41,16 +41,16 @@ func (p *proposal) answer(err error) (flight.Reply, error) {
 }
 
 // batch is one log entry and the proposals in it.
-type packet struct {
+type batch struct {
 	stamp     stamp
 	data      []byte
 	proposals []*proposal
-	settled   atomic.Bool
+	completed atomic.Bool
 }
 
 // batchFromLog returns a batch that another process encoded. No caller of this process waits for it.
-func unpacked(at stamp, commands []flight.Command) *packet {
-	p := &packet{stamp: at, proposals: make([]*proposal, len(commands))}
+func batchFromLog(at stamp, commands []flight.Command) *batch {
+	p := &batch{stamp: at, proposals: make([]*proposal, len(commands))}
 	for i, c := range commands {
 		p.proposals[i] = &proposal{command: c}
 	}
@@ -59,8 +59,8 @@ func unpacked(at stamp, commands []flight.Command) *packet {
 
 // complete answers every caller of the batch, once. Later calls do nothing. A nil err means that the effects are
 // visible to readers.
-func (p *packet) settle(err error) {
-	if !p.settled.CompareAndSwap(false, true) {
+func (p *batch) complete(err error) {
+	if !p.completed.CompareAndSwap(false, true) {
 		return
 	}
 	for _, one := range p.proposals {
@@ -70,61 +70,61 @@ func (p *packet) settle(err error) {
 
 // pendingBatches holds the batches that this process gave to raft. Raft hands a leader's own entries to the FSM with
 // the same byte slice that was proposed, so the FSM finds the batch here by address and need not decode it.
-type pendingPackets struct {
+type pendingBatches struct {
 	mu      sync.Mutex
-	packets map[*byte]*packet // by the address of their data; guarded by mu
+	batches map[*byte]*batch // by the address of their data; guarded by mu
 }
 
-func (p *pendingPackets) add(one *packet) {
+func (p *pendingBatches) add(one *batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.packets == nil {
-		p.packets = make(map[*byte]*packet)
+	if p.batches == nil {
+		p.batches = make(map[*byte]*batch)
 	}
-	p.packets[&one.data[0]] = one
+	p.batches[&one.data[0]] = one
 }
 
 // remove returns the batch with this very byte slice and forgets it; nil when another process proposed it or its
 // callers have been answered.
-func (p *pendingPackets) take(data []byte) *packet {
+func (p *pendingBatches) remove(data []byte) *batch {
 	if len(data) == 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := p.packets[&data[0]]
+	one := p.batches[&data[0]]
 	if one != nil {
-		delete(p.packets, &data[0])
+		delete(p.batches, &data[0])
 	}
 	return one
 }
 
 // failAll completes all batches with an error: raft has stopped and will not answer them. They may be in the log.
-func (p *pendingPackets) abandon(why error) {
+func (p *pendingBatches) failAll(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, one := range p.packets {
-		one.settle(why)
+	for _, one := range p.batches {
+		one.complete(why)
 	}
-	clear(p.packets)
+	clear(p.batches)
 }
 
 // batcher implements group commit. Commands that are proposed while earlier batches are in flight share the next
 // batch: one write and one sync, however many commands it holds.
-type packer struct {
+type batcher struct {
 	raft    *raft.Raft
 	now     func() stamp
-	pending *pendingPackets
+	pending *pendingBatches
 
 	mu       sync.Mutex // guards the fields below
 	queue    []*proposal
 	inFlight int // goroutines of run
 	closed   bool
-	drivers  sync.WaitGroup // goroutines of run; close waits for them
+	runners  sync.WaitGroup // goroutines of run; close waits for them
 }
 
 // propose proposes one command and waits for its result. errors.go lists the classes of errors.
-func (k *packer) do(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
+func (k *batcher) propose(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
 	p := &proposal{command: c, data: data, done: make(chan error, 1)}
 	if err := k.enqueue(p); err != nil {
 		return flight.Reply{}, err
@@ -134,43 +134,43 @@ func (k *packer) do(ctx context.Context, c flight.Command, data []byte) (flight.
 
 // await waits for the result of a queued proposal. When ctx ends, a proposal that is still queued is cancelled
 // (ErrUnavailable); one that was sent to raft has an unknown result (AmbiguousError).
-func (k *packer) await(ctx context.Context, p *proposal) (flight.Reply, error) {
+func (k *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) {
 	select {
 	case err := <-p.done:
-		return p.answer(err)
+		return p.result(err)
 	case <-ctx.Done():
 	}
-	if k.takeBack(p) {
+	if k.cancel(p) {
 		return flight.Reply{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
 	select {
 	case err := <-p.done: // the result arrived together with the end of ctx
-		return p.answer(err)
+		return p.result(err)
 	default:
 		return flight.Reply{}, &AmbiguousError{Cause: context.Cause(ctx)}
 	}
 }
 
-func (k *packer) enqueue(p *proposal) error {
+func (k *batcher) enqueue(p *proposal) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		return ErrClosed
 	}
 	k.queue = append(k.queue, p)
-	if k.inFlight < freeInFlight || k.inFlight < maxInFlight && len(k.queue) >= worthPacket {
+	if k.inFlight < eagerInFlight || k.inFlight < maxInFlight && len(k.queue) >= minQueued {
 		k.inFlight++
-		k.drivers.Add(1)
-		go k.drive()
+		k.runners.Add(1)
+		go k.run()
 	}
 	return nil
 }
 
 // cancel removes a proposal from the queue. It returns false when the proposal is already in a batch.
-func (k *packer) takeBack(p *proposal) bool {
+func (k *batcher) cancel(p *proposal) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p.packed {
+	if p.batched {
 		return false
 	}
 	for i, one := range k.queue {
@@ -186,23 +186,23 @@ func (k *packer) takeBack(p *proposal) bool {
 // when this node loses the leadership or raft stops. close waits for run.
 //
 // If the process dies after ApplyLog, the entry may be in the log, and no caller was answered.
-func (k *packer) drive() {
-	defer k.drivers.Done()
+func (k *batcher) run() {
+	defer k.runners.Done()
 	for {
-		p := k.pack()
+		p := k.nextBatch()
 		if p == nil {
 			return
 		}
 		k.pending.add(p)
 		err := k.raft.ApplyLog(raft.Log{Data: p.data}, 0).Error()
-		k.pending.take(p.data)
-		p.settle(verdict(err)) // on success the FSM has completed it already
+		k.pending.remove(p.data)
+		p.complete(classifyRaftError(err)) // on success the FSM has completed it already
 	}
 }
 
 // nextBatch encodes as many queued proposals as fit into one entry. nil: the queue is empty, and the caller of
 // nextBatch must end.
-func (k *packer) pack() *packet {
+func (k *batcher) nextBatch() *batch {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n, size := 0, entryFixed
@@ -218,24 +218,24 @@ func (k *packer) pack() *packet {
 		k.inFlight--
 		return nil
 	}
-	p := &packet{stamp: k.now(), proposals: k.queue[:n:n]}
+	p := &batch{stamp: k.now(), proposals: k.queue[:n:n]}
 	k.queue = k.queue[n:]
-	p.data = appendHead(make([]byte, 0, size), p.stamp)
+	p.data = appendHeader(make([]byte, 0, size), p.stamp)
 	for _, one := range p.proposals {
-		one.packed = true
+		one.batched = true
 		p.data = appendCommand(p.data, one.data)
 	}
 	return p
 }
 
 // close rejects new proposals and waits until those in flight have ended, at most until ctx ends.
-func (k *packer) close(ctx context.Context) error {
+func (k *batcher) close(ctx context.Context) error {
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
 	drained := make(chan struct{})
 	go func() {
-		k.drivers.Wait()
+		k.runners.Wait()
 		close(drained)
 	}()
 	select {

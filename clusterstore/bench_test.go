@@ -41,15 +41,15 @@ func BenchmarkFlights(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", n), func(b *testing.B) {
 			s := openStore(b, Config{Dir: b.TempDir()})
-			callers(b, n, func(i int) { fly(b, s, i) })
+			callers(b, n, func(i int) { openAndReport(b, s, i) })
 		})
 	}
 }
 
 // emptyFSM is a raft state machine that does nothing.
-type emptyMachine struct{ raft.FSM }
+type emptyFSM struct{ raft.FSM }
 
-func (emptyMachine) Apply(*raft.Log) any { return nil }
+func (emptyFSM) Apply(*raft.Log) any { return nil }
 
 // BenchmarkRawApplies measures the lower limit: two applies per flight on our log with an empty state machine, one by
 // one and through the batcher.
@@ -65,11 +65,11 @@ func BenchmarkRawApplies(b *testing.B) {
 			})
 		})
 		b.Run(fmt.Sprintf("batched/callers=%d", n), func(b *testing.B) {
-			k := &packer{raft: rawRaft(b), now: func() stamp { return stamp{now: 1} }, pending: new(pendingPackets)}
+			k := &batcher{raft: rawRaft(b), now: func() stamp { return stamp{now: 1} }, pending: new(pendingBatches)}
 			data := make([]byte, 300)
 			callers(b, n, func(int) {
 				for range 2 {
-					_, err := k.do(context.Background(), nil, data)
+					_, err := k.propose(context.Background(), nil, data)
 					require.NoError(b, err)
 				}
 			})
@@ -80,14 +80,14 @@ func BenchmarkRawApplies(b *testing.B) {
 func rawRaft(b *testing.B) *raft.Raft {
 	cfg, err := Config{Dir: b.TempDir(), NodeID: "raw"}.withDefaults()
 	require.NoError(b, err)
-	s := &Store{cfg: cfg, notify: make(chan bool, 16)}
+	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16)}
 	log, err := pebblelog.Open(cfg.Dir, pebblelog.Options(s.pebbleOptions()))
 	require.NoError(b, err)
-	transport, voters := s.neighbours()
+	transport, voters := s.raftTransport()
 	require.NoError(b, log.Bootstrap(raft.Configuration{Servers: voters}))
-	r, err := raft.NewRaft(s.raftConfig(false), emptyMachine{}, log, log, raft.NewDiscardSnapshotStore(), transport)
+	r, err := raft.NewRaft(s.raftConfig(false), emptyFSM{}, log, log, raft.NewDiscardSnapshotStore(), transport)
 	require.NoError(b, err)
-	require.True(b, <-s.notify)
+	require.True(b, <-s.raftNotify)
 	b.Cleanup(func() {
 		require.NoError(b, r.Shutdown().Error())
 		require.NoError(b, log.Close())
@@ -105,7 +105,7 @@ func BenchmarkReads(b *testing.B) {
 		group.Go(func() {
 			for i := w; i < keys; i += 256 {
 				ids[i] = testKey(i).FlightID()
-				fly(b, s, i)
+				openAndReport(b, s, i)
 			}
 		})
 	}
@@ -131,12 +131,12 @@ func BenchmarkAbsent(b *testing.B) {
 	for w := range callers {
 		group.Go(func() {
 			for i := w; i < keys; i += callers {
-				fly(b, s, i)
+				openAndReport(b, s, i)
 			}
 		})
 	}
 	group.Wait()
-	s.machine.flush()
+	s.fsm.flush()
 	b.ResetTimer()
 	for i := range b.N {
 		if f, err := s.state.record(testKey(keys + i).FlightID()); f != nil || err != nil {

@@ -10,7 +10,7 @@ import (
 // cacheShards is a power of two, large enough that readers on all cores rarely contend for one shard.
 const cacheShards = 64
 
-// cache holds a bounded number of decoded records. Every cached record equals the stored one: the FSM puts each
+// cacheBytes holds a bounded number of decoded records. Every cached record equals the stored one: the FSM puts each
 // record that it changes, and a reader fills in a record only if the shard was not written to since the reader's
 // lookup. The key filter, not the cache, knows which keys were never used.
 //
@@ -25,28 +25,28 @@ type cache struct {
 // cacheShard is one CLOCK with its probation queue. The hand moves round the ring and evicts the first record that
 // was not referenced since the hand was last there. A hit changes nothing but the record's referenced bit.
 type cacheShard struct {
-	mu     sync.RWMutex      // guards all fields; get holds it for reading
-	byID   map[flight.ID]int // index in ring; below zero: probationIndex of an index in probation
-	ring   []cached
-	holes  []int // unused indexes of ring
-	hand   int
-	size   int      // sum of record.weight in ring
-	limit  int      // maximum of size
-	once   []cached // read once; a new record replaces the oldest
-	turn   int      // next index in probation to be replaced
-	left   []uint32 // fingerprints of records that left probation; see ghostOf
-	writes uint64
-	_      [64]byte // padding, so that shards do not share a cache line
+	mu            sync.RWMutex      // guards all fields; get holds it for reading
+	byID          map[flight.ID]int // index in ring; below zero: probationIndex of an index in probation
+	ring          []cacheEntry
+	freeEntries   []int // unused indexes of ring
+	hand          int
+	size          int          // sum of record.weight in ring
+	limit         int          // maximum of size
+	probation     []cacheEntry // read once; a new record replaces the oldest
+	probationNext int          // next index in probation to be replaced
+	ghosts        []uint32     // fingerprints of records that left probation; see ghostOf
+	writes        uint64
+	_             [64]byte // padding, so that shards do not share a cache line
 }
 
 // probationShare: one entry in so many of a shard belongs to probation.
-const onceShare = 16
+const probationShare = 16
 
 // probationIndex converts an index of probation to a value of byID, and back.
-func onceAt(at int) int { return -1 - at }
+func probationIndex(at int) int { return -1 - at }
 
 // cacheEntry is one entry of ring or probation. Its record is nil when it is unused.
-type cached struct {
+type cacheEntry struct {
 	id flight.ID
 	r  *record
 }
@@ -56,8 +56,8 @@ func newCache(flights int) *cache {
 	for i := range c.shards {
 		places := max(2, flights/cacheShards)
 		s := &c.shards[i]
-		s.once, s.left = make([]cached, max(1, places/onceShare)), make([]uint32, places)
-		s.limit = places - len(s.once)
+		s.probation, s.ghosts = make([]cacheEntry, max(1, places/probationShare)), make([]uint32, places)
+		s.limit = places - len(s.probation)
 		s.byID = make(map[flight.ID]int)
 	}
 	return c
@@ -70,17 +70,17 @@ func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()
 	if at, found := s.byID[id]; found {
-		r = s.placeLocked(at).r
+		r = s.entryLocked(at).r
 	}
 	writes = s.writes
 	s.mu.RUnlock()
-	if r != nil && !r.asked.Load() {
-		r.asked.Store(true)
+	if r != nil && !r.referenced.Load() {
+		r.referenced.Store(true)
 	}
 	return r, writes
 }
 
-// fill adds a record that was read from the state, unless the shard was written to since get returned writes.
+// fillPage adds a record that was read from the state, unless the shard was written to since get returned writes.
 func (c *cache) fill(id flight.ID, r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.Lock()
@@ -91,12 +91,12 @@ func (c *cache) fill(id flight.ID, r *record, writes uint64) {
 	if _, found := s.byID[id]; found {
 		return // another reader was faster
 	}
-	if mark, at := s.markOf(id); s.left[at] == mark {
-		s.left[at] = 0
+	if mark, at := s.ghostOf(id); s.ghosts[at] == mark {
+		s.ghosts[at] = 0
 		s.addLocked(id, r)
 		return
 	}
-	s.addOnceLocked(id, r)
+	s.addProbationLocked(id, r)
 }
 
 // put adds a record that the FSM has changed.
@@ -110,7 +110,7 @@ func (c *cache) put(id flight.ID, r *record) {
 
 // refresh replaces a record only where it is cached. It is for writes, such as duplicate statistics, that do not
 // predict a read.
-func (c *cache) renew(id flight.ID, r *record) {
+func (c *cache) refresh(id flight.ID, r *record) {
 	s := c.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,74 +118,74 @@ func (c *cache) renew(id flight.ID, r *record) {
 	switch at, found := s.byID[id]; {
 	case !found:
 	case at < 0:
-		s.placeLocked(at).r = r
+		s.entryLocked(at).r = r
 	default:
 		s.addLocked(id, r)
 	}
 }
 
 // remove removes a record. The FSM calls it for a flight that it has deleted or turned into a tombstone.
-func (c *cache) forget(id flight.ID) {
+func (c *cache) remove(id flight.ID) {
 	s := c.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	s.dropLocked(id)
+	s.removeLocked(id)
 }
 
 // entryLocked returns the entry for a value of byID.
-func (s *cacheShard) placeLocked(at int) *cached {
+func (s *cacheShard) entryLocked(at int) *cacheEntry {
 	if at < 0 {
-		return &s.once[onceAt(at)]
+		return &s.probation[probationIndex(at)]
 	}
 	return &s.ring[at]
 }
 
 // ghostOf returns the fingerprint of an id and its index in ghosts. On a collision a record enters the main queue one
 // read too early.
-func (s *cacheShard) markOf(id flight.ID) (mark uint32, at int) {
-	return binary.LittleEndian.Uint32(id[4:]) | 1, int(binary.LittleEndian.Uint32(id[8:]) % uint32(len(s.left)))
+func (s *cacheShard) ghostOf(id flight.ID) (mark uint32, at int) {
+	return binary.LittleEndian.Uint32(id[4:]) | 1, int(binary.LittleEndian.Uint32(id[8:]) % uint32(len(s.ghosts)))
 }
 
-func (s *cacheShard) addOnceLocked(id flight.ID, r *record) {
-	if old := s.once[s.turn]; old.r != nil {
+func (s *cacheShard) addProbationLocked(id flight.ID, r *record) {
+	if old := s.probation[s.probationNext]; old.r != nil {
 		delete(s.byID, old.id)
-		mark, at := s.markOf(old.id)
-		s.left[at] = mark
+		mark, at := s.ghostOf(old.id)
+		s.ghosts[at] = mark
 	}
-	s.once[s.turn] = cached{id, r}
-	s.byID[id] = onceAt(s.turn)
-	s.turn = (s.turn + 1) % len(s.once)
+	s.probation[s.probationNext] = cacheEntry{id, r}
+	s.byID[id] = probationIndex(s.probationNext)
+	s.probationNext = (s.probationNext + 1) % len(s.probation)
 }
 
 func (s *cacheShard) addLocked(id flight.ID, r *record) {
-	s.dropLocked(id)
+	s.removeLocked(id)
 	for s.size+r.weight() > s.limit && s.size > 0 {
 		s.evictLocked()
 	}
 	at := len(s.ring)
-	if n := len(s.holes); n > 0 {
-		at, s.holes = s.holes[n-1], s.holes[:n-1]
+	if n := len(s.freeEntries); n > 0 {
+		at, s.freeEntries = s.freeEntries[n-1], s.freeEntries[:n-1]
 	} else {
-		s.ring = append(s.ring, cached{})
+		s.ring = append(s.ring, cacheEntry{})
 	}
-	s.ring[at] = cached{id, r}
+	s.ring[at] = cacheEntry{id, r}
 	s.byID[id] = at
 	s.size += r.weight()
 }
 
-func (s *cacheShard) dropLocked(id flight.ID) {
+func (s *cacheShard) removeLocked(id flight.ID) {
 	at, found := s.byID[id]
 	if !found {
 		return
 	}
 	delete(s.byID, id)
-	place := s.placeLocked(at)
+	place := s.entryLocked(at)
 	if at >= 0 {
 		s.size -= place.r.weight()
-		s.holes = append(s.holes, at)
+		s.freeEntries = append(s.freeEntries, at)
 	}
-	*place = cached{}
+	*place = cacheEntry{}
 }
 
 // evictLocked removes one record from the ring, which must hold one. It ends within two rounds of the hand, unless
@@ -194,8 +194,8 @@ func (s *cacheShard) evictLocked() {
 	for {
 		s.hand = (s.hand + 1) % len(s.ring)
 		one := s.ring[s.hand]
-		if one.r != nil && !one.r.asked.Swap(false) {
-			s.dropLocked(one.id)
+		if one.r != nil && !one.r.referenced.Swap(false) {
+			s.removeLocked(one.id)
 			return
 		}
 	}
@@ -206,8 +206,8 @@ func (c *cache) clear() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		s.byID, s.ring, s.holes, s.hand, s.size = make(map[flight.ID]int), nil, nil, 0, 0
-		clear(s.once)
+		s.byID, s.ring, s.freeEntries, s.hand, s.size = make(map[flight.ID]int), nil, nil, 0, 0
+		clear(s.probation)
 		s.writes++
 		s.mu.Unlock()
 	}

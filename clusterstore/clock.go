@@ -15,7 +15,7 @@ type Clock struct {
 
 // systemClock returns a Clock based on the time since boot, which counts while the machine sleeps. If boot does not
 // advance, Mono uses the process's monotonic clock.
-func machineClock(boot func() time.Duration) Clock {
+func systemClock(boot func() time.Duration) Clock {
 	start, booted := time.Now(), boot()
 	return Clock{Wall: time.Now, Mono: func() time.Duration { return max(time.Since(start), boot()-booted) }}
 }
@@ -41,20 +41,20 @@ func slew(was, elapsed, wall int64) int64 {
 type ledgerClock struct {
 	source Clock
 
-	mu      sync.Mutex // guards the fields below
-	started bool
-	now     int64         // the ledger's time, in nanoseconds since 1970
-	at      time.Duration // monotonic time of the last update of now
-	jump    int64         // how far the wall clock set now forward at the start, in nanoseconds
-	jumped  time.Duration // monotonic time of that step
+	mu        sync.Mutex // guards the fields below
+	started   bool
+	now       int64         // the ledger's time, in nanoseconds since 1970
+	at        time.Duration // monotonic time of the last update of now
+	step      int64         // how far the wall clock set now forward at the start, in nanoseconds
+	steppedAt time.Duration // monotonic time of that step
 
-	recalled flight.Time // time before an unsettled step of an earlier process; 0: none
+	restoredFrom flight.Time // time before an unsettled step of an earlier process; 0: none
 }
 
 // stepGrace is how long after a forward step nothing expires that was not due before the step. A machine may start
 // with a wrong clock; an operator has this time to correct it before receipts expire. Steps shorter than stepGrace
 // are not delayed.
-const settleTime = time.Hour
+const stepGrace = time.Hour
 
 // lead sets the clock forward to the ledger's time when this node becomes leader, and returns the clock's time. A
 // step to the wall clock needs a majority, which a lone voter is: at the first call in a process, alone steps the
@@ -68,20 +68,20 @@ func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
 		c.started = true
 		from := c.now
 		c.now = max(c.now, wall)
-		if c.recalled > 0 {
-			from = min(from, nanoseconds(c.recalled))
+		if c.restoredFrom > 0 {
+			from = min(from, nanoseconds(c.restoredFrom))
 		}
-		c.jump, c.jumped = c.now-from, c.at
+		c.step, c.steppedAt = c.now-from, c.at
 	}
 	return milliseconds(c.now)
 }
 
 // restoreStep sets the time before a step of an earlier process. lead then starts a new grace period for that step.
 // restoreStep must be called before lead.
-func (c *ledgerClock) recall(before flight.Time) {
+func (c *ledgerClock) restoreStep(before flight.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recalled = before
+	c.restoredFrom = before
 }
 
 // read returns the ledger's time now.
@@ -122,32 +122,32 @@ func (c *ledgerClock) expiryHorizon() flight.Time {
 	defer c.mu.Unlock()
 	c.tickLocked()
 	now := max(0, min(c.now, c.source.Wall().UnixNano()))
-	if c.settlingLocked() {
-		now = min(now, c.now-c.jump)
+	if c.stepUnsettledLocked() {
+		now = min(now, c.now-c.step)
 	}
 	return milliseconds(now)
 }
 
-func (c *ledgerClock) settlingLocked() bool {
-	return c.jump > int64(settleTime) && c.at-c.jumped < settleTime
+func (c *ledgerClock) stepUnsettledLocked() bool {
+	return c.step > int64(stepGrace) && c.at-c.steppedAt < stepGrace
 }
 
 // stepUnsettled returns the ledger's time before the step while stepGrace lasts, else 0.
-func (c *ledgerClock) settling() flight.Time {
+func (c *ledgerClock) stepUnsettled() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickLocked()
-	if !c.settlingLocked() {
+	if !c.stepUnsettledLocked() {
 		return 0
 	}
-	return milliseconds(c.now - c.jump)
+	return milliseconds(c.now - c.step)
 }
 
 // clearStep discards the step. A new ledger calls it: it holds nothing that could expire.
-func (c *ledgerClock) forget() {
+func (c *ledgerClock) clearStep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.jump = 0
+	c.step = 0
 }
 
 func nanoseconds(t flight.Time) int64   { return int64(t) * int64(time.Millisecond) }

@@ -15,16 +15,16 @@ import (
 )
 
 // fakeClock is a clock that the test sets.
-type levers struct {
+type fakeClock struct {
 	wall time.Time
 	mono time.Duration
 }
 
-func (l *levers) clock() Clock {
+func (l *fakeClock) clock() Clock {
 	return Clock{Wall: func() time.Time { return l.wall }, Mono: func() time.Duration { return l.mono }}
 }
 
-func (l *levers) pass(d time.Duration) { l.wall, l.mono = l.wall.Add(d), l.mono+d }
+func (l *fakeClock) advance(d time.Duration) { l.wall, l.mono = l.wall.Add(d), l.mono+d }
 
 func TestSlewNeverJumps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,35 +43,35 @@ func TestSlewNeverJumps(t *testing.T) {
 }
 
 func TestHazard25_WallClockJumpsAhead(t *testing.T) {
-	l := &levers{wall: time.UnixMilli(1_000_000)}
+	l := &fakeClock{wall: time.UnixMilli(1_000_000)}
 	c := &ledgerClock{source: l.clock()}
 	start := c.lead(0, true)
 	require.Equal(t, flight.Time(1_000_000), start)
 	l.wall = l.wall.Add(10 * 365 * 24 * time.Hour)
-	l.pass(time.Minute)
+	l.advance(time.Minute)
 	require.Equal(t, start.Add(63*time.Second), c.read(), "a minute counts at most 63 seconds")
 	require.Equal(t, c.read(), c.lead(0, true), "a later leadership of the same process steps no clock")
 }
 
 func TestHazard26_WallClockJumpsBack(t *testing.T) {
-	l := &levers{wall: time.UnixMilli(1_000_000_000)}
+	l := &fakeClock{wall: time.UnixMilli(1_000_000_000)}
 	c := &ledgerClock{source: l.clock()}
 	start := c.lead(0, true)
 	l.wall = time.UnixMilli(5)
 	require.Equal(t, start, c.read())
-	l.pass(time.Minute)
+	l.advance(time.Minute)
 	require.Equal(t, start.Add(57*time.Second), c.read())
 	require.Equal(t, flight.Time(2_000_000_000), c.lead(2_000_000_000, false), "the clock is never behind the ledger's time")
 }
 
 func TestStartWithAWrongClockExpiresNothingAtOnce(t *testing.T) {
-	l := &levers{wall: time.UnixMilli(1_000_000).Add(365 * 24 * time.Hour)}
+	l := &fakeClock{wall: time.UnixMilli(1_000_000).Add(365 * 24 * time.Hour)}
 	c := &ledgerClock{source: l.clock()}
 	c.lead(1_000_000, true)
 	require.Equal(t, flight.Time(1_000_000), c.expiryHorizon())
-	l.pass(settleTime / 2)
-	require.Equal(t, flight.Time(1_000_000).Add(settleTime/2), c.expiryHorizon())
-	l.pass(settleTime)
+	l.advance(stepGrace / 2)
+	require.Equal(t, flight.Time(1_000_000).Add(stepGrace/2), c.expiryHorizon())
+	l.advance(stepGrace)
 	require.Equal(t, c.read(), c.expiryHorizon())
 	short := &ledgerClock{source: l.clock()}
 	now := short.lead(flight.Time(l.wall.Add(-time.Minute).UnixMilli()), true)
@@ -81,11 +81,11 @@ func TestStartWithAWrongClockExpiresNothingAtOnce(t *testing.T) {
 // A wall clock that jumps while the ledger runs ends no retention, in either direction.
 func TestHazard25_JumpExpiresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}
 		cfg := memConfig(vfs.NewMem())
 		cfg.Clock = l.clock()
 		s := openStore(t, cfg)
-		fly(t, s, 1)
+		openAndReport(t, s, 1)
 		before := s.Now()
 		l.wall = l.wall.Add(20 * 365 * 24 * time.Hour)
 		n, err := s.Expire(t.Context(), 10)
@@ -93,19 +93,19 @@ func TestHazard25_JumpExpiresNothing(t *testing.T) {
 		require.Zero(t, n)
 		l.wall = time.UnixMilli(0)
 		require.GreaterOrEqual(t, s.Now(), before)
-		fly(t, s, 2)
+		openAndReport(t, s, 2)
 		require.GreaterOrEqual(t, s.Header().Now, before)
 	})
 }
 
 // clockAhead returns the configuration of a closed ledger with three finished flights, and a clock that is a year
 // ahead.
-func clockAhead(t *testing.T) (Config, *levers) {
+func clockAhead(t *testing.T) (Config, *fakeClock) {
 	t.Helper()
-	l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+	l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}
 	cfg := memConfig(vfs.NewMem())
 	cfg.Clock = l.clock()
-	ended(t, cfg, 3)
+	newClosedLedger(t, cfg, 3)
 	l.wall = l.wall.Add(365 * 24 * time.Hour)
 	return cfg, l
 }
@@ -116,7 +116,7 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, l := clockAhead(t)
 		var jump [2]flight.Time
-		cfg.Events.Jumped = func(from, to flight.Time) { jump = [2]flight.Time{from, to} }
+		cfg.Events.ClockStepped = func(from, to flight.Time) { jump = [2]flight.Time{from, to} }
 		s := openStore(t, cfg)
 		require.Equal(t, flight.Time(l.wall.UnixMilli()), s.Now())
 		require.Equal(t, s.Now(), jump[1])
@@ -125,7 +125,7 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 			n, err := s.Expire(context.Background(), 10)
 			require.NoError(t, err)
 			require.Equal(t, want, n)
-			l.pass(settleTime)
+			l.advance(stepGrace)
 		}
 	})
 }
@@ -146,15 +146,15 @@ func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 			require.NoError(t, err)
 			propose(t, s, &flight.Tick{})
 			expire(s, 0)
-			l.pass(settleTime / 2)
+			l.advance(stepGrace / 2)
 			expire(s, 0)
 			require.NoError(t, s.Close(context.Background()))
 		}
 		s := openStore(t, cfg)
 		expire(s, 0)
-		l.pass(settleTime)
+		l.advance(stepGrace)
 		expire(s, 3)
-		_, err := cfg.FS.Stat("ledger/" + jumpedFile)
+		_, err := cfg.FS.Stat("ledger/" + clockStepFile)
 		require.True(t, oserror.IsNotExist(err), "the step has settled: %v", err)
 	})
 }
@@ -163,22 +163,22 @@ func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 func TestJumpThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}
 		cfg := memConfig(fs)
 		cfg.Clock = l.clock()
-		ended(t, cfg, 3)
-		l.pass(365 * 24 * time.Hour)
+		newClosedLedger(t, cfg, 3)
+		l.advance(365 * 24 * time.Hour)
 		s, err := Open(context.Background(), cfg)
 		require.NoError(t, err)
 		propose(t, s, &flight.Tick{})
 		require.NoError(t, s.Close(context.Background()))
-		require.NoError(t, writeFile(fs, "ledger", jumpedFile, []byte("1700...")))
+		require.NoError(t, writeFile(fs, "ledger", clockStepFile, []byte("1700...")))
 		s = openStore(t, cfg)
 		for _, want := range []int{0, 3} {
 			n, err := s.Expire(context.Background(), NoLimit)
 			require.NoError(t, err)
 			require.Equal(t, want, n)
-			l.pass(settleTime)
+			l.advance(stepGrace)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
 		cfg, l := clockAhead(t)
 		ahead, err := Open(context.Background(), cfg)
 		require.NoError(t, err)
-		l.pass(time.Minute)
+		l.advance(time.Minute)
 		propose(t, ahead, &flight.Tick{})
 		require.NoError(t, ahead.Close(context.Background()))
 
@@ -200,7 +200,7 @@ func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
 		n, err := s.Expire(context.Background(), NoLimit)
 		require.NoError(t, err)
 		require.Zero(t, n, "the retention has not ended by the corrected clock")
-		l.pass(31 * 24 * time.Hour)
+		l.advance(31 * 24 * time.Hour)
 		n, err = s.Expire(context.Background(), NoLimit)
 		require.NoError(t, err)
 		require.Equal(t, 3, n)

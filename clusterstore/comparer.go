@@ -8,14 +8,14 @@ import "github.com/cockroachdb/pebble/v2"
 func rowComparer() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "flightd.rows.v1"
-	c.Split = splitRow
+	c.Split = splitRowKey
 	return &c
 }
 
 // splitRowKey returns the length of a row's prefix: kind and id for a row of a flight, else the whole key.
-func splitRow(key []byte) int {
-	if len(key) > ownKind && key[0] == flightRows {
-		return ownKind
+func splitRowKey(key []byte) int {
+	if len(key) > kindOffset && key[0] == flightRows {
+		return kindOffset
 	}
 	return len(key)
 }

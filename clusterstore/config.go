@@ -32,7 +32,7 @@ type Config struct {
 	// Log limits the raft log.
 	Log LogConfig
 	// Limits says when the store rejects work and when it ends the process.
-	Guard Guard
+	Limits Limits
 	// Logger receives warnings and errors of raft and Pebble; nil: nothing is logged.
 	Logger *slog.Logger
 	// Events are the callbacks for logs, metrics and tests.
@@ -56,10 +56,10 @@ type Memory struct {
 }
 
 // maxMemTables is how many memtables a database may have before writes wait for a flush.
-const memTables = 3
+const maxMemTables = 3
 
 // cacheBytes is the size of Pebble's cache, which must also hold the memtables of both databases.
-func (m Memory) cache() int64 { return m.BlockCache + 2*memTables*int64(m.MemTable) }
+func (m Memory) cacheBytes() int64 { return m.BlockCache + 2*maxMemTables*int64(m.MemTable) }
 
 // LogConfig limits the raft log. A zero field means its default.
 type LogConfig struct {
@@ -71,16 +71,16 @@ type LogConfig struct {
 }
 
 // Limits says when the store rejects work and when it ends the process. A zero field means its default.
-type Guard struct {
+type Limits struct {
 	// StallTimeout is how long one write of the raft log may take; 5 s. A leader with a stalled disk would stay
 	// leader while nothing can be written, so a slower write ends the process.
-	Stall time.Duration
+	StallTimeout time.Duration
 	// MinFree is how many bytes of disk must be free for Submit, Open and Import; 256 MiB. Reports are accepted below
 	// it.
 	MinFree uint64
 	// CommitTimeout is how long Report waits for a commit before it writes the report to the spool, up to a quarter
 	// longer; 200 ms.
-	Patience time.Duration
+	CommitTimeout time.Duration
 	// Kill ends the process at once and must not return. It is called when a part that the ledger cannot run without
 	// has failed; from then on no caller may be answered. why wraps the operating system's error where there is one.
 	// nil: the function Kill.
@@ -102,15 +102,15 @@ type Events struct {
 	Unspooled func(key flight.Key)
 	// ReportedLate: a report was committed after its caller had stopped waiting. This event is the only place where
 	// its result appears.
-	Late func(number uint32, outcome flight.Outcome, reply flight.Reply)
+	ReportedLate func(number uint32, outcome flight.Outcome, reply flight.Reply)
 	// ReportQuarantined: a file of the spool is damaged and was quarantined.
-	SpoolDamaged func(file string, err error)
+	ReportQuarantined func(file string, err error)
 	// Stalled: a write of the raft log took longer than Limits.StallTimeout. The process ends right after it.
 	Stalled func(op string, after time.Duration)
 	// DiskSpace: less than Limits.MinFree of disk is free, so new work is rejected; or again enough.
-	Room func(enough bool, free uint64)
+	DiskSpace func(enough bool, free uint64)
 	// ClockStepped: the ledger's time was set forward to the wall clock at the start of a lone voter.
-	Jumped func(from, to flight.Time)
+	ClockStepped func(from, to flight.Time)
 	// Expired: the retention of so many flights ended.
 	Expired func(flights int)
 }
@@ -132,7 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.FS = vfs.Default
 	}
 	if c.Clock.Wall == nil || c.Clock.Mono == nil {
-		c.Clock = machineClock(clock.SinceBoot)
+		c.Clock = systemClock(clock.SinceBoot)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -142,11 +142,11 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Memory.Flights, 1<<17)
 	setDefault(&c.Log.SnapshotBytes, 256<<20)
 	setDefault(&c.Log.Trailing, 4096)
-	setDefault(&c.Guard.Stall, 5*time.Second)
-	setDefault(&c.Guard.MinFree, 256<<20)
-	setDefault(&c.Guard.Patience, 200*time.Millisecond)
-	if c.Guard.Kill == nil {
-		c.Guard.Kill = Kill
+	setDefault(&c.Limits.StallTimeout, 5*time.Second)
+	setDefault(&c.Limits.MinFree, 256<<20)
+	setDefault(&c.Limits.CommitTimeout, 200*time.Millisecond)
+	if c.Limits.Kill == nil {
+		c.Limits.Kill = Kill
 	}
 	return c, nil
 }

@@ -20,12 +20,12 @@ import (
 )
 
 // knownFlights holds the receipts that a caller was told are recorded.
-type flew struct {
+type knownFlights struct {
 	mu       sync.Mutex
 	receipts map[int]flight.Receipt
 }
 
-func (f *flew) add(n int, r flight.Reply) {
+func (f *knownFlights) add(n int, r flight.Reply) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.receipts == nil {
@@ -35,14 +35,14 @@ func (f *flew) add(n int, r flight.Reply) {
 }
 
 // requireKnown checks that every acknowledged receipt exists unchanged, bytes included.
-func requireFlew(t *testing.T, s *Store, known *flew) {
+func requireKnown(t *testing.T, s *Store, known *knownFlights) {
 	t.Helper()
 	for n, want := range known.receipts {
 		f, err := s.Flight(testKey(n).FlightID())
 		require.NoError(t, err)
 		require.NotNil(t, f, "flight %d is lost", n)
 		require.Equal(t, want, *f.Receipt)
-		body, err := s.Body(f.ID, f.Generation, Receipt)
+		body, err := s.Body(f.ID, f.Generation, BodyReceipt)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf(`{"id":%d}`, n), string(body))
 	}
@@ -51,7 +51,7 @@ func requireFlew(t *testing.T, s *Store, known *flew) {
 // dump returns all rows of a ledger's state.
 func dump(t *testing.T, s *Store) map[string]string {
 	t.Helper()
-	s.machine.flush()
+	s.fsm.flush()
 	rows := make(map[string]string)
 	require.NoError(t, s.state.scan([]byte{0}, []byte{255}, func(key, value []byte) (bool, error) {
 		rows[string(key)] = string(value)
@@ -65,10 +65,10 @@ func requireConsistent(t *testing.T, s *Store) {
 	t.Helper()
 	rows := dump(t, s)
 	want := make(map[string]bool)
-	var counts [flight.Expired + 1]int64
+	var counts [flight.StateExpired + 1]int64
 	var flights, enrolled []flight.ID
 	for key, value := range rows {
-		if key[0] != flightRows || key[ownKind] != recordRow {
+		if key[0] != flightRows || key[kindOffset] != recordRow {
 			continue
 		}
 		r, err := decodeRecord([]byte(value))
@@ -76,7 +76,7 @@ func requireConsistent(t *testing.T, s *Store) {
 		f := r.flight
 		counts[f.State]++
 		flights = append(flights, f.ID)
-		require.True(t, s.machine.roll.Load().mayHold(f.ID), "the key filter contains every flight")
+		require.True(t, s.fsm.filter.Load().mayContain(f.ID), "the key filter contains every flight")
 		for _, place := range [][]byte{liveKey(nil, f), listKey(nil, f), expiryKey(nil, f)} {
 			if place != nil {
 				want[string(place)] = true
@@ -88,7 +88,7 @@ func requireConsistent(t *testing.T, s *Store) {
 		switch key[0] {
 		case liveRow, listRow, expiryRow:
 			got[key] = true
-		case rollRow:
+		case filterRow:
 			for id := range slices.Chunk([]byte(value), len(flight.ID{})) {
 				enrolled = append(enrolled, flight.ID(id))
 			}
@@ -101,26 +101,26 @@ func requireConsistent(t *testing.T, s *Store) {
 	for _, id := range flights {
 		require.True(t, named[id], "the filter rows list every flight")
 	}
-	require.Len(t, enrolled, len(flights)+int(s.machine.meta.Deleted), "once each, plus the deleted flights")
+	require.Len(t, enrolled, len(flights)+int(s.fsm.meta.Deleted), "once each, plus the deleted flights")
 	require.Equal(t, want, got)
-	require.Equal(t, counts, s.machine.meta.Counts)
+	require.Equal(t, counts, s.fsm.meta.Counts)
 	requireSessions(t, s)
 }
 
 // requireSessions checks that the fsm holds the sessions that a start would load from the rows.
 func requireSessions(t *testing.T, s *Store) {
 	t.Helper()
-	s.machine.flush()
+	s.fsm.flush()
 	found, err := s.state.loadSessions()
 	require.NoError(t, err)
-	require.Equal(t, heldByAll(found), heldByAll(s.machine.sessions))
-	require.ElementsMatch(t, found.Ended(), s.machine.sessions.Ended())
+	require.Equal(t, heldByAll(found), heldByAll(s.fsm.sessions))
+	require.ElementsMatch(t, found.EndedSessions(), s.fsm.sessions.EndedSessions())
 }
 
 func heldByAll(s *flight.Sessions) map[flight.Session][]flight.ID {
 	all := make(map[flight.Session][]flight.ID)
-	for session := range s.All() {
-		all[session], _ = s.Held(session.ID, flight.ID{}, s.Count())
+	for session := range s.Holders() {
+		all[session], _ = s.HeldFlights(session.ID, flight.ID{}, s.HeldCount())
 	}
 	return all
 }
@@ -134,24 +134,24 @@ func TestCrashAtAnyMoment(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, round))
 			fs := vfs.NewCrashableMem()
-			known := new(flew)
+			known := new(knownFlights)
 			for life := range 5 {
 				fs = liveAndCrash(t, fs, known, rng, life*1000)
 			}
 			s := openStore(t, memConfig(fs))
-			requireFlew(t, s, known)
+			requireKnown(t, s, known)
 			requireConsistent(t, s)
 		})
 	}
 }
 
 // liveAndCrash runs a ledger under load and returns the file system as a crash in the middle leaves it.
-func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from int) *vfs.MemFS {
+func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Rand, from int) *vfs.MemFS {
 	cfg := memConfig(fs)
 	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20))}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
-	requireFlew(t, s, known)
+	requireKnown(t, s, known)
 	requireConsistent(t, s)
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
@@ -163,7 +163,7 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from
 					return
 				default:
 				}
-				known.add(i, fly(t, s, i))
+				known.add(i, openAndReport(t, s, i))
 				if i%3 == 0 {
 					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that memBatches are flushed, too
 				}
@@ -189,13 +189,13 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from
 }
 
 // newClosedLedger creates a ledger with so many flights and closes it.
-func ended(t *testing.T, cfg Config, flights int) *flew {
+func newClosedLedger(t *testing.T, cfg Config, flights int) *knownFlights {
 	t.Helper()
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
-	known := new(flew)
+	known := new(knownFlights)
 	for n := range flights {
-		known.add(n, fly(t, s, n))
+		known.add(n, openAndReport(t, s, n))
 	}
 	require.NoError(t, s.Close(context.Background()))
 	return known
@@ -206,17 +206,17 @@ func TestLogTruncatedAtEveryByteOfItsLastRecords(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		s, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err)
-		known := new(flew)
+		known := new(knownFlights)
 		for n := range 20 {
-			known.add(n, fly(t, s, n))
+			known.add(n, openAndReport(t, s, n))
 		}
-		s.machine.flush()
+		s.fsm.flush()
 		before := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 		name := newestIn(t, before, "ledger/log", ".log")
 		short, err := readFile(before, name)
 		require.NoError(t, err)
-		fly(t, s, 20)
-		fly(t, s, 21)
+		openAndReport(t, s, 20)
+		openAndReport(t, s, 21)
 		after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 		long, err := readFile(after, name)
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func TestLogTruncatedAtEveryByteOfItsLastRecords(t *testing.T) {
 			require.NoError(t, writeSynced(copied, name, long[:cut]))
 			again, err := Open(context.Background(), memConfig(copied))
 			require.NoError(t, err, "cut at %d", cut)
-			requireFlew(t, again, known)
+			requireKnown(t, again, known)
 			requireConsistent(t, again)
 			require.NoError(t, again.Close(context.Background()))
 		}
@@ -255,7 +255,7 @@ func TestLogShorterThanTheState(t *testing.T) {
 		fs := vfs.NewMem()
 		s, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err)
-		fly(t, s, 1)
+		openAndReport(t, s, 1)
 		index, _ := s.Applied()
 		require.NoError(t, s.log.DeleteRange(index, index))
 		require.NoError(t, s.Close(context.Background()))
@@ -272,17 +272,17 @@ func TestLogShorterThanItsSnapshot(t *testing.T) {
 		mem := vfs.NewCrashableMem()
 		s, err := Open(context.Background(), memConfig(mem))
 		require.NoError(t, err)
-		known := new(flew)
-		known.add(1, fly(t, s, 1))
+		known := new(knownFlights)
+		known.add(1, openAndReport(t, s, 1))
 		require.NoError(t, s.takeSnapshot())
 		index, _ := s.Applied()
-		known.add(2, fly(t, s, 2))
+		known.add(2, openAndReport(t, s, 2))
 		last, _ := s.Applied()
 		whole := mem.CrashClone(vfs.CrashCloneCfg{})
 		require.NoError(t, s.log.DeleteRange(index, last))
 		cut := mem.CrashClone(vfs.CrashCloneCfg{})
 		require.NoError(t, s.Close(context.Background()))
-		requireFlew(t, openStore(t, memConfig(whole)), known)
+		requireKnown(t, openStore(t, memConfig(whole)), known)
 		_, err = Open(context.Background(), memConfig(cut))
 		require.ErrorIs(t, err, ErrDamaged)
 		require.ErrorContains(t, err, "a snapshot was taken here")
@@ -296,10 +296,10 @@ func TestStateDirectoryDeleted(t *testing.T) {
 	t.Run("before the first snapshot: the whole log is applied again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			fs := vfs.NewMem()
-			known := ended(t, memConfig(fs), 50)
+			known := newClosedLedger(t, memConfig(fs), 50)
 			removeState(t, fs)
 			s := openStore(t, memConfig(fs))
-			requireFlew(t, s, known)
+			requireKnown(t, s, known)
 			requireConsistent(t, s)
 		})
 	})
@@ -308,7 +308,7 @@ func TestStateDirectoryDeleted(t *testing.T) {
 			fs, known := compacted(t)
 			removeState(t, fs)
 			s := openStore(t, memConfig(fs))
-			requireFlew(t, s, known)
+			requireKnown(t, s, known)
 			requireConsistent(t, s)
 			first, _ := s.log.FirstIndex()
 			require.Greater(t, first, uint64(1), "the log alone is not sufficient")
@@ -333,7 +333,7 @@ func TestStateDirectoryDeleted(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, names, 1)
 			dir := fs.PathJoin("ledger", snapshotDir, names[0], checkpointDir)
-			spoil(t, fs, newestIn(t, fs, dir, ".sst"))
+			corruptFile(t, fs, newestIn(t, fs, dir, ".sst"))
 			_, err = Open(context.Background(), memConfig(fs))
 			require.ErrorIs(t, err, ErrDamaged)
 		})
@@ -347,19 +347,19 @@ func TestSnapshotsDeleted(t *testing.T) {
 			fs := vfs.NewMem()
 			s, err := Open(context.Background(), memConfig(fs))
 			require.NoError(t, err)
-			known := new(flew)
+			known := new(knownFlights)
 			for n := range flights {
-				known.add(n, fly(t, s, n))
+				known.add(n, openAndReport(t, s, n))
 			}
-			propose(t, s, redactOf(flySecret(t, s, flights), 1))
+			propose(t, s, redactOf(openAndReportSecret(t, s, flights), 1))
 			_, err = s.Scrub(context.Background()) // truncates the log
 			require.NoError(t, err)
 			require.NoError(t, s.Close(context.Background()))
 			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
 			again := openStore(t, memConfig(fs))
-			requireFlew(t, again, known)
+			requireKnown(t, again, known)
 			requireConsistent(t, again)
-			fly(t, again, flights+1)
+			openAndReport(t, again, flights+1)
 		})
 	}
 }
@@ -382,7 +382,7 @@ func TestCurrentDeleted(t *testing.T) {
 		require.ErrorContains(t, err, currentFile)
 		require.NoError(t, writeFile(fs, "ledger", currentFile, current))
 		again := openStore(t, memConfig(fs))
-		requireFlew(t, again, known)
+		requireKnown(t, again, known)
 		requireConsistent(t, again)
 	})
 }
@@ -410,7 +410,7 @@ func TestSnapshotMetaDamaged(t *testing.T) {
 				_, err = vfs.Clone(fs, copied, "ledger", "ledger")
 				require.NoError(t, err)
 				s := openStore(t, memConfig(fs))
-				requireFlew(t, s, known)
+				requireKnown(t, s, known)
 				requireConsistent(t, s)
 
 				require.NoError(t, copied.RemoveAll("ledger/"+stateName(1))) // now the start needs the snapshot
@@ -422,18 +422,18 @@ func TestSnapshotMetaDamaged(t *testing.T) {
 }
 
 // compacted returns a ledger with a truncated log.
-func compacted(t *testing.T) (vfs.FS, *flew) {
+func compacted(t *testing.T) (vfs.FS, *knownFlights) {
 	t.Helper()
 	fs := vfs.NewMem()
 	cfg := memConfig(fs)
 	cfg.Log.Trailing = 5
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
-	known := new(flew)
+	known := new(knownFlights)
 	for n := range 60 {
-		known.add(n, fly(t, s, n))
+		known.add(n, openAndReport(t, s, n))
 		if n == 40 {
-			s.machine.flush()
+			s.fsm.flush()
 			require.NoError(t, s.state.db.Flush(context.Background())) // so that the checkpoint links tables
 			require.NoError(t, s.takeSnapshot())
 		}
@@ -443,7 +443,7 @@ func compacted(t *testing.T) (vfs.FS, *flew) {
 }
 
 // corruptFile changes a byte in the middle of a file.
-func spoil(t *testing.T, fs vfs.FS, name string) {
+func corruptFile(t *testing.T, fs vfs.FS, name string) {
 	t.Helper()
 	b, err := readFile(fs, name)
 	require.NoError(t, err)
@@ -457,7 +457,7 @@ func spoil(t *testing.T, fs vfs.FS, name string) {
 func TestLogDirectoryDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		ended(t, memConfig(fs), 5)
+		newClosedLedger(t, memConfig(fs), 5)
 		require.NoError(t, fs.RemoveAll("ledger/"+logDir))
 		_, err := Open(context.Background(), memConfig(fs))
 		require.ErrorIs(t, err, ErrDamaged)
@@ -470,8 +470,8 @@ func TestCorruptedBlock(t *testing.T) {
 	t.Run("of the state", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			fs := vfs.NewMem()
-			ended(t, memConfig(fs), 50)
-			spoil(t, fs, newestIn(t, fs, "ledger/"+stateName(1), ".sst"))
+			newClosedLedger(t, memConfig(fs), 50)
+			corruptFile(t, fs, newestIn(t, fs, "ledger/"+stateName(1), ".sst"))
 			s, err := Open(context.Background(), memConfig(fs))
 			if err == nil {
 				_, err = s.Flight(testKey(1).FlightID())
@@ -487,18 +487,18 @@ func TestCorruptedBlock(t *testing.T) {
 			s, err := Open(context.Background(), memConfig(fs))
 			require.NoError(t, err)
 			for n := range 200 {
-				fly(t, s, n)
+				openAndReport(t, s, n)
 			}
 			require.NoError(t, s.Close(context.Background()))
 			require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) // so that the start needs the whole log
-			spoilMiddle(t, fs, newestIn(t, fs, "ledger/"+logDir, ".log"))
+			corruptMiddle(t, fs, newestIn(t, fs, "ledger/"+logDir, ".log"))
 			_, err = Open(context.Background(), memConfig(fs))
 			require.ErrorIs(t, err, ErrDamaged)
 		})
 	})
 }
 
-func spoilMiddle(t *testing.T, fs vfs.FS, name string) {
+func corruptMiddle(t *testing.T, fs vfs.FS, name string) {
 	t.Helper()
 	b, err := readFile(fs, name)
 	require.NoError(t, err)

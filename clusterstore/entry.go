@@ -21,7 +21,7 @@ const (
 	maxCommand = maxEntry - entryFixed - commandPrefix
 )
 
-var errEntry = errors.New("clusterstore: a log entry is truncated")
+var errTruncatedEntry = errors.New("clusterstore: a log entry is truncated")
 
 // stamp is the time at which the leader encoded an entry.
 type stamp struct {
@@ -30,7 +30,7 @@ type stamp struct {
 }
 
 // appendHeader starts an entry.
-func appendHead(b []byte, at stamp) []byte {
+func appendHeader(b []byte, at stamp) []byte {
 	if at.wall == 0 {
 		return binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(at.now))
 	}
@@ -39,14 +39,14 @@ func appendHead(b []byte, at stamp) []byte {
 }
 
 // splitHeader decodes the stamp of an entry and returns the bytes of its commands.
-func cutHead(b []byte) (at stamp, commands []byte, err error) {
+func splitHeader(b []byte) (at stamp, commands []byte, err error) {
 	switch {
 	case len(b) == 0:
-		return at, nil, errEntry
+		return at, nil, errTruncatedEntry
 	case b[0] != entryVersion && b[0] != entryWithWall:
 		return at, nil, fmt.Errorf("%w: log entry of version %d", ErrNewer, b[0])
 	case len(b) < 9, b[0] == entryWithWall && len(b) < 17:
-		return at, nil, errEntry
+		return at, nil, errTruncatedEntry
 	}
 	at.now = flight.Time(binary.BigEndian.Uint64(b[1:]))
 	if b[0] == entryWithWall {
@@ -64,18 +64,18 @@ func appendCommand(b, command []byte) []byte {
 // decodeEntry decodes a whole entry before any of it is applied, so that an unreadable command leaves no half-applied
 // entry.
 func decodeEntry(b []byte) (at stamp, commands []flight.Command, err error) {
-	at, rest, err := cutHead(b)
+	at, rest, err := splitHeader(b)
 	if err != nil {
 		return at, nil, err
 	}
 	for len(rest) > 0 {
 		if len(rest) < commandPrefix {
-			return at, nil, errEntry
+			return at, nil, errTruncatedEntry
 		}
 		n := uint64(binary.BigEndian.Uint32(rest))
 		rest = rest[commandPrefix:]
 		if n > uint64(len(rest)) {
-			return at, nil, errEntry
+			return at, nil, errTruncatedEntry
 		}
 		c, err := flight.Decode(rest[:n:n])
 		if errors.Is(err, flight.ErrNewerCodec) {

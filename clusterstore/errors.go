@@ -49,7 +49,7 @@ func (e *AmbiguousError) Unwrap() error { return e.Cause }
 
 // classifyRaftError maps an error of raft to an error of this package. Only the errors listed here are definite;
 // every other error, including one that a later raft adds, is ambiguous.
-func verdict(err error) error {
+func classifyRaftError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -62,7 +62,7 @@ func verdict(err error) error {
 }
 
 // isAmbiguous reports whether err leaves the result of a command unknown.
-func ambiguous(err error) bool {
+func isAmbiguous(err error) bool {
 	var a *AmbiguousError
 	return errors.As(err, &a)
 }

@@ -58,12 +58,12 @@ func TestHazard38_FailedWriteLandsLater(t *testing.T) {
 		open := openOf(s, testKey(1), 1)
 		log.fail.Store(true)
 		reply := propose(t, s, open)
-		require.Equal(t, flight.Proceed, reply.Decision)
+		require.Equal(t, flight.DecisionProceed, reply.Decision)
 		require.Equal(t, uint32(1), reply.Token.Number)
 		log.fail.Store(true)
 		reply, err := s.Report(context.Background(), reportOf(testKey(1), reply.Token, "x"))
 		require.NoError(t, err)
-		require.Equal(t, flight.Accepted, reply.Decision)
+		require.Equal(t, flight.DecisionAccepted, reply.Decision)
 		require.Equal(t, uint32(1), reply.Flight.AttemptCount)
 		require.Zero(t, s.Spooled())
 	})
@@ -77,7 +77,7 @@ func TestHazard38_DiskStallKillsTheProcess(t *testing.T) {
 			at  time.Time
 		}
 		died, stalled := make(chan death, 1), make(chan string, 1)
-		cfg.Guard.Kill = func(why error) { died <- death{why, time.Now()} }
+		cfg.Limits.Kill = func(why error) { died <- death{why, time.Now()} }
 		cfg.Events.Stalled = func(op string, after time.Duration) { stalled <- op + " " + after.String() }
 		s := openStore(t, cfg)
 		start := time.Now()
@@ -94,19 +94,19 @@ func TestHazard38_DiskStallKillsTheProcess(t *testing.T) {
 func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewCrashableMem()
-		cfg, z := memConfig(fs), new(freezer)
+		cfg, z := memConfig(fs), new(applyBlocker)
 		cfg.Events = z.events()
 		spooled := make(chan time.Time, 1)
 		cfg.Events.Spooled = func(flight.Key) { spooled <- time.Now() }
 		var late, lateNext atomic.Int32
-		cfg.Events.Late = func(_ uint32, o flight.Outcome, reply flight.Reply) {
-			require.Equal(t, flight.Succeeded, o)
+		cfg.Events.ReportedLate = func(_ uint32, o flight.Outcome, reply flight.Reply) {
+			require.Equal(t, flight.OutcomeSucceeded, o)
 			require.True(t, reply.Changed)
 			late.Add(1)
 		}
 		s := openStore(t, cfg)
 		token := propose(t, s, openOf(s, testKey(1), 1)).Token
-		thaw := sync.OnceFunc(z.freeze(t, s))
+		thaw := sync.OnceFunc(z.block(t, s))
 		defer thaw()
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -126,7 +126,7 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		require.Zero(t, s.Spooled(), "the report has been committed")
 		require.EqualValues(t, 1, late.Load(), "its caller has stopped waiting")
 		again := memConfig(crashed)
-		again.Events.Late = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
+		again.Events.ReportedLate = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
 		next := openStore(t, again)
 		time.Sleep(time.Second)
 		require.Zero(t, next.Spooled())
@@ -151,17 +151,17 @@ func TestSpoolAloneIsEnough(t *testing.T) {
 		report := reportOf(testKey(1), token, `{"id":1}`)
 		data, err := flight.Encode(report)
 		require.NoError(t, err)
-		_, err = s.spool.keep(report, data)
+		_, err = s.spool.add(report, data)
 		require.NoError(t, err)
 		require.NoError(t, writeSynced(fs, fs.PathJoin(s.spool.dir, "torn"+spoolSuffix), []byte("FDR1....")))
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 		require.NoError(t, s.Close(context.Background()))
 		cfg := memConfig(crashed)
 		damaged := ""
-		cfg.Events.SpoolDamaged = func(file string, _ error) { damaged = file }
+		cfg.Events.ReportQuarantined = func(file string, _ error) { damaged = file }
 		next := openStore(t, cfg)
 		time.Sleep(time.Second)
-		requireFlew(t, next, &flew{receipts: map[int]flight.Receipt{1: *mustFlight(t, next, 1).Receipt}})
+		requireKnown(t, next, &knownFlights{receipts: map[int]flight.Receipt{1: *mustFlight(t, next, 1).Receipt}})
 		require.Zero(t, next.Spooled())
 		if damaged != "" { // the name of the torn file was not synced and may be lost
 			require.Equal(t, "torn"+spoolSuffix, damaged)
@@ -257,12 +257,12 @@ func TestSnapshotOnAFullDiskLeavesNothing(t *testing.T) {
 			return nil
 		})))
 		s := openStore(t, cfg)
-		known := new(flew)
-		known.add(1, fly(t, s, 1))
+		known := new(knownFlights)
+		known.add(1, openAndReport(t, s, 1))
 		require.NoError(t, s.takeSnapshot())
 		before, err := mem.List("ledger/" + snapshotDir)
 		require.NoError(t, err)
-		known.add(2, fly(t, s, 2))
+		known.add(2, openAndReport(t, s, 2))
 		full.Store(true)
 		for range 3 {
 			require.ErrorContains(t, s.takeSnapshot(), syscall.ENOSPC.Error())
@@ -274,7 +274,7 @@ func TestSnapshotOnAFullDiskLeavesNothing(t *testing.T) {
 		require.NoError(t, s.takeSnapshot())
 		require.NoError(t, s.Close(ctx))
 		require.NoError(t, mem.RemoveAll("ledger/"+stateName(1)))
-		requireFlew(t, openStore(t, memConfig(mem)), known)
+		requireKnown(t, openStore(t, memConfig(mem)), known)
 	})
 }
 
@@ -314,7 +314,7 @@ func TestList(t *testing.T) {
 		require.Len(t, pages(t, s, Query{Namespace: "shop"}, nil), 325)
 		require.Len(t, pages(t, s, Query{Name: "charge", Limit: 500}, nil), 975)
 		require.Len(t, pages(t, s, Query{Prefix: "test/charge/order-12"}, nil), 84)
-		require.Len(t, pages(t, s, Query{States: []flight.State{flight.Running}, Limit: 4}, nil), 13)
+		require.Len(t, pages(t, s, Query{States: []flight.State{flight.StateRunning}, Limit: 4}, nil), 13)
 		require.Len(t, pages(t, s, Query{States: []flight.State{flight.StateSucceeded}, Limit: 500}, nil), 1287)
 		middle := mustFlight(t, s, 600).CreatedAt
 		recent := pages(t, s, Query{Since: middle}, nil)
@@ -322,17 +322,17 @@ func TestList(t *testing.T) {
 		require.Contains(t, []int{700, 701, 702}, len(recent))
 		// Writes between two pages neither repeat nor hide existing flights.
 		n := 5000
-		all := pages(t, s, Query{Limit: 50}, func() { fly(t, s, n); n++ })
+		all := pages(t, s, Query{Limit: 50}, func() { openAndReport(t, s, n); n++ })
 		require.Len(t, all, 1300)
 
-		live, place, err := s.Live(LivePlace{}, 10)
+		live, place, err := s.Live(LiveCursor{}, 10)
 		require.NoError(t, err)
 		require.Len(t, live, 10)
 		rest, _, err := s.Live(place, 10)
 		require.NoError(t, err)
 		require.Len(t, rest, 3)
 		require.Less(t, live[9].CreatedAt, rest[0].CreatedAt, "oldest first")
-		require.Equal(t, int64(13), s.Counts()[flight.Running])
+		require.Equal(t, int64(13), s.Counts()[flight.StateRunning])
 	})
 }
 

@@ -33,16 +33,16 @@ type FeedPage struct {
 }
 
 // CompactedError: the log was truncated after a snapshot and no longer reaches back to the position.
-type CutError struct {
+type CompactedError struct {
 	First flight.Version // the feed is complete after this position
 }
 
-func (e *CutError) Error() string {
+func (e *CompactedError) Error() string {
 	return fmt.Sprintf("clusterstore: the log no longer holds the events before %s", e.First)
 }
 
 // ErrFuturePosition: the position is later than every entry that this node has applied.
-var ErrAhead = errors.New("clusterstore: the position is ahead of the ledger")
+var ErrFuturePosition = errors.New("clusterstore: the position is ahead of the ledger")
 
 // feedEntries limits the log entries read for one page.
 const feedEntries = 256
@@ -73,13 +73,13 @@ func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index,
 func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 	applied, _ := s.Applied()
 	if after.Index > applied {
-		return FeedPage{}, ErrAhead
+		return FeedPage{}, ErrFuturePosition
 	}
-	if err := s.feedReaches(after); err != nil {
+	if err := s.checkCompacted(after); err != nil {
 		return FeedPage{}, err
 	}
 	page, from := FeedPage{Next: after}, max(1, after.Index)
-	if after == endOf(after.Index) {
+	if after == endOfEntry(after.Index) {
 		from++
 	}
 	for index := from; index <= applied; index++ {
@@ -92,11 +92,11 @@ func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 			return FeedPage{}, err
 		}
 		for _, e := range entry.events {
-			if e.Version.Later(after) {
+			if e.Version.After(after) {
 				page.Events = append(page.Events, e)
 			}
 		}
-		if entry.end().Later(page.Next) {
+		if entry.end().After(page.Next) {
 			page.Next = entry.end()
 		}
 	}
@@ -104,28 +104,30 @@ func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 }
 
 // checkCompacted returns a *CompactedError unless the log holds everything after a position.
-func (s *Store) feedReaches(after flight.Version) error {
+func (s *Store) checkCompacted(after flight.Version) error {
 	first, _ := s.log.FirstIndex() // it never returns an error
 	if first == 0 {                // the log is empty: the state came from a snapshot
 		applied, _ := s.Applied()
 		first = applied + 1
 	}
-	if first <= max(1, after.Index) || after == endOf(first-1) {
+	if first <= max(1, after.Index) || after == endOfEntry(first-1) {
 		return nil
 	}
-	return &CutError{First: endOf(first - 1)}
+	return &CompactedError{First: endOfEntry(first - 1)}
 }
 
 // endOfEntry returns a version after every command of an entry.
-func endOf(index uint64) flight.Version { return flight.Version{Index: index, Pos: math.MaxUint32} }
+func endOfEntry(index uint64) flight.Version {
+	return flight.Version{Index: index, Pos: math.MaxUint32}
+}
 
 // FeedEnd returns the position after everything that was applied here.
 func (s *Store) FeedEnd() (flight.Version, error) {
 	applied, _ := s.Applied()
 	entry, err := s.feedEntry(applied)
-	var cut *CutError
+	var cut *CompactedError
 	if errors.As(err, &cut) { // the state came from a snapshot, and no entry has followed
-		return endOf(applied), nil
+		return endOfEntry(applied), nil
 	}
 	if err != nil {
 		return flight.Version{}, err
@@ -135,23 +137,23 @@ func (s *Store) FeedEnd() (flight.Version, error) {
 
 // FeedLast reads at most feedLastEntries entries and about feedLastEvents events.
 const (
-	feedBack       = 10_000
-	feedBackEvents = 100_000
+	feedLastEntries = 10_000
+	feedLastEvents  = 100_000
 )
 
 // FeedLast returns the last n events that match, oldest first, and the position after them. It returns more than n
 // rather than a part of the events of one command, and fewer when they are not among the last entries of the log. It
 // stops at the first event, going backwards, for which stop returns true; a nil stop never does.
-func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, error) {
+func (s *Store) FeedLast(n int, match, stop func(*FeedEvent) bool) (FeedPage, error) {
 	end, err := s.FeedEnd()
 	if err != nil {
 		return FeedPage{}, err
 	}
-	var back []FeedEvent // newest first
-	looked := 0
-	for index, done := end.Index, false; !done && index+feedBack > end.Index && s.feedReaches(flight.Version{Index: index}) == nil; index-- {
+	var reversed []FeedEvent // newest first
+	scanned := 0
+	for index, done := end.Index, false; !done && index+feedLastEntries > end.Index && s.checkCompacted(flight.Version{Index: index}) == nil; index-- {
 		entry, err := s.feedEntry(index)
-		var cut *CutError
+		var cut *CompactedError
 		if index == 0 || errors.As(err, &cut) {
 			break
 		}
@@ -160,18 +162,18 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 		}
 		for i := len(entry.events) - 1; i >= 0 && !done; i-- {
 			e := &entry.events[i]
-			whole := len(back) == 0 || back[len(back)-1].Version != e.Version
-			done = len(back) >= n && whole || enough != nil && enough(e)
-			if !done && fits(e) {
-				back = append(back, *e)
+			whole := len(reversed) == 0 || reversed[len(reversed)-1].Version != e.Version
+			done = len(reversed) >= n && whole || stop != nil && stop(e)
+			if !done && match(e) {
+				reversed = append(reversed, *e)
 			}
 		}
-		looked += len(entry.events)
-		done = done || len(back) >= n || looked >= feedBackEvents
+		scanned += len(entry.events)
+		done = done || len(reversed) >= n || scanned >= feedLastEvents
 	}
-	page := FeedPage{Next: end, Events: make([]FeedEvent, len(back))}
-	for i := range back {
-		page.Events[len(back)-1-i] = back[i]
+	page := FeedPage{Next: end, Events: make([]FeedEvent, len(reversed))}
+	for i := range reversed {
+		page.Events[len(reversed)-1-i] = reversed[i]
 	}
 	return page, nil
 }
@@ -179,30 +181,30 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 // FeedWait returns when an entry was applied after a position that Feed returned as Next without More. Errors:
 // ErrClosed, or that of ctx.
 func (s *Store) FeedWait(ctx context.Context, after flight.Version) error {
-	return s.reach(ctx, after.Index+1)
+	return s.waitApplied(ctx, after.Index+1)
 }
 
 // feedEntry returns the events of an entry that was applied here; *CompactedError when the log no longer has it.
 func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
-	if e := s.feed.find(index); e != nil {
+	if e := s.feed.get(index); e != nil {
 		return e, nil
 	}
 	var log raft.Log
 	err := s.log.GetLog(index, &log)
 	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a gap in the log after a restore
-		return nil, &CutError{First: endOf(index)}
+		return nil, &CompactedError{First: endOfEntry(index)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.readEntry(&log)
+	e, err := s.decodeFeedEntry(&log)
 	if err == nil {
-		s.feed.keep(e)
+		s.feed.put(e)
 	}
 	return e, err
 }
 
-func (f *feed) find(index uint64) *feedEntry {
+func (f *feed) get(index uint64) *feedEntry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e := f.recent[index%feedCache]; e != nil && e.index == index {
@@ -212,7 +214,7 @@ func (f *feed) find(index uint64) *feedEntry {
 }
 
 // put caches an entry unless a newer one has its place, so that readers of old entries do not evict the newest.
-func (f *feed) keep(e *feedEntry) {
+func (f *feed) put(e *feedEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old := f.recent[e.index%feedCache]; old == nil || old.index < e.index {
@@ -221,12 +223,12 @@ func (f *feed) keep(e *feedEntry) {
 }
 
 // decodeFeedEntry collects the events of all commands of an entry.
-func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
+func (s *Store) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
 	e := &feedEntry{index: log.Index}
 	if log.Type != raft.LogCommand {
 		return e, nil
 	}
-	stamped, rest, err := cutHead(log.Data)
+	stamped, rest, err := splitHeader(log.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +236,7 @@ func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 		n := uint64(binary.BigEndian.Uint32(rest))
 		rest = rest[commandPrefix:]
 		if n > uint64(len(rest)) {
-			return nil, errEntry
+			return nil, errTruncatedEntry
 		}
 		e.last = pos
 		at := flight.Version{Index: log.Index, Pos: pos}
@@ -255,19 +257,19 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 		return nil, err
 	}
 	if key.IsZero() {
-		return s.keylessEvents(command, at)
+		return s.endedEvents(command, at)
 	}
 	events, err := s.historyAt(key.FlightID(), at)
 	if err != nil {
 		return nil, err
 	}
 	if events == nil {
-		return s.unwritten(command, key, at, stamp)
+		return s.eventsWithoutHistory(command, key, at, stamp)
 	}
-	return feedOf(key, events, at), nil
+	return toFeedEvents(key, events, at), nil
 }
 
-func feedOf(key flight.Key, events []flight.Event, at flight.Version) []FeedEvent {
+func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []FeedEvent {
 	feed := make([]FeedEvent, len(events))
 	for i, e := range events {
 		feed[i] = FeedEvent{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}}
@@ -277,15 +279,15 @@ func feedOf(key flight.Key, events []flight.Event, at flight.Version) []FeedEven
 
 // endedEvents returns the events of an Ended command, flight by flight in the order of application. The other
 // commands without a key have no events.
-func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEvent, err error) {
+func (s *Store) endedEvents(command []byte, at flight.Version) (feed []FeedEvent, err error) {
 	c, err := flight.Decode(command)
-	if _, ended := c.(*flight.Ended); err != nil || !ended {
+	if _, ended := c.(*flight.EndSession); err != nil || !ended {
 		return nil, err
 	}
 	ids, err := s.touchedBy(at)
 	for _, id := range ids {
 		var f *flight.Flight
-		if f, err = s.machine.peek(id); err != nil {
+		if f, err = s.fsm.peek(id); err != nil {
 			break
 		}
 		var events []flight.Event
@@ -293,7 +295,7 @@ func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEve
 			break
 		}
 		if len(events) > 0 { // a tombstone has none
-			feed = append(feed, feedOf(f.Key, events, at)...)
+			feed = append(feed, toFeedEvents(f.Key, events, at)...)
 		}
 	}
 	return feed, err
@@ -301,11 +303,11 @@ func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEve
 
 // historyAt reads the events of one command from a flight's history; nil when there are none.
 func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
-	key, newer := historyKey(nil, id, at), s.machine.view.Load()
+	key, newer := historyKey(nil, id, at), s.fsm.view.Load()
 	if value, found := newer.row(id, key); found {
 		return decodeEvents(value)
 	}
-	if newer.buried(id) {
+	if newer.tombstoned(id) {
 		return nil, nil
 	}
 	_, err = s.state.get(key, func(b []byte) error {
@@ -317,7 +319,7 @@ func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Even
 
 // eventsWithoutHistory returns events that are stored in no history: duplicate counts, and the end of a retention,
 // which deletes the history.
-func (s *Store) unwritten(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
+func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
 	c, err := flight.Decode(command)
 	if err != nil {
 		return nil, err
@@ -326,14 +328,14 @@ func (s *Store) unwritten(command []byte, key flight.Key, at flight.Version, sta
 	if err != nil || f == nil {
 		return nil, err
 	}
-	if count, ok := c.(*flight.Count); ok && f.Duplicates != nil && len(count.Tally.Callers) > 0 {
-		e := flight.Event{Kind: flight.EventDuplicates, At: stamp, Who: count.Tally.Callers[len(count.Tally.Callers)-1].Who}
-		return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}, Count: count.Tally.Count}}, nil
+	if count, ok := c.(*flight.CountDuplicates); ok && f.Duplicates != nil && len(count.Stats.Callers) > 0 {
+		e := flight.Event{Kind: flight.EventDuplicates, At: stamp, Actor: count.Stats.Callers[len(count.Stats.Callers)-1].Actor}
+		return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}, Count: count.Stats.Count}}, nil
 	}
 	if _, ends := c.(*flight.Expire); !ends {
 		return nil, nil // the command changed nothing, or the history was deleted since
 	}
-	if f.State != flight.Expired || f.Version != at {
+	if f.State != flight.StateExpired || f.Version != at {
 		return nil, nil
 	}
 	e := flight.Event{Kind: flight.EventExpired, Generation: f.Generation, At: stamp}

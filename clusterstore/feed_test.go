@@ -25,7 +25,7 @@ func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEve
 	for {
 		page, err := s.Feed(after, limit)
 		require.NoError(t, err)
-		require.True(t, page.More || !after.Later(page.Next))
+		require.True(t, page.More || !after.After(page.Next))
 		events = append(events, page.Events...)
 		after = page.Next
 		if !page.More {
@@ -35,7 +35,7 @@ func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEve
 }
 
 // readWholeFeed returns the events of all histories, in the order of the log.
-func told(t *testing.T, s *Store) []FeedEvent {
+func readWholeFeed(t *testing.T, s *Store) []FeedEvent {
 	t.Helper()
 	var events []FeedEvent
 	for n := range 30 {
@@ -57,14 +57,14 @@ func notExpired(events []FeedEvent) []FeedEvent {
 }
 
 // The feed returns the events of all histories, before and after the flush, and after a restart.
-func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
+func TestFeed_MatchesHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		s, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err)
 		everything(t, s)
 		unwritten := readFeed(t, s, flight.Version{}, 1000)
-		want := told(t, s)
+		want := readWholeFeed(t, s)
 		require.NotEmpty(t, want)
 		require.Equal(t, want, notExpired(unwritten))
 		expired := 0
@@ -74,7 +74,7 @@ func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
 				require.NotZero(t, e.At)
 			}
 		}
-		require.Equal(t, int(s.Counts()[flight.Expired]), expired, "the feed has the end of a retention, although the history is deleted")
+		require.Equal(t, int(s.Counts()[flight.StateExpired]), expired, "the feed has the end of a retention, although the history is deleted")
 		require.NotZero(t, expired)
 		require.NoError(t, s.Close(context.Background()))
 
@@ -93,14 +93,14 @@ func TestFeedResumesAnywhere(t *testing.T) {
 		everything(t, s)
 		all := readFeed(t, s, flight.Version{}, 1000)
 		for _, e := range all {
-			rest := slices.DeleteFunc(slices.Clone(all), func(o FeedEvent) bool { return !o.Version.Later(e.Version) })
+			rest := slices.DeleteFunc(slices.Clone(all), func(o FeedEvent) bool { return !o.Version.After(e.Version) })
 			require.Equal(t, len(rest), len(readFeed(t, s, e.Version, 3)))
 		}
 		end, err := s.FeedEnd()
 		require.NoError(t, err)
 		require.Empty(t, readFeed(t, s, end, 10))
 		_, err = s.Feed(flight.Version{Index: end.Index + 1}, 10)
-		require.ErrorIs(t, err, ErrAhead)
+		require.ErrorIs(t, err, ErrFuturePosition)
 	})
 }
 
@@ -145,7 +145,7 @@ func TestFeedWaits(t *testing.T) {
 		go func() { woken <- s.FeedWait(context.Background(), end) }()
 		synctest.Wait()
 		require.Empty(t, woken)
-		fly(t, s, 1)
+		openAndReport(t, s, 1)
 		require.NoError(t, <-woken)
 		require.Len(t, readFeed(t, s, end, 10), 3)
 
@@ -164,7 +164,7 @@ func TestFeedWaits(t *testing.T) {
 
 // A position before the start of the log returns a CompactedError with the first complete position; also after a
 // restart, and when the state came from a snapshot and the log is empty.
-func TestFeedSaysWhereItWasCut(t *testing.T) {
+func TestFeed_CompactedError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		cfg := memConfig(fs)
@@ -172,17 +172,17 @@ func TestFeedSaysWhereItWasCut(t *testing.T) {
 		s, err := Open(context.Background(), cfg)
 		require.NoError(t, err)
 		for n := range 20 {
-			fly(t, s, n)
+			openAndReport(t, s, n)
 		}
 		before := readFeed(t, s, flight.Version{}, 1000)
 		require.NoError(t, s.takeSnapshot())
 		check := func(s *Store) {
 			t.Helper()
 			_, err := s.Feed(flight.Version{Index: 2}, 10)
-			var cut *CutError
+			var cut *CompactedError
 			require.ErrorAs(t, err, &cut)
 			first, _ := s.log.FirstIndex()
-			require.Equal(t, endOf(first-1), cut.First)
+			require.Equal(t, endOfEntry(first-1), cut.First)
 			rest := readFeed(t, s, cut.First, 1000)
 			require.NotEmpty(t, rest)
 			require.Equal(t, before[len(before)-len(rest):], rest)
@@ -223,7 +223,7 @@ func TestFeedUnderLoad(t *testing.T) {
 				after = page.Next
 				if n := len(page.Events); n > 0 && random.IntN(3) == 0 { // interrupted within a page: continue after an event
 					stop := page.Events[random.IntN(n)].Version
-					seen = slices.DeleteFunc(seen, func(e FeedEvent) bool { return e.Version.Later(stop) })
+					seen = slices.DeleteFunc(seen, func(e FeedEvent) bool { return e.Version.After(stop) })
 					after = stop
 					continue
 				}
@@ -236,7 +236,7 @@ func TestFeedUnderLoad(t *testing.T) {
 	}
 	var flying sync.WaitGroup
 	for n := range flights {
-		flying.Go(func() { fly(t, s, n) })
+		flying.Go(func() { openAndReport(t, s, n) })
 	}
 	want := []flight.EventKind{flight.EventSubmitted, flight.EventOpened, flight.EventReported}
 	flying.Wait()
@@ -245,7 +245,7 @@ func TestFeedUnderLoad(t *testing.T) {
 		require.Len(t, seen, 3*flights)
 		kinds := make(map[flight.Key][]flight.EventKind)
 		for i, e := range seen {
-			require.False(t, i > 0 && seen[i-1].Version.Later(e.Version), "out of order")
+			require.False(t, i > 0 && seen[i-1].Version.After(e.Version), "out of order")
 			kinds[e.Key] = append(kinds[e.Key], e.Kind)
 		}
 		for n := range flights {
@@ -262,7 +262,7 @@ func BenchmarkFeed(b *testing.B) {
 	for caller := range 64 {
 		flying.Go(func() {
 			for n := caller; n < flights; n += 64 {
-				fly(b, s, n)
+				openAndReport(b, s, n)
 			}
 		})
 	}

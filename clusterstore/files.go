@@ -16,16 +16,16 @@ import (
 
 // Names in the data directory.
 const (
-	lockFile     = "LOCK"
-	identityFile = "IDENTITY"
-	currentFile  = "CURRENT" // holds the name of the state's directory
-	logDir       = "log"
-	statePrefix  = "state-"
-	snapshotDir  = "snapshots"
-	spoolDir     = "spool"
-	scrubbedFile = "SCRUBBED"   // last log entry whose erased bytes have left this disk
-	jumpedFile   = "CLOCK_STEP" // the ledger's time before a clock step, during stepGrace
-	tempPrefix   = "tmp-"
+	lockFile      = "LOCK"
+	identityFile  = "IDENTITY"
+	currentFile   = "CURRENT" // holds the name of the state's directory
+	logDir        = "log"
+	statePrefix   = "state-"
+	snapshotDir   = "snapshots"
+	spoolDir      = "spool"
+	scrubbedFile  = "SCRUBBED"   // last log entry whose erased bytes have left this disk
+	clockStepFile = "CLOCK_STEP" // the ledger's time before a clock step, during stepGrace
+	tempPrefix    = "tmp-"
 )
 
 // layoutFormat is the version of the data directory as a whole.
@@ -36,7 +36,7 @@ type identity struct {
 	Format  int    `json:"format"`
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
-	Began   bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
+	Started bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
 }
 
 // identify reads IDENTITY, or creates it in an empty directory. A node that lost its directory must join as another
@@ -73,7 +73,7 @@ func newIdentity(cfg *Config) (identity, error) {
 		return id, fmt.Errorf("clusterstore: list %s: %w", cfg.Dir, err)
 	}
 	for _, name := range names {
-		if ofLedger(name) {
+		if isLedgerFile(name) {
 			return id, fmt.Errorf("%w: %s holds %s of a ledger, but the file %s is missing; a new ledger here would repeat effects that happened", ErrDamaged, cfg.Dir, name, identityFile)
 		}
 	}
@@ -89,11 +89,11 @@ func newIdentity(cfg *Config) (identity, error) {
 // markStarted notes in IDENTITY that the log has an entry, before any caller is answered.
 //
 // If the process dies before the write, the next start finds the entry in the log and notes it.
-func (id identity) begin(cfg *Config) error {
-	if id.Began {
+func (id identity) markStarted(cfg *Config) error {
+	if id.Started {
 		return nil
 	}
-	id.Began = true
+	id.Started = true
 	return id.write(cfg)
 }
 
@@ -106,9 +106,9 @@ func (id identity) write(cfg *Config) error {
 }
 
 // isLedgerFile reports whether a name belongs to a ledger and is created only after IDENTITY.
-func ofLedger(name string) bool {
+func isLedgerFile(name string) bool {
 	switch name {
-	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile, jumpedFile:
+	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile, clockStepFile:
 		return true
 	}
 	return strings.HasPrefix(name, statePrefix)
@@ -203,11 +203,11 @@ func stateNumber(name string) int {
 // If the process dies during writeFile, the file has the old or the new content. After writeFile has returned, it has
 // the new content.
 func writeFile(fs vfs.FS, dir, name string, content []byte) error {
-	return writeFileBy(fs, dir, tempPrefix+name, name, content)
+	return writeFileVia(fs, dir, tempPrefix+name, name, content)
 }
 
 // writeFileVia is writeFile with the name of the temporary file, which no other goroutine may use.
-func writeFileBy(fs vfs.FS, dir, temp, name string, content []byte) error {
+func writeFileVia(fs vfs.FS, dir, temp, name string, content []byte) error {
 	temp = fs.PathJoin(dir, temp)
 	if err := writeSynced(fs, temp, content); err != nil {
 		return fmt.Errorf("clusterstore: write %s: %w", name, err)
@@ -243,10 +243,10 @@ func syncDir(fs vfs.FS, dir string) error {
 
 // noReuseFS creates a new file where Pebble would overwrite an old write-ahead log. A reused file still holds old
 // bytes after the new records, a checkpoint copies the whole file, and erased bytes would survive in it.
-type freshFS struct{ vfs.FS }
+type noReuseFS struct{ vfs.FS }
 
 // ReuseForWrite removes the old file and creates the new one, as its contract allows.
-func (f freshFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (f noReuseFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := f.Remove(oldname); err != nil {
 		return nil, err
 	}

@@ -12,40 +12,40 @@ import (
 )
 
 // flushDelay is how long applied entries are collected before they are written to the state.
-const flushPause = 100 * time.Millisecond
+const flushDelay = 100 * time.Millisecond
 
 // runFlush writes applied entries to the state after flushDelay, or when the active memBatch is full. Close waits for
 // it; it ends only after raft has stopped applying, because the FSM may wait for a flush.
-func (s *Store) flushes() {
+func (s *Store) runFlush() {
 	defer s.workers.Done()
 	for {
 		select {
-		case <-s.machine.dirty:
-		case <-s.quiet:
+		case <-s.fsm.dirty:
+		case <-s.applyStopped:
 			return
 		}
-		timer := time.NewTimer(flushPause)
+		timer := time.NewTimer(flushDelay)
 		select {
 		case <-timer.C:
-		case <-s.machine.filled:
+		case <-s.fsm.activeFull:
 			timer.Stop()
-		case <-s.quiet:
+		case <-s.applyStopped:
 			timer.Stop()
 			return
 		}
-		s.machine.flush()
+		s.fsm.flush()
 	}
 }
 
 // waitForSpaceLocked waits until the active memBatch is not full: it bounds the memory of unflushed entries. Applying
 // waits when the disk is slower than the log.
-func (m *machine) makeRoomLocked() {
-	for m.turn.full() {
+func (m *fsm) waitForSpaceLocked() {
+	for m.active.full() {
 		select {
-		case m.filled <- struct{}{}:
+		case m.activeFull <- struct{}{}:
 		default: // already signalled
 		}
-		m.written.Wait()
+		m.flushed.Wait()
 	}
 }
 
@@ -53,61 +53,61 @@ func (m *machine) makeRoomLocked() {
 // does not sync; see Snapshot.
 //
 // A failed write kills the process. The log holds all entries, and the next start applies them again.
-func (m *machine) flush() {
-	t, head := m.begin()
+func (m *fsm) flush() {
+	t, head := m.beginFlush()
 	if t == nil {
 		return
 	}
-	if err := t.write(head); err != nil {
-		m.cfg.Guard.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
+	if err := t.commit(head); err != nil {
+		m.cfg.Limits.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
 	}
-	m.finish()
+	m.finishFlush()
 }
 
 // finishFlush discards the memBatch that was written to the state.
-func (m *machine) finish() {
+func (m *fsm) finishFlush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.writing = nil
-	m.view.Store(&view{now: m.turn.own})
-	m.written.Broadcast()
+	m.flushing = nil
+	m.view.Store(&overlayView{active: m.active.overlay})
+	m.flushed.Broadcast()
 }
 
 // beginFlush makes the active memBatch the flushing one and starts a new one; nil when no entry was applied. It waits
 // for a flush that is in progress.
-func (m *machine) begin() (*turn, shown) {
+func (m *fsm) beginFlush() (*memBatch, published) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.writing != nil {
-		m.written.Wait()
+	for m.flushing != nil {
+		m.flushed.Wait()
 	}
-	if !m.turn.moved {
-		return nil, shown{}
+	if !m.active.hasEntries {
+		return nil, published{}
 	}
-	m.writing, m.turn = m.turn, newTurn(m)
-	m.view.Store(&view{now: m.turn.own, writing: m.writing.own})
-	m.written.Broadcast()
-	return m.writing, shown{header: m.header, meta: m.meta}
+	m.flushing, m.active = m.active, newMemBatch(m)
+	m.view.Store(&overlayView{active: m.active.overlay, flushing: m.flushing.overlay})
+	m.flushed.Broadcast()
+	return m.flushing, published{header: m.header, meta: m.meta}
 }
 
 // commit writes a memBatch and the index of its last entry to the state as one Pebble batch.
 //
 // If the process dies during commit, the state holds the whole batch or nothing of it.
-func (t *turn) write(head shown) error {
-	w := writer{batch: t.m.state.db.NewBatchWithSize(t.bytes + 512*len(t.slots))}
+func (t *memBatch) commit(head published) error {
+	w := stateWriter{batch: t.fsm.state.db.NewBatchWithSize(t.bytes + 512*len(t.dirty))}
 	defer func() { _ = w.batch.Close() }() // frees memory; Commit reports its own error
-	slots := make([]*slot, 0, len(t.slots))
-	for _, s := range t.slots {
-		if s.changed || s.tallied || len(s.rows) > 0 {
+	slots := make([]*dirtyFlight, 0, len(t.dirty))
+	for _, s := range t.dirty {
+		if s.changed || s.statsChanged || len(s.rows) > 0 {
 			slots = append(slots, s)
 		}
 	}
-	slices.SortFunc(slots, func(a, b *slot) int { return bytes.Compare(a.id[:], b.id[:]) })
-	if err := t.buryHistories(w.batch, slots); err != nil {
+	slices.SortFunc(slots, func(a, b *dirtyFlight) int { return bytes.Compare(a.id[:], b.id[:]) })
+	if err := t.deleteHistories(w.batch, slots); err != nil {
 		return err
 	}
 	// Adjacent rows are written together and in order: finding the position of a row is most of its cost.
-	for _, write := range []func(*slot) error{w.own, w.live, w.listed, w.expiry} {
+	for _, write := range []func(*dirtyFlight) error{w.writeFlight, w.writeLive, w.writeListed, w.writeExpiry} {
 		for _, s := range slots {
 			if err := write(s); err != nil {
 				return err
@@ -115,29 +115,29 @@ func (t *turn) write(head shown) error {
 		}
 	}
 	for _, r := range t.rows {
-		if err := w.row(r); err != nil {
+		if err := w.writeRow(r); err != nil {
 			return err
 		}
 	}
-	for _, part := range t.enrolled {
-		if err := w.batch.Set(rollKey(w.key[0][:0], part.entry), part.ids, nil); err != nil {
+	for _, part := range t.created {
+		if err := w.batch.Set(filterKey(w.key[0][:0], part.entry), part.ids, nil); err != nil {
 			return err
 		}
 	}
-	if err := w.head(head); err != nil {
+	if err := w.writeHeader(head); err != nil {
 		return err
 	}
 	return w.batch.Commit(pebble.NoSync)
 }
 
 // stateWriter writes rows into a Pebble batch, which copies keys and values.
-type writer struct {
+type stateWriter struct {
 	batch *pebble.Batch
-	room  []byte // buffer for one record
+	buf   []byte // buffer for one record
 	key   [2][maxRowKey]byte
 }
 
-func (w *writer) head(head shown) error {
+func (w *stateWriter) writeHeader(head published) error {
 	header, err := flight.EncodeRecord(&head.header)
 	if err != nil {
 		return err
@@ -146,19 +146,19 @@ func (w *writer) head(head shown) error {
 	if err != nil {
 		return err
 	}
-	if err := w.batch.Set(singleRow(headerRow), header, nil); err != nil {
+	if err := w.batch.Set(kindKey(headerRow), header, nil); err != nil {
 		return err
 	}
-	return w.batch.Set(singleRow(metaRow), mark, nil)
+	return w.batch.Set(kindKey(metaRow), mark, nil)
 }
 
 // writeFlight writes the rows under the flight's id.
-func (w *writer) own(s *slot) (err error) {
-	if s.tallied {
-		if w.room, err = flight.AppendRecord(w.room[:0], s.now.flight.Duplicates); err != nil {
+func (w *stateWriter) writeFlight(s *dirtyFlight) (err error) {
+	if s.statsChanged {
+		if w.buf, err = flight.AppendRecord(w.buf[:0], s.now.flight.Duplicates); err != nil {
 			return err
 		}
-		if err := w.batch.Set(tallyKey(w.key[0][:0], s.id), w.room, nil); err != nil {
+		if err := w.batch.Set(duplicatesKey(w.key[0][:0], s.id), w.buf, nil); err != nil {
 			return err
 		}
 	}
@@ -166,20 +166,20 @@ func (w *writer) own(s *slot) (err error) {
 	case s.changed && s.now == nil:
 		err = w.batch.Delete(recordKey(w.key[0][:0], s.id), nil)
 	case s.changed:
-		if w.room, err = appendRecord(w.room[:0], s.now); err == nil {
-			err = w.batch.Set(recordKey(w.key[0][:0], s.id), w.room, nil)
+		if w.buf, err = appendRecord(w.buf[:0], s.now); err == nil {
+			err = w.batch.Set(recordKey(w.key[0][:0], s.id), w.buf, nil)
 		}
 	}
 	for _, r := range s.rows {
 		if err == nil {
-			err = w.row(r)
+			err = w.writeRow(r)
 		}
 	}
 	return err
 }
 
-func (w *writer) row(r row) error {
-	if r.gone {
+func (w *stateWriter) writeRow(r row) error {
+	if r.deleted {
 		return w.batch.Delete(r.key, nil)
 	}
 	return w.batch.Set(r.key, r.value, nil)
@@ -187,7 +187,7 @@ func (w *writer) row(r row) error {
 
 // writeLive updates the index of live flights. Each index row is set once and deleted once, as SingleDelete requires;
 // then the two cancel out, and scans of the index pass no deleted rows.
-func (w *writer) live(s *slot) error {
+func (w *stateWriter) writeLive(s *dirtyFlight) error {
 	was, is := liveKey(w.key[0][:0], flightOf(s.before)), liveKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
@@ -203,7 +203,7 @@ func (w *writer) live(s *slot) error {
 	return nil
 }
 
-func (w *writer) listed(s *slot) error {
+func (w *stateWriter) writeListed(s *dirtyFlight) error {
 	was, is := listKey(w.key[0][:0], flightOf(s.before)), listKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
@@ -219,7 +219,7 @@ func (w *writer) listed(s *slot) error {
 	return nil
 }
 
-func (w *writer) expiry(s *slot) error {
+func (w *stateWriter) writeExpiry(s *dirtyFlight) error {
 	was, is := expiryKey(w.key[0][:0], flightOf(s.before)), expiryKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil

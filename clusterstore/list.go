@@ -39,18 +39,18 @@ type Page struct {
 
 // Limits of a page.
 const (
-	pageLimit    = 50
-	pageMax      = 500
-	pageExamined = 10_000
+	defaultPageLimit = 50
+	maxPageLimit     = 500
+	maxScanned       = 10_000
 )
 
 // List reads a page of flights from this node. It omits tombstones, freed keys and keys that were never submitted.
 func (s *Store) List(q Query) (Page, error) {
 	if q.Limit <= 0 {
-		q.Limit = pageLimit
+		q.Limit = defaultPageLimit
 	}
-	q.Limit = min(q.Limit, pageMax)
-	s.machine.flush()
+	q.Limit = min(q.Limit, maxPageLimit)
+	s.fsm.flush()
 	if q.liveOnly() {
 		return s.listLive(q)
 	}
@@ -60,35 +60,35 @@ func (s *Store) List(q Query) (Page, error) {
 // liveOnly reports whether the index of live flights, which is small, holds every flight that can match.
 func (q *Query) liveOnly() bool {
 	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s flight.State) bool {
-		return s == flight.Absent || s.Terminal()
+		return s == flight.StateAbsent || s.Terminal()
 	})
 }
 
 // listAll scans the list index, newest first. The index holds the keys, so only flights with a matching key are read.
 func (s *Store) listAll(q Query) (Page, error) {
-	from := singleRow(listRow)
+	from := kindKey(listRow)
 	if !q.After.IsZero() {
-		from = append(placeKey(nil, listRow, ^uint64(q.After.Created), q.After.ID), 0)
+		from = append(orderedKey(nil, listRow, ^uint64(q.After.Created), q.After.ID), 0)
 	}
-	to := singleRow(listRow + 1)
+	to := kindKey(listRow + 1)
 	if q.Since > 0 {
-		to = placeKey(nil, listRow, ^uint64(q.Since-1), flight.ID{})
+		to = orderedKey(nil, listRow, ^uint64(q.Since-1), flight.ID{})
 	}
 	var page Page
-	for examined := 0; examined < pageExamined; {
-		places, n, last, err := s.keysThatFit(&q, from, to)
+	for examined := 0; examined < maxScanned; {
+		places, n, last, err := s.matchingKeys(&q, from, to)
 		if err != nil {
 			return Page{}, err
 		}
 		examined += n
-		if done, err := s.fill(&page, &q, places); done || err != nil {
+		if done, err := s.fillPage(&page, &q, places); done || err != nil {
 			return page, err
 		}
 		if n < listChunk {
 			page.More = false
 			return page, nil
 		}
-		at, id, err := splitPlace(last)
+		at, id, err := splitOrderedKey(last)
 		if err != nil {
 			return Page{}, err
 		}
@@ -102,15 +102,15 @@ func (s *Store) listAll(q Query) (Page, error) {
 const listChunk = 512
 
 // matchingKeys reads up to listChunk rows of the list index and returns those with a matching key.
-func (s *Store) keysThatFit(q *Query, from, to []byte) (fit []Cursor, n int, last []byte, err error) {
+func (s *Store) matchingKeys(q *Query, from, to []byte) (fit []Cursor, n int, last []byte, err error) {
 	err = s.state.scan(from, to, func(key, value []byte) (bool, error) {
-		at, id, err := splitPlace(key)
+		at, id, err := splitOrderedKey(key)
 		if err != nil {
 			return false, err
 		}
 		n++
 		last = append(last[:0], key...)
-		if q.keyFits(string(value)) {
+		if q.matchesKey(string(value)) {
 			fit = append(fit, Cursor{Created: flight.Time(^at), ID: id})
 		}
 		return n < listChunk, nil
@@ -119,7 +119,7 @@ func (s *Store) keysThatFit(q *Query, from, to []byte) (fit []Cursor, n int, las
 }
 
 // fillPage reads flights into the page until it is full.
-func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err error) {
+func (s *Store) fillPage(page *Page, q *Query, places []Cursor) (full bool, err error) {
 	for _, at := range places {
 		if len(page.Flights) == q.Limit {
 			page.More = true
@@ -130,7 +130,7 @@ func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err erro
 			return false, err
 		}
 		page.Next = at
-		if f != nil && listKey(nil, f) != nil && q.stateFits(f.State) {
+		if f != nil && listKey(nil, f) != nil && q.matchesState(f.State) {
 			page.Flights = append(page.Flights, f)
 		}
 	}
@@ -140,14 +140,14 @@ func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err erro
 // listLive reads all live flights and sorts them, newest first.
 func (s *Store) listLive(q Query) (Page, error) {
 	var fit []*flight.Flight
-	var after LivePlace
+	var after LiveCursor
 	for {
 		chunk, next, err := s.Live(after, listChunk)
 		if err != nil {
 			return Page{}, err
 		}
 		for _, f := range chunk {
-			if q.stateFits(f.State) && f.CreatedAt >= q.Since && q.keyFits(f.Key.String()) && q.After.before(f) {
+			if q.matchesState(f.State) && f.CreatedAt >= q.Since && q.matchesKey(f.Key.String()) && q.After.precedes(f) {
 				fit = append(fit, f)
 			}
 		}
@@ -172,15 +172,15 @@ func newestFirst(a, b *flight.Flight) int {
 }
 
 // precedes reports whether the flight comes after the cursor.
-func (c Cursor) before(f *flight.Flight) bool {
+func (c Cursor) precedes(f *flight.Flight) bool {
 	return c.IsZero() || newestFirst(&flight.Flight{CreatedAt: c.Created, ID: c.ID}, f) < 0
 }
 
-func (q *Query) stateFits(s flight.State) bool {
+func (q *Query) matchesState(s flight.State) bool {
 	return len(q.States) == 0 || slices.Contains(q.States, s)
 }
 
-func (q *Query) keyFits(key string) bool {
+func (q *Query) matchesKey(key string) bool {
 	if !strings.HasPrefix(key, q.Prefix) {
 		return false
 	}

@@ -17,15 +17,15 @@ import (
 )
 
 // listModel is the reference for List: it reads every flight one by one.
-type shelf struct {
+type listModel struct {
 	t        *rapid.T
 	s        *Store
 	keys     []flight.Key
 	revision int64
 }
 
-func newShelf(t *rapid.T, s *Store) *shelf {
-	b := &shelf{t: t, s: s}
+func newListModel(t *rapid.T, s *Store) *listModel {
+	b := &listModel{t: t, s: s}
 	for _, name := range []string{"test/charge/a", "test/charge/b", "test/mail/a", "other/charge/a"} {
 		for n := range 6 {
 			b.keys = append(b.keys, flight.MustKey(fmt.Sprintf("%s-%d", name, n)))
@@ -34,14 +34,14 @@ func newShelf(t *rapid.T, s *Store) *shelf {
 	return b
 }
 
-func (b *shelf) propose(c flight.Command) flight.Reply {
+func (b *listModel) propose(c flight.Command) flight.Reply {
 	reply, err := b.s.Propose(context.Background(), c)
 	require.NoError(b.t, err)
 	return reply
 }
 
-// write changes a random flight.
-func (b *shelf) write() {
+// writeReport changes a random flight.
+func (b *listModel) write() {
 	key := rapid.SampledFrom(b.keys).Draw(b.t, "key")
 	f, err := b.s.Flight(key.FlightID())
 	require.NoError(b.t, err)
@@ -58,13 +58,13 @@ func (b *shelf) write() {
 	case 2, 3:
 		if f != nil && f.OpenAttempt() != nil {
 			b.propose(&flight.Report{Key: key, Generation: generation, Token: f.OpenAttempt().Token(),
-				Outcome: rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown}).Draw(b.t, "outcome")})
+				Outcome: rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown}).Draw(b.t, "outcome")})
 		}
 	case 4:
 		b.propose(&flight.Cancel{Key: key, Generation: generation})
 	case 5:
-		b.propose(rapid.SampledFrom([]flight.Command{&flight.Free{Key: key, Generation: generation}, &flight.Retry{Key: key, Generation: generation},
-			&flight.Count{Key: key, Telling: flight.Telling{Number: uint64(b.revision)}, Tally: flight.Tally{Count: 1}}}).Draw(b.t, "verb"))
+		b.propose(rapid.SampledFrom([]flight.Command{&flight.FreeKey{Key: key, Generation: generation}, &flight.Retry{Key: key, Generation: generation},
+			&flight.CountDuplicates{Key: key, ID: flight.CountID{Number: uint64(b.revision)}, Stats: flight.DuplicateStats{Count: 1}}}).Draw(b.t, "verb"))
 	case 6:
 		time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 70 * time.Second}).Draw(b.t, "pause"))
 		_, err := b.s.Expire(context.Background(), rapid.IntRange(1, 3).Draw(b.t, "expire"))
@@ -73,12 +73,12 @@ func (b *shelf) write() {
 }
 
 // matching returns the flights that match the query, newest first.
-func (b *shelf) fitting(q Query) (fit []*flight.Flight) {
+func (b *listModel) matching(q Query) (fit []*flight.Flight) {
 	for _, key := range b.keys {
 		f, err := b.s.Flight(key.FlightID())
 		require.NoError(b.t, err)
 		switch {
-		case f == nil, f.State == flight.Absent, f.State == flight.Expired, f.CreatedAt < q.Since,
+		case f == nil, f.State == flight.StateAbsent, f.State == flight.StateExpired, f.CreatedAt < q.Since,
 			len(q.States) > 0 && !slices.Contains(q.States, f.State),
 			q.Namespace != "" && key.Namespace() != q.Namespace, q.Name != "" && key.Name() != q.Name,
 			!strings.HasPrefix(key.String(), q.Prefix):
@@ -90,8 +90,8 @@ func (b *shelf) fitting(q Query) (fit []*flight.Flight) {
 	return fit
 }
 
-func (b *shelf) query() Query {
-	states := []flight.State{flight.Queued, flight.Running, flight.InDoubt, flight.StateSucceeded, flight.StateFailed, flight.StateCancelled}
+func (b *listModel) query() Query {
+	states := []flight.State{flight.StateReady, flight.StateRunning, flight.StateInDoubt, flight.StateSucceeded, flight.StateFailed, flight.StateCancelled}
 	q := Query{
 		States:    rapid.SliceOfNDistinct(rapid.SampledFrom(states), 0, 3, func(s flight.State) flight.State { return s }).Draw(b.t, "states"),
 		Namespace: rapid.SampledFrom([]string{"", "", "test", "other", "none"}).Draw(b.t, "namespace"),
@@ -128,18 +128,18 @@ func TestListAgainstModel(t *testing.T) {
 			s, err := Open(context.Background(), memConfig(vfs.NewMem()))
 			require.NoError(rt, err)
 			defer func() { require.NoError(rt, s.Close(context.Background())) }()
-			b := newShelf(rt, s)
+			b := newListModel(rt, s)
 			for range rapid.IntRange(5, 60).Draw(rt, "before") {
 				b.write()
 			}
 			q := b.query()
-			require.Equal(rt, idsOf(b.fitting(q)), b.walk(q, func() {}))
-			always := b.fitting(q)
+			require.Equal(rt, idsOf(b.matching(q)), b.walk(q, func() {}))
+			always := b.matching(q)
 			seen := b.walk(q, func() {
 				for range rapid.IntRange(0, 4).Draw(rt, "between") {
 					b.write()
 				}
-				now := b.fitting(q)
+				now := b.matching(q)
 				always = slices.DeleteFunc(always, func(f *flight.Flight) bool {
 					return !slices.ContainsFunc(now, func(g *flight.Flight) bool { return g.ID == f.ID && g.CreatedAt == f.CreatedAt })
 				})
@@ -152,13 +152,13 @@ func TestListAgainstModel(t *testing.T) {
 }
 
 // walk reads the pages of a list and calls between after each.
-func (b *shelf) walk(q Query, between func()) (seen []flight.ID) {
+func (b *listModel) walk(q Query, between func()) (seen []flight.ID) {
 	var last *flight.Flight
 	for {
 		page, err := b.s.List(q)
 		require.NoError(b.t, err)
 		require.LessOrEqual(b.t, len(page.Flights), q.Limit)
-		fit := b.fitting(q)
+		fit := b.matching(q)
 		for _, f := range page.Flights {
 			require.NotContains(b.t, seen, f.ID, "%s is on two pages", f.Key)
 			require.True(b.t, last == nil || newestFirst(last, f) < 0, "out of order")

@@ -9,7 +9,7 @@ import (
 )
 
 // Open returns ErrLocked only when another process holds the lock, not when the lock file cannot be opened.
-func TestADirectoryThatCannotBeLockedIsNotSomebodyElses(t *testing.T) {
+func TestOpen_LockFileCannotBeOpened(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, lockFile), 0o700))
 	_, err := Open(t.Context(), Config{Dir: dir})

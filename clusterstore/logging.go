@@ -23,7 +23,7 @@ func (p pebbleLog) Errorf(format string, args ...any) {
 }
 
 func (p pebbleLog) Fatalf(format string, args ...any) {
-	why := &fatal{text: "clusterstore: storage: " + fmt.Sprintf(format, args...)}
+	why := &fatalError{text: "clusterstore: storage: " + fmt.Sprintf(format, args...)}
 	for _, a := range args {
 		if cause, ok := a.(error); ok {
 			why.cause = cause
@@ -34,13 +34,13 @@ func (p pebbleLog) Fatalf(format string, args ...any) {
 
 // fatalError is the last message of Pebble. It wraps the operating system's error, from which the caller derives a
 // hint.
-type fatal struct {
+type fatalError struct {
 	text  string
 	cause error // may be nil
 }
 
-func (f *fatal) Error() string { return f.text }
-func (f *fatal) Unwrap() error { return f.cause }
+func (f *fatalError) Error() string { return f.text }
+func (f *fatalError) Unwrap() error { return f.cause }
 
 // raftLogger forwards raft's warnings and errors.
 func raftLogger(log *slog.Logger) hclog.Logger {

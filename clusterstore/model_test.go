@@ -19,7 +19,7 @@ import (
 
 // The test applies random commands to a few keys, and faults and crashes to the disk. It compares flights, bodies and
 // histories with the replies, and the rows with each other.
-func TestModel_TheLedgerHoldsWhatItSaid(t *testing.T) {
+func TestModel_AcknowledgedStateIsKept(t *testing.T) {
 	const rounds, steps = 15, 250
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -79,13 +79,13 @@ func (m *model) end() {
 	}
 }
 
-func (m *model) say(format string, args ...any) {
+func (m *model) logf(format string, args ...any) {
 	m.story = append(m.story, fmt.Sprintf(format, args...))
 }
 
 // body returns a body with a length at or near a limit.
 func (m *model) body() flight.Blob {
-	lengths := []int{0, 1, 100, longestShort - 1, longestShort, longestShort + 1, 2048, 3072, mostShort - 1, mostShort, mostShort + 1, 9000}
+	lengths := []int{0, 1, 100, maxInlineBody - 1, maxInlineBody, maxInlineBody + 1, 2048, 3072, maxInlineTotal - 1, maxInlineTotal, maxInlineTotal + 1, 9000}
 	b := make([]byte, lengths[m.random.IntN(len(lengths))])
 	for i := range b {
 		b[i] = byte(m.random.Uint32())
@@ -118,7 +118,7 @@ func (m *model) step() {
 	}
 }
 
-// command returns a command that needs no open attempt.
+// applyCommand returns a command that needs no open attempt.
 func (m *model) command(k, n int) flight.Command {
 	key, generation, version := testKey(n), uint32(1), flight.Version{}
 	if f := m.flights[n]; f != nil {
@@ -128,25 +128,25 @@ func (m *model) command(k, n int) flight.Command {
 	case 6:
 		return &flight.Cancel{Key: key, Generation: generation}
 	case 7:
-		return &flight.Free{Key: key, Generation: generation}
+		return &flight.FreeKey{Key: key, Generation: generation}
 	case 8:
 		return &flight.Retry{Key: key, Generation: generation}
 	case 9:
 		return &flight.Redact{Key: key, Generation: generation}
 	case 10:
-		return &flight.Import{Key: key, Input: m.body(), Outcome: flight.Succeeded, ExternalID: "x", Body: m.body(), Retention: time.Minute}
+		return &flight.Import{Key: key, Input: m.body(), Outcome: flight.OutcomeSucceeded, ExternalID: "x", Body: m.body(), Retention: time.Minute}
 	case 11:
-		return &flight.Count{Key: key, Telling: flight.Telling{Source: 1, Number: uint64(m.number)}, Tally: flight.Tally{Count: 1, First: 1, Last: 2}}
+		return &flight.CountDuplicates{Key: key, ID: flight.CountID{Source: 1, Number: uint64(m.number)}, Stats: flight.DuplicateStats{Count: 1, First: 1, Last: 2}}
 	case 12:
-		verb := []flight.Verb{flight.Happened, flight.DidNotHappen}[m.random.IntN(2)]
-		return &flight.Resolve{Key: key, Generation: generation, Version: version, Verb: verb, Body: m.body()}
+		verb := []flight.Finding{flight.FindingHappened, flight.FindingNotHappened}[m.random.IntN(2)]
+		return &flight.Resolve{Key: key, Generation: generation, Version: version, Finding: verb, Body: m.body()}
 	}
 	header := m.s.Header()
 	if k == 13 {
 		used := m.number - m.random.IntN(20) // of an earlier Open, or of one that never comes
 		return &flight.Abandon{Key: key, Nonce: nonce(used), NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch}
 	}
-	recovery := []flight.Recovery{flight.Hold, flight.Resend, flight.Verify}[m.random.IntN(3)]
+	recovery := []flight.Recovery{flight.RecoveryHold, flight.RecoveryResend, flight.RecoveryVerify}[m.random.IntN(3)]
 	return &flight.Open{
 		Key: key, Submission: flight.Submission{Input: m.body(), Policy: flight.Policy{Recovery: recovery, Retention: time.Minute, AttemptTimeout: 30 * time.Second}},
 		Session: m.session(), Nonce: nonce(m.number), NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch,
@@ -161,21 +161,21 @@ func (m *model) session() flight.Session {
 // endSession proposes the proof that a session has ended, or an invalid one.
 func (m *model) endSession() {
 	session := m.session()
-	c := &flight.Ended{Session: session, ReadRevision: session.Revision - int64(m.random.IntN(2)), Epoch: session.Epoch, StoreEpoch: m.s.Header().StoreEpoch}
+	c := &flight.EndSession{Session: session, ReadRevision: session.Revision - int64(m.random.IntN(2)), Epoch: session.Epoch, StoreEpoch: m.s.Header().StoreEpoch}
 	held, all := m.s.HeldBy(session.ID, flight.ID{}, modelKeys)
 	require.Len(m.t, held, all)
 	reply, err := m.s.Propose(context.Background(), c)
 	require.NoError(m.t, err)
-	m.say("end of %s: %v, %d flights", session.ID, reply.Decision, len(reply.Each))
-	require.Equal(m.t, c.ReadRevision == session.Revision, reply.Decision == flight.Accepted)
+	m.logf("end of %s: %v, %d flights", session.ID, reply.Decision, len(reply.PerFlight))
+	require.Equal(m.t, c.ReadRevision == session.Revision, reply.Decision == flight.DecisionAccepted)
 	require.False(m.t, reply.More)
-	if reply.Decision == flight.Accepted {
-		require.Len(m.t, reply.Each, all)
+	if reply.Decision == flight.DecisionAccepted {
+		require.Len(m.t, reply.PerFlight, all)
 		m.remember(session.ID)
 	}
-	for _, one := range reply.Each {
+	for _, one := range reply.PerFlight {
 		require.True(m.t, one.Changed)
-		m.took(m.numberOf(one.Flight.ID), one)
+		m.record(m.numberOf(one.Flight.ID), one)
 	}
 }
 
@@ -185,13 +185,13 @@ func (m *model) numberOf(id flight.ID) int {
 
 func (m *model) withdraw(n int) {
 	session := m.session()
-	reply, err := m.s.Propose(context.Background(), &flight.Withdraw{Key: testKey(n), Session: session.ID, StoreEpoch: m.s.Header().StoreEpoch})
+	reply, err := m.s.Propose(context.Background(), &flight.WithdrawSession{Key: testKey(n), Session: session.ID, StoreEpoch: m.s.Header().StoreEpoch})
 	require.NoError(m.t, err)
-	m.say("withdraw %s of %d: %v", session.ID, n, reply.Decision)
+	m.logf("withdraw %s of %d: %v", session.ID, n, reply.Decision)
 	holder := m.flights[n].Holder()
-	require.Equal(m.t, holder != nil && holder.ID == session.ID, reply.Decision == flight.Busy)
+	require.Equal(m.t, holder != nil && holder.ID == session.ID, reply.Decision == flight.DecisionBusy)
 	require.False(m.t, reply.Changed)
-	if reply.Decision == flight.Accepted {
+	if reply.Decision == flight.DecisionAccepted {
 		m.remember(session.ID)
 	}
 }
@@ -206,10 +206,10 @@ func (m *model) propose(n int, c flight.Command) {
 	reply, err := m.s.Propose(context.Background(), c)
 	require.NoError(m.t, err)
 	if open, ok := c.(*flight.Open); ok && m.ended[open.Session.ID] >= m.s.Header().Now {
-		require.NotEqual(m.t, flight.Proceed, reply.Decision, "%s has ended", open.Session.ID)
+		require.NotEqual(m.t, flight.DecisionProceed, reply.Decision, "%s has ended", open.Session.ID)
 	}
-	m.say("%T %d: %v, changed %v", c, n, reply.Decision, reply.Changed)
-	m.took(n, reply)
+	m.logf("%T %d: %v, changed %v", c, n, reply.Decision, reply.Changed)
+	m.record(n, reply)
 }
 
 // report ends an open attempt, by Propose or Report.
@@ -218,7 +218,7 @@ func (m *model) report(n int) {
 	if f == nil || f.OpenAttempt() == nil {
 		return
 	}
-	outcomes := []flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown}
+	outcomes := []flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown}
 	r := &flight.Report{Key: f.Key, Generation: f.Generation, Token: f.OpenAttempt().Token(), Outcome: outcomes[m.random.IntN(len(outcomes))], Body: m.body()}
 	if m.random.IntN(2) == 0 {
 		m.propose(n, r)
@@ -226,14 +226,14 @@ func (m *model) report(n int) {
 	}
 	reply, err := m.s.Report(context.Background(), r)
 	require.NoError(m.t, err)
-	m.say("report %d of %v: %v", n, r.Outcome, reply.Decision)
-	m.took(n, reply)
+	m.logf("report %d of %v: %v", n, r.Outcome, reply.Decision)
+	m.record(n, reply)
 }
 
 // record records a reply. A tombstone has no history.
-func (m *model) took(n int, reply flight.Reply) {
+func (m *model) record(n int, reply flight.Reply) {
 	was := m.flights[n]
-	if reply.Changed && !reply.Deleted && reply.Flight.State == flight.Expired && (was == nil || was.State != flight.Expired) {
+	if reply.Changed && !reply.Deleted && reply.Flight.State == flight.StateExpired && (was == nil || was.State != flight.StateExpired) {
 		m.history[n] = nil
 	} else {
 		for _, e := range reply.Events {
@@ -250,20 +250,20 @@ func (m *model) disk() {
 	ctx := context.Background()
 	switch k := m.random.IntN(9); k {
 	case 0, 1:
-		m.say("flush")
-		m.s.machine.flush()
+		m.logf("flush")
+		m.s.fsm.flush()
 	case 2:
-		m.say("flush into a table")
-		m.s.machine.flush()
+		m.logf("flush into a table")
+		m.s.fsm.flush()
 		require.NoError(m.t, m.s.state.db.Flush(context.Background()))
 	case 3:
-		m.say("compact")
+		m.logf("compact")
 		require.NoError(m.t, m.s.state.db.Compact(ctx, []byte{0}, []byte{255}, false))
 	case 4:
-		m.say("snapshot")
+		m.logf("snapshot")
 		require.NoError(m.t, m.s.takeSnapshot())
 	case 5:
-		m.say("scrub")
+		m.logf("scrub")
 		_, err := m.s.Scrub(ctx)
 		require.NoError(m.t, err)
 	default:
@@ -274,14 +274,14 @@ func (m *model) disk() {
 // crash keeps the synced data, and a random part of the rest.
 func (m *model) crash(withoutState bool) {
 	percent := m.random.IntN(101)
-	m.say("crash, %d %% of what was not synced is there", percent)
+	m.logf("crash, %d %% of what was not synced is there", percent)
 	crashed := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: m.random})
 	require.NoError(m.t, m.s.Close(context.Background()))
 	m.fs = crashed
 	if withoutState {
 		name, err := readFile(m.fs, "ledger/"+currentFile)
 		require.NoError(m.t, err)
-		m.say("its state is lost: %s", name)
+		m.logf("its state is lost: %s", name)
 		require.NoError(m.t, m.fs.RemoveAll("ledger/"+string(bytes.TrimSpace(name))))
 	}
 	m.open()
@@ -302,9 +302,9 @@ func (m *model) check() {
 		if !bytes.Equal(m.encoded(want), m.encoded(got)) {
 			require.Equal(m.t, *want, *got, "flight %d", n)
 		}
-		bodies += m.checkBody(got, got.Generation, Input, got.Input)
+		bodies += m.checkBody(got, got.Generation, BodyInput, got.Input)
 		bodies += m.checkReceipt(got, got.Generation, got.Receipt)
-		for _, past := range got.Past {
+		for _, past := range got.PreviousGenerations {
 			bodies += m.checkReceipt(got, past.Generation, past.Receipt)
 		}
 		history, err := m.s.History(got.ID)
@@ -340,7 +340,7 @@ func (m *model) checkSessions() {
 	now := m.s.Header().Now
 	maps.DeleteFunc(m.ended, func(_ flight.SessionID, until flight.Time) bool { return until < now })
 	got := make(map[flight.SessionID]flight.Time)
-	for _, e := range m.s.machine.sessions.Ended() {
+	for _, e := range m.s.fsm.sessions.EndedSessions() {
 		got[e.ID] = e.Until
 	}
 	require.Equal(m.t, m.ended, got, "the ended sessions")
@@ -354,15 +354,15 @@ func (m *model) encoded(f *flight.Flight) []byte {
 
 func (m *model) checkReceipt(f *flight.Flight, generation uint32, r *flight.Receipt) (kept int) {
 	if r == nil {
-		return m.checkBody(f, generation, Receipt, flight.Blob{})
+		return m.checkBody(f, generation, BodyReceipt, flight.Blob{})
 	}
-	return m.checkBody(f, generation, Receipt, r.Body)
+	return m.checkBody(f, generation, BodyReceipt, r.Body)
 }
 
 // checkBody reads a body that the flight refers to, and counts it.
-func (m *model) checkBody(f *flight.Flight, generation uint32, p Part, b flight.Blob) (kept int) {
+func (m *model) checkBody(f *flight.Flight, generation uint32, p BodyKind, b flight.Blob) (kept int) {
 	body, err := m.s.Body(f.ID, generation, p)
-	if b.Kept == 0 {
+	if b.StoredSize == 0 {
 		require.Empty(m.t, body, "%s has no body %d of generation %d", f.Key, p, generation)
 		return 0
 	}
@@ -377,7 +377,7 @@ func (m *model) keptBodies() (kept int) {
 		if key[0] != flightRows {
 			continue
 		}
-		switch key[ownKind] {
+		switch key[kindOffset] {
 		case bodyRow:
 			kept++
 		case recordRow:

@@ -14,7 +14,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/horizon"
+	"github.com/flightd/flightd/internal/deadline"
 )
 
 // Open starts the ledger in cfg.Dir and returns when it accepts proposals: this node is leader, has applied its whole
@@ -28,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{}), quiet: make(chan struct{}), patience: horizon.New(cfg.Guard.Patience)}
+	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -40,7 +40,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err := s.openFiles(); err != nil {
 		return nil, err
 	}
-	restore, err := s.examine()
+	restore, err := s.inspectDisk()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if s.cfg.peers != nil {
 		return s, nil // another voter may be the leader
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.waitForLeadership(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -62,7 +62,7 @@ func (s *Store) openFiles() (err error) {
 		return err
 	}
 	s.cfg.NodeID, s.cfg.ClusterID = s.id.Node, s.id.Cluster
-	s.blocks = pebble.NewCache(s.cfg.Memory.cache())
+	s.blockCache = pebble.NewCache(s.cfg.Memory.cacheBytes())
 	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
 		return storageError("open the raft log", err)
 	}
@@ -76,42 +76,42 @@ func (s *Store) openFiles() (err error) {
 	if s.spool, err = openSpool(&s.cfg); err != nil {
 		return err
 	}
-	s.disk = diskGuard{cfg: &s.cfg}
+	s.disk = diskMonitor{cfg: &s.cfg}
 	s.clock = &ledgerClock{source: s.cfg.Clock}
-	s.tallies = newTallies(s.cfg.Clock.Wall)
-	s.machine = newMachine(&s.cfg, s.state, s.snaps)
+	s.duplicates = newDuplicateCounters(s.cfg.Clock.Wall)
+	s.fsm = newFSM(&s.cfg, s.state, s.snaps)
 	found, err := s.state.load()
 	if err != nil {
 		return storageError("read the state", err)
 	}
-	s.machine.takeOver(found)
-	return s.claimState()
+	s.fsm.load(found)
+	return s.bindState()
 }
 
 // pebbleOptions are the options shared by log and state.
 func (s *Store) pebbleOptions() *pebble.Options {
-	o := &pebble.Options{FS: s.cfg.FS, Cache: s.blocks, Logger: pebbleLog{log: s.cfg.Logger, kill: s.cfg.Guard.Kill}}
-	o.EventListener = &pebble.EventListener{DataCorruption: s.corrupted}
-	o.MemTableSize, o.MemTableStopWritesThreshold = s.cfg.Memory.MemTable, memTables
+	o := &pebble.Options{FS: s.cfg.FS, Cache: s.blockCache, Logger: pebbleLog{log: s.cfg.Logger, kill: s.cfg.Limits.Kill}}
+	o.EventListener = &pebble.EventListener{DataCorruption: s.onCorruption}
+	o.MemTableSize, o.MemTableStopWritesThreshold = s.cfg.Memory.MemTable, maxMemTables
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	return o
 }
 
 // onCorruption logs a block with a wrong checksum. The reader of the block gets an error; the fsm kills the process
 // on one. Background compactions retry for ever, so the message is throttled per file.
-func (s *Store) corrupted(info pebble.DataCorruptionInfo) {
-	if !s.damages.due(info.Path, time.Now()) {
+func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
+	if !s.corruptions.shouldLog(info.Path, time.Now()) {
 		return
 	}
 	s.cfg.Logger.Error("clusterstore: a block on disk is damaged", "file", info.Path, "error", info.Details.Error())
 }
 
 // bindState writes node and cluster into a new state; ErrForeign when the state belongs to another node or cluster.
-func (s *Store) claimState() error {
-	m := &s.machine.meta
+func (s *Store) bindState() error {
+	m := &s.fsm.meta
 	if m.Cluster == "" {
 		m.Format, m.Cluster, m.Node = stateFormat, s.cfg.ClusterID, s.cfg.NodeID
-		s.machine.publish()
+		s.fsm.publish()
 		return nil
 	}
 	if m.Cluster != s.cfg.ClusterID || m.Node != s.cfg.NodeID {
@@ -123,16 +123,16 @@ func (s *Store) claimState() error {
 
 // inspectDisk checks that state, snapshot and log fit together. It runs before raft starts, because raft panics on a
 // mismatch.
-func (s *Store) examine() (restore bool, err error) {
-	found, err := s.standing()
+func (s *Store) inspectDisk() (restore bool, err error) {
+	found, err := s.readDiskState()
 	if err != nil {
 		return false, err
 	}
-	if restore, err = plan(found); err != nil {
+	if restore, err = planRecovery(found); err != nil {
 		return false, err
 	}
-	if found.Applied > found.Snapshot+bootReplay || !s.replayable(found) {
-		if err := s.bootSnapshot(); err != nil {
+	if found.Applied > found.Snapshot+maxStartReplay || !s.replayable(found) {
+		if err := s.snapshotAtStart(); err != nil {
 			return false, err
 		}
 	}
@@ -143,20 +143,20 @@ func (s *Store) examine() (restore bool, err error) {
 	return restore, nil
 }
 
-func (s *Store) standing() (standing, error) {
-	m := s.machine.meta
-	found := standing{Began: s.id.Began, Applied: m.Applied, AppliedTerm: m.Term}
+func (s *Store) readDiskState() (diskState, error) {
+	m := s.fsm.meta
+	found := diskState{Started: s.id.Started, Applied: m.Applied, AppliedTerm: m.Term}
 	list, err := s.snaps.List()
 	if err != nil {
 		return found, err
 	}
 	if len(list) > 0 {
-		found.Snapshot, found.Own = list[0].Index, s.snaps.own(list[0].ID)
+		found.Snapshot, found.OwnSnapshot = list[0].Index, s.snaps.isLocal(list[0].ID)
 	}
-	found.Unread = s.snaps.failure()
+	found.SnapshotErr = s.snaps.readError()
 	found.First, _ = s.log.FirstIndex() // it never returns an error
 	found.Last, _ = s.log.LastIndex()   // it never returns an error
-	found.Termed, err = s.log.Termed()
+	found.HasTerm, err = s.log.HasTerm()
 	if err = storageError("read the raft log", err); err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
 		return found, err
 	}
@@ -170,12 +170,12 @@ func (s *Store) standing() (standing, error) {
 }
 
 // maxStartReplay limits the entries that raft reads again at a start although their effects are in the state.
-const bootReplay = 64
+const maxStartReplay = 64
 
 // replayable reports whether the log holds every entry between the snapshot and the state. Raft reads them at a start
 // and panics if one is missing, although the state needs none. They can be missing when a Scrub truncated the log
 // after a snapshot that has been deleted since.
-func (s *Store) replayable(found standing) bool {
+func (s *Store) replayable(found diskState) bool {
 	for index := found.Snapshot + 1; index <= found.Applied; index++ {
 		var entry raft.Log
 		if err := s.log.GetLog(index, &entry); err != nil {
@@ -189,13 +189,13 @@ func (s *Store) replayable(found standing) bool {
 // state, and the time of a restart does not depend on the length of the log.
 //
 // If the process dies before the sink is closed, the next start takes the snapshot again.
-func (s *Store) bootSnapshot() error {
-	m := s.machine.meta
+func (s *Store) snapshotAtStart() error {
+	m := s.fsm.meta
 	sink, err := s.snaps.begin(snapshotMeta{Index: m.Applied, Term: m.Term, Configuration: m.Config, ConfigurationIndex: m.ConfigIndex})
 	if err != nil {
 		return err
 	}
-	point, err := s.machine.Snapshot()
+	point, err := s.fsm.Snapshot()
 	if err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
@@ -212,12 +212,12 @@ func (s *Store) bootSnapshot() error {
 // If the process dies between Bootstrap and markStarted, the log has its first entry, and the next start marks
 // IDENTITY.
 func (s *Store) startRaft(restore bool) error {
-	transport, voters := s.neighbours()
-	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew, tell: s.cfg.Events.Appended}
+	transport, voters := s.raftTransport()
+	guarded := &watchedLog{LogStore: s.log, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended}
 	if s.cfg.wrapLog != nil {
 		guarded.LogStore = s.cfg.wrapLog(s.log)
 	}
-	if last, _ := s.log.LastIndex(); last == 0 && s.machine.meta.Applied == 0 {
+	if last, _ := s.log.LastIndex(); last == 0 && s.fsm.meta.Applied == 0 {
 		list, err := s.snaps.List()
 		if err != nil {
 			return err
@@ -228,24 +228,24 @@ func (s *Store) startRaft(restore bool) error {
 			}
 		}
 	}
-	if err := s.id.begin(&s.cfg); err != nil {
+	if err := s.id.markStarted(&s.cfg); err != nil {
 		return err
 	}
 	conf := s.raftConfig(restore)
-	r, err := raft.NewRaft(conf, s.machine, guarded, s.log, s.snaps, transport)
+	r, err := raft.NewRaft(conf, s.fsm, guarded, s.log, s.snaps, transport)
 	if err != nil {
-		if why := s.snaps.failure(); why != nil {
+		if why := s.snaps.readError(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 		return storageError("start raft", err)
 	}
 	s.raft = r
-	s.packer = &packer{raft: r, now: s.clock.stamp, pending: s.machine.pending}
+	s.batcher = &batcher{raft: r, now: s.clock.stamp, pending: s.fsm.pending}
 	s.workers.Add(4)
-	go s.flushes()
-	go s.writeTallies()
+	go s.runFlush()
+	go s.runDuplicateFlush()
 	go s.watchLeadership()
-	go s.takeSnapshots()
+	go s.runSnapshots()
 	s.spool.resume(s)
 	return nil
 }
@@ -257,7 +257,7 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.NodeID)
 	c.Logger = raftLogger(s.cfg.Logger)
-	c.NotifyCh = s.notify
+	c.NotifyCh = s.raftNotify
 	c.NoSnapshotRestoreOnStart = !restore
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true
@@ -273,7 +273,7 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 
 // raftTransport returns the transport to the other voters, and all voters. A lone voter has a transport without
 // peers.
-func (s *Store) neighbours() (raft.Transport, []raft.Server) {
+func (s *Store) raftTransport() (raft.Transport, []raft.Server) {
 	if p := s.cfg.peers; p != nil {
 		return p.transport, p.voters
 	}
@@ -283,9 +283,9 @@ func (s *Store) neighbours() (raft.Transport, []raft.Server) {
 }
 
 // waitForLeadership waits until this node is leader, and proposes the Bootstrap of a new deployment.
-func (s *Store) settle(ctx context.Context) error {
+func (s *Store) waitForLeadership(ctx context.Context) error {
 	for s.leading.Load() == nil {
-		next := s.leads.next()
+		next := s.leadershipChanged.next()
 		if s.leading.Load() != nil {
 			break
 		}

@@ -17,25 +17,25 @@ import (
 // A published record is immutable, except for the cache's referenced bit. A nil record stands for a key that was
 // never used.
 type record struct {
-	flight *flight.Flight
-	bodies []shortBody
-	asked  atomic.Bool // read since the cache's hand last passed
+	flight     *flight.Flight
+	bodies     []inlineBody
+	referenced atomic.Bool // read since the cache's hand last passed
 }
 
 // inlineBody is a non-empty body of at most maxInlineBody bytes that is stored in the record.
-type shortBody struct {
+type inlineBody struct {
 	generation uint32
-	part       Part
+	kind       BodyKind
 	data       []byte
 }
 
 // maxInlineBody: most inputs and receipts are shorter. Up to this length, writing a body again with each change of
 // its flight costs less than a row of its own.
-const longestShort = 1 << 10
+const maxInlineBody = 1 << 10
 
 // maxInlineTotal limits the inline bodies of all generations of a flight: each change of the flight writes all of
 // them again.
-const mostShort = 4 * longestShort
+const maxInlineTotal = 4 * maxInlineBody
 
 // flightOf returns the flight of a record; nil for a nil record.
 func flightOf(r *record) *flight.Flight {
@@ -47,7 +47,7 @@ func flightOf(r *record) *flight.Flight {
 
 // withFlight returns a new record with the flight f and the bodies of r. Its bodies may be changed until the record
 // is published.
-func (r *record) next(f *flight.Flight) *record {
+func (r *record) withFlight(f *flight.Flight) *record {
 	n := &record{flight: f}
 	if r != nil {
 		n.bodies = slices.Clip(r.bodies)
@@ -56,12 +56,12 @@ func (r *record) next(f *flight.Flight) *record {
 }
 
 // body returns an inline body.
-func (r *record) body(generation uint32, p Part) (data []byte, found bool) {
+func (r *record) body(generation uint32, p BodyKind) (data []byte, found bool) {
 	if r == nil {
 		return nil, false
 	}
 	for i := range r.bodies {
-		if b := &r.bodies[i]; b.generation == generation && b.part == p {
+		if b := &r.bodies[i]; b.generation == generation && b.kind == p {
 			return b.data, true
 		}
 	}
@@ -69,22 +69,22 @@ func (r *record) body(generation uint32, p Part) (data []byte, found bool) {
 }
 
 // putBody adds an inline body, or replaces the one of the same generation and kind.
-func (r *record) set(b shortBody) {
-	r.drop(b.generation, b.part)
+func (r *record) putBody(b inlineBody) {
+	r.removeBody(b.generation, b.kind)
 	r.bodies = append(r.bodies, b)
 }
 
 // removeBody removes an inline body, and reports whether it existed.
-func (r *record) drop(generation uint32, p Part) bool {
+func (r *record) removeBody(generation uint32, p BodyKind) bool {
 	if _, found := r.body(generation, p); !found {
 		return false
 	}
-	r.bodies = slices.DeleteFunc(slices.Clone(r.bodies), func(b shortBody) bool { return b.generation == generation && b.part == p })
+	r.bodies = slices.DeleteFunc(slices.Clone(r.bodies), func(b inlineBody) bool { return b.generation == generation && b.kind == p })
 	return true
 }
 
 // inlineBytes is the total length of the inline bodies.
-func (r *record) length() int {
+func (r *record) inlineBytes() int {
 	n := 0
 	for i := range r.bodies {
 		n += len(r.bodies[i].data)
@@ -93,10 +93,10 @@ func (r *record) length() int {
 }
 
 // weight is the share of the cache's capacity that the record takes.
-func (r *record) weight() int { return 1 + r.length()/usualWeight }
+func (r *record) weight() int { return 1 + r.inlineBytes()/recordOverhead }
 
 // recordOverhead is the approximate size in memory of a record without bodies.
-const usualWeight = 2 << 10
+const recordOverhead = 2 << 10
 
 // appendRecord appends an encoded record to b, without its duplicate statistics: the number of bodies, each body, and
 // the flight.
@@ -111,7 +111,7 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 	for i := range r.bodies {
 		one := &r.bodies[i]
 		b = binary.AppendUvarint(b, uint64(one.generation))
-		b = append(b, byte(one.part))
+		b = append(b, byte(one.kind))
 		b = binary.AppendUvarint(b, uint64(len(one.data)))
 		b = append(b, one.data...)
 	}
@@ -123,22 +123,22 @@ func decodeRecord(b []byte) (*record, error) {
 	r := &record{flight: new(flight.Flight)}
 	count, b, ok := cutUvarint(b)
 	if !ok || count > uint64(len(b)) {
-		return nil, errRow
+		return nil, errTruncatedRow
 	}
 	if count > 0 {
-		r.bodies = make([]shortBody, count)
+		r.bodies = make([]inlineBody, count)
 	}
 	for i := range r.bodies {
 		generation, rest, ok := cutUvarint(b)
 		if !ok || len(rest) == 0 {
-			return nil, errRow
+			return nil, errTruncatedRow
 		}
-		part := Part(rest[0])
+		part := BodyKind(rest[0])
 		n, rest, ok := cutUvarint(rest[1:])
 		if !ok || n > uint64(len(rest)) {
-			return nil, errRow
+			return nil, errTruncatedRow
 		}
-		r.bodies[i] = shortBody{generation: uint32(generation), part: part, data: slices.Clone(rest[:n])}
+		r.bodies[i] = inlineBody{generation: uint32(generation), kind: part, data: slices.Clone(rest[:n])}
 		b = rest[n:]
 	}
 	if err := flight.DecodeRecord(b, r.flight); err != nil {

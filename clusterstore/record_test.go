@@ -10,9 +10,9 @@ import (
 
 func TestRecordComesBackAsItWas(t *testing.T) {
 	r := &record{flight: &flight.Flight{ID: testKey(1).FlightID(), Key: testKey(1), Generation: 2, State: flight.StateSucceeded}}
-	r.set(shortBody{1, Receipt, []byte("one")})
-	r.set(shortBody{2, Input, []byte{0}})
-	r.set(shortBody{2, Receipt, make([]byte, longestShort)})
+	r.putBody(inlineBody{1, BodyReceipt, []byte("one")})
+	r.putBody(inlineBody{2, BodyInput, []byte{0}})
+	r.putBody(inlineBody{2, BodyReceipt, make([]byte, maxInlineBody)})
 	b, err := appendRecord(nil, r)
 	require.NoError(t, err)
 	read, err := decodeRecord(b)
@@ -29,26 +29,26 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 // A reader may hold a record while the fsm creates its successor.
 func TestRecordIsNotChangedByTheNextOne(t *testing.T) {
 	first := &record{flight: new(flight.Flight)}
-	first.set(shortBody{1, Input, []byte("in")})
-	first.set(shortBody{1, Receipt, []byte("out")})
-	first.set(shortBody{2, Input, []byte("in")})
+	first.putBody(inlineBody{1, BodyInput, []byte("in")})
+	first.putBody(inlineBody{1, BodyReceipt, []byte("out")})
+	first.putBody(inlineBody{2, BodyInput, []byte("in")})
 	require.Greater(t, cap(first.bodies), len(first.bodies), "the test needs spare capacity")
-	before := append([]shortBody(nil), first.bodies...)
+	before := append([]inlineBody(nil), first.bodies...)
 
-	second := first.next(new(flight.Flight))
-	second.set(shortBody{2, Receipt, []byte("more")})
-	third := first.next(new(flight.Flight))
-	third.set(shortBody{3, Input, []byte("other")})
+	second := first.withFlight(new(flight.Flight))
+	second.putBody(inlineBody{2, BodyReceipt, []byte("more")})
+	third := first.withFlight(new(flight.Flight))
+	third.putBody(inlineBody{3, BodyInput, []byte("other")})
 
 	require.Equal(t, before, first.bodies)
-	_, found := second.body(3, Input)
+	_, found := second.body(3, BodyInput)
 	require.False(t, found)
-	require.True(t, second.drop(1, Input))
-	require.False(t, second.drop(1, Input))
+	require.True(t, second.removeBody(1, BodyInput))
+	require.False(t, second.removeBody(1, BodyInput))
 	require.Len(t, second.bodies, 3)
 	require.Equal(t, before, first.bodies)
 	require.Nil(t, flightOf(nil))
-	_, found = (*record)(nil).body(1, Input)
+	_, found = (*record)(nil).body(1, BodyInput)
 	require.False(t, found)
 }
 
@@ -58,7 +58,7 @@ func TestCacheWeighsRecords(t *testing.T) {
 		c := newCache(4096)
 		for i := range 20_000 {
 			r := generation(1)
-			r.set(shortBody{1, Receipt, make([]byte, size)})
+			r.putBody(inlineBody{1, BodyReceipt, make([]byte, size)})
 			c.put(testKey(i).FlightID(), r)
 		}
 		for i := range c.shards {
@@ -66,9 +66,9 @@ func TestCacheWeighsRecords(t *testing.T) {
 		}
 		return held
 	}
-	const main = 4096 - 4096/onceShare
+	const main = 4096 - 4096/probationShare
 	require.Equal(t, main, count(10))
-	require.Equal(t, main/2, count(usualWeight))
+	require.Equal(t, main/2, count(recordOverhead))
 }
 
 // Records that are read repeatedly stay cached, however many others pass through.
@@ -131,7 +131,7 @@ func TestCacheIsNotFilledByWhatIsReadOnce(t *testing.T) {
 		held += len(c.shards[i].byID)
 	}
 	require.Equal(t, places/2, written)
-	require.Less(t, held, places/2+hot+places/onceShare+hot, "only the last records of a scan stay cached")
+	require.Less(t, held, places/2+hot+places/probationShare+hot, "only the last records of a scan stay cached")
 }
 
 // A write replaces a record, and remove removes it, in ring and probation.
@@ -142,17 +142,17 @@ func TestCacheIsRightInBothPlaces(t *testing.T) {
 	c.fill(once, generation(1), writes)
 	c.put(again, generation(1))
 	for _, id := range []flight.ID{once, again} {
-		for i, write := range []func(flight.ID, *record){c.renew, c.put, c.renew} {
+		for i, write := range []func(flight.ID, *record){c.refresh, c.put, c.refresh} {
 			write(id, generation(uint32(10+i)))
 			r, _ := c.get(id)
 			require.Equal(t, uint32(10+i), r.flight.Generation)
 		}
-		c.forget(id)
+		c.remove(id)
 		r, _ := c.get(id)
 		require.Nil(t, r)
 	}
 	_, writes = c.get(never)
-	c.renew(never, generation(2))
+	c.refresh(never, generation(2))
 	r, _ := c.get(never)
 	require.Nil(t, r, "a count caches no record")
 	c.fill(never, generation(1), writes)

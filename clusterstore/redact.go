@@ -15,41 +15,41 @@ import (
 
 // deleteRedactedBodies deletes the stored bodies that a Redact removed from a flight, and adds the flight to the list
 // for Scrub.
-func (t *turn) dropErased(s *slot, next *record, old *flight.Flight, at flight.Version) {
+func (t *memBatch) deleteRedactedBodies(s *dirtyFlight, next *record, old *flight.Flight, at flight.Version) {
 	f := next.flight
-	if old == nil || old.Generation != f.Generation || f.State == flight.Expired {
+	if old == nil || old.Generation != f.Generation || f.State == flight.StateExpired {
 		return // moveBodies and deleteTombstonedRows delete the bodies of a previous generation and of an expired flight
 	}
 	erased := false
-	if old.Input.Kept > 0 && f.Input.Kept == 0 {
-		t.dropBody(s, next, old.InputFrom, Input)
+	if old.Input.StoredSize > 0 && f.Input.StoredSize == 0 {
+		t.deleteBody(s, next, old.InputGeneration, BodyInput)
 		erased = true
 	}
-	if r := old.Receipt; r != f.Receipt && r != nil && r.Body.Kept > 0 && f.Receipt != nil && f.Receipt.Body.Kept == 0 {
-		t.dropReceipt(s, next, old.Generation, r)
+	if r := old.Receipt; r != f.Receipt && r != nil && r.Body.StoredSize > 0 && f.Receipt != nil && f.Receipt.Body.StoredSize == 0 {
+		t.deleteReceiptBody(s, next, old.Generation, r)
 		erased = true
 	}
-	for i := range old.Past {
-		if was, now := old.Past[i].Receipt, f.Past[i].Receipt; was != nil && now != was && was.Body.Kept > 0 && now.Body.Kept == 0 {
-			t.dropReceipt(s, next, old.Past[i].Generation, was)
+	for i := range old.PreviousGenerations {
+		if was, now := old.PreviousGenerations[i].Receipt, f.PreviousGenerations[i].Receipt; was != nil && now != was && was.Body.StoredSize > 0 && now.Body.StoredSize == 0 {
+			t.deleteReceiptBody(s, next, old.PreviousGenerations[i].Generation, was)
 			erased = true
 		}
 	}
 	if erased {
-		t.set(s, placeKey(nil, erasedRow, at.Index, s.id), nil)
+		t.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }
 
 // recordReErasure schedules another Scrub for a log entry that carries bytes of a redacted flight, such as a repeated
 // report or import. No flight keeps these bytes, but the log holds them.
-func (t *turn) noteRepeated(s *slot, c flight.Command, at flight.Version) {
-	if f := flightOf(s.now); f != nil && f.Redacted != nil && brings(c) {
-		t.set(s, placeKey(nil, erasedRow, at.Index, s.id), nil)
+func (t *memBatch) recordReErasure(s *dirtyFlight, c flight.Command, at flight.Version) {
+	if f := flightOf(s.now); f != nil && f.Redacted != nil && carriesBytes(c) {
+		t.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }
 
 // carriesBytes reports whether a command carries bytes that a Redact would erase.
-func brings(c flight.Command) bool {
+func carriesBytes(c flight.Command) bool {
 	switch c := c.(type) {
 	case *flight.Submit:
 		return len(c.Submission.Input.Data) > 0
@@ -57,7 +57,7 @@ func brings(c flight.Command) bool {
 		return len(c.Submission.Input.Data) > 0
 	case *flight.Report:
 		return len(c.Body.Data) > 0
-	case *flight.Verdict:
+	case *flight.ReportFinding:
 		return len(c.Body.Data) > 0
 	case *flight.Resolve:
 		return len(c.Body.Data) > 0
@@ -78,31 +78,31 @@ func brings(c flight.Command) bool {
 //
 // If the process dies before SCRUBBED is written, the next Scrub repeats all of it, which is harmless.
 func (s *Store) Scrub(ctx context.Context) (int, error) {
-	s.scrubs.Lock()
-	defer s.scrubs.Unlock()
-	from, err := s.scrubbed()
+	s.scrubMu.Lock()
+	defer s.scrubMu.Unlock()
+	from, err := s.readScrubbed()
 	if err != nil {
 		return 0, err
 	}
-	s.machine.flush()
+	s.fsm.flush()
 	ids, last, err := s.erasedSince(from)
 	if err == nil {
-		err = s.scrubAside(ids)
+		err = s.scrubQuarantine(ids)
 	}
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	if err := s.state.rewrite(ctx, ids); err != nil {
+	if err := s.state.compactFlights(ctx, ids); err != nil {
 		return 0, err
 	}
-	if err := s.cutLog(ctx); err != nil {
+	if err := s.truncateLog(ctx); err != nil {
 		return 0, err
 	}
 	return len(ids), writeFile(s.cfg.FS, s.cfg.Dir, scrubbedFile, []byte(strconv.FormatUint(last, 10)+"\n"))
 }
 
 // readScrubbed returns the last entry that a Scrub has covered.
-func (s *Store) scrubbed() (uint64, error) {
+func (s *Store) readScrubbed() (uint64, error) {
 	b, err := readFile(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, scrubbedFile))
 	if oserror.IsNotExist(err) {
 		return 0, nil
@@ -119,8 +119,8 @@ func (s *Store) scrubbed() (uint64, error) {
 
 // erasedSince returns the flights with bytes erased after an entry, and the last such entry.
 func (s *Store) erasedSince(from uint64) (ids []flight.ID, last uint64, err error) {
-	err = s.state.scan(placeKey(nil, erasedRow, from+1, flight.ID{}), singleRow(erasedRow+1), func(key, _ []byte) (bool, error) {
-		at, id, err := splitPlace(key)
+	err = s.state.scan(orderedKey(nil, erasedRow, from+1, flight.ID{}), kindKey(erasedRow+1), func(key, _ []byte) (bool, error) {
+		at, id, err := splitOrderedKey(key)
 		ids, last = append(ids, id), at
 		return true, err
 	})
@@ -128,7 +128,7 @@ func (s *Store) erasedSince(from uint64) (ids []flight.ID, last uint64, err erro
 }
 
 // compactFlights compacts all tables that hold rows of these flights, which drops deleted rows from the disk.
-func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
+func (s *state) compactFlights(ctx context.Context, ids []flight.ID) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {
@@ -138,7 +138,7 @@ func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 		return fmt.Errorf("clusterstore: scrub: %w", err)
 	}
 	for _, id := range ids {
-		if err := s.db.Compact(ctx, ownKey(nil, id, tallyRow), ownKey(nil, id, bodyRow+1), false); err != nil {
+		if err := s.db.Compact(ctx, flightKey(nil, id, duplicatesRow), flightKey(nil, id, bodyRow+1), false); err != nil {
 			return fmt.Errorf("clusterstore: scrub flight %s: %w", id, err)
 		}
 	}
@@ -147,7 +147,7 @@ func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 
 // truncateLog takes a snapshot and deletes the log up to it, including the entries usually kept for followers that
 // lag; those receive the snapshot.
-func (s *Store) cutLog(ctx context.Context) error {
+func (s *Store) truncateLog(ctx context.Context) error {
 	if s.leading.Load() != nil { // the one entry that remains in the log is then this Tick
 		if _, err := s.Propose(ctx, &flight.Tick{}); err != nil {
 			return err

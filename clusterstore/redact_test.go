@@ -22,10 +22,10 @@ import (
 const canary = "canary-5d1c9f0e7b"
 
 // secretOf returns a body that is inline for even n, and has its own row for odd n.
-func secretOf(n int) string { return canary + strings.Repeat(".", n%2*longestShort) }
+func secretOf(n int) string { return canary + strings.Repeat(".", n%2*maxInlineBody) }
 
 // openAndReportSecret runs a flight whose input and receipt hold the canary.
-func flySecret(t *testing.T, s *Store, n int) flight.Key {
+func openAndReportSecret(t *testing.T, s *Store, n int) flight.Key {
 	t.Helper()
 	key := testKey(n)
 	open := openOf(s, key, n)
@@ -38,18 +38,18 @@ func flySecret(t *testing.T, s *Store, n int) flight.Key {
 }
 
 func redactOf(key flight.Key, generation uint32) *flight.Redact {
-	return &flight.Redact{Key: key, Generation: generation, Who: "ann", Why: "asked for"}
+	return &flight.Redact{Key: key, Generation: generation, Actor: "ann", Reason: "asked for"}
 }
 
 // requireErased checks that no read returns the bytes, before and after the flush.
 func requireErased(t *testing.T, s *Store, key flight.Key, generation uint32) {
 	t.Helper()
 	for range 2 {
-		for _, part := range [...]Part{Input, Receipt} {
+		for _, part := range [...]BodyKind{BodyInput, BodyReceipt} {
 			_, err := s.Body(key.FlightID(), generation, part)
 			require.ErrorIs(t, err, ErrNoBody)
 		}
-		s.machine.flush()
+		s.fsm.flush()
 	}
 }
 
@@ -57,12 +57,12 @@ func TestRedact_NobodyReadsTheBytes(t *testing.T) {
 	for name, flushed := range map[string]bool{"in one turn": false, "in the state": true} {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		for n := range 2 {
-			key := flySecret(t, s, n)
+			key := openAndReportSecret(t, s, n)
 			if flushed {
-				s.machine.flush()
+				s.fsm.flush()
 			}
 			reply := propose(t, s, redactOf(key, 1))
-			require.Equal(t, flight.Accepted, reply.Decision, name)
+			require.Equal(t, flight.DecisionAccepted, reply.Decision, name)
 			requireErased(t, s, key, 1)
 			requireConsistent(t, s)
 			f, err := s.Flight(key.FlightID())
@@ -77,12 +77,12 @@ func TestRedact_NobodyReadsTheBytes(t *testing.T) {
 func TestRedact_ReachesEarlierReceipts(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	for n := range 2 {
-		key := flySecret(t, s, n)
-		propose(t, s, &flight.Free{Key: key, Generation: 1})
-		body, err := s.Body(key.FlightID(), 1, Receipt)
+		key := openAndReportSecret(t, s, n)
+		propose(t, s, &flight.FreeKey{Key: key, Generation: 1})
+		body, err := s.Body(key.FlightID(), 1, BodyReceipt)
 		require.NoError(t, err, "a freed key still has its earlier receipts")
 		require.Equal(t, secretOf(n), string(body))
-		require.Equal(t, flight.Accepted, propose(t, s, redactOf(key, 2)).Decision)
+		require.Equal(t, flight.DecisionAccepted, propose(t, s, redactOf(key, 2)).Decision)
 		requireErased(t, s, key, 1)
 	}
 	require.Zero(t, countRows(t, s, bodyRow))
@@ -92,7 +92,7 @@ func TestRedact_ReachesEarlierReceipts(t *testing.T) {
 func countRows(t *testing.T, s *Store, kind byte) (n int) {
 	t.Helper()
 	for key := range dump(t, s) {
-		if key[0] == flightRows && key[ownKind] == kind {
+		if key[0] == flightRows && key[kindOffset] == kind {
 			n++
 		}
 	}
@@ -127,16 +127,16 @@ func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
 	var secrets []flight.Key
 	for n := range 300 {
 		if n%100 == 50 || n%100 == 51 {
-			secrets = append(secrets, flySecret(t, s, n))
+			secrets = append(secrets, openAndReportSecret(t, s, n))
 		} else {
-			fly(t, s, n)
+			openAndReport(t, s, n)
 		}
 		if n == 200 {
 			require.NoError(t, s.takeSnapshot())
 			require.NoError(t, s.state.db.Flush(context.Background()))
 		}
 	}
-	s.machine.flush()
+	s.fsm.flush()
 	require.NoError(t, s.state.db.Compact(ctx, []byte{0}, []byte{255}, false)) // to the level that no compaction rewrites
 	for _, key := range secrets {
 		propose(t, s, redactOf(key, 1))
@@ -159,7 +159,7 @@ func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, flight.StateSucceeded, f.State, "flight %d", n)
 	}
-	fly(t, s, 1000)
+	openAndReport(t, s, 1000)
 	require.NoError(t, s.Close(ctx))
 }
 
@@ -168,7 +168,7 @@ func TestScrub_GoesOnAfterEveryStart(t *testing.T) {
 	for life := range 3 {
 		s, err := Open(ctx, memConfig(mem))
 		require.NoError(t, err)
-		key := flySecret(t, s, life)
+		key := openAndReportSecret(t, s, life)
 		redacted := propose(t, s, redactOf(key, 1)).Flight.Version.Index
 		n, err := s.Scrub(ctx)
 		require.NoError(t, err, "life %d", life)
@@ -188,8 +188,8 @@ func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
 	s, err := Open(ctx, cfg)
 	require.NoError(t, err)
 	for n := range 2 {
-		key := flySecret(t, s, n)
-		s.machine.flush()
+		key := openAndReportSecret(t, s, n)
+		s.fsm.flush()
 		require.NoError(t, s.state.db.Flush(context.Background()))
 		propose(t, s, redactOf(key, 1))
 	}
@@ -226,10 +226,10 @@ func TestScrub_CrashAtEveryWrite(t *testing.T) {
 		s, err := Open(ctx, memConfig(fs))
 		require.NoError(t, err)
 		for n := range flights - secrets {
-			fly(t, s, n)
+			openAndReport(t, s, n)
 		}
 		for n := flights - secrets; n < flights; n++ {
-			flySecret(t, s, n)
+			openAndReportSecret(t, s, n)
 		}
 		require.NoError(t, s.takeSnapshot())
 		require.NoError(t, s.state.db.Flush(context.Background()))
@@ -289,11 +289,11 @@ func memFilesWith(t *testing.T, fs vfs.FS, dir string) (found []string) {
 }
 
 // A report that is repeated after a redaction puts the bytes into the log again. The next Scrub erases them.
-func TestScrub_WhatIsSentAgainLeavesTheDiskToo(t *testing.T) {
+func TestScrub_RepeatedBytesAreErasedToo(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
 	s, err := Open(ctx, Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}})
 	require.NoError(t, err)
-	key := flySecret(t, s, 1)
+	key := openAndReportSecret(t, s, 1)
 	opened := mustFlight(t, s, 1)
 	propose(t, s, redactOf(key, 1))
 	_, err = s.Scrub(ctx)
@@ -302,7 +302,7 @@ func TestScrub_WhatIsSentAgainLeavesTheDiskToo(t *testing.T) {
 	report.ExternalID = "ext-1"
 	for _, again := range []flight.Command{
 		report,
-		&flight.Import{Key: key, Outcome: flight.Succeeded, ExternalID: "ext-1", Body: report.Body, Who: "ann"},
+		&flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, ExternalID: "ext-1", Body: report.Body, Actor: "ann"},
 	} {
 		propose(t, s, again)
 		n, err := s.Scrub(ctx)

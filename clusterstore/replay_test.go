@@ -25,8 +25,8 @@ func TestReplayMakesTheSameRows(t *testing.T) {
 		got := dump(t, again)
 		require.NoError(t, again.Close(context.Background()))
 		for _, rows := range []map[string]string{want, got} { // a start adds an entry of its own
-			delete(rows, string(singleRow(metaRow)))
-			delete(rows, string(singleRow(headerRow)))
+			delete(rows, string(kindKey(metaRow)))
+			delete(rows, string(kindKey(headerRow)))
 		}
 		require.Equal(t, want, got)
 	})
@@ -44,7 +44,7 @@ func TestEntriesAreAppliedOnce(t *testing.T) {
 			again = append(again, &copied)
 			return nil
 		}))
-		require.Len(t, s.machine.ApplyBatch(again), len(again))
+		require.Len(t, s.fsm.ApplyBatch(again), len(again))
 		require.Equal(t, header, s.Header())
 		require.Equal(t, want, dump(t, s))
 	})

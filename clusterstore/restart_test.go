@@ -47,7 +47,7 @@ func load(b *testing.B, s *Store, from, n int) {
 	for range 512 {
 		group.Go(func() {
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				fly(b, s, from+int(i))
+				openAndReport(b, s, from+int(i))
 			}
 		})
 	}

@@ -18,7 +18,7 @@ const (
 	liveRow    = 'l' // creation time, id → nothing; while the flight is neither terminal nor absent
 	listRow    = 'c' // creation time, newest first, id → key; while the flight is neither absent nor a tombstone
 	expiryRow  = 'e' // end of retention, id → nothing; while the flight can expire, or holds only used nonces
-	rollRow    = 'n' // index of an entry → ids of the flights that it created; never deleted
+	filterRow  = 'n' // index of an entry → ids of the flights that it created; never deleted
 	erasedRow  = 'r' // index of an entry, id → nothing; the entry erased bytes of this flight; never deleted
 	endedRow   = 's' // id of an ended session → until when the ledger remembers its end
 	touchedRow = 't' // version of an Ended → ids of the flights with an event of it; never deleted
@@ -26,25 +26,25 @@ const (
 
 // The rows of one flight.
 const (
-	tallyRow   = 0 // duplicate statistics; before the record, so that one seek finds both
-	recordRow  = 1 // the flight with its inline bodies
-	historyRow = 2 // version → events
-	bodyRow    = 3 // generation and kind → bytes of a body that is not inline
+	duplicatesRow = 0 // duplicate statistics; before the record, so that one seek finds both
+	recordRow     = 1 // the flight with its inline bodies
+	historyRow    = 2 // version → events
+	bodyRow       = 3 // generation and kind → bytes of a body that is not inline
 )
 
 // kindOffset is the offset of the kind in the key of a flight's row.
-const ownKind = 17
+const kindOffset = 17
 
 // BodyKind selects a body of a generation.
-type Part uint8
+type BodyKind uint8
 
 // The kinds of bodies.
 const (
-	Input Part = iota + 1
-	Receipt
+	BodyInput BodyKind = iota + 1
+	BodyReceipt
 )
 
-func singleRow(kind byte) []byte { return []byte{kind} }
+func kindKey(kind byte) []byte { return []byte{kind} }
 
 // maxRowKey is the length of the longest row key.
 const maxRowKey = 30
@@ -52,70 +52,70 @@ const maxRowKey = 30
 // The functions below append a key to b, which may be nil.
 
 // flightKey appends the start of a flight's row key.
-func ownKey(b []byte, id flight.ID, kind byte) []byte {
+func flightKey(b []byte, id flight.ID, kind byte) []byte {
 	return append(append(append(b, flightRows), id[:]...), kind)
 }
 
-func tallyKey(b []byte, id flight.ID) []byte { return ownKey(b, id, tallyRow) }
+func duplicatesKey(b []byte, id flight.ID) []byte { return flightKey(b, id, duplicatesRow) }
 
-func recordKey(b []byte, id flight.ID) []byte { return ownKey(b, id, recordRow) }
+func recordKey(b []byte, id flight.ID) []byte { return flightKey(b, id, recordRow) }
 
 func historyKey(b []byte, id flight.ID, v flight.Version) []byte {
-	b = binary.BigEndian.AppendUint64(ownKey(b, id, historyRow), v.Index)
+	b = binary.BigEndian.AppendUint64(flightKey(b, id, historyRow), v.Index)
 	return binary.BigEndian.AppendUint32(b, v.Pos)
 }
 
-func splitHistory(key []byte) (v flight.Version, ok bool) {
+func splitHistoryKey(key []byte) (v flight.Version, ok bool) {
 	if len(key) != 30 {
 		return v, false
 	}
 	return flight.Version{Index: binary.BigEndian.Uint64(key[18:]), Pos: binary.BigEndian.Uint32(key[26:])}, true
 }
 
-func bodyKey(b []byte, id flight.ID, generation uint32, p Part) []byte {
-	return append(binary.BigEndian.AppendUint32(ownKey(b, id, bodyRow), generation), byte(p))
+func bodyKey(b []byte, id flight.ID, generation uint32, p BodyKind) []byte {
+	return append(binary.BigEndian.AppendUint32(flightKey(b, id, bodyRow), generation), byte(p))
 }
 
 // orderedKey appends the key of an index row.
-func placeKey(b []byte, kind byte, at uint64, id flight.ID) []byte {
+func orderedKey(b []byte, kind byte, at uint64, id flight.ID) []byte {
 	b = append(b, kind)
 	b = binary.BigEndian.AppendUint64(b, at)
 	return append(b, id[:]...)
 }
 
 // splitOrderedKey decodes the output of orderedKey.
-func splitPlace(key []byte) (at uint64, id flight.ID, err error) {
+func splitOrderedKey(key []byte) (at uint64, id flight.ID, err error) {
 	if len(key) != 25 {
-		return 0, id, errRow
+		return 0, id, errTruncatedRow
 	}
 	return binary.BigEndian.Uint64(key[1:]), flight.ID(key[9:]), nil
 }
 
 // liveKey appends the flight's key in the index of live flights; nil: it is not live.
 func liveKey(b []byte, f *flight.Flight) []byte {
-	if f == nil || f.State == flight.Absent || f.State.Terminal() {
+	if f == nil || f.State == flight.StateAbsent || f.State.Terminal() {
 		return nil
 	}
-	return placeKey(b, liveRow, uint64(f.CreatedAt), f.ID)
+	return orderedKey(b, liveRow, uint64(f.CreatedAt), f.ID)
 }
 
 // listKey appends the flight's key in the list index; nil: it was never submitted, was freed, or is a tombstone.
 func listKey(b []byte, f *flight.Flight) []byte {
-	if f == nil || f.CreatedAt == 0 || f.State == flight.Absent || f.State == flight.Expired {
+	if f == nil || f.CreatedAt == 0 || f.State == flight.StateAbsent || f.State == flight.StateExpired {
 		return nil
 	}
-	return placeKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
+	return orderedKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
 }
 
 // expiryKey appends the flight's key in the index of retentions; nil: it has no retention.
 func expiryKey(b []byte, f *flight.Flight) []byte {
 	if at := f.DeletableAt(); at > 0 {
-		return placeKey(b, expiryRow, uint64(at), f.ID)
+		return orderedKey(b, expiryRow, uint64(at), f.ID)
 	}
-	if f == nil || !f.State.Terminal() || f.State == flight.Expired {
+	if f == nil || !f.State.Terminal() || f.State == flight.StateExpired {
 		return nil
 	}
-	return placeKey(b, expiryRow, uint64(f.ExpiresAt()), f.ID)
+	return orderedKey(b, expiryRow, uint64(f.ExpiresAt()), f.ID)
 }
 
 // endedKey appends the row key of an ended session.
@@ -143,14 +143,14 @@ func encodeEvents(b []byte, events []flight.Event) ([]byte, error) {
 	return b, nil
 }
 
-var errRow = errors.New("clusterstore: a row of the state is truncated")
+var errTruncatedRow = errors.New("clusterstore: a row of the state is truncated")
 
 func decodeEvents(b []byte) ([]flight.Event, error) {
 	var events []flight.Event
 	for len(b) > 0 {
 		n, w := binary.Uvarint(b)
 		if w <= 0 || n > uint64(len(b)-w) {
-			return nil, errRow
+			return nil, errTruncatedRow
 		}
 		var e flight.Event
 		if err := flight.DecodeRecord(b[w:w+int(n)], &e); err != nil {

@@ -13,23 +13,23 @@ import (
 // HeldBy returns up to limit flights held by a session, ordered by id, after the given one (the zero ID: from the
 // first), and how many it holds in all, as of the last entry applied here.
 func (s *Store) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
-	s.machine.sessionsMu.RLock()
-	defer s.machine.sessionsMu.RUnlock()
-	return s.machine.sessions.Held(id, after, limit)
+	s.fsm.sessionsMu.RLock()
+	defer s.fsm.sessionsMu.RUnlock()
+	return s.fsm.sessions.HeldFlights(id, after, limit)
 }
 
 // HeldCount returns how many flights all sessions hold together, as of the last entry applied here.
 func (s *Store) HeldCount() int {
-	s.machine.sessionsMu.RLock()
-	defer s.machine.sessionsMu.RUnlock()
-	return s.machine.sessions.Count()
+	s.fsm.sessionsMu.RLock()
+	defer s.fsm.sessionsMu.RUnlock()
+	return s.fsm.sessions.HeldCount()
 }
 
 // Holders returns every session that holds a flight, in no order, as of the last entry applied here.
 func (s *Store) Holders() []flight.Session {
-	s.machine.sessionsMu.RLock()
-	defer s.machine.sessionsMu.RUnlock()
-	return slices.Collect(s.machine.sessions.All())
+	s.fsm.sessionsMu.RLock()
+	defer s.fsm.sessionsMu.RUnlock()
+	return slices.Collect(s.fsm.sessions.Holders())
 }
 
 // applyEnded applies the proof that a session has ended. It records the session as ended, then changes up to
@@ -38,50 +38,50 @@ func (s *Store) Holders() []flight.Session {
 //
 // If the process dies between two Ended of one session, the session is recorded as ended and still holds some
 // flights. The caller proposes the proof again while reply.More is set.
-func (t *turn) sessionEnded(c *flight.Ended, at flight.Version) (flight.Reply, error) {
-	reply := flight.Reply{Decision: c.Admit(&t.m.header)}
-	if reply.Decision != flight.Accepted {
+func (t *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.Reply, error) {
+	reply := flight.Reply{Decision: c.Admit(&t.fsm.header)}
+	if reply.Decision != flight.DecisionAccepted {
 		return reply, nil
 	}
 	t.endSession(c.Session.ID)
-	held, all := t.m.sessions.Held(c.Session.ID, flight.ID{}, flight.MaxEnded)
+	held, all := t.fsm.sessions.HeldFlights(c.Session.ID, flight.ID{}, flight.MaxEndSessionFlights)
 	var wrote []byte
 	for _, id := range held {
-		s, err := t.slot(id)
+		s, err := t.dirtyFlight(id)
 		if err != nil {
 			return flight.Reply{}, err
 		}
-		one, err := t.apply(s, s.now.flight.Key, c, at)
+		one, err := t.applyToFlight(s, s.now.flight.Key, c, at)
 		if err != nil {
 			return flight.Reply{}, err
 		}
 		if len(one.Events) > 0 {
 			wrote = append(wrote, id[:]...)
 		}
-		reply.Each = append(reply.Each, one)
+		reply.PerFlight = append(reply.PerFlight, one)
 	}
 	if len(wrote) > 0 {
-		t.setRow(touchedKey(nil, at), wrote)
+		t.putSharedRow(touchedKey(nil, at), wrote)
 	}
 	reply.Changed, reply.More = len(held) > 0, all > len(held)
 	return reply, nil
 }
 
 // endSession records a session as ended.
-func (t *turn) endSession(id flight.SessionID) {
-	e := t.m.sessions.End(id, t.m.header.Now)
-	t.setRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
+func (t *memBatch) endSession(id flight.SessionID) {
+	e := t.fsm.sessions.MarkEnded(id, t.fsm.header.Now)
+	t.putSharedRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
 }
 
 // forgetSessions deletes the records of ended sessions for which no Open can be valid any more.
-func (t *turn) forgetSessions() {
-	for _, e := range t.m.sessions.Forget(t.m.header.Now) {
-		t.rows = append(t.rows, row{key: endedKey(nil, e.ID), gone: true})
+func (t *memBatch) forgetSessions() {
+	for _, e := range t.fsm.sessions.ForgetExpired(t.fsm.header.Now) {
+		t.rows = append(t.rows, row{key: endedKey(nil, e.ID), deleted: true})
 	}
 }
 
 // putSharedRow writes a row that belongs to no flight.
-func (t *turn) setRow(key, value []byte) {
+func (t *memBatch) putSharedRow(key, value []byte) {
 	t.bytes += len(key) + len(value)
 	t.rows = append(t.rows, row{key: key, value: value})
 }
@@ -90,8 +90,8 @@ func (t *turn) setRow(key, value []byte) {
 func (s *state) loadSessions() (*flight.Sessions, error) {
 	sessions := flight.NewSessions()
 	var living []flight.ID
-	err := s.scan(singleRow(liveRow), singleRow(liveRow+1), func(key, _ []byte) (bool, error) {
-		_, id, err := splitPlace(key)
+	err := s.scan(kindKey(liveRow), kindKey(liveRow+1), func(key, _ []byte) (bool, error) {
+		_, id, err := splitOrderedKey(key)
 		living = append(living, id)
 		return true, err
 	})
@@ -99,20 +99,20 @@ func (s *state) loadSessions() (*flight.Sessions, error) {
 		return nil, err
 	}
 	slices.SortFunc(living, func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
-	err = s.records(living, func(r *record) { sessions.Changed(nil, r.flight) })
+	err = s.records(living, func(r *record) { sessions.Update(nil, r.flight) })
 	if err != nil {
 		return nil, err
 	}
 	ended, err := s.endedSessions()
 	for _, e := range ended {
-		sessions.Restore(e)
+		sessions.RestoreEnded(e)
 	}
 	return sessions, err
 }
 
 // endedSessions returns the recorded ended sessions, ordered by the time at which they are forgotten.
 func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
-	err = s.scan(singleRow(endedRow), singleRow(endedRow+1), func(key, value []byte) (bool, error) {
+	err = s.scan(kindKey(endedRow), kindKey(endedRow+1), func(key, value []byte) (bool, error) {
 		if len(value) != 8 {
 			return false, fmt.Errorf("%w: the row of an ended session has a wrong length", ErrDamaged)
 		}
@@ -125,7 +125,7 @@ func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
 
 // touchedBy returns the flights with an event of the Ended at a version.
 func (s *Store) touchedBy(at flight.Version) (ids []flight.ID, err error) {
-	s.machine.flush()
+	s.fsm.flush()
 	_, err = s.state.get(touchedKey(nil, at), func(b []byte) error {
 		for id := range slices.Chunk(b, len(flight.ID{})) {
 			ids = append(ids, flight.ID(id))

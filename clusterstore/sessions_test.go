@@ -25,37 +25,37 @@ func openUnder(t *testing.T, s *Store, n int, id flight.SessionID, policy flight
 }
 
 // endedOf returns the proof that a session has ended.
-func endedOf(s *Store, id flight.SessionID) *flight.Ended {
+func endedOf(s *Store, id flight.SessionID) *flight.EndSession {
 	session := sessionOf(s, id)
-	return &flight.Ended{Session: session, ReadRevision: session.Revision, Epoch: session.Epoch, StoreEpoch: s.Header().StoreEpoch}
+	return &flight.EndSession{Session: session, ReadRevision: session.Revision, Epoch: session.Epoch, StoreEpoch: s.Header().StoreEpoch}
 }
 
 // manySessions creates flights held by sessions in every way, some that no session holds, and ended sessions.
 func manySessions(t *testing.T, s *Store) {
 	t.Helper()
 	for n := range 40 {
-		opened := openUnder(t, s, n, flight.SessionID(fmt.Sprint("session-", n%4)), flight.Policy{Recovery: flight.Verify})
-		require.Equal(t, flight.Proceed, opened.Decision)
+		opened := openUnder(t, s, n, flight.SessionID(fmt.Sprint("session-", n%4)), flight.Policy{Recovery: flight.RecoveryVerify})
+		require.Equal(t, flight.DecisionProceed, opened.Decision)
 		report := reportOf(testKey(n), opened.Token, fmt.Sprint(n))
 		switch n % 10 {
 		case 1:
 			propose(t, s, report)
 		case 2, 3:
-			report.Outcome = flight.Unknown
+			report.Outcome = flight.OutcomeUnknown
 			propose(t, s, report)
 		case 4:
 			wake := flight.Wake{At: s.Now().Add(time.Hour), Callback: true}
-			require.Equal(t, flight.Accepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
+			require.Equal(t, flight.DecisionAccepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
 		}
 	}
 	time.Sleep(time.Minute) // a verification counts from now on
 	for n := 3; n < 40; n += 10 {
 		look := openOf(s, testKey(n), n)
 		look.Nonce, look.Session = nonce(1000+n), sessionOf(s, "session-looks")
-		require.Equal(t, flight.Look, propose(t, s, look).Decision)
+		require.Equal(t, flight.DecisionVerify, propose(t, s, look).Decision)
 	}
-	require.Equal(t, flight.Accepted, propose(t, s, endedOf(s, "session-3")).Decision)
-	propose(t, s, &flight.Withdraw{Key: testKey(1), Session: "session-unused", StoreEpoch: s.Header().StoreEpoch})
+	require.Equal(t, flight.DecisionAccepted, propose(t, s, endedOf(s, "session-3")).Decision)
+	propose(t, s, &flight.WithdrawSession{Key: testKey(1), Session: "session-unused", StoreEpoch: s.Header().StoreEpoch})
 }
 
 // After a start the fsm holds the same sessions as before, in three cases: the state was flushed; the process crashed
@@ -66,11 +66,11 @@ func TestSessionsAfterAStart(t *testing.T) {
 		before func(*testing.T, *Store)
 		then   func(*testing.T, *vfs.MemFS)
 	}{
-		"written":              {before: func(_ *testing.T, s *Store) { s.machine.flush() }},
+		"written":              {before: func(_ *testing.T, s *Store) { s.fsm.flush() }},
 		"not written":          {},
 		"all of it is lost":    {then: lose},
 		"a snapshot is there":  {before: func(t *testing.T, s *Store) { require.NoError(t, s.takeSnapshot()) }, then: lose},
-		"an older snapshot is": {before: func(t *testing.T, s *Store) { require.NoError(t, s.takeSnapshot()); fly(t, s, 500) }, then: lose},
+		"an older snapshot is": {before: func(t *testing.T, s *Store) { require.NoError(t, s.takeSnapshot()); openAndReport(t, s, 500) }, then: lose},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestSessionsAfterAStart(t *testing.T) {
 				if way.before != nil {
 					way.before(t, s)
 				}
-				held, ended := heldByAll(s.machine.sessions), s.machine.sessions.Ended()
+				held, ended := heldByAll(s.fsm.sessions), s.fsm.sessions.EndedSessions()
 				require.Len(t, held, 4, "three with attempts, and one that verifies")
 				require.Len(t, ended, 2)
 				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
@@ -92,21 +92,21 @@ func TestSessionsAfterAStart(t *testing.T) {
 				}
 				cfg.FS = crashed
 				again := openStore(t, cfg)
-				require.Equal(t, held, heldByAll(again.machine.sessions))
-				require.ElementsMatch(t, ended, again.machine.sessions.Ended())
+				require.Equal(t, held, heldByAll(again.fsm.sessions))
+				require.ElementsMatch(t, ended, again.fsm.sessions.EndedSessions())
 				requireConsistent(t, again)
 				for _, id := range []flight.SessionID{"session-3", "session-unused"} {
-					require.Equal(t, flight.SessionEnded, openUnder(t, again, 900, id, flight.Policy{}).Decision)
+					require.Equal(t, flight.DecisionSessionEnded, openUnder(t, again, 900, id, flight.Policy{}).Decision)
 				}
-				require.Equal(t, flight.Proceed, openUnder(t, again, 901, "session-0", flight.Policy{}).Decision)
+				require.Equal(t, flight.DecisionProceed, openUnder(t, again, 901, "session-0", flight.Policy{}).Decision)
 
 				time.Sleep(flight.MaxOpenLife + time.Second)
 				propose(t, again, &flight.Tick{})
-				require.Empty(t, again.machine.sessions.Ended())
+				require.Empty(t, again.fsm.sessions.EndedSessions())
 				for key := range dump(t, again) {
 					require.NotEqual(t, byte(endedRow), key[0], "a forgotten session has no row")
 				}
-				require.Equal(t, flight.Proceed, openUnder(t, again, 900, "session-3", flight.Policy{}).Decision)
+				require.Equal(t, flight.DecisionProceed, openUnder(t, again, 900, "session-3", flight.Policy{}).Decision)
 			})
 		})
 	}
@@ -118,11 +118,11 @@ func TestEndedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		s := openStore(t, memConfig(fs))
-		const flights = 2*flight.MaxEnded + 90
+		const flights = 2*flight.MaxEndSessionFlights + 90
 		for n := range flights {
 			policy := flight.Policy{}
 			if n%2 == 1 {
-				policy.Recovery = flight.Resend
+				policy.Recovery = flight.RecoveryResend
 			}
 			openUnder(t, s, n, "session-many", policy)
 		}
@@ -140,22 +140,22 @@ func TestEndedInBatches(t *testing.T) {
 		require.NoError(t, err)
 
 		at := make(map[flight.Version]int)
-		for batch, want := range []int{flight.MaxEnded, flight.MaxEnded, 90, 0} {
+		for batch, want := range []int{flight.MaxEndSessionFlights, flight.MaxEndSessionFlights, 90, 0} {
 			reply := propose(t, s, endedOf(s, "session-many"))
-			require.Equal(t, flight.Accepted, reply.Decision)
-			require.Len(t, reply.Each, want)
+			require.Equal(t, flight.DecisionAccepted, reply.Decision)
+			require.Len(t, reply.PerFlight, want)
 			require.Equal(t, want > 0, reply.Changed)
 			require.Equal(t, batch < 2, reply.More)
-			for _, one := range reply.Each {
+			for _, one := range reply.PerFlight {
 				at[one.Flight.Version]++
 			}
 			_, left := s.HeldBy("session-many", flight.ID{}, 1)
-			require.Equal(t, max(0, flights-(batch+1)*flight.MaxEnded), left)
+			require.Equal(t, max(0, flights-(batch+1)*flight.MaxEndSessionFlights), left)
 		}
 		waiting.Wait()
 		require.Len(t, at, 3, "the flights of one command have its version")
 		for n := range flights {
-			want := []flight.State{flight.InDoubt, flight.Queued}[n%2]
+			want := []flight.State{flight.StateInDoubt, flight.StateReady}[n%2]
 			require.Equal(t, want, mustFlight(t, s, n).State, "each by its own policy")
 		}
 		require.Equal(t, 1, s.HeldCount())
@@ -163,7 +163,7 @@ func TestEndedInBatches(t *testing.T) {
 		requireConsistent(t, s)
 
 		told := readFeed(t, s, end, 1000)
-		requireTold(t, s, told, flights)
+		requireEndedEvents(t, s, told, flights)
 		for _, limit := range []int{1, 100} {
 			require.Equal(t, told, readFeed(t, s, end, limit))
 		}
@@ -178,11 +178,11 @@ func TestEndedInBatches(t *testing.T) {
 
 // requireEndedEvents checks that the feed has, for each flight, the events of its history after its Open, once and in
 // order.
-func requireTold(t *testing.T, s *Store, told []FeedEvent, flights int) {
+func requireEndedEvents(t *testing.T, s *Store, told []FeedEvent, flights int) {
 	t.Helper()
 	byKey := make(map[flight.Key][]HistoryEvent)
 	for i, e := range told {
-		require.False(t, i > 0 && told[i-1].Version.Later(e.Version), "out of order")
+		require.False(t, i > 0 && told[i-1].Version.After(e.Version), "out of order")
 		byKey[e.Key] = append(byKey[e.Key], e.HistoryEvent)
 	}
 	require.Len(t, byKey, flights)
@@ -205,20 +205,20 @@ func TestEndedThatIsRefused(t *testing.T) {
 		foreign.Epoch++
 		restored.StoreEpoch++
 		want := dump(t, s)
-		for _, c := range []*flight.Ended{stale, foreign, restored} {
+		for _, c := range []*flight.EndSession{stale, foreign, restored} {
 			reply := propose(t, s, c)
-			require.Equal(t, flight.Fenced, reply.Decision)
+			require.Equal(t, flight.DecisionFenced, reply.Decision)
 			require.False(t, reply.Changed)
 		}
 		got := dump(t, s)
 		for _, rows := range []map[string]string{want, got} {
-			delete(rows, string(singleRow(metaRow)))
-			delete(rows, string(singleRow(headerRow)))
+			delete(rows, string(kindKey(metaRow)))
+			delete(rows, string(kindKey(headerRow)))
 		}
 		require.Equal(t, want, got)
 		require.NoError(t, s.Close(context.Background()))
 		again := openStore(t, memConfig(fs))
-		require.Equal(t, flight.Proceed, openUnder(t, again, 2, "session-a", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionProceed, openUnder(t, again, 2, "session-a", flight.Policy{}).Decision)
 	})
 }
 
@@ -233,9 +233,9 @@ func TestEndedIsRememberedFromItsLastRepeatOn(t *testing.T) {
 		time.Sleep(flight.MaxOpenLife - time.Second)
 		require.NoError(t, s.Close(context.Background()))
 		s = openStore(t, memConfig(fs))
-		require.Equal(t, flight.SessionEnded, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, flight.Proceed, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionProceed, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
 	})
 }
 
@@ -243,18 +243,18 @@ func TestWithdraw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		withdraw := func(n int, id flight.SessionID) flight.Decision {
-			return propose(t, s, &flight.Withdraw{Key: testKey(n), Session: id, StoreEpoch: s.Header().StoreEpoch}).Decision
+			return propose(t, s, &flight.WithdrawSession{Key: testKey(n), Session: id, StoreEpoch: s.Header().StoreEpoch}).Decision
 		}
 		token := openUnder(t, s, 1, "session-a", flight.Policy{}).Token
-		require.Equal(t, flight.Busy, withdraw(1, "session-a"), "its attempt is open")
-		require.Equal(t, flight.Proceed, openUnder(t, s, 2, "session-a", flight.Policy{}).Decision, "no end is recorded")
+		require.Equal(t, flight.DecisionBusy, withdraw(1, "session-a"), "its attempt is open")
+		require.Equal(t, flight.DecisionProceed, openUnder(t, s, 2, "session-a", flight.Policy{}).Decision, "no end is recorded")
 		propose(t, s, reportOf(testKey(1), token, "x"))
-		require.Equal(t, flight.Accepted, withdraw(1, "session-a"))
-		require.Equal(t, flight.SessionEnded, openUnder(t, s, 3, "session-a", flight.Policy{}).Decision)
-		require.Equal(t, flight.Accepted, withdraw(4, "session-b"), "of a key that was never used")
-		require.Equal(t, flight.SessionEnded, openUnder(t, s, 4, "session-b", flight.Policy{}).Decision)
-		require.Equal(t, flight.Fenced, propose(t, s, &flight.Withdraw{Key: testKey(5), Session: "session-c", StoreEpoch: 9}).Decision)
-		require.Equal(t, flight.Proceed, openUnder(t, s, 5, "session-c", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionAccepted, withdraw(1, "session-a"))
+		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, s, 3, "session-a", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionAccepted, withdraw(4, "session-b"), "of a key that was never used")
+		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, s, 4, "session-b", flight.Policy{}).Decision)
+		require.Equal(t, flight.DecisionFenced, propose(t, s, &flight.WithdrawSession{Key: testKey(5), Session: "session-c", StoreEpoch: 9}).Decision)
+		require.Equal(t, flight.DecisionProceed, openUnder(t, s, 5, "session-c", flight.Policy{}).Decision)
 		requireConsistent(t, s)
 	})
 }
@@ -266,21 +266,21 @@ func TestUsedNonceIsStored(t *testing.T) {
 		s := openStore(t, memConfig(fs))
 		token := openUnder(t, s, 1, "session-a", flight.Policy{}).Token
 		unknown := reportOf(testKey(1), token, "x")
-		unknown.Outcome = flight.Unknown
+		unknown.Outcome = flight.OutcomeUnknown
 		propose(t, s, unknown)
-		s.machine.flush()
+		s.fsm.flush()
 		before := mustFlight(t, s, 1)
-		late := stranger(s, 1)
+		late := openOtherNonce(s, 1)
 		late.NotAfter = s.Now().Add(flight.MaxOpenLife)
 		late.Submission.Policy = before.Policy
 		reply := propose(t, s, late)
-		require.Equal(t, flight.Doubtful, reply.Decision)
+		require.Equal(t, flight.DecisionInDoubt, reply.Decision)
 		require.Equal(t, before.Version, reply.Flight.Version)
-		s.machine.flush() // this memBatch holds nothing else
+		s.fsm.flush() // this memBatch holds nothing else
 		require.NoError(t, s.Close(context.Background()))
 		s = openStore(t, memConfig(fs))
-		require.Equal(t, flight.Accepted, propose(t, s, &flight.Resolve{Key: testKey(1), Generation: 1, Version: before.Version, Verb: flight.DidNotHappen}).Decision)
-		require.Equal(t, flight.Fenced, propose(t, s, late).Decision, "its caller does not know of an attempt")
+		require.Equal(t, flight.DecisionAccepted, propose(t, s, &flight.Resolve{Key: testKey(1), Generation: 1, Version: before.Version, Finding: flight.FindingNotHappened}).Decision)
+		require.Equal(t, flight.DecisionFenced, propose(t, s, late).Decision, "its caller does not know of an attempt")
 	})
 }
 
@@ -301,7 +301,7 @@ func TestSessionsAreReadWhileEntriesAreApplied(t *testing.T) {
 				}
 				reply, err := s.Propose(context.Background(), endedOf(s, id))
 				require.NoError(t, err)
-				require.Len(t, reply.Each, 5)
+				require.Len(t, reply.PerFlight, 5)
 			}
 		})
 	}
@@ -339,10 +339,10 @@ func TestSessionsAreReadWhileEntriesAreApplied(t *testing.T) {
 }
 
 // openedAndWithdrawn abandons an Open of an unused key before it arrives.
-func lonelyNonce(t *testing.T, s *Store, n int) {
+func openedAndWithdrawn(t *testing.T, s *Store, n int) {
 	t.Helper()
 	reply := propose(t, s, &flight.Abandon{Key: testKey(n), Nonce: nonce(n), NotAfter: s.Now().Add(30 * time.Second), StoreEpoch: s.Header().StoreEpoch})
-	require.Equal(t, flight.Accepted, reply.Decision)
+	require.Equal(t, flight.DecisionAccepted, reply.Decision)
 	require.True(t, reply.Changed)
 }
 
@@ -360,15 +360,15 @@ func testRecordIsDeleted(t *testing.T, written bool) {
 	s := openStore(t, memConfig(fs))
 	write := func() {
 		if written {
-			s.machine.flush()
-			s.machine.cache.clear()
+			s.fsm.flush()
+			s.fsm.cache.clear()
 		}
 	}
 	for n := range 3 {
-		lonelyNonce(t, s, n)
+		openedAndWithdrawn(t, s, n)
 	}
 	write()
-	require.Equal(t, flight.Fenced, propose(t, s, openOf(s, testKey(0), 0)).Decision)
+	require.Equal(t, flight.DecisionFenced, propose(t, s, openOf(s, testKey(0), 0)).Decision)
 	time.Sleep(20 * time.Second)
 	propose(t, s, &flight.Abandon{Key: testKey(2), Nonce: nonce(77), NotAfter: s.Now().Add(30 * time.Second), StoreEpoch: s.Header().StoreEpoch})
 	require.False(t, propose(t, s, &flight.Expire{Key: testKey(0), Generation: 1}).Changed, "too early")
@@ -386,10 +386,10 @@ func testRecordIsDeleted(t *testing.T, written bool) {
 		require.Nil(t, f)
 	}
 	require.NotNil(t, mustFlight(t, s, 2), "one of its nonces is younger")
-	require.Equal(t, map[flight.State]int64{flight.Absent: 1}, s.Counts())
-	require.Equal(t, flight.Missing, propose(t, s, &flight.Expire{Key: testKey(0), Generation: 1}).Decision)
+	require.Equal(t, map[flight.State]int64{flight.StateAbsent: 1}, s.Counts())
+	require.Equal(t, flight.DecisionNotFound, propose(t, s, &flight.Expire{Key: testKey(0), Generation: 1}).Decision)
 	requireConsistent(t, s)
-	fly(t, s, 0)
+	openAndReport(t, s, 0)
 	require.NoError(t, s.takeSnapshot())
 	require.NoError(t, s.Close(context.Background()))
 

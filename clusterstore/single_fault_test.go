@@ -22,7 +22,7 @@ import (
 
 // singleFault is a disk that fails one write, sync, creation or removal, and a process that is killed where it must
 // not continue. Its disk then is the one that a power cut leaves.
-type oneFault struct {
+type singleFault struct {
 	disk *vfs.MemFS
 	rng  *rand.Rand
 	why  error
@@ -34,7 +34,7 @@ type oneFault struct {
 	dead *vfs.MemFS
 }
 
-func (o *oneFault) inject(op errorfs.Op) error {
+func (o *singleFault) inject(op errorfs.Op) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.on || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
@@ -58,38 +58,38 @@ func endsTheProcess(op errorfs.Op) bool {
 		slices.Contains([]string{"ledger/" + logDir, "ledger/" + stateName(1)}, op.Path) || strings.Contains(op.Path, "/"+tempPrefix) && op.Kind == errorfs.OpFileSync
 }
 
-func (o *oneFault) kill(error) {
+func (o *singleFault) kill(error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dieLocked()
 }
 
-func (o *oneFault) dieLocked() {
+func (o *singleFault) dieLocked() {
 	if o.dead == nil {
 		o.dead = o.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: o.rng.IntN(2) * 50, RNG: o.rng})
 	}
 }
 
 // lives reports whether replies of the process still count.
-func (o *oneFault) lives() bool {
+func (o *singleFault) lives() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dead == nil
 }
 
 // answered holds the replies of a process before it was killed.
-type said struct {
-	flew     flew
+type answered struct {
+	flew     knownFlights
 	promised []int        // reports answered with ErrPending
 	opened   []int        // reported or not
 	erased   []flight.Key // redactions that were accepted
 }
 
-// live runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
-func (o *oneFault) live(t *testing.T) *said {
-	known := new(said)
+// writeLive runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
+func (o *singleFault) live(t *testing.T) *answered {
+	known := new(answered)
 	cfg := memConfig(errorfs.Wrap(o.disk, errorfs.InjectorFunc(o.inject)))
-	cfg.Guard.Kill = o.kill
+	cfg.Limits.Kill = o.kill
 	s, err := Open(t.Context(), cfg)
 	require.NoError(t, err)
 	defer func() { _ = s.Close(context.Background()) }() // replies after the kill do not count
@@ -103,12 +103,12 @@ func (o *oneFault) live(t *testing.T) *said {
 			_ = s.takeSnapshot()
 		case 5:
 			delete(known.flew.receipts, n-1) // it may be erased although the reply is missing
-			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.Accepted && o.lives() {
+			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.DecisionAccepted && o.lives() {
 				known.erased = append(known.erased, testKey(n-1))
 			}
 			_, _ = s.Scrub(t.Context())
 		case 7:
-			s.machine.flush()
+			s.fsm.flush()
 			_ = s.state.db.Flush(t.Context())
 		}
 	}
@@ -118,8 +118,8 @@ func (o *oneFault) live(t *testing.T) *said {
 	return known
 }
 
-// fly opens a flight and reports two of three.
-func (o *oneFault) fly(t *testing.T, s *Store, n int, known *said) {
+// openAndReport opens a flight and reports two of three.
+func (o *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	opened, err := s.Propose(ctx, openOf(s, testKey(n), n))
@@ -142,14 +142,14 @@ func (o *oneFault) fly(t *testing.T, s *Store, n int, known *said) {
 
 // A disk fails one write, sync, creation or removal, and accepts the next one. No acknowledged data is lost, no
 // unreported flight counts as finished, and the next start succeeds.
-func TestOneRefusedWrite(t *testing.T) {
+func TestSingleWriteFailure(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for at := 1; ; at += 1 + rng.IntN(9) {
 		hit := ""
 		synctest.Test(t, func(t *testing.T) {
-			o := &oneFault{disk: vfs.NewCrashableMem(), rng: rng, left: at, why: []error{syscall.ENOSPC, syscall.EIO}[rng.IntN(2)]}
+			o := &singleFault{disk: vfs.NewCrashableMem(), rng: rng, left: at, why: []error{syscall.ENOSPC, syscall.EIO}[rng.IntN(2)]}
 			known := o.live(t)
 			if hit = o.hit; hit == "" {
 				return
@@ -157,7 +157,7 @@ func TestOneRefusedWrite(t *testing.T) {
 			s, err := Open(t.Context(), memConfig(o.dead))
 			require.NoError(t, err, "write %d, %s: %v", at, o.hit, o.why)
 			time.Sleep(time.Second) // spooled reports are committed
-			requireFlew(t, s, &known.flew)
+			requireKnown(t, s, &known.flew)
 			for _, n := range known.opened {
 				if f := mustFlight(t, s, n); n%3 == 2 {
 					require.NotNil(t, f.OpenAttempt(), "write %d, %s: flight %d was not reported", at, hit, n)

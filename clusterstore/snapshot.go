@@ -24,9 +24,9 @@ type checkpoint struct {
 
 // Snapshot creates a checkpoint. When it returns, every applied entry is durable both in the state and in the
 // checkpoint, so raft may delete the log up to it.
-func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+func (m *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	m.flush()
-	c := &checkpoint{snaps: m.snaps, dir: m.snaps.temp(), meta: m.meta, start: time.Now()}
+	c := &checkpoint{snaps: m.snaps, dir: m.snaps.tempPath(), meta: m.meta, start: time.Now()}
 	if err := m.state.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
 		c.Release()
 		return nil, fmt.Errorf("clusterstore: checkpoint at entry %d: %w", m.meta.Applied, err)
@@ -46,7 +46,7 @@ func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
 	if c.meta.Applied < ours.meta.Index {
 		return fmt.Errorf("clusterstore: the checkpoint ends at entry %d, the snapshot at entry %d", c.meta.Applied, ours.meta.Index)
 	}
-	return ours.adopt(c.dir)
+	return ours.addCheckpoint(c.dir)
 }
 
 // Release removes a checkpoint that was not moved into a snapshot.
@@ -61,15 +61,15 @@ func (c *checkpoint) Release() {
 //
 // If the process dies before CURRENT is renamed, the old state is valid, and raft restores again. After it, the new
 // state is valid, and the next start removes the old one.
-func (m *machine) Restore(from io.ReadCloser) (err error) {
+func (m *fsm) Restore(from io.ReadCloser) (err error) {
 	defer func() {
 		if err != nil {
-			m.snaps.fail(err)
+			m.snaps.setReadError(err)
 		}
 	}()
 	m.flush() // the old state must receive no write after this
 	name := stateName(stateNumber(m.state.name) + 1)
-	db, err := m.build(name, from)
+	db, err := m.buildState(name, from)
 	if err != nil {
 		return err
 	}
@@ -82,16 +82,16 @@ func (m *machine) Restore(from io.ReadCloser) (err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.roll.Store(found.roll)        // first: the old filter would hide flights of the new state
+	m.filter.Store(found.filter)    // first: the old filter would hide flights of the new state
 	err = m.state.replace(db, name) // the state is replaced even if this fails
 	m.cache.clear()
-	m.takeOver(found)
+	m.load(found)
 	m.waiters.wakeAll()
 	return err
 }
 
 // buildState creates a database from a stream of rows and flushes it. ErrForeign: the rows are of another cluster.
-func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error) {
+func (m *fsm) buildState(name string, from io.Reader) (_ *pebblelog.DB, err error) {
 	rows, head, err := newRowReader(from)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error
 	if err != nil {
 		return nil, fmt.Errorf("clusterstore: restore: %w", err)
 	}
-	if err := m.copyRows(db, rows); err != nil {
+	if err := m.restoreRows(db, rows); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := db.Flush(context.Background()); err != nil {
@@ -119,8 +119,8 @@ func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error
 // restoreBatch is how many bytes of rows are committed at a time.
 const restoreBatch = 1 << 20
 
-func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
-	p := pourer{db: db, batch: db.NewBatch(), room: int(m.cfg.Memory.MemTable)}
+func (m *fsm) restoreRows(db *pebblelog.DB, rows *rowReader) error {
+	p := rowRestorer{db: db, batch: db.NewBatch(), flushBytes: int(m.cfg.Memory.MemTable)}
 	defer func() { _ = p.batch.Close() }() // frees memory; commits report their own errors
 	for {
 		key, value, err := rows.next()
@@ -148,25 +148,25 @@ func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
 }
 
 // rowRestorer writes many rows into a database without other writers.
-type pourer struct {
-	db        *pebblelog.DB
-	batch     *pebble.Batch
-	room      int // size of a memtable
-	unwritten int // bytes committed since the last flush
+type rowRestorer struct {
+	db         *pebblelog.DB
+	batch      *pebble.Batch
+	flushBytes int // size of a memtable
+	unflushed  int // bytes committed since the last flush
 }
 
 // commit commits the collected rows, and flushes after each memtable's worth of bytes. Without these flushes a commit
 // could wait for memory, on a full disk for ever; a flush returns the system's error.
-func (p *pourer) commit() error {
-	p.unwritten += p.batch.Len()
+func (p *rowRestorer) commit() error {
+	p.unflushed += p.batch.Len()
 	if err := p.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
 	p.batch.Reset()
-	if p.unwritten < p.room {
+	if p.unflushed < p.flushBytes {
 		return nil
 	}
-	p.unwritten = 0
+	p.unflushed = 0
 	if err := p.db.Flush(context.Background()); err != nil {
 		return fmt.Errorf("clusterstore: restore: %w", err)
 	}
@@ -174,7 +174,7 @@ func (p *pourer) commit() error {
 }
 
 // adoptMeta puts this node's id into another node's meta row.
-func (m *machine) adoptMeta(value []byte) ([]byte, error) {
+func (m *fsm) adoptMeta(value []byte) ([]byte, error) {
 	var theirs meta
 	if err := decodeMeta(value, &theirs); err != nil {
 		return nil, err

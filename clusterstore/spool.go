@@ -22,22 +22,22 @@ type spool struct {
 	cfg *Config
 	dir string
 
-	temps atomic.Uint64 // number of temporary files created
+	tempCount atomic.Uint64 // number of temporary files created
 
-	mu   sync.Mutex                // guards reports
-	kept map[string]*flight.Report // by file name
+	mu      sync.Mutex                // guards reports
+	reports map[string]*flight.Report // by file name
 }
 
 // A file of the spool consists of spoolMagic, a checksum of the report, and the encoded report.
 const (
-	spoolMagic  = "FDR1"
-	spoolSuffix = ".report"
-	spoolBad    = ".damaged"
-	spoolHead   = len(spoolMagic) + 4
+	spoolMagic       = "FDR1"
+	spoolSuffix      = ".report"
+	quarantineSuffix = ".damaged"
+	spoolHeaderSize  = len(spoolMagic) + 4
 )
 
 func openSpool(cfg *Config) (*spool, error) {
-	p := &spool{cfg: cfg, dir: cfg.FS.PathJoin(cfg.Dir, spoolDir), kept: make(map[string]*flight.Report)}
+	p := &spool{cfg: cfg, dir: cfg.FS.PathJoin(cfg.Dir, spoolDir), reports: make(map[string]*flight.Report)}
 	if err := makeDir(cfg.FS, p.dir); err != nil {
 		return nil, err
 	}
@@ -57,39 +57,39 @@ func openSpool(cfg *Config) (*spool, error) {
 		}
 		report, err := p.load(name)
 		switch {
-		case errors.Is(err, errSpooled):
-			p.putAside(name, err)
+		case errors.Is(err, errDamagedReport):
+			p.quarantine(name, err)
 		case err != nil: // possibly the only record of an effect; the next start may be able to read it
 			return nil, fmt.Errorf("clusterstore: read the spooled report %s: %w", name, err)
 		default:
-			p.kept[name] = report
+			p.reports[name] = report
 		}
 	}
 	return p, nil
 }
 
 // errDamagedReport: the content of a spooled report can never be decoded.
-var errSpooled = errors.New("clusterstore: a spooled report is damaged")
+var errDamagedReport = errors.New("clusterstore: a spooled report is damaged")
 
 func (p *spool) load(name string) (*flight.Report, error) {
 	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
-		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], castagnoli()) {
-		return nil, fmt.Errorf("%w: checksum mismatch", errSpooled)
+	if len(b) < spoolHeaderSize || string(b[:len(spoolMagic)]) != spoolMagic ||
+		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHeaderSize:], castagnoli()) {
+		return nil, fmt.Errorf("%w: checksum mismatch", errDamagedReport)
 	}
-	c, err := flight.Decode(b[spoolHead:])
+	c, err := flight.Decode(b[spoolHeaderSize:])
 	if errors.Is(err, flight.ErrNewerCodec) {
 		return nil, fmt.Errorf("%w: %w", ErrNewer, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSpooled, err)
+		return nil, fmt.Errorf("%w: %w", errDamagedReport, err)
 	}
 	report, ok := c.(*flight.Report)
 	if !ok {
-		return nil, fmt.Errorf("%w: unexpected type %T", errSpooled, c)
+		return nil, fmt.Errorf("%w: unexpected type %T", errDamagedReport, c)
 	}
 	return report, nil
 }
@@ -97,16 +97,16 @@ func (p *spool) load(name string) (*flight.Report, error) {
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // add writes a report to disk. When it returns without an error, the report survives the process.
-func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
+func (p *spool) add(r *flight.Report, data []byte) (name string, err error) {
 	sum := sha256.Sum256(data)
 	id := r.Key.FlightID()
 	name = hex.EncodeToString(id[:]) + "-" + hex.EncodeToString(sum[:8]) + spoolSuffix
 	b := binary.BigEndian.AppendUint32([]byte(spoolMagic), crc32.Checksum(data, castagnoli()))
-	if err := p.write(name, append(b, data...)); err != nil {
+	if err := p.writeReport(name, append(b, data...)); err != nil {
 		return "", fmt.Errorf("clusterstore: spool a report: %w", err)
 	}
 	p.mu.Lock()
-	p.kept[name] = r
+	p.reports[name] = r
 	p.mu.Unlock()
 	if f := p.cfg.Events.Spooled; f != nil {
 		f(r.Key)
@@ -116,9 +116,9 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 
 // writeReport writes a file atomically. Two callers may write the same report at once, so each uses its own temporary
 // file; otherwise one could truncate the bytes that the other was told are durable.
-func (p *spool) write(name string, content []byte) error {
-	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.temps.Add(1), name)
-	err := writeFileBy(p.cfg.FS, p.dir, temp, name, content)
+func (p *spool) writeReport(name string, content []byte) error {
+	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.tempCount.Add(1), name)
+	err := writeFileVia(p.cfg.FS, p.dir, temp, name, content)
 	if err != nil {
 		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // frees disk space; the file may not exist
 	}
@@ -128,8 +128,8 @@ func (p *spool) write(name string, content []byte) error {
 // remove deletes a committed report.
 //
 // If the process dies before remove, the next start proposes the report again, which changes nothing.
-func (p *spool) drop(name string) {
-	r := p.forget(name)
+func (p *spool) remove(name string) {
+	r := p.untrack(name)
 	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
 		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
 	}
@@ -139,11 +139,11 @@ func (p *spool) drop(name string) {
 }
 
 // untrack removes a report from memory, but not its file.
-func (p *spool) forget(name string) *flight.Report {
+func (p *spool) untrack(name string) *flight.Report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.kept[name]
-	delete(p.kept, name)
+	r := p.reports[name]
+	delete(p.reports, name)
 	return r
 }
 
@@ -159,12 +159,12 @@ func keyOf(r *flight.Report) string {
 func (p *spool) resume(s *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name, r := range p.kept {
+	for name, r := range p.reports {
 		s.workers.Add(1)
 		go func() {
 			defer s.workers.Done()
-			if reply, ok := s.carry(r, name, nil); ok {
-				s.late(r, reply)
+			if reply, ok := s.proposeUntilCommitted(r, name, nil); ok {
+				s.publishLate(r, reply)
 			}
 		}()
 	}
@@ -174,7 +174,7 @@ func (p *spool) resume(s *Store) {
 func (s *Store) Spooled() int {
 	s.spool.mu.Lock()
 	defer s.spool.mu.Unlock()
-	return len(s.spool.kept)
+	return len(s.spool.reports)
 }
 
 // Report proposes the outcome of an attempt. If the commit takes longer than Limits.CommitTimeout, or ctx ends,
@@ -190,8 +190,8 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 	}
 	p := &proposal{command: r, data: data, done: make(chan error, 1)}
 	if s.leading.Load() == nil {
-		p.done <- s.notLeading()
-	} else if err := s.packer.enqueue(p); err != nil {
+		p.done <- s.notLeaderError()
+	} else if err := s.batcher.enqueue(p); err != nil {
 		return flight.Reply{}, err
 	}
 	select {
@@ -203,7 +203,7 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 			return flight.Reply{}, err
 		}
 		p.done <- err // for reportLater
-	case <-s.patience.Context().Done():
+	case <-s.commitTimeout.Context().Done():
 	case <-ctx.Done():
 	}
 	return s.reportLater(ctx, p, r)
@@ -211,46 +211,46 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 
 // reportLater writes a report to the spool and waits for its commit until ctx ends. Close waits for its goroutine.
 func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) (flight.Reply, error) {
-	name, err := s.spool.keep(r, p.data)
+	name, err := s.spool.add(r, p.data)
 	if err != nil {
 		s.cfg.Logger.Error("clusterstore: write a report to the spool", "key", r.Key.String(), "error", err)
 	}
-	if !s.guests.Enter() {
-		return flight.Reply{}, s.pending(name)
+	if !s.background.Enter() {
+		return flight.Reply{}, s.pendingError(name)
 	}
-	carried, left := make(chan flight.Reply), make(chan struct{})
-	defer close(left)
+	committed, callerGone := make(chan flight.Reply), make(chan struct{})
+	defer close(callerGone)
 	go func() {
-		defer s.guests.Leave()
-		defer close(carried)
-		if reply, ok := s.carry(r, name, p); ok {
+		defer s.background.Leave()
+		defer close(committed)
+		if reply, ok := s.proposeUntilCommitted(r, name, p); ok {
 			select {
-			case carried <- reply:
-			case <-left:
-				s.late(r, reply)
+			case committed <- reply:
+			case <-callerGone:
+				s.publishLate(r, reply)
 			}
 		}
 	}()
 	select {
-	case reply, ok := <-carried:
+	case reply, ok := <-committed:
 		if !ok {
-			return flight.Reply{}, s.pending(name)
+			return flight.Reply{}, s.pendingError(name)
 		}
 		return reply, nil
 	case <-ctx.Done():
-		return flight.Reply{}, s.pending(name)
+		return flight.Reply{}, s.pendingError(name)
 	}
 }
 
 // publishLate reports a commit whose caller has stopped waiting.
-func (s *Store) late(r *flight.Report, reply flight.Reply) {
-	if f := s.cfg.Events.Late; f != nil {
+func (s *Store) publishLate(r *flight.Report, reply flight.Reply) {
+	if f := s.cfg.Events.ReportedLate; f != nil {
 		f(r.Token.Number, r.Outcome, reply)
 	}
 }
 
 // pendingError returns ErrPending for a spooled report. Without a file the result is unknown (AmbiguousError).
-func (s *Store) pending(name string) error {
+func (s *Store) pendingError(name string) error {
 	if name == "" {
 		return &AmbiguousError{Cause: errors.New("the report is not in the spool, and its commit is not confirmed")}
 	}
@@ -259,32 +259,32 @@ func (s *Store) pending(name string) error {
 
 // proposeUntilCommitted proposes a report until it is committed, then removes it from the spool. It returns false
 // when the store closes first. first is a proposal that is already queued; nil: none.
-func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
-	ctx, cancel := s.lifetime()
+func (s *Store) proposeUntilCommitted(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
+	ctx, cancel := s.closeContext()
 	defer cancel()
 	var reply flight.Reply
 	err := error(ErrNotLeader)
 	if first != nil {
-		reply, err = s.packer.await(ctx, first)
+		reply, err = s.batcher.await(ctx, first)
 	}
 	data, encodeErr := flight.Encode(r)
 	if encodeErr != nil {
 		return reply, false // cannot happen: the report was encoded or decoded before
 	}
 	for err != nil {
-		leads := s.leads.next()
-		if reply, err = s.try(ctx, r, data); err != nil && !s.pause(ctx, leads) {
+		leads := s.leadershipChanged.next()
+		if reply, err = s.proposeOnce(ctx, r, data); err != nil && !s.waitRetry(ctx, leads) {
 			return reply, false
 		}
 	}
 	if name != "" {
-		s.spool.drop(name)
+		s.spool.remove(name)
 	}
 	return reply, true
 }
 
 // closeContext returns a context that ends when the store closes. The returned function ends its goroutine.
-func (s *Store) lifetime() (context.Context, context.CancelFunc) {
+func (s *Store) closeContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := make(chan struct{})
 	go func() {

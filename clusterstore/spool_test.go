@@ -63,18 +63,18 @@ func TestSpool_TheSameReportTwiceAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	kept := make(chan error, 2)
 	for range 2 {
-		go func() { _, err := spool.keep(report, data); kept <- err }()
+		go func() { _, err := spool.add(report, data); kept <- err }()
 	}
 	require.NoError(t, <-kept)
 	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
 	close(fs.release)
 	require.NoError(t, <-kept)
-	require.Len(t, spool.kept, 1)
+	require.Len(t, spool.reports, 1)
 
 	cfg.FS = crashed
 	after, err := openSpool(&cfg)
 	require.NoError(t, err)
-	require.Len(t, after.kept, 1, "the report survived the power cut")
+	require.Len(t, after.reports, 1, "the report survived the power cut")
 }
 
 // Open removes incomplete files: no caller was told that they are stored, and their bytes may have to be erased.
@@ -106,7 +106,7 @@ func (f *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error)
 
 // A temporary read error is not damage: the start fails, and the next one, with the right owner or version, commits
 // the report.
-func TestSpool_WhatCannotBeReadNow(t *testing.T) {
+func TestSpool_UnreadableReportFailsOpen(t *testing.T) {
 	fs := &unreadable{FS: vfs.NewMem()}
 	cfg, err := memConfig(fs).withDefaults()
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 	report := reportOf(testKey(1), flight.Token{Number: 1}, `{"id":1}`)
 	data, err := flight.Encode(report)
 	require.NoError(t, err)
-	name, err := spool.keep(report, data)
+	name, err := spool.add(report, data)
 	require.NoError(t, err)
 
 	fs.why = errors.New("permission denied")
@@ -125,7 +125,7 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 
 	newer := append([]byte(nil), data...)
 	newer[0] = flight.CodecVersion + 1
-	later, err := spool.keep(report, newer)
+	later, err := spool.add(report, newer)
 	require.NoError(t, err)
 	_, err = openSpool(&cfg)
 	require.ErrorIs(t, err, ErrNewer)
@@ -133,12 +133,12 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 
 	again, err := openSpool(&cfg)
 	require.NoError(t, err)
-	require.Contains(t, again.kept, name)
+	require.Contains(t, again.reports, name)
 }
 
 // A report of a flight that the ledger does not know, because it was lost or is another ledger's, is kept as
 // evidence.
-func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
+func TestSpool_ReportOfUnknownFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
 		s, err := Open(t.Context(), memConfig(mem))
@@ -146,37 +146,37 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		report := reportOf(testKey(1), propose(t, s, openOf(s, testKey(1), 1)).Token, `{"id":1}`)
 		data, err := flight.Encode(report)
 		require.NoError(t, err)
-		_, err = s.spool.keep(report, data)
+		_, err = s.spool.add(report, data)
 		require.NoError(t, err)
 		require.NoError(t, s.Close(t.Context()))
 		for _, lost := range []string{currentFile, logDir, stateName(1)} {
 			require.NoError(t, mem.RemoveAll("ledger/"+lost))
 		}
-		neverBegan(t, mem)
+		clearStarted(t, mem)
 
 		next := openStore(t, memConfig(mem))
 		time.Sleep(time.Second) // virtual time
 		require.Zero(t, next.Spooled())
-		require.Zero(t, next.spool.aside())
+		require.Zero(t, next.spool.quarantined())
 		f := mustFlight(t, next, 1)
 		require.Len(t, f.Evidence, 1)
 		require.Equal(t, report.Token, f.Evidence[0].Token)
 		require.Equal(t, report.ExternalID, f.Evidence[0].ExternalID)
-		require.Equal(t, flight.Absent, f.State)
+		require.Equal(t, flight.StateAbsent, f.State)
 	})
 }
 
 // A quarantined report holds the bytes that a redaction erases. Its name holds the flight's id even if its content is
 // damaged, and reports of other flights are kept.
-func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
+func TestScrub_RemovesQuarantinedReports(t *testing.T) {
 	redact := map[string]func(*testing.T, *Store){
 		"before the quarantine": nil,
 		"after it": func(t *testing.T, s *Store) {
-			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 1)).Decision)
+			require.Equal(t, flight.DecisionAccepted, propose(t, s, redactOf(testKey(0), 1)).Decision)
 		},
 		"of a freed key": func(t *testing.T, s *Store) { // the freed flight is not marked as redacted
-			propose(t, s, &flight.Free{Key: testKey(0), Generation: 1})
-			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 2)).Decision)
+			propose(t, s, &flight.FreeKey{Key: testKey(0), Generation: 1})
+			require.Equal(t, flight.DecisionAccepted, propose(t, s, redactOf(testKey(0), 2)).Decision)
 		},
 	}
 	for name, late := range redact {
@@ -184,7 +184,7 @@ func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
 			mem, ctx := vfs.NewMem(), context.Background()
 			s, err := Open(ctx, memConfig(mem))
 			require.NoError(t, err)
-			files := []string{spoiled(t, s, 0), spoiled(t, s, 1)}
+			files := []string{corruptSpooled(t, s, 0), corruptSpooled(t, s, 1)}
 			if late == nil {
 				propose(t, s, redactOf(testKey(0), 1))
 				_, err = s.Scrub(ctx)
@@ -196,7 +196,7 @@ func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
 			names, err := mem.List(s.spool.dir)
 			require.NoError(t, err)
 			require.ElementsMatch(t, files, names)
-			require.Equal(t, 2, s.Stats().Aside)
+			require.Equal(t, 2, s.Stats().Quarantined)
 			if late != nil {
 				late(t, s)
 			}
@@ -206,23 +206,23 @@ func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, files[1:], names)
 			require.NoError(t, mem.Remove(mem.PathJoin(s.spool.dir, names[0]))) // an operator has removed it
-			require.Zero(t, s.Stats().Aside)
+			require.Zero(t, s.Stats().Quarantined)
 		})
 	}
 }
 
 // corruptSpooled leaves an unreadable report in the spool, and returns the name of the quarantined file.
-func spoiled(t *testing.T, s *Store, n int) string {
+func corruptSpooled(t *testing.T, s *Store, n int) string {
 	t.Helper()
-	report := reportOf(flySecret(t, s, n), flight.Token{Number: 1}, secretOf(n))
+	report := reportOf(openAndReportSecret(t, s, n), flight.Token{Number: 1}, secretOf(n))
 	data, err := flight.Encode(report)
 	require.NoError(t, err)
-	name, err := s.spool.keep(report, data)
+	name, err := s.spool.add(report, data)
 	require.NoError(t, err)
 	path := s.cfg.FS.PathJoin(s.spool.dir, name)
 	content, err := readFile(s.cfg.FS, path)
 	require.NoError(t, err)
-	content[spoolHead]++
+	content[spoolHeaderSize]++
 	require.NoError(t, writeSynced(s.cfg.FS, path, content))
-	return name + spoolBad
+	return name + quarantineSuffix
 }

@@ -23,15 +23,15 @@ const stateFormat = 4
 // meta records how far the log was applied to a state, and the owner of the state. It is written in the same batch as
 // the effects, so after a crash it says exactly which effects are stored.
 type meta struct {
-	Format      uint                      `cbor:"1,keyasint"`
-	Cluster     string                    `cbor:"2,keyasint"`
-	Node        string                    `cbor:"3,keyasint"`
-	Applied     uint64                    `cbor:"4,keyasint"` // index of the last entry whose effects are stored
-	Term        uint64                    `cbor:"5,keyasint"` // term of that entry
-	Config      []byte                    `cbor:"6,keyasint"` // raft's configuration: the cluster's members
-	ConfigIndex uint64                    `cbor:"7,keyasint"` // index of the entry that set Config
-	Counts      [flight.Expired + 1]int64 `cbor:"8,keyasint"` // flights by state
-	Deleted     int64                     `cbor:"9,keyasint"` // deleted flights that are still in the key filter
+	Format      uint                           `cbor:"1,keyasint"`
+	Cluster     string                         `cbor:"2,keyasint"`
+	Node        string                         `cbor:"3,keyasint"`
+	Applied     uint64                         `cbor:"4,keyasint"` // index of the last entry whose effects are stored
+	Term        uint64                         `cbor:"5,keyasint"` // term of that entry
+	Config      []byte                         `cbor:"6,keyasint"` // raft's configuration: the cluster's members
+	ConfigIndex uint64                         `cbor:"7,keyasint"` // index of the entry that set Config
+	Counts      [flight.StateExpired + 1]int64 `cbor:"8,keyasint"` // flights by state
+	Deleted     int64                          `cbor:"9,keyasint"` // deleted flights that are still in the key filter
 }
 
 // state is the Pebble database with the rows. Restore replaces the database while readers use it.
@@ -47,7 +47,7 @@ type state struct {
 // stateOptions sets the Pebble options for the state's access pattern.
 func stateOptions(o *pebble.Options) *pebble.Options {
 	o.FormatMajorVersion = pebble.FormatNewest
-	o.FS = freshFS{o.FS}
+	o.FS = noReuseFS{o.FS}
 	o.Comparer = rowComparer()
 	o.L0CompactionThreshold = 4
 	o.L0StopWritesThreshold = 64
@@ -145,13 +145,13 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var room [maxRowKey]byte
-	key := tallyKey(room[:0], id)
+	key := duplicatesKey(room[:0], id)
 	if !it.SeekPrefixGE(key) {
 		return nil, it.Error()
 	}
-	var tally *flight.Tally
+	var tally *flight.DuplicateStats
 	if bytes.Equal(it.Key(), key) {
-		if tally, err = decodeTally(it); err != nil || !it.Next() {
+		if tally, err = decodeDuplicates(it); err != nil || !it.Next() {
 			return nil, errors.Join(err, it.Error())
 		}
 	}
@@ -176,7 +176,7 @@ func (s *state) records(ids []flight.ID, visit func(*record)) (err error) {
 	if s.db == nil {
 		return ErrClosed
 	}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: singleRow(flightRows), UpperBound: singleRow(flightRows + 1)})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: kindKey(flightRows), UpperBound: kindKey(flightRows + 1)})
 	if err != nil {
 		return fmt.Errorf("clusterstore: read records: %w", err)
 	}
@@ -203,30 +203,30 @@ func (s *state) records(ids []flight.ID, visit func(*record)) (err error) {
 	return nil
 }
 
-func decodeTally(it *pebble.Iterator) (*flight.Tally, error) {
+func decodeDuplicates(it *pebble.Iterator) (*flight.DuplicateStats, error) {
 	value, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
 	}
-	tally := new(flight.Tally)
+	tally := new(flight.DuplicateStats)
 	return tally, flight.DecodeRecord(value, tally)
 }
 
 // loadedState is everything that the fsm loads from a state.
-type loaded struct {
-	shown
-	roll     *roll
+type loadedState struct {
+	published
+	filter   *keyFilter
 	sessions *flight.Sessions
 }
 
-func (s *state) load() (l loaded, err error) {
+func (s *state) load() (l loadedState, err error) {
 	if l.meta, err = s.loadMeta(); err != nil {
 		return l, err
 	}
 	if l.header, err = s.loadHeader(); err != nil {
 		return l, err
 	}
-	if l.roll, err = loadRoll(s, &l.meta); err != nil {
+	if l.filter, err = loadKeyFilter(s, &l.meta); err != nil {
 		return l, err
 	}
 	l.sessions, err = s.loadSessions()
@@ -235,12 +235,12 @@ func (s *state) load() (l loaded, err error) {
 
 // loadMeta reads the meta row; the zero meta of a new state.
 func (s *state) loadMeta() (m meta, err error) {
-	_, err = s.get(singleRow(metaRow), func(b []byte) error { return decodeMeta(b, &m) })
+	_, err = s.get(kindKey(metaRow), func(b []byte) error { return decodeMeta(b, &m) })
 	return m, err
 }
 
 func (s *state) loadHeader() (h flight.Header, err error) {
-	_, err = s.get(singleRow(headerRow), func(b []byte) error { return flight.DecodeRecord(b, &h) })
+	_, err = s.get(kindKey(headerRow), func(b []byte) error { return flight.DecodeRecord(b, &h) })
 	return h, err
 }
 

@@ -4,28 +4,28 @@ import "github.com/flightd/flightd/flight"
 
 // Stats are figures of this node's part of the ledger, for metrics and doctor.
 type Stats struct {
-	Leading   bool
-	Term      uint64
-	Commit    uint64 // index of the newest entry known to be committed
-	Applied   uint64 // index of the newest entry applied here
-	First     uint64 // index of the oldest entry in the log
-	Last      uint64 // index of the newest entry in the log
-	LogBytes  uint64 // bytes of disk used by the raft log
-	RowBytes  uint64 // bytes of disk used by the state
-	Backlog   uint64 // bytes of the state that wait for compaction, as Pebble estimates
-	FreeBytes uint64 // bytes of free disk space
-	FreeKnown bool   // the file system reported the free space
-	Spooled   int    // reports in this node's spool that are not committed
-	Aside     int    // quarantined reports; below zero: the directory cannot be read
-	Flights   [flight.Expired + 1]int64
+	Leading        bool
+	Term           uint64
+	Commit         uint64 // index of the newest entry known to be committed
+	Applied        uint64 // index of the newest entry applied here
+	First          uint64 // index of the oldest entry in the log
+	Last           uint64 // index of the newest entry in the log
+	LogBytes       uint64 // bytes of disk used by the raft log
+	StateBytes     uint64 // bytes of disk used by the state
+	CompactionDebt uint64 // bytes of the state that wait for compaction, as Pebble estimates
+	FreeBytes      uint64 // bytes of free disk space
+	FreeKnown      bool   // the file system reported the free space
+	Spooled        int    // reports in this node's spool that are not committed
+	Quarantined    int    // quarantined reports; below zero: the directory cannot be read
+	Flights        [flight.StateExpired + 1]int64
 }
 
 // Stats returns the figures. It does not wait and asks no other node.
 func (s *Store) Stats() Stats {
-	now := s.machine.shown.Load()
+	now := s.fsm.published.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), RowBytes: s.state.diskBytes(), Backlog: s.state.backlog(), Spooled: s.Spooled(), Aside: s.spool.aside(), Flights: now.meta.Counts,
+		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts,
 	}
 	stats.First, _ = s.log.FirstIndex() // it never returns an error
 	stats.Last, _ = s.log.LastIndex()   // it never returns an error
@@ -36,7 +36,7 @@ func (s *Store) Stats() Stats {
 }
 
 // compactionDebt returns how many bytes compactions still have to read, as Pebble estimates.
-func (s *state) backlog() uint64 {
+func (s *state) compactionDebt() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {

@@ -13,50 +13,50 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/deadline"
 	"github.com/flightd/flightd/internal/gate"
-	"github.com/flightd/flightd/internal/horizon"
 )
 
 // Store is one node of the ledger. Its methods are safe for concurrent use.
 type Store struct {
-	cfg     Config
-	lock    io.Closer
-	id      identity
-	blocks  *pebble.Cache
-	log     *pebblelog.Store
-	state   *state
-	snaps   *snapshots
-	machine *machine
-	raft    *raft.Raft
-	packer  *packer
-	clock   *ledgerClock
-	spool   *spool
-	disk    diskGuard
-	feed    feed
-	tallies *tallies
-	scrubs  sync.Mutex // held by Scrub
-	damages damages
+	cfg         Config
+	lock        io.Closer
+	id          identity
+	blockCache  *pebble.Cache
+	log         *pebblelog.Store
+	state       *state
+	snaps       *snapshots
+	fsm         *fsm
+	raft        *raft.Raft
+	batcher     *batcher
+	clock       *ledgerClock
+	spool       *spool
+	disk        diskMonitor
+	feed        feed
+	duplicates  *duplicateCounters
+	scrubMu     sync.Mutex // held by Scrub
+	corruptions corruptionLog
 
-	leading  atomic.Pointer[leadership] // nil while this node is not leader, or not ready
-	leads    signal                     // broadcast when leading changes
-	notify   chan bool                  // leadership notifications from raft
-	snapshot chan struct{}              // the log has grown enough for a snapshot
-	jumped   atomic.Bool                // the file CLOCK_STEP exists
-	snapped  atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
-	closing  chan struct{}
-	quiet    chan struct{} // closed when raft applies no more entries
-	closed   sync.Once
-	closeErr error
-	workers  sync.WaitGroup
-	patience *horizon.Horizon // Limits.CommitTimeout, shared by all reports
-	guests   gate.Gate        // goroutines started by callers; Close waits for them
+	leading           atomic.Pointer[leadership] // nil while this node is not leader, or not ready
+	leadershipChanged signal                     // broadcast when leading changes
+	raftNotify        chan bool                  // leadership notifications from raft
+	snapshotDue       chan struct{}              // the log has grown enough for a snapshot
+	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists
+	snapshotBytes     atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
+	closing           chan struct{}
+	applyStopped      chan struct{} // closed when raft applies no more entries
+	closeOnce         sync.Once
+	closeErr          error
+	workers           sync.WaitGroup
+	commitTimeout     *deadline.Shared // Limits.CommitTimeout, shared by all reports
+	background        gate.Gate        // goroutines started by callers; Close waits for them
 }
 
 // leadership is a term in which this node is leader and has applied an entry of its own.
 type leadership struct{ term uint64 }
 
 // Header returns the ledger's header as of the last entry applied here.
-func (s *Store) Header() flight.Header { return s.machine.shown.Load().header }
+func (s *Store) Header() flight.Header { return s.fsm.published.Load().header }
 
 // Now returns the ledger's time: on the leader the stamp of the next entry, else the time of the last entry. It is
 // the reference for NotAfter.
@@ -70,11 +70,11 @@ func (s *Store) Now() flight.Time {
 
 // Applied returns the index of the last entry applied here, and whether this node is leader.
 func (s *Store) Applied() (index uint64, leading bool) {
-	return s.machine.shown.Load().meta.Applied, s.leading.Load() != nil
+	return s.fsm.published.Load().meta.Applied, s.leading.Load() != nil
 }
 
 // CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
-func (s *Store) Room() error { return s.disk.room() }
+func (s *Store) CheckDiskSpace() error { return s.disk.check() }
 
 // Propose commits a command and returns the reply of the rules. Commands proposed at the same time share one write.
 // The command must not be changed afterwards.
@@ -108,30 +108,30 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 // propose retries until the result is known. unknown is the error that made an earlier attempt ambiguous; nil: none.
 func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unknown error) (flight.Reply, error) {
 	for {
-		leads := s.leads.next()
-		reply, err := s.try(ctx, c, data)
+		leads := s.leadershipChanged.next()
+		reply, err := s.proposeOnce(ctx, c, data)
 		switch {
 		case err == nil:
 			return reply, nil
-		case ambiguous(err):
+		case isAmbiguous(err):
 			unknown = err
 		case unknown == nil:
 			return flight.Reply{}, err
 		}
-		if !s.pause(ctx, leads) {
+		if !s.waitRetry(ctx, leads) {
 			return flight.Reply{}, unknown
 		}
 	}
 }
 
-func (s *Store) try(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
+func (s *Store) proposeOnce(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
 	if s.leading.Load() == nil {
-		return flight.Reply{}, s.notLeading()
+		return flight.Reply{}, s.notLeaderError()
 	}
-	return s.packer.do(ctx, c, data)
+	return s.batcher.propose(ctx, c, data)
 }
 
-func (s *Store) notLeading() error {
+func (s *Store) notLeaderError() error {
 	select {
 	case <-s.closing:
 		return ErrClosed
@@ -144,7 +144,7 @@ func (s *Store) notLeading() error {
 const retryPause = 20 * time.Millisecond
 
 // waitRetry waits before the next attempt. It returns false when ctx ended or the store closes.
-func (s *Store) pause(ctx context.Context, leads <-chan struct{}) bool {
+func (s *Store) waitRetry(ctx context.Context, leads <-chan struct{}) bool {
 	timer := time.NewTimer(retryPause)
 	defer timer.Stop()
 	select {
@@ -163,26 +163,26 @@ func (s *Store) pause(ctx context.Context, leads <-chan struct{}) bool {
 func (s *Store) Barrier(ctx context.Context) error {
 	lead := s.leading.Load()
 	if lead == nil || s.raft.CurrentTerm() != lead.term {
-		return s.notLeading()
+		return s.notLeaderError()
 	}
 	index := s.raft.CommitIndex() // includes an entry of this term, hence all committed entries of earlier terms
-	if err := s.verify(ctx); err != nil {
+	if err := s.verifyLeader(ctx); err != nil {
 		return err
 	}
 	if s.raft.CurrentTerm() != lead.term {
 		return ErrNotLeader
 	}
-	return s.reach(ctx, index)
+	return s.waitApplied(ctx, index)
 }
 
 // verifyLeader asks a majority whether this node is still leader.
-func (s *Store) verify(ctx context.Context) error {
-	if !s.guests.Enter() {
+func (s *Store) verifyLeader(ctx context.Context) error {
+	if !s.background.Enter() {
 		return ErrClosed
 	}
 	answer := make(chan error, 1)
 	go func() { // Close waits for it; raft answers while it runs, and Close stops raft after it
-		defer s.guests.Leave()
+		defer s.background.Leave()
 		answer <- s.raft.VerifyLeader().Error()
 	}()
 	select {
@@ -199,9 +199,9 @@ func (s *Store) verify(ctx context.Context) error {
 }
 
 // waitApplied waits until an index is applied here.
-func (s *Store) reach(ctx context.Context, index uint64) error {
+func (s *Store) waitApplied(ctx context.Context, index uint64) error {
 	for {
-		progress := s.machine.marks.wait(index)
+		progress := s.fsm.appliedIndex.wait(index)
 		if progress == nil {
 			return nil
 		}
@@ -218,30 +218,30 @@ func (s *Store) reach(ctx context.Context, index uint64) error {
 // Close rejects new proposals, waits for those in flight until ctx ends, stops raft and closes the files. Callers
 // whose proposals are still in flight get an AmbiguousError. Uncommitted reports stay in the spool.
 func (s *Store) Close(ctx context.Context) error {
-	s.closed.Do(func() { s.closeErr = s.shut(ctx) })
+	s.closeOnce.Do(func() { s.closeErr = s.shutdown(ctx) })
 	return s.closeErr
 }
 
-func (s *Store) shut(ctx context.Context) error {
+func (s *Store) shutdown(ctx context.Context) error {
 	var errs []error
-	if s.packer != nil {
-		s.drainTallies(ctx)
-		errs = append(errs, s.packer.close(ctx))
+	if s.batcher != nil {
+		s.drainDuplicates(ctx)
+		errs = append(errs, s.batcher.close(ctx))
 	}
 	close(s.closing)
-	s.guests.Close() // waits for their goroutines
-	s.patience.Close()
+	s.background.Close() // waits for their goroutines
+	s.commitTimeout.Close()
 	s.leading.Store(nil)
 	if s.raft != nil {
 		errs = append(errs, s.raft.Shutdown().Error())
 	}
-	close(s.quiet)
-	if s.machine != nil {
-		s.machine.pending.abandon(&AmbiguousError{Cause: errors.New("the store was closed")}) // raft drops entries that are committed and not applied yet
+	close(s.applyStopped)
+	if s.fsm != nil {
+		s.fsm.pending.failAll(&AmbiguousError{Cause: errors.New("the store was closed")}) // raft drops entries that are committed and not applied yet
 	}
 	s.workers.Wait()
-	if s.machine != nil {
-		s.machine.flush()
+	if s.fsm != nil {
+		s.fsm.flush()
 	}
 	if s.state != nil {
 		errs = append(errs, s.state.close())
@@ -249,8 +249,8 @@ func (s *Store) shut(ctx context.Context) error {
 	if s.log != nil {
 		errs = append(errs, s.log.Close())
 	}
-	if s.blocks != nil {
-		s.blocks.Unref()
+	if s.blockCache != nil {
+		s.blockCache.Unref()
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
@@ -264,7 +264,7 @@ type signal struct {
 	ch chan struct{}
 }
 
-// next returns a channel that the next broadcast closes.
+// nextFlight returns a channel that the next broadcast closes.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

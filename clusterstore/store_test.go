@@ -49,41 +49,41 @@ func openOf(s *Store, key flight.Key, n int) *flight.Open {
 }
 
 func reportOf(key flight.Key, token flight.Token, body string) *flight.Report {
-	return &flight.Report{Key: key, Generation: 1, Token: token, Outcome: flight.Succeeded, ExternalID: "ext-" + body,
+	return &flight.Report{Key: key, Generation: 1, Token: token, Outcome: flight.OutcomeSucceeded, ExternalID: "ext-" + body,
 		Body: flight.NewBlob("application/json", []byte(body), flight.MaxReceiptBody)}
 }
 
 // openAndReport opens and reports one flight.
-func fly(tb testing.TB, s *Store, n int) flight.Reply {
+func openAndReport(tb testing.TB, s *Store, n int) flight.Reply {
 	tb.Helper()
 	key := testKey(n)
 	opened, err := s.Propose(context.Background(), openOf(s, key, n))
 	require.NoError(tb, err)
-	require.Equal(tb, flight.Proceed, opened.Decision)
+	require.Equal(tb, flight.DecisionProceed, opened.Decision)
 	reported, err := s.Report(context.Background(), reportOf(key, opened.Token, fmt.Sprintf(`{"id":%d}`, n)))
 	require.NoError(tb, err)
-	require.Equal(tb, flight.Accepted, reported.Decision)
+	require.Equal(tb, flight.DecisionAccepted, reported.Decision)
 	return reported
 }
 
 func TestOneFlight(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
-	fly(t, s, 7)
+	openAndReport(t, s, 7)
 	f, err := s.Flight(testKey(7).FlightID())
 	require.NoError(t, err)
 	require.Equal(t, flight.StateSucceeded, f.State)
 	require.Nil(t, f.Input.Data)
 	require.Nil(t, f.Receipt.Body.Data)
-	input, err := s.Body(f.ID, f.Generation, Input)
+	input, err := s.Body(f.ID, f.Generation, BodyInput)
 	require.NoError(t, err)
 	require.Equal(t, `{"amount":7,"currency":"EUR"}`, string(input))
-	receipt, err := s.Body(f.ID, f.Generation, Receipt)
+	receipt, err := s.Body(f.ID, f.Generation, BodyReceipt)
 	require.NoError(t, err)
 	require.Equal(t, `{"id":7}`, string(receipt))
 	history, err := s.History(f.ID)
 	require.NoError(t, err)
 	require.Len(t, history, 3)
-	live, _, err := s.Live(LivePlace{}, 10)
+	live, _, err := s.Live(LiveCursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, live)
 	require.NoError(t, s.Barrier(context.Background()))

@@ -20,7 +20,7 @@ const (
 )
 
 // streamHeader is the first line of a stream, as JSON.
-type streamHead struct {
+type streamHeader struct {
 	Magic   string `json:"magic"`
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"`
@@ -34,7 +34,7 @@ type rowWriter struct {
 	rows uint64
 }
 
-func newRowWriter(w io.Writer, head streamHead) (*rowWriter, error) {
+func newRowWriter(w io.Writer, head streamHeader) (*rowWriter, error) {
 	r := &rowWriter{out: bufio.NewWriterSize(w, 256<<10), sum: sha256.New()}
 	head.Magic, head.Format = streamMagic, streamFormat
 	line, err := json.Marshal(head)
@@ -50,7 +50,7 @@ func (r *rowWriter) write(b []byte) error {
 	return err
 }
 
-// row adds one row. The key must not be empty: an empty key marks the end of the rows.
+// writeRow adds one row. The key must not be empty: an empty key marks the end of the rows.
 func (r *rowWriter) row(key, value []byte) error {
 	r.rows++
 	var lengths [2 * binary.MaxVarintLen64]byte
@@ -84,12 +84,12 @@ type rowReader struct {
 }
 
 // newRowReader reads the header and rejects a stream that this version cannot read.
-func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
+func newRowReader(in io.Reader) (*rowReader, streamHeader, error) {
 	r := &rowReader{in: bufio.NewReaderSize(in, 256<<10), sum: sha256.New()}
-	var head streamHead
+	var head streamHeader
 	line, err := r.in.ReadBytes('\n')
 	if err != nil {
-		return nil, head, cutOff(err)
+		return nil, head, streamReadError(err)
 	}
 	r.sum.Write(line)
 	if err := json.Unmarshal(line, &head); err != nil || head.Magic != streamMagic {
@@ -101,37 +101,37 @@ func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
 	return r, head, nil
 }
 
-// next reads one row; io.EOF after the last one, if number and checksum match.
+// nextFlight reads one row; io.EOF after the last one, if number and checksum match.
 func (r *rowReader) next() (key, value []byte, err error) {
-	klen, err := r.length()
+	klen, err := r.readLength()
 	if err != nil {
 		return nil, nil, err
 	}
-	vlen, err := r.length()
+	vlen, err := r.readLength()
 	if err != nil {
 		return nil, nil, err
 	}
 	if klen == 0 {
-		return nil, nil, r.finish()
+		return nil, nil, r.checkTrailer()
 	}
 	both := make([]byte, klen+vlen)
 	if _, err := io.ReadFull(r.in, both); err != nil {
-		return nil, nil, cutOff(err)
+		return nil, nil, streamReadError(err)
 	}
 	r.sum.Write(both)
 	r.rows++
 	return both[:klen:klen], both[klen:], nil
 }
 
-func (r *rowReader) finish() error {
-	rows, err := r.length()
+func (r *rowReader) checkTrailer() error {
+	rows, err := r.readLength()
 	if err != nil {
 		return err
 	}
 	want := r.sum.Sum(nil)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(r.in, got); err != nil {
-		return cutOff(err)
+		return streamReadError(err)
 	}
 	if rows != r.rows || !bytes.Equal(got, want) {
 		return fmt.Errorf("%w: checksum mismatch in a stream of rows", ErrDamaged)
@@ -140,10 +140,10 @@ func (r *rowReader) finish() error {
 }
 
 // readLength reads one number and adds it to the checksum.
-func (r *rowReader) length() (uint64, error) {
+func (r *rowReader) readLength() (uint64, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
-		return 0, cutOff(err)
+		return 0, streamReadError(err)
 	}
 	if n > maxRow {
 		return 0, fmt.Errorf("%w: a stream of rows has a row of %d bytes", ErrDamaged, n)
@@ -154,8 +154,8 @@ func (r *rowReader) length() (uint64, error) {
 
 // streamReadError classifies a read error: a truncated stream is ErrDamaged, others are errors of the sender or the
 // file.
-func cutOff(err error) error {
-	if anyOf(err, io.EOF, io.ErrUnexpectedEOF) {
+func streamReadError(err error) error {
+	if isAny(err, io.EOF, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: a stream of rows is truncated: %w", ErrDamaged, err)
 	}
 	return storageError("read a stream of rows", err)

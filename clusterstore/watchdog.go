@@ -11,49 +11,49 @@ import (
 // down, so no node can write. Therefore a write of the log that takes longer than timeout ends the process.
 //
 // If the process dies during such a write, its entries may be on disk; their callers were not answered.
-type guardedLog struct {
+type watchedLog struct {
 	raft.LogStore
-	limit time.Duration
-	bark  func(op string, after time.Duration)
-	grown func()                             // called after every successful append
-	tell  func(entries int, d time.Duration) // likewise; may be nil
+	timeout    time.Duration
+	onStall    func(op string, after time.Duration)
+	onGrowth   func()                             // called after every successful append
+	onAppended func(entries int, d time.Duration) // likewise; may be nil
 }
 
 // StoreLog stores one entry under the watchdog.
-func (g *guardedLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
+func (g *watchedLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs stores entries under the watchdog.
-func (g *guardedLog) StoreLogs(entries []*raft.Log) error {
-	defer g.watch("append").Stop()
+func (g *watchedLog) StoreLogs(entries []*raft.Log) error {
+	defer g.startWatchdog("append").Stop()
 	start := time.Now()
 	err := g.LogStore.StoreLogs(entries)
 	if err == nil {
-		g.grown()
-		if g.tell != nil {
-			g.tell(len(entries), time.Since(start))
+		g.onGrowth()
+		if g.onAppended != nil {
+			g.onAppended(len(entries), time.Since(start))
 		}
 	}
 	return err
 }
 
 // DeleteRange deletes entries under the watchdog.
-func (g *guardedLog) DeleteRange(from, to uint64) error {
-	defer g.watch("truncate").Stop()
+func (g *watchedLog) DeleteRange(from, to uint64) error {
+	defer g.startWatchdog("truncate").Stop()
 	return g.LogStore.DeleteRange(from, to)
 }
 
-func (g *guardedLog) watch(op string) *time.Timer {
-	return time.AfterFunc(g.limit, func() { g.bark(op, g.limit) })
+func (g *watchedLog) startWatchdog(op string) *time.Timer {
+	return time.AfterFunc(g.timeout, func() { g.onStall(op, g.timeout) })
 }
 
 // onStall kills the process. The watchdog's timer calls it.
-func (s *Store) stalled(op string, after time.Duration) {
+func (s *Store) onStall(op string, after time.Duration) {
 	if f := s.cfg.Events.Stalled; f != nil {
 		f(op, after)
 	}
 	why := fmt.Errorf("clusterstore: the disk stalls: one %s of the raft log takes longer than %s", op, after)
-	if refused := s.log.Refused(); refused != nil { // the write waits for a flush that the system rejects
+	if refused := s.log.TableError(); refused != nil { // the write waits for a flush that the system rejects
 		why = fmt.Errorf("%w: %w", why, refused)
 	}
-	s.cfg.Guard.Kill(why)
+	s.cfg.Limits.Kill(why)
 }

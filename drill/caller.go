@@ -23,7 +23,7 @@ const (
 	sessionTTL     = 2 * time.Second
 	attemptTimeout = time.Second
 	settleDelay    = 1500 * time.Millisecond // a late request of the dead attempt has reached the CRM by then
-	callPatience   = 30 * time.Second        // for all calls of one caller
+	callTimeout    = 30 * time.Second        // for all calls of one caller
 )
 
 // The namespace and action of all keys in a drill.
@@ -51,30 +51,30 @@ type CallerConfig struct {
 	Logger *slog.Logger
 }
 
-// caller is a program that uses flightd to create one ticket for one intent.
+// startCaller is a program that uses flightd to create one ticket for one intent.
 type caller struct {
-	cfg  CallerConfig
-	path *path
-	key  flight.Key
+	cfg    CallerConfig
+	points *crashPoints
+	key    flight.Key
 }
 
 // RunCaller runs a caller process. It writes its messages to Out, one JSON document per line. A failed call is a
 // message, not an error: RunCaller returns an error only if the set-up or the output fails.
 func RunCaller(ctx context.Context, cfg CallerConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	c := &caller{cfg: cfg, path: newPath(cfg)}
+	c := &caller{cfg: cfg, points: newCrashPoints(cfg)}
 	if cfg.Recovery == NoRecovery {
-		return c.actAlone(ctx)
+		return c.actDirectly(ctx)
 	}
 	server := cfg.Server
 	if cfg.WatchOpen {
-		relay, err := startRelay(cfg.Server, func() { c.path.pass(crashpoint.DuringOpen, 0, nil) })
+		proxy, err := startProxy(cfg.Server, func() { c.points.pass(crashpoint.DuringOpen, 0, nil) })
 		if err != nil {
 			return err
 		}
-		defer relay.close()
-		server = relay.url()
+		defer proxy.close()
+		server = proxy.url()
 	}
 	return c.act(ctx, server)
 }
@@ -85,28 +85,28 @@ func (c *caller) act(ctx context.Context, server string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := client.Connect(ctx, server, client.WithNamespace(namespace), client.WithTTL(sessionTTL), client.WithSpool(c.cfg.Spool),
-		client.WithPatience(callPatience/2), client.WithReportWait(callPatience/2), client.WithLogger(c.cfg.Logger))
+	fd, err := client.Connect(ctx, server, client.WithNamespace(namespace), client.WithSessionTTL(sessionTTL), client.WithSpool(c.cfg.Spool),
+		client.WithRetryTimeout(callTimeout/2), client.WithReportTimeout(callTimeout/2), client.WithLogger(c.cfg.Logger))
 	if err != nil {
-		return c.path.end(err)
+		return c.points.reportEnd(err)
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = fd.Close(ctx) // an unsent report is in the spool
 	}()
-	c.path.pass(crashpoint.BeforeOpen, 0, nil)
+	c.points.pass(crashpoint.BeforeOpen, 0, nil)
 	result, err := fd.Do(ctx, call, c.createTicket)
 	if err != nil {
-		return c.path.end(err)
+		return c.points.reportEnd(err)
 	}
-	c.path.pass(crashpoint.AfterReport, result.Attempt, nil)
-	c.path.result(result)
+	c.points.pass(crashpoint.AfterReport, result.Attempt, nil)
+	c.points.reportResult(result)
 	if result, err = fd.Do(ctx, call, c.createTicket); err == nil {
-		c.path.result(result)
-		c.path.pass(crashpoint.BeforeRelease, result.Attempt, nil)
+		c.points.reportResult(result)
+		c.points.pass(crashpoint.BeforeRelease, result.Attempt, nil)
 	}
-	return c.path.end(err)
+	return c.points.reportEnd(err)
 }
 
 func (c *caller) call() (call effect.Call, err error) {
@@ -141,10 +141,10 @@ func (c *caller) ticket() Ticket {
 
 // createTicket is the handler that performs the effect.
 func (c *caller) createTicket(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-	c.path.pass(crashpoint.AfterOpen, at.Number(), nil)
+	c.points.pass(crashpoint.AfterOpen, at.Number(), nil)
 	dialer := net.Dialer{}
 	base := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c.path.pass(crashpoint.BeforeSend, at.Number(), nil)
+		c.points.pass(crashpoint.BeforeSend, at.Number(), nil)
 		return dialer.DialContext(ctx, network, address)
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.CRM+"/tickets", bytes.NewReader(at.Input()))
@@ -155,13 +155,13 @@ func (c *caller) createTicket(ctx context.Context, at *effect.Attempt) (effect.A
 	provider := http.Client{Transport: at.Transport(base)}
 	resp, err := provider.Do(req)
 	if err == nil {
-		c.path.pass(crashpoint.AfterEffect, at.Number(), nil)
+		c.points.pass(crashpoint.AfterEffect, at.Number(), nil)
 	}
 	answer, err := client.FromHTTP(resp, err)
 	if err == nil {
 		answer.ExternalID, err = ticketID(answer.Body)
 	}
-	c.path.pass(crashpoint.BeforeReport, at.Number(), err)
+	c.points.pass(crashpoint.BeforeReport, at.Number(), err)
 	return answer, err
 }
 
@@ -172,39 +172,39 @@ func ticketID(body []byte) (string, error) {
 }
 
 // lookUp asks the CRM whether it has a ticket for the intent.
-func (c *caller) lookUp(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
-	found, err := books{url: c.cfg.CRM, http: http.DefaultClient}.find(ctx, c.cfg.ID)
+func (c *caller) lookUp(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
+	found, err := crmClient{url: c.cfg.CRM, http: http.DefaultClient}.find(ctx, c.cfg.ID)
 	switch {
 	case err != nil:
-		return flight.NoVerb, effect.Answer{}, err
+		return flight.FindingNone, effect.Answer{}, err
 	case len(found) == 0:
-		return flight.DidNotHappen, effect.Answer{}, nil
+		return flight.FindingNotHappened, effect.Answer{}, nil
 	}
 	answer, err := effect.JSON(found[0].ID, found[0])
-	return flight.Happened, answer, err
+	return flight.FindingHappened, answer, err
 }
 
 // directAttempts is the number of requests after which a caller without flightd stops.
-const aloneTries = 3
+const directAttempts = 3
 
 // actDirectly calls the CRM without flightd, and retries after every error.
-func (c *caller) actAlone(ctx context.Context) error {
+func (c *caller) actDirectly(ctx context.Context) error {
 	body, err := json.Marshal(c.ticket())
 	if err != nil {
 		return err
 	}
-	for range aloneTries {
+	for range directAttempts {
 		var made effect.Answer
-		if made, err = c.tryAlone(ctx, body); err == nil {
+		if made, err = c.tryDirectly(ctx, body); err == nil {
 			id, err := ticketID(made.Body)
-			c.path.result(effect.Result{Answer: effect.Answer{ExternalID: id, Body: made.Body}})
-			return c.path.end(err)
+			c.points.reportResult(effect.Result{Answer: effect.Answer{ExternalID: id, Body: made.Body}})
+			return c.points.reportEnd(err)
 		}
 	}
-	return c.path.end(err)
+	return c.points.reportEnd(err)
 }
 
-func (c *caller) tryAlone(ctx context.Context, body []byte) (effect.Answer, error) {
+func (c *caller) tryDirectly(ctx context.Context, body []byte) (effect.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.CRM+"/tickets", bytes.NewReader(body))
@@ -212,26 +212,26 @@ func (c *caller) tryAlone(ctx context.Context, body []byte) (effect.Answer, erro
 		return effect.Answer{}, err
 	}
 	req.Header.Set("Content-Type", wire.TypeJSON)
-	c.path.pass(crashpoint.BeforeSend, 0, nil)
+	c.points.pass(crashpoint.BeforeSend, 0, nil)
 	resp, err := http.DefaultClient.Do(req)
 	if err == nil {
-		c.path.pass(crashpoint.AfterEffect, 0, nil)
+		c.points.pass(crashpoint.AfterEffect, 0, nil)
 	}
 	made, err := client.FromHTTP(resp, err)
-	c.path.pass(crashpoint.BeforeReport, 0, err)
+	c.points.pass(crashpoint.BeforeReport, 0, err)
 	return made, err
 }
 
 // The possible ends of a caller process.
 const (
-	endedWell    = "succeeded"
-	endedInDoubt = "in_doubt" // a person must resolve the flight
-	endedAgain   = "retry"    // a new caller may retry
-	endedBadly   = "failed"
+	endSucceeded = "succeeded"
+	endInDoubt   = "in_doubt" // a person must resolve the flight
+	endRetry     = "retry"    // a new caller may retry
+	endFailed    = "failed"
 )
 
 // classifyEnd maps an error of Do to the end of the caller process.
-func endOf(err error) string {
+func classifyEnd(err error) string {
 	var (
 		doubt       *effect.InDoubt
 		busy        *effect.Busy
@@ -242,12 +242,12 @@ func endOf(err error) string {
 	)
 	switch {
 	case err == nil:
-		return endedWell
+		return endSucceeded
 	case errors.As(err, &doubt):
-		return endedInDoubt
+		return endInDoubt
 	case errors.As(err, &busy), errors.As(err, &unsettled), errors.As(err, &unrecorded), errors.As(err, &unavailable), errors.As(err, &fenced),
 		errors.Is(err, effect.ErrLeaseLost):
-		return endedAgain
+		return endRetry
 	}
-	return endedBadly
+	return endFailed
 }

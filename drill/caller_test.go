@@ -17,70 +17,70 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-func TestPathStopsAtItsPointOnceAndSaysSoBefore(t *testing.T) {
+func TestCrashPoints_ReportsThenPausesOnce(t *testing.T) {
 	in, drill := io.Pipe()
 	out, caller := io.Pipe()
-	p := newPath(CallerConfig{PauseAt: crashpoint.BeforeSend, In: in, Out: caller})
-	walked := make(chan struct{})
+	p := newCrashPoints(CallerConfig{PauseAt: crashpoint.BeforeSend, In: in, Out: caller})
+	done := make(chan struct{})
 	go func() {
-		defer close(walked)
+		defer close(done)
 		p.pass(crashpoint.AfterOpen, 1, nil)
 		p.pass(crashpoint.BeforeSend, 1, nil)
 		p.pass(crashpoint.BeforeReport, 1, errors.New("lost"))
 		p.pass(crashpoint.BeforeSend, 2, nil)
-		_ = p.end(nil)
+		_ = p.reportEnd(nil)
 	}()
 	lines := bufio.NewScanner(out)
-	heard := func() (l line) {
+	next := func() (l message) {
 		require.True(t, lines.Scan())
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &l))
 		return l
 	}
-	require.Equal(t, line{Point: crashpoint.AfterOpen, Attempt: 1}, heard())
-	require.Equal(t, line{Point: crashpoint.BeforeSend, Attempt: 1}, heard())
+	require.Equal(t, message{Point: crashpoint.AfterOpen, Attempt: 1}, next())
+	require.Equal(t, message{Point: crashpoint.BeforeSend, Attempt: 1}, next())
 	_, err := io.WriteString(drill, "\n")
 	require.NoError(t, err)
-	require.Equal(t, line{Point: crashpoint.BeforeReport, Attempt: 1, Error: "lost"}, heard())
-	require.Equal(t, line{Point: crashpoint.BeforeSend, Attempt: 2}, heard())
-	require.Equal(t, line{End: endedWell}, heard())
-	<-walked
+	require.Equal(t, message{Point: crashpoint.BeforeReport, Attempt: 1, Error: "lost"}, next())
+	require.Equal(t, message{Point: crashpoint.BeforeSend, Attempt: 2}, next())
+	require.Equal(t, message{End: endSucceeded}, next())
+	<-done
 }
 
-func TestVoiceKnowsWhichAttemptsFailed(t *testing.T) {
-	open1, report1 := line{Point: crashpoint.AfterOpen, Attempt: 1}, line{Point: crashpoint.BeforeReport, Attempt: 1}
-	failed1 := line{Point: crashpoint.BeforeReport, Attempt: 1, Error: "EOF"}
-	open2, after2 := line{Point: crashpoint.AfterOpen, Attempt: 2}, line{Point: crashpoint.AfterReport, Attempt: 2}
+func TestCallerProcess_FailedAttempts(t *testing.T) {
+	open1, report1 := message{Point: crashpoint.AfterOpen, Attempt: 1}, message{Point: crashpoint.BeforeReport, Attempt: 1}
+	failed1 := message{Point: crashpoint.BeforeReport, Attempt: 1, Error: "EOF"}
+	open2, after2 := message{Point: crashpoint.AfterOpen, Attempt: 2}, message{Point: crashpoint.AfterReport, Attempt: 2}
 	for _, test := range []struct {
-		said []line
+		said []message
 		want []uint32
 	}{
-		{[]line{open1}, []uint32{1}},
-		{[]line{open1, report1}, []uint32{1}},
-		{[]line{open1, report1, {End: endedWell}}, nil},
-		{[]line{open1, failed1, {End: endedInDoubt}}, []uint32{1}},
-		{[]line{open1, failed1, open2, after2, {End: endedWell}}, []uint32{1}},
-		{[]line{open2, after2}, nil},
+		{[]message{open1}, []uint32{1}},
+		{[]message{open1, report1}, []uint32{1}},
+		{[]message{open1, report1, {End: endSucceeded}}, nil},
+		{[]message{open1, failed1, {End: endInDoubt}}, []uint32{1}},
+		{[]message{open1, failed1, open2, after2, {End: endSucceeded}}, []uint32{1}},
+		{[]message{open2, after2}, nil},
 		{nil, nil},
 	} {
-		v := voice{said: test.said}
+		v := callerProcess{messages: test.said}
 		require.Equal(t, test.want, v.failed(), "%+v", test.said)
 	}
 }
 
-func TestEndOf(t *testing.T) {
+func TestClassifyEnd(t *testing.T) {
 	for want, errs := range map[string][]error{
-		endedWell:    {nil},
-		endedInDoubt: {&effect.InDoubt{}, fmt.Errorf("so: %w", &effect.InDoubt{})},
-		endedAgain:   {&effect.Busy{}, &effect.Unsettled{}, &effect.Unrecorded{}, &effect.Unavailable{}, &effect.Fenced{}, effect.ErrLeaseLost},
-		endedBadly:   {&effect.Conflict{}, &effect.Failed{}, &effect.Declined{}, io.EOF},
+		endSucceeded: {nil},
+		endInDoubt:   {&effect.InDoubt{}, fmt.Errorf("so: %w", &effect.InDoubt{})},
+		endRetry:     {&effect.Busy{}, &effect.Unsettled{}, &effect.Unrecorded{}, &effect.Unavailable{}, &effect.Fenced{}, effect.ErrLeaseLost},
+		endFailed:    {&effect.Conflict{}, &effect.Failed{}, &effect.Declined{}, io.EOF},
 	} {
 		for _, err := range errs {
-			require.Equal(t, want, endOf(err), "%T", err)
+			require.Equal(t, want, classifyEnd(err), "%T", err)
 		}
 	}
 }
 
-func TestRelaySeesAnOpenLeaveBeforeItIsAnswered(t *testing.T) {
+func TestProxy_ReportsOpenBeforeItsAnswer(t *testing.T) {
 	left := make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == opensPath {
@@ -89,7 +89,7 @@ func TestRelaySeesAnOpenLeaveBeforeItIsAnswered(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	r, err := startRelay(server.URL, func() { left <- struct{}{} })
+	r, err := startProxy(server.URL, func() { left <- struct{}{} })
 	require.NoError(t, err)
 	defer r.close()
 	for range 2 {
@@ -106,9 +106,9 @@ func TestRelaySeesAnOpenLeaveBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestRelayToADeadServerEndsTheConnection(t *testing.T) {
+func TestProxy_ClosesConnectionWithoutServer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	r, err := startRelay(server.URL, func() {})
+	r, err := startProxy(server.URL, func() {})
 	require.NoError(t, err)
 	defer r.close()
 	server.Close()
@@ -116,9 +116,9 @@ func TestRelayToADeadServerEndsTheConnection(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-func TestCallerAloneRepeatsItself(t *testing.T) {
+func TestCallerWithoutFlightd_MakesDuplicates(t *testing.T) {
 	crm := newCRM(t)
-	require.NoError(t, crm.set(t.Context(), "x", Setting{Fault: Drop}))
+	require.NoError(t, crm.set(t.Context(), "x", Setting{Fault: FaultDrop}))
 	out, caller := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {

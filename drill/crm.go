@@ -45,21 +45,21 @@ const slowAnswer = 4 * attemptTimeout
 //	GET  /count?external_id=…           all tickets and requests, for the checks and for resolving a doubt
 //	PUT  /settings/{external_id}        stores the Setting of an external id
 type CRM struct {
-	mu    sync.Mutex // guards all fields below, and the accounts
-	made  int
-	pages map[string]*page
+	mu       sync.Mutex // guards all fields below, and the accounts
+	created  int
+	accounts map[string]*account
 }
 
 // account is the CRM's record of one external id.
-type page struct {
-	setting Setting
-	tickets []Ticket
-	byKey   map[string]Ticket
-	seen    []Request
+type account struct {
+	setting  Setting
+	tickets  []Ticket
+	byKey    map[string]Ticket
+	requests []Request
 }
 
 // NewCRM returns a CRM without tickets.
-func NewCRM() *CRM { return &CRM{pages: make(map[string]*page)} }
+func NewCRM() *CRM { return &CRM{accounts: make(map[string]*account)} }
 
 // Handler returns the CRM's HTTP handler.
 func (c *CRM) Handler() http.Handler {
@@ -71,11 +71,11 @@ func (c *CRM) Handler() http.Handler {
 	return mux
 }
 
-func (c *CRM) pageLocked(externalID string) *page {
-	p := c.pages[externalID]
+func (c *CRM) accountLocked(externalID string) *account {
+	p := c.accounts[externalID]
 	if p == nil {
-		p = &page{byKey: make(map[string]Ticket)}
-		c.pages[externalID] = p
+		p = &account{byKey: make(map[string]Ticket)}
+		c.accounts[externalID] = p
 	}
 	return p
 }
@@ -88,39 +88,39 @@ func (c *CRM) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request := Request{Key: r.Header.Get(effect.HeaderIdempotencyKey), Token: r.Header.Get(effect.HeaderFencingToken)}
-	ticket, fault := c.carryOut(wanted, request)
+	ticket, fault := c.recordTicket(wanted, request)
 	switch fault {
-	case Drop:
-		hangUp(w)
-	case Slow:
+	case FaultDrop:
+		closeConnection(w)
+	case FaultSlow:
 		select {
 		case <-time.After(slowAnswer):
-			answer(w, http.StatusCreated, ticket)
+			writeJSON(w, http.StatusCreated, ticket)
 		case <-r.Context().Done():
 		}
-	case ErrorAndTicket, ErrorNoTicket:
+	case FaultErrorAndTicket, FaultErrorNoTicket:
 		http.Error(w, "try later", http.StatusServiceUnavailable)
 	default:
-		answer(w, http.StatusCreated, ticket)
+		writeJSON(w, http.StatusCreated, ticket)
 	}
 }
 
 // recordTicket performs the effect. A ticket that it records has been created, whatever the CRM answers afterwards.
-func (c *CRM) carryOut(wanted Ticket, r Request) (Ticket, Fault) {
+func (c *CRM) recordTicket(wanted Ticket, r Request) (Ticket, Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pageLocked(wanted.ExternalID)
-	p.seen = append(p.seen, r)
+	p := c.accountLocked(wanted.ExternalID)
+	p.requests = append(p.requests, r)
 	fault := p.setting.Fault
-	p.setting.Fault = NoFault
-	if fault == ErrorNoTicket {
+	p.setting.Fault = FaultNone
+	if fault == FaultErrorNoTicket {
 		return Ticket{}, fault
 	}
 	if known, ok := p.byKey[r.Key]; ok && p.setting.Honour {
 		return known, fault
 	}
-	c.made++
-	wanted.ID = fmt.Sprintf("T-%d", c.made)
+	c.created++
+	wanted.ID = fmt.Sprintf("T-%d", c.created)
 	p.tickets = append(p.tickets, wanted)
 	if r.Key != "" {
 		p.byKey[r.Key] = wanted
@@ -131,19 +131,19 @@ func (c *CRM) carryOut(wanted Ticket, r Request) (Ticket, Fault) {
 func (c *CRM) find(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pageLocked(r.URL.Query().Get("external_id"))
+	p := c.accountLocked(r.URL.Query().Get("external_id"))
 	if !p.setting.LookUp {
 		http.NotFound(w, r)
 		return
 	}
-	answer(w, http.StatusOK, append([]Ticket{}, p.tickets...))
+	writeJSON(w, http.StatusOK, append([]Ticket{}, p.tickets...))
 }
 
 func (c *CRM) count(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pageLocked(r.URL.Query().Get("external_id"))
-	answer(w, http.StatusOK, Count{Tickets: p.tickets, Requests: p.seen})
+	p := c.accountLocked(r.URL.Query().Get("external_id"))
+	writeJSON(w, http.StatusOK, Count{Tickets: p.tickets, Requests: p.requests})
 }
 
 func (c *CRM) set(w http.ResponseWriter, r *http.Request) {
@@ -154,11 +154,11 @@ func (c *CRM) set(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pageLocked(r.PathValue("external_id")).setting = s
+	c.accountLocked(r.PathValue("external_id")).setting = s
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -170,7 +170,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 }
 
 // closeConnection closes the connection without an answer.
-func hangUp(w http.ResponseWriter) {
+func closeConnection(w http.ResponseWriter) {
 	if h, ok := w.(http.Hijacker); ok {
 		if conn, _, err := h.Hijack(); err == nil {
 			_ = conn.Close()
@@ -191,15 +191,15 @@ func ServeCRM(ctx context.Context, in io.Reader, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, "http://"+l.Addr().String()); err != nil {
 		return errors.Join(err, server.Close(), <-served)
 	}
-	gone := make(chan struct{})
+	inputClosed := make(chan struct{})
 	go func() { // not waited for if ctx ends first: the read then lasts as long as the process
-		defer close(gone)
+		defer close(inputClosed)
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	select {
 	case err := <-served:
 		return err
-	case <-gone:
+	case <-inputClosed:
 	case <-ctx.Done():
 	}
 	err = server.Close()

@@ -37,13 +37,13 @@ func post(t *testing.T, ctx context.Context, url, externalID, key string) (int, 
 	return resp.StatusCode, id
 }
 
-func newCRM(t *testing.T) books {
+func newCRM(t *testing.T) crmClient {
 	server := httptest.NewServer(NewCRM().Handler())
 	t.Cleanup(server.Close)
-	return books{url: server.URL, http: server.Client()}
+	return crmClient{url: server.URL, http: server.Client()}
 }
 
-func TestCRMHonoursKeysWhereItIsTold(t *testing.T) {
+func TestCRM_HonoursKeysIfConfigured(t *testing.T) {
 	crm, ctx := newCRM(t), t.Context()
 	require.NoError(t, crm.set(ctx, "yes", Setting{Honour: true}))
 	_, first := post(t, ctx, crm.url, "yes", "k")
@@ -60,7 +60,7 @@ func TestCRMHonoursKeysWhereItIsTold(t *testing.T) {
 	require.Equal(t, []Request{{Key: "k"}, {Key: "k"}}, count.Requests)
 }
 
-func TestCRMCanBeAskedWhereItIsTold(t *testing.T) {
+func TestCRM_AllowsLookUpIfConfigured(t *testing.T) {
 	crm, ctx := newCRM(t), t.Context()
 	require.NoError(t, crm.set(ctx, "yes", Setting{LookUp: true}))
 	found, err := crm.find(ctx, "yes")
@@ -74,12 +74,12 @@ func TestCRMCanBeAskedWhereItIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "404")
 }
 
-func TestCRMMisbehavesOnce(t *testing.T) {
+func TestCRM_InjectsFaultOnce(t *testing.T) {
 	for _, test := range []struct {
 		fault   Fault
 		status  int
 		tickets int
-	}{{Drop, 0, 1}, {ErrorAndTicket, 503, 1}, {ErrorNoTicket, 503, 0}} {
+	}{{FaultDrop, 0, 1}, {FaultErrorAndTicket, 503, 1}, {FaultErrorNoTicket, 503, 0}} {
 		crm, ctx := newCRM(t), t.Context()
 		require.NoError(t, crm.set(ctx, "x", Setting{Fault: test.fault}))
 		status, _ := post(t, ctx, crm.url, "x", "k")
@@ -92,9 +92,9 @@ func TestCRMMisbehavesOnce(t *testing.T) {
 	}
 }
 
-func TestCRMAnswersTooLate(t *testing.T) {
+func TestCRM_SlowAnswer(t *testing.T) {
 	crm := newCRM(t)
-	require.NoError(t, crm.set(t.Context(), "x", Setting{Fault: Slow}))
+	require.NoError(t, crm.set(t.Context(), "x", Setting{Fault: FaultSlow}))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	status, _ := post(t, ctx, crm.url, "x", "k")
@@ -104,7 +104,7 @@ func TestCRMAnswersTooLate(t *testing.T) {
 	require.Len(t, count.Tickets, 1)
 }
 
-func TestCRMEndsWithTheDrill(t *testing.T) {
+func TestCRM_StopsWithTheDrill(t *testing.T) {
 	in, drill := io.Pipe()
 	out, crm := io.Pipe()
 	ended := make(chan error, 1)

@@ -19,7 +19,7 @@ type Config struct {
 	// Only selects runs by the names that Select accepts.
 	Only []string
 	// Workers is the number of flightd processes that are killed in parallel. 0 means 3.
-	Lanes int
+	Workers int
 	// WithoutFlightd is the control: the callers call the CRM directly.
 	WithoutFlightd bool
 	// Progress, if not nil, is called after every run, under a lock.
@@ -34,8 +34,8 @@ type Progress struct {
 
 // Row is one run with its result.
 type Row struct {
-	ID     string `json:"id"`
-	Mishap string `json:"scenario"`
+	ID       string `json:"id"`
+	Scenario string `json:"scenario"`
 	Run
 	Facts
 	KeySame bool     `json:"same_key"`
@@ -53,13 +53,13 @@ type Report struct {
 
 // Limits of parallel work.
 const (
-	defaultLanes = 3
-	sharedLanes  = 4 // parallel runs at the flightd that is never killed
+	defaultWorkers = 3
+	sharedRuns     = 4 // parallel runs at the flightd that is never killed
 )
 
 // Execute runs the drill. Broken promises are in the report. Execute returns an error only if the drill itself failed:
 // an unknown name in Config.Only, a process that did not start, or the end of ctx.
-func Perform(ctx context.Context, cfg Config) (Report, error) {
+func Execute(ctx context.Context, cfg Config) (Report, error) {
 	began := time.Now()
 	runs, err := Select(PlanOf(cfg), cfg.Only)
 	if err != nil {
@@ -74,7 +74,7 @@ func Perform(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	d := &drill{cfg: cfg, dir: dir, rows: make([]Row, len(runs))}
-	if err = d.perform(ctx, runs); err == nil {
+	if err = d.execute(ctx, runs); err == nil {
 		err = context.Cause(ctx)
 	}
 	report := Report{Rows: d.rows, Took: time.Since(began), Dir: dir}
@@ -93,17 +93,17 @@ func Perform(ctx context.Context, cfg Config) (Report, error) {
 // PlanOf returns all runs of a drill, before Config.Only selects some.
 func PlanOf(cfg Config) []Run {
 	if cfg.WithoutFlightd {
-		return PlanWithout()
+		return PlanWithoutFlightd()
 	}
 	return Plan()
 }
 
 // drill is one execution.
 type drill struct {
-	cfg   Config
-	dir   string
-	crm   string
-	books books
+	cfg       Config
+	dir       string
+	crmURL    string
+	crmClient crmClient
 
 	mu   sync.Mutex // guards rows and done, and serializes Config.Progress
 	rows []Row
@@ -112,39 +112,39 @@ type drill struct {
 
 // task is a run and the index of its row.
 type task struct {
-	place int
+	index int
 	run   Run
 }
 
 // execute executes all runs and waits for them. A worker with a flightd of its own executes the runs that kill flightd,
 // one after the other. All other runs share one flightd, which is never killed, and execute in parallel.
-func (d *drill) perform(ctx context.Context, runs []Run) error {
-	crm, url, err := startServing(ctx, d.cfg.Binary, "CRM", filepath.Join(d.dir, "crm.log"), "", "drill", "crm")
+func (d *drill) execute(ctx context.Context, runs []Run) error {
+	crm, url, err := startServerProcess(ctx, d.cfg.Binary, "CRM", filepath.Join(d.dir, "crm.log"), "", "drill", "crm")
 	if err != nil {
 		return err
 	}
 	defer crm.kill()
-	d.crm, d.books = url, books{url: url, http: &http.Client{Timeout: 10 * time.Second}}
-	var calm, deadly []task
+	d.crmURL, d.crmClient = url, crmClient{url: url, http: &http.Client{Timeout: 10 * time.Second}}
+	var shared, killing []task
 	for i, run := range runs {
-		if run.flightdDies() {
-			deadly = append(deadly, task{i, run})
+		if run.killsFlightd() {
+			killing = append(killing, task{i, run})
 		} else {
-			calm = append(calm, task{i, run})
+			shared = append(shared, task{i, run})
 		}
 	}
-	lanes := d.cfg.Lanes
-	if lanes <= 0 {
-		lanes = defaultLanes
+	workers := d.cfg.Workers
+	if workers <= 0 {
+		workers = defaultWorkers
 	}
 	var group sync.WaitGroup
-	errs := make([]error, lanes+1)
-	queue := tasksOf(deadly)
-	for lane := range min(lanes, len(deadly)) {
-		group.Go(func() { errs[lane] = d.lane(ctx, lane, queue, 1) })
+	errs := make([]error, workers+1)
+	queue := tasksOf(killing)
+	for worker := range min(workers, len(killing)) {
+		group.Go(func() { errs[worker] = d.worker(ctx, worker, queue, 1) })
 	}
-	if len(calm) > 0 {
-		group.Go(func() { errs[lanes] = d.lane(ctx, lanes, tasksOf(calm), sharedLanes) })
+	if len(shared) > 0 {
+		group.Go(func() { errs[workers] = d.worker(ctx, workers, tasksOf(shared), sharedRuns) })
 	}
 	group.Wait()
 	return errors.Join(errs...)
@@ -160,28 +160,28 @@ func tasksOf(tasks []task) <-chan task {
 }
 
 // worker executes the runs of a queue at one flightd, atOnce of them in parallel, and waits for them.
-func (d *drill) lane(ctx context.Context, number int, queue <-chan task, atOnce int) error {
-	var h *house
+func (d *drill) worker(ctx context.Context, number int, queue <-chan task, parallel int) error {
+	var s *server
 	if !d.cfg.WithoutFlightd {
 		var err error
-		if h, err = newHouse(d.cfg.Binary, filepath.Join(d.dir, fmt.Sprintf("flightd-%d", number)), number); err != nil {
+		if s, err = newServer(d.cfg.Binary, filepath.Join(d.dir, fmt.Sprintf("flightd-%d", number)), number); err != nil {
 			return err
 		}
-		defer h.kill()
-		if atOnce > 1 { // a single run starts flightd itself, with its own crash point
-			if err := h.start(ctx, ""); err != nil {
+		defer s.kill()
+		if parallel > 1 { // a single run starts flightd itself, with its own crash point
+			if err := s.start(ctx, ""); err != nil {
 				return err
 			}
 		}
 	}
 	var group sync.WaitGroup
-	for range atOnce {
+	for range parallel {
 		group.Go(func() {
 			for t := range queue {
 				if ctx.Err() != nil {
 					return
 				}
-				d.play(ctx, t, h)
+				d.executeRun(ctx, t, s)
 			}
 		})
 	}
@@ -189,17 +189,17 @@ func (d *drill) lane(ctx context.Context, number int, queue <-chan task, atOnce 
 	return nil
 }
 
-func (d *drill) play(ctx context.Context, t task, h *house) {
+func (d *drill) executeRun(ctx context.Context, t task, s *server) {
 	began := time.Now()
-	p := &play{run: t.run, house: h, books: d.books, binary: d.cfg.Binary, crm: d.crm, dir: filepath.Join(d.dir, t.run.ID())}
-	facts := p.perform(ctx)
+	r := &runner{run: t.run, server: s, crmClient: d.crmClient, binary: d.cfg.Binary, crmURL: d.crmURL, dir: filepath.Join(d.dir, t.run.ID())}
+	facts := r.execute(ctx)
 	row := Row{
-		ID: t.run.ID(), Mishap: t.run.Mishap(), Run: t.run, Facts: facts, KeySame: facts.SameKey(), Broken: Check(t.run, facts),
+		ID: t.run.ID(), Scenario: t.run.Scenario(), Run: t.run, Facts: facts, KeySame: facts.SameKey(), Broken: Check(t.run, facts),
 		TookMS: time.Since(began).Milliseconds(),
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.rows[t.place] = row
+	d.rows[t.index] = row
 	d.done++
 	if d.cfg.Progress != nil {
 		d.cfg.Progress(Progress{Row: row, Done: d.done, Total: len(d.rows)})

@@ -35,23 +35,23 @@ func TestMain(m *testing.M) {
 }
 
 // runDrill executes the command `flightd drill` and returns its JSON report and exit code.
-func performed(t *testing.T, args ...string) (report Report, code int) {
+func runDrill(t *testing.T, args ...string) (report Report, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"drill", "-o", "json", "--data", t.TempDir()}, args...)...)
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	require.NoError(t, json.Unmarshal(out.Bytes(), &report), "%s\n%s", &out, &talk)
-	t.Logf("%s", &talk)
+	require.NoError(t, json.Unmarshal(out.Bytes(), &report), "%s\n%s", &out, &stderr)
+	t.Logf("%s", &stderr)
 	return report, cmd.ProcessState.ExitCode()
 }
 
 func TestDrillAfterEffect(t *testing.T) {
-	report, code := performed(t, "--only", "after-effect,drop")
+	report, code := runDrill(t, "--only", "after-effect,drop")
 	for _, row := range report.Rows {
 		require.Empty(t, row.Broken, "%s: %+v", row.ID, row.Facts)
 		require.Len(t, row.Tickets, 1, row.ID)
@@ -62,7 +62,7 @@ func TestDrillAfterEffect(t *testing.T) {
 }
 
 func TestDrillWithoutFlightdFails(t *testing.T) {
-	report, code := performed(t, "--without-flightd")
+	report, code := runDrill(t, "--without-flightd")
 	require.Equal(t, 1, code)
 	require.Equal(t, 5, report.Broken)
 	for _, row := range report.Rows {

@@ -14,10 +14,10 @@ type Victim string
 
 // The victims.
 const (
-	Nobody  Victim = ""
-	Caller  Victim = "caller"
-	Flightd Victim = "flightd"
-	Both    Victim = "both"
+	VictimNone    Victim = ""
+	VictimCaller  Victim = "caller"
+	VictimFlightd Victim = "flightd"
+	VictimBoth    Victim = "both"
 )
 
 // Fault is the CRM's misbehaviour at the first ticket request of a run.
@@ -25,11 +25,11 @@ type Fault string
 
 // The faults.
 const (
-	NoFault        Fault = ""
-	Drop           Fault = "drop"        // creates the ticket and closes the connection without an answer
-	Slow           Fault = "slow"        // creates the ticket and answers after the attempt's time-out
-	ErrorAndTicket Fault = "503-created" // creates the ticket and answers 503
-	ErrorNoTicket  Fault = "503"         // creates no ticket and answers 503
+	FaultNone           Fault = ""
+	FaultDrop           Fault = "drop"        // creates the ticket and closes the connection without an answer
+	FaultSlow           Fault = "slow"        // creates the ticket and answers after the attempt's time-out
+	FaultErrorAndTicket Fault = "503-created" // creates the ticket and answers 503
+	FaultErrorNoTicket  Fault = "503"         // creates no ticket and answers 503
 )
 
 // NoRecovery is the value of Run.Recovery in runs without flightd.
@@ -45,58 +45,58 @@ type Run struct {
 
 // ID returns the name of the run, which is the id in its key and the external id of its tickets.
 func (r Run) ID() string {
-	var words []string
+	var parts []string
 	for _, w := range []string{string(r.Victim), string(r.Point), string(r.Fault), r.Recovery} {
 		if w != "" {
-			words = append(words, w)
+			parts = append(parts, w)
 		}
 	}
-	return strings.Join(words, "-")
+	return strings.Join(parts, "-")
 }
 
 // Scenario describes the run's disturbance in words.
-func (r Run) Mishap() string {
+func (r Run) Scenario() string {
 	switch r.Fault {
-	case Drop:
+	case FaultDrop:
 		return "CRM creates the ticket, drops the connection"
-	case Slow:
+	case FaultSlow:
 		return "CRM creates the ticket, answers too late"
-	case ErrorAndTicket:
+	case FaultErrorAndTicket:
 		return "CRM creates the ticket, answers 503"
-	case ErrorNoTicket:
+	case FaultErrorNoTicket:
 		return "CRM creates no ticket, answers 503"
 	}
-	if r.Victim == Both {
+	if r.Victim == VictimBoth {
 		return fmt.Sprintf("kill -9 caller and flightd at %s", r.Point)
 	}
 	return fmt.Sprintf("kill -9 %s at %s", r.Victim, r.Point)
 }
 
 // killsFlightd reports whether flightd is killed in the run.
-func (r Run) flightdDies() bool { return r.Victim == Flightd || r.Victim == Both }
+func (r Run) killsFlightd() bool { return r.Victim == VictimFlightd || r.Victim == VictimBoth }
 
 // flightdCrashes reports whether flightd kills itself at a point in its own code. Otherwise the drill kills it while
 // the caller pauses at a point in the caller's code.
-func (r Run) flightdsOwn() bool {
+func (r Run) flightdCrashes() bool {
 	switch r.Point {
 	case crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen:
-		return r.flightdDies()
+		return r.killsFlightd()
 	case crashpoint.BeforeReport, crashpoint.AfterReport, crashpoint.BeforeRelease:
-		return r.Victim == Flightd
+		return r.Victim == VictimFlightd
 	}
 	return false
 }
 
-func faults() []Fault { return []Fault{Drop, Slow, ErrorAndTicket, ErrorNoTicket} }
+func faults() []Fault { return []Fault{FaultDrop, FaultSlow, FaultErrorAndTicket, FaultErrorNoTicket} }
 
 func recoveries() []string {
-	return []string{flight.Resend.String(), flight.Verify.String(), flight.Hold.String()}
+	return []string{flight.RecoveryResend.String(), flight.RecoveryVerify.String(), flight.RecoveryHold.String()}
 }
 
 // Plan returns all runs: every victim at every point, and every fault, under every recovery.
 func Plan() []Run {
 	var runs []Run
-	for _, victim := range []Victim{Caller, Flightd, Both} {
+	for _, victim := range []Victim{VictimCaller, VictimFlightd, VictimBoth} {
 		for _, point := range crashpoint.All() {
 			for _, recovery := range recoveries() {
 				runs = append(runs, Run{Recovery: recovery, Victim: victim, Point: point})
@@ -112,10 +112,10 @@ func Plan() []Run {
 }
 
 // PlanWithoutFlightd returns the runs of the control: the crashes and faults that exist without flightd.
-func PlanWithout() []Run {
+func PlanWithoutFlightd() []Run {
 	var runs []Run
 	for _, point := range []crashpoint.Point{crashpoint.BeforeSend, crashpoint.AfterEffect, crashpoint.BeforeReport} {
-		runs = append(runs, Run{Recovery: NoRecovery, Victim: Caller, Point: point})
+		runs = append(runs, Run{Recovery: NoRecovery, Victim: VictimCaller, Point: point})
 	}
 	for _, fault := range faults() {
 		runs = append(runs, Run{Recovery: NoRecovery, Fault: fault})
@@ -124,10 +124,10 @@ func PlanWithout() []Run {
 }
 
 // dimension returns the value of a run by which Select can select it.
-type kind func(Run) string
+type dimension func(Run) string
 
-func kinds() []kind {
-	return []kind{
+func dimensions() []dimension {
+	return []dimension{
 		func(r Run) string { return string(r.Victim) },
 		func(r Run) string { return string(r.Point) + string(r.Fault) },
 		func(r Run) string { return r.Recovery },
@@ -135,14 +135,14 @@ func kinds() []kind {
 }
 
 // values returns the distinct values of the runs in this dimension.
-func (k kind) words(runs []Run) []string {
-	var words []string
+func (d dimension) values(runs []Run) []string {
+	var values []string
 	for _, r := range runs {
-		if w := k(r); w != "" && !slices.Contains(words, w) {
-			words = append(words, w)
+		if w := d(r); w != "" && !slices.Contains(values, w) {
+			values = append(values, w)
 		}
 	}
-	return words
+	return values
 }
 
 // Select returns the runs that match the words. The dimensions are victim, point or fault, and recovery. A run matches
@@ -151,12 +151,12 @@ func (k kind) words(runs []Run) []string {
 func Select(runs []Run, words []string) ([]Run, error) {
 	selected := runs
 	var known []string
-	for _, k := range kinds() {
-		of := k.words(runs)
-		known = append(known, of...)
-		named := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(of, w) })
+	for _, d := range dimensions() {
+		values := d.values(runs)
+		known = append(known, values...)
+		named := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(values, w) })
 		if len(named) > 0 {
-			selected = slices.DeleteFunc(slices.Clone(selected), func(r Run) bool { return !slices.Contains(named, k(r)) })
+			selected = slices.DeleteFunc(slices.Clone(selected), func(r Run) bool { return !slices.Contains(named, d(r)) })
 		}
 	}
 	for _, w := range words {

@@ -19,9 +19,9 @@ func TestPlanHasEveryVictimAtEveryPointUnderEveryRecovery(t *testing.T) {
 	for _, r := range runs {
 		require.False(t, ids[r.ID()], "duplicate run %s", r.ID())
 		ids[r.ID()] = true
-		require.Equal(t, r.Victim == Nobody, r.Fault != NoFault)
+		require.Equal(t, r.Victim == VictimNone, r.Fault != FaultNone)
 	}
-	for _, victim := range []Victim{Caller, Flightd, Both} {
+	for _, victim := range []Victim{VictimCaller, VictimFlightd, VictimBoth} {
 		for _, point := range crashpoint.All() {
 			for _, recovery := range recoveries() {
 				require.True(t, ids[Run{Recovery: recovery, Victim: victim, Point: point}.ID()])
@@ -54,19 +54,19 @@ func TestSelect(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestFlightdsOwnPoints(t *testing.T) {
+func TestFlightdCrashes(t *testing.T) {
 	for _, point := range crashpoint.All() {
 		passes := point != crashpoint.BeforeSend && point != crashpoint.AfterEffect
-		require.Equal(t, passes, Run{Victim: Flightd, Point: point}.flightdsOwn(), point)
-		require.False(t, Run{Victim: Caller, Point: point}.flightdsOwn(), point)
+		require.Equal(t, passes, Run{Victim: VictimFlightd, Point: point}.flightdCrashes(), point)
+		require.False(t, Run{Victim: VictimCaller, Point: point}.flightdCrashes(), point)
 	}
 }
 
 func TestTable(t *testing.T) {
-	kept := Row{Run: killed("resend"), Mishap: killed("resend").Mishap(), Facts: resent(), KeySame: true, TookMS: 2345}
-	broken := Row{Run: killed("hold"), Mishap: killed("hold").Mishap(), Facts: settled(), Broken: []string{"2 tickets for one intent"}}
-	never := Row{Run: Run{Recovery: "verify", Fault: Drop}, Mishap: "drop", Facts: Facts{Trouble: "lost"}, Broken: []string{"lost"}}
-	alone := Row{Run: Run{Recovery: NoRecovery, Fault: Slow}, Mishap: "slow"}
+	kept := Row{Run: callerKilled("resend"), Scenario: callerKilled("resend").Scenario(), Facts: resentFacts(), KeySame: true, TookMS: 2345}
+	broken := Row{Run: callerKilled("hold"), Scenario: callerKilled("hold").Scenario(), Facts: resolvedFacts(), Broken: []string{"2 tickets for one intent"}}
+	never := Row{Run: Run{Recovery: "verify", Fault: FaultDrop}, Scenario: "drop", Facts: Facts{Error: "lost"}, Broken: []string{"lost"}}
+	alone := Row{Run: Run{Recovery: NoRecovery, Fault: FaultSlow}, Scenario: "slow"}
 	var out bytes.Buffer
 	r := Report{Rows: []Row{kept, broken, never, alone}, Broken: 2, Took: 61 * time.Second, Dir: "/kept"}
 	require.NoError(t, r.WriteTable(&out))
@@ -79,9 +79,9 @@ func TestTable(t *testing.T) {
 	require.Equal(t, "1 runs in 0s: every promise was kept", Report{Rows: make([]Row, 1)}.Summary())
 }
 
-func TestStory(t *testing.T) {
-	require.Equal(t, "#1 lost, look-up: happened", story(lookedUp().History))
-	require.Equal(t, "#1 abandoned, look-up: unknown, #2 fenced, OVERLAP", story([]client.Event{
+func TestSummarizeHistory(t *testing.T) {
+	require.Equal(t, "#1 lost, look-up: happened", summarizeHistory(lookedUpFacts().History))
+	require.Equal(t, "#1 abandoned, look-up: unknown, #2 fenced, OVERLAP", summarizeHistory([]client.Event{
 		{Kind: "abandoned", Attempt: 1}, {Kind: "verdict"}, {Kind: "report_fenced", Attempt: 2}, {Kind: "overlap"},
 	}))
 }

@@ -28,7 +28,7 @@ type process struct {
 
 // startProcess starts this program again. Its standard error is appended to the file log. It kills itself at the point
 // crash, if that is not "".
-func start(binary, name, log string, crash crashpoint.Point, args ...string) (*process, error) {
+func startProcess(binary, name, log string, crash crashpoint.Point, args ...string) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func start(binary, name, log string, crash crashpoint.Point, args ...string) (*p
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the %s: %w", name, err), file.Close())
 	}
-	go p.live(out) // ends with the process; kill and waitExit wait for it
+	go p.readOutput(out) // ends with the process; kill and waitExit wait for it
 	return p, nil
 }
 
@@ -67,7 +67,7 @@ func environment(crash crashpoint.Point) []string {
 }
 
 // readOutput reads the lines of the process until it ends, waits for it, and closes done.
-func (p *process) live(out io.Reader) {
+func (p *process) readOutput(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -80,7 +80,7 @@ func (p *process) live(out io.Reader) {
 }
 
 // readLine returns the next line of output. The result is false after the last one.
-func (p *process) line(ctx context.Context) (string, bool, error) {
+func (p *process) readLine(ctx context.Context) (string, bool, error) {
 	select {
 	case l, ok := <-p.lines:
 		return l, ok, nil
@@ -90,18 +90,18 @@ func (p *process) line(ctx context.Context) (string, bool, error) {
 }
 
 // sendKill sends SIGKILL and does not wait. The process flushes nothing and runs no deferred call.
-func (p *process) signal() { _ = p.cmd.Process.Kill() }
+func (p *process) sendKill() { _ = p.cmd.Process.Kill() }
 
 // kill sends SIGKILL, discards the unread output, and waits for the end.
 func (p *process) kill() {
-	p.signal()
+	p.sendKill()
 	for range p.lines {
 	}
 	<-p.done
 }
 
 // waitExit waits for the end of a process that exits by itself.
-func (p *process) home(ctx context.Context) error {
+func (p *process) waitExit(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return nil
@@ -117,52 +117,52 @@ func (p *process) wasKilled() bool {
 }
 
 // callerProcess is a caller process and the messages read from it.
-type voice struct {
+type callerProcess struct {
 	*process
-	said []line
+	messages []message
 }
 
 // readUntil reads messages until one matches. The result is false if the caller ended first.
-func (v *voice) hear(ctx context.Context, fits func(line) bool) (bool, error) {
+func (v *callerProcess) readUntil(ctx context.Context, match func(message) bool) (bool, error) {
 	for {
-		text, ok, err := v.line(ctx)
+		text, ok, err := v.readLine(ctx)
 		if err != nil || !ok {
 			return false, err
 		}
-		var l line
+		var l message
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			return false, fmt.Errorf("the %s wrote an invalid message %q: %w", v.name, text, err)
 		}
-		v.said = append(v.said, l)
-		if fits(l) {
+		v.messages = append(v.messages, l)
+		if match(l) {
 			return true, nil
 		}
 	}
 }
 
 // readAll reads all messages and waits for the caller's end.
-func (v *voice) hearAll(ctx context.Context) error {
-	if _, err := v.hear(ctx, func(line) bool { return false }); err != nil {
+func (v *callerProcess) readAll(ctx context.Context) error {
+	if _, err := v.readUntil(ctx, func(message) bool { return false }); err != nil {
 		return err
 	}
-	return v.home(ctx)
+	return v.waitExit(ctx)
 }
 
 // resume ends the pause of a caller.
-func (v *voice) resume() error {
+func (v *callerProcess) resume() error {
 	_, err := io.WriteString(v.in, "\n")
 	return err
 }
 
 // killAndRead kills the caller and reads the messages that it wrote before.
-func (v *voice) killAndHear(ctx context.Context) error {
-	v.signal()
-	return v.hearAll(ctx)
+func (v *callerProcess) killAndRead(ctx context.Context) error {
+	v.sendKill()
+	return v.readAll(ctx)
 }
 
-// end returns the caller's end and its error. The end is "" if the caller was killed.
-func (v *voice) end() (end, cause string) {
-	for _, l := range v.said {
+// reportEnd returns the caller's end and its error. The end is "" if the caller was killed.
+func (v *callerProcess) end() (end, cause string) {
+	for _, l := range v.messages {
 		if l.End != "" {
 			return l.End, l.Error
 		}
@@ -171,9 +171,9 @@ func (v *voice) end() (end, cause string) {
 }
 
 // results returns the results that Do returned to the caller.
-func (v *voice) results() []Outcome {
+func (v *callerProcess) results() []Outcome {
 	var all []Outcome
-	for _, l := range v.said {
+	for _, l := range v.messages {
 		if l.Result != nil {
 			all = append(all, *l.Result)
 		}
@@ -183,16 +183,16 @@ func (v *voice) results() []Outcome {
 
 // failed returns the attempts of the caller that did not succeed: those that ended with an error and, if the caller was
 // killed, those whose report was not answered.
-func (v *voice) failed() []uint32 {
-	var given, wrong []uint32
+func (v *callerProcess) failed() []uint32 {
+	var opened, failed []uint32
 	reported := map[uint32]bool{}
-	for _, l := range v.said {
+	for _, l := range v.messages {
 		switch l.Point {
 		case crashpoint.AfterOpen:
-			given = append(given, l.Attempt)
+			opened = append(opened, l.Attempt)
 		case crashpoint.BeforeReport:
 			if l.Error != "" {
-				wrong = append(wrong, l.Attempt)
+				failed = append(failed, l.Attempt)
 				reported[l.Attempt] = true
 			}
 		case crashpoint.AfterReport:
@@ -200,27 +200,27 @@ func (v *voice) failed() []uint32 {
 		}
 	}
 	if end, _ := v.end(); end == "" {
-		for _, n := range given {
+		for _, n := range opened {
 			if !reported[n] {
-				wrong = append(wrong, n)
+				failed = append(failed, n)
 			}
 		}
 	}
-	return wrong
+	return failed
 }
 
 // startTimeout limits the start of a process.
-const startPatience = 20 * time.Second
+const startTimeout = 20 * time.Second
 
 // startServerProcess starts a process that writes its address as its first line, and returns that address.
-func startServing(ctx context.Context, binary, name, log string, crash crashpoint.Point, args ...string) (*process, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+func startServerProcess(ctx context.Context, binary, name, log string, crash crashpoint.Point, args ...string) (*process, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	p, err := start(binary, name, log, crash, args...)
+	p, err := startProcess(binary, name, log, crash, args...)
 	if err != nil {
 		return nil, "", err
 	}
-	address, ok, err := p.line(ctx)
+	address, ok, err := p.readLine(ctx)
 	if err != nil || !ok {
 		p.kill()
 		return nil, "", errors.Join(fmt.Errorf("the %s did not start; see the log %s", name, log), err)

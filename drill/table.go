@@ -13,9 +13,9 @@ import (
 )
 
 // Result says in one word whether the run kept the promises.
-func (r Row) Verdict() string {
+func (r Row) Result() string {
 	switch {
-	case r.Trouble != "":
+	case r.Error != "":
 		return "NOT COMPLETED"
 	case len(r.Broken) > 0:
 		return "BROKEN"
@@ -35,7 +35,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	for _, row := range r.Rows {
 		for _, b := range row.Broken {
-			if _, err := fmt.Fprintf(w, "%s, %s: %s\n", row.Mishap, row.Recovery, b); err != nil {
+			if _, err := fmt.Fprintf(w, "%s, %s: %s\n", row.Scenario, row.Recovery, b); err != nil {
 				return err
 			}
 		}
@@ -52,12 +52,12 @@ func (r Row) cells() []string {
 	case !r.KeySame:
 		same = "NO"
 	}
-	receipts, state, history := strconv.Itoa(len(r.Receipts)), r.State, story(r.History)
+	receipts, state, history := strconv.Itoa(len(r.Receipts)), r.State, summarizeHistory(r.History)
 	if r.Recovery == NoRecovery {
 		same, receipts, state, history = "-", "-", "-", "-"
 	}
 	took := (time.Duration(r.TookMS) * time.Millisecond).Round(100 * time.Millisecond)
-	return []string{r.Mishap, r.Recovery, same, strconv.Itoa(len(r.Tickets)), receipts, history, state, took.String(), r.Verdict()}
+	return []string{r.Scenario, r.Recovery, same, strconv.Itoa(len(r.Tickets)), receipts, history, state, took.String(), r.Result()}
 }
 
 // Summary returns the last line of the table.
@@ -74,30 +74,30 @@ func (r Report) Summary() string {
 }
 
 // summarizeHistory returns the history in a few words.
-func story(events []client.Event) string {
-	var words []string
+func summarizeHistory(events []client.Event) string {
+	var parts []string
 	for _, e := range events {
 		switch e.Kind {
 		case flight.EventLost.String():
-			words = append(words, fmt.Sprintf("#%d lost", e.Attempt))
+			parts = append(parts, fmt.Sprintf("#%d lost", e.Attempt))
 		case flight.EventAbandoned.String():
-			words = append(words, fmt.Sprintf("#%d abandoned", e.Attempt))
+			parts = append(parts, fmt.Sprintf("#%d abandoned", e.Attempt))
 		case flight.EventReported.String():
-			words = append(words, fmt.Sprintf("#%d %s", e.Attempt, e.Outcome))
-		case flight.EventFencedReport.String():
-			words = append(words, fmt.Sprintf("#%d fenced", e.Attempt))
-		case flight.EventVerdict.String():
-			words = append(words, "look-up: "+orUnknown(e.Note))
+			parts = append(parts, fmt.Sprintf("#%d %s", e.Attempt, e.Outcome))
+		case flight.EventReportFenced.String():
+			parts = append(parts, fmt.Sprintf("#%d fenced", e.Attempt))
+		case flight.EventVerificationReported.String():
+			parts = append(parts, "look-up: "+orUnknown(e.Note))
 		case flight.EventResolved.String():
 			said, _, _ := strings.Cut(e.Note, ":")
-			words = append(words, "person: "+orUnknown(said))
+			parts = append(parts, "person: "+orUnknown(said))
 		case flight.EventInDoubt.String():
-			words = append(words, "in doubt")
+			parts = append(parts, "in doubt")
 		case flight.EventOverlap.String():
-			words = append(words, "OVERLAP")
+			parts = append(parts, "OVERLAP")
 		}
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func orUnknown(s string) string {

@@ -14,14 +14,14 @@ import (
 
 // Attempt is one attempt at an effect, as its handler sees it. Its methods may be called concurrently.
 type Attempt struct {
-	spec     Spec
-	marks    atomic.Uint32
-	standing atomic.Int32                 // unsafe requests through Transport that may have changed something
-	unsure   atomic.Int32                 // the ones that ended with unknown outcome
-	blind    atomic.Int32                 // calls of Sending that returned nil; their requests are not observed here
-	sent     atomic.Int32                 // unsafe requests through Transport with at least one written byte
-	first    atomic.Pointer[clock.Moment] // start of the first send that may have changed something; set only with a Window
-	moved    sync.Map                     // redirect answers, by *http.Response: following one is not a second send
+	spec            Spec
+	state           atomic.Uint32
+	possibleEffects atomic.Int32                  // unsafe requests through Transport that may have changed something
+	unknownSends    atomic.Int32                  // the ones that ended with unknown outcome
+	directSends     atomic.Int32                  // calls of Sending that returned nil; their requests are not observed here
+	transportSends  atomic.Int32                  // unsafe requests through Transport with at least one written byte
+	firstSend       atomic.Pointer[clock.Instant] // start of the first send that may have changed something; set only with a Window
+	redirects       sync.Map                      // redirect answers, by *http.Response: following one is not a second send
 }
 
 // Spec describes an attempt. The runner fills it in.
@@ -40,9 +40,9 @@ type Spec struct {
 }
 
 const (
-	markWatched uint32 = 1 << iota // Transport or Sending is in use: each send is recorded
-	markSent                       // the effect may have been sent
-	markOver                       // Classify has run: no more sends
+	stateWatched uint32 = 1 << iota // Transport or Sending is in use: each send is recorded
+	stateSent                       // the effect may have been sent
+	stateOver                       // Classify has run: no more sends
 )
 
 // NewAttempt makes an attempt.
@@ -86,7 +86,7 @@ func (a *Attempt) LeaseLost() <-chan struct{} {
 }
 
 // Watch declares that Transport or Sending will record each send. Until the first one, every error means not_done.
-func (a *Attempt) Watch() { a.marks.Or(markWatched) }
+func (a *Attempt) Watch() { a.state.Or(stateWatched) }
 
 // Sending must be called right before the effect is sent. When it returns an error, the effect must not be sent: the
 // lease is lost, or the attempt is over. A handler's error before the first successful Sending means not_done, one
@@ -96,41 +96,41 @@ func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 // requests without Transport is known to the handler alone: after an unknown one it must not send again.
 func (a *Attempt) Sending() error {
 	a.Watch()
-	if err := a.mayStart(); err != nil {
+	if err := a.checkMayStart(); err != nil {
 		return err
 	}
-	if err := a.maySendMore(); err != nil {
+	if err := a.checkEarlierSends(); err != nil {
 		return err
 	}
-	if err := a.start(); err != nil {
+	if err := a.markSent(); err != nil {
 		return err
 	}
-	a.blind.Add(1)
+	a.directSends.Add(1)
 	return nil
 }
 
 // checkEarlierSends rejects another effect when an earlier one may have happened.
-func (a *Attempt) maySendMore() error {
-	if a.unsure.Load() > 0 && a.spec.Recovery != flight.Resend {
-		return NotDone(&keptBackError{errUnsure})
+func (a *Attempt) checkEarlierSends() error {
+	if a.unknownSends.Load() > 0 && a.spec.Recovery != flight.RecoveryResend {
+		return NotDone(&notSentError{errUnknownSend})
 	}
 	return nil
 }
 
 // errUnknownSend prevents a second effect.
-var errUnsure = errors.New("not sent: an earlier request of this attempt has an unknown outcome, and its recovery is not resend")
+var errUnknownSend = errors.New("not sent: an earlier request of this attempt has an unknown outcome, and its recovery is not resend")
 
-// markSent records that the effect may have been sent, unless the attempt is over.
-func (a *Attempt) start() error {
+// stateSent records that the effect may have been sent, unless the attempt is over.
+func (a *Attempt) markSent() error {
 	for {
-		marks := a.marks.Load()
-		if marks&markOver != 0 {
-			return NotDone(&keptBackError{errOver})
+		marks := a.state.Load()
+		if marks&stateOver != 0 {
+			return NotDone(&notSentError{errAttemptOver})
 		}
-		if a.marks.CompareAndSwap(marks, marks|markSent) {
+		if a.state.CompareAndSwap(marks, marks|stateSent) {
 			if a.spec.Window > 0 {
 				now := clock.Now()
-				a.first.CompareAndSwap(nil, &now)
+				a.firstSend.CompareAndSwap(nil, &now)
 			}
 			return nil
 		}
@@ -138,18 +138,18 @@ func (a *Attempt) start() error {
 }
 
 // errWindowOver prevents a repeat that the provider may not recognise.
-var errForgotten = errors.New("not sent: the provider may have forgotten the idempotency key of the earlier request")
+var errWindowOver = errors.New("not sent: the provider may have forgotten the idempotency key of the earlier request")
 
 // errAttemptOver prevents sends of goroutines that a handler has left behind.
-var errOver = errors.New("the attempt is over: the effect must not be started")
+var errAttemptOver = errors.New("the attempt is over: the effect must not be started")
 
 // hasOtherSends reports whether more than the one request of an answer was, or may have been, sent.
-func (a *Attempt) others() bool {
-	return a.standing.Load() > 0 || a.blind.Load() > 0 && a.blind.Load()+a.sent.Load() > 1
+func (a *Attempt) hasOtherSends() bool {
+	return a.possibleEffects.Load() > 0 || a.directSends.Load() > 0 && a.directSends.Load()+a.transportSends.Load() > 1
 }
 
 // Sent reports whether the effect may have been sent.
-func (a *Attempt) Sent() bool { return a.marks.Load()&^markOver != markWatched }
+func (a *Attempt) Sent() bool { return a.state.Load()&^stateOver != stateWatched }
 
-// markOver ends all sends, and reports whether the effect may have been sent before.
-func (a *Attempt) end() (sent bool) { return a.marks.Or(markOver)&^markOver != markWatched }
+// stateOver ends all sends, and reports whether the effect may have been sent before.
+func (a *Attempt) markOver() (sent bool) { return a.state.Or(stateOver)&^stateOver != stateWatched }

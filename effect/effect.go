@@ -27,7 +27,7 @@ type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 // LookUp asks the provider whether an effect happened. It returns flight.FindingHappened with the provider's answer,
 // flight.FindingNotHappened, or flight.FindingNone when it could not find out; an error counts as FindingNone. The
 // attempt has the number and the idempotency key of the attempt in doubt. Through a client, its FencingToken is empty.
-type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
+type LookUp func(ctx context.Context, at *Attempt) (flight.Finding, Answer, error)
 
 // Answer is the result of an effect: the id of the object at the provider, and the body that every duplicate call gets.
 type Answer struct {
@@ -50,9 +50,9 @@ type Source uint8
 
 // The sources.
 const (
-	Executed Source = iota // the call ran the effect
-	Joined                 // the call joined a running one of the same process
-	Replayed               // the receipt was stored already
+	SourceExecuted Source = iota // the call ran the effect
+	SourceJoined                 // the call joined a running one of the same process
+	SourceReplayed               // the receipt was stored already
 )
 
 var sourceNames = [...]string{"executed", "joined", "replayed"}

@@ -42,16 +42,16 @@ func TestClassify(t *testing.T) {
 		err  error
 		want [3]flight.Outcome // nothing noted, in use, noted
 	}{
-		{nil, [3]flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Succeeded}},
-		{Refused(errBoom), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
-		{fmt.Errorf("more: %w", Refused(errBoom)), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
-		{NotDone(errBoom), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
-		{errBoom, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		{nil, [3]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeSucceeded, flight.OutcomeSucceeded}},
+		{Refused(errBoom), [3]flight.Outcome{flight.OutcomeRefused, flight.OutcomeRefused, flight.OutcomeRefused}},
+		{fmt.Errorf("more: %w", Refused(errBoom)), [3]flight.Outcome{flight.OutcomeRefused, flight.OutcomeRefused, flight.OutcomeRefused}},
+		{NotDone(errBoom), [3]flight.Outcome{flight.OutcomeNotDone, flight.OutcomeNotDone, flight.OutcomeNotDone}},
+		{errBoom, [3]flight.Outcome{flight.OutcomeUnknown, flight.OutcomeNotDone, flight.OutcomeUnknown}},
 		// The NotDone of another flight inside this effect says nothing about this one.
-		{inner(NotDone(errBoom)), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
-		{fmt.Errorf("more: %w", inner(NotDone(errBoom))), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
-		{NotDone(inner(NotDone(errBoom))), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
-		{context.DeadlineExceeded, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		{inner(NotDone(errBoom)), [3]flight.Outcome{flight.OutcomeUnknown, flight.OutcomeNotDone, flight.OutcomeUnknown}},
+		{fmt.Errorf("more: %w", inner(NotDone(errBoom))), [3]flight.Outcome{flight.OutcomeUnknown, flight.OutcomeNotDone, flight.OutcomeUnknown}},
+		{NotDone(inner(NotDone(errBoom))), [3]flight.Outcome{flight.OutcomeNotDone, flight.OutcomeNotDone, flight.OutcomeNotDone}},
+		{context.DeadlineExceeded, [3]flight.Outcome{flight.OutcomeUnknown, flight.OutcomeNotDone, flight.OutcomeUnknown}},
 	}
 	for _, row := range rows {
 		for i, mark := range []string{"nothing noted", "in use", "noted"} {
@@ -65,7 +65,7 @@ func TestClassify(t *testing.T) {
 }
 
 func inner(err error) error {
-	return &Unsettled{Key: flight.MustKey("default/charge/inner"), Outcome: flight.NotDone, Err: err}
+	return &Unsettled{Key: flight.MustKey("default/charge/inner"), Outcome: flight.OutcomeNotDone, Err: err}
 }
 
 // An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none. A conflict names the
@@ -87,15 +87,15 @@ func TestSendingWithoutALease(t *testing.T) {
 	err := at.Sending()
 	require.ErrorIs(t, err, ErrLeaseLost)
 	require.False(t, at.Sent())
-	require.Equal(t, flight.NotDone, Classify(err, at))
+	require.Equal(t, flight.OutcomeNotDone, Classify(err, at))
 }
 
 // After Classify, an attempt starts nothing more.
-func TestNothingLeavesAfterItWasClassified(t *testing.T) {
+func TestClassify_EndsSending(t *testing.T) {
 	url, _, acted := provider(t, false)
 	at := attempt(nil)
 	client := &http.Client{Transport: at.Transport(nil)}
-	require.Equal(t, flight.NotDone, Classify(errBoom, at))
+	require.Equal(t, flight.OutcomeNotDone, Classify(errBoom, at))
 	require.Error(t, at.Sending())
 	resp, err := client.Post(url, "text/plain", strings.NewReader("x"))
 	if err == nil {
@@ -139,7 +139,7 @@ func provider(t *testing.T, tls bool) (url string, client *http.Client, acted *a
 
 // H44 (docs/hazards.md): a provider that acts and closes a reused connection sees one effect, for every method, with and
 // without a body. The first part shows that the hazard is real: Go's own client acts twice.
-func TestHazard_0_11_OneEffectPerAttempt(t *testing.T) {
+func TestHazard44_OneEffectPerAttempt(t *testing.T) {
 	t.Run("the hazard", func(t *testing.T) {
 		url, client, acted := provider(t, false)
 		get(t, client, url+"/warm")
@@ -183,7 +183,7 @@ func TestHazard_0_11_OneEffectPerAttempt(t *testing.T) {
 }
 
 // A provider that acts and hangs up at once is of unknown outcome, and is asked once.
-func TestHazard_0_11_HangUp(t *testing.T) {
+func TestHazard44_HangUp(t *testing.T) {
 	var acted atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		acted.Add(1)
@@ -194,13 +194,13 @@ func TestHazard_0_11_HangUp(t *testing.T) {
 	_, err := (&http.Client{Transport: at.Transport(nil)}).Post(server.URL, "", nil)
 	require.Error(t, err)
 	require.EqualValues(t, 1, acted.Load())
-	require.Equal(t, flight.Unknown, Classify(err, at))
+	require.Equal(t, flight.OutcomeUnknown, Classify(err, at))
 }
 
-// stubborn is a RoundTripper that sends a request again when there was no answer.
-type stubborn struct{ base http.RoundTripper }
+// countingTransport is a RoundTripper that sends a request again when there was no answer.
+type countingTransport struct{ base http.RoundTripper }
 
-func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s countingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := s.base.RoundTrip(req.Clone(req.Context()))
 	if err != nil {
 		return s.base.RoundTrip(req)
@@ -213,7 +213,7 @@ func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestTransportWithAForeignDefault(t *testing.T) {
 	original := http.DefaultTransport
 	for name, replaced := range map[string]http.RoundTripper{
-		"none": nil, "a nil pointer": (*http.Transport)(nil), "of another kind": stubborn{original},
+		"none": nil, "a nil pointer": (*http.Transport)(nil), "of another kind": countingTransport{original},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, _, acted := provider(t, false)
@@ -224,7 +224,7 @@ func TestTransportWithAForeignDefault(t *testing.T) {
 			_, err := (&http.Client{Transport: transport}).Post(url, "text/plain", strings.NewReader("x"))
 			require.ErrorContains(t, err, "pass an *http.Transport to at.Transport")
 			require.Zero(t, acted.Load())
-			require.Equal(t, flight.NotDone, Classify(err, at))
+			require.Equal(t, flight.OutcomeNotDone, Classify(err, at))
 		})
 	}
 }
@@ -256,7 +256,7 @@ func TestTransportWithoutALease(t *testing.T) {
 				require.ErrorIs(t, err, ErrLeaseLost)
 				require.Zero(t, acted.Load())
 				require.False(t, at.Sent())
-				require.Equal(t, flight.NotDone, Classify(err, at))
+				require.Equal(t, flight.OutcomeNotDone, Classify(err, at))
 				require.Equal(t, lostAfter+1, looks.Load())
 			})
 		}
@@ -271,7 +271,7 @@ func TestTransportConnectionRefused(t *testing.T) {
 	at := attempt(nil)
 	_, err = (&http.Client{Transport: at.Transport(nil)}).Post("http://"+listener.Addr().String(), "", nil)
 	require.Error(t, err)
-	require.Equal(t, flight.NotDone, Classify(err, at))
+	require.Equal(t, flight.OutcomeNotDone, Classify(err, at))
 }
 
 // Also the older ways to say how connections are made are those of the base.
@@ -317,9 +317,9 @@ func TestTransportWithoutAToken(t *testing.T) {
 }
 
 func TestFromHTTP(t *testing.T) {
-	want := map[int]flight.Outcome{200: flight.Succeeded, 201: flight.Succeeded, 204: flight.Succeeded, 302: flight.Unknown,
-		400: flight.Refused, 401: flight.NotDone, 402: flight.Refused, 404: flight.NotDone, 408: flight.Unknown,
-		409: flight.Unknown, 422: flight.Refused, 429: flight.NotDone, 500: flight.Unknown, 503: flight.Unknown}
+	want := map[int]flight.Outcome{200: flight.OutcomeSucceeded, 201: flight.OutcomeSucceeded, 204: flight.OutcomeSucceeded, 302: flight.OutcomeUnknown,
+		400: flight.OutcomeRefused, 401: flight.OutcomeNotDone, 402: flight.OutcomeRefused, 404: flight.OutcomeNotDone, 408: flight.OutcomeUnknown,
+		409: flight.OutcomeUnknown, 422: flight.OutcomeRefused, 429: flight.OutcomeNotDone, 500: flight.OutcomeUnknown, 503: flight.OutcomeUnknown}
 	for status, outcome := range want {
 		at := attempt(nil)
 		require.NoError(t, at.Sending())
@@ -331,17 +331,17 @@ func TestFromHTTP(t *testing.T) {
 	}
 	_, err := FromHTTP(nil, errBoom)
 	require.ErrorIs(t, err, errBoom)
-	cut := &http.Response{StatusCode: 200, Body: io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{}))}
+	cut := &http.Response{StatusCode: 200, Body: io.NopCloser(io.MultiReader(strings.NewReader("x"), failingReader{}))}
 	_, err = FromHTTP(cut, nil)
 	require.ErrorIs(t, err, errBoom)
 }
 
-type failing struct{}
+type failingReader struct{}
 
-func (failing) Read([]byte) (int, error) { return 0, errBoom }
+func (failingReader) Read([]byte) (int, error) { return 0, errBoom }
 
 // The first of two requests went out, the second was kept back: that says nothing about the first.
-func TestKeptBackAfterASend(t *testing.T) {
+func TestClassify_SecondSendNotSent(t *testing.T) {
 	lost := errors.New("the lease is lost")
 	for _, sentBefore := range []bool{false, true} {
 		var refuse error
@@ -350,9 +350,9 @@ func TestKeptBackAfterASend(t *testing.T) {
 			require.NoError(t, at.Sending())
 		}
 		refuse = lost
-		want := flight.NotDone
+		want := flight.OutcomeNotDone
 		if sentBefore {
-			want = flight.Unknown
+			want = flight.OutcomeUnknown
 		}
 		bySending := at.Sending()
 		require.ErrorIs(t, bySending, lost)
@@ -391,13 +391,13 @@ func TestNotDoneOfOneRequestOfSeveral(t *testing.T) {
 		method, before string
 		want           flight.Outcome
 	}{
-		"one that was made":        {"POST", server.URL + "/201", flight.Unknown},
-		"one of unknown outcome":   {"PUT", server.URL + "/500", flight.Unknown},
-		"one without an answer":    {"POST", server.URL + "/gone", flight.Unknown},
-		"one that was not done":    {"POST", server.URL + "/429", flight.NotDone},
-		"one that was refused":     {"POST", server.URL + "/402", flight.NotDone},
-		"one that changes nothing": {"GET", server.URL + "/200", flight.NotDone},
-		"one that reached nobody":  {"POST", "http://127.0.0.1:1/201", flight.NotDone},
+		"one that was made":        {"POST", server.URL + "/201", flight.OutcomeUnknown},
+		"one of unknown outcome":   {"PUT", server.URL + "/500", flight.OutcomeUnknown},
+		"one without an answer":    {"POST", server.URL + "/gone", flight.OutcomeUnknown},
+		"one that was not done":    {"POST", server.URL + "/429", flight.OutcomeNotDone},
+		"one that was refused":     {"POST", server.URL + "/402", flight.OutcomeNotDone},
+		"one that changes nothing": {"GET", server.URL + "/200", flight.OutcomeNotDone},
+		"one that reached nobody":  {"POST", "http://127.0.0.1:1/201", flight.OutcomeNotDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := attempt(nil)
@@ -410,7 +410,7 @@ func TestNotDoneOfOneRequestOfSeveral(t *testing.T) {
 	at := attempt(nil)
 	_, err := do(at, "POST", server.URL+"/201")
 	require.NoError(t, err)
-	require.Equal(t, flight.NotDone, Classify(NotDone(errBoom), at), "a handler's own word is about all that it has sent")
+	require.Equal(t, flight.OutcomeNotDone, Classify(NotDone(errBoom), at), "a handler's own word is about all that it has sent")
 
 	at = attempt(nil)
 	ended := make(chan error, 1)
@@ -420,7 +420,7 @@ func TestNotDoneOfOneRequestOfSeveral(t *testing.T) {
 	}()
 	<-come
 	_, err = do(at, "POST", server.URL+"/429")
-	require.Equal(t, flight.Unknown, Classify(err, at), "one is still on its way")
+	require.Equal(t, flight.OutcomeUnknown, Classify(err, at), "one is still on its way")
 	release()
 	require.Error(t, <-ended)
 }
@@ -431,11 +431,11 @@ func TestFromHTTPPassesThePauseOn(t *testing.T) {
 		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999999999999": 0,
 		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
 	} {
-		require.Equal(t, want, askedPause(http.Header{"Retry-After": {asked}}, now), "%q", asked)
+		require.Equal(t, want, parseRetryAfter(http.Header{"Retry-After": {asked}}, now), "%q", asked)
 	}
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway} {
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"7"}}, Body: io.NopCloser(strings.NewReader("later"))}
 		_, err := FromHTTP(resp, nil)
-		require.Equal(t, 7*time.Second, AskedPause(err), "%d", status)
+		require.Equal(t, 7*time.Second, RequestedPause(err), "%d", status)
 	}
 }

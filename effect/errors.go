@@ -41,40 +41,40 @@ func textOf(err error, class string) string {
 }
 
 // notSentError means that this package rejected a send. It says nothing about earlier sends.
-type keptBackError struct{ err error }
+type notSentError struct{ err error }
 
-func (e *keptBackError) Error() string { return e.err.Error() }
-func (e *keptBackError) Unwrap() error { return e.err }
+func (e *notSentError) Error() string { return e.err.Error() }
+func (e *notSentError) Unwrap() error { return e.err }
 
 // Classify returns the outcome that a handler's error means; the package comment has the table. It ends the attempt:
 // later sends fail, because they would make the outcome wrong.
 func Classify(err error, at *Attempt) flight.Outcome {
 	var refused *refusedError
 	var notDone *notDoneError
-	var keptBack *keptBackError
-	sent := at.end()
+	var keptBack *notSentError
+	sent := at.markOver()
 	switch {
 	case errors.As(err, &keptBack) && sent:
-		return flight.Unknown
+		return flight.OutcomeUnknown
 	case err == nil:
-		return flight.Succeeded
-	case errors.As(err, &refused) && refused.answered && at.others():
-		return flight.Unknown
+		return flight.OutcomeSucceeded
+	case errors.As(err, &refused) && refused.answered && at.hasOtherSends():
+		return flight.OutcomeUnknown
 	case errors.As(err, &refused):
-		return flight.Refused
-	case errors.As(err, &notDone) && notDone.answered && at.others():
-		return flight.Unknown
-	case errors.As(err, &notDone) && !ofAnother(err, notDone):
-		return flight.NotDone
+		return flight.OutcomeRefused
+	case errors.As(err, &notDone) && notDone.answered && at.hasOtherSends():
+		return flight.OutcomeUnknown
+	case errors.As(err, &notDone) && !isOfAnotherFlight(err, notDone):
+		return flight.OutcomeNotDone
 	case !sent:
-		return flight.NotDone
+		return flight.OutcomeNotDone
 	}
-	return flight.Unknown
+	return flight.OutcomeUnknown
 }
 
 // isOfAnotherFlight reports whether the NotDone is that of another flight which this handler ran. It says nothing about
 // the sends of this handler.
-func ofAnother(err error, word *notDoneError) bool {
+func isOfAnotherFlight(err error, word *notDoneError) bool {
 	var inner *Unsettled
 	var its *notDoneError
 	return errors.As(err, &inner) && errors.As(inner.Err, &its) && its == word
@@ -167,18 +167,18 @@ type OpenExpired struct {
 }
 
 func (e *OpenExpired) Error() string {
-	return fmt.Sprintf("%s: the open has expired; the ledger's time is %s", e.Key, e.LedgerTime.At().Format(time.RFC3339))
+	return fmt.Sprintf("%s: the open has expired; the ledger's time is %s", e.Key, e.LedgerTime.AsTime().Format(time.RFC3339))
 }
 
 // TooMany means that a limit on unreported attempts, or on nonces, is reached. Nothing was opened. Report or abandon
 // earlier attempts first.
 type TooMany struct {
 	Key        flight.Key
-	What       string
+	Limit      string
 	RetryAfter time.Duration
 }
 
-func (e *TooMany) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.What) }
+func (e *TooMany) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.Limit) }
 
 // SessionInUse means that a session was not closed, because attempts under it are neither reported nor abandoned.
 type SessionInUse struct {
@@ -213,15 +213,15 @@ func (e *Unavailable) Unwrap() error { return e.Cause }
 // Unrecorded means that the attempt has ended with Result.Outcome, and that the ledger has not stored its report yet.
 // Result has the handler's answer.
 type Unrecorded struct {
-	Result Result
-	Cause  error
-	Where  string // where the report is, for people
+	Result      Result
+	Cause       error
+	ReportPlace string // where the report is, for people
 }
 
 func (e *Unrecorded) Error() string {
 	text := fmt.Sprintf("%s ended as %s, which is not recorded yet", e.Result.Key, e.Result.Outcome)
-	if e.Where != "" {
-		text += "; " + e.Where
+	if e.ReportPlace != "" {
+		text += "; " + e.ReportPlace
 	}
 	return fmt.Sprintf("%s: %v", text, e.Cause)
 }

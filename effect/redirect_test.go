@@ -32,22 +32,22 @@ func TestRedirectOfAnUnsafeRequest(t *testing.T) {
 		method, path string
 		want         flight.Outcome
 	}{
-		{"POST", "/303/gone", flight.Unknown},
-		{"POST", "/302/denied", flight.Unknown},
-		{"POST", "/301/busy", flight.Unknown},
-		{"POST", "/303/refused", flight.Unknown},
-		{"POST", "/303/ok", flight.Unknown},
-		{"PUT", "/302/ok", flight.Unknown},
-		{"DELETE", "/301/gone", flight.Unknown},
-		{"POST", "/307/created", flight.Succeeded}, // the method was repeated: it is the provider's answer to it
-		{"POST", "/308/307/created", flight.Succeeded},
-		{"POST", "/307/303/ok", flight.Unknown},
-		{"POST", "/307/busy", flight.Unknown},
-		{"POST", "/308/refused", flight.Unknown},
-		{"GET", "/303/gone", flight.NotDone},
-		{"GET", "/302/refused", flight.Refused},
-		{"GET", "/307/ok", flight.Succeeded},
-		{"POST", "/gone", flight.NotDone},
+		{"POST", "/303/gone", flight.OutcomeUnknown},
+		{"POST", "/302/denied", flight.OutcomeUnknown},
+		{"POST", "/301/busy", flight.OutcomeUnknown},
+		{"POST", "/303/refused", flight.OutcomeUnknown},
+		{"POST", "/303/ok", flight.OutcomeUnknown},
+		{"PUT", "/302/ok", flight.OutcomeUnknown},
+		{"DELETE", "/301/gone", flight.OutcomeUnknown},
+		{"POST", "/307/created", flight.OutcomeSucceeded}, // the method was repeated: it is the provider's answer to it
+		{"POST", "/308/307/created", flight.OutcomeSucceeded},
+		{"POST", "/307/303/ok", flight.OutcomeUnknown},
+		{"POST", "/307/busy", flight.OutcomeUnknown},
+		{"POST", "/308/refused", flight.OutcomeUnknown},
+		{"GET", "/303/gone", flight.OutcomeNotDone},
+		{"GET", "/302/refused", flight.OutcomeRefused},
+		{"GET", "/307/ok", flight.OutcomeSucceeded},
+		{"POST", "/gone", flight.OutcomeNotDone},
 	} {
 		for _, through := range []string{"Transport", "Sending"} {
 			t.Run(row.method+" "+row.path+" by "+through, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestRedirectOfAnUnsafeRequest(t *testing.T) {
 
 	at := attempt(nil)
 	_, err := FromHTTP((&http.Client{Transport: at.Transport(nil)}).Post(server.URL+"/303/gone", "", nil))
-	require.Equal(t, flight.NotDone, Classify(NotDone(err), at), "a handler that knows its provider may still say so")
+	require.Equal(t, flight.OutcomeNotDone, Classify(NotDone(err), at), "a handler that knows its provider may still say so")
 }
 
 // After a request with unknown outcome, another one might act a second time. It is rejected.
@@ -100,15 +100,15 @@ func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
 		recovery     flight.Recovery
 		refused      bool
 	}{
-		"it broke":                     {"POST", "/broken", flight.Hold, true},
-		"it broke, verify":             {"POST", "/broken", flight.Verify, true},
-		"it broke, resend":             {"POST", "/broken", flight.Resend, false},
-		"it hung up":                   {"POST", "/hangs-up", flight.Hold, true},
-		"it was redirected":            {"POST", "/moved", flight.Hold, true},
-		"its answer was cut off":       {"POST", "/cut", flight.Hold, true},
-		"it was not done":              {"POST", "/busy", flight.Hold, false},
-		"it was done":                  {"POST", "/ok", flight.Hold, false},
-		"it could not change anything": {"GET", "/broken", flight.Hold, false},
+		"it broke":                     {"POST", "/broken", flight.RecoveryHold, true},
+		"it broke, verify":             {"POST", "/broken", flight.RecoveryVerify, true},
+		"it broke, resend":             {"POST", "/broken", flight.RecoveryResend, false},
+		"it hung up":                   {"POST", "/hangs-up", flight.RecoveryHold, true},
+		"it was redirected":            {"POST", "/moved", flight.RecoveryHold, true},
+		"its answer was cut off":       {"POST", "/cut", flight.RecoveryHold, true},
+		"it was not done":              {"POST", "/busy", flight.RecoveryHold, false},
+		"it was done":                  {"POST", "/ok", flight.RecoveryHold, false},
+		"it could not change anything": {"GET", "/broken", flight.RecoveryHold, false},
 	} {
 		for _, through := range []string{"Transport", "Sending"} {
 			t.Run(name+", then "+through, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
 				require.Equal(t, row.refused, err != nil, "%v", err)
 				if row.refused {
 					require.ErrorContains(t, err, "unknown outcome")
-					require.Equal(t, flight.Unknown, Classify(NotDone(err), at))
+					require.Equal(t, flight.OutcomeUnknown, Classify(NotDone(err), at))
 				}
 			})
 		}

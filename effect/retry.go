@@ -7,8 +7,8 @@ import (
 
 // pauseError has the pause that a provider requested.
 type pauseError struct {
-	err   error
-	pause time.Duration
+	err        error
+	retryAfter time.Duration
 }
 
 func (e *pauseError) Error() string { return e.err.Error() }
@@ -23,14 +23,14 @@ func RetryAfter(err error, pause time.Duration) error {
 	if err == nil || pause <= 0 {
 		return err
 	}
-	return &pauseError{err: err, pause: pause}
+	return &pauseError{err: err, retryAfter: pause}
 }
 
 // RequestedPause returns the pause that RetryAfter put into err; 0 when there is none.
-func AskedPause(err error) time.Duration {
+func RequestedPause(err error) time.Duration {
 	var asked *pauseError
 	if errors.As(err, &asked) {
-		return asked.pause
+		return asked.retryAfter
 	}
 	return 0
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // An answer is about one request. It says nothing about earlier requests of the handler.
-func TestAnAnswerIsAboutItsOwnRequest(t *testing.T) {
+func TestAnswer_OfOneRequestAmongSeveral(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/lost":
@@ -36,20 +36,20 @@ func TestAnAnswerIsAboutItsOwnRequest(t *testing.T) {
 		sends []string // method and path through Transport, or "Sending"
 		want  flight.Outcome
 	}{
-		"a 404 alone":                        {[]string{"POST /gone"}, flight.NotDone},
-		"a 422 alone":                        {[]string{"POST /refused"}, flight.Refused},
-		"a 404 to what Sending was for":      {[]string{"Sending", "plain POST /gone"}, flight.NotDone},
-		"a 404 to a GET after a lost POST":   {[]string{"POST /lost", "GET /gone"}, flight.Unknown},
-		"a 422 to a GET after a lost POST":   {[]string{"POST /lost", "GET /refused"}, flight.Unknown},
-		"a 422 after a POST that succeeded":  {[]string{"POST /ok", "POST /refused"}, flight.Unknown},
-		"a 404 after a POST that succeeded":  {[]string{"POST /ok", "POST /gone"}, flight.Unknown},
-		"a 404 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /gone"}, flight.Unknown},
-		"a 422 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /refused"}, flight.Unknown},
-		"a 404 through Transport, and other": {[]string{"Sending", "POST /gone"}, flight.Unknown},
-		"a 404 after a 404":                  {[]string{"POST /gone", "POST /gone"}, flight.NotDone},
+		"a 404 alone":                        {[]string{"POST /gone"}, flight.OutcomeNotDone},
+		"a 422 alone":                        {[]string{"POST /refused"}, flight.OutcomeRefused},
+		"a 404 to what Sending was for":      {[]string{"Sending", "plain POST /gone"}, flight.OutcomeNotDone},
+		"a 404 to a GET after a lost POST":   {[]string{"POST /lost", "GET /gone"}, flight.OutcomeUnknown},
+		"a 422 to a GET after a lost POST":   {[]string{"POST /lost", "GET /refused"}, flight.OutcomeUnknown},
+		"a 422 after a POST that succeeded":  {[]string{"POST /ok", "POST /refused"}, flight.OutcomeUnknown},
+		"a 404 after a POST that succeeded":  {[]string{"POST /ok", "POST /gone"}, flight.OutcomeUnknown},
+		"a 404 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /gone"}, flight.OutcomeUnknown},
+		"a 422 after two calls of Sending":   {[]string{"Sending", "Sending", "plain POST /refused"}, flight.OutcomeUnknown},
+		"a 404 through Transport, and other": {[]string{"Sending", "POST /gone"}, flight.OutcomeUnknown},
+		"a 404 after a 404":                  {[]string{"POST /gone", "POST /gone"}, flight.OutcomeNotDone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := NewAttempt(Spec{Recovery: flight.Hold})
+			at := NewAttempt(Spec{Recovery: flight.RecoveryHold})
 			through := &http.Client{Transport: at.Transport(&http.Transport{DisableKeepAlives: true})}
 			var err error
 			for _, send := range row.sends {
@@ -75,19 +75,19 @@ func TestAnAnswerIsAboutItsOwnRequest(t *testing.T) {
 func TestRepeatAfterTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for rest, sent := range map[time.Duration]bool{9 * time.Second: true, 10 * time.Second: false} {
-			at := NewAttempt(Spec{Recovery: flight.Resend, Window: 10 * time.Second})
+			at := NewAttempt(Spec{Recovery: flight.RecoveryResend, Window: 10 * time.Second})
 			require.NoError(t, at.Sending())
 			time.Sleep(rest)
 			err := at.Sending()
 			require.Equal(t, sent, err == nil)
-			require.Equal(t, flight.Unknown, Classify(errors.Join(err, errors.New("lost")), at))
+			require.Equal(t, flight.OutcomeUnknown, Classify(errors.Join(err, errors.New("lost")), at))
 		}
 	})
 }
 
 // A proxy that tunnels may take its time to connect. What was to go through the tunnel is kept back when its attempt
 // has ended.
-func TestTunnelThatOpensTooLate(t *testing.T) {
+func TestTunnel_LeaseLostWhileItOpens(t *testing.T) {
 	var acted atomic.Int32
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { acted.Add(1) }))
 	defer server.Close()
@@ -95,7 +95,7 @@ func TestTunnelThatOpensTooLate(t *testing.T) {
 		asked, release := make(chan struct{}), make(chan struct{})
 		base := server.Client().Transport.(*http.Transport).Clone()
 		base.Proxy = http.ProxyURL(tunnel(t, asked, release))
-		at := NewAttempt(Spec{Recovery: flight.Hold})
+		at := NewAttempt(Spec{Recovery: flight.RecoveryHold})
 		done := make(chan error, 1)
 		go func() {
 			_, err := FromHTTP((&http.Client{Transport: at.Transport(base)}).Post(server.URL, "", nil))

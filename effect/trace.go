@@ -8,12 +8,12 @@ const HeaderTraceparent = "Traceparent"
 // The parts of a traceparent: version, trace id, parent id, flags, with a dash between them.
 const (
 	traceparentLen = 2 + 1 + 32 + 1 + 16 + 1 + 2
-	traceIDFrom    = 3
-	traceIDTo      = traceIDFrom + 32
-	parentIDFrom   = traceIDTo + 1
-	parentIDTo     = parentIDFrom + 16
+	traceIDStart   = 3
+	traceIDEnd     = traceIDStart + 32
+	parentIDStart  = traceIDEnd + 1
+	parentIDEnd    = parentIDStart + 16
 	// maxTraceparent bounds the length in later versions, which may append fields.
-	longestTraceparent = 256
+	maxTraceparent = 256
 )
 
 type traceKey struct{}
@@ -35,17 +35,17 @@ func Traceparent(ctx context.Context) string {
 
 // TraceID returns the trace id in a traceparent, 32 hexadecimal digits; "" for a malformed header.
 func TraceID(header string) string {
-	if len(header) < traceparentLen || len(header) > longestTraceparent {
+	if len(header) < traceparentLen || len(header) > maxTraceparent {
 		return ""
 	}
 	version, more := header[:2], header[traceparentLen:]
-	id, parent, flags := header[traceIDFrom:traceIDTo], header[parentIDFrom:parentIDTo], header[parentIDTo+1:traceparentLen]
+	id, parent, flags := header[traceIDStart:traceIDEnd], header[parentIDStart:parentIDEnd], header[parentIDEnd+1:traceparentLen]
 	switch {
-	case header[2] != '-' || header[traceIDTo] != '-' || header[parentIDTo] != '-':
+	case header[2] != '-' || header[traceIDEnd] != '-' || header[parentIDEnd] != '-':
 		return ""
 	case !isHex(version) || version == "ff" || !isHex(id) || !isHex(parent) || !isHex(flags) || isZeros(id) || isZeros(parent):
 		return ""
-	case version == "00" && more != "", more != "" && more[0] != '-', !isPlain(more):
+	case version == "00" && more != "", more != "" && more[0] != '-', !isHeaderText(more):
 		return ""
 	}
 	return id
@@ -70,7 +70,7 @@ func isZeros(s string) bool {
 }
 
 // isHeaderText reports whether s is printable ASCII without spaces.
-func isPlain(s string) bool {
+func isHeaderText(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
 			return false

@@ -42,7 +42,7 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	if base == nil {
 		known, ok := http.DefaultTransport.(*http.Transport)
 		if !ok || known == nil {
-			return foreign{http.DefaultTransport}
+			return unknownTransport{http.DefaultTransport}
 		}
 		base = known
 	}
@@ -52,15 +52,15 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	own.Protocols = new(http.Protocols)
 	own.Protocols.SetHTTP1(true)
 	own.DisableKeepAlives = true
-	own.DialContext = a.guarded(dialer(base))
-	own.DialTLSContext = a.guarded(tlsDialer(base))
+	own.DialContext = a.guardDial(dialOf(base))
+	own.DialTLSContext = a.guardDial(dialTLSOf(base))
 	return &transport{at: a, base: own}
 }
 
 // unknownTransport replaces an http.DefaultTransport that is not an *http.Transport.
-type foreign struct{ http.RoundTripper }
+type unknownTransport struct{ http.RoundTripper }
 
-func (f foreign) RoundTrip(req *http.Request) (*http.Response, error) {
+func (f unknownTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	closeBody(req)
 	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T, which may send a request twice: pass an *http.Transport to at.Transport", f.RoundTripper)
 }
@@ -76,21 +76,21 @@ type emptyBody struct{ io.Reader }
 func (emptyBody) Close() error { return nil }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := t.at.mayStart(); err != nil {
+	if err := t.at.checkMayStart(); err != nil {
 		closeBody(req)
 		return nil, err
 	}
-	unsafe := !safe(req.Method)
-	_, follows := t.at.moved.LoadAndDelete(req.Response)
+	unsafe := !isSafe(req.Method)
+	_, follows := t.at.redirects.LoadAndDelete(req.Response)
 	if unsafe && !follows {
-		if err := t.at.maySendMore(); err != nil {
+		if err := t.at.checkEarlierSends(); err != nil {
 			closeBody(req)
 			return nil, err
 		}
 	}
 	var used *guardedConn
 	connected := false
-	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, connected = guardOf(got), true }}
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, connected = guardedConnOf(got), true }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
 	if token := t.at.FencingToken(); token != "" {
@@ -104,11 +104,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
 	}
 	if unsafe {
-		t.at.standing.Add(1)
+		t.at.possibleEffects.Add(1)
 	}
 	resp, err := t.base.RoundTrip(out)
 	if unsafe {
-		t.note(connected && (used == nil || used.started.Load()), follows, resp)
+		t.noteOutcome(connected && (used == nil || used.started.Load()), follows, resp)
 	}
 	if used == nil {
 		return resp, err
@@ -116,13 +116,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp != nil && resp.TLS == nil {
 		resp.TLS = used.state()
 	}
-	if why := used.kept.Load(); err != nil && why != nil {
+	if why := used.writeErr.Load(); err != nil && why != nil {
 		err = *why // err may only say that the connection was closed afterwards
 	}
 	return resp, err
 }
 
-func guardOf(got httptrace.GotConnInfo) *guardedConn {
+func guardedConnOf(got httptrace.GotConnInfo) *guardedConn {
 	conn := got.Conn
 	if secured, ok := conn.(*tls.Conn); ok { // in a tunnel
 		conn = secured.NetConn()
@@ -135,7 +135,7 @@ func guardOf(got httptrace.GotConnInfo) *guardedConn {
 }
 
 // isSafe reports whether requests of this method change nothing.
-func safe(method string) bool {
+func isSafe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
@@ -145,30 +145,30 @@ func safe(method string) bool {
 
 // noteOutcome counts the outcome of an unsafe request. follows means that the request follows a redirect, whose first
 // request is counted in unknownSends already.
-func (t *transport) note(started, follows bool, resp *http.Response) {
+func (t *transport) noteOutcome(started, follows bool, resp *http.Response) {
 	at := t.at
 	if !started { // the outcome of the redirected request stays unknown
-		at.standing.Add(-1)
+		at.possibleEffects.Add(-1)
 		return
 	}
-	at.sent.Add(1)
+	at.transportSends.Add(1)
 	if follows {
-		at.unsure.Add(-1)
+		at.unknownSends.Add(-1)
 	}
-	outcome := flight.Unknown
+	outcome := flight.OutcomeUnknown
 	if resp != nil {
 		outcome = outcomeOf(resp)
 	}
 	switch outcome {
-	case flight.Unknown:
-		at.unsure.Add(1)
+	case flight.OutcomeUnknown:
+		at.unknownSends.Add(1)
 		if resp != nil && isRedirect(resp.StatusCode) {
-			at.moved.Store(resp, nil)
+			at.redirects.Store(resp, nil)
 		}
 		return
-	case flight.NotDone, flight.Refused:
-		if at.standing.Add(-1) == 0 {
-			at.first.Store(nil)
+	case flight.OutcomeNotDone, flight.OutcomeRefused:
+		if at.possibleEffects.Add(-1) == 0 {
+			at.firstSend.Store(nil)
 		}
 	}
 	resp.Body = &answerBody{resp.Body, at}
@@ -183,7 +183,7 @@ type answerBody struct {
 func (b *answerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		b.at.unsure.Add(1)
+		b.at.unknownSends.Add(1)
 	}
 	return n, err
 }
@@ -197,10 +197,10 @@ func outcomeOf(resp *http.Response) flight.Outcome {
 	if req == nil {
 		return flight.HTTPOutcome(resp.StatusCode, false)
 	}
-	outcome := flight.HTTPOutcome(resp.StatusCode, safe(req.Method))
+	outcome := flight.HTTPOutcome(resp.StatusCode, isSafe(req.Method))
 	for before := req.Response; before != nil && before.Request != nil; before = before.Request.Response {
-		if !safe(before.Request.Method) && (outcome != flight.Succeeded || safe(req.Method)) {
-			return flight.Unknown
+		if !isSafe(before.Request.Method) && (outcome != flight.OutcomeSucceeded || isSafe(req.Method)) {
+			return flight.OutcomeUnknown
 		}
 	}
 	return outcome
@@ -217,15 +217,15 @@ func (t *transport) traceparent(req *http.Request) string {
 	return t.at.Traceparent()
 }
 
-func (a *Attempt) mayStart() error {
-	if first := a.first.Load(); first != nil && a.spec.Window > 0 && first.Add(a.spec.Window).Left() <= 0 {
-		return NotDone(&keptBackError{errForgotten})
+func (a *Attempt) checkMayStart() error {
+	if first := a.firstSend.Load(); first != nil && a.spec.Window > 0 && first.Add(a.spec.Window).Remaining() <= 0 {
+		return NotDone(&notSentError{errWindowOver})
 	}
 	if a.spec.MayStart == nil {
 		return nil
 	}
 	if err := a.spec.MayStart(); err != nil {
-		return NotDone(&keptBackError{err})
+		return NotDone(&notSentError{err})
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func closeBody(req *http.Request) {
 type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialOf returns the function with which base dials.
-func dialer(base *http.Transport) dial {
+func dialOf(base *http.Transport) dial {
 	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
 	old := base.Dial
 	switch {
@@ -252,7 +252,7 @@ func dialer(base *http.Transport) dial {
 }
 
 // dialTLSOf returns the function with which base dials for https, including the handshake.
-func tlsDialer(base *http.Transport) dial {
+func dialTLSOf(base *http.Transport) dial {
 	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
 	old := base.DialTLS
 	switch {
@@ -261,7 +261,7 @@ func tlsDialer(base *http.Transport) dial {
 	case old != nil:
 		return func(_ context.Context, network, address string) (net.Conn, error) { return old(network, address) }
 	}
-	plain := dialer(base)
+	plain := dialOf(base)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := plain(ctx, network, address)
 		if err != nil {
@@ -293,7 +293,7 @@ func tlsDialer(base *http.Transport) dial {
 }
 
 // guardDial returns a dial function whose connections check the lease before their first byte.
-func (a *Attempt) guarded(d dial) dial {
+func (a *Attempt) guardDial(d dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := d(ctx, network, address)
 		if err != nil {
@@ -306,21 +306,21 @@ func (a *Attempt) guarded(d dial) dial {
 // guardedConn checks the lease before the first byte, and records that it was written.
 type guardedConn struct {
 	net.Conn
-	at      *Attempt
-	started atomic.Bool
-	kept    atomic.Pointer[error] // why the first write was rejected
+	at       *Attempt
+	started  atomic.Bool
+	writeErr atomic.Pointer[error] // why the first write was rejected
 }
 
 // Write implements net.Conn. Its first call is the point of no return: if the process dies after it, the outcome is
 // unknown.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if !c.started.Load() {
-		err := c.at.mayStart()
+		err := c.at.checkMayStart()
 		if err == nil {
-			err = c.at.start()
+			err = c.at.markSent()
 		}
 		if err != nil {
-			c.kept.CompareAndSwap(nil, &err)
+			c.writeErr.CompareAndSwap(nil, &err)
 			return 0, err
 		}
 		c.started.Store(true)
@@ -362,19 +362,19 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	}
 	answer := Answer{ContentType: resp.Header.Get("Content-Type"), Body: body}
 	switch outcomeOf(resp) {
-	case flight.Succeeded:
+	case flight.OutcomeSucceeded:
 		return answer, nil
-	case flight.Refused:
+	case flight.OutcomeRefused:
 		return answer, &refusedError{err: statusError(resp.StatusCode, body), answered: true}
-	case flight.NotDone:
-		return answer, RetryAfter(&notDoneError{err: statusError(resp.StatusCode, body), answered: true}, askedPause(resp.Header, time.Now()))
+	case flight.OutcomeNotDone:
+		return answer, RetryAfter(&notDoneError{err: statusError(resp.StatusCode, body), answered: true}, parseRetryAfter(resp.Header, time.Now()))
 	}
-	return answer, RetryAfter(statusError(resp.StatusCode, body), askedPause(resp.Header, time.Now()))
+	return answer, RetryAfter(statusError(resp.StatusCode, body), parseRetryAfter(resp.Header, time.Now()))
 }
 
 // parseRetryAfter parses a Retry-After (RFC 9110, section 10.2.3): seconds, or a date. It returns 0 when there is none,
 // or it is malformed.
-func askedPause(h http.Header, now time.Time) time.Duration {
+func parseRetryAfter(h http.Header, now time.Time) time.Duration {
 	asked := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(asked, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

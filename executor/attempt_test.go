@@ -21,9 +21,9 @@ import (
 
 var errReset = errors.New("connection reset")
 
-func TestWhatAHandlerSees(t *testing.T) {
+func TestHandler_SeesTheAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{"amount":42}`, flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2}})
+		call := callOf("1", `{"amount":42}`, flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 2}})
 		var keys, tokens []string
 		_, err := fd.Do(t.Context(), call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 			keys, tokens = append(keys, at.IdempotencyKey()), append(tokens, at.FencingToken())
@@ -35,7 +35,7 @@ func TestWhatAHandlerSees(t *testing.T) {
 				require.Nil(t, at.Previous())
 				return effect.Answer{}, errReset
 			}
-			require.Equal(t, flight.Unknown, at.Previous().Outcome)
+			require.Equal(t, flight.OutcomeUnknown, at.Previous().Outcome)
 			return effect.Answer{}, nil
 		})
 		require.NoError(t, err)
@@ -46,13 +46,13 @@ func TestWhatAHandlerSees(t *testing.T) {
 }
 
 // After a deploy the caller submits another input for the same key: later attempts still get the first input.
-func TestHazard31_TheFirstInputStands(t *testing.T) {
+func TestHazard31_FirstInputIsSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Resend}
+		p := flight.Policy{Recovery: flight.RecoveryResend}
 		before, after := callOf("1", `{"note":"old words"}`, p), callOf("1", `{"note":"new words"}`, p)
 		before.Submission.Fingerprint, after.Submission.Fingerprint = flight.NoFingerprint, flight.NoFingerprint
 		_, err := fd.Do(t.Context(), before, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
-		require.Equal(t, flight.Unknown, requireAs[*effect.Unsettled](t, err).Outcome)
+		require.Equal(t, flight.OutcomeUnknown, requireAs[*effect.Unsettled](t, err).Outcome)
 		_, err = fd.Do(t.Context(), after, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 			require.Equal(t, `{"note":"old words"}`, string(at.Input()))
 			return effect.Answer{}, nil
@@ -77,15 +77,15 @@ func TestOutcomesWithoutARetryPolicy(t *testing.T) {
 		err      error
 		state    flight.State
 	}{
-		"not done":           {flight.Hold, effect.NotDone(errReset), flight.Queued},
-		"unknown under hold": {flight.Hold, errReset, flight.InDoubt},
-		"unknown, resend":    {flight.Resend, errReset, flight.Queued},
-		"refused":            {flight.Hold, effect.Refused(errReset), flight.StateFailed},
+		"not done":           {flight.RecoveryHold, effect.NotDone(errReset), flight.StateReady},
+		"unknown under hold": {flight.RecoveryHold, errReset, flight.StateInDoubt},
+		"unknown, resend":    {flight.RecoveryResend, errReset, flight.StateReady},
+		"refused":            {flight.RecoveryHold, effect.Refused(errReset), flight.StateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 				call := callOf("1", `{}`, flight.Policy{Recovery: c.recovery})
-				h, n := failing(c.err)
+				h, n := failingHandler(c.err)
 				_, err := fd.Do(t.Context(), call, h)
 				require.Error(t, err)
 				require.EqualValues(t, 1, n.Load())
@@ -108,7 +108,7 @@ func TestPanicsAreOfUnknownOutcome(t *testing.T) {
 				at.Watch() // and nothing was sent
 				panic("boom")
 			})
-			require.Equal(t, flight.NotDone, requireAs[*effect.Unsettled](t, err).Outcome)
+			require.Equal(t, flight.OutcomeNotDone, requireAs[*effect.Unsettled](t, err).Outcome)
 		})
 	}
 }
@@ -130,21 +130,21 @@ func TestTimeouts(t *testing.T) {
 // newer attempt was opened, and it may start nothing more.
 func TestHazard16_AHandlerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second}), newGate()
+		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second}), newBlockingHandler()
 		began := time.Now()
-		first := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		first := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 			answer, err := g.handle(ctx, at)
 			require.Error(t, at.Sending(), "the attempt has timed out")
 			return answer, err
 		})
-		<-g.in
+		<-g.started
 		requireAs[*effect.InDoubt](t, (<-first).err)
 		require.Equal(t, 25*time.Second, time.Since(began))
-		released(t)
+		waitForReleases(t)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, claims, "the claim is released")
-		g.out <- nil
+		g.result <- nil
 		synctest.Wait()
 		f := fd.Flight(call.Key)
 		require.Equal(t, flight.StateSucceeded, f.State, "the late report ends the doubt")
@@ -158,9 +158,9 @@ func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
 	var fenced atomic.Int32
 	bubbleWith(t, flightdtest.Options{Events: executor.Events{Fenced: func(flight.Key, uint32) { fenced.Add(1) }}},
 		func(t *testing.T, fd *flightdtest.Flightd) {
-			p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
-			call, g := callOf("1", `{}`, p), newGate()
-			done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			p := flight.Policy{Recovery: flight.RecoveryResend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
+			call, g := callOf("1", `{}`, p), newBlockingHandler()
+			done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 				if at.Number() > 1 {
 					return effect.Answer{ExternalID: "ch_1"}, nil
 				}
@@ -171,24 +171,24 @@ func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
 				}
 				return answer, err
 			})
-			<-g.in
+			<-g.started
 			got := <-done
 			require.NoError(t, got.err)
 			require.EqualValues(t, 2, got.result.Attempt)
-			g.out <- nil
+			g.result <- nil
 			synctest.Wait()
 			require.EqualValues(t, 1, fenced.Load())
 			require.Len(t, fd.Flight(call.Key).Evidence, 1)
-			require.Equal(t, flight.NotDone, fd.Flight(call.Key).Evidence[0].Outcome)
+			require.Equal(t, flight.OutcomeNotDone, fd.Flight(call.Key).Evidence[0].Outcome)
 		})
 }
 
 // The next attempt runs under the same claim while the hung handler resumes: the hung one may start nothing.
-func TestHazard12_16_AHungHandlerUnderTheSameClaim(t *testing.T) {
+func TestHazard12_16_HungHandlerStartsNothingWhileNextAttemptRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
-		call, first, second, refused := callOf("1", `{}`, p), newGate(), newGate(), make(chan error, 1)
-		done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		p := flight.Policy{Recovery: flight.RecoveryResend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
+		call, first, second, refused := callOf("1", `{}`, p), newBlockingHandler(), newBlockingHandler(), make(chan error, 1)
+		done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 			if at.Number() > 1 {
 				return second.handle(ctx, at)
 			}
@@ -196,11 +196,11 @@ func TestHazard12_16_AHungHandlerUnderTheSameClaim(t *testing.T) {
 			refused <- at.Sending()
 			return effect.Answer{}, errReset
 		})
-		<-first.in
-		<-second.in
-		first.out <- nil
+		<-first.started
+		<-second.started
+		first.result <- nil
 		require.ErrorIs(t, <-refused, context.DeadlineExceeded)
-		second.out <- nil
+		second.result <- nil
 		require.NoError(t, (<-done).err)
 	})
 }
@@ -223,7 +223,7 @@ func TestASecondRequestThatMayNotStart(t *testing.T) {
 func TestRetries(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second, MaxBackoff: time.Minute}}
-		h, n := failing(effect.NotDone(errReset), effect.RetryAfter(effect.NotDone(errReset), 45*time.Second))
+		h, n := failingHandler(effect.NotDone(errReset), effect.RetryAfter(effect.NotDone(errReset), 45*time.Second))
 		began := time.Now()
 		result, err := fd.Do(t.Context(), callOf("1", `{}`, p), h)
 		require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestRetries(t *testing.T) {
 		require.Less(t, time.Since(began), 48*time.Second)
 		require.EqualValues(t, 3, n.Load())
 
-		h, n = failing(effect.NotDone(errReset), effect.NotDone(errReset), effect.NotDone(errReset))
+		h, n = failingHandler(effect.NotDone(errReset), effect.NotDone(errReset), effect.NotDone(errReset))
 		_, err = fd.Do(t.Context(), callOf("2", `{}`, p), h)
 		require.Equal(t, flight.StateFailed, requireAs[*effect.Failed](t, err).State)
 		require.EqualValues(t, 3, n.Load())
@@ -242,8 +242,8 @@ func TestRetries(t *testing.T) {
 // The provider replays a stored 500 for the idempotency key: after the last retry the outcome is still unknown.
 func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}}
-		h, n := failing(errReset, errReset, errReset, errReset)
+		p := flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}}
+		h, n := failingHandler(errReset, errReset, errReset, errReset)
 		_, err := fd.Do(t.Context(), callOf("1", `{}`, p), h)
 		requireAs[*effect.InDoubt](t, err)
 		require.EqualValues(t, 3, n.Load())
@@ -253,8 +253,8 @@ func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
 // After the provider's window the provider may have forgotten the idempotency key: no automatic resend.
 func TestHazard32_TheProvidersWindow(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, ProviderWindow: time.Hour})
-		h, n := failing(errReset)
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: time.Hour})
+		h, n := failingHandler(errReset)
 		_, err := fd.Do(t.Context(), call, h)
 		requireAs[*effect.Unsettled](t, err)
 		fd.Ledger.Advance(time.Hour)
@@ -271,18 +271,18 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}{
 		"it stopped in time": {effect.NotDone(errReset), flight.StateCancelled},
 		"it had happened":    {nil, flight.StateSucceeded},
-		"unknown":            {errReset, flight.InDoubt},
+		"unknown":            {errReset, flight.StateInDoubt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 				call, in := callOf("1", `{}`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 5}}), make(chan struct{})
-				done := do(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+				done := doInBackground(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
 					close(in)
 					<-ctx.Done()
 					return effect.Answer{}, c.end
 				})
 				<-in
-				asleep(t, 50*time.Millisecond)
+				sleep(t, 50*time.Millisecond)
 				fd.Cancel(t, call.Key, "changed our mind")
 				<-done
 				require.Equal(t, c.state, fd.Flight(call.Key).State)
@@ -304,7 +304,7 @@ func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
 				}
 			}
 		}})
-		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		result, err := fd.Do(t.Context(), call, c.handle)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, c.n.Load())
@@ -325,10 +325,10 @@ func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 	for _, recovery := range recoveries {
 		t.Run(recovery.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				call, g := callOf("1", `{}`, flight.Policy{Recovery: recovery, AttemptTimeout: time.Hour}), newGate()
-				call.LookUp = lookAt(&provider{say: t.Logf})
+				call, g := callOf("1", `{}`, flight.Policy{Recovery: recovery, AttemptTimeout: time.Hour}), newBlockingHandler()
+				call.LookUp = lookUpAt(&provider{say: t.Logf})
 				var ended error
-				done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+				done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 					require.NoError(t, at.Sending())
 					answer, err := g.handle(ctx, at)
 					<-at.LeaseLost()
@@ -336,24 +336,24 @@ func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 					ended = context.Cause(ctx)
 					return answer, err
 				})
-				<-g.in
+				<-g.started
 				fd.Leases.Partition(leasetest.CutRequests)
-				asleep(t, 35*time.Second)
-				_, err := fd.Do(t.Context(), callOf("2", `{}`, flight.Policy{}), never(t))
+				sleep(t, 35*time.Second)
+				_, err := fd.Do(t.Context(), callOf("2", `{}`, flight.Policy{}), unreachableHandler(t))
 				require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
-				g.out <- nil
+				g.result <- nil
 				got := <-done
 				require.NoError(t, got.err)
 				require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
 				require.EqualValues(t, 1, fd.Flight(call.Key).AttemptCount)
-				if recovery == flight.Verify {
+				if recovery == flight.RecoveryVerify {
 					require.ErrorIs(t, ended, effect.ErrLeaseLost)
 				} else {
 					require.NoError(t, ended)
 				}
-				again, err := fd.Do(t.Context(), call, never(t))
+				again, err := fd.Do(t.Context(), call, unreachableHandler(t))
 				require.NoError(t, err, "a receipt is replayed without etcd")
-				require.Equal(t, effect.Replayed, again.Source)
+				require.Equal(t, effect.SourceReplayed, again.Source)
 			})
 		})
 	}
@@ -367,7 +367,7 @@ func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
 			body[i] = byte(i)
 		}
 		whole := flight.NewBlob("", body, len(body))
-		for _, source := range []effect.Source{effect.Executed, effect.Replayed} {
+		for _, source := range []effect.Source{effect.SourceExecuted, effect.SourceReplayed} {
 			result, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				return effect.Answer{ExternalID: "ch_1", Body: body}, nil
 			})
@@ -383,14 +383,14 @@ func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
 }
 
 // A success whose external ID is too long, or invalid UTF-8, is recorded as a success.
-func TestReportKeepsWhatIsText(t *testing.T) {
+func TestReport_SanitizesTexts(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		answer := effect.Answer{ExternalID: "ch_\xe9" + strings.Repeat("x", 600<<10), ContentType: "text/pl\xe9in", Body: []byte("paid")}
 		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return answer, nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, flight.Text(answer.ExternalID), result.Answer.ExternalID)
+		require.Equal(t, flight.Sanitize(answer.ExternalID), result.Answer.ExternalID)
 		f := fd.Flight(keyOf("1"))
 		require.Equal(t, flight.StateSucceeded, f.State)
 		require.Len(t, f.Receipt.ExternalID, flight.MaxText-1)
@@ -404,7 +404,7 @@ func TestReportKeepsWhatIsText(t *testing.T) {
 }
 
 // A handler may reuse the bytes of its answer while the report is not committed yet.
-func TestReportKeepsACopy(t *testing.T) {
+func TestReport_CopiesAnswerBytes(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		body := []byte("paid")
 		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -416,16 +416,16 @@ func TestReportKeepsACopy(t *testing.T) {
 		clear(body)
 		fd.Ledger.Heal()
 		synctest.Wait()
-		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
 		require.NoError(t, err)
 		require.Equal(t, "paid", string(result.Answer.Body))
 	})
 }
 
 // A handler may change its input: the next attempt still gets the input as submitted.
-func TestAnAttemptsInputIsItsOwn(t *testing.T) {
+func TestInput_IsCopiedPerAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second}}
+		p := flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second}}
 		result, err := fd.Do(t.Context(), callOf("1", `{"amount":42}`, p), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 			if at.Number() == 1 {
 				clear(at.Input())
@@ -439,19 +439,19 @@ func TestAnAttemptsInputIsItsOwn(t *testing.T) {
 }
 
 // nilPointerError is an error whose Error panics for a nil pointer.
-type ownError struct{ text string }
+type nilPointerError struct{ text string }
 
-func (e *ownError) Error() string { return e.text }
+func (e *nilPointerError) Error() string { return e.text }
 
 // An error whose Error method panics must not prevent the report of an effect.
-func TestErrorsWithoutAText(t *testing.T) {
+func TestHandler_ErrorWhoseTextPanics(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want flight.State
 	}{
 		"refused for no reason":  {effect.Refused(nil), flight.StateFailed},
-		"not done for no reason": {effect.NotDone(nil), flight.Queued},
-		"a nil pointer":          {(*ownError)(nil), flight.InDoubt},
+		"not done for no reason": {effect.NotDone(nil), flight.StateReady},
+		"a nil pointer":          {(*nilPointerError)(nil), flight.StateInDoubt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -468,10 +468,10 @@ func TestErrorsWithoutAText(t *testing.T) {
 
 // A second attempt starts inside the provider's window, and its handler is slow: a send after the window could be a
 // second effect.
-func TestResendIsNotSentAfterTheWindow(t *testing.T) {
-	for rest, want := range map[time.Duration]flight.Outcome{10 * time.Second: flight.Succeeded, 20 * time.Second: flight.NotDone} {
+func TestResend_IsNotStartedAfterTheWindow(t *testing.T) {
+	for rest, want := range map[time.Duration]flight.Outcome{10 * time.Second: flight.OutcomeSucceeded, 20 * time.Second: flight.OutcomeNotDone} {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-			call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, ProviderWindow: 100 * time.Second})
+			call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 100 * time.Second})
 			_, err := fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 				return effect.Answer{}, errors.Join(at.Sending(), errReset)
 			})
@@ -481,7 +481,7 @@ func TestResendIsNotSentAfterTheWindow(t *testing.T) {
 				time.Sleep(rest)
 				return effect.Answer{}, at.Sending()
 			})
-			require.Equal(t, want == flight.Succeeded, err == nil)
+			require.Equal(t, want == flight.OutcomeSucceeded, err == nil)
 			require.Equal(t, want, fd.Flight(call.Key).Newest().Outcome)
 		})
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // closeInBackground runs Close with a time-out on a goroutine.
-func closing(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
+func closeInBackground(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -31,26 +31,26 @@ func closing(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
 // ends.
 func TestHazard35_CloseInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(script)
-		leases := leasetest.New(t, leasetest.Options{Events: leaseEvents(s)})
+		s := new(transcript)
+		leases := leasetest.New(t, leasetest.Options{Events: recordLeaseEvents(s)})
 		fd := flightdtest.Open(t, flightdtest.Options{Leases: leases, NoSweeper: true, Events: executor.Events{
-			Closed: func(_ flight.Key, _ uint32, o flight.Outcome, _ time.Duration) { s.say("report %v", o) },
+			Closed: func(_ flight.Key, _ uint32, o flight.Outcome, _ time.Duration) { s.add("report %v", o) },
 		}})
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
-		running := do(t.Context(), fd, call, g.handle)
-		<-g.in
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
+		running := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
 		held := callOf("held", `{}`, flight.Policy{})
-		openElsewhere(t, fd, held)
-		waiting := do(t.Context(), fd, held, never(t))
+		openForeignAttempt(t, fd, held)
+		waiting := doInBackground(t.Context(), fd, held, unreachableHandler(t))
 		synctest.Wait()
 
-		closed := closing(fd, time.Hour)
+		closed := closeInBackground(fd, time.Hour)
 		require.ErrorIs(t, (<-waiting).err, effect.ErrClosed)
-		_, err := fd.Do(t.Context(), callOf("new", `{}`, flight.Policy{}), never(t))
+		_, err := fd.Do(t.Context(), callOf("new", `{}`, flight.Policy{}), unreachableHandler(t))
 		require.ErrorIs(t, err, effect.ErrClosed)
-		asleep(t, 10*time.Minute)
-		s.say("handler returns")
-		g.out <- nil
+		sleep(t, 10*time.Minute)
+		s.add("handler returns")
+		g.result <- nil
 		require.NoError(t, (<-running).err)
 		require.NoError(t, <-closed)
 		require.Contains(t, []string{
@@ -58,15 +58,15 @@ func TestHazard35_CloseInOrder(t *testing.T) {
 			"handler returns\nreport succeeded\nreleased\nsession over\n",
 			"handler returns\nreport succeeded\nsession over\nreleased\n", // the session is over in this process; etcd learns it later
 		}, s.String())
-		again, err := fd.Do(t.Context(), call, never(t))
+		again, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.NoError(t, err, "receipts are replayed until the end")
-		require.Equal(t, effect.Replayed, again.Source)
-		require.NoError(t, <-closing(fd, time.Second), "closing twice")
+		require.Equal(t, effect.SourceReplayed, again.Source)
+		require.NoError(t, <-closeInBackground(fd, time.Second), "closing twice")
 	})
 }
 
 // recordLeaseEvents records released claims and the end of this process's session.
-func leaseEvents(s *script) lease.Events {
+func recordLeaseEvents(s *transcript) lease.Events {
 	var kept flight.SessionID
 	return lease.Events{
 		SessionStarted: func(id flight.SessionID, _ time.Duration) {
@@ -76,18 +76,18 @@ func leaseEvents(s *script) lease.Events {
 		},
 		SessionEnded: func(id flight.SessionID, _ error, _ int) {
 			if id == kept {
-				s.say("session over")
+				s.add("session over")
 			}
 		},
-		Released: func(flight.Key, flight.SessionID) { s.say("released") },
+		Released: func(flight.Key, flight.SessionID) { s.add("released") },
 	}
 }
 
 // When Close times out, it cancels the contexts of effects; their reports still count.
-func TestCloseLosesItsPatience(t *testing.T) {
+func TestClose_TimeoutCancelsHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})
-		done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		done := doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 			require.NoError(t, at.Sending())
 			close(in)
 			<-ctx.Done()
@@ -96,10 +96,10 @@ func TestCloseLosesItsPatience(t *testing.T) {
 		})
 		<-in
 		began := time.Now()
-		require.NoError(t, <-closing(fd, 3*time.Second))
+		require.NoError(t, <-closeInBackground(fd, 3*time.Second))
 		require.Equal(t, 3*time.Second, time.Since(began))
 		requireAs[*effect.InDoubt](t, (<-done).err)
-		require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+		require.Equal(t, flight.StateInDoubt, fd.Flight(call.Key).State)
 	})
 }
 
@@ -107,16 +107,16 @@ func TestCloseLosesItsPatience(t *testing.T) {
 // time.
 func TestHazard35_CloseWithAHandlerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
-		done := do(t.Context(), fd, call, g.handle)
-		<-g.in
+		call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}), newBlockingHandler()
+		done := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
 		began := time.Now()
-		require.ErrorContains(t, <-closing(fd, 3*time.Second), "did not return")
+		require.ErrorContains(t, <-closeInBackground(fd, 3*time.Second), "did not return")
 		require.Equal(t, 18*time.Second, time.Since(began))
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Len(t, claims, 1)
-		g.out <- nil
+		g.result <- nil
 		require.NoError(t, (<-done).err, "the late report still counts")
 	})
 }
@@ -129,21 +129,21 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 		fd = flightdtest.Open(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) {
 			cfg.Crash = func(point string) {
 				if point == "after-open" {
-					closed = closing(fd, time.Minute)
-					asleep(t, time.Second)
+					closed = closeInBackground(fd, time.Minute)
+					sleep(t, time.Second)
 				}
 			}
 		}})
 		call := callOf("1", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), call, never(t))
+		_, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.ErrorIs(t, err, effect.ErrClosed)
 		require.NoError(t, <-closed)
 		f := fd.Flight(call.Key)
-		require.Equal(t, flight.Queued, f.State)
+		require.Equal(t, flight.StateReady, f.State)
 		require.False(t, f.Tainted())
 		other := fd.Restart(t, flightdtest.Options{})
 		began := time.Now()
-		_, err = other.Do(t.Context(), call, (&counted{}).handle)
+		_, err = other.Do(t.Context(), call, (&countingHandler{}).handle)
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), time.Second)
 	})
@@ -152,13 +152,13 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 // The ledger is down during Close: the report stays in the spool, and Close does not wait for it.
 func TestCloseWithTheLedgerAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
-		done := do(t.Context(), fd, call, g.handle)
-		<-g.in
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
+		done := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
 		fd.Ledger.Cut()
-		g.out <- nil
+		g.result <- nil
 		requireAs[*effect.Unrecorded](t, (<-done).err)
-		require.NoError(t, <-closing(fd, time.Minute))
+		require.NoError(t, <-closeInBackground(fd, time.Minute))
 		fd.Ledger.Heal()
 		require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
 	})
@@ -167,12 +167,12 @@ func TestCloseWithTheLedgerAway(t *testing.T) {
 // etcd is down during Close: Close returns after a time-out.
 func TestCloseWithEtcdAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), (&counted{}).handle)
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), (&countingHandler{}).handle)
 		require.NoError(t, err)
 		synctest.Wait()
 		fd.Leases.Partition(leasetest.CutRequests)
 		began := time.Now()
-		require.Error(t, <-closing(fd, time.Minute))
+		require.Error(t, <-closeInBackground(fd, time.Minute))
 		require.Less(t, time.Since(began), 15*time.Second)
 	})
 }
@@ -180,7 +180,7 @@ func TestCloseWithEtcdAway(t *testing.T) {
 func TestCloseWithNothingToDo(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		began := time.Now()
-		require.NoError(t, <-closing(fd, time.Minute))
+		require.NoError(t, <-closeInBackground(fd, time.Minute))
 		require.Zero(t, time.Since(began))
 	})
 }

@@ -16,15 +16,15 @@ import (
 )
 
 // crashSites are the rows of the table in doc.go.
-var sites = [...]string{"before-open", "during-open", "after-open", "before-send", "during-effect", "after-effect",
+var crashSites = [...]string{"before-open", "during-open", "after-open", "before-send", "during-effect", "after-effect",
 	"before-report", "after-report", "before-release"}
 
-const during = "during-effect"
+const duringEffect = "during-effect"
 
 // TestHazard03_04_CrashSites kills the process at each point of no return, under each recovery, and lets the caller
 // retry at another process. The provider's own count of effects is the judge.
 func TestHazard03_04_CrashSites(t *testing.T) {
-	for _, site := range sites {
+	for _, site := range crashSites {
 		t.Run(site, func(t *testing.T) {
 			var told strings.Builder
 			for _, recovery := range recoveries {
@@ -32,42 +32,42 @@ func TestHazard03_04_CrashSites(t *testing.T) {
 					fmt.Fprintf(&told, "# %s\n%s\n", recovery, crashAt(t, site, recovery))
 				})
 			}
-			golden(t, "crash/"+site, told.String())
+			requireGolden(t, "crash/"+site, told.String())
 		})
 	}
 }
 
 func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
-	w := newWorld(t)
-	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	w := newCluster(t)
+	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
 	call := effect.Call{
-		Key: flight.MustKey("billing/charge/order-42"), LookUp: lookAt(p),
+		Key: flight.MustKey("billing/charge/order-42"), LookUp: lookUpAt(p),
 		Submission: flight.Submission{Policy: policyOf(recovery), Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
 	}
-	a := w.crashing("a", site, flightdtest.Options{NoSweeper: true})
+	a := w.crashingNode("a", site, flightdtest.Options{NoSweeper: true})
 	b := w.node("b", flightdtest.Options{})
 
 	caller, goAway := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() { // blocked for good once node a is dead
 		defer close(gone)
-		_, _ = a.Do(caller, call, charge(a, p, site == during))
+		_, _ = a.Do(caller, call, charge(a, p, site == duringEffect))
 	}()
 	synctest.Wait()
-	require.Contains(t, w.script.String(), "a: dies "+site)
+	require.Contains(t, w.transcript.String(), "a: dies "+site)
 
 	result, err := b.Do(t.Context(), call, charge(b, p, false))
-	w.told("b: Do", result, err)
+	w.recordResult("b: Do", result, err)
 	var doubt *effect.InDoubt
 	if errors.As(err, &doubt) {
-		settleByHand(w, b, p, call.Key)
+		resolveByHand(w, b, p, call.Key)
 		result, err = b.Do(t.Context(), call, charge(b, p, false))
-		w.told("b: Do", result, err)
+		w.recordResult("b: Do", result, err)
 	}
 	require.NoError(t, err)
-	judge(t, p, b.Flight(call.Key), result)
-	w.script.say("effects: %d", p.effects())
-	told := w.script.String()
+	requireOneEffect(t, p, b.Flight(call.Key), result)
+	w.transcript.add("effects: %d", p.effects())
+	told := w.transcript.String()
 	goAway()
 	<-gone
 	return told
@@ -76,57 +76,57 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 // charge returns a handler that acts at the provider; the node may die during the effect.
 func charge(n *node, p *provider, dies bool) effect.Handler {
 	return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-		n.script.say("%s: handler, attempt %d", n.name, at.Number())
+		n.transcript.add("%s: handler, attempt %d", n.name, at.Number())
 		if string(at.Input()) != "42 EUR" {
 			return effect.Answer{}, fmt.Errorf("input %q", at.Input())
 		}
 		answer := p.act(at)
 		if dies {
-			n.die(during)
+			n.die(duringEffect)
 		}
 		return answer, nil
 	}
 }
 
-func lookAt(p *provider) effect.LookUp {
-	return func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+func lookUpAt(p *provider) effect.LookUp {
+	return func(_ context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		id, found := p.find(at.IdempotencyKey())
 		if !found {
-			return flight.DidNotHappen, effect.Answer{}, nil
+			return flight.FindingNotHappened, effect.Answer{}, nil
 		}
-		return flight.Happened, effect.Answer{ExternalID: id, Body: []byte(id)}, nil
+		return flight.FindingHappened, effect.Answer{ExternalID: id, Body: []byte(id)}, nil
 	}
 }
 
 // resolveByHand acts as the person who checks the provider and resolves the doubt.
-func settleByHand(w *world, n *node, p *provider, key flight.Key) {
+func resolveByHand(w *cluster, n *node, p *provider, key flight.Key) {
 	w.t.Helper()
 	id, found := p.find(w.idempotencyKey(key))
 	if found {
-		w.script.say("person: %s is there: it happened", id)
-		n.Resolve(w.t, key, flight.Happened, id, []byte(id))
+		w.transcript.add("person: %s is there: it happened", id)
+		n.Resolve(w.t, key, flight.FindingHappened, id, []byte(id))
 		return
 	}
-	w.script.say("person: nothing is there: it did not happen")
-	n.Resolve(w.t, key, flight.DidNotHappen, "", nil)
+	w.transcript.add("person: nothing is there: it did not happen")
+	n.Resolve(w.t, key, flight.FindingNotHappened, "", nil)
 }
 
-func (w *world) idempotencyKey(key flight.Key) string {
+func (w *cluster) idempotencyKey(key flight.Key) string {
 	header := w.ledger.Header()
 	return header.IdempotencyKey(key, 1)
 }
 
 // recordResult records the result that a caller got.
-func (w *world) told(who string, result effect.Result, err error) {
+func (w *cluster) recordResult(who string, result effect.Result, err error) {
 	if err != nil {
-		w.script.say("%s: %T", who, err)
+		w.transcript.add("%s: %T", who, err)
 		return
 	}
-	w.script.say("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
+	w.transcript.add("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
 }
 
 // requireOneEffect checks the guarantee of all policies in this test: one effect and its receipt.
-func judge(t *testing.T, p *provider, f *flight.Flight, result effect.Result) {
+func requireOneEffect(t *testing.T, p *provider, f *flight.Flight, result effect.Result) {
 	t.Helper()
 	require.Equal(t, 1, p.effects(), "effects at the provider")
 	require.Equal(t, flight.StateSucceeded, f.State)

@@ -25,7 +25,7 @@ type Events struct {
 	// Abandoned: an attempt ended, and nothing was sent for it.
 	Abandoned func(key flight.Key, attempt uint32)
 	// InDoubt: the flight waits for a person; cause is the reason.
-	Doubted func(key flight.Key, attempt uint32, cause string)
+	InDoubt func(key flight.Key, attempt uint32, cause string)
 	// Fenced: a report came too late and was stored as evidence.
 	Fenced func(key flight.Key, attempt uint32)
 	// Overlap: there is evidence of a second effect.
@@ -38,16 +38,16 @@ type Events struct {
 
 // Publish publishes the events of the ledger's reply to a command about key. Packages that propose commands without the
 // executor call Publish, too.
-func (e *Events) Note(key flight.Key, told []flight.Event) {
-	for i := range told {
-		switch one := &told[i]; {
-		case one.Kind == flight.EventLost && e.Lost != nil:
-			e.Lost(key, one.Attempt)
-		case one.Kind == flight.EventAbandoned && e.Abandoned != nil:
-			e.Abandoned(key, one.Attempt)
-		case one.Kind == flight.EventInDoubt && e.Doubted != nil:
-			e.Doubted(key, one.Attempt, one.Note)
-		case one.Kind == flight.EventOverlap && e.Overlap != nil:
+func (e *Events) Publish(key flight.Key, events []flight.Event) {
+	for i := range events {
+		switch event := &events[i]; {
+		case event.Kind == flight.EventLost && e.Lost != nil:
+			e.Lost(key, event.Attempt)
+		case event.Kind == flight.EventAbandoned && e.Abandoned != nil:
+			e.Abandoned(key, event.Attempt)
+		case event.Kind == flight.EventInDoubt && e.InDoubt != nil:
+			e.InDoubt(key, event.Attempt, event.Note)
+		case event.Kind == flight.EventOverlap && e.Overlap != nil:
 			e.Overlap(key)
 		}
 	}
@@ -55,26 +55,26 @@ func (e *Events) Note(key flight.Key, told []flight.Event) {
 
 // PublishReport publishes the events of the ledger's reply to the report of an attempt. Packages that send reports
 // without the executor call PublishReport, too.
-func (e *Events) NoteReport(reply *flight.Reply, number uint32, outcome flight.Outcome) {
+func (e *Events) PublishReport(reply *flight.Reply, number uint32, outcome flight.Outcome) {
 	f := reply.Flight
 	if f == nil {
 		return
 	}
-	e.Note(f.Key, reply.Events)
+	e.Publish(f.Key, reply.Events)
 	if !reply.Changed {
 		return // a repeat: its events are published already
 	}
-	if e.Closed != nil && reply.Decision == flight.Accepted {
-		e.Closed(f.Key, number, outcome, tookOf(reply, number))
+	if e.Closed != nil && reply.Decision == flight.DecisionAccepted {
+		e.Closed(f.Key, number, outcome, attemptDuration(reply, number))
 	}
-	if e.Fenced != nil && reply.Decision == flight.Fenced {
+	if e.Fenced != nil && reply.Decision == flight.DecisionFenced {
 		e.Fenced(f.Key, number)
 	}
 }
 
 // attemptDuration is the time from the open of an attempt to its report. A lost attempt was closed earlier than it
 // reported; the time of the report counts.
-func tookOf(reply *flight.Reply, number uint32) time.Duration {
+func attemptDuration(reply *flight.Reply, number uint32) time.Duration {
 	a := reply.Flight.Newest()
 	if a == nil || a.Number != number {
 		return 0
@@ -100,18 +100,18 @@ const (
 	ResultConflict    = "conflict"
 	ResultBusy        = "busy"
 	ResultUnavailable = "unavailable" // no leader, no etcd, or draining
-	ResultGone        = "gone"        // the caller has cancelled the call
+	ResultCanceled    = "gone"        // the caller has cancelled the call
 	ResultError       = "error"       // anything else
 )
 
 // Results returns all results of Events.Called.
 func Results() []string {
 	return []string{ResultExecuted, ResultJoined, ResultReplayed, ResultProceed, ResultVerify, ResultFailed, ResultInDoubt,
-		ResultConflict, ResultBusy, ResultUnavailable, ResultGone, ResultError}
+		ResultConflict, ResultBusy, ResultUnavailable, ResultCanceled, ResultError}
 }
 
 // ErrorResult returns the result of Events.Called for an error.
-func ErrorWord(err error) string {
+func ErrorResult(err error) string {
 	var (
 		declined    *effect.Declined
 		failed      *effect.Failed
@@ -134,7 +134,7 @@ func ErrorWord(err error) string {
 	case errors.As(err, &unavailable), errors.Is(err, effect.ErrClosed):
 		return ResultUnavailable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return ResultGone
+		return ResultCanceled
 	}
 	return ResultError
 }

@@ -17,30 +17,30 @@ import (
 )
 
 // recordEvents returns Events that record every event.
-func heard(s *script) executor.Events {
+func recordEvents(s *transcript) executor.Events {
 	return executor.Events{
-		Called:  func(k flight.Key, result string, _ time.Duration) { s.say("called %s: %s", k, result) },
-		Claimed: func(k flight.Key, waited time.Duration) { s.say("claimed %s after %v", k, waited) },
-		Opened:  func(k flight.Key, n uint32) { s.say("opened %s %d", k, n) },
+		Called:  func(k flight.Key, result string, _ time.Duration) { s.add("called %s: %s", k, result) },
+		Claimed: func(k flight.Key, waited time.Duration) { s.add("claimed %s after %v", k, waited) },
+		Opened:  func(k flight.Key, n uint32) { s.add("opened %s %d", k, n) },
 		Closed: func(k flight.Key, n uint32, o flight.Outcome, d time.Duration) {
-			s.say("closed %s %d: %v after %v", k, n, o, d)
+			s.add("closed %s %d: %v after %v", k, n, o, d)
 		},
-		Lost:      func(k flight.Key, n uint32) { s.say("lost %s %d", k, n) },
-		Abandoned: func(k flight.Key, n uint32) { s.say("abandoned %s %d", k, n) },
-		Doubted:   func(k flight.Key, n uint32, cause string) { s.say("doubted %s %d: %s", k, n, cause) },
-		Fenced:    func(k flight.Key, n uint32) { s.say("fenced %s %d", k, n) },
-		Overlap:   func(k flight.Key) { s.say("overlap %s", k) },
-		Recovered: func(k flight.Key, n uint32, now flight.State) { s.say("recovered %s %d: %v", k, n, now) },
+		Lost:      func(k flight.Key, n uint32) { s.add("lost %s %d", k, n) },
+		Abandoned: func(k flight.Key, n uint32) { s.add("abandoned %s %d", k, n) },
+		InDoubt:   func(k flight.Key, n uint32, cause string) { s.add("doubted %s %d: %s", k, n, cause) },
+		Fenced:    func(k flight.Key, n uint32) { s.add("fenced %s %d", k, n) },
+		Overlap:   func(k flight.Key) { s.add("overlap %s", k) },
+		Recovered: func(k flight.Key, n uint32, now flight.State) { s.add("recovered %s %d: %v", k, n, now) },
 	}
 }
 
 // TestEventsOfACall checks the events of one call and of its duplicate, in order.
 func TestEventsOfACall(t *testing.T) {
-	s := new(script)
-	bubbleWith(t, flightdtest.Options{Events: heard(s)}, func(t *testing.T, fd *flightdtest.Flightd) {
+	s := new(transcript)
+	bubbleWith(t, flightdtest.Options{Events: recordEvents(s)}, func(t *testing.T, fd *flightdtest.Flightd) {
 		one := callOf("1", `{}`, flight.Policy{})
 		act := func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			asleep(t, 3*time.Second)
+			sleep(t, 3*time.Second)
 			return effect.Answer{}, nil
 		}
 		for range 2 {
@@ -90,7 +90,7 @@ func TestTraceReachesTheHandler(t *testing.T) {
 }
 
 // A repeated report publishes no event, also if the report was fenced.
-func TestReportsAreToldOnce(t *testing.T) {
+func TestReportEvents_ArePublishedOnce(t *testing.T) {
 	var closed, fenced, overlaps atomic.Int32
 	events := executor.Events{
 		Closed:  func(flight.Key, uint32, flight.Outcome, time.Duration) { closed.Add(1) },
@@ -98,10 +98,10 @@ func TestReportsAreToldOnce(t *testing.T) {
 		Overlap: func(flight.Key) { overlaps.Add(1) },
 	}
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
+		a := openForeignAttempt(t, fd, callOf("1", `{}`, flight.Policy{}))
 		for _, id := range []string{"ch_1", "ch_1", "ch_2", "ch_2"} {
-			reply := a.report(flight.Succeeded, id) // the later two are fenced
-			events.NoteReport(&reply, a.reply.Token.Number, flight.Succeeded)
+			reply := a.report(flight.OutcomeSucceeded, id) // the later two are fenced
+			events.PublishReport(&reply, a.reply.Token.Number, flight.OutcomeSucceeded)
 		}
 		require.EqualValues(t, 1, closed.Load())
 		require.EqualValues(t, 1, fenced.Load())
@@ -110,11 +110,11 @@ func TestReportsAreToldOnce(t *testing.T) {
 }
 
 // An attempt whose trust ended before its effect could start is published as abandoned.
-func TestUnsentAttemptsAreTold(t *testing.T) {
+func TestAbandonedEvent_UnsentAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fd *flightdtest.Flightd
-		s, slept := new(script), false
-		events := heard(s)
+		s, slept := new(transcript), false
+		events := recordEvents(s)
 		events.Claimed, events.Called = nil, nil
 		fd = flightdtest.Open(t, flightdtest.Options{Events: events, Configure: func(cfg *executor.Config) {
 			cfg.Crash = func(point string) {
@@ -125,21 +125,21 @@ func TestUnsentAttemptsAreTold(t *testing.T) {
 			}
 		}})
 		call := callOf("1", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), call, new(counted).handle)
+		_, err := fd.Do(t.Context(), call, new(countingHandler).handle)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nabandoned %[1]s 1\nopened %[1]s 2\nclosed %[1]s 2: succeeded after 0s\n", call.Key), s.String())
 	})
 }
 
 // The attempt of a holder that no longer renews its session is published as lost.
-func TestLossIsTold(t *testing.T) {
-	s := new(script)
-	events := heard(s)
+func TestLostEvent_SilentHolder(t *testing.T) {
+	s := new(transcript)
+	events := recordEvents(s)
 	events.Claimed, events.Called = nil, nil
 	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
-		fd.Leases.World.Expire(a.lives.Ref().ID)
-		asleep(t, 5*time.Second)
+		a := openForeignAttempt(t, fd, callOf("1", `{}`, flight.Policy{}))
+		fd.Leases.Etcd.Expire(a.session.Ref().ID)
+		sleep(t, 5*time.Second)
 		k := a.open.Key
 		require.Equal(t, fmt.Sprintf("lost %[1]s 1\ndoubted %[1]s 1: the effect may or may not have happened, and its recovery is hold\nrecovered %[1]s 1: in_doubt\n", k), s.String())
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/crashpoint"
-	"github.com/flightd/flightd/internal/horizon"
+	"github.com/flightd/flightd/internal/deadline"
 	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
 )
@@ -20,7 +20,7 @@ import (
 // Config has the ports and the time-outs of an executor. Ledger, Reader and Leases have no default.
 type Config struct {
 	Ledger Ledger
-	Memory Memory
+	Reader Reader
 	Leases lease.Service
 	Events Events
 	// Owner names this process in claims and attempts, for people; empty: host:pid.
@@ -43,7 +43,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Ledger == nil || c.Memory == nil || c.Leases == nil {
+	if c.Ledger == nil || c.Reader == nil || c.Leases == nil {
 		return c, errors.New("executor: Config needs Ledger, Memory and Leases")
 	}
 	if c.Owner == "" {
@@ -65,13 +65,13 @@ func (c Config) withDefaults() (Config, error) {
 
 // Executor runs each effect once. Its methods may be called concurrently.
 type Executor struct {
-	cfg     Config
-	session lease.Session
-	runner  *runner.Runner
-	settle  answer.Settling
-	writer  answer.Writer
-	asking  *horizon.Horizon // bounds requests to etcd and to the ledger
-	telling *horizon.Horizon // bounds reports
+	cfg             Config
+	session         lease.Session
+	runner          *runner.Runner
+	lookUpDelay     answer.VerifyDelays
+	writer          answer.Builder
+	requestDeadline *deadline.Shared // bounds requests to etcd and to the ledger
+	reportDeadline  *deadline.Shared // bounds reports
 }
 
 // New creates an executor and its session. Without a running Sweeper, attempts of dead holders end only when a caller
@@ -81,13 +81,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	session, err := cfg.Leases.NewSession(ctx, lease.Spec{TTL: cfg.TTL, Owner: cfg.Owner, Kept: true})
+	session, err := cfg.Leases.NewSession(ctx, lease.Spec{TTL: cfg.TTL, Owner: cfg.Owner, AutoRenew: true})
 	if err != nil {
 		return nil, fmt.Errorf("executor: create session: %w", err)
 	}
 	ex := &Executor{
-		cfg: cfg, session: session, writer: answer.Writer{Memory: cfg.Memory},
-		asking: horizon.New(cfg.TTL / 3), telling: horizon.New(cfg.ReportWait),
+		cfg: cfg, session: session, writer: answer.Builder{Reader: cfg.Reader},
+		requestDeadline: deadline.New(cfg.TTL / 3), reportDeadline: deadline.New(cfg.ReportWait),
 	}
 	ex.runner = runner.New(transport{ex}, cfg.HungAfter)
 	return ex, nil
@@ -98,14 +98,14 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 	if called := ex.cfg.Events.Called; called != nil {
 		start := time.Now()
 		defer func() {
-			word := result.Source.String()
+			label := result.Source.String()
 			if err != nil {
-				word = ErrorWord(err)
+				label = ErrorResult(err)
 			}
-			called(call.Key, word, time.Since(start))
+			called(call.Key, label, time.Since(start))
 		}()
 	}
-	if err := runner.Check(&call, h); err != nil {
+	if err := runner.CheckCall(&call, h); err != nil {
 		return effect.Result{}, err
 	}
 	// A stored receipt is final. The local read comes first because it costs nothing.
@@ -115,8 +115,8 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 	case err != nil:
 		return effect.Result{}, answer.Unavailable(call.Key, err)
 	case f == nil:
-	case f.State.Terminal() || answer.Differs(f, &call.Submission):
-		a, err := ex.done(f, &call, effect.Replayed)
+	case f.State.Terminal() || answer.HasOtherInput(f, &call.Submission):
+		a, err := ex.finalAnswer(f, &call, effect.SourceReplayed)
 		return a.Result, err
 	default:
 		generation = f.Generation
@@ -136,13 +136,13 @@ func (ex *Executor) Close(ctx context.Context) error {
 	if err := ex.runner.Close(ctx); err != nil {
 		return fmt.Errorf("executor: close: the session is kept until it expires: %w", err)
 	}
-	ex.runner.End()
-	ex.asking.Close()
-	ex.telling.Close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	ex.runner.CancelBase()
+	ex.requestDeadline.Close()
+	ex.reportDeadline.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	return ex.session.Close(ctx)
 }
 
 // closeTimeout bounds the request that ends the session in etcd.
-const closeGrace = 5 * time.Second
+const closeTimeout = 5 * time.Second

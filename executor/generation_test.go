@@ -17,12 +17,12 @@ import (
 
 // A flight has ended, and a person frees the key before this process has answered the flight's callers. A later caller
 // belongs to the next generation: it does not get the earlier result, and may submit another input.
-func TestNobodyJoinsTheGenerationBefore(t *testing.T) {
+func TestJoin_EarlierGenerationIsNotJoined(t *testing.T) {
 	free := func(f *flight.Flight) flight.Command {
-		return &flight.Free{Key: f.Key, Generation: f.Generation, Who: "test"}
+		return &flight.FreeKey{Key: f.Key, Generation: f.Generation, Actor: "test"}
 	}
 	retry := func(f *flight.Flight) flight.Command {
-		return &flight.Retry{Key: f.Key, Generation: f.Generation, Who: "test"}
+		return &flight.Retry{Key: f.Key, Generation: f.Generation, Actor: "test"}
 	}
 	once := flight.Policy{Retry: flight.RetryPolicy{Attempts: 1}}
 	for name, c := range map[string]struct {
@@ -47,21 +47,21 @@ func TestNobodyJoinsTheGenerationBefore(t *testing.T) {
 					}
 				}
 			}}, func(t *testing.T, fd *flightdtest.Flightd) {
-				first := do(t.Context(), fd, callOf("1", `{"a":1}`, c.p), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				first := doInBackground(t.Context(), fd, callOf("1", `{"a":1}`, c.p), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 					return effect.Answer{ExternalID: "ch_0"}, c.fails
 				})
 				<-at
 				reply, err := fd.Ledger.Propose(t.Context(), c.ends(fd.Flight(keyOf("1"))))
 				require.NoError(t, err)
 				require.EqualValues(t, 2, reply.Flight.Generation)
-				next := new(counted)
-				second := do(t.Context(), fd, callOf("1", c.input, c.p), next.handle)
+				next := new(countingHandler)
+				second := doInBackground(t.Context(), fd, callOf("1", c.input, c.p), next.handle)
 				synctest.Wait()
 				close(on)
 				require.Equal(t, c.fails == nil, (<-first).err == nil)
 				got := <-second
 				require.NoError(t, got.err)
-				require.Equal(t, effect.Executed, got.result.Source)
+				require.Equal(t, effect.SourceExecuted, got.result.Source)
 				require.Equal(t, "ch_1", got.result.Answer.ExternalID)
 			})
 		})
@@ -69,48 +69,48 @@ func TestNobodyJoinsTheGenerationBefore(t *testing.T) {
 }
 
 // afterWaitLedger calls afterWait when a Wait has returned a final flight.
-type woken struct {
+type afterWaitLedger struct {
 	*flightdtest.Ledger
-	between func()
+	afterWait func()
 }
 
-func (l *woken) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+func (l *afterWaitLedger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
 	f, err := l.Ledger.Wait(ctx, id, seen)
-	if between := l.between; err == nil && f.State.Terminal() && between != nil {
-		l.between = nil
+	if between := l.afterWait; err == nil && f.State.Terminal() && between != nil {
+		l.afterWait = nil
 		between()
 	}
 	return f, err
 }
 
 // The same if the joined call has only waited for another holder, and has no result yet.
-func TestAJoinerOfTheGenerationBeforeStartsOver(t *testing.T) {
+func TestJoin_JoinerOfEarlierGenerationRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := new(woken)
+		l := new(afterWaitLedger)
 		there := flightdtest.Open(t, flightdtest.Options{})
 		here := there.Restart(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) {
 			l.Ledger = cfg.Ledger.(*flightdtest.Ledger)
 			cfg.Ledger = l
 		}})
-		call, g, next := callOf("1", `{"a":1}`, flight.Policy{}), newGate(), new(counted)
-		flies := do(t.Context(), there, call, g.handle)
-		<-g.in
-		joined := make(chan (<-chan told), 1)
-		l.between = func() {
+		call, g, next := callOf("1", `{"a":1}`, flight.Policy{}), newBlockingHandler(), new(countingHandler)
+		flies := doInBackground(t.Context(), there, call, g.handle)
+		<-g.started
+		joined := make(chan (<-chan doResult), 1)
+		l.afterWait = func() {
 			f := there.Flight(call.Key)
-			_, err := there.Ledger.Propose(t.Context(), &flight.Free{Key: f.Key, Generation: f.Generation, Who: "test"})
+			_, err := there.Ledger.Propose(t.Context(), &flight.FreeKey{Key: f.Key, Generation: f.Generation, Actor: "test"})
 			require.NoError(t, err)
-			joined <- do(t.Context(), here, call, next.handle)
+			joined <- doInBackground(t.Context(), here, call, next.handle)
 			synctest.Wait()
 		}
-		waits := do(t.Context(), here, call, never(t))
+		waits := doInBackground(t.Context(), here, call, unreachableHandler(t))
 		synctest.Wait()
-		g.out <- nil
+		g.result <- nil
 		require.NoError(t, (<-flies).err)
 		got := <-<-joined
 		require.NoError(t, (<-waits).err)
 		require.NoError(t, got.err)
-		require.Equal(t, effect.Executed, got.result.Source)
+		require.Equal(t, effect.SourceExecuted, got.result.Source)
 		require.EqualValues(t, 1, next.n.Load())
 	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // goexitHandler returns a handler that ends its goroutine in its first n attempts, as a failed require in a test does.
-func leaving(n uint32, then effect.Handler) effect.Handler {
+func goexitHandler(n uint32, then effect.Handler) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		if at.Number() <= n {
 			runtime.Goexit()
@@ -29,31 +29,31 @@ var timeouts = [...]time.Duration{0, time.Minute}
 
 // A handler that ends its goroutine is of unknown outcome at once: all waiting callers are answered, and the claim is
 // released.
-func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+func TestGoexit_IsUnknownOutcome(t *testing.T) {
 	for _, timeout := range timeouts {
 		synctest.Test(t, func(t *testing.T) {
 			fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
 			call, in, out := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout}), make(chan struct{}), make(chan struct{})
-			first := do(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			first := doInBackground(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				close(in)
 				<-out
 				runtime.Goexit()
 				return effect.Answer{}, nil
 			})
 			<-in
-			second := do(t.Context(), fd, call, never(t))
+			second := doInBackground(t.Context(), fd, call, unreachableHandler(t))
 			synctest.Wait()
 			began := time.Now()
 			close(out)
-			for _, done := range []<-chan told{first, second} {
+			for _, done := range []<-chan doResult{first, second} {
 				requireAs[*effect.InDoubt](t, (<-done).err)
 			}
 			require.Zero(t, time.Since(began))
 			f := fd.Flight(call.Key)
-			require.Equal(t, flight.Unknown, f.Newest().Outcome)
+			require.Equal(t, flight.OutcomeUnknown, f.Newest().Outcome)
 			require.False(t, f.Newest().Lost, "the attempt was reported, not lost")
 			require.Contains(t, f.Newest().Error, "ended its goroutine")
-			released(t)
+			waitForReleases(t)
 			claims, err := fd.Leases.Claims(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, claims)
@@ -62,7 +62,7 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 }
 
 // A handler that ends its goroutine before it has sent anything is not done, and may send nothing more.
-func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
+func TestGoexit_BeforeSendIsNotDone(t *testing.T) {
 	for _, timeout := range timeouts {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
@@ -73,36 +73,36 @@ func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 				runtime.Goexit()
 				return effect.Answer{}, nil
 			})
-			require.Equal(t, flight.NotDone, requireAs[*effect.Unsettled](t, err).Outcome)
+			require.Equal(t, flight.OutcomeNotDone, requireAs[*effect.Unsettled](t, err).Outcome)
 			require.Error(t, left.Sending())
-			_, err = fd.Do(t.Context(), call, (&counted{}).handle)
+			_, err = fd.Do(t.Context(), call, (&countingHandler{}).handle)
 			require.NoError(t, err)
 		})
 	}
 }
 
 // The call continues as its policy declares, under the same claim.
-func TestATripOutlivesItsGoroutine(t *testing.T) {
+func TestGoexit_CallContinuesByPolicy(t *testing.T) {
 	for _, timeout := range timeouts {
 		for _, recovery := range recoveries {
 			t.Run(recovery.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
 					p := flight.Policy{Recovery: recovery, AttemptTimeout: timeout, Retry: flight.RetryPolicy{Attempts: 5, MinBackoff: time.Second}}
-					call, c := callOf("1", `{}`, p), new(counted)
-					call.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-						return flight.DidNotHappen, effect.Answer{}, nil
+					call, c := callOf("1", `{}`, p), new(countingHandler)
+					call.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+						return flight.FindingNotHappened, effect.Answer{}, nil
 					}
-					result, err := fd.Do(t.Context(), call, leaving(3, c.handle))
-					if recovery == flight.Hold {
+					result, err := fd.Do(t.Context(), call, goexitHandler(3, c.handle))
+					if recovery == flight.RecoveryHold {
 						requireAs[*effect.InDoubt](t, err)
 						return
 					}
 					require.NoError(t, err)
-					require.Equal(t, effect.Executed, result.Source)
+					require.Equal(t, effect.SourceExecuted, result.Source)
 					require.EqualValues(t, 4, result.Attempt)
 					require.EqualValues(t, 1, c.n.Load())
-					again, err := fd.Do(t.Context(), call, never(t))
+					again, err := fd.Do(t.Context(), call, unreachableHandler(t))
 					require.NoError(t, err)
 					require.Equal(t, result.Answer, again.Answer)
 				})
@@ -112,19 +112,19 @@ func TestATripOutlivesItsGoroutine(t *testing.T) {
 }
 
 // Close waits for the report of the handler's end, here to a ledger that does not answer, and every goroutine ends.
-func TestCloseWithAHandlerThatEndsItsGoroutine(t *testing.T) {
+func TestGoexit_CloseWaitsForReport(t *testing.T) {
 	for _, timeout := range timeouts {
 		synctest.Test(t, func(t *testing.T) {
 			fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
 			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
-			done := do(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			done := doInBackground(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				fd.Ledger.Stall()
 				runtime.Goexit()
 				return effect.Answer{}, nil
 			})
 			synctest.Wait()
-			closed := closing(fd, time.Hour)
-			asleep(t, time.Second)
+			closed := closeInBackground(fd, time.Hour)
+			sleep(t, time.Second)
 			select {
 			case err := <-closed:
 				require.FailNow(t, "closed before the report", err)
@@ -138,18 +138,18 @@ func TestCloseWithAHandlerThatEndsItsGoroutine(t *testing.T) {
 }
 
 // Close times out, and the handler ends its goroutine when its context ends: its end is reported, too.
-func TestAHandlerThatEndsItsGoroutineWithItsContext(t *testing.T) {
+func TestGoexit_AfterCloseTimeoutIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})
-		done := do(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+		done := doInBackground(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
 			close(in)
 			<-ctx.Done()
 			runtime.Goexit()
 			return effect.Answer{}, nil
 		})
 		<-in
-		require.NoError(t, <-closing(fd, 3*time.Second))
+		require.NoError(t, <-closeInBackground(fd, 3*time.Second))
 		requireAs[*effect.InDoubt](t, (<-done).err)
-		require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+		require.Equal(t, flight.StateInDoubt, fd.Flight(call.Key).State)
 	})
 }

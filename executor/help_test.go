@@ -41,43 +41,45 @@ func callOf(id, input string, p flight.Policy) effect.Call {
 }
 
 // countingHandler counts its calls and succeeds.
-type counted struct{ n atomic.Int32 }
+type countingHandler struct{ n atomic.Int32 }
 
-func (c *counted) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
+func (c *countingHandler) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
 	c.n.Add(1)
 	return effect.Answer{ExternalID: "ch_1", ContentType: "text/plain", Body: []byte("paid")}, nil
 }
 
 // blockingHandler is a handler that signals its start, and returns when the test sends its result.
-type gate struct {
-	in  chan struct{}
-	out chan error
+type blockingHandler struct {
+	started chan struct{}
+	result  chan error
 }
 
-func newGate() *gate { return &gate{in: make(chan struct{}), out: make(chan error)} }
+func newBlockingHandler() *blockingHandler {
+	return &blockingHandler{started: make(chan struct{}), result: make(chan error)}
+}
 
-func (g *gate) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
-	g.in <- struct{}{}
-	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, <-g.out
+func (g *blockingHandler) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
+	g.started <- struct{}{}
+	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, <-g.result
 }
 
 // doResult is the result of a Do.
-type told struct {
+type doResult struct {
 	result effect.Result
 	err    error
 }
 
 // doInBackground runs Do on a goroutine.
-func do(ctx context.Context, d effect.Doer, call effect.Call, h effect.Handler) <-chan told {
-	done := make(chan told, 1)
+func doInBackground(ctx context.Context, d effect.Doer, call effect.Call, h effect.Handler) <-chan doResult {
+	done := make(chan doResult, 1)
 	go func() {
 		result, err := d.Do(ctx, call, h)
-		done <- told{result, err}
+		done <- doResult{result, err}
 	}()
 	return done
 }
 
-func never(t *testing.T) effect.Handler {
+func unreachableHandler(t *testing.T) effect.Handler {
 	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("this handler must not run")
 		return effect.Answer{}, nil
@@ -85,7 +87,7 @@ func never(t *testing.T) effect.Handler {
 }
 
 // failingHandler returns a handler that fails with these errors in turn, and then succeeds.
-func failing(errs ...error) (effect.Handler, *atomic.Int32) {
+func failingHandler(errs ...error) (effect.Handler, *atomic.Int32) {
 	n := new(atomic.Int32)
 	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		if i := int(n.Add(1)); i <= len(errs) {
@@ -104,38 +106,38 @@ func requireAs[E error](t *testing.T, err error) E {
 }
 
 // foreignAttempt is an attempt that another process has opened.
-type elsewhere struct {
-	t     *testing.T
-	fd    *flightdtest.Flightd
-	open  *flight.Open
-	reply flight.Reply
-	lives lease.Session
+type foreignAttempt struct {
+	t       *testing.T
+	fd      *flightdtest.Flightd
+	open    *flight.Open
+	reply   flight.Reply
+	session lease.Session
 }
 
 // openForeignAttempt opens an attempt of the call under a session that lives for ten minutes.
-func openElsewhere(t *testing.T, fd *flightdtest.Flightd, call effect.Call) *elsewhere {
+func openForeignAttempt(t *testing.T, fd *flightdtest.Flightd, call effect.Call) *foreignAttempt {
 	t.Helper()
 	session, err := fd.Leases.NewSession(t.Context(), lease.Spec{TTL: lease.MaxTTL})
 	require.NoError(t, err)
-	e := &elsewhere{t: t, fd: fd, lives: session, open: &flight.Open{Key: call.Key, Submission: call.Submission, Session: session.Ref(),
+	e := &foreignAttempt{t: t, fd: fd, session: session, open: &flight.Open{Key: call.Key, Submission: call.Submission, Session: session.Ref(),
 		NotAfter: fd.Ledger.Now().Add(10 * time.Second), StoreEpoch: fd.Ledger.Header().StoreEpoch}}
 	_, _ = rand.Read(e.open.Nonce[:])
 	e.reply, err = fd.Ledger.Propose(t.Context(), e.open)
 	require.NoError(t, err)
-	require.Equal(t, flight.Proceed, e.reply.Decision)
+	require.Equal(t, flight.DecisionProceed, e.reply.Decision)
 	return e
 }
 
 // abandon abandons the attempt.
-func (e *elsewhere) abandon() {
+func (e *foreignAttempt) abandon() {
 	e.t.Helper()
 	reply, err := e.fd.Ledger.Propose(e.t.Context(), &flight.Abandon{Key: e.open.Key, Nonce: e.open.Nonce, NotAfter: e.open.NotAfter, StoreEpoch: e.open.StoreEpoch})
 	require.NoError(e.t, err)
-	require.Equal(e.t, flight.Accepted, reply.Decision)
+	require.Equal(e.t, flight.DecisionAccepted, reply.Decision)
 }
 
-// report reports an outcome of the attempt.
-func (e *elsewhere) report(o flight.Outcome, externalID string) flight.Reply {
+// sendReport reports an outcome of the attempt.
+func (e *foreignAttempt) report(o flight.Outcome, externalID string) flight.Reply {
 	e.t.Helper()
 	f := e.reply.Flight
 	reply, err := e.fd.Ledger.Report(e.t.Context(), &flight.Report{Key: f.Key, Generation: f.Generation, Token: e.reply.Token, Outcome: o, ExternalID: externalID})

@@ -17,14 +17,14 @@ import (
 
 func TestCallersOfOneKeyShareOneEffect(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{"amount":42}`, flight.Policy{}), newGate()
-		var calls []<-chan told
+		call, g := callOf("1", `{"amount":42}`, flight.Policy{}), newBlockingHandler()
+		var calls []<-chan doResult
 		for range 100 {
-			calls = append(calls, do(t.Context(), fd, call, g.handle))
+			calls = append(calls, doInBackground(t.Context(), fd, call, g.handle))
 		}
-		<-g.in
+		<-g.started
 		synctest.Wait()
-		g.out <- nil
+		g.result <- nil
 		sources := map[effect.Source]int{}
 		for _, c := range calls {
 			got := <-c
@@ -33,59 +33,59 @@ func TestCallersOfOneKeyShareOneEffect(t *testing.T) {
 			sources[got.result.Source]++
 			clear(got.result.Answer.Body) // each caller has its own copy
 		}
-		require.Equal(t, map[effect.Source]int{effect.Executed: 1, effect.Joined: 99}, sources)
-		again, err := fd.Do(t.Context(), call, never(t))
+		require.Equal(t, map[effect.Source]int{effect.SourceExecuted: 1, effect.SourceJoined: 99}, sources)
+		again, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.NoError(t, err)
-		require.Equal(t, effect.Replayed, again.Source)
+		require.Equal(t, effect.SourceReplayed, again.Source)
 		require.Equal(t, "paid", string(again.Answer.Body))
 	})
 }
 
 func TestRefusalsAreSharedAndReplayed(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
-		first := do(t.Context(), fd, call, g.handle)
-		<-g.in
-		second := do(t.Context(), fd, call, g.handle)
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
+		first := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
+		second := doInBackground(t.Context(), fd, call, g.handle)
 		synctest.Wait()
-		g.out <- effect.Refused(errors.New("card declined"))
-		for source, c := range map[effect.Source]<-chan told{effect.Executed: first, effect.Joined: second} {
+		g.result <- effect.Refused(errors.New("card declined"))
+		for source, c := range map[effect.Source]<-chan doResult{effect.SourceExecuted: first, effect.SourceJoined: second} {
 			got := <-c
 			declined := requireAs[*effect.Declined](t, got.err)
 			require.Equal(t, source, declined.Result.Source)
 			require.Equal(t, source, got.result.Source)
-			require.Equal(t, flight.Refused, got.result.Outcome)
+			require.Equal(t, flight.OutcomeRefused, got.result.Outcome)
 		}
-		_, err := fd.Do(t.Context(), call, never(t))
-		require.Equal(t, effect.Replayed, requireAs[*effect.Declined](t, err).Result.Source)
+		_, err := fd.Do(t.Context(), call, unreachableHandler(t))
+		require.Equal(t, effect.SourceReplayed, requireAs[*effect.Declined](t, err).Result.Source)
 	})
 }
 
 // Another input under the same key is rejected at once, in every state of the first call.
 func TestHazard30_AnotherInput(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, other, g := callOf("1", `{"amount":42}`, flight.Policy{}), callOf("1", `{"amount":43}`, flight.Policy{}), newGate()
+		call, other, g := callOf("1", `{"amount":42}`, flight.Policy{}), callOf("1", `{"amount":43}`, flight.Policy{}), newBlockingHandler()
 		conflict := func(d effect.Doer) {
 			t.Helper()
 			began := time.Now()
-			_, err := d.Do(t.Context(), other, never(t))
+			_, err := d.Do(t.Context(), other, unreachableHandler(t))
 			require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
 			require.Zero(t, time.Since(began))
 		}
-		first := do(t.Context(), fd, call, g.handle)
-		<-g.in
+		first := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
 		conflict(fd)                                   // joined nowhere
 		conflict(fd.Restart(t, flightdtest.Options{})) // another process
-		g.out <- nil
+		g.result <- nil
 		require.NoError(t, (<-first).err)
 		conflict(fd)
 		fd.Ledger.Advance(flight.DefaultRetention + time.Hour)
 		f := fd.Flight(call.Key)
 		_, err := fd.Ledger.Propose(t.Context(), &flight.Expire{Key: call.Key, Generation: f.Generation})
 		require.NoError(t, err)
-		_, err = fd.Do(t.Context(), other, never(t))
+		_, err = fd.Do(t.Context(), other, unreachableHandler(t))
 		require.Equal(t, call.Key, requireAs[*effect.Conflict](t, err).Key)
-		_, err = fd.Do(t.Context(), call, never(t))
+		_, err = fd.Do(t.Context(), call, unreachableHandler(t))
 		expired := requireAs[*effect.Expired](t, err)
 		require.Equal(t, call.Key, expired.Key, "a tombstone has no key; the key is the caller's")
 		require.Equal(t, flight.StateSucceeded, expired.Outcome)
@@ -95,11 +95,11 @@ func TestHazard30_AnotherInput(t *testing.T) {
 // The first call has not opened an attempt yet.
 func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(counted)
-		theirs := openElsewhere(t, fd, call)
-		first := do(t.Context(), fd, call, c.handle)
+		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(countingHandler)
+		theirs := openForeignAttempt(t, fd, call)
+		first := doInBackground(t.Context(), fd, call, c.handle)
 		synctest.Wait()
-		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), never(t))
+		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), unreachableHandler(t))
 		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
 		theirs.abandon()
 		require.NoError(t, (<-first).err)
@@ -110,98 +110,98 @@ func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 func TestHazard30_AnotherInputAtTheSameTime(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		other := fd.Restart(t, flightdtest.Options{})
-		g := newGate()
-		a := do(t.Context(), fd, callOf("1", `{"a":1}`, flight.Policy{}), g.handle)
-		b := do(t.Context(), other, callOf("1", `{"a":2}`, flight.Policy{}), g.handle)
-		<-g.in
+		g := newBlockingHandler()
+		a := doInBackground(t.Context(), fd, callOf("1", `{"a":1}`, flight.Policy{}), g.handle)
+		b := doInBackground(t.Context(), other, callOf("1", `{"a":2}`, flight.Policy{}), g.handle)
+		<-g.started
 		synctest.Wait()
-		var lost told
+		var lost doResult
 		select {
 		case lost = <-a:
 			a = b
 		case lost = <-b:
 		}
 		requireAs[*effect.Conflict](t, lost.err)
-		g.out <- nil
+		g.result <- nil
 		require.NoError(t, (<-a).err)
 	})
 }
 
 func TestACallerThatGoesEndsOnlyItsWait(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
 		ctx, cancel := context.WithCancelCause(t.Context())
-		first := do(ctx, fd, call, func(attempt context.Context, at *effect.Attempt) (effect.Answer, error) {
+		first := doInBackground(ctx, fd, call, func(attempt context.Context, at *effect.Attempt) (effect.Answer, error) {
 			answer, err := g.handle(attempt, at)
 			require.NoError(t, attempt.Err(), "the attempt's context is not the caller's")
 			return answer, err
 		})
-		<-g.in
+		<-g.started
 		bored := errors.New("bored")
 		cancel(bored)
 		require.ErrorIs(t, (<-first).err, bored)
-		second := do(t.Context(), fd, call, never(t))
+		second := doInBackground(t.Context(), fd, call, unreachableHandler(t))
 		synctest.Wait()
-		g.out <- nil
+		g.result <- nil
 		got := <-second
 		require.NoError(t, got.err)
-		require.Equal(t, effect.Joined, got.result.Source)
+		require.Equal(t, effect.SourceJoined, got.result.Source)
 	})
 }
 
-func TestWithoutCallersAnEffectInTheAirIsRecorded(t *testing.T) {
+func TestJoin_EffectIsRecordedAfterAllCallersLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
 		ctx, cancel := context.WithCancel(t.Context())
-		first := do(ctx, fd, call, g.handle)
-		<-g.in
+		first := doInBackground(ctx, fd, call, g.handle)
+		<-g.started
 		cancel()
 		<-first
-		g.out <- nil
+		g.result <- nil
 		synctest.Wait()
 		require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
 	})
 }
 
 // The last caller leaves while its call waits for another holder: the call ends and opens no attempt.
-func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
+func TestJoin_WaitingCallEndsWithItsLastCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
-		theirs := openElsewhere(t, fd, call)
+		theirs := openForeignAttempt(t, fd, call)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := do(ctx, fd, call, never(t)), do(ctx, fd, call, never(t))
-		asleep(t, time.Minute)
+		first, second := doInBackground(ctx, fd, call, unreachableHandler(t)), doInBackground(ctx, fd, call, unreachableHandler(t))
+		sleep(t, time.Minute)
 		cancel()
 		require.ErrorIs(t, (<-first).err, context.Canceled)
 		require.ErrorIs(t, (<-second).err, context.Canceled)
 		synctest.Wait()
 		theirs.abandon()
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		require.Nil(t, fd.Flight(call.Key).OpenAttempt(), "the call has ended")
-		var c counted
+		var c countingHandler
 		_, err := fd.Do(t.Context(), call, c.handle)
 		require.NoError(t, err)
 	})
 }
 
 // A caller that joins just when the last one leaves must not get the other caller's cancellation.
-func TestJoiningATripThatIsBeingGivenUp(t *testing.T) {
+func TestJoin_AsTheLastCallerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		for range 100 { // two nonces each; a key remembers 256
-			released(t)
-			theirs := openElsewhere(t, fd, call)
+			waitForReleases(t)
+			theirs := openForeignAttempt(t, fd, call)
 			ctx, cancel := context.WithCancel(t.Context())
-			first := do(ctx, fd, call, c.handle)
+			first := doInBackground(ctx, fd, call, c.handle)
 			synctest.Wait()
 			var group sync.WaitGroup
 			group.Go(cancel)
-			second := do(t.Context(), fd, call, c.handle)
+			second := doInBackground(t.Context(), fd, call, c.handle)
 			group.Wait()
 			<-first
 			theirs.abandon()
 			require.NoError(t, (<-second).err)
-			_, err := fd.Ledger.Propose(t.Context(), &flight.Free{Key: call.Key, Generation: fd.Flight(call.Key).Generation})
+			_, err := fd.Ledger.Propose(t.Context(), &flight.FreeKey{Key: call.Key, Generation: fd.Flight(call.Key).Generation})
 			require.NoError(t, err)
 		}
 	})
@@ -211,38 +211,38 @@ func TestWaitBoundsTheWaitForOthersOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
 		call.Wait = 3 * time.Second
-		theirs := openElsewhere(t, fd, call)
+		theirs := openForeignAttempt(t, fd, call)
 		began := time.Now()
-		_, err := fd.Do(t.Context(), call, never(t))
+		_, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.Positive(t, requireAs[*effect.Busy](t, err).RetryAfter)
 		require.Equal(t, call.Wait, time.Since(began))
 		theirs.abandon()
 		synctest.Wait()
 
-		g := newGate()
-		mine := do(t.Context(), fd, call, g.handle)
-		<-g.in
-		_, err = fd.Do(t.Context(), call, never(t))
+		g := newBlockingHandler()
+		mine := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
+		_, err = fd.Do(t.Context(), call, unreachableHandler(t))
 		requireAs[*effect.Busy](t, err)
-		asleep(t, time.Hour)
-		g.out <- nil
+		sleep(t, time.Hour)
+		g.result <- nil
 		require.NoError(t, (<-mine).err, "Wait does not bound the caller's own effect")
 	})
 }
 
-func TestWhatADoCannotBe(t *testing.T) {
+func TestDo_InvalidCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		good := callOf("1", `{}`, flight.Policy{})
 		for field, c := range map[string]struct {
 			call effect.Call
 			h    effect.Handler
 		}{
-			"key":      {effect.Call{}, never(t)},
+			"key":      {effect.Call{}, unreachableHandler(t)},
 			"handler":  {good, nil},
-			"look_up":  {callOf("1", `{}`, flight.Policy{Recovery: flight.Verify}), never(t)},
-			"recovery": {callOf("1", `{}`, flight.Policy{Recovery: flight.Verify + 1}), never(t)},
+			"look_up":  {callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryVerify}), unreachableHandler(t)},
+			"recovery": {callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryVerify + 1}), unreachableHandler(t)},
 			"input": {effect.Call{Key: good.Key, Submission: flight.Submission{
-				Input: flight.NewBlob("", make([]byte, flight.MaxInput+1), flight.MaxInput+1)}}, never(t)},
+				Input: flight.NewBlob("", make([]byte, flight.MaxInput+1), flight.MaxInput+1)}}, unreachableHandler(t)},
 		} {
 			_, err := fd.Do(t.Context(), c.call, c.h)
 			require.Equal(t, field, requireAs[*flight.InvalidError](t, err).Field)
@@ -252,18 +252,18 @@ func TestWhatADoCannotBe(t *testing.T) {
 }
 
 // A joiner with a look-up runs it, even if the call that it joined has none.
-func TestJoinersLookForThemselves(t *testing.T) {
+func TestJoin_JoinerRunsItsOwnLookUp(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openElsewhere(t, fd, callOf("1", `{}`, policyOf(flight.Verify)))
-		leads := do(t.Context(), fd, callOf("1", `{}`, flight.Policy{}), never(t))
+		a := openForeignAttempt(t, fd, callOf("1", `{}`, policyOf(flight.RecoveryVerify)))
+		leads := doInBackground(t.Context(), fd, callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
 		looks := callOf("1", `{}`, flight.Policy{})
-		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
-			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			return flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil
 		}
 		synctest.Wait()
-		joiner := do(t.Context(), fd, looks, never(t))
+		joiner := doInBackground(t.Context(), fd, looks, unreachableHandler(t))
 		synctest.Wait()
-		a.report(flight.Unknown, "")
+		a.report(flight.OutcomeUnknown, "")
 		requireAs[*effect.InDoubt](t, (<-leads).err)
 		end := <-joiner
 		require.NoError(t, end.err)

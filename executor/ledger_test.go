@@ -18,8 +18,8 @@ import (
 func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		for _, recovery := range recoveries {
-			call, c := callOf(recovery.String(), `{}`, flight.Policy{Recovery: recovery}), new(counted)
-			call.LookUp = lookAt(&provider{say: t.Logf})
+			call, c := callOf(recovery.String(), `{}`, flight.Policy{Recovery: recovery}), new(countingHandler)
+			call.LookUp = lookUpAt(&provider{say: t.Logf})
 			fd.Ledger.LoseAnswers(3)
 			result, err := fd.Do(t.Context(), call, c.handle)
 			require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
 // Open can no longer open an attempt, and a late Open opens nothing.
 func TestHazard08_14_AnOpenThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		fd.Ledger.Stall()
 		began := time.Now()
 		_, err := fd.Do(t.Context(), call, c.handle)
@@ -56,16 +56,16 @@ func TestHazard08_14_AnOpenThatHangs(t *testing.T) {
 // left open.
 func TestACallerGoesWhileItsOpenIsOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		ctx, cancel := context.WithCancel(t.Context())
 		fd.Ledger.Stall()
-		done := do(ctx, fd, call, c.handle)
+		done := doInBackground(ctx, fd, call, c.handle)
 		synctest.Wait()
 		cancel()
 		<-done
-		asleep(t, time.Second)
+		sleep(t, time.Second)
 		fd.Ledger.Heal()
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		f := fd.Flight(call.Key)
 		require.Nil(t, f.OpenAttempt())
 		require.False(t, f.Tainted())
@@ -78,19 +78,19 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 	for name, away := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
+				call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}), newBlockingHandler()
 				other := fd.Restart(t, flightdtest.Options{})
-				done := do(t.Context(), fd, call, g.handle)
-				<-g.in
+				done := doInBackground(t.Context(), fd, call, g.handle)
+				<-g.started
 				away(fd.Ledger)
-				g.out <- nil
+				g.result <- nil
 				unrecorded := requireAs[*effect.Unrecorded](t, (<-done).err)
 				require.ErrorIs(t, unrecorded, executor.ErrPending)
 				require.ErrorContains(t, unrecorded, "ended as succeeded, which is not recorded yet; its report waits on this node's disk")
 				require.Equal(t, "ch_1", unrecorded.Result.Answer.ExternalID)
-				asleep(t, time.Minute)
-				late := do(t.Context(), other, call, never(t))
-				asleep(t, time.Minute)
+				sleep(t, time.Minute)
+				late := doInBackground(t.Context(), other, call, unreachableHandler(t))
+				sleep(t, time.Minute)
 				fd.Ledger.Heal()
 				got := <-late
 				require.NoError(t, got.err)
@@ -98,7 +98,7 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 				for _, e := range fd.Ledger.History(call.Key) {
 					require.NotEqual(t, flight.EventLost, e.Kind)
 				}
-				asleep(t, 5*time.Second)
+				sleep(t, 5*time.Second)
 				claims, err := fd.Leases.Claims(t.Context())
 				require.NoError(t, err)
 				require.Empty(t, claims, "the claim is released after the report is recorded")
@@ -108,12 +108,12 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 }
 
 // failingReports is a ledger with a broken spool: the next *fail reports return an error.
-type lossy struct {
+type failingReports struct {
 	*flightdtest.Ledger
 	fail *int
 }
 
-func (l lossy) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+func (l failingReports) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
 	if *l.fail > 0 {
 		*l.fail--
 		return flight.Reply{}, executor.ErrAmbiguous
@@ -121,16 +121,16 @@ func (l lossy) Report(ctx context.Context, r *flight.Report) (flight.Reply, erro
 	return l.Ledger.Report(ctx, r)
 }
 
-func TestHazard09_AReportThatIsNowhereSafeIsBroughtAgain(t *testing.T) {
+func TestHazard09_UnspooledReportIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fail := 3
 		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
-			cfg.Ledger = lossy{cfg.Ledger.(*flightdtest.Ledger), &fail}
+			cfg.Ledger = failingReports{cfg.Ledger.(*flightdtest.Ledger), &fail}
 		}})
-		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		_, err := fd.Do(t.Context(), call, c.handle)
 		require.ErrorContains(t, requireAs[*effect.Unrecorded](t, err), "on no disk")
-		result, err := fd.Do(t.Context(), call, never(t))
+		result, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.NoError(t, err)
 		require.Equal(t, "ch_1", result.Answer.ExternalID)
 		require.EqualValues(t, 1, c.n.Load())
@@ -140,14 +140,14 @@ func TestHazard09_AReportThatIsNowhereSafeIsBroughtAgain(t *testing.T) {
 func TestWithoutALedgerNothingStarts(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		kept := callOf("kept", `{}`, flight.Policy{})
-		_, err := fd.Do(t.Context(), kept, (&counted{}).handle)
+		_, err := fd.Do(t.Context(), kept, (&countingHandler{}).handle)
 		require.NoError(t, err)
 		fd.Ledger.Cut()
-		_, err = fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		_, err = fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
-		_, err = fd.Do(t.Context(), kept, never(t))
+		_, err = fd.Do(t.Context(), kept, unreachableHandler(t))
 		require.NoError(t, err)
-		released(t)
+		waitForReleases(t)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, claims)
@@ -155,9 +155,9 @@ func TestWithoutALedgerNothingStarts(t *testing.T) {
 }
 
 // wrongEpochReader returns a header with another store epoch than the ledger's.
-type forgetful struct{ *flightdtest.Ledger }
+type wrongEpochReader struct{ *flightdtest.Ledger }
 
-func (f forgetful) Header() flight.Header {
+func (f wrongEpochReader) Header() flight.Header {
 	h := f.Ledger.Header()
 	h.StoreEpoch++
 	return h
@@ -168,12 +168,12 @@ func (f forgetful) Header() flight.Header {
 func TestHazard22_ClaimsOfAnotherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
-			cfg.Memory = forgetful{cfg.Ledger.(*flightdtest.Ledger)}
+			cfg.Reader = wrongEpochReader{cfg.Ledger.(*flightdtest.Ledger)}
 		}})
-		before := fd.Leases.World.Revision()
-		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		before := fd.Leases.Etcd.Revision()
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), unreachableHandler(t))
 		require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
-		require.Less(t, fd.Leases.World.Revision()-before, int64(20))
+		require.Less(t, fd.Leases.Etcd.Revision()-before, int64(20))
 		require.Nil(t, fd.Flight(keyOf("1")))
 	})
 }

@@ -26,14 +26,14 @@ type transport struct{ *Executor }
 
 // Renew implements runner.Transport: it renews the session in etcd, which is replaced if it has ended.
 func (ex transport) Renew(context.Context) error {
-	_, err := ex.session.Renew(ex.asking.Context())
+	_, err := ex.session.Renew(ex.requestDeadline.Context())
 	return err
 }
 
 var (
-	errLost     = fmt.Errorf("the session was lost before it could be used: %w", effect.ErrLeaseLost)
-	errRefused  = errors.New("the ledger rejects every open: its epochs or its time differ from those that this node knows")
-	errPatience = errors.New("executor: the caller's wait for another holder has timed out")
+	errSessionLost   = fmt.Errorf("the session was lost before it could be used: %w", effect.ErrLeaseLost)
+	errEpochRejected = errors.New("the ledger rejects every open: its epochs or its time differ from those that this node knows")
+	errWaitTimeout   = errors.New("executor: the caller's wait for another holder has timed out")
 )
 
 // Open implements runner.Transport: it waits for other holders, proposes one Open, and maps the ledger's decision to an
@@ -42,87 +42,87 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 	wait := ctx // bounds the wait for other holders
 	if !until.IsZero() {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, until, errPatience)
+		wait, cancel = context.WithDeadlineCause(ctx, until, errWaitTimeout)
 		defer cancel()
 	}
-	wanted := time.Now()
-	f, err := ex.waitTurn(wait, call)
+	start := time.Now()
+	f, err := ex.waitUntilFree(wait, call)
 	if err != nil {
-		return runner.Answer{}, ex.waitEnded(call, f, err)
+		return runner.Answer{}, ex.waitError(call, f, err)
 	}
-	if answer.IsFinal(f) || answer.Differs(f, &call.Submission) {
-		return ex.done(f, call, effect.Joined)
+	if answer.IsFinal(f) || answer.HasOtherInput(f, &call.Submission) {
+		return ex.finalAnswer(f, call, effect.SourceJoined)
 	}
 	a, err := ex.openAttempt(call)
 	switch {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, effect.ErrLeaseLost):
-		return runner.Answer{Decision: runner.Again, Setback: errors.Join(errLost, err)}, nil
+		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errors.Join(errSessionLost, err)}, nil
 	case err != nil:
 		return runner.Answer{}, answer.Unavailable(call.Key, err)
 	}
 	f = a.reply.Flight
-	if d := a.reply.Decision; d != flight.Proceed && d != flight.Look {
+	if d := a.reply.Decision; d != flight.DecisionProceed && d != flight.DecisionVerify {
 		a.Release()
 	}
 	switch a.reply.Decision {
-	case flight.Proceed:
+	case flight.DecisionProceed:
 		if ex.cfg.Events.Opened != nil {
 			ex.cfg.Events.Opened(f.Key, a.reply.Token.Number)
 		}
-		out, err := a.answer(runner.Proceed, f.Newest(), answer.Previous(f))
+		out, err := a.grantedAnswer(runner.DecisionProceed, f.Newest(), answer.PreviousAttempt(f))
 		if err == nil && ex.cfg.Events.Claimed != nil {
-			ex.cfg.Events.Claimed(f.Key, time.Since(wanted))
+			ex.cfg.Events.Claimed(f.Key, time.Since(start))
 		}
 		return out, err
-	case flight.Look:
-		if left := ex.settle.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // measured by this process's own clock
-			_, _ = a.Report(ctx, runner.End{Outcome: flight.NotDone, NotStarted: true, Err: context.Cause(wait)})
-			return runner.Answer{}, ex.waitEnded(call, f, context.Cause(wait))
+	case flight.DecisionVerify:
+		if left := ex.lookUpDelay.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // measured by this process's own clock
+			_, _ = a.Report(ctx, runner.Completion{Outcome: flight.OutcomeNotDone, NotStarted: true, Err: context.Cause(wait)})
+			return runner.Answer{}, ex.waitError(call, f, context.Cause(wait))
 		}
 		newest := *f.Newest()
-		return a.answer(runner.Look, &newest, &newest)
-	case flight.Busy:
-		ex.check(f)
+		return a.grantedAnswer(runner.DecisionVerify, &newest, &newest)
+	case flight.DecisionBusy:
+		ex.checkHolder(f)
 		pause := a.reply.Wait
-		if f.Looking() {
-			pause = max(pause, ex.settle.Remaining(f))
+		if f.Verifying() {
+			pause = max(pause, ex.lookUpDelay.Remaining(f))
 		}
 		if pause <= 0 {
-			pause = clock.Jitter(firstPoll)
+			pause = clock.Jitter(minRetryPause)
 		}
-		ex.waitChange(wait, f.ID, f.Version, pause)
+		ex.waitForChange(wait, f.ID, f.Version, pause)
 		if err := context.Cause(wait); err != nil {
-			return runner.Answer{}, ex.waitEnded(call, f, err)
+			return runner.Answer{}, ex.waitError(call, f, err)
 		}
-		return runner.Answer{Decision: runner.Again, Generation: f.Generation}, nil
-	case flight.Exhausted:
-		return runner.Answer{}, &effect.TooMany{Key: call.Key, What: "too many recent opens of this key were abandoned", RetryAfter: flight.MaxOpenLife}
-	case flight.SessionEnded:
-		return runner.Answer{Decision: runner.Again, Setback: errLost}, nil
-	case flight.Fenced, flight.OpenExpired:
+		return runner.Answer{Decision: runner.DecisionRetry, Generation: f.Generation}, nil
+	case flight.DecisionExhausted:
+		return runner.Answer{}, &effect.TooMany{Key: call.Key, Limit: "too many recent opens of this key were abandoned", RetryAfter: flight.MaxOpenLife}
+	case flight.DecisionSessionEnded:
+		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errSessionLost}, nil
+	case flight.DecisionFenced, flight.DecisionOpenExpired:
 		if call.Key.IsStep() {
 			return runner.Answer{}, &effect.Fenced{Key: call.Key}
 		}
-		return runner.Answer{Decision: runner.Again, Setback: errRefused}, nil
+		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errEpochRejected}, nil
 	}
-	return ex.done(f, call, effect.Replayed)
+	return ex.finalAnswer(f, call, effect.SourceReplayed)
 }
 
 // finalAnswer returns the result, or the error, of a final flight.
-func (ex *Executor) done(f *flight.Flight, call *effect.Call, as effect.Source) (runner.Answer, error) {
-	a := runner.Answer{Decision: runner.Done, Generation: f.Generation}
+func (ex *Executor) finalAnswer(f *flight.Flight, call *effect.Call, source effect.Source) (runner.Answer, error) {
+	a := runner.Answer{Decision: runner.DecisionDone, Generation: f.Generation}
 	err := ex.writer.Final(f, call.Key, &call.Submission)
 	if err == nil {
-		a.Result, err = ex.writer.Receipt(f, nil, as)
+		a.Result, err = ex.writer.Receipt(f, nil, source)
 	}
 	return a, err
 }
 
 // waitError maps the end of a wait for another holder to the caller's error: *effect.Busy after a time-out.
-func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) error {
+func (ex transport) waitError(call *effect.Call, f *flight.Flight, err error) error {
 	switch {
-	case errors.Is(err, errPatience):
-		busy := &effect.Busy{Key: call.Key, State: flight.Running, RetryAfter: answer.RetryAfter}
+	case errors.Is(err, errWaitTimeout):
+		busy := &effect.Busy{Key: call.Key, State: flight.StateRunning, RetryAfter: answer.RetryAfter}
 		if f != nil {
 			busy.State = f.State
 		}
@@ -136,19 +136,19 @@ func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) er
 // The pauses between retries. The ledger wakes a caller that waits for another holder; the caller also reads again
 // after maxRetryPause, because the holder may have died.
 const (
-	firstPoll = 10 * time.Millisecond
-	lastPoll  = time.Second
+	minRetryPause = 10 * time.Millisecond
+	maxRetryPause = time.Second
 )
 
 // waitUntilFree waits while another holder's attempt is open, and until a declared pause is over. It returns the flight
 // as last read.
-func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
+func (ex transport) waitUntilFree(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
 	id := call.Key.FlightID()
 	f, err := ex.cfg.Ledger.Flight(id)
 	for err == nil {
-		pause := clock.Jitter(lastPoll)
-		switch now := ex.cfg.Memory.Now(); {
-		case answer.IsFinal(f), answer.Differs(f, &call.Submission):
+		pause := clock.Jitter(maxRetryPause)
+		switch now := ex.cfg.Reader.Now(); {
+		case answer.IsFinal(f), answer.HasOtherInput(f, &call.Submission):
 			return f, nil
 		case ctx.Err() != nil:
 			return f, context.Cause(ctx)
@@ -157,8 +157,8 @@ func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Fl
 		case f.OpenAttempt() == nil:
 			pause = min(pause, f.NotBefore.Until(now))
 		}
-		ex.check(f)
-		if next := ex.waitChange(ctx, id, f.Version, pause); next != nil {
+		ex.checkHolder(f)
+		if next := ex.waitForChange(ctx, id, f.Version, pause); next != nil {
 			f = next // not a newer read: a later generation may have begun since
 			continue
 		}
@@ -168,14 +168,14 @@ func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Fl
 }
 
 // checkHolder asks the Checker to check the session that holds the flight.
-func (ex *Executor) check(f *flight.Flight) {
+func (ex *Executor) checkHolder(f *flight.Flight) {
 	if holder := f.Holder(); holder != nil && ex.cfg.Checker != nil {
 		ex.cfg.Checker.Check(*holder)
 	}
 }
 
 // waitForChange waits at most d for a version of the flight that differs from the one seen; nil if there was none.
-func (ex *Executor) waitChange(ctx context.Context, id flight.ID, seen flight.Version, d time.Duration) *flight.Flight {
+func (ex *Executor) waitForChange(ctx context.Context, id flight.ID, seen flight.Version, d time.Duration) *flight.Flight {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	f, err := ex.cfg.Ledger.Wait(ctx, id, seen)
@@ -196,25 +196,25 @@ func (ex *Executor) waitChange(ctx context.Context, id flight.ID, seen flight.Ve
 func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 	var nonce flight.Nonce
 	_, _ = cryptorand.Read(nonce[:]) // crypto/rand never returns an error
-	right, err := ex.session.Reserve(ex.asking.Context(), call.Key, nonce)
+	reserved, err := ex.session.Reserve(ex.requestDeadline.Context(), call.Key, nonce)
 	if err != nil {
 		return nil, err
 	}
-	if right.Trust() <= 0 { // the machine may have been suspended: only etcd knows whether the session lives
-		right.Release()
-		return nil, errLost
+	if reserved.Trust() <= 0 { // the machine may have been suspended: only etcd knows whether the session lives
+		reserved.Release()
+		return nil, errSessionLost
 	}
-	a := &attempt{Lease: right, ex: ex.Executor, call: call}
+	a := &attempt{Lease: reserved, ex: ex.Executor, call: call}
 	ex.cfg.Crash(crashpoint.BeforeOpen)
 	claimed := make(chan error, 1)
-	ex.runner.Work.Go(func() { claimed <- right.Claim(ex.asking.Context()) })
+	ex.runner.Work.Go(func() { claimed <- reserved.Claim(ex.requestDeadline.Context()) })
 	ex.cfg.Crash(crashpoint.DuringOpen)
 	a.open = &flight.Open{
-		Key: call.Key, Submission: call.Submission, Session: right.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
-		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
+		Key: call.Key, Submission: call.Submission, Session: reserved.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
+		NotAfter: ex.cfg.Reader.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Reader.Header().StoreEpoch,
 	}
 	a.sent = clock.Now()
-	if a.reply, err = ex.propose(a.open); err != nil {
+	if a.reply, err = ex.proposeOpen(a.open); err != nil {
 		if errors.Is(err, ErrAmbiguous) {
 			a.abandonInBackground()
 		} else {
@@ -222,15 +222,15 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 		}
 		return nil, err
 	}
-	if a.reply.Decision != flight.Proceed {
+	if a.reply.Decision != flight.DecisionProceed {
 		return a, nil
 	}
 	ex.cfg.Crash(crashpoint.AfterOpen)
 	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by a holder whose attempt has ended: the ledger has decided so
-		err = right.Replace(ex.asking.Context())
+		err = reserved.Replace(ex.requestDeadline.Context())
 	}
 	if err != nil {
-		if ex.asking.Context().Err() != nil {
+		if ex.requestDeadline.Context().Err() != nil {
 			err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
 		return nil, errors.Join(err, a.abandon("the key could not be claimed"))
@@ -241,11 +241,11 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 // proposeOpen proposes the Open until its answer is known, for at most half a TTL: an opener that cannot reach the
 // ledger must not block the key. It does not end with the caller's context, because an Open without an answer would
 // leave a doubt.
-func (ex transport) propose(open *flight.Open) (flight.Reply, error) {
-	reply, repeated, err := ProposeUntilKnown(ex.asking.Context(), ex.cfg.Ledger, open)
-	if err == nil && repeated && reply.Decision == flight.Fenced {
+func (ex transport) proposeOpen(open *flight.Open) (flight.Reply, error) {
+	reply, repeated, err := ProposeUntilKnown(ex.requestDeadline.Context(), ex.cfg.Ledger, open)
+	if err == nil && repeated && reply.Decision == flight.DecisionFenced {
 		err = fmt.Errorf("%w: the attempt ended before its opener received the answer", ErrAmbiguous)
 	}
-	ex.cfg.Events.Note(open.Key, reply.Events)
+	ex.cfg.Events.Publish(open.Key, reply.Events)
 	return reply, err
 }

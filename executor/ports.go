@@ -30,7 +30,7 @@ type Ledger interface {
 // may have been applied; an error after that is ErrAmbiguous, too.
 func ProposeUntilKnown(ctx context.Context, ledger Ledger, c flight.Command) (reply flight.Reply, repeated bool, err error) {
 	var unknown error
-	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
 		reply, err = ledger.Propose(ctx, c)
 		switch {
 		case errors.Is(err, ErrAmbiguous):
@@ -45,7 +45,7 @@ func ProposeUntilKnown(ctx context.Context, ledger Ledger, c flight.Command) (re
 }
 
 // Reader is the rest that executor and remote read of the ledger.
-type Memory interface {
+type Reader interface {
 	// Header returns the ledger's header as of the last command applied at this node.
 	Header() flight.Header
 	// Now returns this node's estimate of the ledger's time.

@@ -21,18 +21,18 @@ func TestHazard11_TwoNodesRace(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		nodes := [...]effect.Doer{fd, fd.Restart(t, flightdtest.Options{})}
 		for key := range 20 {
-			c := new(counted)
+			c := new(countingHandler)
 			call := callOf(string(rune('a'+key)), `{}`, flight.Policy{})
-			var calls []<-chan told
+			var calls []<-chan doResult
 			for i := range 20 {
-				calls = append(calls, do(t.Context(), nodes[i%2], call, c.handle))
+				calls = append(calls, doInBackground(t.Context(), nodes[i%2], call, c.handle))
 			}
 			executed := 0
 			for _, done := range calls {
 				got := <-done
 				require.NoError(t, got.err)
 				require.Equal(t, "paid", string(got.result.Answer.Body))
-				if got.result.Source == effect.Executed {
+				if got.result.Source == effect.SourceExecuted {
 					executed++
 				}
 			}
@@ -44,14 +44,14 @@ func TestHazard11_TwoNodesRace(t *testing.T) {
 }
 
 // freezeMidEffect starts an effect on a node, freezes the node during the effect, and lets three TTLs pass.
-func frozen(t *testing.T, fd *flightdtest.Flightd, call effect.Call, id string) (g *gate, done <-chan told) {
-	g = newGate()
-	done = do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+func freezeMidEffect(t *testing.T, fd *flightdtest.Flightd, call effect.Call, id string) (g *blockingHandler, done <-chan doResult) {
+	g = newBlockingHandler()
+	done = doInBackground(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		answer, err := g.handle(ctx, at)
 		answer.ExternalID = id
 		return answer, err
 	})
-	<-g.in
+	<-g.started
 	fd.Leases.Freeze()
 	return g, done
 }
@@ -67,18 +67,18 @@ func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
 					Fenced: func(flight.Key, uint32) { fenced.Add(1) }, Overlap: func(flight.Key) { overlap.Add(1) },
 				}})
 				b := a.Restart(t, flightdtest.Options{})
-				call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
-				g, done := frozen(t, a, call, id)
-				result, err := b.Do(t.Context(), call, (&counted{}).handle)
+				call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend})
+				g, done := freezeMidEffect(t, a, call, id)
+				result, err := b.Do(t.Context(), call, (&countingHandler{}).handle)
 				require.NoError(t, err)
 				require.EqualValues(t, 2, result.Attempt)
-				asleep(t, 45*time.Second)
+				sleep(t, 45*time.Second)
 				a.Leases.Thaw()
-				g.out <- nil
+				g.result <- nil
 				got := <-done
 				require.NoError(t, got.err, "the flight has ended, and every caller gets its receipt")
 				require.Equal(t, "ch_1", got.result.Answer.ExternalID)
-				require.Equal(t, effect.Replayed, got.result.Source)
+				require.Equal(t, effect.SourceReplayed, got.result.Source)
 				f := a.Flight(call.Key)
 				require.Len(t, f.Evidence, 1)
 				require.Equal(t, id, f.Evidence[0].ExternalID)
@@ -94,15 +94,15 @@ func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
 func TestHazard05_AFrozenHolderAndARunningSuccessor(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 		b := a.Restart(t, flightdtest.Options{})
-		call, g2 := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
-		g1, first := frozen(t, a, call, "ch_1")
-		second := do(t.Context(), b, call, g2.handle)
-		<-g2.in
+		call, g2 := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}), newBlockingHandler()
+		g1, first := freezeMidEffect(t, a, call, "ch_1")
+		second := doInBackground(t.Context(), b, call, g2.handle)
+		<-g2.started
 		a.Leases.Thaw()
-		g1.out <- nil
+		g1.result <- nil
 		requireAs[*effect.Fenced](t, (<-first).err)
-		require.Equal(t, flight.Running, a.Flight(call.Key).State)
-		g2.out <- nil
+		require.Equal(t, flight.StateRunning, a.Flight(call.Key).State)
+		g2.result <- nil
 		require.NoError(t, (<-second).err)
 		require.Len(t, a.Flight(call.Key).Evidence, 1)
 	})
@@ -115,18 +115,18 @@ func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 			bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 				b := a.Restart(t, flightdtest.Options{})
 				call := callOf("1", `{}`, flight.Policy{Recovery: recovery})
-				call.LookUp = lookAt(&provider{say: t.Logf})
-				g, done := frozen(t, a, call, "ch_1")
-				asleep(t, 45*time.Second) // b's sweeper ends the attempt without a caller
-				concluded := map[flight.Recovery]flight.State{flight.Hold: flight.InDoubt, flight.Resend: flight.Queued, flight.Verify: flight.Running}
+				call.LookUp = lookUpAt(&provider{say: t.Logf})
+				g, done := freezeMidEffect(t, a, call, "ch_1")
+				sleep(t, 45*time.Second) // b's sweeper ends the attempt without a caller
+				concluded := map[flight.Recovery]flight.State{flight.RecoveryHold: flight.StateInDoubt, flight.RecoveryResend: flight.StateReady, flight.RecoveryVerify: flight.StateRunning}
 				require.Equal(t, concluded[recovery], b.Flight(call.Key).State)
 				require.True(t, b.Flight(call.Key).Tainted())
 				a.Leases.Thaw()
-				g.out <- nil
+				g.result <- nil
 				got := <-done
 				require.NoError(t, got.err)
-				require.Equal(t, effect.Executed, got.result.Source)
-				again, err := b.Do(t.Context(), call, never(t))
+				require.Equal(t, effect.SourceExecuted, got.result.Source)
+				again, err := b.Do(t.Context(), call, unreachableHandler(t))
 				require.NoError(t, err)
 				require.EqualValues(t, 1, again.Attempt)
 				require.Empty(t, b.Flight(call.Key).Evidence)
@@ -139,18 +139,18 @@ func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 // gone.
 func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
-		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
-		g, _ := frozen(t, a, call, "ch_1") // the old process; etcd gets no renewals from it
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend})
+		g, _ := freezeMidEffect(t, a, call, "ch_1") // the old process; etcd gets no renewals from it
 		b := a.Restart(t, flightdtest.Options{})
 		began := time.Now()
-		result, err := b.Do(t.Context(), call, (&counted{}).handle)
+		result, err := b.Do(t.Context(), call, (&countingHandler{}).handle)
 		require.NoError(t, err)
 		require.Greater(t, time.Since(began), 10*time.Second)
 		require.EqualValues(t, 2, result.Attempt)
 		f := b.Flight(call.Key)
 		require.Greater(t, f.Attempts[1].Number, f.Attempts[0].Number)
 		require.NotEqual(t, f.Attempts[0].Session.ID, f.Attempts[1].Session.ID)
-		g.out <- nil
+		g.result <- nil
 	})
 }
 
@@ -159,16 +159,16 @@ func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
 func TestHazard15_AnswersAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 		b := a.Restart(t, flightdtest.Options{})
-		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, AttemptTimeout: 15 * time.Second})
-		g := newGate()
-		first := do(t.Context(), a, call, g.handle)
-		<-g.in
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend, AttemptTimeout: 15 * time.Second})
+		g := newBlockingHandler()
+		first := doInBackground(t.Context(), a, call, g.handle)
+		<-g.started
 		a.Leases.Partition(leasetest.CutAnswers)
 		began := time.Now()
-		_, err := b.Do(t.Context(), call, (&counted{}).handle)
+		_, err := b.Do(t.Context(), call, (&countingHandler{}).handle)
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), 35*time.Second)
-		g.out <- nil
+		g.result <- nil
 		<-first
 		synctest.Wait()
 		require.Len(t, a.Flight(call.Key).Evidence, 1)

@@ -31,21 +31,23 @@ type soak struct {
 	effects map[flight.Key]*provider
 }
 
-func (s *soak) n(n int) int {
+func (s *soak) randN(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rnd.IntN(n)
 }
 
-func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(int(most))) }
+func (s *soak) randDuration(most time.Duration) time.Duration {
+	return time.Duration(s.randN(int(most)))
+}
 
 // TestSoak compares the results with the provider's own count of effects, for every recovery.
 func TestSoak(t *testing.T) {
-	soaks(t, soakOnce)
+	runSoaks(t, soakOnce)
 }
 
 // runSoaks runs a soak with several seeds, each in a bubble.
-func soaks(t *testing.T, once func(*testing.T, uint64)) {
+func runSoaks(t *testing.T, once func(*testing.T, uint64)) {
 	t.Helper()
 	seeds := 15
 	if testing.Short() {
@@ -68,17 +70,17 @@ func soakOnce(t *testing.T, seed uint64) {
 	var callers, trouble sync.WaitGroup
 	trouble.Go(s.trouble)
 	trouble.Go(func() { // one node is stopped during the soak, as for a deploy
-		time.Sleep(s.nap(time.Minute))
-		ctx, cancel := context.WithTimeout(context.Background(), s.nap(time.Minute))
+		time.Sleep(s.randDuration(time.Minute))
+		ctx, cancel := context.WithTimeout(context.Background(), s.randDuration(time.Minute))
 		defer cancel()
 		_ = s.nodes[2].Close(ctx) // an error if effects ignore their contexts
 	})
 	for i := range 30 {
 		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second,
 			Retry: flight.RetryPolicy{Attempts: 1 + i%4, MinBackoff: time.Second}})
-		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
+		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.RecoveryResend)}
 		s.effects[call.Key] = p
-		call.LookUp = lookAt(p)
+		call.LookUp = lookUpAt(p)
 		for range 3 {
 			callers.Go(func() { s.caller(call, p) })
 		}
@@ -86,7 +88,7 @@ func soakOnce(t *testing.T, seed uint64) {
 	callers.Wait()
 	close(s.over)
 	trouble.Wait()
-	asleep(t, 10*time.Minute) // all sessions and delays are over
+	sleep(t, 10*time.Minute) // all sessions and delays are over
 	for key, p := range s.effects {
 		s.judge(key, p)
 	}
@@ -99,18 +101,18 @@ func (s *soak) trouble() {
 		case <-s.over:
 			s.heal()
 			return
-		case <-time.After(s.nap(10 * time.Second)):
+		case <-time.After(s.randDuration(10 * time.Second)):
 		}
-		n := s.nodes[s.n(len(s.nodes))]
-		switch s.n(8) {
+		n := s.nodes[s.randN(len(s.nodes))]
+		switch s.randN(8) {
 		case 0, 1:
-			n.Leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.n(2)])
+			n.Leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.randN(2)])
 		case 2:
-			n.Leases.Suspend(s.nap(20 * time.Second))
+			n.Leases.Suspend(s.randDuration(20 * time.Second))
 		case 3:
-			n.Leases.LoseAnswers(1 + s.n(3))
+			n.Leases.LoseAnswers(1 + s.randN(3))
 		case 4:
-			n.Ledger.LoseAnswers(1 + s.n(3))
+			n.Ledger.LoseAnswers(1 + s.randN(3))
 		case 5:
 			n.Ledger.Stall()
 		default:
@@ -129,9 +131,9 @@ func (s *soak) heal() {
 // caller calls a few times, at random nodes, and does not always wait for the answer.
 func (s *soak) caller(call effect.Call, p *provider) {
 	for range 4 {
-		time.Sleep(s.nap(20 * time.Second))
-		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second+s.nap(2*time.Minute))
-		result, err := s.nodes[s.n(len(s.nodes))].Do(ctx, call, s.handler(p))
+		time.Sleep(s.randDuration(20 * time.Second))
+		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second+s.randDuration(2*time.Minute))
+		result, err := s.nodes[s.randN(len(s.nodes))].Do(ctx, call, s.handler(p))
 		cancel()
 		if err == nil && result.Answer.ExternalID != "ch_1" {
 			s.t.Errorf("%s: receipt of %q", call.Key, result.Answer.ExternalID)
@@ -141,25 +143,25 @@ func (s *soak) caller(call effect.Call, p *provider) {
 
 func (s *soak) handler(p *provider) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-		time.Sleep(s.nap(2 * time.Second))
+		time.Sleep(s.randDuration(2 * time.Second))
 		if err := at.Sending(); err != nil {
 			return effect.Answer{}, err
 		}
-		if s.n(5) == 0 {
+		if s.randN(5) == 0 {
 			return effect.Answer{}, effect.NotDone(errors.New("connection refused"))
 		}
-		if err := s.end(); err != nil { // the effect did not happen
+		if err := s.randError(); err != nil { // the effect did not happen
 			return effect.Answer{}, err
 		}
 		answer := p.act(at)
-		time.Sleep(s.nap(30 * time.Second))
-		return answer, s.end() // the effect happened
+		time.Sleep(s.randDuration(30 * time.Second))
+		return answer, s.randError() // the effect happened
 	}
 }
 
 // randError returns, panics with or exits for an unknown outcome; nil: the outcome is known.
-func (s *soak) end() error {
-	switch s.n(9) {
+func (s *soak) randError() error {
+	switch s.randN(9) {
 	case 0:
 		return errReset
 	case 1:
@@ -170,7 +172,7 @@ func (s *soak) end() error {
 	return nil
 }
 
-// judge checks the guarantees for one flight.
+// requireOneEffect checks the guarantees for one flight.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f := s.nodes[0].Flight(key)

@@ -19,71 +19,71 @@ import (
 // on every node.
 type Sweeper struct {
 	cfg     SweeperConfig
-	work    gate.Gate                 // the watch, and checks that are under way; Run waits for them
-	orphans map[flight.Key]lease.Held // claims without an attempt in the previous search; used by Run's goroutine only
+	work    gate.Gate                        // the watch, and checks that are under way; Run waits for them
+	orphans map[flight.Key]lease.ListedClaim // claims without an attempt in the previous search; used by Run's goroutine only
 
-	mu      sync.Mutex                     // guards checked
-	checked map[flight.SessionID]time.Time // when Check last checked a session
+	mu          sync.Mutex                     // guards checked
+	lastChecked map[flight.SessionID]time.Time // when Check last checked a session
 }
 
 // SweeperConfig has the ports of a sweeper. Ledger, Reader, Sessions and Leases have no default.
 type SweeperConfig struct {
 	Ledger   Ledger
-	Memory   Memory
+	Reader   Reader
 	Sessions Sessions
 	Leases   lease.Service
 	Events   Events
-	Leads    func() bool   // reports whether this node leads the ledger; nil: always
-	Every    time.Duration // the pause between two rounds; 0: 2 s
+	IsLeader func() bool   // reports whether this node leads the ledger; nil: always
+	Interval time.Duration // the pause between two rounds; 0: 2 s
 }
 
 const (
 	// guardInterval is how often the counter of etcd's guard key is raised. After a restore of an etcd backup that is
 	// younger than this interval, the counter does not show the restore.
-	guardEvery = 10 * time.Second
+	guardInterval = 10 * time.Second
 	// orphanInterval is how often the sweeper searches for claims without an attempt. A claim that two consecutive
 	// searches find is deleted.
-	orphansEvery = time.Minute
+	orphanInterval = time.Minute
 	// roundTimeout bounds one round.
-	roundTime = 15 * time.Second
+	roundTimeout = 15 * time.Second
 	// checkInterval is the shortest time between two checks of the same session.
-	checkEvery = time.Second
+	checkInterval = time.Second
 	// maxLastChecked bounds the number of sessions whose last check is remembered.
-	maxChecked = 1024
+	maxLastChecked = 1024
 )
 
 // NewSweeper creates a sweeper. Run starts its rounds.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
-	cfg.Every = cmp.Or(cfg.Every, 2*time.Second)
-	if cfg.Leads == nil {
-		cfg.Leads = func() bool { return true }
+	cfg.Interval = cmp.Or(cfg.Interval, 2*time.Second)
+	if cfg.IsLeader == nil {
+		cfg.IsLeader = func() bool { return true }
 	}
-	return &Sweeper{cfg: cfg, checked: make(map[flight.SessionID]time.Time), orphans: make(map[flight.Key]lease.Held)}
+	return &Sweeper{cfg: cfg, lastChecked: make(map[flight.SessionID]time.Time), orphans: make(map[flight.Key]lease.ListedClaim)}
 }
 
 // Run runs the rounds until ctx ends, then waits for the watch and for checks. The watch on sessions starts a round
 // early; the timer starts one even if the watch has missed an event.
 func (s *Sweeper) Run(ctx context.Context) {
 	defer s.work.Close()
-	hint := make(chan struct{}, 1)
-	s.work.Go(func() { s.watch(ctx, hint) })
-	sweep, guard, orphans := time.NewTimer(0), time.NewTimer(0), time.NewTimer(orphansEvery)
+	wake := make(chan struct{}, 1)
+	s.work.Go(func() { s.watchSessions(ctx, wake) })
+	sweep, guard, orphans := time.NewTimer(0), time.NewTimer(0), time.NewTimer(orphanInterval)
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case <-hint:
-			err = s.lead(ctx, s.Sweep)
+		case <-wake:
+			err = s.runIfLeader(ctx, s.Sweep)
 		case <-sweep.C:
-			err = s.lead(ctx, s.Sweep)
-			sweep.Reset(s.cfg.Every)
+			err = s.runIfLeader(ctx, s.Sweep)
+			sweep.Reset(s.cfg.Interval)
 		case <-guard.C:
-			err = s.lead(ctx, s.raiseGuard)
-			guard.Reset(guardEvery)
+			err = s.runIfLeader(ctx, s.raiseGuardCounter)
+			guard.Reset(guardInterval)
 		case <-orphans.C:
-			err = s.lead(ctx, s.removeOrphans)
-			orphans.Reset(orphansEvery)
+			err = s.runIfLeader(ctx, s.removeOrphans)
+			orphans.Reset(orphanInterval)
 		}
 		if err != nil && ctx.Err() == nil && s.cfg.Events.SweepFailed != nil {
 			s.cfg.Events.SweepFailed(err)
@@ -93,25 +93,25 @@ func (s *Sweeper) Run(ctx context.Context) {
 
 // runIfLeader runs one round if this node leads the ledger. The round is bounded: a request on a broken connection may
 // never be answered, and the next round must not wait for it.
-func (s *Sweeper) lead(ctx context.Context, round func(context.Context) error) error {
-	if !s.cfg.Leads() {
+func (s *Sweeper) runIfLeader(ctx context.Context, round func(context.Context) error) error {
+	if !s.cfg.IsLeader() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, roundTime)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	return round(ctx)
 }
 
 // watchSessions sends on wake whenever a session ends. It starts the watch again when it breaks, until ctx ends.
-func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
+func (s *Sweeper) watchSessions(ctx context.Context, wake chan<- struct{}) {
 	for ctx.Err() == nil {
 		_ = s.cfg.Leases.Watch(ctx, func(flight.SessionID) {
 			select {
-			case hint <- struct{}{}:
+			case wake <- struct{}{}:
 			default:
 			}
 		})
-		clock.Sleep(ctx, s.cfg.Every)
+		clock.Sleep(ctx, s.cfg.Interval)
 	}
 }
 
@@ -123,14 +123,14 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if len(holders) == 0 {
 		return err
 	}
-	living, unread := s.cfg.Leases.Living(ctx)
-	if unread != nil {
-		return errors.Join(err, unread)
+	living, readErr := s.cfg.Leases.Living(ctx)
+	if readErr != nil {
+		return errors.Join(err, readErr)
 	}
 	errs := []error{err}
 	for _, session := range holders {
 		if s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
-			errs = append(errs, s.end(ctx, session, living))
+			errs = append(errs, s.endSession(ctx, session, living))
 		}
 	}
 	return errors.Join(errs...)
@@ -140,8 +140,8 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 // when the ledger's hold time for that epoch (Header.EpochHold) is over.
 func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
 	if session.Epoch < living.Epoch {
-		header := s.cfg.Memory.Header()
-		return session.Epoch < header.LeaseEpoch && s.cfg.Memory.Now() >= header.EpochHold
+		header := s.cfg.Reader.Header()
+		return session.Epoch < header.LeaseEpoch && s.cfg.Reader.Now() >= header.EpochHold
 	}
 	_, lives := living.Sessions[session.ID]
 	return !lives && session.Epoch == living.Epoch && living.Revision >= session.Revision
@@ -149,22 +149,22 @@ func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
 
 // endSession proposes the end of a session until the session holds no flight. If the process dies in between, the next
 // round continues: the ledger's index still has the flights that are left.
-func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.Living) error {
-	command := &flight.Ended{Session: session, ReadRevision: living.Revision, Epoch: living.Epoch, Counter: living.Counter,
-		StoreEpoch: s.cfg.Memory.Header().StoreEpoch}
+func (s *Sweeper) endSession(ctx context.Context, session flight.Session, living lease.Living) error {
+	command := &flight.EndSession{Session: session, ReadRevision: living.Revision, Epoch: living.Epoch, Counter: living.Counter,
+		StoreEpoch: s.cfg.Reader.Header().StoreEpoch}
 	for {
 		reply, err := s.cfg.Ledger.Propose(ctx, command)
 		if err != nil {
 			return err
 		}
-		for i := range reply.Each {
-			f := reply.Each[i].Flight
-			s.cfg.Events.Note(f.Key, reply.Each[i].Events)
+		for i := range reply.PerFlight {
+			f := reply.PerFlight[i].Flight
+			s.cfg.Events.Publish(f.Key, reply.PerFlight[i].Events)
 			if a := f.Newest(); a != nil && a.Lost && s.cfg.Events.Recovered != nil {
 				s.cfg.Events.Recovered(f.Key, a.Number, f.State)
 			}
 		}
-		if reply.Decision != flight.Accepted || !reply.More { // rejected: the epoch has changed; the next round reads again
+		if reply.Decision != flight.DecisionAccepted || !reply.More { // rejected: the epoch has changed; the next round reads again
 			return nil
 		}
 	}
@@ -173,8 +173,8 @@ func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.
 // wakeOverdue ends attempts and callbacks that are overdue by the ledger's clock.
 func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 	var errs []error
-	now := s.cfg.Memory.Now()
-	for f, err := range s.cfg.Memory.Live() {
+	now := s.cfg.Reader.Now()
+	for f, err := range s.cfg.Reader.Live() {
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
@@ -183,7 +183,7 @@ func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 		}
 		reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
 		errs = append(errs, err)
-		s.cfg.Events.Note(f.Key, reply.Events)
+		s.cfg.Events.Publish(f.Key, reply.Events)
 	}
 	return errors.Join(errs...)
 }
@@ -194,11 +194,11 @@ func isOverdue(f *flight.Flight, now flight.Time) bool {
 	if a == nil {
 		return false
 	}
-	until := a.Deadline(f.Policy)
-	if f.State == flight.Waiting {
-		until = f.Wake.At
+	deadline := a.Deadline(f.Policy)
+	if f.State == flight.StateWaiting {
+		deadline = f.Wake.At
 	}
-	return until > 0 && now >= until
+	return deadline > 0 && now >= deadline
 }
 
 // Check implements Checker. It checks one session in the background, at most once a second, and ends the session's
@@ -206,20 +206,20 @@ func isOverdue(f *flight.Flight, now flight.Time) bool {
 func (s *Sweeper) Check(session flight.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.checked[session.ID]) < checkEvery || !s.work.Enter() {
+	if time.Since(s.lastChecked[session.ID]) < checkInterval || !s.work.Enter() {
 		return
 	}
-	if len(s.checked) >= maxChecked {
-		maps.DeleteFunc(s.checked, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= checkEvery })
+	if len(s.lastChecked) >= maxLastChecked {
+		maps.DeleteFunc(s.lastChecked, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= checkInterval })
 	}
-	s.checked[session.ID] = time.Now()
+	s.lastChecked[session.ID] = time.Now()
 	go func() {
 		defer s.work.Leave()
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Every)
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Interval)
 		defer cancel()
 		living, err := s.cfg.Leases.Living(ctx, session.ID)
 		if err == nil && s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
-			err = s.end(ctx, session, living)
+			err = s.endSession(ctx, session, living)
 		}
 		if err != nil && s.cfg.Events.SweepFailed != nil {
 			s.cfg.Events.SweepFailed(err)
@@ -229,7 +229,7 @@ func (s *Sweeper) Check(session flight.Session) {
 
 // raiseGuardCounter raises the counter of etcd's guard key, then records the counter in the ledger. If the process dies
 // in between, the counter in etcd is ahead of the ledger, which proves nothing and harms nothing.
-func (s *Sweeper) raiseGuard(ctx context.Context) error {
+func (s *Sweeper) raiseGuardCounter(ctx context.Context) error {
 	epoch, counter, err := s.cfg.Leases.RaiseGuard(ctx)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (s *Sweeper) removeOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, remove := make(map[flight.Key]lease.Held), []lease.Held(nil)
+	orphans, remove := make(map[flight.Key]lease.ListedClaim), []lease.ListedClaim(nil)
 	for _, c := range claims {
 		f, err := s.cfg.Ledger.Flight(c.Key.FlightID())
 		if a := f.OpenAttempt(); err != nil || a != nil && a.Nonce == c.Nonce {
@@ -254,8 +254,8 @@ func (s *Sweeper) removeOrphans(ctx context.Context) error {
 		if s.orphans[c.Key] == c {
 			remove = append(remove, c)
 		}
-		found[c.Key] = c
+		orphans[c.Key] = c
 	}
-	s.orphans = found
+	s.orphans = orphans
 	return s.cfg.Leases.RemoveClaims(ctx, remove)
 }

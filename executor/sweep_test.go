@@ -30,18 +30,18 @@ func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 					}
 					session, err := fd.Leases.NewSession(t.Context(), lease.Spec{})
 					require.NoError(t, err)
-					const flights = flight.MaxEnded + 44
+					const flights = flight.MaxEndSessionFlights + 44
 					for i := range flights {
 						reply, err := fd.Ledger.Propose(t.Context(), &flight.Open{Key: keyOf(fmt.Sprint(i)), Nonce: flight.Nonce{1}, Session: session.Ref(),
 							NotAfter: fd.Ledger.Now().Add(time.Second), StoreEpoch: fd.Ledger.Header().StoreEpoch})
 						require.NoError(t, err)
-						require.Equal(t, flight.Proceed, reply.Decision)
+						require.Equal(t, flight.DecisionProceed, reply.Decision)
 					}
 					synctest.Wait()
-					asleep(t, lease.DefaultTTL+2500*time.Millisecond)
+					sleep(t, lease.DefaultTTL+2500*time.Millisecond)
 					require.EqualValues(t, flights, recovered.Load())
 					for i := range flights {
-						require.Equal(t, flight.InDoubt, fd.Flight(keyOf(fmt.Sprint(i))).State)
+						require.Equal(t, flight.StateInDoubt, fd.Flight(keyOf(fmt.Sprint(i))).State)
 					}
 				})
 		})
@@ -51,20 +51,20 @@ func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 // The sweeper does not end attempts of living sessions, or of effects that run in this process without trust.
 func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
 		ctx, cancel := context.WithCancel(t.Context())
-		done := do(ctx, fd, call, g.handle)
-		<-g.in
+		done := doInBackground(ctx, fd, call, g.handle)
+		<-g.started
 		cancel() // the caller leaves, the effect continues
 		<-done
-		later := do(t.Context(), fd, call, never(t))
-		asleep(t, time.Minute)
+		later := doInBackground(t.Context(), fd, call, unreachableHandler(t))
+		sleep(t, time.Minute)
 		fd.Leases.Freeze()
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		fd.Leases.Thaw()
-		asleep(t, time.Minute)
-		require.Equal(t, flight.Running, fd.Flight(call.Key).State)
-		g.out <- nil
+		sleep(t, time.Minute)
+		require.Equal(t, flight.StateRunning, fd.Flight(call.Key).State)
+		g.result <- nil
 		require.NoError(t, (<-later).err)
 		require.EqualValues(t, 1, fd.Flight(call.Key).AttemptCount)
 		for _, e := range fd.Ledger.History(call.Key) {
@@ -77,20 +77,20 @@ func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 // claim.
 func TestAMissingClaimEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
-		first := do(t.Context(), fd, call, g.handle)
-		<-g.in
+		call, g := callOf("1", `{}`, flight.Policy{}), newBlockingHandler()
+		first := doInBackground(t.Context(), fd, call, g.handle)
+		<-g.started
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, fd.Leases.RemoveClaims(t.Context(), claims))
 		other := fd.Restart(t, flightdtest.Options{})
-		second := do(t.Context(), other, call, never(t))
-		asleep(t, 10*time.Minute)
-		g.out <- nil
+		second := doInBackground(t.Context(), other, call, unreachableHandler(t))
+		sleep(t, 10*time.Minute)
+		g.result <- nil
 		require.NoError(t, (<-first).err)
 		got := <-second
 		require.NoError(t, got.err)
-		require.Equal(t, effect.Joined, got.result.Source)
+		require.Equal(t, effect.SourceJoined, got.result.Source)
 	})
 }
 
@@ -100,19 +100,19 @@ func TestHazard16_AWorkerHangsWhileItsSessionIsRenewed(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 			p := flight.Policy{AttemptTimeout: 30 * time.Second}
-			a := openElsewhere(t, fd, callOf("1", `{}`, p)) // its session lives for ten minutes
-			var second <-chan told
+			a := openForeignAttempt(t, fd, callOf("1", `{}`, p)) // its session lives for ten minutes
+			var second <-chan doResult
 			if waits {
-				second = do(t.Context(), fd, callOf("1", `{}`, p), never(t))
+				second = doInBackground(t.Context(), fd, callOf("1", `{}`, p), unreachableHandler(t))
 			}
-			asleep(t, 47*time.Second)
-			require.Equal(t, flight.Running, fd.Flight(a.open.Key).State)
-			asleep(t, 4*time.Second)
-			require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
+			sleep(t, 47*time.Second)
+			require.Equal(t, flight.StateRunning, fd.Flight(a.open.Key).State)
+			sleep(t, 4*time.Second)
+			require.Equal(t, flight.StateInDoubt, fd.Flight(a.open.Key).State)
 			if waits {
 				requireAs[*effect.InDoubt](t, (<-second).err)
 			}
-			require.Equal(t, flight.StateSucceeded, a.report(flight.Succeeded, "ch_1").Flight.State, "the late report ends the doubt")
+			require.Equal(t, flight.StateSucceeded, a.report(flight.OutcomeSucceeded, "ch_1").Flight.State, "the late report ends the doubt")
 		})
 	}
 }
@@ -121,46 +121,46 @@ func TestHazard16_AWorkerHangsWhileItsSessionIsRenewed(t *testing.T) {
 // session.
 func TestHazard17_ADeadHoldersSessionThatStays(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
+		a := openForeignAttempt(t, fd, callOf("1", `{}`, flight.Policy{}))
 		for range 20 {
-			asleep(t, 10*time.Second)
-			_, err := a.lives.Renew(t.Context()) // as a new leader of etcd does for every lease
+			sleep(t, 10*time.Second)
+			_, err := a.session.Renew(t.Context()) // as a new leader of etcd does for every lease
 			require.NoError(t, err)
-			require.Equal(t, flight.Running, fd.Flight(a.open.Key).State)
+			require.Equal(t, flight.StateRunning, fd.Flight(a.open.Key).State)
 		}
 		require.NoError(t, fd.Leases.EndSession(t.Context(), a.open.Session.ID))
-		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
+		sleep(t, 3*time.Second)
+		require.Equal(t, flight.StateInDoubt, fd.Flight(a.open.Key).State)
 	})
 }
 
-func TestASweepThatFailsIsTold(t *testing.T) {
+func TestSweep_FailureIsPublished(t *testing.T) {
 	var failed atomic.Int32
 	bubbleWith(t, flightdtest.Options{Events: executor.Events{SweepFailed: func(error) { failed.Add(1) }}}, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
-		fd.Leases.World.Expire(a.open.Session.ID)
+		a := openForeignAttempt(t, fd, callOf("1", `{}`, flight.Policy{}))
+		fd.Leases.Etcd.Expire(a.open.Session.ID)
 		fd.Ledger.Cut()
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		require.Positive(t, failed.Load())
 		fd.Ledger.Heal()
-		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
+		sleep(t, 3*time.Second)
+		require.Equal(t, flight.StateInDoubt, fd.Flight(a.open.Key).State)
 	})
 }
 
 // An opener that is blocked by a session checks it, at most once a second, even if the leader's sweeper does not run.
-func TestAnOpenerHasTheHolderLookedAt(t *testing.T) {
+func TestCheck_OpenerChecksTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
 		call := callOf("1", `{}`, flight.Policy{})
-		a := openElsewhere(t, leader, call)
-		sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: leader.Ledger, Memory: leader.Ledger, Sessions: leader.Ledger, Leases: leader.Leases})
-		looked := &lookedAt{Sweeper: sweeper}
+		a := openForeignAttempt(t, leader, call)
+		sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: leader.Ledger, Reader: leader.Ledger, Sessions: leader.Ledger, Leases: leader.Leases})
+		looked := &countingChecker{Sweeper: sweeper}
 		fd := leader.Restart(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) { cfg.Checker = looked }})
-		waiting := do(t.Context(), fd, call, never(t))
-		asleep(t, 20*time.Second)
-		require.Equal(t, flight.Running, fd.Flight(call.Key).State)
-		leader.Leases.World.Expire(a.open.Session.ID)
+		waiting := doInBackground(t.Context(), fd, call, unreachableHandler(t))
+		sleep(t, 20*time.Second)
+		require.Equal(t, flight.StateRunning, fd.Flight(call.Key).State)
+		leader.Leases.Etcd.Expire(a.open.Session.ID)
 		requireAs[*effect.InDoubt](t, (<-waiting).err)
 		require.Positive(t, looked.n.Load())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -169,12 +169,12 @@ func TestAnOpenerHasTheHolderLookedAt(t *testing.T) {
 	})
 }
 
-type lookedAt struct {
+type countingChecker struct {
 	*executor.Sweeper
 	n atomic.Int32
 }
 
-func (l *lookedAt) Check(session flight.Session) {
+func (l *countingChecker) Check(session flight.Session) {
 	l.n.Add(1)
 	l.Sweeper.Check(session)
 }
@@ -187,19 +187,19 @@ func TestOrphanClaimsAreDeleted(t *testing.T) {
 		orphan, err := session.Reserve(t.Context(), keyOf("orphan"), flight.Nonce{7})
 		require.NoError(t, err)
 		require.NoError(t, orphan.Claim(t.Context()))
-		g := newGate()
-		running := do(t.Context(), fd, callOf("used", `{}`, flight.Policy{}), g.handle)
-		<-g.in
-		asleep(t, 70*time.Second)
+		g := newBlockingHandler()
+		running := doInBackground(t.Context(), fd, callOf("used", `{}`, flight.Policy{}), g.handle)
+		<-g.started
+		sleep(t, 70*time.Second)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Len(t, claims, 2)
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		claims, err = fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Len(t, claims, 1)
 		require.Equal(t, keyOf("used"), claims[0].Key)
-		g.out <- nil
+		g.result <- nil
 		require.NoError(t, (<-running).err)
 		orphan.Release()
 	})
@@ -208,10 +208,10 @@ func TestOrphanClaimsAreDeleted(t *testing.T) {
 // The counter of the guard key is raised every ten seconds, in etcd and then in the ledger.
 func TestTheGuardCounterIsRaised(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		asleep(t, time.Second)
-		first := fd.Ledger.Header().Guard
+		sleep(t, time.Second)
+		first := fd.Ledger.Header().GuardCounter
 		require.Positive(t, first)
-		asleep(t, 20*time.Second)
-		require.Equal(t, first+2, fd.Ledger.Header().Guard)
+		sleep(t, 20*time.Second)
+		require.Equal(t, first+2, fd.Ledger.Header().GuardCounter)
 	})
 }

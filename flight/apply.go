@@ -25,43 +25,43 @@ const (
 // who decides on a version must not be rejected for such a change. The invariants of the package comment hold for every
 // view that Apply returns, if they held before.
 func Apply(v View, c Command) (View, Reply) {
-	t := &turn{header: v.Header, before: v.Flight, saga: v.Saga, ended: v.Ended, key: c.Target()}
+	t := &transition{header: v.Header, before: v.Flight, saga: v.Saga, sessionHasEnded: v.SessionEnded, key: c.Target()}
 	d := t.apply(c)
 	if t.after != nil {
-		if !t.quiet {
+		if !t.keepsVersion {
 			t.after.Version = v.Header.Version
 		}
 		v.Flight = t.after
 	}
-	if t.gone {
+	if t.deleted {
 		v.Flight = nil
 	}
 	v.Header = t.header
-	reply := Reply{Decision: d, Flight: v.Flight, Changed: t.after != nil || t.gone, Deleted: t.gone, Events: t.events, Wait: t.wait}
+	reply := Reply{Decision: d, Flight: v.Flight, Changed: t.after != nil || t.deleted, Deleted: t.deleted, Events: t.events, Wait: t.wait}
 	switch d {
-	case Proceed:
+	case DecisionProceed:
 		reply.Token = v.Header.TokenOf(v.Flight.Newest())
-	case Look:
-		reply.Probe = v.Flight.Probe.Number
+	case DecisionVerify:
+		reply.Verification = v.Flight.Verification.Number
 	}
 	return v, reply
 }
 
 // transition is one application of one command.
-type turn struct {
-	header Header
-	key    Key
-	before *Flight // the flight before the command; never changed
-	after  *Flight // the flight after the command; nil until something changes
-	saga   *Flight
-	ended  bool // the session of the Open is remembered as ended
-	events []Event
-	wait   time.Duration
-	quiet  bool // the change does not give the flight a new version
-	gone   bool // the flight's record is empty and is deleted
+type transition struct {
+	header          Header
+	key             Key
+	before          *Flight // the flight before the command; never changed
+	after           *Flight // the flight after the command; nil until something changes
+	saga            *Flight
+	sessionHasEnded bool // the session of the Open is remembered as ended
+	events          []Event
+	wait            time.Duration
+	keepsVersion    bool // the change does not give the flight a new version
+	deleted         bool // the flight's record is empty and is deleted
 }
 
-func (t *turn) apply(c Command) Decision {
+func (t *transition) apply(c Command) Decision {
 	switch c := c.(type) {
 	case *Submit:
 		return t.submit(c)
@@ -71,12 +71,12 @@ func (t *turn) apply(c Command) Decision {
 		return t.report(c)
 	case *Abandon:
 		return t.abandon(c)
-	case *Ended:
-		return t.sessionEnded(c)
-	case *Withdraw:
-		return t.withdraw(c)
-	case *Verdict:
-		return t.verdict(c)
+	case *EndSession:
+		return t.endSession(c)
+	case *WithdrawSession:
+		return t.withdrawSession(c)
+	case *ReportFinding:
+		return t.reportFinding(c)
 	case *Suspend:
 		return t.suspend(c)
 	case *WakeUp:
@@ -85,22 +85,22 @@ func (t *turn) apply(c Command) Decision {
 		return t.cancel(c)
 	case *Resolve:
 		return t.resolve(c)
-	case *Decide:
-		return t.decide(c)
+	case *DecideApproval:
+		return t.decideApproval(c)
 	case *Retry:
 		return t.retry(c)
-	case *Free:
-		return t.free(c)
-	case *Seal:
-		return t.seal(c)
-	case *Turn:
-		return t.turn(c)
+	case *FreeKey:
+		return t.freeKey(c)
+	case *SealKey:
+		return t.sealKey(c)
+	case *BeginUndo:
+		return t.beginUndo(c)
 	case *Expire:
 		return t.expire(c)
 	case *Redact:
 		return t.redact(c)
 	case *Import:
-		return t.bring(c)
+		return t.importReceipt(c)
 	case *Bootstrap:
 		return t.bootstrap(c)
 	case *RaiseEpoch:
@@ -108,15 +108,15 @@ func (t *turn) apply(c Command) Decision {
 	case *RecordGuard:
 		return t.recordGuard(c)
 	case *Tick:
-		return Accepted
-	case *Count:
-		return t.count(c)
+		return DecisionAccepted
+	case *CountDuplicates:
+		return t.countDuplicates(c)
 	}
-	return Precluded
+	return DecisionFailedPrecondition
 }
 
 // flight is the record with the changes so far; nil when the key was never used.
-func (t *turn) flight() *Flight {
+func (t *transition) flight() *Flight {
 	if t.after != nil {
 		return t.after
 	}
@@ -125,7 +125,7 @@ func (t *turn) flight() *Flight {
 
 // editFlight returns the record to be changed. Its attempts are a copy; all other pointers and slices are shared with the
 // record before the command, and must be replaced, never modified.
-func (t *turn) edit() *Flight {
+func (t *transition) editFlight() *Flight {
 	switch {
 	case t.after != nil:
 	case t.before == nil:
@@ -139,15 +139,15 @@ func (t *turn) edit() *Flight {
 }
 
 // latestTime is the time of the command by the clock that is furthest ahead.
-func (t *turn) latest() Time { return t.header.Latest(t.header.Now) }
+func (t *transition) latestTime() Time { return t.header.Latest(t.header.Now) }
 
 // newestAttempt returns the newest attempt, to be changed. The flight must have an attempt.
-func (t *turn) newest() *Attempt {
-	f := t.edit()
+func (t *transition) newestAttempt() *Attempt {
+	f := t.editFlight()
 	return &f.Attempts[len(f.Attempts)-1]
 }
 
-func (t *turn) note(k EventKind, e Event) {
+func (t *transition) emit(k EventKind, e Event) {
 	e.Kind, e.At = k, t.header.Now
 	if e.Generation == 0 {
 		e.Generation = t.flight().Generation
@@ -155,163 +155,163 @@ func (t *turn) note(k EventKind, e Event) {
 	t.events = append(t.events, e)
 }
 
-// absent reports whether the key was never used or was freed.
-func (t *turn) absent() bool { return t.flight() == nil || t.flight().State == Absent }
+// isZero reports whether the key was never used or was freed.
+func (t *transition) absent() bool { return t.flight() == nil || t.flight().State == StateAbsent }
 
 // answerBusy returns DecisionBusy: the command is too early, or another holder has the key, until the given time; 0 when only
 // an event ends the wait.
-func (t *turn) busy(until Time) Decision {
+func (t *transition) answerBusy(until Time) Decision {
 	if until > 0 {
 		t.wait = max(0, until.Until(t.header.Now))
 	}
-	return Busy
+	return DecisionBusy
 }
 
 // answerFinal answers a submission to a flight that is over, or with another input: conflict before expired before replay. It
 // returns DecisionNone for every other flight.
-func (t *turn) settled(fp Fingerprint) Decision {
+func (t *transition) answerFinal(fp Fingerprint) Decision {
 	switch f := t.flight(); {
 	case t.absent():
-		return NoDecision
+		return DecisionNone
 	case !f.Fingerprint.Matches(fp):
-		return Conflict
-	case f.State == Expired:
-		return Gone
+		return DecisionConflict
+	case f.State == StateExpired:
+		return DecisionExpired
 	case f.State.Terminal():
-		return Replay
+		return DecisionReplay
 	}
-	return NoDecision
+	return DecisionNone
 }
 
 // answerCurrent answers a command that changes nothing with the present state of the flight.
-func (t *turn) standing() Decision {
+func (t *transition) answerCurrent() Decision {
 	f := t.flight()
 	switch {
 	case t.absent():
-		return Missing
-	case f.State == Expired:
-		return Gone
+		return DecisionNotFound
+	case f.State == StateExpired:
+		return DecisionExpired
 	case f.State.Terminal():
-		return Replay
-	case f.State == InDoubt:
-		return Doubtful
-	case f.State == AwaitingApproval:
-		return Unapproved
+		return DecisionReplay
+	case f.State == StateInDoubt:
+		return DecisionInDoubt
+	case f.State == StateAwaitingApproval:
+		return DecisionAwaitingApproval
 	}
-	return Accepted
+	return DecisionAccepted
 }
 
 // createFlight creates the flight of an absent key from its first submission.
-func (t *turn) create(s *Submission) {
-	f := t.edit()
+func (t *transition) createFlight(s *Submission) {
+	f := t.editFlight()
 	f.Key = t.key
 	f.Fingerprint, f.Input, f.Policy = s.Fingerprint, s.Input, s.Policy
-	f.InputFrom = f.Generation
+	f.InputGeneration = f.Generation
 	f.CreatedAt = t.header.Now
 	if s.Policy.RunAfter > 0 {
 		f.NotBefore = t.header.Now.Add(s.Policy.RunAfter)
 	}
 	if s.Policy.Saga {
-		f.Phase = Forward
+		f.Phase = PhaseForward
 	}
-	t.note(EventSubmitted, Event{})
+	t.emit(EventSubmitted, Event{})
 	if s.Policy.Approval {
-		f.State = AwaitingApproval
+		f.State = StateAwaitingApproval
 		return
 	}
-	t.enqueue()
+	t.makeReady()
 }
 
 // makeReady makes the flight ready, or scheduled where its NotBefore has not passed.
-func (t *turn) enqueue() {
-	f := t.edit()
-	f.State = Queued
+func (t *transition) makeReady() {
+	f := t.editFlight()
+	f.State = StateReady
 	if f.NotBefore > t.header.Now {
-		f.State = Scheduled
+		f.State = StateScheduled
 		return
 	}
 	f.NotBefore = 0
 }
 
 // closeAttempt ends the open attempt with an outcome.
-func (t *turn) close(o Outcome) {
-	a := t.newest()
+func (t *transition) closeAttempt(o Outcome) {
+	a := t.newestAttempt()
 	a.ClosedAt, a.Outcome = t.header.Now, o
-	t.edit().Wake = nil
+	t.editFlight().Wake = nil
 }
 
 // taint marks the flight as tainted by its newest attempt.
-func (t *turn) doubt() {
-	if a := t.newest(); !a.Doubt {
-		a.Doubt = true
-		t.edit().Doubts++
+func (t *transition) taint() {
+	if a := t.newestAttempt(); !a.Taints {
+		a.Taints = true
+		t.editFlight().TaintingAttempts++
 	}
 }
 
 // untaintNewest removes the taint of the newest attempt alone.
-func (t *turn) undoubt() {
-	if a := t.newest(); a.Doubt {
-		a.Doubt = false
-		t.edit().Doubts--
+func (t *transition) untaintNewest() {
+	if a := t.newestAttempt(); a.Taints {
+		a.Taints = false
+		t.editFlight().TaintingAttempts--
 	}
 }
 
 // untaintAll removes the taint of every attempt: the outcome of the flight is known.
-func (t *turn) clear() {
-	f := t.edit()
-	f.Doubts = 0
+func (t *transition) untaintAll() {
+	f := t.editFlight()
+	f.TaintingAttempts = 0
 	for i := range f.Attempts {
-		f.Attempts[i].Doubt = false
+		f.Attempts[i].Taints = false
 	}
 }
 
 // endWithReceipt ends the flight with its receipt. From this command on the receipt never changes (invariant I4).
-func (t *turn) land(r Receipt) {
-	f := t.edit()
-	r.At, r.ExternalID = t.header.Now, Text(r.ExternalID)
+func (t *transition) endWithReceipt(r Receipt) {
+	f := t.editFlight()
+	r.At, r.ExternalID = t.header.Now, Sanitize(r.ExternalID)
 	f.Receipt = &r
 	f.State = StateSucceeded
-	if r.Outcome == Refused {
+	if r.Outcome == OutcomeRefused {
 		f.State = StateFailed
 	}
-	t.end("")
-	t.compareAll()
+	t.clearLive("")
+	t.detectOverlaps()
 }
 
 // endWithoutReceipt ends the flight without a receipt, as failed or cancelled.
-func (t *turn) finish(s State, cause string) {
-	f := t.edit()
+func (t *transition) endWithoutReceipt(s State, cause string) {
+	f := t.editFlight()
 	f.State = s
-	t.end(cause)
+	t.clearLive(cause)
 	kind := EventFailed
 	if s == StateCancelled {
 		kind = EventCancelled
 	}
 	e := Event{Note: cause}
 	if f.Cancel != nil {
-		e.Who = f.Cancel.Who
+		e.Actor = f.Cancel.Actor
 	}
-	t.note(kind, e)
-	t.compareAll()
+	t.emit(kind, e)
+	t.detectOverlaps()
 }
 
 // clearLive clears the fields that only a flight in progress has.
-func (t *turn) end(cause string) {
-	t.clear()
-	f := t.edit()
-	f.Probe, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Text(cause), t.header.Now
+func (t *transition) clearLive(cause string) {
+	t.untaintAll()
+	f := t.editFlight()
+	f.Verification, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Sanitize(cause), t.header.Now
 }
 
 // nextGeneration ends the present generation and starts an empty one. The fence is kept, and attempt numbers continue.
-func (t *turn) nextGeneration(by Mark) *Flight {
-	old := t.edit()
+func (t *transition) nextGeneration(by Attribution) *Flight {
+	old := t.editFlight()
 	next := &Flight{ID: old.ID, Key: t.key, Generation: old.Generation + 1, Fence: old.Fence, Overlap: old.Overlap,
-		Evidence: old.Evidence, EvidenceMore: old.EvidenceMore, Probes: old.Probes, Duplicates: old.Duplicates}
+		Evidence: old.Evidence, EvidenceOmitted: old.EvidenceOmitted, Verifications: old.Verifications, Duplicates: old.Duplicates}
 	state := old.State
-	if state == Expired {
-		state = old.Was
+	if state == StateExpired {
+		state = old.FinalState
 	}
-	next.Past = append(slices.Clip(old.Past), Past{Generation: old.Generation, State: state, Receipt: old.Receipt, EndedBy: by})
+	next.PreviousGenerations = append(slices.Clip(old.PreviousGenerations), PreviousGeneration{Generation: old.Generation, State: state, Receipt: old.Receipt, EndedBy: by})
 	next.UsedNonces = t.usedNoncesOf(old)
 	t.after = next
 	return next
@@ -319,7 +319,7 @@ func (t *turn) nextGeneration(by Mark) *Flight {
 
 // Sanitize returns a text from outside in the form in which the ledger stores it: truncated to MaxText bytes, and without
 // invalid UTF-8.
-func Text(s string) string {
+func Sanitize(s string) string {
 	if len(s) > MaxText {
 		s = s[:MaxText]
 	}

@@ -2,59 +2,59 @@ package flight
 
 // importReceipt stores the receipt of an effect that happened before or outside flightd. It creates a finished flight for a
 // key that was never used. It never changes a used key: a receipt of this ledger takes precedence.
-func (t *turn) bring(c *Import) Decision {
+func (t *transition) importReceipt(c *Import) Decision {
 	f := t.flight()
 	switch {
 	case t.key.IsStep() || !c.Outcome.Final():
-		return Precluded
+		return DecisionFailedPrecondition
 	case t.absent() && f != nil && f.Generation > 1:
-		return Precluded // a person freed the key so that the effect runs again
+		return DecisionFailedPrecondition // a person freed the key so that the effect runs again
 	case t.absent():
-		t.adopt(c)
-		return Accepted
+		t.createImported(c)
+		return DecisionAccepted
 	case !f.Fingerprint.Matches(c.Fingerprint):
-		return Conflict
-	case f.State == Expired:
-		return Gone
+		return DecisionConflict
+	case f.State == StateExpired:
+		return DecisionExpired
 	case !f.State.Terminal():
-		return t.inTheWay()
-	case f.Receipt == nil || !f.Receipt.SameEffect(c.Outcome, Text(c.ExternalID), c.Body.Digest):
-		return Conflict
-	case f.Receipt.Source == FromImport:
-		return Accepted // a repeat
+		return t.answerImportConflict()
+	case f.Receipt == nil || !f.Receipt.SameEffect(c.Outcome, Sanitize(c.ExternalID), c.Body.Digest):
+		return DecisionConflict
+	case f.Receipt.Source == SourceImport:
+		return DecisionAccepted // a repeat
 	}
-	return Replay
+	return DecisionReplay
 }
 
 // answerImportConflict answers an import for a key whose flight is in progress.
-func (t *turn) inTheWay() Decision {
-	if d := t.standing(); d != Accepted {
+func (t *transition) answerImportConflict() Decision {
+	if d := t.answerCurrent(); d != DecisionAccepted {
 		return d
 	}
-	return Busy
+	return DecisionBusy
 }
 
 // createImported creates the flight of an import. No attempt was opened, so the fence does not move.
-func (t *turn) adopt(c *Import) {
-	f := t.edit()
+func (t *transition) createImported(c *Import) {
+	f := t.editFlight()
 	f.Key = t.key
-	f.Fingerprint, f.Input, f.InputFrom = c.Fingerprint, c.Input, f.Generation
+	f.Fingerprint, f.Input, f.InputGeneration = c.Fingerprint, c.Input, f.Generation
 	f.Policy = Policy{Retention: c.Retention}
-	r := Receipt{Outcome: c.Outcome, ExternalID: Text(c.ExternalID), Body: c.Body, Source: FromImport}
+	r := Receipt{Outcome: c.Outcome, ExternalID: Sanitize(c.ExternalID), Body: c.Body, Source: SourceImport}
 	f.Receipt, f.State = &r, StateSucceeded
-	if r.Outcome == Refused {
+	if r.Outcome == OutcomeRefused {
 		f.State = StateFailed
 	}
-	t.end("")
-	f.FinishedAt = t.since(c.FinishedAt, t.header.Now)
-	f.CreatedAt = t.since(c.CreatedAt, f.FinishedAt)
+	t.clearLive("")
+	f.FinishedAt = t.clampTime(c.FinishedAt, t.header.Now)
+	f.CreatedAt = t.clampTime(c.CreatedAt, f.FinishedAt)
 	r.At = f.FinishedAt
-	t.note(EventImported, Event{Outcome: c.Outcome, Who: Text(c.Who), Note: r.ExternalID})
-	t.compareAll()
+	t.emit(EventImported, Event{Outcome: c.Outcome, Actor: Sanitize(c.Actor), Note: r.ExternalID})
+	t.detectOverlaps()
 }
 
 // clampTime limits a time from outside to at most later; it returns later where none was given.
-func (t *turn) since(noted, later Time) Time {
+func (t *transition) clampTime(noted, later Time) Time {
 	if noted <= 0 {
 		return later
 	}

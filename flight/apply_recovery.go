@@ -5,84 +5,84 @@ import "time"
 // retryOrEnd schedules a flight without an open attempt to run again after delay. It ends the flight instead if it was
 // cancelled or its retries are exhausted; such a flight that is tainted is verified or held, because a tainted flight never
 // ends by itself.
-func (t *turn) tryAgain(delay time.Duration) {
-	f := t.edit()
+func (t *transition) retryOrEnd(delay time.Duration) {
+	f := t.editFlight()
 	switch {
 	case f.Policy.Saga: // driving a saga again has no effect of its own and is never capped; a cancelled saga must be undone
 	case f.Cancel != nil && f.Tainted():
-		t.escalate("cancelled while an effect of unknown outcome may have happened")
+		t.verifyOrHold("cancelled while an effect of unknown outcome may have happened")
 		return
 	case f.Cancel != nil:
-		t.finish(StateCancelled, f.Cancel.Why)
+		t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
 		return
-	case t.spent(delay) && f.Tainted():
-		t.escalate("retries are spent while an effect of unknown outcome may have happened")
+	case t.retriesExhausted(delay) && f.Tainted():
+		t.verifyOrHold("retries are spent while an effect of unknown outcome may have happened")
 		return
-	case t.spent(delay):
-		t.finish(StateFailed, "retries are spent")
+	case t.retriesExhausted(delay):
+		t.endWithoutReceipt(StateFailed, "retries are spent")
 		return
-	case f.Tainted() && !f.WithinWindow(t.latest().Add(delay)):
-		t.escalate("the provider may have forgotten our key, so that a resend could be a second effect")
+	case f.Tainted() && !f.WithinWindow(t.latestTime().Add(delay)):
+		t.verifyOrHold("the provider may have forgotten our key, so that a resend could be a second effect")
 		return
 	}
-	t.again(delay)
+	t.reschedule(delay)
 }
 
 // reschedule lets a flight without an open attempt run again after delay. It does not check the retry policy.
-func (t *turn) again(delay time.Duration) {
-	f := t.edit()
-	f.Probe, f.Wake, f.NotBefore, f.Cause = nil, nil, 0, ""
+func (t *transition) reschedule(delay time.Duration) {
+	f := t.editFlight()
+	f.Verification, f.Wake, f.NotBefore, f.Cause = nil, nil, 0, ""
 	if delay > 0 {
 		f.NotBefore = t.header.Now.Add(delay)
-		t.note(EventScheduled, Event{Attempt: f.AttemptNumber()})
+		t.emit(EventScheduled, Event{Attempt: f.AttemptNumber()})
 	}
-	t.enqueue()
+	t.makeReady()
 }
 
 // retriesExhausted reports whether the declared retry policy permits no further attempt after delay.
-func (t *turn) spent(delay time.Duration) bool {
+func (t *transition) retriesExhausted(delay time.Duration) bool {
 	f := t.flight()
 	p := f.Policy.Retry
 	if !p.Declared() {
 		return false
 	}
 	late := p.Within > 0 && f.FirstSend > 0 && t.header.Now.Add(delay) >= f.FirstSend.Add(p.Within)
-	return int(f.Counted) >= p.Attempts || late
+	return int(f.CountedAttempts) >= p.Attempts || late
 }
 
 // retryDelay is the pause before the next attempt: the backoff of the declared policy, or the provider's Retry-After if
 // longer.
-func (t *turn) delay(asked time.Duration) time.Duration {
+func (t *transition) retryDelay(asked time.Duration) time.Duration {
 	f := t.flight()
-	return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))
+	return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.CountedAttempts)))
 }
 
 // applyRecovery applies the recovery policy to a tainted flight without an open attempt.
-func (t *turn) settleDoubt(delay time.Duration) {
-	f := t.edit()
+func (t *transition) applyRecovery(delay time.Duration) {
+	f := t.editFlight()
 	switch {
-	case f.Policy.Saga, f.Policy.Recovery == Resend:
-		t.tryAgain(delay)
-	case f.Policy.Recovery == Verify:
-		t.startLooking()
+	case f.Policy.Saga, f.Policy.Recovery == RecoveryResend:
+		t.retryOrEnd(delay)
+	case f.Policy.Recovery == RecoveryVerify:
+		t.startVerification()
 	default:
-		t.hold("the effect may or may not have happened, and its recovery is hold")
+		t.holdForPerson("the effect may or may not have happened, and its recovery is hold")
 	}
 }
 
 // verifyOrHold handles a taint that no resend may end: it starts a look-up if the policy permits one, else waits for a
 // person.
-func (t *turn) escalate(cause string) {
-	if t.edit().Policy.CanLookUp() {
-		t.startLooking()
+func (t *transition) verifyOrHold(cause string) {
+	if t.editFlight().Policy.CanLookUp() {
+		t.startVerification()
 		return
 	}
-	t.hold(cause)
+	t.holdForPerson(cause)
 }
 
 // holdForPerson puts the flight in doubt, until a person resolves it.
-func (t *turn) hold(cause string) {
-	f := t.edit()
-	f.State, f.Probe, f.Wake, f.NotBefore, f.Cause = InDoubt, nil, nil, 0, cause
-	t.note(EventInDoubt, Event{Attempt: f.AttemptNumber(), Note: cause})
+func (t *transition) holdForPerson(cause string) {
+	f := t.editFlight()
+	f.State, f.Verification, f.Wake, f.NotBefore, f.Cause = StateInDoubt, nil, nil, 0, cause
+	t.emit(EventInDoubt, Event{Attempt: f.AttemptNumber(), Note: cause})
 }

@@ -3,7 +3,7 @@ package flight
 // mayOpenStep reports whether a step may be created or opened now; it is true for every flight that is not a step. The
 // phase of the saga must permit the step. A driver that performs or submits the step names its own token, and must be the
 // saga's open attempt. A worker of a pool names no driver, and opens only a step that a driver has submitted before.
-func (t *turn) mayOpenStep(s *Submission) bool {
+func (t *transition) mayOpenStep(s *Submission) bool {
 	switch {
 	case !t.key.IsStep():
 		return true
@@ -18,100 +18,100 @@ func (t *turn) mayOpenStep(s *Submission) bool {
 
 // phaseAllows reports whether an attempt of this flight may open in the present phase of its saga: forward steps in
 // Forward, undos in Undoing.
-func (t *turn) phaseAllows() bool {
+func (t *transition) phaseAllows() bool {
 	switch {
 	case !t.key.IsStep():
 		return true
 	case t.saga == nil || t.saga.State.Terminal():
 		return false
 	case t.key.IsUndo():
-		return t.saga.Phase == Undoing
+		return t.saga.Phase == PhaseUndoing
 	}
-	return t.saga.Phase == Forward
+	return t.saga.Phase == PhaseForward
 }
 
 // beginUndo changes the phase of a saga to undoing, on request of its newest driver. The change is permanent.
-func (t *turn) turn(c *Turn) Decision {
+func (t *transition) beginUndo(c *BeginUndo) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token || !a.Open() || f.Phase == NoPhase {
-		return Fenced
+	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token || !a.IsOpen() || f.Phase == PhaseNone {
+		return DecisionFenced
 	}
-	if f.Phase == Forward {
-		t.edit().Phase = Undoing
-		t.note(EventTurned, Event{Attempt: a.Number})
+	if f.Phase == PhaseForward {
+		t.editFlight().Phase = PhaseUndoing
+		t.emit(EventUndoBegun, Event{Attempt: a.Number})
 	}
-	return Accepted
+	return DecisionAccepted
 }
 
 // sealKey permanently closes a key that was never opened.
-func (t *turn) seal(*Seal) Decision {
+func (t *transition) sealKey(*SealKey) Decision {
 	f := t.flight()
 	switch {
 	case f != nil && f.Sealed:
-		return Accepted
+		return DecisionAccepted
 	case f != nil && (f.Fence.Number > 0 || f.State.Terminal()):
-		return Precluded
+		return DecisionFailedPrecondition
 	}
-	f = t.edit()
+	f = t.editFlight()
 	f.Key, f.Sealed = t.key, true
 	if f.CreatedAt == 0 {
 		f.CreatedAt = t.header.Now
 	}
-	t.note(EventSealed, Event{})
-	t.finish(StateCancelled, "sealed: its saga will not start it")
-	return Accepted
+	t.emit(EventSealed, Event{})
+	t.endWithoutReceipt(StateCancelled, "sealed: its saga will not start it")
+	return DecisionAccepted
 }
 
 // suspend puts a saga to sleep, or lets an attempt wait for its callback. It counts no retry.
-func (t *turn) suspend(c *Suspend) Decision {
+func (t *transition) suspend(c *Suspend) Decision {
 	f := t.flight()
 	a := f.Newest()
 	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {
-		return Fenced
+		return DecisionFenced
 	}
-	if f.State == Waiting {
-		return Accepted // a repeat
+	if f.State == StateWaiting {
+		return DecisionAccepted // a repeat
 	}
-	if !a.Open() || !c.Wake.Callback && !f.Policy.Saga {
-		return Fenced
+	if !a.IsOpen() || !c.Wake.Callback && !f.Policy.Saga {
+		return DecisionFenced
 	}
 	number := a.Number
 	if !c.Wake.Callback {
-		t.close(NoOutcome)
-		t.uncount()
+		t.closeAttempt(OutcomeNone)
+		t.uncountAttempt()
 	}
-	f = t.edit()
+	f = t.editFlight()
 	wake := c.Wake
-	f.State, f.Wake = Waiting, &wake
-	t.note(EventSuspended, Event{Attempt: number})
+	f.State, f.Wake = StateWaiting, &wake
+	t.emit(EventSuspended, Event{Attempt: number})
 	if f.Cancel != nil && !wake.Callback {
 		f.Wake = nil
-		t.enqueue() // cancelled meanwhile: the undo must not wait
+		t.makeReady() // cancelled meanwhile: the undo must not wait
 	}
-	return Accepted
+	return DecisionAccepted
 }
 
 // wakeUp ends a sleep, or an open attempt whose time is over. For an attempt whose time is not over it returns DecisionBusy
 // with the remaining time.
-func (t *turn) wakeUp(c *WakeUp) Decision {
+func (t *transition) wakeUp(c *WakeUp) Decision {
 	f := t.flight()
 	switch {
 	case t.absent():
-		return Missing
+		return DecisionNotFound
 	case c.Generation != f.Generation:
-		return t.standing()
+		return t.answerCurrent()
 	case f.OpenAttempt() != nil:
-		if d := t.overcome(); d != NoDecision {
+		if d := t.supersede(); d != DecisionNone {
 			return d
 		}
-		return t.standing()
-	case f.State != Waiting:
-		return t.standing()
+		return t.answerCurrent()
+	case f.State != StateWaiting:
+		return t.answerCurrent()
 	}
-	f = t.edit()
+	f = t.editFlight()
 	f.Wake = nil
-	t.note(EventWoken, Event{Attempt: f.AttemptNumber()})
-	t.enqueue()
-	return Accepted
+	t.emit(EventWoken, Event{Attempt: f.AttemptNumber()})
+	t.makeReady()
+	return DecisionAccepted
 }

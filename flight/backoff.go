@@ -7,7 +7,7 @@ import (
 )
 
 // maxVerifyBackoff caps the pause between inconclusive look-ups.
-const maxLookBackoff = 5 * time.Minute
+const maxVerifyBackoff = 5 * time.Minute
 
 // Backoff is the pause after the given number of counted attempts. It doubles from MinBackoff to MaxBackoff; the flight's id
 // selects a value between half of it and all of it, so that every node computes the same pause and the retries of many
@@ -16,16 +16,18 @@ func (r RetryPolicy) Backoff(id ID, attempts int) time.Duration {
 	if !r.Declared() || r.MinBackoff <= 0 {
 		return 0
 	}
-	d := double(r.MinBackoff, attempts-1, max(r.MaxBackoff, r.MinBackoff))
+	d := doubledUpTo(r.MinBackoff, attempts-1, max(r.MaxBackoff, r.MinBackoff))
 	spread := binary.BigEndian.Uint32(id[(attempts*3)%13:])
 	part, _ := bits.Mul64(uint64(d/2), uint64(spread)<<32) // integer arithmetic: every node must compute the same pause
 	return d/2 + time.Duration(part)
 }
 
 // verifyBackoff is the pause after the given number of inconclusive look-ups.
-func lookBackoff(tries int) time.Duration { return double(time.Second, tries-1, maxLookBackoff) }
+func verifyBackoff(tries int) time.Duration {
+	return doubledUpTo(time.Second, tries-1, maxVerifyBackoff)
+}
 
-func double(d time.Duration, times int, cap time.Duration) time.Duration {
+func doubledUpTo(d time.Duration, times int, cap time.Duration) time.Duration {
 	for range times {
 		if d > cap/2 {
 			return cap
@@ -43,7 +45,7 @@ func (p Policy) settleDelay() time.Duration {
 }
 
 // verifyTimeout is the time for which one caller is assigned to ask the provider. Then another caller may be assigned.
-func (p Policy) lookTime() time.Duration {
+func (p Policy) verifyTimeout() time.Duration {
 	const usual = 2 * PauseBound
 	if p.AttemptTimeout > 0 {
 		return p.AttemptTimeout + PauseBound
@@ -51,9 +53,9 @@ func (p Policy) lookTime() time.Duration {
 	return usual
 }
 
-func (p Policy) lookTries() int {
-	if p.LookTries > 0 {
-		return p.LookTries
+func (p Policy) verifyAttempts() int {
+	if p.VerifyAttempts > 0 {
+		return p.VerifyAttempts
 	}
-	return DefaultLookTries
+	return DefaultVerifyAttempts
 }

@@ -11,11 +11,11 @@ func benchCommands() (*flight.Open, *flight.Report) {
 	input, receipt := make([]byte, 256), make([]byte, 256)
 	open := &flight.Open{Key: soloKey, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(input),
 		Input:  flight.NewBlob("application/json", input, flight.MaxInput),
-		Policy: flight.Policy{Recovery: flight.Resend, AttemptTimeout: 30 * time.Second, Retention: flight.DefaultRetention}},
+		Policy: flight.Policy{Recovery: flight.RecoveryResend, AttemptTimeout: 30 * time.Second, Retention: flight.DefaultRetention}},
 		Session: flight.Session{ID: "ses_0123456789abcdef0123456789abcdef", Revision: 123456, Epoch: 1}, Nonce: nonce1,
 		NotAfter: start.Add(15 * time.Second), Owner: "host-1:4711", StoreEpoch: 1}
 	report := &flight.Report{Key: soloKey, Generation: 1, Token: flight.Token{StoreEpoch: 1, Number: 1},
-		Outcome: flight.Succeeded, ExternalID: "T-9", Body: flight.NewBlob("application/json", receipt, flight.MaxReceiptBody)}
+		Outcome: flight.OutcomeSucceeded, ExternalID: "T-9", Body: flight.NewBlob("application/json", receipt, flight.MaxReceiptBody)}
 	return open, report
 }
 
@@ -25,7 +25,7 @@ func BenchmarkApply(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		v, _ := flight.Apply(flight.View{Header: testHeader}, open)
-		if _, r := flight.Apply(v, report); r.Decision != flight.Accepted {
+		if _, r := flight.Apply(v, report); r.Decision != flight.DecisionAccepted {
 			b.Fatal(r.Decision)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxDiffering is the greatest length of the list that DifferingFields returns.
-const maxDiffering = 16
+// maxDifferingFields is the greatest length of the list that DifferingFields returns.
+const maxDifferingFields = 16
 
 // FingerprintJSON returns the fingerprint of a JSON document without the fields that ignore names as JSON pointers
 // (RFC 6901). A pointer to a missing field is ignored. The whole document, ignored fields included, must be one that
@@ -56,9 +56,9 @@ func parseWithout(input []byte, pointers []string) (node, error) {
 		if err != nil {
 			return node{}, err
 		}
-		doc.mark(path)
+		doc.markIgnored(path)
 	}
-	doc.prune()
+	doc.removeIgnored()
 	return doc, nil
 }
 
@@ -83,10 +83,10 @@ func parsePointer(p string) ([]string, error) {
 	return path, nil
 }
 
-// mark marks the value that path names, if it exists, for prune.
-func (n *node) mark(path []string) {
-	for i := range n.children {
-		c := &n.children[i]
+// markIgnored marks the value that path names, if it exists, for prune.
+func (n *node) markIgnored(path []string) {
+	for i := range n.members {
+		c := &n.members[i]
 		if n.isObject() && c.name != path[0] || n.isArray() && strconv.Itoa(i) != path[0] {
 			continue
 		}
@@ -94,33 +94,33 @@ func (n *node) mark(path []string) {
 			c.ignored = true
 			return
 		}
-		c.value.mark(path[1:])
+		c.value.markIgnored(path[1:])
 	}
 }
 
-// prune removes the marked values.
-func (n *node) prune() {
-	kept := n.children[:0]
-	for _, c := range n.children {
+// removeIgnored removes the marked values.
+func (n *node) removeIgnored() {
+	kept := n.members[:0]
+	for _, c := range n.members {
 		if !c.ignored {
-			c.value.prune()
+			c.value.removeIgnored()
 			kept = append(kept, c)
 		}
 	}
-	n.children = kept
+	n.members = kept
 }
 
 type differences struct{ found []string }
 
 func (d *differences) add(pointer string) {
-	if len(d.found) < maxDiffering {
+	if len(d.found) < maxDifferingFields {
 		d.found = append(d.found, pointer)
 	}
 }
 
 func (d *differences) compare(at string, x, y *node) {
 	switch {
-	case len(d.found) >= maxDiffering:
+	case len(d.found) >= maxDifferingFields:
 	case x.kind != y.kind || x.text != y.text:
 		d.add(at)
 	case x.isArray():
@@ -131,23 +131,23 @@ func (d *differences) compare(at string, x, y *node) {
 }
 
 func (d *differences) compareArrays(at string, x, y *node) {
-	for i := range max(len(x.children), len(y.children)) {
+	for i := range max(len(x.members), len(y.members)) {
 		here := at + "/" + strconv.Itoa(i)
-		if i >= len(x.children) || i >= len(y.children) {
+		if i >= len(x.members) || i >= len(y.members) {
 			d.add(here)
 			return // the first element that the shorter array lacks is enough
 		}
-		d.compare(here, &x.children[i].value, &y.children[i].value)
+		d.compare(here, &x.members[i].value, &y.members[i].value)
 	}
 }
 
 func (d *differences) compareObjects(at string, x, y *node) {
-	others := make(map[string]*node, len(y.children))
-	for i := range y.children {
-		others[y.children[i].name] = &y.children[i].value
+	others := make(map[string]*node, len(y.members))
+	for i := range y.members {
+		others[y.members[i].name] = &y.members[i].value
 	}
-	for i := range x.children {
-		c := &x.children[i]
+	for i := range x.members {
+		c := &x.members[i]
 		here := at + "/" + escapePointer(c.name)
 		if other, ok := others[c.name]; ok {
 			delete(others, c.name)
@@ -156,9 +156,9 @@ func (d *differences) compareObjects(at string, x, y *node) {
 			d.add(here)
 		}
 	}
-	for i := range y.children {
-		if _, alone := others[y.children[i].name]; alone {
-			d.add(at + "/" + escapePointer(y.children[i].name))
+	for i := range y.members {
+		if _, alone := others[y.members[i].name]; alone {
+			d.add(at + "/" + escapePointer(y.members[i].name))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-func TestCanonicalJSON_OneSpelling(t *testing.T) {
+func TestCanonicalJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		` { "b" : 1 , "a" : [ true , null , "x" ] } `:                                 `{"a":[true,null,"x"],"b":1}`,
 		`{"\u20ac":1,"\r":2,"1":3,"\ud83d\ude00":4,"\ufb33":5,"\u0080":6,"\u00f6":7}`: "{\"\\r\":2,\"1\":3,\"\u0080\":6,\"ö\":7,\"€\":1,\"😀\":4,\"\ufb33\":5}",
@@ -34,7 +34,7 @@ func TestCanonicalJSON_OneSpelling(t *testing.T) {
 }
 
 // Documents outside RFC 7493 are rejected, and numbers that the canonical form would make equal to other numbers.
-func TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings(t *testing.T) {
+func TestCanonicalJSON_RejectsAmbiguousDocuments(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, in := range []string{
 		``, ` `, `{`, `[1,`, `[1 2]`, `{"a"}`, `{"a":}`, `{"a":1,}`, `[1,]`, `{a:1}`, `{'a':1}`, `{1:2}`, `tru`, `nul`, `True`, `NaN`, `Infinity`, `-`, `+1`,
@@ -60,14 +60,14 @@ func TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings(t *testi
 	}
 }
 
-func TestCanonicalJSON_SaysWhere(t *testing.T) {
+func TestCanonicalJSON_ErrorHasThePointer(t *testing.T) {
 	_, err := flight.CanonicalJSON([]byte(`{"order":{"li/nes":[{"id":1},{"id":9007199254740993}]}}`))
 	if err == nil || !strings.Contains(err.Error(), "at /order/li~1nes/1/id: ") {
 		t.Errorf("the error has no pointer: %v", err)
 	}
 }
 
-func TestFingerprint_LeavesOutWhatItIsTold(t *testing.T) {
+func TestFingerprintJSON_IgnoresFields(t *testing.T) {
 	sum := func(in string, ignore ...string) flight.Fingerprint {
 		t.Helper()
 		fp, err := flight.FingerprintJSON([]byte(in), ignore)

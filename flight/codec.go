@@ -61,7 +61,7 @@ func (k *Key) UnmarshalCBOR(b []byte) error {
 // *InvalidError for a command that Decode would reject, because a node cannot continue after such a command in its log.
 func Encode(c Command) ([]byte, error) {
 	b, err := encode(c, CodecVersion, byte(c.kind()))
-	if _, byHand := c.(roomy); err == nil && !byHand { // the handwritten coders check while they write
+	if _, byHand := c.(sizeHinter); err == nil && !byHand { // the handwritten coders check while they write
 		err = decode(b[2:], newCommand(c.kind()))
 	}
 	if err != nil {
@@ -72,9 +72,9 @@ func Encode(c Command) ([]byte, error) {
 
 // encode encodes v after its head, in one allocation.
 func encode(v any, head ...byte) ([]byte, error) {
-	if r, ok := v.(roomy); ok {
-		w := coder{b: append(make([]byte, 0, len(head)+r.room()), head...)}
-		w.walk(v)
+	if r, ok := v.(sizeHinter); ok {
+		w := coder{b: append(make([]byte, 0, len(head)+r.sizeHint()), head...)}
+		w.transcode(v)
 		return w.b, w.err
 	}
 	const usual = 512 // most commands and records without a body are shorter
@@ -108,12 +108,12 @@ func Decode(b []byte) (Command, error) {
 
 // decode decodes all of b into v, which must be zero. v does not alias b.
 func decode(b []byte, v any) error {
-	r := coder{b: b, reads: true}
+	r := coder{b: b, reading: true}
 	switch {
-	case !r.walk(v):
+	case !r.transcode(v):
 		return decMode.Unmarshal(b, v)
 	case r.err == nil && len(r.b) > 0:
-		return errLong
+		return errTrailingData
 	}
 	return r.err
 }
@@ -128,10 +128,10 @@ func newCommand(k kind) Command {
 		return new(Report)
 	case kindAbandon:
 		return new(Abandon)
-	case kindEnded:
-		return new(Ended)
-	case kindVerdict:
-		return new(Verdict)
+	case kindEndSession:
+		return new(EndSession)
+	case kindReportFinding:
+		return new(ReportFinding)
 	case kindSuspend:
 		return new(Suspend)
 	case kindWakeUp:
@@ -140,16 +140,16 @@ func newCommand(k kind) Command {
 		return new(Cancel)
 	case kindResolve:
 		return new(Resolve)
-	case kindDecide:
-		return new(Decide)
+	case kindDecideApproval:
+		return new(DecideApproval)
 	case kindRetry:
 		return new(Retry)
-	case kindFree:
-		return new(Free)
-	case kindSeal:
-		return new(Seal)
-	case kindTurn:
-		return new(Turn)
+	case kindFreeKey:
+		return new(FreeKey)
+	case kindSealKey:
+		return new(SealKey)
+	case kindBeginUndo:
+		return new(BeginUndo)
 	case kindExpire:
 		return new(Expire)
 	case kindBootstrap:
@@ -162,10 +162,10 @@ func newCommand(k kind) Command {
 		return new(Redact)
 	case kindImport:
 		return new(Import)
-	case kindCount:
-		return new(Count)
-	case kindWithdraw:
-		return new(Withdraw)
+	case kindCountDuplicates:
+		return new(CountDuplicates)
+	case kindWithdrawSession:
+		return new(WithdrawSession)
 	case kindGuard:
 		return new(RecordGuard)
 	}
@@ -174,40 +174,40 @@ func newCommand(k kind) Command {
 
 // transcode writes or reads v, and reports whether its type has a handwritten coder. The types are listed here, instead of an
 // interface call, so that the coder does not escape to the heap.
-func (c *coder) walk(v any) bool {
+func (c *coder) transcode(v any) bool {
 	switch v := v.(type) {
 	case *Open:
-		c.begin()
-		v.walk(c)
+		c.beginMap()
+		v.transcode(c)
 	case *Report:
-		c.begin()
-		v.walk(c)
+		c.beginMap()
+		v.transcode(c)
 	case *Import:
-		c.begin()
-		v.walk(c)
+		c.beginMap()
+		v.transcode(c)
 	case *Flight:
-		c.begin()
-		v.walk(c)
+		c.beginMap()
+		v.transcode(c)
 	case *Event:
-		c.begin()
-		v.walk(c)
-	case *Tally:
-		c.begin()
-		v.walk(c)
+		c.beginMap()
+		v.transcode(c)
+	case *DuplicateStats:
+		c.beginMap()
+		v.transcode(c)
 	default:
 		return false
 	}
-	c.end()
+	c.endMap()
 	return true
 }
 
 // storedRecord is any type that is stored by itself, outside a command.
-type record interface {
-	*Flight | *Header | *Event | *Tally
+type storedRecord interface {
+	*Flight | *Header | *Event | *DuplicateStats
 }
 
 // EncodeRecord encodes a flight, a header, an event or duplicate statistics as they are stored: version, then CBOR.
-func EncodeRecord[R record](r R) ([]byte, error) {
+func EncodeRecord[R storedRecord](r R) ([]byte, error) {
 	b, err := encode(r, CodecVersion)
 	if err != nil {
 		return nil, fmt.Errorf("flight: encode %T: %w", r, err)
@@ -216,8 +216,8 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 }
 
 // AppendRecord appends the result of EncodeRecord to b. It retains neither argument.
-func AppendRecord[R record](b []byte, r R) ([]byte, error) {
-	if w := (coder{b: append(b, CodecVersion)}); w.walk(r) {
+func AppendRecord[R storedRecord](b []byte, r R) ([]byte, error) {
+	if w := (coder{b: append(b, CodecVersion)}); w.transcode(r) {
 		return w.b, w.err
 	}
 	encoded, err := EncodeRecord(r)
@@ -225,7 +225,7 @@ func AppendRecord[R record](b []byte, r R) ([]byte, error) {
 }
 
 // DecodeRecord decodes the form that EncodeRecord returns into r.
-func DecodeRecord[R record](b []byte, r R) error {
+func DecodeRecord[R storedRecord](b []byte, r R) error {
 	if len(b) == 0 {
 		return errors.New("flight: decode record: it is empty")
 	}

@@ -18,11 +18,11 @@ var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
 // everyCommand returns one command of each kind.
 func everyCommand() []flight.Command {
-	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.Ended),
-		new(flight.Verdict), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.Decide),
-		new(flight.Retry), new(flight.Free), new(flight.Seal), new(flight.Turn), new(flight.Expire), new(flight.Bootstrap),
-		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.Count),
-		new(flight.Withdraw), new(flight.RecordGuard)}
+	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.EndSession),
+		new(flight.ReportFinding), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.DecideApproval),
+		new(flight.Retry), new(flight.FreeKey), new(flight.SealKey), new(flight.BeginUndo), new(flight.Expire), new(flight.Bootstrap),
+		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.CountDuplicates),
+		new(flight.WithdrawSession), new(flight.RecordGuard)}
 }
 
 // filler sets every nested field to a distinct value.
@@ -116,7 +116,7 @@ func TestCodec_Golden(t *testing.T) {
 	f, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
 	h, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	e, err3 := flight.EncodeRecord(filled(new(flight.Event)))
-	a, err4 := flight.EncodeRecord(filled(new(flight.Tally)))
+	a, err4 := flight.EncodeRecord(filled(new(flight.DuplicateStats)))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +161,12 @@ func TestCodec_GoldenIsStillRead(t *testing.T) {
 	}
 }
 
-func TestCodec_RefusesWhatItCannotRead(t *testing.T) {
+func TestCodec_RejectsUndecodable(t *testing.T) {
 	tick, err := flight.Encode(&flight.Tick{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := flight.Encode(&flight.Seal{Key: soloKey})
+	good, err := flight.Encode(&flight.SealKey{Key: soloKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,9 +230,9 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("a command has two spellings: %x and %x: %v", once, twice, err)
 		}
 		// The rules answer every decodable command and keep the invariants.
-		w := newWorld(soloKey)
+		w := newLedger(soloKey)
 		w.keys[0] = c.Target()
-		if _, _, err := w.step(c); err != nil {
+		if _, _, err := w.apply(c); err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
 	})
@@ -242,7 +242,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	one, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
 	two, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	three, err3 := flight.EncodeRecord(filled(new(flight.Event)))
-	four, err4 := flight.EncodeRecord(filled(new(flight.Tally)))
+	four, err4 := flight.EncodeRecord(filled(new(flight.DuplicateStats)))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		f.Fatal(err)
 	}
@@ -253,12 +253,12 @@ func FuzzDecodeRecord(f *testing.F) {
 		recordStays(t, b, new(flight.Flight), new(flight.Flight))
 		recordStays(t, b, new(flight.Header), new(flight.Header))
 		recordStays(t, b, new(flight.Event), new(flight.Event))
-		recordStays(t, b, new(flight.Tally), new(flight.Tally))
+		recordStays(t, b, new(flight.DuplicateStats), new(flight.DuplicateStats))
 	})
 }
 
 func recordStays[R interface {
-	*flight.Flight | *flight.Header | *flight.Event | *flight.Tally
+	*flight.Flight | *flight.Header | *flight.Event | *flight.DuplicateStats
 }](t *testing.T, b []byte, r, again R) {
 	if flight.DecodeRecord(b, r) != nil {
 		return

@@ -15,12 +15,12 @@ import (
 
 // coder appends a value to b, or reads it from b. A zero field is left out, as omitempty does.
 type coder struct {
-	b      []byte // the output; or the unread input
-	reads  bool
-	err    error // the first error; nothing is read after it
-	fields       // of the current map
-	outer  [maxDepth]fields
-	depth  int
+	b         []byte // the output; or the unread input
+	reading   bool
+	err       error // the first error; nothing is read after it
+	fields          // of the current map
+	enclosing [maxDepth]fields
+	depth     int
 }
 
 // maxDepth is the nesting depth of the types with handwritten coders: a flight, a previous generation, a receipt, a body.
@@ -36,14 +36,14 @@ type fields struct {
 const noField = -1
 
 // sizeHinter estimates the encoded size of a value, usually from above. A wrong estimate costs time and nothing else.
-type roomy interface{ room() int }
+type sizeHinter interface{ sizeHint() int }
 
 var (
-	errCut   = errors.New("unexpected end of data")
-	errShape = errors.New("unexpected type")
-	errRange = errors.New("number out of range")
-	errUTF8  = errors.New("text is not valid UTF-8")
-	errLong  = errors.New("trailing data")
+	errTruncated      = errors.New("unexpected end of data")
+	errUnexpectedType = errors.New("unexpected type")
+	errOutOfRange     = errors.New("number out of range")
+	errInvalidUTF8    = errors.New("text is not valid UTF-8")
+	errTrailingData   = errors.New("trailing data")
 )
 
 // fail records the first error and stops reading.
@@ -57,7 +57,7 @@ func (c *coder) fail(err error) {
 // readHead reads a head.
 func (c *coder) readHead() (major byte, n uint64) {
 	if len(c.b) == 0 {
-		c.fail(errCut)
+		c.fail(errTruncated)
 		return 0, 0
 	}
 	major, short := c.b[0]&0xe0, c.b[0]&0x1f
@@ -66,12 +66,12 @@ func (c *coder) readHead() (major byte, n uint64) {
 		return major, uint64(short)
 	}
 	if short > cbor64 { // reserved, or of indefinite length, which is never deterministic
-		c.fail(errShape)
+		c.fail(errUnexpectedType)
 		return 0, 0
 	}
 	size := 1 << (short - cbor8)
 	if len(c.b) < size {
-		c.fail(errCut)
+		c.fail(errTruncated)
 		return 0, 0
 	}
 	var full [8]byte
@@ -81,10 +81,10 @@ func (c *coder) readHead() (major byte, n uint64) {
 }
 
 // readHeadOf reads a head of the given major type and returns its argument.
-func (c *coder) want(major byte) uint64 {
+func (c *coder) readHeadOf(major byte) uint64 {
 	got, n := c.readHead()
 	if c.err == nil && got != major {
-		c.fail(errShape)
+		c.fail(errUnexpectedType)
 	}
 	if c.err != nil {
 		return 0
@@ -94,30 +94,30 @@ func (c *coder) want(major byte) uint64 {
 
 // readLength reads a head of the given major type whose argument is a number of bytes or elements. Each element has at
 // least one byte, so a greater length than the unread input is an error, found before any allocation.
-func (c *coder) count(major byte) int {
-	n := c.want(major)
+func (c *coder) readLength(major byte) int {
+	n := c.readHeadOf(major)
 	if n > uint64(len(c.b)) {
-		c.fail(errCut)
+		c.fail(errTruncated)
 		return 0
 	}
 	return int(n)
 }
 
 // readBytes reads a byte string or a text. The result aliases the coder's buffer.
-func (c *coder) take(major byte) []byte {
-	n := c.count(major)
+func (c *coder) readBytes(major byte) []byte {
+	n := c.readLength(major)
 	data := c.b[:n]
 	c.b = c.b[n:]
 	return data
 }
 
 // beginMap enters a map.
-func (c *coder) begin() {
-	c.outer[c.depth] = c.fields
+func (c *coder) beginMap() {
+	c.enclosing[c.depth] = c.fields
 	c.depth++
-	if c.reads {
-		c.n = c.count(cborMap)
-		c.advance()
+	if c.reading {
+		c.n = c.readLength(cborMap)
+		c.nextField()
 		return
 	}
 	c.fields = fields{head: len(c.b), next: noField}
@@ -126,9 +126,9 @@ func (c *coder) begin() {
 
 // endMap leaves a map. When writing, one byte was reserved for the head; a map with more fields than fit is shifted by a
 // byte.
-func (c *coder) end() {
+func (c *coder) endMap() {
 	switch {
-	case c.reads:
+	case c.reading:
 		if c.next != noField {
 			c.fail(fmt.Errorf("unexpected field %d", c.next))
 		}
@@ -140,21 +140,21 @@ func (c *coder) end() {
 		c.b[c.head], c.b[c.head+1] = cborMap|cbor8, byte(c.n)
 	}
 	c.depth--
-	c.fields = c.outer[c.depth]
+	c.fields = c.enclosing[c.depth]
 }
 
 // nextField reads the number of the next field of a map.
-func (c *coder) advance() {
+func (c *coder) nextField() {
 	c.next = noField
 	if c.n == 0 || c.err != nil {
 		return
 	}
 	c.n--
 	const most = 1 << 16 // fields have small numbers
-	switch n := c.want(cborUint); {
+	switch n := c.readHeadOf(cborUint); {
 	case c.err != nil:
 	case n > most:
-		c.fail(errRange)
+		c.fail(errOutOfRange)
 	default:
 		c.next = int(n)
 	}
@@ -163,8 +163,8 @@ func (c *coder) advance() {
 // atField reports whether the value of field k is to be written or read now; when writing, it appends the field's number. A
 // caller that reads the value calls nextField afterwards. Most fields are left out; so the callers test for
 // that case first, in code small enough to be inlined.
-func (c *coder) has(k byte) bool {
-	if c.reads {
+func (c *coder) atField(k byte) bool {
+	if c.reading {
 		return c.next == int(k)
 	}
 	c.n++
@@ -177,28 +177,28 @@ func (c *coder) has(k byte) bool {
 }
 
 // beginField enters the map in field k, if the field is present. A caller that gets true must call endField.
-func (c *coder) enter(k byte, present bool) bool {
-	return (present || c.next == int(k)) && c.mapAt(k)
+func (c *coder) beginField(k byte, present bool) bool {
+	return (present || c.next == int(k)) && c.beginMapAt(k)
 }
 
-func (c *coder) mapAt(k byte) bool {
-	if !c.has(k) {
+func (c *coder) beginMapAt(k byte) bool {
+	if !c.atField(k) {
 		return false
 	}
-	c.begin()
+	c.beginMap()
 	return true
 }
 
-func (c *coder) leave() {
-	c.end()
-	if c.reads {
-		c.advance()
+func (c *coder) endField() {
+	c.endMap()
+	if c.reading {
+		c.nextField()
 	}
 }
 
 // allocOnRead returns *p, which it allocates when reading.
-func made[T any](c *coder, p **T) *T {
-	if c.reads {
+func allocOnRead[T any](c *coder, p **T) *T {
+	if c.reading {
 		*p = new(T)
 	}
 	return *p
@@ -206,25 +206,25 @@ func made[T any](c *coder, p **T) *T {
 
 // beginList enters the list in field k, if the field is present, and allocates the list when reading. A caller that gets true
 // transcodes each element between beginMap and endMap, and then calls endList.
-func list[T any](c *coder, k byte, p *[]T) bool {
-	return (len(*p) > 0 || c.next == int(k)) && listAt(c, k, p)
+func beginList[T any](c *coder, k byte, p *[]T) bool {
+	return (len(*p) > 0 || c.next == int(k)) && beginListAt(c, k, p)
 }
 
-func listAt[T any](c *coder, k byte, p *[]T) bool {
-	if !c.has(k) {
+func beginListAt[T any](c *coder, k byte, p *[]T) bool {
+	if !c.atField(k) {
 		return false
 	}
-	if c.reads {
-		*p = make([]T, c.count(cborArray))
+	if c.reading {
+		*p = make([]T, c.readLength(cborArray))
 	} else {
 		c.b = appendHead(c.b, cborArray, uint64(len(*p)))
 	}
 	return true
 }
 
-func (c *coder) listed() {
-	if c.reads {
-		c.advance()
+func (c *coder) endList() {
+	if c.reading {
+		c.nextField()
 	}
 }
 
@@ -233,19 +233,19 @@ type integer interface {
 }
 
 // numberField is a number that is left out when it is zero.
-func number[T integer](c *coder, k byte, p *T) {
+func numberField[T integer](c *coder, k byte, p *T) {
 	if *p != 0 || c.next == int(k) {
-		always(c, k, p)
+		requiredNumberField(c, k, p)
 	}
 }
 
 // requiredNumberField is a number that is always written.
-func always[T integer](c *coder, k byte, p *T) {
+func requiredNumberField[T integer](c *coder, k byte, p *T) {
 	switch {
-	case !c.has(k):
-	case c.reads:
+	case !c.atField(k):
+	case c.reading:
 		*p = readNumber[T](c)
-		c.advance()
+		c.nextField()
 	case *p < 0:
 		c.b = appendHead(c.b, cborMinus, uint64(^*p))
 	default:
@@ -262,112 +262,112 @@ func readNumber[T integer](c *coder) T {
 	case major == cborMinus && int64(n) >= 0 && int64(^v) == ^int64(n) && ^v < 0:
 		return ^v
 	case major == cborUint, major == cborMinus:
-		c.fail(errRange)
+		c.fail(errOutOfRange)
 	default:
-		c.fail(errShape)
+		c.fail(errUnexpectedType)
 	}
 	return 0
 }
 
-func (c *coder) flag(k byte, p *bool) {
+func (c *coder) boolField(k byte, p *bool) {
 	if *p || c.next == int(k) {
-		c.flagAt(k, p)
+		c.boolFieldAt(k, p)
 	}
 }
 
-func (c *coder) flagAt(k byte, p *bool) {
+func (c *coder) boolFieldAt(k byte, p *bool) {
 	switch {
-	case !c.has(k):
-	case !c.reads:
+	case !c.atField(k):
+	case !c.reading:
 		c.b = append(c.b, cborTrue)
 	case len(c.b) > 0 && (c.b[0] == cborTrue || c.b[0] == cborFalse):
 		*p = c.b[0] == cborTrue
 		c.b = c.b[1:]
-		c.advance()
+		c.nextField()
 	default:
-		c.fail(errShape)
+		c.fail(errUnexpectedType)
 	}
 }
 
-func str[T ~string](c *coder, k byte, p *T) {
+func textField[T ~string](c *coder, k byte, p *T) {
 	if *p != "" || c.next == int(k) {
-		strAt(c, k, p)
+		textFieldAt(c, k, p)
 	}
 }
 
-func strAt[T ~string](c *coder, k byte, p *T) {
+func textFieldAt[T ~string](c *coder, k byte, p *T) {
 	switch {
-	case !c.has(k):
-	case c.reads:
+	case !c.atField(k):
+	case c.reading:
 		*p = T(c.readText())
-		c.advance()
+		c.nextField()
 	default:
 		if !utf8.ValidString(string(*p)) {
-			c.err = errUTF8 // Decode would reject it
+			c.err = errInvalidUTF8 // Decode would reject it
 		}
 		c.b = append(appendHead(c.b, cborText, uint64(len(*p))), *p...)
 	}
 }
 
 func (c *coder) readText() string {
-	b := c.take(cborText)
+	b := c.readBytes(cborText)
 	if !utf8.Valid(b) {
-		c.fail(errUTF8)
+		c.fail(errInvalidUTF8)
 		return ""
 	}
 	return string(b)
 }
 
 // bytesField is a byte string of any length.
-func (c *coder) data(k byte, p *[]byte) {
+func (c *coder) bytesField(k byte, p *[]byte) {
 	if len(*p) > 0 || c.next == int(k) {
-		c.dataAt(k, p)
+		c.bytesFieldAt(k, p)
 	}
 }
 
-func (c *coder) dataAt(k byte, p *[]byte) {
+func (c *coder) bytesFieldAt(k byte, p *[]byte) {
 	switch {
-	case !c.has(k):
-	case c.reads:
-		*p = append([]byte{}, c.take(cborBytes)...)
-		c.advance()
+	case !c.atField(k):
+	case c.reading:
+		*p = append([]byte{}, c.readBytes(cborBytes)...)
+		c.nextField()
 	default:
 		c.b = append(appendHead(c.b, cborBytes, uint64(len(*p))), *p...)
 	}
 }
 
 // fixedBytesField is a byte string of fixed length: a digest, an id, a nonce.
-func (c *coder) exact(k byte, p []byte, present bool) {
+func (c *coder) fixedBytesField(k byte, p []byte, present bool) {
 	if present || c.next == int(k) {
-		c.exactAt(k, p)
+		c.fixedBytesFieldAt(k, p)
 	}
 }
 
-func (c *coder) exactAt(k byte, p []byte) {
+func (c *coder) fixedBytesFieldAt(k byte, p []byte) {
 	switch {
-	case !c.has(k):
-	case !c.reads:
+	case !c.atField(k):
+	case !c.reading:
 		c.b = append(appendHead(c.b, cborBytes, uint64(len(p))), p...)
 	default:
-		if b := c.take(cborBytes); len(b) == len(p) {
+		if b := c.readBytes(cborBytes); len(b) == len(p) {
 			copy(p, b)
 		} else {
-			c.fail(errShape)
+			c.fail(errUnexpectedType)
 		}
-		c.advance()
+		c.nextField()
 	}
 }
 
-func (c *coder) key(k byte, p *Key, present bool) {
+func (c *coder) keyField(k byte, p *Key, present bool) {
 	switch {
-	case !present && c.next != int(k), !c.has(k):
-	case !c.reads:
+	case !present && c.next != int(k), !c.atField(k):
+	case !c.reading:
 		c.b = p.appendCBOR(c.b)
 	default:
 		if err := p.parse(c.readText()); err != nil {
 			c.fail(err)
 		}
-		c.advance()
+		c.nextField()
 	}
 }
 

@@ -1,21 +1,21 @@
 package flight
 
-func (e *Event) room() int {
+func (e *Event) sizeHint() int {
 	const usual = 40
-	return usual + len(e.Who) + len(e.Note)
+	return usual + len(e.Actor) + len(e.Note)
 }
 
-func (e *Event) walk(w *coder) {
-	always(w, 1, &e.Kind)
-	number(w, 2, &e.Generation)
-	number(w, 3, &e.Attempt)
-	number(w, 4, &e.At)
-	number(w, 5, &e.Outcome)
-	str(w, 6, &e.Who)
-	str(w, 7, &e.Note)
+func (e *Event) transcode(w *coder) {
+	requiredNumberField(w, 1, &e.Kind)
+	numberField(w, 2, &e.Generation)
+	numberField(w, 3, &e.Attempt)
+	numberField(w, 4, &e.At)
+	numberField(w, 5, &e.Outcome)
+	textField(w, 6, &e.Actor)
+	textField(w, 7, &e.Note)
 }
 
-func (f *Flight) room() int {
+func (f *Flight) sizeHint() int {
 	const (
 		usual       = 288
 		perAttempt  = 64
@@ -23,285 +23,285 @@ func (f *Flight) room() int {
 		perUsed     = 32
 		perPast     = 160
 	)
-	n := usual + len(f.Key.full) + f.Input.room() + len(f.Cause)
+	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause)
 	for i := range f.Attempts {
 		a := &f.Attempts[i]
 		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error)
 	}
 	if f.Receipt != nil {
-		n += len(f.Receipt.ExternalID) + f.Receipt.Body.room()
+		n += len(f.Receipt.ExternalID) + f.Receipt.Body.sizeHint()
 	}
 	for i := range f.Evidence {
 		n += perEvidence + len(f.Evidence[i].ExternalID) + len(f.Evidence[i].Error)
 	}
 	if f.Duplicates != nil {
-		n += f.Duplicates.room()
+		n += f.Duplicates.sizeHint()
 	}
-	return n + perUsed*len(f.UsedNonces) + perPast*len(f.Past)
+	return n + perUsed*len(f.UsedNonces) + perPast*len(f.PreviousGenerations)
 }
 
-func (f *Flight) walk(w *coder) {
-	w.exact(1, f.ID[:], true)
-	w.key(2, &f.Key, !f.Key.IsZero())
-	number(w, 3, &f.Generation)
-	number(w, 4, &f.State)
-	f.walkDeclared(w)
-	f.walkAttempts(w)
-	f.walkProbe(w)
-	if w.enter(19, f.Receipt != nil) {
-		made(w, &f.Receipt).walk(w)
-		w.leave()
+func (f *Flight) transcode(w *coder) {
+	w.fixedBytesField(1, f.ID[:], true)
+	w.keyField(2, &f.Key, !f.Key.IsZero())
+	numberField(w, 3, &f.Generation)
+	numberField(w, 4, &f.State)
+	f.transcodeSubmission(w)
+	f.transcodeAttempts(w)
+	f.transcodeVerification(w)
+	if w.beginField(19, f.Receipt != nil) {
+		allocOnRead(w, &f.Receipt).transcode(w)
+		w.endField()
 	}
-	number(w, 20, &f.CreatedAt)
-	number(w, 21, &f.FinishedAt)
-	f.walkPast(w)
-	f.walkSettled(w)
-	number(w, 29, &f.Phase)
-	w.flag(30, &f.Sealed)
-	str(w, 31, &f.Cause)
-	number(w, 32, &f.InputFrom)
-	number(w, 33, &f.Was)
-	if w.enter(34, f.Redacted != nil) {
-		made(w, &f.Redacted).walk(w)
-		w.leave()
+	numberField(w, 20, &f.CreatedAt)
+	numberField(w, 21, &f.FinishedAt)
+	f.transcodeHistory(w)
+	f.transcodeResolution(w)
+	numberField(w, 29, &f.Phase)
+	w.boolField(30, &f.Sealed)
+	textField(w, 31, &f.Cause)
+	numberField(w, 32, &f.InputGeneration)
+	numberField(w, 33, &f.FinalState)
+	if w.beginField(34, f.Redacted != nil) {
+		allocOnRead(w, &f.Redacted).transcode(w)
+		w.endField()
 	}
-	if w.enter(35, f.Duplicates != nil) {
-		made(w, &f.Duplicates).walk(w)
-		w.leave()
+	if w.beginField(35, f.Duplicates != nil) {
+		allocOnRead(w, &f.Duplicates).transcode(w)
+		w.endField()
 	}
 }
 
 // transcodeSubmission transcodes the fields 5 to 8.
-func (f *Flight) walkDeclared(w *coder) {
-	if w.enter(5, f.Version != (Version{})) {
-		f.Version.walk(w)
-		w.leave()
+func (f *Flight) transcodeSubmission(w *coder) {
+	if w.beginField(5, f.Version != (Version{})) {
+		f.Version.transcode(w)
+		w.endField()
 	}
-	w.exact(6, f.Fingerprint[:], f.Fingerprint != NoFingerprint)
-	if w.enter(7, !f.Input.absent()) {
-		f.Input.walk(w)
-		w.leave()
+	w.fixedBytesField(6, f.Fingerprint[:], f.Fingerprint != NoFingerprint)
+	if w.beginField(7, !f.Input.isZero()) {
+		f.Input.transcode(w)
+		w.endField()
 	}
-	if w.enter(8, f.Policy != (Policy{})) {
-		f.Policy.walk(w)
-		w.leave()
+	if w.beginField(8, f.Policy != (Policy{})) {
+		f.Policy.transcode(w)
+		w.endField()
 	}
 }
 
 // transcodeAttempts transcodes the fields 9 to 15.
-func (f *Flight) walkAttempts(w *coder) {
-	if w.enter(9, !f.Fence.IsZero()) {
-		f.Fence.walk(w)
-		w.leave()
+func (f *Flight) transcodeAttempts(w *coder) {
+	if w.beginField(9, !f.Fence.IsZero()) {
+		f.Fence.transcode(w)
+		w.endField()
 	}
-	if list(w, 10, &f.Attempts) {
+	if beginList(w, 10, &f.Attempts) {
 		for i := range f.Attempts {
-			w.begin()
-			f.Attempts[i].walk(w)
-			w.end()
+			w.beginMap()
+			f.Attempts[i].transcode(w)
+			w.endMap()
 		}
-		w.listed()
+		w.endList()
 	}
-	number(w, 11, &f.AttemptCount)
-	number(w, 12, &f.Counted)
-	number(w, 13, &f.Doubts)
-	number(w, 14, &f.FirstSend)
-	number(w, 15, &f.NotBefore)
+	numberField(w, 11, &f.AttemptCount)
+	numberField(w, 12, &f.CountedAttempts)
+	numberField(w, 13, &f.TaintingAttempts)
+	numberField(w, 14, &f.FirstSend)
+	numberField(w, 15, &f.NotBefore)
 }
 
 // transcodeVerification transcodes the fields 16 to 18.
-func (f *Flight) walkProbe(w *coder) {
-	if w.enter(16, f.Probe != nil) {
-		made(w, &f.Probe).walk(w)
-		w.leave()
+func (f *Flight) transcodeVerification(w *coder) {
+	if w.beginField(16, f.Verification != nil) {
+		allocOnRead(w, &f.Verification).transcode(w)
+		w.endField()
 	}
-	number(w, 17, &f.Probes)
-	if w.enter(18, f.Cancel != nil) {
-		made(w, &f.Cancel).walk(w)
-		w.leave()
+	numberField(w, 17, &f.Verifications)
+	if w.beginField(18, f.Cancel != nil) {
+		allocOnRead(w, &f.Cancel).transcode(w)
+		w.endField()
 	}
 }
 
 // transcodeHistory transcodes the fields 22 to 26.
-func (f *Flight) walkPast(w *coder) {
-	if list(w, 22, &f.Evidence) {
+func (f *Flight) transcodeHistory(w *coder) {
+	if beginList(w, 22, &f.Evidence) {
 		for i := range f.Evidence {
-			w.begin()
-			f.Evidence[i].walk(w)
-			w.end()
+			w.beginMap()
+			f.Evidence[i].transcode(w)
+			w.endMap()
 		}
-		w.listed()
+		w.endList()
 	}
-	number(w, 23, &f.EvidenceMore)
-	w.flag(24, &f.Overlap)
-	if list(w, 25, &f.UsedNonces) {
+	numberField(w, 23, &f.EvidenceOmitted)
+	w.boolField(24, &f.Overlap)
+	if beginList(w, 25, &f.UsedNonces) {
 		for i := range f.UsedNonces {
-			w.begin()
-			f.UsedNonces[i].walk(w)
-			w.end()
+			w.beginMap()
+			f.UsedNonces[i].transcode(w)
+			w.endMap()
 		}
-		w.listed()
+		w.endList()
 	}
-	if list(w, 26, &f.Past) {
-		for i := range f.Past {
-			w.begin()
-			f.Past[i].walk(w)
-			w.end()
+	if beginList(w, 26, &f.PreviousGenerations) {
+		for i := range f.PreviousGenerations {
+			w.beginMap()
+			f.PreviousGenerations[i].transcode(w)
+			w.endMap()
 		}
-		w.listed()
+		w.endList()
 	}
 }
 
 // transcodeResolution transcodes the fields 27 and 28.
-func (f *Flight) walkSettled(w *coder) {
-	if w.enter(27, f.Settled != nil) {
-		made(w, &f.Settled).walk(w)
-		w.leave()
+func (f *Flight) transcodeResolution(w *coder) {
+	if w.beginField(27, f.Resolution != nil) {
+		allocOnRead(w, &f.Resolution).transcode(w)
+		w.endField()
 	}
-	if w.enter(28, f.Wake != nil) {
-		made(w, &f.Wake).walk(w)
-		w.leave()
-	}
-}
-
-func (v *Version) walk(w *coder) {
-	number(w, 1, &v.Index)
-	number(w, 2, &v.Pos)
-}
-
-func (a *Attempt) walk(w *coder) {
-	number(w, 1, &a.Number)
-	if w.enter(2, a.Session != (Session{})) {
-		a.Session.walk(w)
-		w.leave()
-	}
-	w.exact(3, a.Nonce[:], a.Nonce != (Nonce{}))
-	str(w, 4, &a.Owner)
-	number(w, 5, &a.OpenedAt)
-	number(w, 6, &a.ClosedAt)
-	number(w, 7, &a.Outcome)
-	w.flag(8, &a.Lost)
-	w.flag(9, &a.Doubt)
-	number(w, 10, &a.Reported)
-	str(w, 11, &a.Error)
-	number(w, 12, &a.StoreEpoch)
-	number(w, 13, &a.NotAfter)
-}
-
-func (r *Receipt) walk(w *coder) {
-	number(w, 1, &r.Outcome)
-	str(w, 2, &r.ExternalID)
-	if w.enter(3, !r.Body.absent()) {
-		r.Body.walk(w)
-		w.leave()
-	}
-	number(w, 4, &r.At)
-	number(w, 5, &r.Attempt)
-	number(w, 6, &r.Source)
-}
-
-func (e *Evidence) walk(w *coder) {
-	if w.enter(1, !e.Token.IsZero()) {
-		e.Token.walk(w)
-		w.leave()
-	}
-	number(w, 2, &e.Generation)
-	number(w, 3, &e.Outcome)
-	str(w, 4, &e.ExternalID)
-	w.exact(5, e.Digest[:], !e.Digest.IsZero())
-	number(w, 6, &e.At)
-	str(w, 7, &e.Error)
-}
-
-func (p *Probe) walk(w *coder) {
-	number(w, 1, &p.Number)
-	number(w, 2, &p.NotBefore)
-	number(w, 3, &p.Tries)
-	if w.enter(4, p.Session != (Session{})) {
-		p.Session.walk(w)
-		w.leave()
-	}
-	w.exact(5, p.Nonce[:], p.Nonce != (Nonce{}))
-	number(w, 6, &p.Until)
-}
-
-func (x *Mark) walk(w *coder) {
-	str(w, 1, &x.Who)
-	str(w, 2, &x.Why)
-	number(w, 3, &x.At)
-}
-
-func (s *Settlement) walk(w *coder) {
-	number(w, 1, &s.Verb)
-	if w.enter(2, s.Version != (Version{})) {
-		s.Version.walk(w)
-		w.leave()
-	}
-	if w.enter(3, s.Mark != (Mark{})) {
-		s.Mark.walk(w)
-		w.leave()
+	if w.beginField(28, f.Wake != nil) {
+		allocOnRead(w, &f.Wake).transcode(w)
+		w.endField()
 	}
 }
 
-func (x *Wake) walk(w *coder) {
-	number(w, 1, &x.At)
-	w.flag(2, &x.Callback)
+func (v *Version) transcode(w *coder) {
+	numberField(w, 1, &v.Index)
+	numberField(w, 2, &v.Pos)
 }
 
-func (n *UsedNonce) walk(w *coder) {
-	w.exact(1, n.Nonce[:], n.Nonce != (Nonce{}))
-	number(w, 2, &n.Until)
-}
-
-func (p *Past) walk(w *coder) {
-	number(w, 1, &p.Generation)
-	number(w, 2, &p.State)
-	if w.enter(3, p.Receipt != nil) {
-		made(w, &p.Receipt).walk(w)
-		w.leave()
+func (a *Attempt) transcode(w *coder) {
+	numberField(w, 1, &a.Number)
+	if w.beginField(2, a.Session != (Session{})) {
+		a.Session.transcode(w)
+		w.endField()
 	}
-	if w.enter(4, p.EndedBy != (Mark{})) {
-		p.EndedBy.walk(w)
-		w.leave()
+	w.fixedBytesField(3, a.Nonce[:], a.Nonce != (Nonce{}))
+	textField(w, 4, &a.Owner)
+	numberField(w, 5, &a.OpenedAt)
+	numberField(w, 6, &a.ClosedAt)
+	numberField(w, 7, &a.Outcome)
+	w.boolField(8, &a.Lost)
+	w.boolField(9, &a.Taints)
+	numberField(w, 10, &a.ReportedOutcomes)
+	textField(w, 11, &a.Error)
+	numberField(w, 12, &a.StoreEpoch)
+	numberField(w, 13, &a.NotAfter)
+}
+
+func (r *Receipt) transcode(w *coder) {
+	numberField(w, 1, &r.Outcome)
+	textField(w, 2, &r.ExternalID)
+	if w.beginField(3, !r.Body.isZero()) {
+		r.Body.transcode(w)
+		w.endField()
+	}
+	numberField(w, 4, &r.At)
+	numberField(w, 5, &r.Attempt)
+	numberField(w, 6, &r.Source)
+}
+
+func (e *Evidence) transcode(w *coder) {
+	if w.beginField(1, !e.Token.IsZero()) {
+		e.Token.transcode(w)
+		w.endField()
+	}
+	numberField(w, 2, &e.Generation)
+	numberField(w, 3, &e.Outcome)
+	textField(w, 4, &e.ExternalID)
+	w.fixedBytesField(5, e.Digest[:], !e.Digest.IsZero())
+	numberField(w, 6, &e.At)
+	textField(w, 7, &e.Error)
+}
+
+func (p *Verification) transcode(w *coder) {
+	numberField(w, 1, &p.Number)
+	numberField(w, 2, &p.NotBefore)
+	numberField(w, 3, &p.Tries)
+	if w.beginField(4, p.Session != (Session{})) {
+		p.Session.transcode(w)
+		w.endField()
+	}
+	w.fixedBytesField(5, p.Nonce[:], p.Nonce != (Nonce{}))
+	numberField(w, 6, &p.Until)
+}
+
+func (x *Attribution) transcode(w *coder) {
+	textField(w, 1, &x.Actor)
+	textField(w, 2, &x.Reason)
+	numberField(w, 3, &x.At)
+}
+
+func (s *Resolution) transcode(w *coder) {
+	numberField(w, 1, &s.Finding)
+	if w.beginField(2, s.Version != (Version{})) {
+		s.Version.transcode(w)
+		w.endField()
+	}
+	if w.beginField(3, s.By != (Attribution{})) {
+		s.By.transcode(w)
+		w.endField()
 	}
 }
 
-func (t *Tally) room() int {
+func (x *Wake) transcode(w *coder) {
+	numberField(w, 1, &x.At)
+	w.boolField(2, &x.Callback)
+}
+
+func (n *UsedNonce) transcode(w *coder) {
+	w.fixedBytesField(1, n.Nonce[:], n.Nonce != (Nonce{}))
+	numberField(w, 2, &n.Until)
+}
+
+func (p *PreviousGeneration) transcode(w *coder) {
+	numberField(w, 1, &p.Generation)
+	numberField(w, 2, &p.State)
+	if w.beginField(3, p.Receipt != nil) {
+		allocOnRead(w, &p.Receipt).transcode(w)
+		w.endField()
+	}
+	if w.beginField(4, p.EndedBy != (Attribution{})) {
+		p.EndedBy.transcode(w)
+		w.endField()
+	}
+}
+
+func (t *DuplicateStats) sizeHint() int {
 	const (
 		usual     = 56
 		perCaller = 16
 	)
 	n := usual
 	for i := range t.Callers {
-		n += perCaller + len(t.Callers[i].Who)
+		n += perCaller + len(t.Callers[i].Actor)
 	}
 	return n
 }
 
-func (t *Tally) walk(w *coder) {
-	number(w, 1, &t.Count)
-	number(w, 2, &t.First)
-	number(w, 3, &t.Last)
-	if list(w, 4, &t.Callers) {
+func (t *DuplicateStats) transcode(w *coder) {
+	numberField(w, 1, &t.Count)
+	numberField(w, 2, &t.First)
+	numberField(w, 3, &t.Last)
+	if beginList(w, 4, &t.Callers) {
 		for i := range t.Callers {
-			w.begin()
-			t.Callers[i].walk(w)
-			w.end()
+			w.beginMap()
+			t.Callers[i].transcode(w)
+			w.endMap()
 		}
-		w.listed()
+		w.endList()
 	}
-	if w.enter(5, t.Told != (Telling{})) {
-		t.Told.walk(w)
-		w.leave()
+	if w.beginField(5, t.LastCount != (CountID{})) {
+		t.LastCount.transcode(w)
+		w.endField()
 	}
 }
 
-func (c *Caller) walk(w *coder) {
-	str(w, 1, &c.Who)
-	number(w, 2, &c.At)
+func (c *Caller) transcode(w *coder) {
+	textField(w, 1, &c.Actor)
+	numberField(w, 2, &c.At)
 }
 
-func (n *Telling) walk(w *coder) {
-	number(w, 1, &n.Source)
-	number(w, 2, &n.Number)
+func (n *CountID) transcode(w *coder) {
+	numberField(w, 1, &n.Source)
+	numberField(w, 2, &n.Number)
 }

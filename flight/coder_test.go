@@ -16,7 +16,7 @@ import (
 )
 
 // reflectionMode encodes by reflection over the struct tags. The handwritten coders must write the same bytes.
-func tags(t testing.TB) cbor.EncMode {
+func reflectionMode(t testing.TB) cbor.EncMode {
 	t.Helper()
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -26,7 +26,7 @@ func tags(t testing.TB) cbor.EncMode {
 }
 
 // handCoded returns a new zero value of each type with a handwritten coder, and the exported function that encodes it.
-func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
+func handCoded() map[string]func() (v any, write func() ([]byte, error)) {
 	return map[string]func() (any, func() ([]byte, error)){
 		"Open": func() (any, func() ([]byte, error)) {
 			c := new(flight.Open)
@@ -49,7 +49,7 @@ func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
 			return e, func() ([]byte, error) { return flight.EncodeRecord(e) }
 		},
 		"Tally": func() (any, func() ([]byte, error)) {
-			a := new(flight.Tally)
+			a := new(flight.DuplicateStats)
 			return a, func() ([]byte, error) { return flight.EncodeRecord(a) }
 		},
 	}
@@ -74,7 +74,7 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	want := append(head, tagged...)
 	got, err := write()
 	if err != nil { // only an undecodable value may be rejected
-		if readTags(want, reflect.New(reflect.TypeOf(v).Elem()).Interface()) == nil {
+		if readByTags(want, reflect.New(reflect.TypeOf(v).Elem()).Interface()) == nil {
 			return fmt.Sprintf("rejected although it can be decoded: %v", err)
 		}
 		return ""
@@ -94,8 +94,8 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 // misread decodes b by hand and by the tags. It returns the difference between the two results, or "".
 func misread(v any, b []byte) string {
 	byHand, byTags := reflect.New(reflect.TypeOf(v).Elem()), reflect.New(reflect.TypeOf(v).Elem())
-	err1 := readTags(b, byTags.Interface())
-	err2 := readHand(b, byHand)
+	err1 := readByTags(b, byTags.Interface())
+	err2 := readByHand(b, byHand)
 	switch {
 	case (err1 == nil) != (err2 == nil):
 		return fmt.Sprintf("%x reads by its tags with %v, and by hand with %v", b, err1, err2)
@@ -106,7 +106,7 @@ func misread(v any, b []byte) string {
 }
 
 // readByTags decodes the fields after the head of a command or a record by reflection, with the rules of the codec.
-func readTags(b []byte, v any) error {
+func readByTags(b []byte, v any) error {
 	mode, err := cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
 	}.DecMode()
@@ -120,13 +120,13 @@ func readTags(b []byte, v any) error {
 }
 
 // readByHand decodes with the exported functions. Decode rejects commands without a key after the coder has read them.
-func readHand(b []byte, v reflect.Value) error {
+func readByHand(b []byte, v reflect.Value) error {
 	switch v := v.Interface().(type) {
 	case *flight.Flight:
 		return flight.DecodeRecord(b, v)
 	case *flight.Event:
 		return flight.DecodeRecord(b, v)
-	case *flight.Tally:
+	case *flight.DuplicateStats:
 		return flight.DecodeRecord(b, v)
 	}
 	c, err := flight.Decode(b)
@@ -136,12 +136,12 @@ func readHand(b []byte, v reflect.Value) error {
 	case err == nil:
 		v.Elem().Set(reflect.ValueOf(c).Elem())
 	case strings.Contains(err.Error(), "the key is missing"):
-		return readTags(b, v.Interface())
+		return readByTags(b, v.Interface())
 	}
 	return err
 }
 
-// walk visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
+// transcode visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
 // empty slices and pointers separately, because omitempty and omitzero treat them differently.
 func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
 	visit(path)
@@ -167,7 +167,7 @@ func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
 }
 
 // visitWithoutEach visits v, which is full, once for every nested field, with only that field zero.
-func without(v reflect.Value, path string, visit func(path string)) {
+func visitWithoutEach(v reflect.Value, path string, visit func(path string)) {
 	was := reflect.New(v.Type()).Elem()
 	was.Set(v)
 	v.SetZero()
@@ -176,20 +176,20 @@ func without(v reflect.Value, path string, visit func(path string)) {
 	switch {
 	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[flight.Key]():
 		for i := range v.NumField() {
-			without(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+			visitWithoutEach(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
 		}
 	case v.Kind() == reflect.Pointer:
-		without(v.Elem(), path, visit)
+		visitWithoutEach(v.Elem(), path, visit)
 	case v.Kind() == reflect.Slice:
-		without(v.Index(0), path+"[0]", visit)
+		visitWithoutEach(v.Index(0), path+"[0]", visit)
 	}
 }
 
 // TestCoder_KnowsEveryField fails if a field is added to a type with a handwritten coder, or to one of its parts, and the
 // coder leaves it out or encodes it differently from its tag.
 func TestCoder_KnowsEveryField(t *testing.T) {
-	mode := tags(t)
-	for name, zero := range handWritten() {
+	mode := reflectionMode(t)
+	for name, zero := range handCoded() {
 		v, write := zero()
 		visits := 0
 		visit := func(path string) {
@@ -204,7 +204,7 @@ func TestCoder_KnowsEveryField(t *testing.T) {
 			n.fill(root.Field(i))
 			visit(name + " up to " + root.Type().Field(i).Name)
 		}
-		without(root, name+" without its ", visit)
+		visitWithoutEach(root, name+" without its ", visit)
 		if visits < 2*root.NumField() {
 			t.Errorf("%s: only %d visits", name, visits)
 		}
@@ -214,7 +214,7 @@ func TestCoder_KnowsEveryField(t *testing.T) {
 // FuzzCoderReads compares the handwritten decoders with reflection over the tags: both must decode the same bytes to the
 // same value.
 func FuzzCoderReads(f *testing.F) {
-	for _, zero := range handWritten() {
+	for _, zero := range handCoded() {
 		v, write := zero()
 		n := filler(0)
 		n.fill(reflect.ValueOf(v).Elem())
@@ -225,9 +225,9 @@ func FuzzCoderReads(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, zero := range handWritten() {
+		for _, zero := range handCoded() {
 			v, _ := zero()
-			if len(b) < 2 || readHand(b, reflect.New(reflect.TypeOf(v).Elem())) != nil {
+			if len(b) < 2 || readByHand(b, reflect.New(reflect.TypeOf(v).Elem())) != nil {
 				continue
 			}
 			if d := misread(v, b); d != "" {
@@ -238,7 +238,7 @@ func FuzzCoderReads(f *testing.F) {
 }
 
 // TestCoder_RejectsForeignEncoding checks that a record with one part in another than the canonical encoding is rejected.
-func TestCoder_RefusesWhatItDidNotWrite(t *testing.T) {
+func TestCoder_RejectsForeignEncoding(t *testing.T) {
 	const id = "\x01\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	if err := flight.DecodeRecord([]byte("\x01\xa2"+id+"\x04\x02"), new(flight.Flight)); err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestCoder_RefusesWhatItDidNotWrite(t *testing.T) {
 
 // TestCodec_RejectsInvalidUTF8 checks that a text with invalid UTF-8 is rejected in every field of every command, with an
 // InvalidError for its sender. In the log it would stop every node.
-func TestCodec_RefusesWhatNobodyCouldRead(t *testing.T) {
+func TestCodec_RejectsInvalidUTF8(t *testing.T) {
 	for _, c := range everyCommand() {
 		n, texts := filler(0), 0
 		n.fill(reflect.ValueOf(c).Elem())
@@ -306,21 +306,21 @@ func TestCodec_RefusesWhatNobodyCouldRead(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestSanitize(t *testing.T) {
 	long := strings.Repeat("x", flight.MaxText-1)
 	for in, want := range map[string]string{
 		"": "", "José": "José", "Jos\xe9": "Jos", long + "é": long, long + "xy": long + "x",
 	} {
-		if got := flight.Text(in); got != want {
+		if got := flight.Sanitize(in); got != want {
 			t.Errorf("%.20q is stored as %.20q", in, got)
 		}
 	}
 }
 
 // TestProperty_CoderMatchesTags compares the coder with reflection over the tags, in both directions.
-func TestProperty_CoderWritesWhatTheTagsSay(t *testing.T) {
-	mode := tags(t)
-	for name, zero := range handWritten() {
+func TestProperty_CoderMatchesTags(t *testing.T) {
+	mode := reflectionMode(t)
+	for name, zero := range handCoded() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				v, write := zero()
@@ -403,7 +403,7 @@ func drawSlice(t *rapid.T, v reflect.Value) {
 }
 
 // TestCoder_AllocatesOnce checks the size hints: one allocation and little unused capacity, with small and large bodies.
-func TestCoder_TakesOnePieceOfMemory(t *testing.T) {
+func TestCoder_AllocatesOnce(t *testing.T) {
 	open, report := benchCommands()
 	v, _ := flight.Apply(flight.View{Header: testHeader}, open)
 	v, reply := flight.Apply(v, report)

@@ -24,7 +24,7 @@ type Submit struct {
 	Submission Submission `cbor:"2,keyasint"`
 }
 
-// Open requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the
+// IsOpen requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the
 // submission, so that a new key needs only one command. Key and Nonce identify it, through any node and under any session.
 type Open struct {
 	Key        Key        `cbor:"1,keyasint"`
@@ -64,7 +64,7 @@ type Abandon struct {
 // its counter at Counter, and no session key. The state machine applies an admitted proof to the flights that the session
 // holds, at most MaxEndSessionFlights of them, and remembers the session as ended for MaxOpenLife. Reply.More is set if
 // flights are left.
-type Ended struct {
+type EndSession struct {
 	Session      Session `cbor:"1,keyasint"`
 	ReadRevision int64   `cbor:"2,keyasint,omitempty"`
 	Epoch        uint32  `cbor:"3,keyasint,omitempty"` // lease epoch of the guard key that was read
@@ -75,20 +75,20 @@ type Ended struct {
 // WithdrawSession gives up a one-shot session that was created for the key. With DecisionAccepted, the state machine
 // remembers the session as ended for MaxOpenLife, and nothing opens under it any more. With DecisionBusy, the session holds
 // the key, and nothing changes.
-type Withdraw struct {
+type WithdrawSession struct {
 	Key        Key       `cbor:"1,keyasint"`
 	Session    SessionID `cbor:"2,keyasint"`
 	StoreEpoch uint32    `cbor:"3,keyasint,omitempty"`
 }
 
 // ReportFinding carries the result of a look-up.
-type Verdict struct {
-	Key        Key    `cbor:"1,keyasint"`
-	Generation uint32 `cbor:"2,keyasint"`
-	Probe      uint32 `cbor:"3,keyasint"`
-	Result     Verb   `cbor:"4,keyasint,omitempty"` // FindingHappened or FindingNotHappened; FindingNone: inconclusive
-	ExternalID string `cbor:"5,keyasint,omitempty"`
-	Body       Blob   `cbor:"6,keyasint,omitzero"`
+type ReportFinding struct {
+	Key          Key     `cbor:"1,keyasint"`
+	Generation   uint32  `cbor:"2,keyasint"`
+	Verification uint32  `cbor:"3,keyasint"`
+	Finding      Finding `cbor:"4,keyasint,omitempty"` // FindingHappened or FindingNotHappened; FindingNone: inconclusive
+	ExternalID   string  `cbor:"5,keyasint,omitempty"`
+	Body         Blob    `cbor:"6,keyasint,omitzero"`
 }
 
 // Suspend puts a saga to sleep, or lets an attempt wait for its callback.
@@ -109,8 +109,8 @@ type WakeUp struct {
 type Cancel struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
-	Who        string `cbor:"3,keyasint,omitempty"`
-	Why        string `cbor:"4,keyasint,omitempty"`
+	Actor      string `cbor:"3,keyasint,omitempty"`
+	Reason     string `cbor:"4,keyasint,omitempty"`
 }
 
 // Resolve is a person's decision about a flight in doubt, based on the given version.
@@ -118,48 +118,48 @@ type Resolve struct {
 	Key        Key     `cbor:"1,keyasint"`
 	Generation uint32  `cbor:"2,keyasint"`
 	Version    Version `cbor:"3,keyasint"`
-	Verb       Verb    `cbor:"4,keyasint"` // FindingHappened, FindingNotHappened or FindingFail
+	Finding    Finding `cbor:"4,keyasint"` // FindingHappened, FindingNotHappened or FindingFail
 	ExternalID string  `cbor:"5,keyasint,omitempty"`
 	Body       Blob    `cbor:"6,keyasint,omitzero"`
-	Who        string  `cbor:"7,keyasint,omitempty"`
-	Why        string  `cbor:"8,keyasint,omitempty"`
+	Actor      string  `cbor:"7,keyasint,omitempty"`
+	Reason     string  `cbor:"8,keyasint,omitempty"`
 }
 
 // DecideApproval is a person's answer to a flight that awaits approval: FindingApproved or FindingRejected. It is based on
 // the given generation, fingerprint and version, and rejected for any other.
-type Decide struct {
+type DecideApproval struct {
 	Key         Key         `cbor:"1,keyasint"`
 	Generation  uint32      `cbor:"2,keyasint"`
 	Fingerprint Fingerprint `cbor:"3,keyasint,omitzero"`
 	Version     Version     `cbor:"4,keyasint"`
-	Verb        Verb        `cbor:"5,keyasint"`
-	Who         string      `cbor:"6,keyasint,omitempty"`
-	Why         string      `cbor:"7,keyasint,omitempty"`
+	Finding     Finding     `cbor:"5,keyasint"`
+	Actor       string      `cbor:"6,keyasint,omitempty"`
+	Reason      string      `cbor:"7,keyasint,omitempty"`
 }
 
 // Retry lets a flight that ended without a receipt run again, as a new generation with the same input and policy.
 type Retry struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"` // the generation that ended
-	Who        string `cbor:"3,keyasint,omitempty"`
-	Why        string `cbor:"4,keyasint,omitempty"`
+	Actor      string `cbor:"3,keyasint,omitempty"`
+	Reason     string `cbor:"4,keyasint,omitempty"`
 }
 
 // FreeKey lets the effect of a key run again for the next Open. It starts a generation in StateAbsent and keeps the fence.
-type Free struct {
+type FreeKey struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"` // the generation to end
-	Who        string `cbor:"3,keyasint,omitempty"`
-	Why        string `cbor:"4,keyasint,omitempty"`
+	Actor      string `cbor:"3,keyasint,omitempty"`
+	Reason     string `cbor:"4,keyasint,omitempty"`
 }
 
 // SealKey permanently closes a key that was never opened: a step that its saga will not start.
-type Seal struct {
+type SealKey struct {
 	Key Key `cbor:"1,keyasint"`
 }
 
 // BeginUndo changes a saga from forward to undoing. The change is permanent: no forward step opens afterwards.
-type Turn struct {
+type BeginUndo struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
 	Token      Token  `cbor:"3,keyasint"` // of the driver's attempt
@@ -175,8 +175,8 @@ type Expire struct {
 type Redact struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
-	Who        string `cbor:"3,keyasint,omitempty"`
-	Why        string `cbor:"4,keyasint,omitempty"`
+	Actor      string `cbor:"3,keyasint,omitempty"`
+	Reason     string `cbor:"4,keyasint,omitempty"`
 }
 
 // Import stores the receipt of an effect that happened before or outside flightd, so that its key is guarded. It creates the
@@ -191,7 +191,7 @@ type Import struct {
 	CreatedAt   Time          `cbor:"7,keyasint,omitempty"` // 0: FinishedAt
 	FinishedAt  Time          `cbor:"8,keyasint,omitempty"` // start of the retention; 0, or later than now: now
 	Retention   time.Duration `cbor:"9,keyasint,omitempty"` // 0: DefaultRetention
-	Who         string        `cbor:"10,keyasint,omitempty"`
+	Actor       string        `cbor:"10,keyasint,omitempty"`
 }
 
 // Bootstrap sets the deployment's name and secret once; a repeat changes nothing.
@@ -203,10 +203,10 @@ type Bootstrap struct {
 // RaiseEpoch accepts an etcd that has lost data. Sessions of the old epoch open nothing any more. No attempt of the old
 // epoch is marked lost before Hold has passed, because its effect may still be in progress.
 type RaiseEpoch struct {
-	From uint32        `cbor:"1,keyasint"` // the epoch to leave
-	Hold time.Duration `cbor:"2,keyasint"` // the longest TTL, time-out and settle delay together
-	Who  string        `cbor:"3,keyasint,omitempty"`
-	Why  string        `cbor:"4,keyasint,omitempty"`
+	From   uint32        `cbor:"1,keyasint"` // the epoch to leave
+	Hold   time.Duration `cbor:"2,keyasint"` // the longest TTL, time-out and settle delay together
+	Actor  string        `cbor:"3,keyasint,omitempty"`
+	Reason string        `cbor:"4,keyasint,omitempty"`
 }
 
 // RecordGuard stores the counter of etcd's guard key. A counter in etcd below the stored one proves that etcd has lost data.
@@ -219,92 +219,92 @@ type RecordGuard struct {
 type Tick struct{}
 
 // MaxEndSessionFlights is the maximum number of flights that one EndSession changes.
-const MaxEnded = 256
+const MaxEndSessionFlights = 256
 
 type kind uint8
 
 // The numbers of the commands in version 1 of the codec. They must never change: logs and snapshots contain them.
 const (
-	kindSubmit     kind = 1
-	kindOpen       kind = 2
-	kindReport     kind = 3
-	kindAbandon    kind = 4
-	kindEnded      kind = 5
-	kindVerdict    kind = 6
-	kindSuspend    kind = 7
-	kindWakeUp     kind = 8
-	kindCancel     kind = 9
-	kindResolve    kind = 10
-	kindDecide     kind = 11
-	kindRetry      kind = 12
-	kindFree       kind = 13
-	kindSeal       kind = 14
-	kindTurn       kind = 15
-	kindExpire     kind = 16
-	kindBootstrap  kind = 17
-	kindRaiseEpoch kind = 18
-	kindTick       kind = 19
-	kindRedact     kind = 20
-	kindImport     kind = 21
-	kindCount      kind = 22
-	kindWithdraw   kind = 23
-	kindGuard      kind = 24
+	kindSubmit          kind = 1
+	kindOpen            kind = 2
+	kindReport          kind = 3
+	kindAbandon         kind = 4
+	kindEndSession      kind = 5
+	kindReportFinding   kind = 6
+	kindSuspend         kind = 7
+	kindWakeUp          kind = 8
+	kindCancel          kind = 9
+	kindResolve         kind = 10
+	kindDecideApproval  kind = 11
+	kindRetry           kind = 12
+	kindFreeKey         kind = 13
+	kindSealKey         kind = 14
+	kindBeginUndo       kind = 15
+	kindExpire          kind = 16
+	kindBootstrap       kind = 17
+	kindRaiseEpoch      kind = 18
+	kindTick            kind = 19
+	kindRedact          kind = 20
+	kindImport          kind = 21
+	kindCountDuplicates kind = 22
+	kindWithdrawSession kind = 23
+	kindGuard           kind = 24
 )
 
-func (c *Submit) Target() Key      { return c.Key }
-func (c *Open) Target() Key        { return c.Key }
-func (c *Report) Target() Key      { return c.Key }
-func (c *Abandon) Target() Key     { return c.Key }
-func (c *Ended) Target() Key       { return Key{} }
-func (c *Withdraw) Target() Key    { return c.Key }
-func (c *Verdict) Target() Key     { return c.Key }
-func (c *Suspend) Target() Key     { return c.Key }
-func (c *WakeUp) Target() Key      { return c.Key }
-func (c *Cancel) Target() Key      { return c.Key }
-func (c *Resolve) Target() Key     { return c.Key }
-func (c *Decide) Target() Key      { return c.Key }
-func (c *Retry) Target() Key       { return c.Key }
-func (c *Free) Target() Key        { return c.Key }
-func (c *Seal) Target() Key        { return c.Key }
-func (c *Turn) Target() Key        { return c.Key }
-func (c *Expire) Target() Key      { return c.Key }
-func (c *Bootstrap) Target() Key   { return Key{} }
-func (c *RaiseEpoch) Target() Key  { return Key{} }
-func (c *Tick) Target() Key        { return Key{} }
-func (c *RecordGuard) Target() Key { return Key{} }
-func (c *Redact) Target() Key      { return c.Key }
-func (c *Import) Target() Key      { return c.Key }
-func (c *Count) Target() Key       { return c.Key }
+func (c *Submit) Target() Key          { return c.Key }
+func (c *Open) Target() Key            { return c.Key }
+func (c *Report) Target() Key          { return c.Key }
+func (c *Abandon) Target() Key         { return c.Key }
+func (c *EndSession) Target() Key      { return Key{} }
+func (c *WithdrawSession) Target() Key { return c.Key }
+func (c *ReportFinding) Target() Key   { return c.Key }
+func (c *Suspend) Target() Key         { return c.Key }
+func (c *WakeUp) Target() Key          { return c.Key }
+func (c *Cancel) Target() Key          { return c.Key }
+func (c *Resolve) Target() Key         { return c.Key }
+func (c *DecideApproval) Target() Key  { return c.Key }
+func (c *Retry) Target() Key           { return c.Key }
+func (c *FreeKey) Target() Key         { return c.Key }
+func (c *SealKey) Target() Key         { return c.Key }
+func (c *BeginUndo) Target() Key       { return c.Key }
+func (c *Expire) Target() Key          { return c.Key }
+func (c *Bootstrap) Target() Key       { return Key{} }
+func (c *RaiseEpoch) Target() Key      { return Key{} }
+func (c *Tick) Target() Key            { return Key{} }
+func (c *RecordGuard) Target() Key     { return Key{} }
+func (c *Redact) Target() Key          { return c.Key }
+func (c *Import) Target() Key          { return c.Key }
+func (c *CountDuplicates) Target() Key { return c.Key }
 
-func (c *Submit) kind() kind      { return kindSubmit }
-func (c *Open) kind() kind        { return kindOpen }
-func (c *Report) kind() kind      { return kindReport }
-func (c *Abandon) kind() kind     { return kindAbandon }
-func (c *Ended) kind() kind       { return kindEnded }
-func (c *Withdraw) kind() kind    { return kindWithdraw }
-func (c *Verdict) kind() kind     { return kindVerdict }
-func (c *Suspend) kind() kind     { return kindSuspend }
-func (c *WakeUp) kind() kind      { return kindWakeUp }
-func (c *Cancel) kind() kind      { return kindCancel }
-func (c *Resolve) kind() kind     { return kindResolve }
-func (c *Decide) kind() kind      { return kindDecide }
-func (c *Retry) kind() kind       { return kindRetry }
-func (c *Free) kind() kind        { return kindFree }
-func (c *Seal) kind() kind        { return kindSeal }
-func (c *Turn) kind() kind        { return kindTurn }
-func (c *Expire) kind() kind      { return kindExpire }
-func (c *Bootstrap) kind() kind   { return kindBootstrap }
-func (c *RaiseEpoch) kind() kind  { return kindRaiseEpoch }
-func (c *Tick) kind() kind        { return kindTick }
-func (c *RecordGuard) kind() kind { return kindGuard }
-func (c *Redact) kind() kind      { return kindRedact }
-func (c *Import) kind() kind      { return kindImport }
-func (c *Count) kind() kind       { return kindCount }
+func (c *Submit) kind() kind          { return kindSubmit }
+func (c *Open) kind() kind            { return kindOpen }
+func (c *Report) kind() kind          { return kindReport }
+func (c *Abandon) kind() kind         { return kindAbandon }
+func (c *EndSession) kind() kind      { return kindEndSession }
+func (c *WithdrawSession) kind() kind { return kindWithdrawSession }
+func (c *ReportFinding) kind() kind   { return kindReportFinding }
+func (c *Suspend) kind() kind         { return kindSuspend }
+func (c *WakeUp) kind() kind          { return kindWakeUp }
+func (c *Cancel) kind() kind          { return kindCancel }
+func (c *Resolve) kind() kind         { return kindResolve }
+func (c *DecideApproval) kind() kind  { return kindDecideApproval }
+func (c *Retry) kind() kind           { return kindRetry }
+func (c *FreeKey) kind() kind         { return kindFreeKey }
+func (c *SealKey) kind() kind         { return kindSealKey }
+func (c *BeginUndo) kind() kind       { return kindBeginUndo }
+func (c *Expire) kind() kind          { return kindExpire }
+func (c *Bootstrap) kind() kind       { return kindBootstrap }
+func (c *RaiseEpoch) kind() kind      { return kindRaiseEpoch }
+func (c *Tick) kind() kind            { return kindTick }
+func (c *RecordGuard) kind() kind     { return kindGuard }
+func (c *Redact) kind() kind          { return kindRedact }
+func (c *Import) kind() kind          { return kindImport }
+func (c *CountDuplicates) kind() kind { return kindCountDuplicates }
 
 // keyless reports whether commands of this kind have no key.
 func (k kind) keyless() bool {
 	switch k {
-	case kindBootstrap, kindRaiseEpoch, kindTick, kindEnded, kindGuard:
+	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard:
 		return true
 	}
 	return false

@@ -9,24 +9,24 @@ import (
 
 var digestSeed = maphash.MakeSeed()
 
-func (w *world) digest(buf []byte) (uint64, []byte) {
-	buf = w.fingerprintOf(buf[:0])
+func (w *ledger) digest(buf []byte) (uint64, []byte) {
+	buf = w.appendState(buf[:0])
 	return maphash.Bytes(digestSeed, buf), buf
 }
 
 // equals reports whether w and v are equal in every field that a rule depends on.
-func (w *world) isStill(v *world) bool {
+func (w *ledger) equals(v *ledger) bool {
 	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && w.header.Wall == v.header.Wall && sameHeader(w.header, v.header) &&
-		len(w.voided) == len(v.voided) && len(w.ended) == len(v.ended)
+		len(w.usedUp) == len(v.usedUp) && len(w.ended) == len(v.ended)
 }
 
 // appendState appends every part of the state that a rule depends on. It leaves out versions, texts, the times at which
 // attempts were closed, and the time for which a session is remembered as ended: that is longer than any Open of these
 // tests is valid, except the Open of the third nonce.
-func (w *world) fingerprintOf(buf []byte) []byte {
+func (w *ledger) appendState(buf []byte) []byte {
 	buf = binary.AppendVarint(buf, int64(w.header.Now))
 	buf = binary.AppendVarint(buf, int64(w.header.Wall))
-	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.Guard))
+	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.GuardCounter))
 	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
 	for i := range sessions {
 		buf = append(buf, bitOf(w.hasEnded(sessions[i].ID)))
@@ -35,9 +35,9 @@ func (w *world) fingerprintOf(buf []byte) []byte {
 		buf = appendFlight(append(buf, '|'), w.flights[i])
 		for _, n := range [...]flight.Nonce{nonce1, nonce2, nonce3} {
 			ref := nonceRef{i, n}
-			buf = append(buf, bitOf(w.opened[ref]), bitOf(w.voided[ref]))
+			buf = append(buf, bitOf(w.openedNonces[ref]), bitOf(w.usedUp[ref]))
 		}
-		for _, at := range w.issued[i] {
+		for _, at := range w.openedAttempts[i] {
 			buf = append(buf, byte(at.generation), byte(at.token.Number), byte(at.token.StoreEpoch))
 		}
 	}
@@ -59,13 +59,13 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 	if f == nil {
 		return buf
 	}
-	buf = append(buf, byte(f.Generation), byte(f.State), f.Fingerprint[0], byte(f.Doubts), byte(f.Counted), byte(f.AttemptCount),
-		bitOf(f.Cancel != nil), bitOf(f.Redacted != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.Was),
+	buf = append(buf, byte(f.Generation), byte(f.State), f.Fingerprint[0], byte(f.TaintingAttempts), byte(f.CountedAttempts), byte(f.AttemptCount),
+		bitOf(f.Cancel != nil), bitOf(f.Redacted != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.FinalState),
 		byte(f.Fence.Number), byte(f.Fence.StoreEpoch))
 	for i := range f.Attempts {
 		at := &f.Attempts[i]
 		buf = appendSession(append(buf, '.'), at.Session)
-		buf = append(buf, at.Nonce[0], byte(at.StoreEpoch), bitOf(at.Open()), byte(at.Outcome), bitOf(at.Lost), bitOf(at.Doubt), at.Reported)
+		buf = append(buf, at.Nonce[0], byte(at.StoreEpoch), bitOf(at.IsOpen()), byte(at.Outcome), bitOf(at.Lost), bitOf(at.Taints), at.ReportedOutcomes)
 	}
 	if p := f.Policy; p.ProviderWindow > 0 || p.Retry.Within > 0 {
 		buf = binary.AppendVarint(buf, int64(f.FirstSend))
@@ -75,22 +75,22 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 	}
 	buf = binary.AppendVarint(buf, int64(f.NotBefore))
 	buf = binary.AppendVarint(buf, int64(f.FinishedAt))
-	if p := f.Probe; p != nil {
+	if p := f.Verification; p != nil {
 		buf = binary.AppendVarint(append(buf, 'p', byte(p.Tries), p.Nonce[0]), int64(p.NotBefore))
 		buf = binary.AppendVarint(appendSession(buf, p.Session), int64(p.Until))
 	}
 	if r := f.Receipt; r != nil {
-		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source), bitOf(r.Body.Kept > 0)), r.ExternalID...)
+		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source), bitOf(r.Body.StoredSize > 0)), r.ExternalID...)
 	}
 	if f.Wake != nil {
 		buf = binary.AppendVarint(append(buf, 'w', bitOf(f.Wake.Callback)), int64(f.Wake.At))
 	}
-	if f.Settled != nil {
-		buf = append(buf, 's', byte(f.Settled.Verb))
+	if f.Resolution != nil {
+		buf = append(buf, 's', byte(f.Resolution.Finding))
 	}
 	seen := byte(0)
 	for _, e := range f.Evidence {
-		if e.Outcome == flight.Succeeded {
+		if e.Outcome == flight.OutcomeSucceeded {
 			seen |= 1 << (2*bitOf(e.Generation == f.Generation) + bitOf(e.ExternalID == "x"))
 		}
 	}
@@ -98,10 +98,10 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 	for _, u := range f.UsedNonces {
 		buf = append(buf, 'n', u.Nonce[0])
 	}
-	for _, p := range f.Past {
+	for _, p := range f.PreviousGenerations {
 		buf = append(buf, 'g', byte(p.State))
 		if p.Receipt != nil {
-			buf = append(append(buf, bitOf(p.Receipt.Body.Kept > 0)), p.Receipt.ExternalID...)
+			buf = append(append(buf, bitOf(p.Receipt.Body.StoredSize > 0)), p.Receipt.ExternalID...)
 		}
 	}
 	return buf

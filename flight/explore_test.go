@@ -15,49 +15,49 @@ type scenario struct {
 	policy flight.Policy
 	keys   []flight.Key
 	prefix []flight.Command
-	extra  func(w *world, s *scenario) []flight.Command
+	extra  func(w *ledger, s *scenario) []flight.Command
 	solo   bool // includes soloCommands
 }
 
 var retry2 = flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second, MaxBackoff: 2 * time.Second}
 
 func scenarios() []scenario {
-	solo := func(name string, p flight.Policy, extra func(w *world, s *scenario) []flight.Command) scenario {
-		p.Retention, p.SettleDelay, p.LookTries = retains, settle, 2
+	solo := func(name string, p flight.Policy, extra func(w *ledger, s *scenario) []flight.Command) scenario {
+		p.Retention, p.SettleDelay, p.VerifyAttempts = retention, settleDelay, 2
 		return scenario{name: name, policy: p, keys: []flight.Key{soloKey}, extra: extra, solo: true}
 	}
-	saga := scenario{name: "saga", policy: flight.Policy{Saga: true, Retention: retains}, keys: []flight.Key{sagaKey, stepKey, undoKey}, extra: sagaCommands}
+	saga := scenario{name: "saga", policy: flight.Policy{Saga: true, Retention: retention}, keys: []flight.Key{sagaKey, stepKey, undoKey}, extra: sagaCommands}
 	driven := saga
 	driven.name = "saga, driven"
 	driven.prefix = []flight.Command{openOf(sagaKey, saga.policy, sessions[0], nonce1, fp1)}
 	lost := func(name string, p flight.Policy, more ...flight.Command) scenario {
 		s := solo(name, p, nil)
-		s.prefix = append([]flight.Command{openOf(soloKey, s.policy, sessions[0], nonce1, fp1), endedOf(sessions[0])}, more...)
+		s.prefix = append([]flight.Command{openOf(soloKey, s.policy, sessions[0], nonce1, fp1), endSessionOf(sessions[0])}, more...)
 		return s
 	}
 	return []scenario{
 		solo("hold", flight.Policy{}, nil),
 		solo("hold with retries", flight.Policy{Retry: retry2}, nil),
-		solo("resend", flight.Policy{Recovery: flight.Resend}, nil),
-		solo("resend with retries", flight.Policy{Recovery: flight.Resend, Retry: retry2}, nil),
-		solo("resend in a window", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}, nil),
-		solo("resend in a window, with a look-up", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, Lookup: true, Retry: retry2}, nil),
-		solo("resend in a window, with a time-out", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, AttemptTimeout: timeout}, nil),
-		solo("resend in a window, with a wall clock that jumps", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}, wallCommands),
-		solo("verify", flight.Policy{Recovery: flight.Verify}, nil),
-		solo("verify with retries", flight.Policy{Recovery: flight.Verify, Retry: retry2}, nil),
-		solo("retries within a time", flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, Within: window}}, nil),
-		solo("scheduled", flight.Policy{RunAfter: settle}, nil),
+		solo("resend", flight.Policy{Recovery: flight.RecoveryResend}, nil),
+		solo("resend with retries", flight.Policy{Recovery: flight.RecoveryResend, Retry: retry2}, nil),
+		solo("resend in a window", flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: providerWindow}, nil),
+		solo("resend in a window, with a look-up", flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: providerWindow, Lookup: true, Retry: retry2}, nil),
+		solo("resend in a window, with a time-out", flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: providerWindow, AttemptTimeout: timeout}, nil),
+		solo("resend in a window, with a wall clock that jumps", flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: providerWindow}, wallCommands),
+		solo("verify", flight.Policy{Recovery: flight.RecoveryVerify}, nil),
+		solo("verify with retries", flight.Policy{Recovery: flight.RecoveryVerify, Retry: retry2}, nil),
+		solo("retries within a time", flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 3, Within: providerWindow}}, nil),
+		solo("scheduled", flight.Policy{RunAfter: settleDelay}, nil),
 		solo("time-out under hold", flight.Policy{AttemptTimeout: timeout}, wakeUpCommands),
-		solo("time-out under resend", flight.Policy{AttemptTimeout: timeout, Recovery: flight.Resend}, wakeUpCommands),
+		solo("time-out under resend", flight.Policy{AttemptTimeout: timeout, Recovery: flight.RecoveryResend}, wakeUpCommands),
 		solo("callback", flight.Policy{}, callbackCommands),
 		solo("approval", flight.Policy{Approval: true}, approvalCommands),
 		solo("new lease epoch", flight.Policy{}, epochCommands),
-		solo("restored ledger", flight.Policy{Recovery: flight.Resend}, restoreCommands),
+		solo("restored ledger", flight.Policy{Recovery: flight.RecoveryResend}, restoreCommands),
 		solo("opens too far ahead", flight.Policy{}, farCommands),
 		lost("hold, after a loss", flight.Policy{}),
-		lost("resend, after a loss", flight.Policy{Recovery: flight.Resend}),
-		lost("verify, after a loss", flight.Policy{Recovery: flight.Verify}, &tick{by: settle}),
+		lost("resend, after a loss", flight.Policy{Recovery: flight.RecoveryResend}),
+		lost("verify, after a loss", flight.Policy{Recovery: flight.RecoveryVerify}, &tick{by: settleDelay}),
 		saga, driven,
 	}
 }
@@ -82,16 +82,16 @@ func TestExhaustive(t *testing.T) {
 
 // visit is a reached state, with its predecessor and the command that led to it.
 type visit struct {
-	w    *world
+	w    *ledger
 	from int
 	by   flight.Command
 }
 
 func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 	t.Helper()
-	first := newWorld(s.keys...)
+	first := newLedger(s.keys...)
 	for _, c := range s.prefix {
-		next, _, err := first.step(c)
+		next, _, err := first.apply(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,12 +106,12 @@ func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 		for ; level < end; level++ {
 			w := visits[level].w
 			for _, c := range s.commands(w) {
-				next, _, err := w.step(c)
+				next, _, err := w.apply(c)
 				steps++
 				if err != nil {
-					t.Fatalf("%v\nthe commands:\n%s  %s", err, wayTo(visits, level), describe(c))
+					t.Fatalf("%v\nthe commands:\n%s  %s", err, pathTo(visits, level), describe(c))
 				}
-				if left == 1 || next.isStill(w) {
+				if left == 1 || next.equals(w) {
 					continue
 				}
 				if d, buf = next.digest(buf); !seen[d] {
@@ -125,7 +125,7 @@ func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 	return len(seen), steps
 }
 
-func wayTo(visits []visit, at int) string {
+func pathTo(visits []visit, at int) string {
 	var way []string
 	for ; visits[at].by != nil; at = visits[at].from {
 		way = append(way, "  "+describe(visits[at].by)+"\n")
@@ -151,7 +151,7 @@ func describe(c flight.Command) string {
 	return fmt.Sprintf("%T %+v", c, c)
 }
 
-func (s *scenario) commands(w *world) []flight.Command {
+func (s *scenario) commands(w *ledger) []flight.Command {
 	var cs []flight.Command
 	if s.solo {
 		cs = append(soloCommands(w, s), sessionCommands(soloKey)...)
@@ -167,7 +167,7 @@ func (s *scenario) commands(w *world) []flight.Command {
 	return cs
 }
 
-func soloCommands(w *world, s *scenario) []flight.Command {
+func soloCommands(w *ledger, s *scenario) []flight.Command {
 	k := soloKey
 	f := w.flight(k)
 	var cs []flight.Command
@@ -179,60 +179,60 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 		add(abandonOf(k, n))
 	}
 	add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp1, Policy: s.policy}})
-	add(importOf(k, flight.Succeeded, "x", fp1))
+	add(importOf(k, flight.OutcomeSucceeded, "x", fp1))
 	if f == nil { // the first fingerprint is as good as the other
 		return cs
 	}
 	g := f.Generation
 	add(openOf(k, s.policy, sessions[1], nonce2, fp2))
 	add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp2, Policy: s.policy}})
-	add(importOf(k, flight.Succeeded, "y", fp1))
-	add(importOf(k, flight.Refused, "", fp2))
-	add(&flight.Redact{Key: k, Generation: g, Who: "ann", Why: "asked for"})
-	for _, at := range w.issued[0] {
-		add(reportOf(k, at, flight.Succeeded, "x"))
-		add(reportOf(k, at, flight.Succeeded, "y"))
-		add(reportOf(k, at, flight.Refused, ""))
-		add(reportOf(k, at, flight.NotDone, ""))
-		add(reportOf(k, at, flight.Unknown, ""))
+	add(importOf(k, flight.OutcomeSucceeded, "y", fp1))
+	add(importOf(k, flight.OutcomeRefused, "", fp2))
+	add(&flight.Redact{Key: k, Generation: g, Actor: "ann", Reason: "asked for"})
+	for _, at := range w.openedAttempts[0] {
+		add(reportOf(k, at, flight.OutcomeSucceeded, "x"))
+		add(reportOf(k, at, flight.OutcomeSucceeded, "y"))
+		add(reportOf(k, at, flight.OutcomeRefused, ""))
+		add(reportOf(k, at, flight.OutcomeNotDone, ""))
+		add(reportOf(k, at, flight.OutcomeUnknown, ""))
 	}
-	for _, verb := range [...]flight.Verb{flight.Happened, flight.DidNotHappen, flight.NoVerb} {
-		for number := f.Probes; number > 0 && number+1 >= f.Probes; number-- {
-			add(&flight.Verdict{Key: k, Generation: g, Probe: number, Result: verb, ExternalID: "x", Body: bodies["x"]})
+	for _, verb := range [...]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNone} {
+		for number := f.Verifications; number > 0 && number+1 >= f.Verifications; number-- {
+			add(&flight.ReportFinding{Key: k, Generation: g, Verification: number, Finding: verb, ExternalID: "x", Body: bodies["x"]})
 		}
 	}
-	for _, verb := range [...]flight.Verb{flight.Happened, flight.DidNotHappen, flight.Fail} {
-		add(&flight.Resolve{Key: k, Generation: g, Version: f.Version, Verb: verb, ExternalID: "x", Body: bodies["x"], Who: "ann", Why: "saw it"})
+	for _, verb := range [...]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingFail} {
+		add(&flight.Resolve{Key: k, Generation: g, Version: f.Version, Finding: verb, ExternalID: "x", Body: bodies["x"], Actor: "ann", Reason: "saw it"})
 	}
-	add(&flight.Resolve{Key: k, Generation: g, Verb: flight.Happened, ExternalID: "x", Body: bodies["x"]})
-	add(&flight.Cancel{Key: k, Generation: g, Who: "ann"})
-	add(&flight.Retry{Key: k, Generation: g, Who: "ann"})
-	add(&flight.Free{Key: k, Generation: g, Who: "ann"})
+	add(&flight.Resolve{Key: k, Generation: g, Finding: flight.FindingHappened, ExternalID: "x", Body: bodies["x"]})
+	add(&flight.Cancel{Key: k, Generation: g, Actor: "ann"})
+	add(&flight.Retry{Key: k, Generation: g, Actor: "ann"})
+	add(&flight.FreeKey{Key: k, Generation: g, Actor: "ann"})
 	add(&flight.Expire{Key: k, Generation: g})
 	return cs
 }
 
 // sessionCommands end sessions, by proofs that count and by proofs that do not, and withdraw them.
 func sessionCommands(k flight.Key) []flight.Command {
-	stale, otherEpoch, otherStore, unborn := endedOf(sessions[0]), endedOf(sessions[0]), endedOf(sessions[0]), endedOf(sessions[0])
+	stale, otherEpoch, otherStore, unborn := endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0])
 	stale.ReadRevision = sessions[0].Revision - 1
 	otherEpoch.Epoch = 0
 	otherStore.StoreEpoch = 2
 	unborn.Session.Revision, unborn.ReadRevision = 0, 1 // it names the session wrongly
-	return []flight.Command{endedOf(sessions[0]), endedOf(sessions[1]), stale, otherEpoch, otherStore, unborn,
-		&flight.Withdraw{Key: k, Session: sessions[1].ID, StoreEpoch: 1}}
+	return []flight.Command{endSessionOf(sessions[0]), endSessionOf(sessions[1]), stale, otherEpoch, otherStore, unborn,
+		&flight.WithdrawSession{Key: k, Session: sessions[1].ID, StoreEpoch: 1}}
 }
 
-func wakeUpCommands(w *world, _ *scenario) []flight.Command {
+func wakeUpCommands(w *ledger, _ *scenario) []flight.Command {
 	if f := w.flight(soloKey); f != nil {
 		return []flight.Command{&flight.WakeUp{Key: soloKey, Generation: f.Generation}}
 	}
 	return nil
 }
 
-func callbackCommands(w *world, s *scenario) []flight.Command {
+func callbackCommands(w *ledger, s *scenario) []flight.Command {
 	cs := wakeUpCommands(w, s)
-	for _, at := range w.issued[0] {
+	for _, at := range w.openedAttempts[0] {
 		cs = append(cs, &flight.Suspend{Key: soloKey, Generation: at.generation, Token: at.token,
 			Wake: flight.Wake{At: start.Add(12 * time.Second), Callback: true}})
 	}
@@ -240,32 +240,32 @@ func callbackCommands(w *world, s *scenario) []flight.Command {
 }
 
 // wallCommands let the leader's wall clock jump ahead, once.
-func wallCommands(w *world, _ *scenario) []flight.Command {
+func wallCommands(w *ledger, _ *scenario) []flight.Command {
 	if w.header.Wall > 0 {
 		return nil
 	}
-	return []flight.Command{&tick{ahead: window}}
+	return []flight.Command{&tick{ahead: providerWindow}}
 }
 
-func approvalCommands(w *world, _ *scenario) []flight.Command {
+func approvalCommands(w *ledger, _ *scenario) []flight.Command {
 	f := w.flight(soloKey)
 	if f == nil {
 		return nil
 	}
 	var cs []flight.Command
-	for _, verb := range [...]flight.Verb{flight.Approved, flight.Rejected} {
+	for _, verb := range [...]flight.Finding{flight.FindingApproved, flight.FindingRejected} {
 		cs = append(cs,
-			&flight.Decide{Key: soloKey, Generation: f.Generation, Fingerprint: fp1, Version: f.Version, Verb: verb, Who: "ann"},
-			&flight.Decide{Key: soloKey, Generation: f.Generation, Fingerprint: fp2, Version: f.Version, Verb: verb},
-			&flight.Decide{Key: soloKey, Generation: f.Generation, Fingerprint: fp1, Verb: verb})
+			&flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: fp1, Version: f.Version, Finding: verb, Actor: "ann"},
+			&flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: fp2, Version: f.Version, Finding: verb},
+			&flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: fp1, Finding: verb})
 	}
 	return cs
 }
 
 // epochCommands are those of an etcd that has lost its past: the sessions before are void, a new one has a lower revision.
-func epochCommands(_ *world, s *scenario) []flight.Command {
+func epochCommands(_ *ledger, s *scenario) []flight.Command {
 	again := flight.Session{ID: "D", Revision: 5, Epoch: 2}
-	older, newer := endedOf(sessions[0]), endedOf(again)
+	older, newer := endSessionOf(sessions[0]), endSessionOf(again)
 	older.Epoch, newer.Epoch = 2, 2
 	return []flight.Command{
 		&flight.RaiseEpoch{From: 1, Hold: 10 * time.Second},
@@ -278,28 +278,28 @@ func epochCommands(_ *world, s *scenario) []flight.Command {
 }
 
 // restoreCommands are those of a restored ledger: commands of its own store epoch, and reports of attempts that it has lost.
-func restoreCommands(w *world, s *scenario) []flight.Command {
-	ended := endedOf(sessions[0])
+func restoreCommands(w *ledger, s *scenario) []flight.Command {
+	ended := endSessionOf(sessions[0])
 	ended.StoreEpoch = 2
 	abandon := abandonOf(soloKey, nonce1)
 	abandon.StoreEpoch = 2
-	cs := []flight.Command{&restore{}, ended, abandon, &flight.Withdraw{Key: soloKey, Session: sessions[1].ID, StoreEpoch: 2}}
+	cs := []flight.Command{&restore{}, ended, abandon, &flight.WithdrawSession{Key: soloKey, Session: sessions[1].ID, StoreEpoch: 2}}
 	for i, n := range [...]flight.Nonce{nonce1, nonce2} {
 		open := openOf(soloKey, s.policy, sessions[i], n, fp1)
 		open.StoreEpoch = 2
 		cs = append(cs, open)
 	}
 	for _, lost := range [...]attemptRef{{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 3}}, {generation: 2, token: flight.Token{StoreEpoch: 1, Number: 5}}} {
-		cs = append(cs, reportOf(soloKey, lost, flight.Succeeded, "y"), reportOf(soloKey, lost, flight.Unknown, ""))
+		cs = append(cs, reportOf(soloKey, lost, flight.OutcomeSucceeded, "y"), reportOf(soloKey, lost, flight.OutcomeUnknown, ""))
 	}
-	for _, at := range w.issued[0] {
+	for _, at := range w.openedAttempts[0] {
 		at.token.StoreEpoch = 2
-		cs = append(cs, reportOf(soloKey, at, flight.Succeeded, "x"), reportOf(soloKey, at, flight.NotDone, ""))
+		cs = append(cs, reportOf(soloKey, at, flight.OutcomeSucceeded, "x"), reportOf(soloKey, at, flight.OutcomeNotDone, ""))
 	}
 	return cs
 }
 
-func farCommands(_ *world, s *scenario) []flight.Command {
+func farCommands(_ *ledger, s *scenario) []flight.Command {
 	never := abandonOf(soloKey, flight.Nonce{4})
 	never.NotAfter = start.Add(3 * time.Hour)
 	return []flight.Command{
@@ -308,28 +308,28 @@ func farCommands(_ *world, s *scenario) []flight.Command {
 	}
 }
 
-func sagaCommands(w *world, s *scenario) []flight.Command {
+func sagaCommands(w *ledger, s *scenario) []flight.Command {
 	var cs []flight.Command
 	add := func(c flight.Command) { cs = append(cs, c) }
 	add(openOf(sagaKey, s.policy, sessions[0], nonce1, fp1))
 	add(openOf(sagaKey, s.policy, sessions[2], nonce2, fp1))
 	add(abandonOf(sagaKey, nonce1))
 	for _, x := range sessions {
-		add(endedOf(x))
+		add(endSessionOf(x))
 	}
-	add(&flight.Withdraw{Key: stepKey, Session: sessions[1].ID, StoreEpoch: 1})
-	add(&flight.Seal{Key: stepKey})
-	add(&flight.Seal{Key: undoKey})
+	add(&flight.WithdrawSession{Key: stepKey, Session: sessions[1].ID, StoreEpoch: 1})
+	add(&flight.SealKey{Key: stepKey})
+	add(&flight.SealKey{Key: undoKey})
 	if f := w.flight(sagaKey); f != nil {
 		add(&flight.Cancel{Key: sagaKey, Generation: f.Generation})
 		add(&flight.WakeUp{Key: sagaKey, Generation: f.Generation})
 		add(&flight.Retry{Key: sagaKey, Generation: f.Generation})
 	}
-	step := flight.Policy{Recovery: flight.Resend, Retention: retains}
-	for _, driver := range w.issued[0] {
-		add(&flight.Turn{Key: sagaKey, Generation: driver.generation, Token: driver.token})
+	step := flight.Policy{Recovery: flight.RecoveryResend, Retention: retention}
+	for _, driver := range w.openedAttempts[0] {
+		add(&flight.BeginUndo{Key: sagaKey, Generation: driver.generation, Token: driver.token})
 		add(&flight.Suspend{Key: sagaKey, Generation: driver.generation, Token: driver.token})
-		for _, o := range [...]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown} {
+		for _, o := range [...]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown} {
 			add(reportOf(sagaKey, driver, o, ""))
 		}
 		for _, k := range [...]flight.Key{stepKey, undoKey} { // the driver performs the step, or submits it
@@ -341,17 +341,17 @@ func sagaCommands(w *world, s *scenario) []flight.Command {
 	}
 	for i, k := range [...]flight.Key{stepKey, undoKey} {
 		add(openOf(k, step, sessions[1], nonce2, fp1)) // a worker of a pool
-		for _, at := range w.issued[i+1] {
-			for _, o := range [...]flight.Outcome{flight.Succeeded, flight.NotDone, flight.Unknown} {
+		for _, at := range w.openedAttempts[i+1] {
+			for _, o := range [...]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeNotDone, flight.OutcomeUnknown} {
 				add(reportOf(k, at, o, ""))
 			}
 		}
-		add(importOf(k, flight.Succeeded, "x", fp1))
+		add(importOf(k, flight.OutcomeSucceeded, "x", fp1))
 		if f := w.flight(k); f != nil {
 			add(&flight.Cancel{Key: k, Generation: f.Generation})
 			add(&flight.Redact{Key: k, Generation: f.Generation})
 			add(&flight.Expire{Key: k, Generation: f.Generation})
-			add(&flight.Free{Key: k, Generation: f.Generation})
+			add(&flight.FreeKey{Key: k, Generation: f.Generation})
 		}
 	}
 	return cs

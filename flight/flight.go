@@ -29,7 +29,7 @@ const (
 type Time int64
 
 // AsTime returns t as a time.Time in UTC.
-func (t Time) At() time.Time { return time.UnixMilli(int64(t)).UTC() }
+func (t Time) AsTime() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 // Add returns t+d in milliseconds, rounded up so that a delay is never cut short.
 func (t Time) Add(d time.Duration) Time {
@@ -55,7 +55,7 @@ func (v Version) String() string {
 }
 
 // After reports whether v is after other in the log.
-func (v Version) Later(other Version) bool {
+func (v Version) After(other Version) bool {
 	return v.Index > other.Index || v.Index == other.Index && v.Pos > other.Pos
 }
 
@@ -85,7 +85,7 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 type Blob struct {
 	ContentType string `cbor:"1,keyasint,omitempty"`
 	Size        int    `cbor:"2,keyasint,omitempty"` // full length in bytes, also when truncated
-	Kept        int    `cbor:"3,keyasint,omitempty"` // number of stored bytes
+	StoredSize  int    `cbor:"3,keyasint,omitempty"` // number of stored bytes
 	Digest      Digest `cbor:"4,keyasint,omitzero"`  // over all Size bytes
 	Data        []byte `cbor:"5,keyasint,omitempty"` // the stored bytes; nil where a record is read without them
 }
@@ -96,31 +96,31 @@ func NewBlob(contentType string, data []byte, limit int) Blob {
 	if len(data) > limit {
 		b.Data = data[:limit:limit]
 	}
-	b.Kept = len(b.Data)
+	b.StoredSize = len(b.Data)
 	return b
 }
 
 // Truncated reports whether only the first StoredSize bytes are stored.
-func (b Blob) Truncated() bool { return b.Kept < b.Size }
+func (b Blob) Truncated() bool { return b.StoredSize < b.Size }
 
 // WithoutData returns the blob as it is stored in a flight's record.
 func (b Blob) WithoutData() Blob { b.Data = nil; return b }
 
 // Attempt is one try at the effect. While it is open, its holder, a session, is the only one that may act on the key.
 type Attempt struct {
-	Number     uint32  `cbor:"1,keyasint,omitempty"`
-	Session    Session `cbor:"2,keyasint,omitzero"`  // the holder
-	Nonce      Nonce   `cbor:"3,keyasint,omitzero"`  // of the Open; with the key it identifies that Open
-	Owner      string  `cbor:"4,keyasint,omitempty"` // host:pid or the like, for people
-	OpenedAt   Time    `cbor:"5,keyasint,omitempty"`
-	ClosedAt   Time    `cbor:"6,keyasint,omitempty"` // 0 while it is open
-	Outcome    Outcome `cbor:"7,keyasint,omitempty"`
-	Lost       bool    `cbor:"8,keyasint,omitempty"`  // ended by proof or time-out, not by a report
-	Doubt      bool    `cbor:"9,keyasint,omitempty"`  // its unknown outcome taints the flight
-	Reported   uint8   `cbor:"10,keyasint,omitempty"` // set of the reported outcomes; see outcomeBit
-	Error      string  `cbor:"11,keyasint,omitempty"`
-	StoreEpoch uint32  `cbor:"12,keyasint,omitempty"` // of the ledger that opened it
-	NotAfter   Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
+	Number           uint32  `cbor:"1,keyasint,omitempty"`
+	Session          Session `cbor:"2,keyasint,omitzero"`  // the holder
+	Nonce            Nonce   `cbor:"3,keyasint,omitzero"`  // of the Open; with the key it identifies that Open
+	Owner            string  `cbor:"4,keyasint,omitempty"` // host:pid or the like, for people
+	OpenedAt         Time    `cbor:"5,keyasint,omitempty"`
+	ClosedAt         Time    `cbor:"6,keyasint,omitempty"` // 0 while it is open
+	Outcome          Outcome `cbor:"7,keyasint,omitempty"`
+	Lost             bool    `cbor:"8,keyasint,omitempty"`  // ended by proof or time-out, not by a report
+	Taints           bool    `cbor:"9,keyasint,omitempty"`  // its unknown outcome taints the flight
+	ReportedOutcomes uint8   `cbor:"10,keyasint,omitempty"` // set of the reported outcomes; see outcomeBit
+	Error            string  `cbor:"11,keyasint,omitempty"`
+	StoreEpoch       uint32  `cbor:"12,keyasint,omitempty"` // of the ledger that opened it
+	NotAfter         Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
 }
 
 // Token is the fencing token under which the attempt was opened. A restored ledger expects another one: see Header.TokenOf.
@@ -137,7 +137,7 @@ func (a *Attempt) Deadline(p Policy) Time {
 }
 
 // IsOpen reports whether the attempt has not ended.
-func (a *Attempt) Open() bool { return a.ClosedAt == 0 }
+func (a *Attempt) IsOpen() bool { return a.ClosedAt == 0 }
 
 // Nonce identifies one Open of a key. A caller draws a random nonce for each Open; a repeat of the Open carries the same one.
 type Nonce [16]byte
@@ -157,10 +157,10 @@ type Source uint8
 
 // The sources of a receipt.
 const (
-	FromReport Source = iota // the attempt reported it
-	FromLookup               // a look-up at the provider found it
-	FromPerson               // a person attached it
-	FromImport               // it was imported: the effect happened before or outside flightd
+	SourceReport Source = iota // the attempt reported it
+	SourceLookup               // a look-up at the provider found it
+	SourcePerson               // a person attached it
+	SourceImport               // it was imported: the effect happened before or outside flightd
 )
 
 var sourceNames = [...]string{"report", "lookup", "person", "import"}
@@ -196,7 +196,7 @@ type Evidence struct {
 }
 
 // Verification is a look-up that is due: a caller must ask the provider whether the effect happened, and report a Finding.
-type Probe struct {
+type Verification struct {
 	Number    uint32  `cbor:"1,keyasint,omitempty"` // rises with every look-up and with every assigned caller
 	NotBefore Time    `cbor:"2,keyasint,omitempty"` // end of the settle delay: an earlier look-up may miss the effect
 	Tries     int     `cbor:"3,keyasint,omitempty"` // inconclusive look-ups so far
@@ -206,37 +206,37 @@ type Probe struct {
 }
 
 // Attribution records the author, the reason and the time of a request.
-type Mark struct {
-	Who string `cbor:"1,keyasint,omitempty"`
-	Why string `cbor:"2,keyasint,omitempty"`
-	At  Time   `cbor:"3,keyasint,omitempty"`
+type Attribution struct {
+	Actor  string `cbor:"1,keyasint,omitempty"`
+	Reason string `cbor:"2,keyasint,omitempty"`
+	At     Time   `cbor:"3,keyasint,omitempty"`
 }
 
 // Resolution is a person's decision. It is stored so that a repeat of the decision gets the same answer.
-type Settlement struct {
-	Verb    Verb    `cbor:"1,keyasint,omitempty"`
-	Version Version `cbor:"2,keyasint,omitzero"` // of the flight that the person had seen
-	Mark    Mark    `cbor:"3,keyasint,omitzero"`
+type Resolution struct {
+	Finding Finding     `cbor:"1,keyasint,omitempty"`
+	Version Version     `cbor:"2,keyasint,omitzero"` // of the flight that the person had seen
+	By      Attribution `cbor:"3,keyasint,omitzero"`
 }
 
 // Finding is the answer of a person or of a look-up about an effect in doubt, or of a person about an approval.
-type Verb uint8
+type Finding uint8
 
 // The findings of Resolve and ReportFinding, and of DecideApproval.
 const (
-	NoVerb Verb = iota
-	Happened
-	DidNotHappen
-	Fail
-	Approved
-	Rejected
+	FindingNone Finding = iota
+	FindingHappened
+	FindingNotHappened
+	FindingFail
+	FindingApproved
+	FindingRejected
 )
 
-var verbNames = [...]string{"", "happened", "not_happened", "fail", "approved", "rejected"}
+var findingNames = [...]string{"", "happened", "not_happened", "fail", "approved", "rejected"}
 
-func (v Verb) String() string {
-	if int(v) < len(verbNames) {
-		return verbNames[v]
+func (v Finding) String() string {
+	if int(v) < len(findingNames) {
+		return findingNames[v]
 	}
 	return "invalid"
 }
@@ -252,9 +252,9 @@ type Phase uint8
 
 // The phases of a saga. Every other flight has PhaseNone.
 const (
-	NoPhase Phase = iota
-	Forward
-	Undoing
+	PhaseNone Phase = iota
+	PhaseForward
+	PhaseUndoing
 )
 
 // UsedNonce is a nonce that opens nothing more. It is remembered until every Open that carries it has expired.
@@ -264,11 +264,11 @@ type UsedNonce struct {
 }
 
 // PreviousGeneration is the stored summary of an earlier generation of a key.
-type Past struct {
-	Generation uint32   `cbor:"1,keyasint,omitempty"`
-	State      State    `cbor:"2,keyasint,omitempty"`
-	Receipt    *Receipt `cbor:"3,keyasint,omitempty"`
-	EndedBy    Mark     `cbor:"4,keyasint,omitzero"`
+type PreviousGeneration struct {
+	Generation uint32      `cbor:"1,keyasint,omitempty"`
+	State      State       `cbor:"2,keyasint,omitempty"`
+	Receipt    *Receipt    `cbor:"3,keyasint,omitempty"`
+	EndedBy    Attribution `cbor:"4,keyasint,omitzero"`
 }
 
 // Flight is the durable record of one key. A value that the ledger has returned is immutable: Apply copies it.
@@ -276,45 +276,45 @@ type Past struct {
 // A tombstone is a Flight in StateExpired with only the fields that still guard the key: ID, generation, fence,
 // fingerprint, and the receipt's outcome and digest.
 type Flight struct {
-	ID           ID          `cbor:"1,keyasint"`
-	Key          Key         `cbor:"2,keyasint,omitzero"` // zero in a tombstone
-	Generation   uint32      `cbor:"3,keyasint,omitempty"`
-	State        State       `cbor:"4,keyasint,omitempty"`
-	Version      Version     `cbor:"5,keyasint,omitzero"`
-	Fingerprint  Fingerprint `cbor:"6,keyasint,omitzero"`
-	Input        Blob        `cbor:"7,keyasint,omitzero"`
-	Policy       Policy      `cbor:"8,keyasint,omitzero"`
-	Fence        Token       `cbor:"9,keyasint,omitzero"`   // greatest store epoch and number of any attempt of the key
-	Attempts     []Attempt   `cbor:"10,keyasint,omitempty"` // of this generation, newest last, at most MaxAttempts
-	AttemptCount uint32      `cbor:"11,keyasint,omitempty"` // of this generation, all of them
-	Counted      uint32      `cbor:"12,keyasint,omitempty"` // attempts that the retry policy counts
-	Doubts       uint32      `cbor:"13,keyasint,omitempty"` // attempts of unknown outcome that taint the flight
-	FirstSend    Time        `cbor:"14,keyasint,omitempty"` // of the generation's first attempt: the provider window starts
-	NotBefore    Time        `cbor:"15,keyasint,omitempty"` // of a scheduled flight
-	Probe        *Probe      `cbor:"16,keyasint,omitempty"` // set exactly while a look-up is due
-	Probes       uint32      `cbor:"17,keyasint,omitempty"` // number of the last look-up
-	Cancel       *Mark       `cbor:"18,keyasint,omitempty"` // cancellation was requested
-	Receipt      *Receipt    `cbor:"19,keyasint,omitempty"`
-	CreatedAt    Time        `cbor:"20,keyasint,omitempty"`
-	FinishedAt   Time        `cbor:"21,keyasint,omitempty"`
-	Evidence     []Evidence  `cbor:"22,keyasint,omitempty"` // at most MaxEvidence
-	EvidenceMore uint32      `cbor:"23,keyasint,omitempty"` // fenced reports that were counted and not stored
-	Overlap      bool        `cbor:"24,keyasint,omitempty"` // evidence of a second effect was seen
-	UsedNonces   []UsedNonce `cbor:"25,keyasint,omitempty"` // at most MaxUsedNonces, not counting those of ended attempts
-	Past         []Past      `cbor:"26,keyasint,omitempty"`
-	Settled      *Settlement `cbor:"27,keyasint,omitempty"`
-	Wake         *Wake       `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
-	Phase        Phase       `cbor:"29,keyasint,omitempty"`
-	Sealed       bool        `cbor:"30,keyasint,omitempty"`
-	Cause        string      `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
-	InputFrom    uint32      `cbor:"32,keyasint,omitempty"` // generation that submitted the input; its bytes are stored under it
-	Was          State       `cbor:"33,keyasint,omitempty"` // of a tombstone: the state in which the flight ended
-	Redacted     *Mark       `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
-	Duplicates   *Tally      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
+	ID                  ID                   `cbor:"1,keyasint"`
+	Key                 Key                  `cbor:"2,keyasint,omitzero"` // zero in a tombstone
+	Generation          uint32               `cbor:"3,keyasint,omitempty"`
+	State               State                `cbor:"4,keyasint,omitempty"`
+	Version             Version              `cbor:"5,keyasint,omitzero"`
+	Fingerprint         Fingerprint          `cbor:"6,keyasint,omitzero"`
+	Input               Blob                 `cbor:"7,keyasint,omitzero"`
+	Policy              Policy               `cbor:"8,keyasint,omitzero"`
+	Fence               Token                `cbor:"9,keyasint,omitzero"`   // greatest store epoch and number of any attempt of the key
+	Attempts            []Attempt            `cbor:"10,keyasint,omitempty"` // of this generation, newest last, at most MaxAttempts
+	AttemptCount        uint32               `cbor:"11,keyasint,omitempty"` // of this generation, all of them
+	CountedAttempts     uint32               `cbor:"12,keyasint,omitempty"` // attempts that the retry policy counts
+	TaintingAttempts    uint32               `cbor:"13,keyasint,omitempty"` // attempts of unknown outcome that taint the flight
+	FirstSend           Time                 `cbor:"14,keyasint,omitempty"` // of the generation's first attempt: the provider window starts
+	NotBefore           Time                 `cbor:"15,keyasint,omitempty"` // of a scheduled flight
+	Verification        *Verification        `cbor:"16,keyasint,omitempty"` // set exactly while a look-up is due
+	Verifications       uint32               `cbor:"17,keyasint,omitempty"` // number of the last look-up
+	Cancel              *Attribution         `cbor:"18,keyasint,omitempty"` // cancellation was requested
+	Receipt             *Receipt             `cbor:"19,keyasint,omitempty"`
+	CreatedAt           Time                 `cbor:"20,keyasint,omitempty"`
+	FinishedAt          Time                 `cbor:"21,keyasint,omitempty"`
+	Evidence            []Evidence           `cbor:"22,keyasint,omitempty"` // at most MaxEvidence
+	EvidenceOmitted     uint32               `cbor:"23,keyasint,omitempty"` // fenced reports that were counted and not stored
+	Overlap             bool                 `cbor:"24,keyasint,omitempty"` // evidence of a second effect was seen
+	UsedNonces          []UsedNonce          `cbor:"25,keyasint,omitempty"` // at most MaxUsedNonces, not counting those of ended attempts
+	PreviousGenerations []PreviousGeneration `cbor:"26,keyasint,omitempty"`
+	Resolution          *Resolution          `cbor:"27,keyasint,omitempty"`
+	Wake                *Wake                `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
+	Phase               Phase                `cbor:"29,keyasint,omitempty"`
+	Sealed              bool                 `cbor:"30,keyasint,omitempty"`
+	Cause               string               `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
+	InputGeneration     uint32               `cbor:"32,keyasint,omitempty"` // generation that submitted the input; its bytes are stored under it
+	FinalState          State                `cbor:"33,keyasint,omitempty"` // of a tombstone: the state in which the flight ended
+	Redacted            *Attribution         `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
+	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.
-func (f *Flight) Tainted() bool { return f.Doubts > 0 }
+func (f *Flight) Tainted() bool { return f.TaintingAttempts > 0 }
 
 // Newest is the newest attempt of this generation, nil when there is none. It must not be changed.
 func (f *Flight) Newest() *Attempt {
@@ -334,7 +334,7 @@ func (f *Flight) AttemptNumber() uint32 {
 
 // OpenAttempt is the attempt that is open, nil when there is none (invariant I1: there is at most one).
 func (f *Flight) OpenAttempt() *Attempt {
-	if a := f.Newest(); a != nil && a.Open() {
+	if a := f.Newest(); a != nil && a.IsOpen() {
 		return a
 	}
 	return nil
@@ -345,16 +345,16 @@ func (f *Flight) OpenAttempt() *Attempt {
 func (f *Flight) Holder() *Session {
 	switch {
 	case f == nil:
-	case f.State == Running && f.OpenAttempt() != nil:
+	case f.State == StateRunning && f.OpenAttempt() != nil:
 		return &f.Newest().Session
-	case f.Probe != nil && f.Probe.Session != Session{}:
-		return &f.Probe.Session
+	case f.Verification != nil && f.Verification.Session != Session{}:
+		return &f.Verification.Session
 	}
 	return nil
 }
 
 // Verifying reports whether the flight waits for the finding of a look-up.
-func (f *Flight) Looking() bool { return f != nil && f.Probe != nil }
+func (f *Flight) Verifying() bool { return f != nil && f.Verification != nil }
 
 // Reopenable reports whether a person may let the flight run again: it ended without a receipt, and its input is stored.
 func (f *Flight) Reopenable() bool {
@@ -372,8 +372,8 @@ func (f *Flight) ExpiresAt() Time {
 // DeletableAt is the time from which the record of a key that was never opened may be deleted: the record holds nothing but
 // used nonces, and the last of them has expired. It is 0 for a record that holds more than used nonces.
 func (f *Flight) DeletableAt() Time {
-	if f == nil || f.State != Absent || f.Generation != 1 || !f.Fence.IsZero() || f.Overlap ||
-		len(f.Evidence)+len(f.Past) > 0 || f.EvidenceMore > 0 {
+	if f == nil || f.State != StateAbsent || f.Generation != 1 || !f.Fence.IsZero() || f.Overlap ||
+		len(f.Evidence)+len(f.PreviousGenerations) > 0 || f.EvidenceOmitted > 0 {
 		return 0
 	}
 	var last Time

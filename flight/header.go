@@ -8,15 +8,15 @@ import (
 
 // Header is the part of the ledger that every command sees.
 type Header struct {
-	Deployment string  `cbor:"1,keyasint,omitempty"` // created once, at the first bootstrap
-	Secret     []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
-	LeaseEpoch uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost data
-	StoreEpoch uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
-	Guard      uint64  `cbor:"5,keyasint,omitempty"` // counter of etcd's guard key in this lease epoch, as last recorded
-	Now        Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
-	EpochHold  Time    `cbor:"7,keyasint,omitempty"` // until then no attempt of an older lease epoch is marked lost
-	Version    Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
-	Wall       Time    `cbor:"9,keyasint,omitempty"` // the leader's wall clock beside Now, where it was later; else 0
+	Deployment   string  `cbor:"1,keyasint,omitempty"` // created once, at the first bootstrap
+	Secret       []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
+	LeaseEpoch   uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost data
+	StoreEpoch   uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
+	GuardCounter uint64  `cbor:"5,keyasint,omitempty"` // counter of etcd's guard key in this lease epoch, as last recorded
+	Now          Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
+	EpochHold    Time    `cbor:"7,keyasint,omitempty"` // until then no attempt of an older lease epoch is marked lost
+	Version      Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
+	Wall         Time    `cbor:"9,keyasint,omitempty"` // the leader's wall clock beside Now, where it was later; else 0
 }
 
 // Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act
@@ -30,8 +30,8 @@ func (h *Header) TokenOf(a *Attempt) Token { return Token{StoreEpoch: h.StoreEpo
 // IdempotencyKey is sent to the provider with every attempt of a generation, so that the provider can distinguish a resend
 // from a second intent. It has 64 characters and depends on deployment, key and generation alone.
 func (h *Header) IdempotencyKey(k Key, generation uint32) string {
-	var room [256]byte // longer keys are moved to the heap
-	b := room[:0]
+	var stack [256]byte // longer keys are moved to the heap
+	b := stack[:0]
 	key := k.String()
 	for _, part := range [...]string{h.Deployment, key} {
 		b = strconv.AppendInt(b, int64(len(part)), 10)

@@ -18,27 +18,27 @@ func TestHeader_CommandsWithoutAKey(t *testing.T) {
 		require.Nil(t, v.Flight)
 		return reply.Decision
 	}
-	require.Equal(t, flight.Accepted, do(&flight.Bootstrap{Deployment: "one", Secret: []byte("s")}))
+	require.Equal(t, flight.DecisionAccepted, do(&flight.Bootstrap{Deployment: "one", Secret: []byte("s")}))
 	require.Equal(t, flight.Header{Deployment: "one", Secret: []byte("s"), LeaseEpoch: 1, StoreEpoch: 1, Now: start}, v.Header)
-	require.Equal(t, flight.Accepted, do(&flight.Bootstrap{Deployment: "two"}))
+	require.Equal(t, flight.DecisionAccepted, do(&flight.Bootstrap{Deployment: "two"}))
 	require.Equal(t, "one", v.Header.Deployment, "a second bootstrap renames nothing")
-	require.Equal(t, flight.Accepted, do(&flight.Tick{}))
+	require.Equal(t, flight.DecisionAccepted, do(&flight.Tick{}))
 }
 
 func TestHeader_RaiseEpoch(t *testing.T) {
 	v := flight.View{Header: testHeader}
-	v.Header.Guard = 7
+	v.Header.GuardCounter = 7
 	do := func(c flight.Command) flight.Decision {
 		var reply flight.Reply
 		v, reply = flight.Apply(v, c)
 		return reply.Decision
 	}
-	require.Equal(t, flight.Precluded, do(&flight.RaiseEpoch{From: 2}), "From is not the present epoch")
-	require.Equal(t, flight.Accepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Minute}))
-	require.Equal(t, flight.Accepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Hour}), "a repeat")
+	require.Equal(t, flight.DecisionFailedPrecondition, do(&flight.RaiseEpoch{From: 2}), "From is not the present epoch")
+	require.Equal(t, flight.DecisionAccepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Minute}))
+	require.Equal(t, flight.DecisionAccepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Hour}), "a repeat")
 	require.Equal(t, uint32(2), v.Header.LeaseEpoch)
 	require.Equal(t, start.Add(time.Minute), v.Header.EpochHold)
-	require.Zero(t, v.Header.Guard, "the guard key of the new epoch has a counter of its own")
+	require.Zero(t, v.Header.GuardCounter, "the guard key of the new epoch has a counter of its own")
 }
 
 // TestHeader_RecordGuard: the stored counter only rises, and belongs to the present lease epoch.
@@ -48,11 +48,11 @@ func TestHeader_RecordGuard(t *testing.T) {
 		epoch         uint32
 		counter, want uint64
 		answer        flight.Decision
-	}{{1, 4, 4, flight.Accepted}, {1, 4, 4, flight.Accepted}, {1, 3, 4, flight.Accepted}, {2, 9, 4, flight.Fenced}, {0, 9, 4, flight.Fenced}, {1, 5, 5, flight.Accepted}} {
+	}{{1, 4, 4, flight.DecisionAccepted}, {1, 4, 4, flight.DecisionAccepted}, {1, 3, 4, flight.DecisionAccepted}, {2, 9, 4, flight.DecisionFenced}, {0, 9, 4, flight.DecisionFenced}, {1, 5, 5, flight.DecisionAccepted}} {
 		var reply flight.Reply
 		v, reply = flight.Apply(v, &flight.RecordGuard{Epoch: step.epoch, Counter: step.counter})
 		require.Equal(t, step.answer, reply.Decision)
-		require.Equal(t, step.want, v.Header.Guard)
+		require.Equal(t, step.want, v.Header.GuardCounter)
 	}
 }
 

@@ -96,12 +96,12 @@ func checkString(quoted jsontext.Value) string {
 
 // node is one value of a canonical JSON document.
 type node struct {
-	kind     jsontext.Kind
-	text     string  // of a scalar
-	children []child // of an array or object
+	kind    jsontext.Kind
+	text    string   // of a scalar
+	members []member // of an array or object
 }
 
-type child struct {
+type member struct {
 	name    string // decoded; "" in an array
 	value   node
 	ignored bool
@@ -130,7 +130,7 @@ func readNode(d *jsontext.Decoder) (n node, err error) {
 		return n, err
 	}
 	for d.PeekKind() != n.kind+2 { // ']' and '}' are two behind '[' and '{'
-		var c child
+		var c member
 		if n.isObject() {
 			name, err := d.ReadToken()
 			if err != nil {
@@ -141,7 +141,7 @@ func readNode(d *jsontext.Decoder) (n node, err error) {
 		if c.value, err = readNode(d); err != nil {
 			return n, err
 		}
-		n.children = append(n.children, c)
+		n.members = append(n.members, c)
 	}
 	_, err = d.ReadToken()
 	return n, err
@@ -153,8 +153,8 @@ func (n *node) appendTo(b []byte) []byte {
 		return append(b, n.text...)
 	}
 	b = append(b, byte(n.kind))
-	for i := range n.children {
-		c := &n.children[i]
+	for i := range n.members {
+		c := &n.members[i]
 		if i > 0 {
 			b = append(b, ',')
 		}

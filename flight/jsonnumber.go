@@ -9,18 +9,18 @@ import (
 const (
 	// maxExactInteger is the greatest integer below which a double holds every integer.
 	maxExactInteger = 1 << 53
-	// exponentFrom is the least integer that the canonical form writes with an exponent. A smaller one is written in digits.
-	exponentFrom = 1e21
+	// minExponentForm is the least integer that the canonical form writes with an exponent. A smaller one is written in digits.
+	minExponentForm = 1e21
 )
 
-const tooLargeInteger = "an integer beyond 2^53 is not read exactly by every parser; send it as a string"
+const detailInteger = "an integer beyond 2^53 is not read exactly by every parser; send it as a string"
 
 // checkNumber returns the reason for which a number of JSON is rejected, and "" if a double holds it (see
 // CanonicalJSON).
 func checkNumber(w string) string {
 	if !strings.ContainsAny(w, ".eE") {
 		if n, err := strconv.ParseInt(w, 10, 64); err != nil || n > maxExactInteger || n < -maxExactInteger {
-			return tooLargeInteger
+			return detailInteger
 		}
 		return ""
 	}
@@ -28,8 +28,8 @@ func checkNumber(w string) string {
 	if err != nil {
 		return "the number is out of the range of a double; send it as a string"
 	}
-	if size := math.Abs(f); size > maxExactInteger && size < exponentFrom { // 1e16: its canonical form would be rejected
-		return tooLargeInteger
+	if size := math.Abs(f); size > maxExactInteger && size < minExponentForm { // 1e16: its canonical form would be rejected
+		return detailInteger
 	}
 	if decimalOf(w) != decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
 		return "a double does not hold this number exactly; send it as a string"

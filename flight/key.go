@@ -238,7 +238,7 @@ func checkWord(field, s string) error {
 	}
 	for i := range len(s) {
 		if !isWordByte(s[i]) {
-			return &InvalidError{Field: field, Detail: stranger(s, i) + "; allowed are letters, digits, '.', '_' and '-'"}
+			return &InvalidError{Field: field, Detail: describeInvalidChar(s, i) + "; allowed are letters, digits, '.', '_' and '-'"}
 		}
 	}
 	if s == "." || s == ".." {
@@ -265,7 +265,7 @@ func checkID(s string) error {
 				return err // first: the suggested escape of a decomposed character would be rejected next
 			}
 			_, size := utf8.DecodeRuneInString(s[i:])
-			return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s; write %s", stranger(s, i), escaped(s[i:i+size]))}
+			return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s; write %s", describeInvalidChar(s, i), escaped(s[i:i+size]))}
 		case c == '%':
 			if err := checkEscape(s, i); err != nil {
 				return err
@@ -310,7 +310,7 @@ func decodeEscapes(s string) string {
 }
 
 // describeInvalidChar names the character of s at byte i. All bytes before i are ASCII, so i is also the character's index.
-func stranger(s string, i int) string {
+func describeInvalidChar(s string, i int) string {
 	r, size := utf8.DecodeRuneInString(s[i:])
 	if r == utf8.RuneError && size == 1 {
 		return fmt.Sprintf("byte %d is not valid UTF-8", i+1)

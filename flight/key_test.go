@@ -35,7 +35,7 @@ func TestKey_Parts(t *testing.T) {
 	}
 }
 
-func TestKey_BadOnesAreRefusedWithTheirField(t *testing.T) {
+func TestKey_InvalidNamesItsField(t *testing.T) {
 	long := strings.Repeat("a", 256)
 	for text, field := range map[string]string{
 		"": "key", "a": "key", "a/b": "key", "/b/c": "namespace", "a//c": "name", "a/b/": "id",
@@ -61,7 +61,7 @@ func TestKey_BadOnesAreRefusedWithTheirField(t *testing.T) {
 
 // TestKey_InvalidNamesTheWholeCharacter checks that a character of several bytes is reported as one character, with the
 // escape to write in its place.
-func TestKey_WhatIsWrongIsNamedWhole(t *testing.T) {
+func TestKey_InvalidNamesTheWholeCharacter(t *testing.T) {
 	for key, want := range map[[3]string]string{
 		{"a", "b", "über"}:     "character 1 is 'ü'; write %C3%BC",
 		{"a", "b", "zu €"}:     "character 3 is ' '; write %20",
@@ -190,28 +190,28 @@ func FuzzParseVersion(f *testing.F) {
 	})
 }
 
-func TestToken_SealedOnesSortByAgeAndBelongToOneFlight(t *testing.T) {
+func TestToken_SealSortsByAgeAndBindsFlight(t *testing.T) {
 	secret, id := []byte("secret"), soloKey.FlightID()
 	tokens := []flight.Token{{StoreEpoch: 1, Number: 1}, {StoreEpoch: 1, Number: 2}, {StoreEpoch: 1, Number: 256},
 		{StoreEpoch: 1, Number: 1 << 31}, {StoreEpoch: 2, Number: 1}, {StoreEpoch: 1 << 30, Number: 1000}}
 	var sealed []string
 	for _, token := range tokens {
 		s := token.Seal(secret, id, 3, "A")
-		got, generation, err := flight.OpenSeal(s, secret, id)
+		got, generation, err := flight.Unseal(s, secret, id)
 		if err != nil || got != token || generation != 3 {
 			t.Errorf("%v opens as %v of generation %d: %v", token, got, generation, err)
 		}
 		sealed = append(sealed, s)
-		if _, _, err := flight.OpenSeal(s, []byte("other"), id); err == nil {
+		if _, _, err := flight.Unseal(s, []byte("other"), id); err == nil {
 			t.Error("a token of another deployment was taken")
 		}
-		if _, _, err := flight.OpenSeal(s, secret, stepKey.FlightID()); err == nil {
+		if _, _, err := flight.Unseal(s, secret, stepKey.FlightID()); err == nil {
 			t.Error("a token of another flight was taken")
 		}
 		for i := range s {
 			forged := []byte(s)
 			forged[i] ^= 1
-			if _, _, err := flight.OpenSeal(string(forged), secret, id); err == nil {
+			if _, _, err := flight.Unseal(string(forged), secret, id); err == nil {
 				t.Errorf("a token changed at %d was taken", i)
 			}
 		}
@@ -224,14 +224,14 @@ func TestToken_SealedOnesSortByAgeAndBelongToOneFlight(t *testing.T) {
 	}
 }
 
-func FuzzOpenSeal(f *testing.F) {
+func FuzzUnseal(f *testing.F) {
 	secret, id := []byte("secret"), soloKey.FlightID()
 	good := flight.Token{StoreEpoch: 1, Number: 3}.Seal(secret, id, 1, "A")
 	for _, s := range []string{good, strings.ToUpper(good), good[1:], good + "0", strings.Replace(good, ".", ":", 1), ".", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if _, _, err := flight.OpenSeal(s, secret, id); err == nil && s != good && strings.EqualFold(s, good) {
+		if _, _, err := flight.Unseal(s, secret, id); err == nil && s != good && strings.EqualFold(s, good) {
 			t.Fatalf("%q is a second spelling of %q", s, good)
 		}
 	})
@@ -239,16 +239,16 @@ func FuzzOpenSeal(f *testing.F) {
 
 func TestOutcomeOfHTTP(t *testing.T) {
 	want := map[flight.Outcome][]int{
-		flight.Succeeded: {200, 201, 204, 299},
-		flight.Refused:   {400, 402, 405, 406, 410, 413, 415, 422},
-		flight.NotDone:   {401, 403, 404, 407, 421, 425, 426, 429, 431},
-		flight.Unknown:   {0, 100, 199, 300, 301, 302, 303, 304, 307, 308, 399, 408, 409, 411, 412, 418, 423, 424, 451, 500, 502, 503, 504, 599, 600},
+		flight.OutcomeSucceeded: {200, 201, 204, 299},
+		flight.OutcomeRefused:   {400, 402, 405, 406, 410, 413, 415, 422},
+		flight.OutcomeNotDone:   {401, 403, 404, 407, 421, 425, 426, 429, 431},
+		flight.OutcomeUnknown:   {0, 100, 199, 300, 301, 302, 303, 304, 307, 308, 399, 408, 409, 411, 412, 418, 423, 424, 451, 500, 502, 503, 504, 599, 600},
 	}
 	for outcome, statuses := range want {
 		for _, status := range statuses {
 			ofSafe := outcome
 			if status >= 300 && status < 400 {
-				ofSafe = flight.NotDone
+				ofSafe = flight.OutcomeNotDone
 			}
 			for safe, want := range map[bool]flight.Outcome{false: outcome, true: ofSafe} {
 				if got := flight.HTTPOutcome(status, safe); got != want {
@@ -259,18 +259,18 @@ func TestOutcomeOfHTTP(t *testing.T) {
 	}
 }
 
-func TestWordsReadBackAndBadOnesAreRefused(t *testing.T) {
-	for o := flight.Succeeded; o <= flight.Unknown; o++ {
+func TestWords_RoundTripAndReject(t *testing.T) {
+	for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
 		if got, err := flight.ParseOutcome(o.String()); err != nil || got != o {
 			t.Errorf("%v reads as %v: %v", o, got, err)
 		}
 	}
-	for s := flight.Scheduled; s <= flight.Expired; s++ {
+	for s := flight.StateScheduled; s <= flight.StateExpired; s++ {
 		if got, err := flight.ParseState(s.String()); err != nil || got != s {
 			t.Errorf("%v reads as %v: %v", s, got, err)
 		}
 	}
-	for r := flight.Hold; r <= flight.Verify; r++ {
+	for r := flight.RecoveryHold; r <= flight.RecoveryVerify; r++ {
 		if got, err := flight.ParseRecovery(r.String()); err != nil || got != r {
 			t.Errorf("%v reads as %v: %v", r, got, err)
 		}

@@ -5,15 +5,15 @@ type Outcome uint8
 
 // The four outcomes. The zero Outcome means that the attempt has not ended.
 const (
-	NoOutcome Outcome = iota
+	OutcomeNone Outcome = iota
 	// OutcomeSucceeded: the effect happened.
-	Succeeded
+	OutcomeSucceeded
 	// OutcomeRefused: the effect did not happen and never will.
-	Refused
+	OutcomeRefused
 	// OutcomeNotDone: the effect surely did not happen in this attempt.
-	NotDone
+	OutcomeNotDone
 	// OutcomeUnknown: the effect may have happened.
-	Unknown
+	OutcomeUnknown
 )
 
 var outcomeNames = [...]string{"", "succeeded", "refused", "not_done", "unknown"}
@@ -28,16 +28,16 @@ func (o Outcome) String() string {
 
 // ParseOutcome parses one of the four words. Errors are *InvalidError.
 func ParseOutcome(s string) (Outcome, error) {
-	for o := Succeeded; o <= Unknown; o++ {
+	for o := OutcomeSucceeded; o <= OutcomeUnknown; o++ {
 		if s == outcomeNames[o] {
 			return o, nil
 		}
 	}
-	return NoOutcome, &InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
+	return OutcomeNone, &InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
 }
 
 // Final reports whether an attempt with this outcome leaves a receipt.
-func (o Outcome) Final() bool { return o == Succeeded || o == Refused }
+func (o Outcome) Final() bool { return o == OutcomeSucceeded || o == OutcomeRefused }
 
 // HTTPOutcome classifies the status of an HTTP response that was read to its end, by the table of docs/guarantees.md. A
 // status that rejects the caller, the address or the moment is OutcomeNotDone. A status that may hide an effect is
@@ -46,17 +46,17 @@ func (o Outcome) Final() bool { return o == Succeeded || o == Refused }
 func HTTPOutcome(status int, safe bool) Outcome {
 	switch {
 	case status >= 200 && status < 300:
-		return Succeeded
+		return OutcomeSucceeded
 	case status >= 300 && status < 400 && safe:
-		return NotDone
+		return OutcomeNotDone
 	}
 	switch status {
 	case 400, 402, 405, 406, 410, 413, 415, 422:
-		return Refused
+		return OutcomeRefused
 	case 401, 403, 404, 407, 421, 425, 426, 429, 431:
-		return NotDone
+		return OutcomeNotDone
 	}
-	return Unknown
+	return OutcomeUnknown
 }
 
 // State is the state of a flight.
@@ -64,19 +64,19 @@ type State uint8
 
 // The states. StateAbsent is a key that was never used, or was freed; its fence stays.
 const (
-	Absent State = iota
-	Scheduled
-	Queued
-	AwaitingApproval
-	Running
+	StateAbsent State = iota
+	StateScheduled
+	StateReady
+	StateAwaitingApproval
+	StateRunning
 	// StateWaiting is a sleeping saga, or an attempt that waits for a callback; Flight.Wake is set.
-	Waiting
-	InDoubt
+	StateWaiting
+	StateInDoubt
 	StateSucceeded
 	StateFailed
 	StateCancelled
 	// StateExpired is a tombstone.
-	Expired
+	StateExpired
 )
 
 var stateNames = [...]string{"absent", "scheduled", "queued", "awaiting_approval", "running", "waiting", "in_doubt",
@@ -97,7 +97,7 @@ func ParseState(word string) (State, error) {
 			return State(i), nil
 		}
 	}
-	return Absent, &InvalidError{Field: "state", Detail: "unknown state " + word}
+	return StateAbsent, &InvalidError{Field: "state", Detail: "unknown state " + word}
 }
 
 // Terminal reports whether the flight is over: only a person's command or the end of its retention changes it.
@@ -109,11 +109,11 @@ type Recovery uint8
 // The recoveries. RecoveryHold is the zero value, so that a forgotten setting never causes a second effect.
 const (
 	// RecoveryHold waits for a person.
-	Hold Recovery = iota
+	RecoveryHold Recovery = iota
 	// RecoveryResend opens a new attempt with the same bytes and the same idempotency key.
-	Resend
+	RecoveryResend
 	// RecoveryVerify asks the provider first.
-	Verify
+	RecoveryVerify
 )
 
 var recoveryNames = [...]string{"hold", "resend", "verify"}
@@ -133,5 +133,5 @@ func ParseRecovery(word string) (Recovery, error) {
 			return Recovery(i), nil
 		}
 	}
-	return Hold, &InvalidError{Field: "recovery", Detail: "a recovery is hold, resend or verify"}
+	return RecoveryHold, &InvalidError{Field: "recovery", Detail: "a recovery is hold, resend or verify"}
 }

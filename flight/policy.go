@@ -12,7 +12,7 @@ type Policy struct {
 	SettleDelay    time.Duration `cbor:"3,keyasint,omitempty"` // from the loss of an attempt to the first look-up
 	ProviderWindow time.Duration `cbor:"4,keyasint,omitempty"` // time for which the provider remembers our key; 0: unlimited
 	Lookup         bool          `cbor:"5,keyasint,omitempty"` // the provider can be asked, whatever the recovery
-	LookTries      int           `cbor:"6,keyasint,omitempty"` // inconclusive look-ups until a person is needed; 0: DefaultVerifyAttempts
+	VerifyAttempts int           `cbor:"6,keyasint,omitempty"` // inconclusive look-ups until a person is needed; 0: DefaultVerifyAttempts
 	Retry          RetryPolicy   `cbor:"7,keyasint,omitzero"`
 	Retention      time.Duration `cbor:"8,keyasint,omitempty"` // from the end of the flight to its tombstone; 0: DefaultRetention
 	Approval       bool          `cbor:"9,keyasint,omitempty"`
@@ -22,14 +22,14 @@ type Policy struct {
 
 // Defaults of a policy.
 const (
-	DefaultRetention = 30 * 24 * time.Hour
-	DefaultLookTries = 8
+	DefaultRetention      = 30 * 24 * time.Hour
+	DefaultVerifyAttempts = 8
 	// PauseBound is the longest time after its time-out at which a machine that was frozen may still send a request.
 	PauseBound = 15 * time.Second
 )
 
 // CanLookUp reports whether the provider can be asked for the outcome.
-func (p Policy) CanLookUp() bool { return p.Lookup || p.Recovery == Verify }
+func (p Policy) CanLookUp() bool { return p.Lookup || p.Recovery == RecoveryVerify }
 
 // RetryPolicy bounds the automatic retries of an effect that surely did not happen. The zero policy is for caller-run
 // flights: the next caller may open the flight again at once.
@@ -48,14 +48,14 @@ const MaxPolicyTime = 3660 * 24 * time.Hour
 
 // Validate rejects a policy with an unknown recovery, a negative count or a duration out of range. Errors are *InvalidError.
 // The ledger does not call it and stores any policy as declared, so every caller must validate before it proposes.
-func (p Policy) Check() error {
+func (p Policy) Validate() error {
 	if int(p.Recovery) >= len(recoveryNames) {
 		return &InvalidError{Field: "recovery", Detail: "a recovery is hold, resend or verify"}
 	}
 	for _, tries := range [...]struct {
 		field string
 		n     int
-	}{{"look_tries", p.LookTries}, {"retry.attempts", p.Retry.Attempts}} {
+	}{{"look_tries", p.VerifyAttempts}, {"retry.attempts", p.Retry.Attempts}} {
 		if tries.n < 0 {
 			return &InvalidError{Field: tries.field, Detail: fmt.Sprintf("%d is negative", tries.n)}
 		}

@@ -9,10 +9,10 @@ import (
 )
 
 // TestPolicy_ValidateRejects: the ledger would store an invalid policy unchanged.
-func TestPolicy_WhatCannotBeMeantIsRefused(t *testing.T) {
+func TestPolicy_ValidateRejects(t *testing.T) {
 	for field, p := range map[string]flight.Policy{
-		"recovery":          {Recovery: flight.Verify + 1},
-		"look_tries":        {LookTries: -1},
+		"recovery":          {Recovery: flight.RecoveryVerify + 1},
+		"look_tries":        {VerifyAttempts: -1},
 		"retry.attempts":    {Retry: flight.RetryPolicy{Attempts: -1}},
 		"attempt_timeout":   {AttemptTimeout: -time.Second},
 		"settle_delay":      {SettleDelay: -1},
@@ -24,15 +24,15 @@ func TestPolicy_WhatCannotBeMeantIsRefused(t *testing.T) {
 		"retry.within":      {Retry: flight.RetryPolicy{Attempts: 1, Within: -1}},
 	} {
 		var invalid *flight.InvalidError
-		if err := p.Check(); !errors.As(err, &invalid) || invalid.Field != field {
+		if err := p.Validate(); !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, p := range []flight.Policy{
-		{}, {Recovery: flight.Verify, AttemptTimeout: time.Second, SettleDelay: time.Minute, LookTries: 3, Retention: flight.MaxPolicyTime},
+		{}, {Recovery: flight.RecoveryVerify, AttemptTimeout: time.Second, SettleDelay: time.Minute, VerifyAttempts: 3, Retention: flight.MaxPolicyTime},
 		{Retry: flight.RetryPolicy{Attempts: 8, MinBackoff: time.Second, MaxBackoff: time.Minute, Within: time.Hour}, RunAfter: time.Hour, Approval: true},
 	} {
-		if err := p.Check(); err != nil {
+		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}

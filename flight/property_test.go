@@ -14,11 +14,11 @@ import (
 
 // randomWalk applies long random sequences of commands, beyond the exhaustive test: many sessions, a new nonce for every
 // Open, more attempts and evidence than a flight stores, many generations, and repeats of earlier commands at any time.
-type wanderer struct {
+type randomWalk struct {
 	*rapid.T
-	w        *world
+	w        *ledger
 	policy   map[flight.Key]flight.Policy
-	said     []flight.Command
+	history  []flight.Command
 	sessions []flight.Session
 	nonces   uint16
 	answers  map[flight.Decision]int // of all walks of a test
@@ -26,28 +26,28 @@ type wanderer struct {
 
 func drawPolicy(t *rapid.T) flight.Policy {
 	p := flight.Policy{
-		Recovery:       rapid.SampledFrom([]flight.Recovery{flight.Hold, flight.Resend, flight.Resend, flight.Verify}).Draw(t, "recovery"),
+		Recovery:       rapid.SampledFrom([]flight.Recovery{flight.RecoveryHold, flight.RecoveryResend, flight.RecoveryResend, flight.RecoveryVerify}).Draw(t, "recovery"),
 		AttemptTimeout: rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "time-out"),
-		SettleDelay:    rapid.SampledFrom([]time.Duration{0, settle}).Draw(t, "settle"),
-		ProviderWindow: rapid.SampledFrom([]time.Duration{0, window, 10 * window}).Draw(t, "window"),
+		SettleDelay:    rapid.SampledFrom([]time.Duration{0, settleDelay}).Draw(t, "settle"),
+		ProviderWindow: rapid.SampledFrom([]time.Duration{0, providerWindow, 10 * providerWindow}).Draw(t, "window"),
 		Lookup:         rapid.Bool().Draw(t, "lookup"),
-		LookTries:      rapid.IntRange(0, 3).Draw(t, "tries"),
-		Retention:      rapid.SampledFrom([]time.Duration{time.Second, retains, 10 * retains}).Draw(t, "retention"),
+		VerifyAttempts: rapid.IntRange(0, 3).Draw(t, "tries"),
+		Retention:      rapid.SampledFrom([]time.Duration{time.Second, retention, 10 * retention}).Draw(t, "retention"),
 		Approval:       rapid.IntRange(0, 5).Draw(t, "approval") == 0,
 		RunAfter:       rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "run after"),
 	}
 	if n := rapid.SampledFrom([]int{0, 1, 3, 30}).Draw(t, "attempts"); n > 0 {
 		p.Retry = flight.RetryPolicy{Attempts: n, MinBackoff: time.Second, MaxBackoff: 8 * time.Second,
-			Within: rapid.SampledFrom([]time.Duration{0, window, 10 * window}).Draw(t, "within")}
+			Within: rapid.SampledFrom([]time.Duration{0, providerWindow, 10 * providerWindow}).Draw(t, "within")}
 	}
 	return p
 }
 
-func TestProperty_LongLivesKeepTheInvariants(t *testing.T) {
+func TestProperty_LongHistoriesKeepInvariants(t *testing.T) {
 	answers := make(map[flight.Decision]int)
 	rapid.Check(t, func(rt *rapid.T) {
-		v := &wanderer{T: rt, w: newWorld(soloKey), policy: map[flight.Key]flight.Policy{soloKey: drawPolicy(rt)}, answers: answers}
-		v.wander(400)
+		v := &randomWalk{T: rt, w: newLedger(soloKey), policy: map[flight.Key]flight.Policy{soloKey: drawPolicy(rt)}, answers: answers}
+		v.run(400)
 	})
 	t.Logf("commands by their answers: %v", answers)
 }
@@ -55,29 +55,29 @@ func TestProperty_LongLivesKeepTheInvariants(t *testing.T) {
 func TestProperty_SagasKeepTheInvariants(t *testing.T) {
 	answers := make(map[flight.Decision]int)
 	rapid.Check(t, func(rt *rapid.T) {
-		saga := flight.Policy{Saga: true, Retention: retains, Retry: flight.RetryPolicy{Attempts: rapid.IntRange(0, 2).Draw(rt, "attempts")}}
-		v := &wanderer{T: rt, w: newWorld(sagaKey, stepKey, undoKey), answers: answers,
+		saga := flight.Policy{Saga: true, Retention: retention, Retry: flight.RetryPolicy{Attempts: rapid.IntRange(0, 2).Draw(rt, "attempts")}}
+		v := &randomWalk{T: rt, w: newLedger(sagaKey, stepKey, undoKey), answers: answers,
 			policy: map[flight.Key]flight.Policy{sagaKey: saga, stepKey: drawPolicy(rt), undoKey: drawPolicy(rt)}}
-		v.wander(400)
+		v.run(400)
 	})
 	t.Logf("commands by their answers: %v", answers)
 }
 
-func (v *wanderer) wander(steps int) {
+func (v *randomWalk) run(steps int) {
 	for range steps {
 		c := v.command()
-		before := v.record(c)
-		next, reply, err := v.w.step(c)
+		before := v.encodedRecord(c)
+		next, reply, err := v.w.apply(c)
 		require.NoError(v, err, describe(c))
 		v.answers[reply.Decision]++
-		require.Equal(v, before, v.record(c), "%s: Apply changed its argument", describe(c))
-		v.said = append(v.said, c)
+		require.Equal(v, before, v.encodedRecord(c), "%s: Apply changed its argument", describe(c))
+		v.history = append(v.history, c)
 		v.w = next
 		v.roundTrip(c)
 	}
 }
 
-func (v *wanderer) record(c flight.Command) []byte {
+func (v *randomWalk) encodedRecord(c flight.Command) []byte {
 	f := v.w.view(c.Target()).Flight
 	if f == nil {
 		return nil
@@ -88,8 +88,8 @@ func (v *wanderer) record(c flight.Command) []byte {
 }
 
 // roundTrip encodes and decodes the present flight and the last command.
-func (v *wanderer) roundTrip(c flight.Command) {
-	if b := v.record(c); b != nil {
+func (v *randomWalk) roundTrip(c flight.Command) {
+	if b := v.encodedRecord(c); b != nil {
 		f := new(flight.Flight)
 		require.NoError(v, flight.DecodeRecord(b, f))
 		again, err := flight.EncodeRecord(f)
@@ -107,9 +107,9 @@ func (v *wanderer) roundTrip(c flight.Command) {
 	require.True(v, reflect.DeepEqual(read, c), "%s decodes as %s", describe(c), describe(read))
 }
 
-func (v *wanderer) command() flight.Command {
-	if len(v.said) > 0 && rapid.IntRange(0, 9).Draw(v.T, "again") == 0 {
-		return rapid.SampledFrom(v.said).Draw(v.T, "said before")
+func (v *randomWalk) command() flight.Command {
+	if len(v.history) > 0 && rapid.IntRange(0, 9).Draw(v.T, "again") == 0 {
+		return rapid.SampledFrom(v.history).Draw(v.T, "said before")
 	}
 	i := rapid.IntRange(0, len(v.w.keys)-1).Draw(v.T, "key")
 	k := v.w.keys[i]
@@ -118,7 +118,7 @@ func (v *wanderer) command() flight.Command {
 		g = f.Generation
 	}
 	if rapid.Bool().Draw(v.T, "onward") {
-		return v.onward(k, i)
+		return v.liveCommand(k, i)
 	}
 	switch rapid.IntRange(0, 15).Draw(v.T, "verb") {
 	case 0, 1, 2:
@@ -126,63 +126,63 @@ func (v *wanderer) command() flight.Command {
 	case 3, 4, 5, 6:
 		return v.report(k, i)
 	case 7, 8:
-		return v.time()
+		return v.tick()
 	case 9:
-		return v.endOfSession(k, i)
+		return v.endSession(k, i)
 	case 10:
 		return v.byPerson(k, i, g)
 	case 11:
-		return v.verdict(k, i, g)
+		return v.reportFinding(k, i, g)
 	case 12:
-		return v.sleep(k, i, g)
+		return v.suspend(k, i, g)
 	case 13:
 		return v.abandon(k)
 	case 14:
 		return rapid.SampledFrom([]flight.Command{
 			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
-			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.Free{Key: k, Generation: g, Who: "ann"},
-			&flight.Count{Key: k, Telling: flight.Telling{Source: 1, Number: uint64(v.w.header.Now)}, Tally: flight.Tally{Count: 2, First: 1, Last: 2}},
-			&flight.Redact{Key: k, Generation: g - uint32(rapid.IntRange(0, 5).Draw(v.T, "old page")/5), Who: "ann", Why: "asked for"}, v.bring(k),
+			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.FreeKey{Key: k, Generation: g, Actor: "ann"},
+			&flight.CountDuplicates{Key: k, ID: flight.CountID{Source: 1, Number: uint64(v.w.header.Now)}, Stats: flight.DuplicateStats{Count: 2, First: 1, Last: 2}},
+			&flight.Redact{Key: k, Generation: g - uint32(rapid.IntRange(0, 5).Draw(v.T, "old page")/5), Actor: "ann", Reason: "asked for"}, v.importReceipt(k),
 		}).Draw(v.T, "other")
 	}
 	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
-		return v.time()
+		return v.tick()
 	}
 	h := v.w.header
-	return rapid.SampledFrom([]flight.Command{&flight.Seal{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
-		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: window}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.Guard + 1},
+	return rapid.SampledFrom([]flight.Command{&flight.SealKey{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
+		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: providerWindow}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.GuardCounter + 1},
 	}).Draw(v.T, "rarest")
 }
 
 // liveCommand returns a command that changes the flight's state.
-func (v *wanderer) onward(k flight.Key, i int) flight.Command {
+func (v *randomWalk) liveCommand(k flight.Key, i int) flight.Command {
 	f := v.w.flights[i]
-	if f == nil || f.State == flight.Absent || f.State == flight.Queued {
+	if f == nil || f.State == flight.StateAbsent || f.State == flight.StateReady {
 		return v.openUnder(k, v.newSession(), time.Second)
 	}
 	switch {
-	case f.State == flight.InDoubt:
-		return &flight.Resolve{Key: k, Generation: f.Generation, Version: f.Version, Verb: flight.DidNotHappen, Who: "ann"}
-	case f.State == flight.AwaitingApproval:
-		return &flight.Decide{Key: k, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Verb: flight.Approved}
-	case f.State == flight.Expired || f.State.Terminal() && rapid.Bool().Draw(v.T, "free"):
-		return &flight.Free{Key: k, Generation: f.Generation, Who: "ann"}
+	case f.State == flight.StateInDoubt:
+		return &flight.Resolve{Key: k, Generation: f.Generation, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "ann"}
+	case f.State == flight.StateAwaitingApproval:
+		return &flight.DecideApproval{Key: k, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Finding: flight.FindingApproved}
+	case f.State == flight.StateExpired || f.State.Terminal() && rapid.Bool().Draw(v.T, "free"):
+		return &flight.FreeKey{Key: k, Generation: f.Generation, Actor: "ann"}
 	case f.State.Terminal():
 		return &flight.Expire{Key: k, Generation: f.Generation}
-	case f.State == flight.Waiting:
+	case f.State == flight.StateWaiting:
 		return &flight.WakeUp{Key: k, Generation: f.Generation}
-	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now && f.Probe.Nonce == (flight.Nonce{}):
+	case f.Verification != nil && f.Verification.NotBefore <= v.w.header.Now && f.Verification.Nonce == (flight.Nonce{}):
 		return v.openUnder(k, v.newSession(), time.Second)
-	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now:
-		return v.verdict(k, i, f.Generation)
+	case f.Verification != nil && f.Verification.NotBefore <= v.w.header.Now:
+		return v.reportFinding(k, i, f.Generation)
 	case f.OpenAttempt() != nil:
 		return v.report(k, i)
 	}
-	return v.time()
+	return v.tick()
 }
 
 // newSession returns an unused session of the present lease epoch.
-func (v *wanderer) newSession() flight.Session {
+func (v *randomWalk) newSession() flight.Session {
 	n := len(v.sessions)
 	x := flight.Session{ID: flight.SessionID(fmt.Sprint("ses_", n)), Revision: int64(10 + n), Epoch: v.w.header.LeaseEpoch, OneShot: n%2 == 1}
 	v.sessions = append(v.sessions, x)
@@ -190,7 +190,7 @@ func (v *wanderer) newSession() flight.Session {
 }
 
 // session returns a new session, or one of the last few.
-func (v *wanderer) session() flight.Session {
+func (v *randomWalk) session() flight.Session {
 	back := rapid.IntRange(-1, 4).Draw(v.T, "session")
 	if back < 0 || back >= len(v.sessions) {
 		return v.newSession()
@@ -200,79 +200,79 @@ func (v *wanderer) session() flight.Session {
 
 // endSession proves that a session has ended, usually the holder of the key, with a read that is usually recent enough; or it
 // withdraws the session.
-func (v *wanderer) endOfSession(k flight.Key, i int) flight.Command {
+func (v *randomWalk) endSession(k flight.Key, i int) flight.Command {
 	x := v.session()
 	if holder := v.w.flights[i].Holder(); holder != nil && rapid.IntRange(0, 3).Draw(v.T, "of another") > 0 {
 		x = *holder
 	}
 	h := v.w.header
 	if rapid.IntRange(0, 5).Draw(v.T, "withdraw") == 0 {
-		return &flight.Withdraw{Key: k, Session: x.ID, StoreEpoch: h.StoreEpoch}
+		return &flight.WithdrawSession{Key: k, Session: x.ID, StoreEpoch: h.StoreEpoch}
 	}
-	return &flight.Ended{Session: x, ReadRevision: x.Revision - 1 + int64(rapid.IntRange(0, 9).Draw(v.T, "read")),
+	return &flight.EndSession{Session: x, ReadRevision: x.Revision - 1 + int64(rapid.IntRange(0, 9).Draw(v.T, "read")),
 		Epoch: h.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(v.T, "older epoch")/20), StoreEpoch: v.storeEpoch(),
-		Counter: h.Guard - min(h.Guard, uint64(rapid.IntRange(0, 20).Draw(v.T, "older counter")/20))}
+		Counter: h.GuardCounter - min(h.GuardCounter, uint64(rapid.IntRange(0, 20).Draw(v.T, "older counter")/20))}
 }
 
 // storeEpoch returns the present store epoch, and rarely an older one.
-func (v *wanderer) storeEpoch() uint32 {
+func (v *randomWalk) storeEpoch() uint32 {
 	return v.w.header.StoreEpoch - uint32(rapid.IntRange(0, 30).Draw(v.T, "older store")/30)
 }
 
-func (v *wanderer) submission(k flight.Key) flight.Submission {
+func (v *randomWalk) submission(k flight.Key) flight.Submission {
 	s := flight.Submission{Fingerprint: fp1, Policy: v.policy[k], Input: bodies["x"]}
 	if rapid.IntRange(0, 9).Draw(v.T, "fingerprint") == 0 {
 		s.Fingerprint = rapid.SampledFrom([]flight.Fingerprint{fp2, flight.NoFingerprint}).Draw(v.T, "other fingerprint")
 	}
-	if k.IsStep() && len(v.w.issued[0]) > 0 && rapid.IntRange(0, 4).Draw(v.T, "worker of a pool") > 0 {
+	if k.IsStep() && len(v.w.openedAttempts[0]) > 0 && rapid.IntRange(0, 4).Draw(v.T, "worker of a pool") > 0 {
 		s.Driver = v.newest(0).token
 	}
 	return s
 }
 
-func (v *wanderer) open(k flight.Key) flight.Command {
+func (v *randomWalk) open(k flight.Key) flight.Command {
 	life := time.Duration(rapid.IntRange(-2, 63).Draw(v.T, "life")) * time.Second
 	o := v.openUnder(k, v.session(), life)
 	o.StoreEpoch = v.storeEpoch()
 	return o
 }
 
-func (v *wanderer) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
+func (v *randomWalk) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
 	return &flight.Open{Key: k, Submission: v.submission(k), Session: x, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(life),
 		Owner: "host:1", StoreEpoch: v.w.header.StoreEpoch}
 }
 
-func (v *wanderer) newNonce() flight.Nonce {
+func (v *randomWalk) newNonce() flight.Nonce {
 	v.nonces++
 	return flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}
 }
 
-// bring imports a receipt, of any time.
-func (v *wanderer) bring(k flight.Key) *flight.Import {
-	c := importOf(k, rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Refused, flight.Unknown}).Draw(v.T, "outcome brought"),
+// importReceipt imports a receipt, of any time.
+func (v *randomWalk) importReceipt(k flight.Key) *flight.Import {
+	c := importOf(k, rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeUnknown}).Draw(v.T, "outcome brought"),
 		rapid.SampledFrom([]string{"x", "y", ""}).Draw(v.T, "effect brought"), rapid.SampledFrom([]flight.Fingerprint{fp1, fp1, fp2, flight.NoFingerprint}).Draw(v.T, "fingerprint brought"))
 	c.Input, c.CreatedAt = bodies["x"], v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "created"))*time.Second)
 	c.FinishedAt = v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "finished")) * time.Second)
 	return c
 }
 
-// newest returns the attempt that was opened last, or sometimes an earlier one.
-func (v *wanderer) newest(i int) attemptRef {
-	refs := v.w.issued[i]
+// newestAttempt returns the attempt that was opened last, or sometimes an earlier one.
+func (v *randomWalk) newest(i int) attemptRef {
+	refs := v.w.openedAttempts[i]
 	if rapid.IntRange(0, 3).Draw(v.T, "old attempt") == 0 {
 		return rapid.SampledFrom(refs).Draw(v.T, "attempt")
 	}
 	return refs[len(refs)-1]
 }
 
-func (v *wanderer) report(k flight.Key, i int) flight.Command {
-	if len(v.w.issued[i]) == 0 {
+func (v *randomWalk) report(k flight.Key, i int) flight.Command {
+	if len(v.w.openedAttempts[i]) == 0 {
 		return v.open(k)
 	}
-	o := rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.NotDone, flight.NotDone,
-		flight.Unknown, flight.Unknown, flight.Unknown}).Draw(v.T, "outcome")
+	o := rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeNotDone, flight.OutcomeNotDone,
+		flight.OutcomeUnknown, flight.OutcomeUnknown, flight.OutcomeUnknown}).Draw(v.T, "outcome")
 	id := ""
-	if o == flight.Succeeded {
+	if o == flight.OutcomeSucceeded {
 		id = rapid.SampledFrom([]string{"x", "y"}).Draw(v.T, "effect")
 	}
 	at := v.newest(i)
@@ -288,9 +288,9 @@ func (v *wanderer) report(k flight.Key, i int) flight.Command {
 }
 
 // abandon abandons an Open that was sent before, or that is never sent; or it repeats an earlier Open under another session.
-func (v *wanderer) abandon(k flight.Key) flight.Command {
-	for j := len(v.said) - 1; j >= 0; j-- {
-		o, ok := v.said[j].(*flight.Open)
+func (v *randomWalk) abandon(k flight.Key) flight.Command {
+	for j := len(v.history) - 1; j >= 0; j-- {
+		o, ok := v.history[j].(*flight.Open)
 		if !ok || o.Key != k || rapid.Bool().Draw(v.T, "an earlier one") {
 			continue
 		}
@@ -304,45 +304,45 @@ func (v *wanderer) abandon(k flight.Key) flight.Command {
 	return &flight.Abandon{Key: k, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(time.Second), StoreEpoch: v.w.header.StoreEpoch}
 }
 
-func (v *wanderer) time() flight.Command {
-	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settle, 16 * time.Second, window, retains, 10 * retains}).Draw(v.T, "time"),
-		ahead: rapid.SampledFrom([]time.Duration{0, 0, 0, settle, retains}).Draw(v.T, "wall clock")}
+func (v *randomWalk) tick() flight.Command {
+	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settleDelay, 16 * time.Second, providerWindow, retention, 10 * retention}).Draw(v.T, "time"),
+		ahead: rapid.SampledFrom([]time.Duration{0, 0, 0, settleDelay, retention}).Draw(v.T, "wall clock")}
 }
 
-func (v *wanderer) byPerson(k flight.Key, i int, g uint32) flight.Command {
+func (v *randomWalk) byPerson(k flight.Key, i int, g uint32) flight.Command {
 	version := flight.Version{}
 	if f := v.w.flights[i]; f != nil && rapid.IntRange(0, 5).Draw(v.T, "stale page") > 0 {
 		version = f.Version
 	}
-	verb := rapid.SampledFrom([]flight.Verb{flight.Happened, flight.DidNotHappen, flight.DidNotHappen, flight.Fail, flight.Approved}).Draw(v.T, "verb of a person")
+	verb := rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNotHappened, flight.FindingFail, flight.FindingApproved}).Draw(v.T, "verb of a person")
 	return rapid.SampledFrom([]flight.Command{
-		&flight.Cancel{Key: k, Generation: g, Who: "ann", Why: "enough"},
-		&flight.Resolve{Key: k, Generation: g, Version: version, Verb: verb, ExternalID: "y", Body: bodies["y"], Who: "ann", Why: "saw it"},
-		&flight.Resolve{Key: k, Generation: g, Version: version, Verb: verb, ExternalID: "x", Body: bodies["x"], Who: "bob"},
-		&flight.Decide{Key: k, Generation: g, Fingerprint: fp1, Version: version, Verb: flight.Approved, Who: "ann"},
-		&flight.Decide{Key: k, Generation: g, Fingerprint: fp1, Version: version, Verb: rapid.SampledFrom([]flight.Verb{flight.Approved, flight.Rejected}).Draw(v.T, "decision"), Who: "ann"},
-		&flight.Retry{Key: k, Generation: g, Who: "ann"},
+		&flight.Cancel{Key: k, Generation: g, Actor: "ann", Reason: "enough"},
+		&flight.Resolve{Key: k, Generation: g, Version: version, Finding: verb, ExternalID: "y", Body: bodies["y"], Actor: "ann", Reason: "saw it"},
+		&flight.Resolve{Key: k, Generation: g, Version: version, Finding: verb, ExternalID: "x", Body: bodies["x"], Actor: "bob"},
+		&flight.DecideApproval{Key: k, Generation: g, Fingerprint: fp1, Version: version, Finding: flight.FindingApproved, Actor: "ann"},
+		&flight.DecideApproval{Key: k, Generation: g, Fingerprint: fp1, Version: version, Finding: rapid.SampledFrom([]flight.Finding{flight.FindingApproved, flight.FindingRejected}).Draw(v.T, "decision"), Actor: "ann"},
+		&flight.Retry{Key: k, Generation: g, Actor: "ann"},
 	}).Draw(v.T, "person")
 }
 
-func (v *wanderer) verdict(k flight.Key, i int, g uint32) flight.Command {
+func (v *randomWalk) reportFinding(k flight.Key, i int, g uint32) flight.Command {
 	f := v.w.flights[i]
-	if f == nil || f.Probe == nil {
-		return v.endOfSession(k, i)
+	if f == nil || f.Verification == nil {
+		return v.endSession(k, i)
 	}
-	return &flight.Verdict{Key: k, Generation: g, Probe: f.Probe.Number - uint32(rapid.IntRange(0, 5).Draw(v.T, "stale")/5),
-		Result:     rapid.SampledFrom([]flight.Verb{flight.Happened, flight.DidNotHappen, flight.NoVerb, flight.NoVerb}).Draw(v.T, "found"),
+	return &flight.ReportFinding{Key: k, Generation: g, Verification: f.Verification.Number - uint32(rapid.IntRange(0, 5).Draw(v.T, "stale")/5),
+		Finding:    rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNone, flight.FindingNone}).Draw(v.T, "found"),
 		ExternalID: "x", Body: bodies["x"]}
 }
 
-func (v *wanderer) sleep(k flight.Key, i int, g uint32) flight.Command {
-	if len(v.w.issued[i]) == 0 {
+func (v *randomWalk) suspend(k flight.Key, i int, g uint32) flight.Command {
+	if len(v.w.openedAttempts[i]) == 0 {
 		return v.open(k)
 	}
 	at := v.newest(i)
 	if i == 0 && len(v.w.keys) > 1 && rapid.Bool().Draw(v.T, "turn") {
-		return &flight.Turn{Key: k, Generation: at.generation, Token: at.token}
+		return &flight.BeginUndo{Key: k, Generation: at.generation, Token: at.token}
 	}
-	wake := flight.Wake{At: v.w.header.Now.Add(settle), Callback: rapid.Bool().Draw(v.T, "callback")}
+	wake := flight.Wake{At: v.w.header.Now.Add(settleDelay), Callback: rapid.Bool().Draw(v.T, "callback")}
 	return &flight.Suspend{Key: k, Generation: g, Token: at.token, Wake: wake}
 }

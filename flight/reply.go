@@ -8,40 +8,40 @@ type Decision uint8
 // The decisions.
 const (
 	// DecisionNone is the zero value; no command is answered with it.
-	NoDecision Decision = iota
+	DecisionNone Decision = iota
 	// DecisionProceed: an attempt is open for the caller. No other decision permits the effect.
-	Proceed
+	DecisionProceed
 	// DecisionVerify: the caller must ask the provider for the outcome, and propose ReportFinding for Reply.Verification.
-	Look
+	DecisionVerify
 	// DecisionAccepted: the command was applied, now or at its first delivery.
-	Accepted
+	DecisionAccepted
 	// DecisionReplay: the flight is over; its state and receipt are the answer.
-	Replay
+	DecisionReplay
 	// DecisionBusy: another caller's attempt or look-up, or a sleeping saga, holds the key; or the command is too early. See
 	// Reply.Wait. For WithdrawSession: the session holds the key.
-	Busy
+	DecisionBusy
 	// DecisionInDoubt: the flight waits for a person.
-	Doubtful
+	DecisionInDoubt
 	// DecisionAwaitingApproval: the flight waits for an approval.
-	Unapproved
+	DecisionAwaitingApproval
 	// DecisionConflict: the key was used with another input.
-	Conflict
+	DecisionConflict
 	// DecisionExpired: the receipt's retention has expired; a tombstone guards the key.
-	Gone
+	DecisionExpired
 	// DecisionFenced: the token, the store epoch or the nonce is no longer valid, or the proof is not accepted. A report is
 	// stored as evidence.
-	Fenced
+	DecisionFenced
 	// DecisionFailedPrecondition: the flight's state or version does not permit the command.
-	Precluded
+	DecisionFailedPrecondition
 	// DecisionNotFound: the key was never used.
-	Missing
+	DecisionNotFound
 	// DecisionOpenExpired: the Open arrived after its NotAfter, or its NotAfter is too far ahead. Its nonce has opened
 	// nothing and will open nothing. (A nonce whose NotAfter is more than MaxNonceLife ahead is not remembered.)
-	OpenExpired
+	DecisionOpenExpired
 	// DecisionSessionEnded: nothing opens under this session any more. The same nonce may be sent under another session.
-	SessionEnded
+	DecisionSessionEnded
 	// DecisionExhausted: the flight remembers MaxUsedNonces used nonces. Retry after they have expired.
-	Exhausted
+	DecisionExhausted
 )
 
 var decisionNames = [...]string{"none", "proceed", "look", "accepted", "replay", "busy", "doubtful", "unapproved",
@@ -62,7 +62,7 @@ type Reply struct {
 	// Token is the fencing token of the attempt, with DecisionProceed.
 	Token Token
 	// Verification is the number that ReportFinding must carry, with DecisionVerify.
-	Probe uint32
+	Verification uint32
 	// Wait is the time before which a retry cannot succeed, with DecisionBusy; 0 when only an event ends the wait.
 	Wait time.Duration
 	// Changed reports whether the command changed the flight. A changed flight is stored, and its waiters are woken.
@@ -70,7 +70,7 @@ type Reply struct {
 	// Deleted reports that the flight's record is empty: it is deleted, and Flight is nil.
 	Deleted bool
 	// PerFlight has the replies for the flights that an EndSession changed, in the order of their ids.
-	Each []Reply
+	PerFlight []Reply
 	// More reports that an accepted EndSession left flights of its session: propose it again.
 	More bool
 	// Events are the flight's new history entries, in order.
@@ -84,7 +84,7 @@ type Event struct {
 	Attempt    uint32    `cbor:"3,keyasint,omitempty"` // the attempt it is about, 0 when it is about none
 	At         Time      `cbor:"4,keyasint,omitempty"`
 	Outcome    Outcome   `cbor:"5,keyasint,omitempty"`
-	Who        string    `cbor:"6,keyasint,omitempty"`
+	Actor      string    `cbor:"6,keyasint,omitempty"`
 	Note       string    `cbor:"7,keyasint,omitempty"` // an error, a reason, an external id
 }
 
@@ -98,10 +98,10 @@ const (
 	EventReported
 	EventAbandoned
 	EventLost // the open attempt's session has ended, or its time is over
-	EventFencedReport
+	EventReportFenced
 	EventOverlap // evidence of a second effect
-	EventLooking
-	EventVerdict
+	EventVerifying
+	EventVerificationReported
 	EventInDoubt
 	EventResolved
 	EventScheduled // a retry is scheduled
@@ -115,7 +115,7 @@ const (
 	EventSealed
 	EventSuspended
 	EventWoken
-	EventTurned
+	EventUndoBegun
 	EventExpired
 	EventDuplicates // calls were answered without another effect; no stored history has it, see DuplicateStats
 	EventRedacted

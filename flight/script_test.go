@@ -10,49 +10,49 @@ import (
 )
 
 // step creates a command from the ledger's present state.
-type say func(w *world) flight.Command
+type step func(w *ledger) flight.Command
 
 // script applies commands to one key; flighttest checks every step.
-type play struct {
+type script struct {
 	t      *testing.T
-	w      *world
+	ledger *ledger
 	policy flight.Policy
 	last   flight.Reply
 }
 
-func newPlay(t *testing.T, p flight.Policy) *play {
+func newScript(t *testing.T, p flight.Policy) *script {
 	if p.SettleDelay == 0 {
-		p.SettleDelay = settle
+		p.SettleDelay = settleDelay
 	}
 	if p.Retention == 0 {
-		p.Retention = retains
+		p.Retention = retention
 	}
-	return &play{t: t, w: newWorld(soloKey), policy: p}
+	return &script{t: t, ledger: newLedger(soloKey), policy: p}
 }
 
-func (p *play) do(lines ...say) *play {
+func (p *script) run(lines ...step) *script {
 	p.t.Helper()
 	for _, line := range lines {
-		c := line(p.w)
+		c := line(p.ledger)
 		if o, ok := c.(*flight.Open); ok && o.Submission.Policy == (flight.Policy{}) {
 			o.Submission.Policy = p.policy
 		}
 		if s, ok := c.(*flight.Submit); ok && s.Submission.Policy == (flight.Policy{}) {
 			s.Submission.Policy = p.policy
 		}
-		next, reply, err := p.w.step(c)
+		next, reply, err := p.ledger.apply(c)
 		require.NoError(p.t, err, describe(c))
-		p.w, p.last = next, reply
+		p.ledger, p.last = next, reply
 	}
 	return p
 }
 
-func (p *play) flight() *flight.Flight { return p.w.flights[0] }
+func (p *script) flight() *flight.Flight { return p.ledger.flights[0] }
 
 // expect checks the answer to the last command and the flight's state.
-func (p *play) expect(d flight.Decision, s flight.State) *play {
+func (p *script) expect(d flight.Decision, s flight.State) *script {
 	p.t.Helper()
-	state := flight.Absent
+	state := flight.StateAbsent
 	if f := p.flight(); f != nil {
 		state = f.State
 	}
@@ -61,19 +61,19 @@ func (p *play) expect(d flight.Decision, s flight.State) *play {
 	return p
 }
 
-func (p *play) check(ok bool, complaint string) *play {
+func (p *script) check(ok bool, complaint string) *script {
 	p.t.Helper()
 	require.True(p.t, ok, "%s: %+v", complaint, p.flight())
 	return p
 }
 
 // open returns an Open under one of the three sessions, 1 to 3.
-func open(session int, n flight.Nonce) say {
+func open(session int, n flight.Nonce) step {
 	return openAs(func(*flight.Open) {}, session, n)
 }
 
-func openAs(change func(*flight.Open), session int, n flight.Nonce) say {
-	return func(w *world) flight.Command {
+func openAs(change func(*flight.Open), session int, n flight.Nonce) step {
+	return func(w *ledger) flight.Command {
 		c := openOf(soloKey, flight.Policy{}, sessions[session-1], n, fp1)
 		change(c)
 		return c
@@ -81,35 +81,35 @@ func openAs(change func(*flight.Open), session int, n flight.Nonce) say {
 }
 
 // endSession proves that one of the three sessions has ended.
-func ended(session int) say {
-	return func(*world) flight.Command { return endedOf(sessions[session-1]) }
+func endSession(session int) step {
+	return func(*ledger) flight.Command { return endSessionOf(sessions[session-1]) }
 }
 
-func endedAs(change func(*flight.Ended), session int) say {
-	return func(*world) flight.Command {
-		c := endedOf(sessions[session-1])
+func endSessionAs(change func(*flight.EndSession), session int) step {
+	return func(*ledger) flight.Command {
+		c := endSessionOf(sessions[session-1])
 		change(c)
 		return c
 	}
 }
 
-func withdraw(session int) say {
-	return func(*world) flight.Command {
-		return &flight.Withdraw{Key: soloKey, Session: sessions[session-1].ID, StoreEpoch: 1}
+func withdrawSession(session int) step {
+	return func(*ledger) flight.Command {
+		return &flight.WithdrawSession{Key: soloKey, Session: sessions[session-1].ID, StoreEpoch: 1}
 	}
 }
 
 // report returns a report of the n-th attempt that the ledger opened.
-func report(n int, o flight.Outcome, id string) say {
-	return func(w *world) flight.Command { return reportOf(soloKey, w.issued[0][n-1], o, id) }
+func report(n int, o flight.Outcome, id string) step {
+	return func(w *ledger) flight.Command { return reportOf(soloKey, w.openedAttempts[0][n-1], o, id) }
 }
 
-func abandon(n flight.Nonce) say {
+func abandon(n flight.Nonce) step {
 	return abandonAs(func(*flight.Abandon) {}, n)
 }
 
-func abandonAs(change func(*flight.Abandon), n flight.Nonce) say {
-	return func(*world) flight.Command {
+func abandonAs(change func(*flight.Abandon), n flight.Nonce) step {
+	return func(*ledger) flight.Command {
 		c := abandonOf(soloKey, n)
 		change(c)
 		return c
@@ -117,30 +117,30 @@ func abandonAs(change func(*flight.Abandon), n flight.Nonce) say {
 }
 
 // finding answers the due look-up, or the look-up that is `before` numbers earlier.
-func verdict(v flight.Verb, before uint32) say {
-	return func(w *world) flight.Command {
+func finding(v flight.Finding, before uint32) step {
+	return func(w *ledger) flight.Command {
 		f := w.flights[0]
-		return &flight.Verdict{Key: soloKey, Generation: f.Generation, Probe: f.Probes - before, Result: v, ExternalID: "x", Body: bodies["x"]}
+		return &flight.ReportFinding{Key: soloKey, Generation: f.Generation, Verification: f.Verifications - before, Finding: v, ExternalID: "x", Body: bodies["x"]}
 	}
 }
 
-func resolve(v flight.Verb) say {
-	return func(w *world) flight.Command {
+func resolve(v flight.Finding) step {
+	return func(w *ledger) flight.Command {
 		f := w.flights[0]
-		return &flight.Resolve{Key: soloKey, Generation: f.Generation, Version: f.Version, Verb: v, ExternalID: "x", Body: bodies["x"], Who: "ann", Why: "asked them"}
+		return &flight.Resolve{Key: soloKey, Generation: f.Generation, Version: f.Version, Finding: v, ExternalID: "x", Body: bodies["x"], Actor: "ann", Reason: "asked them"}
 	}
 }
 
-func decide(v flight.Verb) say {
-	return func(w *world) flight.Command {
+func decide(v flight.Finding) step {
+	return func(w *ledger) flight.Command {
 		f := w.flights[0]
-		return &flight.Decide{Key: soloKey, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Verb: v, Who: "ann"}
+		return &flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Finding: v, Actor: "ann"}
 	}
 }
 
 // atGeneration creates a command from the present generation.
-func now(make func(generation uint32) flight.Command) say {
-	return func(w *world) flight.Command {
+func atGeneration(make func(generation uint32) flight.Command) step {
+	return func(w *ledger) flight.Command {
 		if f := w.flights[0]; f != nil {
 			return make(f.Generation)
 		}
@@ -149,45 +149,45 @@ func now(make func(generation uint32) flight.Command) say {
 }
 
 var (
-	submit = say(func(*world) flight.Command {
+	submit = step(func(*ledger) flight.Command {
 		return &flight.Submit{Key: soloKey, Submission: flight.Submission{Fingerprint: fp1}}
 	})
-	cancel = now(func(g uint32) flight.Command {
-		return &flight.Cancel{Key: soloKey, Generation: g, Who: "ann", Why: "enough"}
+	cancel = atGeneration(func(g uint32) flight.Command {
+		return &flight.Cancel{Key: soloKey, Generation: g, Actor: "ann", Reason: "enough"}
 	})
-	retry  = now(func(g uint32) flight.Command { return &flight.Retry{Key: soloKey, Generation: g, Who: "ann"} })
-	free   = now(func(g uint32) flight.Command { return &flight.Free{Key: soloKey, Generation: g, Who: "ann"} })
-	expire = now(func(g uint32) flight.Command { return &flight.Expire{Key: soloKey, Generation: g} })
-	wakeUp = now(func(g uint32) flight.Command { return &flight.WakeUp{Key: soloKey, Generation: g} })
-	seal   = now(func(uint32) flight.Command { return &flight.Seal{Key: soloKey} })
+	retry  = atGeneration(func(g uint32) flight.Command { return &flight.Retry{Key: soloKey, Generation: g, Actor: "ann"} })
+	free   = atGeneration(func(g uint32) flight.Command { return &flight.FreeKey{Key: soloKey, Generation: g, Actor: "ann"} })
+	expire = atGeneration(func(g uint32) flight.Command { return &flight.Expire{Key: soloKey, Generation: g} })
+	wakeUp = atGeneration(func(g uint32) flight.Command { return &flight.WakeUp{Key: soloKey, Generation: g} })
+	seal   = atGeneration(func(uint32) flight.Command { return &flight.SealKey{Key: soloKey} })
 )
 
 // suspend puts the n-th attempt to sleep, or lets it wait for its callback.
-func suspend(n int, wake flight.Wake) say {
-	return func(w *world) flight.Command {
-		at := w.issued[0][n-1]
+func suspend(n int, wake flight.Wake) step {
+	return func(w *ledger) flight.Command {
+		at := w.openedAttempts[0][n-1]
 		return &flight.Suspend{Key: soloKey, Generation: at.generation, Token: at.token, Wake: wake}
 	}
 }
 
-func after(d time.Duration) say { return func(*world) flight.Command { return &tick{by: d} } }
+func afterTime(d time.Duration) step { return func(*ledger) flight.Command { return &tick{by: d} } }
 
 // wallAhead sets the leader's wall clock ahead of the ledger's time.
-func wallAhead(d time.Duration) say { return func(*world) flight.Command { return &tick{ahead: d} } }
+func wallAhead(d time.Duration) step { return func(*ledger) flight.Command { return &tick{ahead: d} } }
 
 // verifyAs proposes an Open for a due look-up, under the third session and the given nonce.
-func look(nonce byte) say {
-	return func(w *world) flight.Command {
+func verifyAs(nonce byte) step {
+	return func(w *ledger) flight.Command {
 		o := openOf(soloKey, flight.Policy{}, sessions[2], flight.Nonce{nonce}, fp1)
-		o.NotAfter = w.header.Now.Add(window)
+		o.NotAfter = w.header.Now.Add(providerWindow)
 		return o
 	}
 }
 
 // lostReport returns a report of an attempt that this ledger has lost by a restore.
-func lostReport(generation, number uint32, o flight.Outcome) say {
-	id := map[flight.Outcome]string{flight.Succeeded: "y"}[o]
-	return func(*world) flight.Command {
+func lostReport(generation, number uint32, o flight.Outcome) step {
+	id := map[flight.Outcome]string{flight.OutcomeSucceeded: "y"}[o]
+	return func(*ledger) flight.Command {
 		return reportOf(soloKey, attemptRef{generation: generation, token: flight.Token{StoreEpoch: 1, Number: number}}, o, id)
 	}
 }

@@ -10,13 +10,13 @@ import (
 // ended lately. The first part is an index, rebuilt from the flights at each start; the second part is state of its own, and
 // is stored in every snapshot. Sessions is not safe for concurrent use.
 type Sessions struct {
-	held  map[SessionID]*heldBy
+	held  map[SessionID]*sessionFlights
 	count int
 	ended map[SessionID]Time
 	queue []EndedSession // ordered by Until
 }
 
-type heldBy struct {
+type sessionFlights struct {
 	session Session
 	flights map[ID]struct{}
 }
@@ -30,11 +30,11 @@ type EndedSession struct {
 
 // NewSessions returns the session state of a ledger without flights.
 func NewSessions() *Sessions {
-	return &Sessions{held: make(map[SessionID]*heldBy), ended: make(map[SessionID]Time)}
+	return &Sessions{held: make(map[SessionID]*sessionFlights), ended: make(map[SessionID]Time)}
 }
 
 // Update replaces a flight in the index by its new version. Either may be nil.
-func (s *Sessions) Changed(before, after *Flight) {
+func (s *Sessions) Update(before, after *Flight) {
 	old, now := before.Holder(), after.Holder()
 	if old != nil && now != nil && old.ID == now.ID {
 		return
@@ -51,7 +51,7 @@ func (s *Sessions) Changed(before, after *Flight) {
 	if now != nil {
 		h := s.held[now.ID]
 		if h == nil {
-			h = &heldBy{session: *now, flights: make(map[ID]struct{})}
+			h = &sessionFlights{session: *now, flights: make(map[ID]struct{})}
 			s.held[now.ID] = h
 		}
 		h.flights[after.ID] = struct{}{}
@@ -61,7 +61,7 @@ func (s *Sessions) Changed(before, after *Flight) {
 
 // HeldFlights returns at most limit flights that a session holds, in the order of their ids, starting after the given id (the
 // zero ID: from the first), and the number of all flights that it holds.
-func (s *Sessions) Held(id SessionID, after ID, limit int) (flights []ID, all int) {
+func (s *Sessions) HeldFlights(id SessionID, after ID, limit int) (flights []ID, all int) {
 	h := s.held[id]
 	if h == nil || limit <= 0 {
 		return nil, h.count()
@@ -82,7 +82,7 @@ func (s *Sessions) Held(id SessionID, after ID, limit int) (flights []ID, all in
 	return flights[:min(limit, len(flights))], h.count()
 }
 
-func (h *heldBy) count() int {
+func (h *sessionFlights) count() int {
 	if h == nil {
 		return 0
 	}
@@ -92,10 +92,10 @@ func (h *heldBy) count() int {
 func compareIDs(a, b ID) int { return bytes.Compare(a[:], b[:]) }
 
 // HeldCount is the number of flights that all sessions together hold.
-func (s *Sessions) Count() int { return s.count }
+func (s *Sessions) HeldCount() int { return s.count }
 
 // Holders iterates over the sessions that hold a flight, in no order.
-func (s *Sessions) All() iter.Seq[Session] {
+func (s *Sessions) Holders() iter.Seq[Session] {
 	return func(yield func(Session) bool) {
 		for _, h := range s.held {
 			if !yield(h.session) {
@@ -106,14 +106,14 @@ func (s *Sessions) All() iter.Seq[Session] {
 }
 
 // MarkEnded remembers a session as ended until MaxOpenLife from now. A repeat extends that time.
-func (s *Sessions) End(id SessionID, now Time) EndedSession {
+func (s *Sessions) MarkEnded(id SessionID, now Time) EndedSession {
 	e := EndedSession{ID: id, Until: now.Add(MaxOpenLife)}
-	s.Restore(e)
+	s.RestoreEnded(e)
 	return e
 }
 
 // RestoreEnded adds an ended session from a snapshot. Calls must be in the order of Until.
-func (s *Sessions) Restore(e EndedSession) {
+func (s *Sessions) RestoreEnded(e EndedSession) {
 	if s.ended[e.ID] < e.Until {
 		s.ended[e.ID] = e.Until
 		s.queue = append(s.queue, e)
@@ -127,12 +127,12 @@ func (s *Sessions) HasEnded(id SessionID, now Time) bool {
 }
 
 // EndedSessions returns the sessions that are remembered as ended, in the order of Until.
-func (s *Sessions) Ended() []EndedSession {
+func (s *Sessions) EndedSessions() []EndedSession {
 	return slices.DeleteFunc(slices.Clone(s.queue), func(e EndedSession) bool { return s.ended[e.ID] != e.Until })
 }
 
 // ForgetExpired removes the ended sessions whose Until has passed, and returns them.
-func (s *Sessions) Forget(now Time) (forgotten []EndedSession) {
+func (s *Sessions) ForgetExpired(now Time) (forgotten []EndedSession) {
 	n := 0
 	for ; n < len(s.queue) && s.queue[n].Until < now; n++ {
 		if e := s.queue[n]; s.ended[e.ID] == e.Until {

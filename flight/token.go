@@ -43,7 +43,7 @@ const (
 	sealedMAC     = 2 * 16
 )
 
-// Seal encodes the token for the wire. The width is fixed, so that sealed tokens sort by age. A MAC under the deployment's
+// SealKey encodes the token for the wire. The width is fixed, so that sealed tokens sort by age. A MAC under the deployment's
 // secret binds the token to one flight, generation and session; no other flight accepts it.
 func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) string {
 	var numbers [sealedNumbers / 2]byte
@@ -59,7 +59,7 @@ func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) 
 
 // Unseal decodes a sealed token and its generation. It returns an *InvalidError for a token that was not sealed for this
 // flight under this secret.
-func OpenSeal(s string, secret []byte, id ID) (t Token, generation uint32, err error) {
+func Unseal(s string, secret []byte, id ID) (t Token, generation uint32, err error) {
 	head, tail, ok := strings.Cut(s, ".")
 	numbers, err1 := hex.DecodeString(head)
 	mac, err2 := hex.DecodeString(tail)
@@ -85,8 +85,8 @@ func hmacSHA256(key, first, second []byte) [sha256.Size]byte {
 		sum := sha256.Sum256(key)
 		key = sum[:]
 	}
-	var room [2 * sha256.BlockSize]byte
-	inner := room[:sha256.BlockSize]
+	var block [2 * sha256.BlockSize]byte
+	inner := block[:sha256.BlockSize]
 	copy(inner, key)
 	for i := range inner {
 		inner[i] ^= 0x36

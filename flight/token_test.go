@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMACIsThatOfTheStandardLibrary(t *testing.T) {
+func TestHMAC_MatchesStandardLibrary(t *testing.T) {
 	for _, size := range []int{0, 1, 31, 32, 63, 64, 65, 200} {
 		for _, length := range []int{0, 1, 27, 44, 63, 64, 100, 300} {
 			key, message := make([]byte, size), make([]byte, length)
@@ -27,7 +27,7 @@ func TestMACIsThatOfTheStandardLibrary(t *testing.T) {
 }
 
 // The idempotency key must never change between versions: the provider would treat a resend as a second intent.
-func TestIdempotencyKeyStays(t *testing.T) {
+func TestIdempotencyKey_IsStable(t *testing.T) {
 	h := Header{Deployment: "4f0c3c1e"}
 	for _, key := range []Key{MustKey("default/charge/order-42"), MustKey("n/" + strings.Repeat("a", 200) + "/" + strings.Repeat("b", 200))} {
 		sum := sha256.New()

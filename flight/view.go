@@ -3,8 +3,8 @@ package flight
 // View is the part of the ledger that a command can read: the header, the flight of its key, and, when that key names a
 // step, the flight of its saga. Apply never changes a flight of its view; it returns new ones.
 type View struct {
-	Header Header
-	Flight *Flight // nil: the key was never used
-	Saga   *Flight // nil when the key is not a step, or its saga was never used
-	Ended  bool    // the session of an Open is remembered as ended
+	Header       Header
+	Flight       *Flight // nil: the key was never used
+	Saga         *Flight // nil when the key is not a step, or its saga was never used
+	SessionEnded bool    // the session of an Open is remembered as ended
 }

@@ -41,7 +41,7 @@ func openTicket(ctx context.Context, flightd effect.Doer, service *crm, request,
 		Key: flight.MustKey("support/create-ticket/" + request),
 		Submission: flight.Submission{
 			Input:  flight.NewBlob("text/plain", []byte(subject), flight.MaxInput),
-			Policy: flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}},
+			Policy: flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}},
 		},
 	}
 	return flightd.Do(ctx, call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -100,7 +100,7 @@ func TestConnectionLostAfterTheEffect(t *testing.T) {
 }
 
 // A person settles a doubt, and every later caller gets the receipt that was attached.
-func TestADoubtIsSettledByHand(t *testing.T) {
+func TestInDoubt_IsResolvedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.New(t)
 		call := effect.Call{Key: flight.MustKey("billing/charge/order-42")} // no policy: hold
@@ -109,7 +109,7 @@ func TestADoubtIsSettledByHand(t *testing.T) {
 		})
 		var doubt *effect.InDoubt
 		require.ErrorAs(t, err, &doubt)
-		fd.Resolve(t, call.Key, flight.Happened, "ch_1", []byte("seen in the dashboard"))
+		fd.Resolve(t, call.Key, flight.FindingHappened, "ch_1", []byte("seen in the dashboard"))
 		result, err := fd.Do(t.Context(), call, mustNotRun(t))
 		require.NoError(t, err)
 		require.Equal(t, "ch_1", result.Answer.ExternalID)
@@ -125,11 +125,11 @@ func mustNotRun(t *testing.T) effect.Handler {
 }
 
 // The process freezes during the effect; another one takes over when the lease has expired.
-func TestAFrozenProcess(t *testing.T) {
+func TestFrozenProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd, service := flightdtest.New(t), newCRM()
 		call := effect.Call{Key: flight.MustKey("support/create-ticket/req-7"),
-			Submission: flight.Submission{Policy: flight.Policy{Recovery: flight.Resend}}}
+			Submission: flight.Submission{Policy: flight.Policy{Recovery: flight.RecoveryResend}}}
 		thaw, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)

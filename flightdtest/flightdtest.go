@@ -58,7 +58,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	if o.Ledger == nil {
 		o.Ledger = NewLedger()
 	}
-	var seen view = o.Ledger
+	var seen ledgerView = o.Ledger
 	if o.Follower != nil {
 		o.Ledger, seen = o.Follower.Ledger, o.Follower
 	}
@@ -66,9 +66,9 @@ func Open(tb testing.TB, o Options) *Flightd {
 		o.Leases = o.Ledger.newLeases(tb, seen)
 	}
 	fd := &Flightd{Ledger: o.Ledger, Leases: o.Leases}
-	fd.Sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: seen, Memory: seen, Sessions: seen, Leases: o.Leases, Events: o.Events})
-	cfg := executor.Config{Ledger: seen, Memory: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL, Owner: "test"}
-	rcfg := remote.Config{Ledger: seen, Memory: seen, Sessions: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL}
+	fd.Sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: seen, Reader: seen, Sessions: seen, Leases: o.Leases, Events: o.Events})
+	cfg := executor.Config{Ledger: seen, Reader: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL, Owner: "test"}
+	rcfg := remote.Config{Ledger: seen, Reader: seen, Sessions: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL}
 	if !o.NoSweeper {
 		cfg.Checker, rcfg.Checker = fd.Sweeper, fd.Sweeper
 	}
@@ -96,7 +96,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	tb.Cleanup(func() {
 		stop()
 		<-swept
-		fd.heal()
+		fd.healAll()
 		over, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := errors.Join(fd.remote.Close(over), fd.Executor.Close(over)); err != nil {
@@ -107,28 +107,28 @@ func Open(tb testing.TB, o Options) *Flightd {
 }
 
 // ledgerView is the ledger as one process sees it: Ledger itself, or a Follower.
-type view interface {
+type ledgerView interface {
 	executor.Ledger
-	executor.Memory
+	executor.Reader
 	executor.Sessions
-	lease.Guard
+	lease.LedgerState
 }
 
 // newLeases makes the lease service of one more process. All share one etcd: a ledger rejects an etcd that has lost its
 // data.
-func (l *Ledger) newLeases(tb testing.TB, guard lease.Guard) *leasetest.Fake {
+func (l *Ledger) newLeases(tb testing.TB, guard lease.LedgerState) *leasetest.Fake {
 	tb.Helper()
 	l.mu.Lock()
-	if l.world == nil {
-		l.world = leasetest.NewWorld()
+	if l.etcd == nil {
+		l.etcd = leasetest.NewEtcd()
 	}
-	world := l.world
+	world := l.etcd
 	l.mu.Unlock()
-	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Guard: guard})
+	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Ledger: guard})
 }
 
 // healAll ends all faults, so that everything can be closed.
-func (fd *Flightd) heal() {
+func (fd *Flightd) healAll() {
 	fd.Leases.Thaw()
 	fd.Leases.Partition(leasetest.CutNothing)
 	fd.Ledger.Heal()
@@ -139,11 +139,11 @@ func (fd *Flightd) heal() {
 func (fd *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	tb.Helper()
 	o.Ledger = fd.Ledger
-	var guard lease.Guard = fd.Ledger
+	var guard lease.LedgerState = fd.Ledger
 	if o.Follower != nil {
 		guard = o.Follower
 	}
-	o.Leases = fd.Leases.Peer(tb, leasetest.Options{Guard: guard})
+	o.Leases = fd.Leases.Peer(tb, leasetest.Options{Ledger: guard})
 	return Open(tb, o)
 }
 
@@ -155,17 +155,17 @@ func (fd *Flightd) Flight(key flight.Key) *flight.Flight {
 
 // Resolve resolves a flight in doubt, as a person does: flight.FindingHappened, with the provider's answer,
 // flight.FindingNotHappened or flight.FindingFail. The test fails when the flight is not in doubt.
-func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Verb, externalID string, body []byte) {
+func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Finding, externalID string, body []byte) {
 	tb.Helper()
 	f := fd.Flight(key)
-	if f == nil || f.State != flight.InDoubt {
+	if f == nil || f.State != flight.StateInDoubt {
 		tb.Fatalf("flightdtest: %s is not in doubt", key)
 	}
 	reply, err := fd.Ledger.Propose(context.Background(), &flight.Resolve{
-		Key: key, Generation: f.Generation, Version: f.Version, Verb: verb, ExternalID: externalID,
-		Body: flight.NewBlob("", body, flight.MaxReceiptBody), Who: "test",
+		Key: key, Generation: f.Generation, Version: f.Version, Finding: verb, ExternalID: externalID,
+		Body: flight.NewBlob("", body, flight.MaxReceiptBody), Actor: "test",
 	})
-	if err != nil || reply.Decision != flight.Accepted {
+	if err != nil || reply.Decision != flight.DecisionAccepted {
 		tb.Fatalf("flightdtest: resolve %s: %v, %v", key, reply.Decision, err)
 	}
 }
@@ -177,8 +177,8 @@ func (fd *Flightd) Cancel(tb testing.TB, key flight.Key, why string) {
 	if f == nil {
 		tb.Fatalf("flightdtest: there is no %s", key)
 	}
-	reply, err := fd.Ledger.Propose(context.Background(), &flight.Cancel{Key: key, Generation: f.Generation, Who: "test", Why: why})
-	if err != nil || reply.Decision != flight.Accepted {
+	reply, err := fd.Ledger.Propose(context.Background(), &flight.Cancel{Key: key, Generation: f.Generation, Actor: "test", Reason: why})
+	if err != nil || reply.Decision != flight.DecisionAccepted {
 		tb.Fatalf("flightdtest: cancel %s: %v, %v", key, reply.Decision, err)
 	}
 }

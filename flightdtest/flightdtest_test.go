@@ -40,10 +40,10 @@ func TestOneEffectForManyCallers(t *testing.T) {
 		wg.Wait()
 		result, err := fd.Do(t.Context(), call, charge)
 		require.NoError(t, err)
-		require.Equal(t, effect.Replayed, result.Source)
+		require.Equal(t, effect.SourceReplayed, result.Source)
 		require.Equal(t, `{"id":"ch_1"}`, string(result.Answer.Body))
 		require.EqualValues(t, 1, effects.Load())
-		require.EqualValues(t, 1, sources[effect.Executed].Load())
-		require.EqualValues(t, 99, sources[effect.Joined].Load())
+		require.EqualValues(t, 1, sources[effect.SourceExecuted].Load())
+		require.EqualValues(t, 99, sources[effect.SourceJoined].Load())
 	})
 }

@@ -16,29 +16,29 @@ type Follower struct {
 	*Ledger
 
 	// Guarded by the ledger's mutex.
-	lag     int
-	behind  []entry // applied by the ledger, not yet by this node; oldest first
-	state   entry   // after the last command that this node has applied, with all flights
-	held    *flight.Sessions
-	waiting map[flight.ID]chan struct{}
+	lag          int
+	pending      []logEntry // applied by the ledger, not yet by this node; oldest first
+	state        logEntry   // after the last command that this node has applied, with all flights
+	heldSessions *flight.Sessions
+	waiting      map[flight.ID]chan struct{}
 }
 
 // logEntry is the effect of one command: the header after it, and the changed flights; nil for a deleted one.
-type entry struct {
+type logEntry struct {
 	header  flight.Header
 	flights map[flight.ID]*flight.Flight
 }
 
-var _ view = (*Follower)(nil)
+var _ ledgerView = (*Follower)(nil)
 
 // Follower returns another node's view of the ledger, up to date and without lag.
 func (l *Ledger) Follower() *Follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &Follower{Ledger: l, held: flight.NewSessions(), waiting: make(map[flight.ID]chan struct{}),
-		state: entry{header: l.header, flights: maps.Clone(l.flights)}}
+	f := &Follower{Ledger: l, heldSessions: flight.NewSessions(), waiting: make(map[flight.ID]chan struct{}),
+		state: logEntry{header: l.header, flights: maps.Clone(l.flights)}}
 	for _, one := range l.flights {
-		f.held.Changed(nil, one)
+		f.heldSessions.Update(nil, one)
 	}
 	l.followers = append(l.followers, f)
 	return f
@@ -54,19 +54,19 @@ func (f *Follower) Lag(commands int) {
 }
 
 // enqueue adds the effect of a command. The caller holds the lock.
-func (f *Follower) follow(e entry) {
-	f.behind = append(f.behind, e)
+func (f *Follower) enqueue(e logEntry) {
+	f.pending = append(f.pending, e)
 	f.apply()
 }
 
 // apply applies the entries beyond the lag, and wakes their waiters. The caller holds the lock.
 func (f *Follower) apply() {
-	for len(f.behind) > f.lag {
-		e := f.behind[0]
-		f.behind = f.behind[1:]
+	for len(f.pending) > f.lag {
+		e := f.pending[0]
+		f.pending = f.pending[1:]
 		f.state.header = e.header
 		for id, after := range e.flights {
-			f.held.Changed(f.state.flights[id], after)
+			f.heldSessions.Update(f.state.flights[id], after)
 			f.state.flights[id] = after
 			if waiting := f.waiting[id]; waiting != nil {
 				close(waiting)
@@ -103,32 +103,32 @@ func (f *Follower) Header() flight.Header {
 func (f *Follower) Epoch() uint32 { return f.Header().LeaseEpoch }
 
 // Counter implements lease.Guard.
-func (f *Follower) Counter() uint64 { return f.Header().Guard }
+func (f *Follower) Counter() uint64 { return f.Header().GuardCounter }
 
 // HeldBy implements executor.Sessions.
 func (f *Follower) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.held.Held(id, after, limit)
+	return f.heldSessions.HeldFlights(id, after, limit)
 }
 
 // HeldCount implements executor.Sessions.
 func (f *Follower) HeldCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.held.Count()
+	return f.heldSessions.HeldCount()
 }
 
 // Holders implements executor.Sessions.
 func (f *Follower) Holders() []flight.Session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Collect(f.held.All())
+	return slices.Collect(f.heldSessions.Holders())
 }
 
 // Live implements executor.Memory.
 func (f *Follower) Live() iter.Seq2[*flight.Flight, error] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return living(f.state.flights)
+	return liveFlights(f.state.flights)
 }

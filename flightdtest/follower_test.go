@@ -49,7 +49,7 @@ func TestFollowerIsLate(t *testing.T) {
 			require.NoError(t, err)
 			woken <- f.State
 		}()
-		require.Equal(t, flight.Accepted, mustPropose(t, l, &flight.RaiseEpoch{From: 1}).Decision)
+		require.Equal(t, flight.DecisionAccepted, mustPropose(t, l, &flight.RaiseEpoch{From: 1}).Decision)
 		synctest.Wait()
 		require.Empty(t, woken)
 		f, err := late.Flight(id)
@@ -61,7 +61,7 @@ func TestFollowerIsLate(t *testing.T) {
 		again, err := late.Propose(t.Context(), open)
 		require.NoError(t, err)
 		require.Equal(t, opened.Token, again.Token, "the ledger answers")
-		require.Equal(t, flight.Running, <-woken, "the third command is the one that lets it see the first")
+		require.Equal(t, flight.StateRunning, <-woken, "the third command is the one that lets it see the first")
 		held, all := late.HeldBy("session-a", flight.ID{}, 10)
 		require.Equal(t, []flight.ID{id}, held)
 		require.Equal(t, 1, all)
@@ -70,14 +70,14 @@ func TestFollowerIsLate(t *testing.T) {
 		require.EqualValues(t, 2, late.Epoch())
 
 		late.Lag(math.MaxInt)
-		report := &flight.Report{Key: open.Key, Generation: 1, Token: opened.Token, Outcome: flight.Succeeded}
+		report := &flight.Report{Key: open.Key, Generation: 1, Token: opened.Token, Outcome: flight.OutcomeSucceeded}
 		mustPropose(t, l, report)
 		for range 100 {
 			mustPropose(t, l, &flight.Tick{})
 		}
 		f, err = late.Flight(id)
 		require.NoError(t, err)
-		require.Equal(t, flight.Running, f.State, "it stays where it is")
+		require.Equal(t, flight.StateRunning, f.State, "it stays where it is")
 		require.Len(t, late.Holders(), 1)
 		living := 0
 		for range late.Live() {
@@ -94,7 +94,7 @@ func TestFollowerIsLate(t *testing.T) {
 }
 
 // A node whose view is late does nothing a second time: the ledger decides.
-func TestNodeWhoseViewIsLate(t *testing.T) {
+func TestLaggingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.New(t)
 		late := fd.Ledger.Follower()
@@ -108,7 +108,7 @@ func TestNodeWhoseViewIsLate(t *testing.T) {
 		require.Nil(t, f)
 		result, err := other.Do(t.Context(), effect.Call{Key: key}, mustNotRun(t))
 		require.NoError(t, err)
-		require.Equal(t, effect.Replayed, result.Source)
+		require.Equal(t, effect.SourceReplayed, result.Source)
 		require.Equal(t, "T-1", result.Answer.ExternalID)
 	})
 }
@@ -117,26 +117,26 @@ func TestNodeWhoseViewIsLate(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := flightdtest.NewLedger()
-		for n := range flight.MaxEnded + 10 {
-			require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, n, "session-a")).Decision)
+		for n := range flight.MaxEndSessionFlights + 10 {
+			require.Equal(t, flight.DecisionProceed, mustPropose(t, l, openUnder(l, n, "session-a")).Decision)
 		}
 		late := openUnder(l, 5000, "session-a")
-		ended := &flight.Ended{Session: late.Session, ReadRevision: 1, Epoch: 1, StoreEpoch: 1}
+		ended := &flight.EndSession{Session: late.Session, ReadRevision: 1, Epoch: 1, StoreEpoch: 1}
 		first := mustPropose(t, l, ended)
-		require.Len(t, first.Each, flight.MaxEnded)
+		require.Len(t, first.PerFlight, flight.MaxEndSessionFlights)
 		require.True(t, first.More)
-		require.Equal(t, flight.EventLost, first.Each[0].Events[0].Kind)
+		require.Equal(t, flight.EventLost, first.PerFlight[0].Events[0].Kind)
 		second := mustPropose(t, l, ended)
-		require.Len(t, second.Each, 10)
+		require.Len(t, second.PerFlight, 10)
 		require.False(t, second.More)
 		require.Zero(t, l.HeldCount())
-		require.Equal(t, flight.SessionEnded, mustPropose(t, l, late).Decision)
+		require.Equal(t, flight.DecisionSessionEnded, mustPropose(t, l, late).Decision)
 		time.Sleep(flight.MaxOpenLife + time.Second)
-		require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, 5000, "session-a")).Decision)
+		require.Equal(t, flight.DecisionProceed, mustPropose(t, l, openUnder(l, 5000, "session-a")).Decision)
 
-		withdraw := &flight.Withdraw{Key: late.Key, Session: "session-b", StoreEpoch: 1}
-		require.Equal(t, flight.Accepted, mustPropose(t, l, withdraw).Decision)
-		require.Equal(t, flight.SessionEnded, mustPropose(t, l, openUnder(l, 5001, "session-b")).Decision)
+		withdraw := &flight.WithdrawSession{Key: late.Key, Session: "session-b", StoreEpoch: 1}
+		require.Equal(t, flight.DecisionAccepted, mustPropose(t, l, withdraw).Decision)
+		require.Equal(t, flight.DecisionSessionEnded, mustPropose(t, l, openUnder(l, 5001, "session-b")).Decision)
 	})
 }
 
@@ -147,13 +147,13 @@ func TestUsedNoncesExpire(t *testing.T) {
 		late := l.Follower()
 		open := openUnder(l, 1, "session-a")
 		mustPropose(t, l, &flight.Abandon{Key: open.Key, Nonce: open.Nonce, NotAfter: open.NotAfter, StoreEpoch: 1})
-		require.Equal(t, flight.Fenced, mustPropose(t, l, open).Decision)
+		require.Equal(t, flight.DecisionFenced, mustPropose(t, l, open).Decision)
 		time.Sleep(2 * time.Second)
 		for _, s := range []executortest.Store{l, late} {
 			f, err := s.Flight(open.Key.FlightID())
 			require.NoError(t, err)
 			require.Nil(t, f)
 		}
-		require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, 1, "session-a")).Decision)
+		require.Equal(t, flight.DecisionProceed, mustPropose(t, l, openUnder(l, 1, "session-a")).Decision)
 	})
 }

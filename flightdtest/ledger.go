@@ -27,8 +27,8 @@ type Ledger struct {
 	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
 	changed   map[flight.ID]*flight.Flight // by the current command
 	followers []*Follower
-	world     *leasetest.World // the ledger's etcd; nil until it is needed
-	levers
+	etcd      *leasetest.Etcd // the ledger's etcd; nil until it is needed
+	faults
 }
 
 type bodyKey struct {
@@ -37,10 +37,10 @@ type bodyKey struct {
 	receipt    bool
 }
 
-var _ view = (*Ledger)(nil)
+var _ ledgerView = (*Ledger)(nil)
 
 // errUnreachable is the error of commands during Cut.
-var errDown = errors.New("flightdtest: the ledger is unreachable")
+var errUnreachable = errors.New("flightdtest: the ledger is unreachable")
 
 // NewLedger makes an empty ledger.
 func NewLedger() *Ledger {
@@ -58,15 +58,15 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	if err := ctx.Err(); err != nil {
 		return flight.Reply{}, err
 	}
-	c, err := written(c)
+	c, err := encodeAndDecode(c)
 	if err != nil {
 		return flight.Reply{}, err
 	}
-	switch o, hangs := l.pass(c); {
+	switch o, hangs := l.admit(c); {
 	case hangs:
-		return flight.Reply{}, l.strand(ctx, o, c)
+		return flight.Reply{}, l.hang(ctx, o, c)
 	case o != nil:
-		return flight.Reply{}, errDown
+		return flight.Reply{}, errUnreachable
 	}
 	return l.commit(c)
 }
@@ -76,8 +76,8 @@ func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reply := l.apply(c)
-	if l.lose > 0 {
-		l.lose--
+	if l.loseAnswers > 0 {
+		l.loseAnswers--
 		return flight.Reply{}, executor.ErrAmbiguous
 	}
 	return reply, nil
@@ -85,7 +85,7 @@ func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 
 // encodeAndDecode returns the command as a log stores it: a copy that shares no bytes. Commands that cannot be encoded
 // are rejected.
-func written(c flight.Command) (flight.Command, error) {
+func encodeAndDecode(c flight.Command) (flight.Command, error) {
 	b, err := flight.Encode(c)
 	if err != nil {
 		return nil, err
@@ -94,10 +94,10 @@ func written(c flight.Command) (flight.Command, error) {
 }
 
 // hang leaves a command with an unknown outcome. It is applied at Heal.
-func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error {
+func (l *Ledger) hang(ctx context.Context, o *outage, c flight.Command) error {
 	l.deliverLater(o, c)
 	select {
-	case <-o.over:
+	case <-o.healed:
 	case <-ctx.Done():
 	}
 	return executor.ErrAmbiguous
@@ -106,11 +106,11 @@ func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error 
 // Report implements executor.Ledger. Like the spool of a node, it keeps a report that cannot be committed, and commits
 // it at Heal. The caller waits until its context ends.
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	c, err := written(r)
+	c, err := encodeAndDecode(r)
 	if err != nil {
 		return flight.Reply{}, err
 	}
-	for o, _ := l.pass(c); ; o, _ = l.outage() {
+	for o, _ := l.admit(c); ; o, _ = l.currentOutage() {
 		if o == nil {
 			reply, err := l.commit(c)
 			if err == nil {
@@ -119,7 +119,7 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 			continue // the answer was lost: propose it again
 		}
 		select {
-		case <-o.over:
+		case <-o.healed:
 		case <-ctx.Done():
 			l.deliverLater(o, c)
 			return flight.Reply{}, executor.ErrPending
@@ -143,7 +143,7 @@ func (l *Ledger) expire(key flight.Key) {
 		return
 	}
 	at := f.DeletableAt()
-	if f.State.Terminal() && f.State != flight.Expired {
+	if f.State.Terminal() && f.State != flight.StateExpired {
 		at = f.ExpiresAt()
 	}
 	if at > 0 && at <= max(l.header.Now, l.now()) {
@@ -153,40 +153,40 @@ func (l *Ledger) expire(key flight.Key) {
 
 func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.header.Now = max(l.header.Now, l.now())
-	if l.wall > 0 {
-		l.header.Wall = l.header.Now.Add(l.wall)
+	if l.wallAhead > 0 {
+		l.header.Wall = l.header.Now.Add(l.wallAhead)
 	}
 	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
-	l.sessions.Forget(l.header.Now)
+	l.sessions.ForgetExpired(l.header.Now)
 	l.changed = make(map[flight.ID]*flight.Flight)
-	reply := l.decide(c)
+	reply := l.applyCommand(c)
 	for _, f := range l.followers {
-		f.follow(entry{header: l.header, flights: l.changed})
+		f.enqueue(logEntry{header: l.header, flights: l.changed})
 	}
 	return reply
 }
 
-func (l *Ledger) decide(c flight.Command) flight.Reply {
-	if ended, ok := c.(*flight.Ended); ok {
+func (l *Ledger) applyCommand(c flight.Command) flight.Reply {
+	if ended, ok := c.(*flight.EndSession); ok {
 		return l.endSession(ended)
 	}
 	reply := l.applyTo(c.Target().FlightID(), c.Target(), c)
-	if w, ok := c.(*flight.Withdraw); ok && reply.Decision == flight.Accepted {
-		l.sessions.End(w.Session, l.header.Now)
+	if w, ok := c.(*flight.WithdrawSession); ok && reply.Decision == flight.DecisionAccepted {
+		l.sessions.MarkEnded(w.Session, l.header.Now)
 	}
 	return reply
 }
 
 // endSession applies the end of a session to the flights that it holds.
-func (l *Ledger) endSession(c *flight.Ended) flight.Reply {
+func (l *Ledger) endSession(c *flight.EndSession) flight.Reply {
 	reply := flight.Reply{Decision: c.Admit(&l.header)}
-	if reply.Decision != flight.Accepted {
+	if reply.Decision != flight.DecisionAccepted {
 		return reply
 	}
-	l.sessions.End(c.Session.ID, l.header.Now)
-	held, all := l.sessions.Held(c.Session.ID, flight.ID{}, flight.MaxEnded)
+	l.sessions.MarkEnded(c.Session.ID, l.header.Now)
+	held, all := l.sessions.HeldFlights(c.Session.ID, flight.ID{}, flight.MaxEndSessionFlights)
 	for _, id := range held {
-		reply.Each = append(reply.Each, l.applyTo(id, l.flights[id].Key, c))
+		reply.PerFlight = append(reply.PerFlight, l.applyTo(id, l.flights[id].Key, c))
 	}
 	reply.Changed, reply.More = len(held) > 0, all > len(held)
 	return reply
@@ -200,7 +200,7 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 		view.Saga = l.flights[key.Saga().FlightID()]
 	}
 	if open, ok := c.(*flight.Open); ok {
-		view.Ended = l.sessions.HasEnded(open.Session.ID, l.header.Now)
+		view.SessionEnded = l.sessions.HasEnded(open.Session.ID, l.header.Now)
 	}
 	after, reply := flight.Apply(view, c)
 	l.header = after.Header
@@ -210,10 +210,10 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 	if reply.Deleted {
 		delete(l.flights, id)
 	} else {
-		reply.Flight = l.store(after.Flight)
+		reply.Flight = l.storeBodies(after.Flight)
 		l.flights[id] = reply.Flight
 	}
-	l.sessions.Changed(before, reply.Flight)
+	l.sessions.Update(before, reply.Flight)
 	l.history[id] = append(l.history[id], reply.Events...)
 	l.changed[id] = reply.Flight
 	if waiting := l.waiting[id]; waiting != nil {
@@ -224,13 +224,13 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 }
 
 // storeBodies stores the bytes of bodies apart from the flight, as the real ledger does.
-func (l *Ledger) store(f *flight.Flight) *flight.Flight {
+func (l *Ledger) storeBodies(f *flight.Flight) *flight.Flight {
 	if f.Input.Data == nil && (f.Receipt == nil || f.Receipt.Body.Data == nil) {
 		return f
 	}
 	kept := *f
 	if kept.Input.Data != nil {
-		l.bodies[bodyKey{f.ID, f.InputFrom, false}] = bytes.Clone(kept.Input.Data)
+		l.bodies[bodyKey{f.ID, f.InputGeneration, false}] = bytes.Clone(kept.Input.Data)
 		kept.Input = kept.Input.WithoutData()
 	}
 	if r := kept.Receipt; r != nil && r.Body.Data != nil {
@@ -246,7 +246,7 @@ func (l *Ledger) store(f *flight.Flight) *flight.Flight {
 func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f := l.flights[id]; f != nil && l.down == nil {
+	if f := l.flights[id]; f != nil && l.outage == nil {
 		l.expire(f.Key)
 	}
 	return l.flights[id], nil
@@ -303,48 +303,48 @@ func (l *Ledger) Now() flight.Time {
 	return max(l.header.Now, l.now())
 }
 
-func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.ahead).UnixMilli()) }
+func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.clockAhead).UnixMilli()) }
 
 // Epoch implements lease.Guard.
 func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
 
 // Counter implements lease.Guard.
-func (l *Ledger) Counter() uint64 { return l.Header().Guard }
+func (l *Ledger) Counter() uint64 { return l.Header().GuardCounter }
 
 // HeldBy implements executor.Sessions.
 func (l *Ledger) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sessions.Held(id, after, limit)
+	return l.sessions.HeldFlights(id, after, limit)
 }
 
 // HeldCount implements executor.Sessions.
 func (l *Ledger) HeldCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sessions.Count()
+	return l.sessions.HeldCount()
 }
 
 // Holders implements executor.Sessions.
 func (l *Ledger) Holders() []flight.Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(l.sessions.All())
+	return slices.Collect(l.sessions.Holders())
 }
 
 // Live implements executor.Memory.
 func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return living(l.flights)
+	return liveFlights(l.flights)
 }
 
 // liveFlights yields the flights that have not ended. It does not retain the map.
-func living(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, error] {
+func liveFlights(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, error] {
 	all := slices.Collect(maps.Values(flights))
 	return func(yield func(*flight.Flight, error) bool) {
 		for _, f := range all {
-			if f != nil && f.State != flight.Absent && !f.State.Terminal() && !yield(f, nil) {
+			if f != nil && f.State != flight.StateAbsent && !f.State.Terminal() && !yield(f, nil) {
 				return
 			}
 		}
@@ -353,7 +353,7 @@ func living(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, erro
 
 // Input implements executor.Memory.
 func (l *Ledger) Input(f *flight.Flight) ([]byte, error) {
-	return l.body(bodyKey{f.ID, f.InputFrom, false}, f.Input)
+	return l.body(bodyKey{f.ID, f.InputGeneration, false}, f.Input)
 }
 
 // ReceiptBody implements executor.Memory.
@@ -365,7 +365,7 @@ func (l *Ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 }
 
 func (l *Ledger) body(k bodyKey, b flight.Blob) ([]byte, error) {
-	if b.Kept == 0 {
+	if b.StoredSize == 0 {
 		return nil, nil
 	}
 	l.mu.Lock()

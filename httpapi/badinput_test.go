@@ -13,12 +13,12 @@ import (
 
 // A rejected request gets a code, the invalid place and a hint, and changes nothing.
 func TestBadInput(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	open := d.proceed(`{"action":"charge","id":"running"}`)
 	other := d.proceed(`{"action":"charge","id":"other"}`)
 	queued := d.proceed(`{"action":"charge","id":"queued"}`)
 	require.Equal(t, http.StatusOK, d.report(queued, `"outcome":"not_done"`).status)
-	_, etag := d.doubtful("doubt")
+	_, etag := d.openInDoubt("doubt")
 	doubt := "/v1/flights/" + d.flightID("charge/doubt")
 	report := "/v1/flights/" + open.FlightID + "/report"
 	verdict := "/v1/flights/" + open.FlightID + "/verdict"
@@ -141,13 +141,13 @@ func TestBadInput(t *testing.T) {
 		{"resolution", doubt + "/resolve", `{"result":"perhaps","reason":"x"}`, wire.InputInvalid, "/result", header{"If-Match", etag}},
 		{"receipt of nothing", doubt + "/resolve", `{"result":"fail","reason":"x","body":1}`, wire.InputInvalid, "/result", header{"If-Match", etag}},
 	}
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			class, _ := c.code.Class()
 			r := d.post(c.path, c.body, c.header...)
 			p := requireProblem(t, r, class.Status, c.code)
-			require.Equal(t, before, d.world.Snapshot(), "nothing has changed")
+			require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
 			if c.code == wire.NotFound {
 				return
 			}
@@ -167,7 +167,7 @@ func TestBadInput(t *testing.T) {
 	require.Equal(t, "If-None-Match", p.Errors[0].Header)
 }
 
-func (d *door) flightID(key string) string {
+func (d *testServer) flightID(key string) string {
 	d.t.Helper()
 	var f wire.Flight
 	require.NoError(d.t, json.Unmarshal(d.get("/v1/flights?key=default/"+key).body, &f))

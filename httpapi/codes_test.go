@@ -19,13 +19,13 @@ import (
 )
 
 // unreachableCodes are the codes that this API never returns, because it has neither credentials nor rate limits.
-var notYet = map[wire.Code]bool{wire.Unauthenticated: true, wire.RateLimited: true}
+var unreachableCodes = map[wire.Code]bool{wire.Unauthenticated: true, wire.RateLimited: true}
 
 // Each code of the table is reached over HTTP and has its status and headers.
 func TestEveryCode(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
 	failWith := func(err error) {
-		d.world.Pull(func(l *httpapitest.Levers) {
+		d.fake.SetFaults(func(l *httpapitest.Faults) {
 			l.Before = func(context.Context, string) error { return err }
 		})
 	}
@@ -34,24 +34,24 @@ func TestEveryCode(t *testing.T) {
 		defer failWith(nil)
 		return d.post("/v1/flights:open", `{"action":"a","id":"1"}`)
 	}
-	doubt, etag := d.doubtful("doubt")
+	doubt, etag := d.openInDoubt("doubt")
 	running := d.proceed(`{"action":"charge","id":"running","input":{"amount":1,"who":"me"}}`)
 	over := d.proceed(`{"action":"charge","id":"over"}`)
 	require.Equal(t, http.StatusOK, d.report(over, `"outcome":"refused"`).status)
 	approve := flight.MustKey("default/charge/approve")
-	d.world.Apply(d.t, &flight.Submit{Key: approve, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Approval: true}}})
+	d.fake.Apply(d.t, &flight.Submit{Key: approve, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Approval: true}}})
 	gone := d.proceed(`{"action":"charge","id":"gone","retention":"1s"}`)
 	require.Equal(t, http.StatusOK, d.report(gone, `"outcome":"succeeded"`).status)
-	d.world.Ledger.Advance(5 * time.Second)
+	d.fake.Ledger.Advance(5 * time.Second)
 
 	cases := map[wire.Code]func() reply{
-		wire.KeyRequired:      func() reply { return d.post("/v1/flights:open", `{"action":"charge"}`) },
-		wire.KeyInvalid:       func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"a b"}`) },
-		wire.InputInvalid:     func() reply { return d.post("/v1/flights:open", `{`) },
-		wire.Forbidden:        func() reply { return d.post("/v1/flights:open", `{}`, "Origin", "http://evil.example") },
-		wire.NotFound:         func() reply { return d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String()) },
-		wire.MethodNotAllowed: func() reply { return d.get("/v1/sessions") },
-		wire.Incomplete:       func() reply { return d.postPart("/v1/flights:open", `{"action":`) },
+		wire.KeyRequired:       func() reply { return d.post("/v1/flights:open", `{"action":"charge"}`) },
+		wire.KeyInvalid:        func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"a b"}`) },
+		wire.InputInvalid:      func() reply { return d.post("/v1/flights:open", `{`) },
+		wire.Forbidden:         func() reply { return d.post("/v1/flights:open", `{}`, "Origin", "http://evil.example") },
+		wire.NotFound:          func() reply { return d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String()) },
+		wire.MethodNotAllowed:  func() reply { return d.get("/v1/sessions") },
+		wire.RequestIncomplete: func() reply { return d.postPart("/v1/flights:open", `{"action":`) },
 		wire.InFlight: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"who":"me","amount":1},"wait_ms":0}`)
 		},
@@ -110,7 +110,7 @@ func TestEveryCode(t *testing.T) {
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {
 			reach, ok := cases[class.Code]
-			require.NotEqual(t, notYet[class.Code], ok, "each code is reached, or is in notYet")
+			require.NotEqual(t, unreachableCodes[class.Code], ok, "each code is reached, or is in notYet")
 			if !ok {
 				return
 			}
@@ -132,10 +132,10 @@ func TestEveryCode(t *testing.T) {
 		})
 	}
 
-	p := into[wire.Problem](t, cases[wire.InDoubt]())
+	p := decodeBody[wire.Problem](t, cases[wire.InDoubt]())
 	require.Equal(t, `"`+p.Version+`"`, etag, "for If-Match")
 	require.Equal(t, "default/charge/doubt", p.Key)
-	p = into[wire.Problem](t, cases[wire.Conflict]())
+	p = decodeBody[wire.Problem](t, cases[wire.Conflict]())
 	require.Equal(t, []wire.FieldError{{Pointer: "/input/amount", Detail: "differs from the first input"}}, p.Errors)
 	require.Equal(t, running.FlightID, p.FlightID)
 	require.Equal(t, "running", p.State, "422 wins over 409, also while the first is running")
@@ -143,16 +143,16 @@ func TestEveryCode(t *testing.T) {
 
 // A request that is interrupted because the node stops is answered with draining.
 func TestStopEndsWaits(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
-	d.world.Pull(func(l *httpapitest.Levers) {
+	d.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(context.Context, string) error { return effect.ErrClosed }
 	})
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`), http.StatusServiceUnavailable, wire.Draining)
 }
 
 func TestRequestID(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	require.Equal(t, "mine-1", d.get("/livez", "X-Request-Id", "mine-1").header.Get("X-Request-Id"))
 	for _, bad := range []string{"a b", strings.Repeat("x", 65), "<script>"} {
 		require.True(t, strings.HasPrefix(d.get("/livez", "X-Request-Id", bad).header.Get("X-Request-Id"), "req_"))

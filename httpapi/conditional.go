@@ -13,16 +13,16 @@ import (
 )
 
 // etagList is the parsed If-None-Match: the versions that the caller has.
-type seenTags struct {
-	any  bool // the header was *
-	list []flight.Version
+type etagList struct {
+	matchAny bool // the header was *
+	list     []flight.Version
 }
 
-func (s seenTags) has(v flight.Version) bool { return s.any || slices.Contains(s.list, v) }
+func (s etagList) contains(v flight.Version) bool { return s.matchAny || slices.Contains(s.list, v) }
 
 // parseETags parses If-None-Match: a list of ETags, or *. Weak ETags are accepted, because a proxy may have weakened
 // them. An ETag that is not a flight version matches nothing.
-func readTags(lines []string) (s seenTags, bad *wire.Invalid) {
+func parseETags(lines []string) (s etagList, bad *wire.Invalid) {
 	for _, line := range lines {
 		for rest := line; ; {
 			if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
@@ -30,11 +30,11 @@ func readTags(lines []string) (s seenTags, bad *wire.Invalid) {
 			}
 			var tag string
 			var ok bool
-			if tag, rest, ok = cutTag(rest); !ok {
+			if tag, rest, ok = cutETag(rest); !ok {
 				return s, wire.BadHeader("If-None-Match", `it must be a list of quoted ETags, like "8123.4", or *, not %.100q`, line)
 			}
 			if tag == "*" {
-				s.any = true
+				s.matchAny = true
 			} else if v, err := flight.ParseVersion(tag); err == nil {
 				s.list = append(s.list, v)
 			}
@@ -44,7 +44,7 @@ func readTags(lines []string) (s seenTags, bad *wire.Invalid) {
 }
 
 // cutETag splits the first ETag, without its quotes, or * off a list.
-func cutTag(list string) (tag, rest string, ok bool) {
+func cutETag(list string) (tag, rest string, ok bool) {
 	if tag = "*"; list[0] == '*' {
 		rest = list[1:]
 	} else {
@@ -75,7 +75,7 @@ func preferredWait(r *http.Request) time.Duration {
 			word, _ := cutUnquoted(preference, ';')
 			name, value, _ := strings.Cut(word, "=")
 			if strings.EqualFold(strings.TrimSpace(name), "wait") { // the first one counts
-				return waitOf(strings.Trim(strings.TrimSpace(value), `"`))
+				return parseWait(strings.Trim(strings.TrimSpace(value), `"`))
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func preferredWait(r *http.Request) time.Duration {
 }
 
 // parseWait converts seconds to a duration, at most wire.MaxWaitMS; 0 if seconds is not a number.
-func waitOf(seconds string) time.Duration {
+func parseWait(seconds string) time.Duration {
 	n, err := strconv.ParseUint(seconds, 10, 32)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0

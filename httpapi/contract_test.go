@@ -17,7 +17,7 @@ import (
 // The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It
 // skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
 	files, err := filepath.Glob("testdata/contract/*.http")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

@@ -16,14 +16,14 @@ import (
 )
 
 // A caller whose addresses lead to two deployments would perform the effect once in each of them.
-func TestAnotherDeploymentAnswersNothing(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) {
+func TestOtherDeploymentIsRejected(t *testing.T) {
+	d := newTestServer(t, func(c *httpapi.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
 	})
-	ours := into[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
+	ours := decodeBody[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
 	require.NotEmpty(t, ours)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	path := "/v1/flights/" + a.FlightID
 	for _, ask := range []struct{ method, path, body string }{
 		{"POST", "/v1/flights:open", `{"action":"charge","id":"2"}`},
@@ -47,7 +47,7 @@ func TestAnotherDeploymentAnswersNothing(t *testing.T) {
 			require.Equal(t, a.FlightID, p.FlightID)
 		}
 	}
-	require.Equal(t, before, d.world.Snapshot())
+	require.Equal(t, before, d.fake.Snapshot())
 	for _, open := range []string{"/livez", "/readyz", "/version", "/metrics"} {
 		require.Equal(t, http.StatusOK, d.get(open, "Flightd-Deployment", "another").status, open)
 	}
@@ -57,11 +57,11 @@ func TestAnotherDeploymentAnswersNothing(t *testing.T) {
 
 // Each problem of an open, an abandon or a report names its flight. A client ignores answers that do not.
 func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	post := func(path, body string, header ...string) {
 		t.Helper()
-		p := into[wire.Problem](t, d.post(path, body, header...))
+		p := decodeBody[wire.Problem](t, d.post(path, body, header...))
 		require.Equal(t, []string{a.FlightID, "running"}, []string{p.FlightID, p.State}, "%s %s: %s", path, body, p.Code)
 	}
 	for _, more := range []string{`"ttl_ms":1`, `"retention":"for ever"`, `"recovery":"resend","fingerprint":"x"`, `"not_after":5`} {
@@ -82,16 +82,16 @@ func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
 
 // An incomplete report is retryable: it must not look like a final rejection, because the complete report may be
 // accepted.
-func TestAPartOfAReportIsNotRefused(t *testing.T) {
-	d := newDoor(t)
+func TestReport_IncompleteBodyIsRetryable(t *testing.T) {
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
-	p := requireProblem(t, d.postPart("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":`), http.StatusRequestTimeout, wire.Incomplete)
+	p := requireProblem(t, d.postPart("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":`), http.StatusRequestTimeout, wire.RequestIncomplete)
 	require.True(t, p.Retryable)
 	require.Equal(t, a.FlightID, p.FlightID)
 }
 
 // postPart sends the beginning of a request and closes the sending side of the connection.
-func (d *door) postPart(path, body string) reply {
+func (d *testServer) postPart(path, body string) reply {
 	d.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
 	require.NoError(d.t, err)

@@ -15,7 +15,7 @@ const documentPath = "/openapi.json"
 
 // Document returns the OpenAPI document, as it is served. An error means that the tables do not match the code.
 func Document() ([]byte, error) {
-	doc, err := book()
+	doc, err := buildDocument()
 	if err != nil {
 		return nil, err
 	}
@@ -24,16 +24,16 @@ func Document() ([]byte, error) {
 
 // Reference returns the same document as a Markdown page for people.
 func Reference() ([]byte, error) {
-	doc, err := book()
+	doc, err := buildDocument()
 	if err != nil {
 		return nil, err
 	}
 	return doc.Markdown(), nil
 }
 
-func book() (*openapi.Document, error) {
-	b := &openapi.Book{Title: "flightd", Version: "v1", Summary: "One key, one flight, one receipt",
-		About: preface, Tags: chapters(), Operations: operations()}
+func buildDocument() (*openapi.Document, error) {
+	b := &openapi.Spec{Title: "flightd", Version: "v1", Summary: "One key, one flight, one receipt",
+		About: preface, Tags: tags(), Operations: operations()}
 	for _, class := range wire.Classes() {
 		b.Problems = append(b.Problems, pageOf(class).ProblemPage)
 	}
@@ -52,15 +52,15 @@ func (a *api) openapi() http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := document()
 		if err != nil {
-			a.fail(w, r, flight.Key{}, err)
+			a.writeError(w, r, flight.Key{}, err)
 			return
 		}
-		send(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, body...) })
+		writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, body...) })
 	}
 }
 
 // indentJSON formats JSON for people.
-func indented(data []byte) string {
+func indentJSON(data []byte) string {
 	var out bytes.Buffer
 	if err := json.Indent(&out, data, "", "  "); err != nil {
 		return string(data)

@@ -49,12 +49,12 @@ func firstDifference(want, have string) string {
 // checker returns a checker for the document. All tests share it.
 func checker(t *testing.T) *openapitest.Checker {
 	t.Helper()
-	c, err := theChecker()
+	c, err := sharedChecker()
 	require.NoError(t, err)
 	return c
 }
 
-var theChecker = sync.OnceValues(func() (*openapitest.Checker, error) {
+var sharedChecker = sync.OnceValues(func() (*openapitest.Checker, error) {
 	document, err := httpapi.Document()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ var theChecker = sync.OnceValues(func() (*openapitest.Checker, error) {
 
 // The server serves the same document as the repository has.
 func TestOpenAPI(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	r := d.get("/openapi.json")
 	want, err := httpapi.Document()
 	require.NoError(t, err)

@@ -12,18 +12,18 @@ import (
 
 // DuplicateCounter counts duplicates: calls that were answered without another effect. Both methods must be fast: they
 // run while the caller waits.
-type Tallies interface {
+type DuplicateCounter interface {
 	// CountDuplicate counts one call of a key by the named caller.
-	Duplicate(key flight.Key, who string)
+	CountDuplicate(key flight.Key, who string)
 	// DuplicateStats returns the statistics of a flight; the zero value if it had no duplicates.
-	Tally(id flight.ID) (flight.Tally, error)
+	DuplicateStats(id flight.ID) (flight.DuplicateStats, error)
 }
 
 // isDuplicate reports whether an open was a duplicate: another caller performs, has performed or may have performed the
 // effect, and this open was answered without a second one. A conflict is no duplicate, because its input differs.
-func suppressed(answer remote.OpenAnswer, err error) bool {
+func isDuplicate(answer remote.OpenAnswer, err error) bool {
 	if err == nil {
-		return answer.Decision == flight.Replay
+		return answer.Decision == flight.DecisionReplay
 	}
 	var (
 		busy       *effect.Busy
@@ -34,7 +34,7 @@ func suppressed(answer remote.OpenAnswer, err error) bool {
 }
 
 // callerName returns the owner that a request names, else the address it came from.
-func caller(r *http.Request, owner string) string {
+func callerName(r *http.Request, owner string) string {
 	if owner != "" {
 		return owner
 	}
@@ -46,7 +46,9 @@ func caller(r *http.Request, owner string) string {
 }
 
 // noDuplicates is the DuplicateCounter that counts nothing.
-type untold struct{}
+type noDuplicates struct{}
 
-func (untold) Duplicate(flight.Key, string)          {}
-func (untold) Tally(flight.ID) (flight.Tally, error) { return flight.Tally{}, nil }
+func (noDuplicates) CountDuplicate(flight.Key, string) {}
+func (noDuplicates) DuplicateStats(flight.ID) (flight.DuplicateStats, error) {
+	return flight.DuplicateStats{}, nil
+}

@@ -15,15 +15,15 @@ import (
 )
 
 // flightEvents serves GET /v1/flights/{id}/events: the history of one flight, once or as a stream that continues.
-func (a *api) events(w http.ResponseWriter, r *http.Request) {
+func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 	id, bad := flightID(r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
-	q, bad := eventsQuery(r, "after")
+	q, bad := parseEventQuery(r, "after")
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	f, err := a.cfg.Ledger.Flight(id)
@@ -31,41 +31,41 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		a.fail(w, r, flight.Key{}, err)
+		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	if q.after != nil && a.cfg.Feed != nil {
-		if err := a.reached(r.Context(), *q.after); err != nil {
-			a.failFeed(w, r, err)
+		if err := a.waitApplied(r.Context(), *q.after); err != nil {
+			a.writeFeedError(w, r, err)
 			return
 		}
 	}
 	if q.stream {
-		a.streamFlight(w, r, f, q.start())
+		a.streamFlight(w, r, f, q.startPosition())
 		return
 	}
-	f, history, err := a.historyBehind(r.Context(), f, &q)
+	f, history, err := a.waitHistory(r.Context(), f, &q)
 	if err != nil {
-		a.fail(w, r, f.Key, err)
+		a.writeError(w, r, f.Key, err)
 		return
 	}
-	tally, err := a.cfg.Tallies.Tally(id)
+	stats, err := a.cfg.Duplicates.DuplicateStats(id)
 	if err != nil {
-		a.fail(w, r, f.Key, err)
+		a.writeError(w, r, f.Key, err)
 		return
 	}
-	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history)), Duplicates: wire.DuplicatesOf(&tally)}
+	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history)), Duplicates: wire.DuplicateStatsOf(&stats)}
 	for i := range history {
 		out.Events[i] = wire.EventOf(history[i].Version, &history[i].Event)
 	}
-	describe(w.Header(), f)
-	q.applied(w.Header())
-	a.sendValue(w, r, http.StatusOK, out)
+	setFlightHeaders(w.Header(), f)
+	q.setPreferenceApplied(w.Header())
+	a.writeJSON(w, r, http.StatusOK, out)
 }
 
 // waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as
 // the caller prefers.
-func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []Event, error) {
+func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	for {
@@ -73,7 +73,7 @@ func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery
 		if err != nil {
 			return f, nil, err
 		}
-		history = slices.DeleteFunc(history, func(e Event) bool { return q.after != nil && !e.Version.Later(*q.after) })
+		history = slices.DeleteFunc(history, func(e Event) bool { return q.after != nil && !e.Version.After(*q.after) })
 		if len(history) > 0 || q.after == nil || ctx.Err() != nil {
 			return f, history, nil
 		}
@@ -88,57 +88,57 @@ func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery
 // allEvents serves GET /v1/events: the events of all flights.
 func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Feed == nil {
-		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}})
+		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}})
 		return
 	}
-	q, bad := eventsQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
+	q, bad := parseEventQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
 	var ns string
 	if bad == nil {
 		ns, bad = namespace(r)
 	}
 	if bad == nil {
-		q.namespace, bad = wire.Listed(ns, q.prefix)
+		q.namespace, bad = wire.ParseListNamespace(ns, q.prefix)
 	}
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	if q.stream {
 		a.streamFeed(w, r, &q)
 		return
 	}
-	events, next, err := a.pageOfFeed(r.Context(), &q)
+	events, next, err := a.feedPage(r.Context(), &q)
 	if err != nil {
-		a.failFeed(w, r, err)
+		a.writeFeedError(w, r, err)
 		return
 	}
 	out := wire.EventPage{Events: make([]wire.Event, len(events)), Next: next.String()}
 	for i := range events {
-		out.Events[i] = feedEvent(&events[i])
+		out.Events[i] = wireFeedEvent(&events[i])
 	}
 	params := r.URL.Query()
 	params.Del("last")
 	params.Set("after", out.Next)
 	if q.since > 0 { // as an absolute time: "an hour ago" would move from page to page
-		params.Set("since", q.since.At().Format(wire.TimeFormat))
+		params.Set("since", q.since.AsTime().Format(wire.TimeFormat))
 	}
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
-	q.applied(w.Header())
-	a.sendValue(w, r, http.StatusOK, out)
+	q.setPreferenceApplied(w.Header())
+	a.writeJSON(w, r, http.StatusOK, out)
 }
 
 // feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
 // none yet, it waits as long as the caller prefers.
-func (a *api) pageOfFeed(ctx context.Context, q *eventQuery) ([]FeedEvent, flight.Version, error) {
+func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]FeedEvent, flight.Version, error) {
 	if q.after == nil {
-		page, err := a.cfg.Feed.Last(q.limit, q.fits, q.enough())
+		page, err := a.cfg.Feed.Last(q.limit, q.matches, q.stopBefore())
 		return page.Events, page.Next, err
 	}
 	wait, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	after := *q.after
 	for {
-		events, next, more, err := a.collect(wait, q, after)
+		events, next, more, err := a.collectMatching(wait, q, after)
 		if err != nil || len(events) > 0 || more {
 			return events, next, err
 		}
@@ -151,17 +151,17 @@ func (a *api) pageOfFeed(ctx context.Context, q *eventQuery) ([]FeedEvent, fligh
 
 // maxCollectPages limits the pages of the feed that are read for one answer. If few events match the filter, the caller
 // gets a short page and the position to continue after.
-const collectPages = 40
+const maxCollectPages = 40
 
 // collectMatching reads events that match the query. more reports that events after next exist already.
-func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) (events []FeedEvent, next flight.Version, more bool, err error) {
-	for range collectPages {
-		page, err := a.readFeed(ctx, after, max(q.limit, streamChunk))
+func (a *api) collectMatching(ctx context.Context, q *eventQuery, after flight.Version) (events []FeedEvent, next flight.Version, more bool, err error) {
+	for range maxCollectPages {
+		page, err := a.readFeed(ctx, after, max(q.limit, streamBatch))
 		if err != nil {
 			return nil, after, false, err
 		}
 		for i := range page.Events {
-			if q.fits(&page.Events[i]) {
+			if q.matches(&page.Events[i]) {
 				events = append(events, page.Events[i])
 			}
 		}
@@ -184,16 +184,16 @@ func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) 
 }
 
 // maxCatchUp is how long a reader waits whose position, read from another node, is ahead of this node.
-const catchUp = 2 * time.Second
+const maxCatchUp = 2 * time.Second
 
 // readFeed reads the feed. If the reader is ahead of this node, it waits for the node to catch up and reads again.
 func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (FeedPage, error) {
 	page, err := a.cfg.Feed.Read(after, limit)
-	var ahead *AheadError
-	if !errors.As(err, &ahead) {
+	var future *FuturePositionError
+	if !errors.As(err, &future) {
 		return page, err
 	}
-	if err := a.reached(ctx, after); err != nil {
+	if err := a.waitApplied(ctx, after); err != nil {
 		return page, err
 	}
 	return a.cfg.Feed.Read(after, limit)
@@ -201,41 +201,41 @@ func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (Fe
 
 // waitApplied waits up to maxCatchUp until this node has applied a reader's position. It returns *FuturePositionError
 // if the node has not: new events would get positions before the reader's, and the reader would miss them.
-func (a *api) reached(ctx context.Context, place flight.Version) error {
+func (a *api) waitApplied(ctx context.Context, place flight.Version) error {
 	if place.Index == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUp)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxCatchUp)
 	defer cancel()
 	err := a.cfg.Feed.Await(ctx, flight.Version{Index: place.Index - 1})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &AheadError{Place: place}
+		return &FuturePositionError{Position: place}
 	}
 	return err
 }
 
 // writeFeedError answers with the error of a read of the feed.
-func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
-	var cut *CutError
-	var ahead *AheadError
+func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) {
+	var compacted *CompactedError
+	var future *FuturePositionError
 	p := newProblem(wire.Expired)
 	p.Title = "The event position is no longer available"
 	switch {
-	case errors.As(err, &cut):
-		p.Detail = "events before " + cut.First.String() + " are no longer in the feed"
+	case errors.As(err, &compacted):
+		p.Detail = "events before " + compacted.First.String() + " are no longer in the feed"
 		p.Hint = "start again without Last-Event-ID and after; find the events you missed in the flights: GET /v1/flights?since=…, GET /v1/flights/{id}/events"
-	case errors.As(err, &ahead):
-		p.Detail = "this ledger has not reached " + ahead.Place.String() + ": the position is from another ledger, or this one was restored from a backup"
+	case errors.As(err, &future):
+		p.Detail = "this ledger has not reached " + future.Position.String() + ": the position is from another ledger, or this one was restored from a backup"
 		p.Hint = "start again without Last-Event-ID and after"
 	default:
-		a.fail(w, r, flight.Key{}, err)
+		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
-	a.answer(w, r, p, err)
+	a.writeAndLogProblem(w, r, p, err)
 }
 
 // wireFeedEvent converts an event of the feed.
-func feedEvent(e *FeedEvent) wire.Event {
+func wireFeedEvent(e *FeedEvent) wire.Event {
 	shown := wire.EventOf(e.Version, &e.Event.Event)
 	shown.Key, shown.FlightID, shown.Count = e.Key.String(), e.Key.FlightID().String(), e.Count
 	return shown
@@ -263,9 +263,9 @@ const (
 )
 
 // parseEventQuery parses the allowed query parameters, and the headers Last-Event-ID, Accept and Prefer.
-func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.Invalid) {
+func parseEventQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.Invalid) {
 	q.limit = defaultEvents
-	params, bad := parameters(r)
+	params, bad := queryParameters(r)
 	if bad != nil {
 		return q, bad
 	}
@@ -273,11 +273,11 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 		if !slices.Contains(allowed, name) {
 			return q, wire.BadParameter(name, "unknown parameter; allowed: %s", strings.Join(allowed, ", "))
 		}
-		if bad := q.parameter(name, values); bad != nil {
+		if bad := q.setParameter(name, values); bad != nil {
 			return q, bad
 		}
 	}
-	id, bad := single(r, wire.HeaderLastEvent)
+	id, bad := singleHeader(r, wire.HeaderLastEvent)
 	if bad != nil {
 		return q, bad
 	}
@@ -296,10 +296,10 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 	return q, nil
 }
 
-func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid) {
+func (q *eventQuery) setParameter(name string, values []string) (bad *wire.Invalid) {
 	value := values[0]
 	if len(values) > 1 && name != "kind" {
-		return standsTwice(name)
+		return duplicateParameter(name)
 	}
 	switch name {
 	case "after":
@@ -319,19 +319,19 @@ func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid)
 			q.limit = n
 		}
 	case "since":
-		q.since, bad = since(value, time.Now())
+		q.since, bad = parseSince(value, time.Now())
 	case "action":
 		q.action = value
 	case "key_prefix":
 		q.prefix = value
 	case "kind":
-		q.kinds, bad = eventKinds(strings.Join(values, ","))
+		q.kinds, bad = parseEventKinds(strings.Join(values, ","))
 	}
 	return bad
 }
 
 // parseEventKinds parses a comma-separated list of event kinds.
-func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
+func parseEventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 	for word := range strings.SplitSeq(list, ",") {
 		var names []string
 		found := false
@@ -361,7 +361,7 @@ func wantsStream(accept []string) bool {
 }
 
 // startPosition returns the position after which a stream starts.
-func (q *eventQuery) start() flight.Version {
+func (q *eventQuery) startPosition() flight.Version {
 	if q.after == nil {
 		return flight.Version{}
 	}
@@ -369,14 +369,14 @@ func (q *eventQuery) start() flight.Version {
 }
 
 // matches reports whether an event passes the filters.
-func (q *eventQuery) fits(e *FeedEvent) bool {
+func (q *eventQuery) matches(e *FeedEvent) bool {
 	return (q.namespace == "" || e.Key.Namespace() == q.namespace) && (q.action == "" || e.Key.Name() == q.action) &&
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
 // stopBefore returns the function that ends a backward scan at the start of the query's time range; nil if the query
 // has none. The feed is in the order of time, so no earlier event can match.
-func (q *eventQuery) enough() func(*FeedEvent) bool {
+func (q *eventQuery) stopBefore() func(*FeedEvent) bool {
 	if q.since == 0 {
 		return nil
 	}
@@ -384,8 +384,8 @@ func (q *eventQuery) enough() func(*FeedEvent) bool {
 }
 
 // setPreferenceApplied tells the caller that its preferred wait was applied.
-func (q *eventQuery) applied(h http.Header) {
+func (q *eventQuery) setPreferenceApplied(h http.Header) {
 	if q.wait > 0 {
-		h.Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(q.wait/time.Second)))
+		h.Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(q.wait/time.Second)))
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// message is a message of an event stream.
+// appendMessage is a message of an event stream.
 type message struct{ name, id, data, comment string }
 
 func (m message) event(t *testing.T) (e wire.Event) {
@@ -31,13 +31,13 @@ func (m message) event(t *testing.T) (e wire.Event) {
 }
 
 // eventStream is an open event stream.
-type tail struct {
+type eventStream struct {
 	t     *testing.T
 	lines *bufio.Scanner
 	close func()
 }
 
-func (d *door) stream(path string, header ...string) *tail {
+func (d *testServer) stream(path string, header ...string) *eventStream {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), 20*time.Second)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
@@ -52,13 +52,13 @@ func (d *door) stream(path string, header ...string) *tail {
 	require.Equal(d.t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(d.t, "no-store", resp.Header.Get("Cache-Control"))
 	requireLedgerTime(d.t, resp.Header)
-	s := &tail{t: d.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
+	s := &eventStream{t: d.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
 	d.t.Cleanup(s.close)
 	return s
 }
 
 // next reads the next message or comment.
-func (s *tail) next() (m message) {
+func (s *eventStream) next() (m message) {
 	s.t.Helper()
 	for s.lines.Scan() && s.lines.Text() != "" {
 		field, value, _ := strings.Cut(s.lines.Text(), ": ")
@@ -78,7 +78,7 @@ func (s *tail) next() (m message) {
 }
 
 // data reads the next message with data.
-func (s *tail) data() message {
+func (s *eventStream) data() message {
 	s.t.Helper()
 	for {
 		if m := s.next(); m.data != "" {
@@ -88,7 +88,7 @@ func (s *tail) data() message {
 }
 
 // kinds reads n events and returns their kinds.
-func (s *tail) kinds(n int) (kinds []string) {
+func (s *eventStream) kinds(n int) (kinds []string) {
 	s.t.Helper()
 	for range n {
 		kinds = append(kinds, s.data().event(s.t).Kind)
@@ -97,13 +97,13 @@ func (s *tail) kinds(n int) (kinds []string) {
 }
 
 func TestFeedAsPages(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	for _, id := range []string{"1", "2", "3"} {
 		a := d.proceed(`{"action":"charge","id":"` + id + `"}`)
 		require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	}
-	d.doubtful("4")
-	all := into[wire.EventPage](t, d.get("/v1/events?after=0.0"))
+	d.openInDoubt("4")
+	all := decodeBody[wire.EventPage](t, d.get("/v1/events?after=0.0"))
 	require.Len(t, all.Events, 13)
 	require.Equal(t, "default/charge/1", all.Events[0].Key)
 	require.Equal(t, flight.MustKey("default/charge/1").FlightID().String(), all.Events[0].FlightID)
@@ -112,7 +112,7 @@ func TestFeedAsPages(t *testing.T) {
 	path := "/v1/events?after=0.0&limit=2&action=charge"
 	for {
 		r := d.get(path)
-		page := into[wire.EventPage](t, r)
+		page := decodeBody[wire.EventPage](t, r)
 		if len(page.Events) == 0 {
 			break
 		}
@@ -122,19 +122,19 @@ func TestFeedAsPages(t *testing.T) {
 	}
 	require.Equal(t, all.Events, walked)
 
-	last := into[wire.EventPage](t, d.get("/v1/events?limit=2"))
+	last := decodeBody[wire.EventPage](t, d.get("/v1/events?limit=2"))
 	require.Equal(t, all.Events[11:], last.Events, "without a position: the last ones")
 	require.Equal(t, all.Next, last.Next)
 	for limit, want := range map[string]int{"1": 2, "3": 4, "4": 4, "5": 5} { // the events of one command are not split, at the start either
 		whole := all.Events[len(all.Events)-want:]
-		require.Equal(t, whole, into[wire.EventPage](t, d.get("/v1/events?limit="+limit)).Events, "limit=%s", limit)
+		require.Equal(t, whole, decodeBody[wire.EventPage](t, d.get("/v1/events?limit="+limit)).Events, "limit=%s", limit)
 		require.Equal(t, whole[0], d.stream("/v1/events?last="+limit).data().event(t), "last=%s", limit)
 	}
-	doubts := into[wire.EventPage](t, d.get("/v1/events?kind=in_doubt,overlap&key_prefix=default/ch&since=1h"))
+	doubts := decodeBody[wire.EventPage](t, d.get("/v1/events?kind=in_doubt,overlap&key_prefix=default/ch&since=1h"))
 	require.Len(t, doubts.Events, 1)
-	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
-	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
-	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header takes precedence over the parameter")
+	require.Empty(t, decodeBody[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
+	require.Empty(t, decodeBody[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
+	require.Equal(t, all.Events[1:], decodeBody[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header takes precedence over the parameter")
 
 	link, err := url.Parse(strings.Trim(strings.TrimSuffix(d.get("/v1/events?after=0.0&limit=2&since=1h").header.Get("Link"), `>; rel="next"`), "<"))
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestFeedAsPages(t *testing.T) {
 	d.proceed(`{"action":"charge","id":"5"}`)
 	r := <-waiting
 	require.Equal(t, "wait=20", r.header.Get("Preference-Applied"))
-	require.NotEmpty(t, into[wire.EventPage](t, r).Events)
+	require.NotEmpty(t, decodeBody[wire.EventPage](t, r).Events)
 
 	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz", "last=1&last=2"} {
 		requireProblem(t, d.get("/v1/events?"+q), http.StatusBadRequest, wire.InputInvalid)
@@ -158,13 +158,13 @@ func TestFeedAsPages(t *testing.T) {
 
 // TestFeedByKind: each kind of event can be selected.
 func TestFeedByKind(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	for k := flight.EventSubmitted; k.String() != "invalid"; k++ {
 		r := d.get("/v1/events?kind=" + k.String())
 		require.Equal(t, http.StatusOK, r.status, "%s: %s", k, r.body)
 	}
-	require.Equal(t, http.StatusOK, d.bring("", `{"key":"default/charge/1","outcome":"succeeded"}`).status)
-	imported := into[wire.EventPage](t, d.get("/v1/events?kind=imported")).Events
+	require.Equal(t, http.StatusOK, d.importLines("", `{"key":"default/charge/1","outcome":"succeeded"}`).status)
+	imported := decodeBody[wire.EventPage](t, d.get("/v1/events?kind=imported")).Events
 	require.Len(t, imported, 1)
 	require.Equal(t, "imported", imported[0].Kind)
 	p := requireProblem(t, d.get("/v1/events?kind=nothing"), http.StatusBadRequest, wire.InputInvalid)
@@ -173,7 +173,7 @@ func TestFeedByKind(t *testing.T) {
 
 // TestEventsByAccept: the answer is a stream only if Accept asks for one.
 func TestEventsByAccept(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	kind := func(accept string) string {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/v1/events", nil)
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestEventsByAccept(t *testing.T) {
 
 // TestFeedAsStream: a stream delivers new events, and a reader that resumes with its last id gets the events after it.
 func TestFeedAsStream(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	s := d.stream("/v1/events?last=1")
 	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2), "the events of one command are not split")
@@ -205,7 +205,7 @@ func TestFeedAsStream(t *testing.T) {
 	require.Equal(t, e.ID, m.id)
 	require.Equal(t, "default/charge/1", e.Key)
 
-	d.doubtful("2")
+	d.openInDoubt("2")
 	submitted, opened := s.data(), s.data()
 	require.Equal(t, []string{"submitted", "opened"}, []string{submitted.event(t).Kind, opened.event(t).Kind})
 	require.Equal(t, submitted.event(t).ID, opened.event(t).ID)
@@ -226,8 +226,8 @@ func TestFeedAsStream(t *testing.T) {
 // TestStream_SinceLimitsOnlyTheStart: since is in the time of the machine's clock, events are in ledger time, which may
 // be far behind after the machine has slept. So since filters only the past events of a new stream: neither new events
 // nor the events after a reader's position.
-func TestSinceBoundsThePastOfAStream(t *testing.T) {
-	d := newDoor(t)
+func TestStream_SinceLimitsOnlyTheStart(t *testing.T) {
+	d := newTestServer(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
 	path := "/v1/events?last=10&since=" + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) // an hour ahead of the ledger
 	live := d.stream(path)
@@ -239,7 +239,7 @@ func TestSinceBoundsThePastOfAStream(t *testing.T) {
 
 // TestStreamKeepsItsPlace: a heartbeat is a comment and advances the position of a reader whose filter matches nothing.
 func TestStreamKeepsItsPlace(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
 	s := d.stream("/v1/events?kind=overlap")
 	first := s.next()
 	for first.id == "" {
@@ -248,10 +248,10 @@ func TestStreamKeepsItsPlace(t *testing.T) {
 	require.NotEmpty(t, first.comment)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
-	f := into[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
+	f := decodeBody[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
 	ended, err := flight.ParseVersion(f.Version)
 	require.NoError(t, err)
-	for m, place := first, (flight.Version{}); ended.Later(place); m = s.next() {
+	for m, place := first, (flight.Version{}); ended.After(place); m = s.next() {
 		require.Empty(t, m.data)
 		if m.id != "" {
 			place, err = flight.ParseVersion(m.id)
@@ -262,12 +262,12 @@ func TestStreamKeepsItsPlace(t *testing.T) {
 
 // TestFeed_CompactedPosition: a position that the log no longer has is a problem, and in an open or resumed stream a
 // gap.
-func TestFeedThatWasCut(t *testing.T) {
-	d := newDoor(t)
+func TestFeed_CompactedPosition(t *testing.T) {
+	d := newTestServer(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
 	s := d.stream("/v1/events?after=0.0")
 	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2))
-	d.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 100} })
+	d.fake.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 100} })
 	for _, header := range [][]string{nil, {"Accept", "text/event-stream"}} {
 		p := requireProblem(t, d.get("/v1/events?after=0.0", header...), http.StatusGone, wire.Expired)
 		require.Contains(t, p.Hint, "without Last-Event-ID")
@@ -286,7 +286,7 @@ func TestFeedThatWasCut(t *testing.T) {
 // TestFlightAsStream: the stream of a flight has its history, new events and duplicates, and ends when the flight
 // expires.
 func TestFlightAsStream(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
 	path := "/v1/flights/" + a.FlightID + "/events"
 	s := d.stream(path)
@@ -297,7 +297,7 @@ func TestFlightAsStream(t *testing.T) {
 	for range 3 {
 		require.Equal(t, http.StatusOK, d.post("/v1/flights:open", `{"action":"charge","id":"1","retention":"1s","owner":"host:7"}`).status)
 	}
-	var dup wire.Duplicates
+	var dup wire.DuplicateStats
 	for dup.Count < 3 {
 		m := s.data()
 		require.Equal(t, "duplicates", m.name)
@@ -305,15 +305,15 @@ func TestFlightAsStream(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(m.data), &dup))
 	}
 	require.Equal(t, uint64(3), dup.Count)
-	require.Equal(t, "host:7", dup.Callers[2].Who)
-	h := into[wire.History](t, d.get(path))
+	require.Equal(t, "host:7", dup.Callers[2].Actor)
+	h := decodeBody[wire.History](t, d.get(path))
 	require.Equal(t, uint64(3), h.Duplicates.Count)
 	require.Len(t, h.Events, 3)
-	require.Len(t, into[wire.History](t, d.get(path, "Last-Event-ID", h.Events[1].ID)).Events, 1)
-	require.Empty(t, into[wire.History](t, d.get(path+"?after="+reported.id)).Events)
+	require.Len(t, decodeBody[wire.History](t, d.get(path, "Last-Event-ID", h.Events[1].ID)).Events, 1)
+	require.Empty(t, decodeBody[wire.History](t, d.get(path+"?after="+reported.id)).Events)
 
-	d.world.Ledger.Advance(time.Minute)
-	require.Equal(t, flight.Expired, d.world.Flight(flight.MustKey("default/charge/1")).State)
+	d.fake.Ledger.Advance(time.Minute)
+	require.Equal(t, flight.StateExpired, d.fake.Flight(flight.MustKey("default/charge/1")).State)
 	m := s.data()
 	for m.name == "duplicates" {
 		m = s.data()
@@ -326,8 +326,8 @@ func TestFlightAsStream(t *testing.T) {
 
 // TestDuplicatesAreCounted: only callers that meet another caller's flight count as duplicates.
 func TestDuplicatesAreCounted(t *testing.T) {
-	d := newDoor(t)
-	count := func(id flight.ID) uint64 { return d.world.Tally(id).Count }
+	d := newTestServer(t)
+	count := func(id flight.ID) uint64 { return d.fake.DuplicateStats(id).Count }
 	id := flight.MustKey("default/charge/1").FlightID()
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":0}`), http.StatusConflict, wire.InFlight)
@@ -339,18 +339,18 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	require.Equal(t, http.StatusOK, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`).status)
 	require.Equal(t, uint64(2), count(id), "a caller that got the receipt")
-	d.doubtful("2")
+	d.openInDoubt("2")
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusConflict, wire.InDoubt)
 	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "a caller that got in_doubt")
-	require.Equal(t, "127.0.0.1", d.world.Tally(id).Callers[1].Who, "a caller without an owner is named by its address")
+	require.Equal(t, "127.0.0.1", d.fake.DuplicateStats(id).Callers[1].Actor, "a caller without an owner is named by its address")
 }
 
 // slowReader is a response writer whose reader does not read: a write blocks until its deadline.
 type slowReader struct {
 	*httptest.ResponseRecorder
-	deadline time.Time
-	stuck    chan struct{} // closed by the first write
-	cutOff   chan struct{} // closed when the deadline has passed
+	deadline       time.Time
+	writeStarted   chan struct{} // closed by the first write
+	deadlinePassed chan struct{} // closed when the deadline has passed
 }
 
 func (s *slowReader) SetReadDeadline(time.Time) error { return nil }
@@ -361,8 +361,8 @@ func (s *slowReader) Write(b []byte) (int, error) {
 	if s.deadline.IsZero() {
 		return 0, fmt.Errorf("a write without a deadline would block forever")
 	}
-	close(s.stuck)
-	<-s.cutOff
+	close(s.writeStarted)
+	<-s.deadlinePassed
 	return 0, os.ErrDeadlineExceeded
 }
 
@@ -370,7 +370,7 @@ func (s *slowReader) Write(b []byte) (int, error) {
 func TestSlowReader(t *testing.T) {
 	world := httpapitest.New(t)
 	api := httpapi.New(world.Config())
-	s := &slowReader{ResponseRecorder: httptest.NewRecorder(), stuck: make(chan struct{}), cutOff: make(chan struct{})}
+	s := &slowReader{ResponseRecorder: httptest.NewRecorder(), writeStarted: make(chan struct{}), deadlinePassed: make(chan struct{})}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -378,19 +378,19 @@ func TestSlowReader(t *testing.T) {
 		r.Header.Set("Accept", "application/json;q=0.5, text/event-stream")
 		api.ServeHTTP(s, r)
 	}()
-	<-s.stuck
+	<-s.writeStarted
 	for n := range 1000 { // the ledger is not blocked
 		require.True(t, world.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
 	}
 	page, err := world.Config().Feed.Read(flight.Version{}, 1)
 	require.NoError(t, err)
 	require.NotEmpty(t, page.Events, "other readers are not blocked")
-	close(s.cutOff)
+	close(s.deadlinePassed)
 	<-over
 }
 
 func TestIfNoneMatch(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	path := "/v1/flights/" + d.proceed(`{"action":"charge","id":"1"}`).FlightID
 	etag := d.get(path).header.Get("ETag")
 	for _, same := range []string{etag, "W/" + etag, `"1.7", ` + etag, "*"} {
@@ -404,7 +404,7 @@ func TestIfNoneMatch(t *testing.T) {
 
 // TestEveryKindOfEventCanBeAskedFor includes the kinds that were added last.
 func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	asked := 0
 	for k := flight.EventSubmitted; k.String() != flight.EventKind(255).String(); k++ {
 		r := d.get("/v1/events?kind=" + k.String())

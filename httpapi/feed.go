@@ -37,17 +37,17 @@ type FeedPage struct {
 }
 
 // CompactedError reports that the events directly after the requested position were deleted with old log entries.
-type CutError struct {
+type CompactedError struct {
 	First flight.Version // the feed is complete after this position
 }
 
-func (e *CutError) Error() string {
+func (e *CompactedError) Error() string {
 	return fmt.Sprintf("httpapi: events before %s are no longer in the feed", e.First)
 }
 
 // FuturePositionError reports a position that this node's ledger has not reached.
-type AheadError struct{ Place flight.Version }
+type FuturePositionError struct{ Position flight.Version }
 
-func (e *AheadError) Error() string {
-	return fmt.Sprintf("httpapi: the ledger has not reached %s", e.Place)
+func (e *FuturePositionError) Error() string {
+	return fmt.Sprintf("httpapi: the ledger has not reached %s", e.Position)
 }

@@ -11,7 +11,7 @@ var typeText = []string{typePlain}
 
 // live serves GET /livez: the process is running.
 func (a *api) live(w http.ResponseWriter, r *http.Request) {
-	send(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
+	writeResponse(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
 }
 
 // ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
@@ -27,15 +27,15 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	if !verbose && ready.Ready {
 		ready.Checks = nil
 	}
-	if verbose && a.cfg.About != nil {
-		ready.Node = a.cfg.About(r.Context())
+	if verbose && a.cfg.NodeInfo != nil {
+		ready.Node = a.cfg.NodeInfo(r.Context())
 	}
-	a.sendValue(w, r, status, ready)
+	a.writeJSON(w, r, status, ready)
 }
 
-// version serves GET /version.
+// formatVersion serves GET /version.
 func (a *api) version(w http.ResponseWriter, r *http.Request) {
 	v := a.cfg.Version
 	v.Go, v.LedgerTime = runtime.Version(), int64(a.cfg.Ledger.Now())
-	a.sendValue(w, r, http.StatusOK, v)
+	a.writeJSON(w, r, http.StatusOK, v)
 }

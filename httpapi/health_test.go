@@ -18,7 +18,7 @@ func TestReady_TellsAboutTheNodeOnlyWhenAsked(t *testing.T) {
 	asked := 0
 	door := httpapi.New(httpapi.Config{
 		Ready: func(context.Context) wire.Ready { return wire.Ready{Ready: true} },
-		About: func(context.Context) *wire.Node {
+		NodeInfo: func(context.Context) *wire.Node {
 			asked++
 			at := wire.Time{Time: time.UnixMilli(1_700_000_000_123)}
 			return &wire.Node{Time: at, LedgerTime: at, Data: "/d", Etcd: &wire.Etcd{Version: "3.7.3", Revision: 7}}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestInputBytes(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	const input = `{"amount": 1999,  "to":"é"}`
 	a := d.proceed(`{"action":"charge","id":"1","input":` + input + `,"retention":"1s"}`)
 	path := "/v1/flights/" + a.FlightID
@@ -34,7 +34,7 @@ func TestInputBytes(t *testing.T) {
 	require.Equal(t, "28", d.send(http.MethodHead, path+"/input", "").header.Get("Content-Length"))
 
 	other := flight.MustKey("default/charge/2")
-	d.world.Apply(t, &flight.Submit{Key: other, Submission: flight.Submission{Fingerprint: flight.Fingerprint{1}, Input: flight.NewBlob("text/html", []byte("<b>\x00"), flight.MaxInput)}})
+	d.fake.Apply(t, &flight.Submit{Key: other, Submission: flight.Submission{Fingerprint: flight.Fingerprint{1}, Input: flight.NewBlob("text/html", []byte("<b>\x00"), flight.MaxInput)}})
 	r = d.get("/v1/flights/" + other.FlightID().String() + "/input")
 	require.Equal(t, []string{"<b>\x00", "text/html"}, []string{string(r.body), r.header.Get("Content-Type")})
 
@@ -44,14 +44,14 @@ func TestInputBytes(t *testing.T) {
 	p := requireProblem(t, d.get(path+"/input"), http.StatusGone, wire.Expired)
 	require.Regexp(t, `^the input was erased on \S+; the outcome and the history are kept$`, p.Detail)
 	require.Equal(t, []string{a.FlightID, "succeeded"}, []string{p.FlightID, p.State})
-	d.world.Ledger.Advance(5 * time.Second)
+	d.fake.Ledger.Advance(5 * time.Second)
 	require.Equal(t, http.StatusGone, d.post("/v1/flights:open", `{"action":"charge","id":"1","input":`+input+`}`).status)
 	p = requireProblem(t, d.get(path+"/input"), http.StatusGone, wire.Expired)
 	require.Equal(t, []string{a.FlightID, "expired"}, []string{p.FlightID, p.State})
 }
 
 func TestNoInput(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1","fingerprint":"none"}`)
 	p := requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/input"), http.StatusNotFound, wire.NotFound)
 	require.Equal(t, "the flight was opened without an input", p.Detail)
@@ -73,12 +73,12 @@ func (n noInputs) Input(*flight.Flight) ([]byte, error) {
 	return nil, errors.New("no such body")
 }
 
-func TestInputGoesWhileItIsRead(t *testing.T) {
-	var d *door
+func TestInput_ErasedDuringRead(t *testing.T) {
+	var d *testServer
 	erase := func() {
-		d.world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/1"), Generation: 1, Who: "eve", Why: "asked for"})
+		d.fake.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/1"), Generation: 1, Actor: "eve", Reason: "asked for"})
 	}
-	d = newDoor(t, func(c *httpapi.Config) { c.Ledger = noInputs{c.Ledger, erase} })
+	d = newTestServer(t, func(c *httpapi.Config) { c.Ledger = noInputs{c.Ledger, erase} })
 	a := d.proceed(`{"action":"charge","id":"1","input":1}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	p := requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/input"), http.StatusGone, wire.Expired)

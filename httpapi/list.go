@@ -21,23 +21,23 @@ const (
 
 // list serves GET /v1/flights: the flight of a key, or a page of flights.
 func (a *api) list(w http.ResponseWriter, r *http.Request) {
-	params, bad := parameters(r)
+	params, bad := queryParameters(r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	if params.Has("key") {
 		a.byKey(w, r, params)
 		return
 	}
-	q, bad := query(r, params)
+	q, bad := parseListQuery(r, params)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	page, err := a.cfg.Ledger.List(q)
 	if err != nil {
-		a.fail(w, r, flight.Key{}, err)
+		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
@@ -49,30 +49,30 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
-	send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 }
 
 func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 	if len(params) > 1 || len(params["key"]) > 1 {
-		a.refuse(w, r, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight"))
+		a.writeInvalid(w, r, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight"))
 		return
 	}
 	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
-	a.one(w, r, key.FlightID())
+	a.getFlight(w, r, key.FlightID())
 }
 
 // parseListQuery parses the filters.
-func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
+func parseListQuery(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
-	var begun flight.Time
+	var cursorSince flight.Time
 	for name, values := range params {
 		value := values[0]
 		if len(values) > 1 && name != "state" {
-			return q, standsTwice(name)
+			return q, duplicateParameter(name)
 		}
 		switch name {
 		case "state":
@@ -81,7 +81,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 				if err != nil {
 					return q, wire.BadParameter(name, "unknown state %.50q; allowed: scheduled, ready, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled", word)
 				}
-				if s == flight.Expired {
+				if s == flight.StateExpired {
 					return q, wire.BadParameter(name, "expired flights are not listed, because a tombstone does not store its key; get the flight by its key or id")
 				}
 				q.States = append(q.States, s)
@@ -91,7 +91,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 		case "key_prefix":
 			q.Prefix = value
 		case "since":
-			if q.Since, bad = since(value, time.Now()); bad != nil {
+			if q.Since, bad = parseSince(value, time.Now()); bad != nil {
 				return q, bad
 			}
 		case "limit":
@@ -101,28 +101,30 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 			}
 			q.Limit = n
 		case "cursor":
-			if q.After, begun, bad = decodeCursor(value); bad != nil {
+			if q.After, cursorSince, bad = decodeCursor(value); bad != nil {
 				return q, bad
 			}
 		default:
 			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, since, limit, cursor")
 		}
 	}
-	if begun > 0 && q.Since > 0 {
-		q.Since = begun
+	if cursorSince > 0 && q.Since > 0 {
+		q.Since = cursorSince
 	}
 	var ns string
 	if ns, bad = namespace(r); bad == nil {
-		q.Namespace, bad = wire.Listed(ns, q.Prefix)
+		q.Namespace, bad = wire.ParseListNamespace(ns, q.Prefix)
 	}
 	return q, bad
 }
 
 // duplicateParameter is the error for a parameter that occurs more than once.
-func standsTwice(name string) *wire.Invalid { return wire.BadParameter(name, "duplicate parameter") }
+func duplicateParameter(name string) *wire.Invalid {
+	return wire.BadParameter(name, "duplicate parameter")
+}
 
 // parseSince parses a time, or a duration before now.
-func since(value string, now time.Time) (flight.Time, *wire.Invalid) {
+func parseSince(value string, now time.Time) (flight.Time, *wire.Invalid) {
 	if t, err := time.Parse(time.RFC3339, value); err == nil {
 		return flight.Time(t.UnixMilli()), nil
 	}

@@ -18,16 +18,16 @@ import (
 
 // withRequestID sets the request id and the headers that every answer has, and rejects paths that ServeMux would
 // redirect. If there is a ledger, the answer carries its time.
-func (a *api) first(next http.Handler) http.Handler {
+func (a *api) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h[wire.HeaderRequestID] = []string{a.ids.of(r)}
+		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if a.cfg.Ledger != nil {
-			w = &timedWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
+			w = &ledgerTimeWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
 		}
 		if !cleanPath(r) {
-			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
+			a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound,
 				FieldError: wire.FieldError{Detail: `the path has an empty, "." or ".." segment`}})
 			return
 		}
@@ -53,19 +53,19 @@ func hasDots(path string) bool {
 }
 
 // deploymentIndependent are the routes that describe the server only, and so answer callers of any deployment.
-var anybodys = []string{"GET /livez", "GET /readyz", "GET /version"}
+var deploymentIndependent = []string{"GET /livez", "GET /readyz", "GET /version"}
 
 // withDeploymentCheck rejects requests that name another deployment. This deployment's ledger does not contain the
 // effects of the other one, so it would let the caller repeat them.
-func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
-	if slices.Contains(anybodys, pattern) {
+func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.HandlerFunc {
+	if slices.Contains(deploymentIndependent, pattern) {
 		return route
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		named, bad := single(r, wire.HeaderDeployment)
+		named, bad := singleHeader(r, wire.HeaderDeployment)
 		switch {
 		case bad != nil:
-			a.refuse(w, r, bad)
+			a.writeInvalid(w, r, bad)
 		case named != "" && named != a.cfg.Version.Deployment:
 			p := newProblem(wire.WrongDeployment)
 			p.Detail = fmt.Sprintf("the request names deployment %.100q, but this server belongs to %q", named, a.cfg.Version.Deployment)
@@ -73,7 +73,7 @@ func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
 				p.FlightID = id.String()
 			}
 			writeProblem(w, r, p)
-			a.note(r, p, nil)
+			a.logProblem(r, p, nil)
 		default:
 			route(w, r)
 		}
@@ -82,25 +82,25 @@ func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
 
 // requestIDs assigns an id to each request, which is in the answer and in the log.
 type requestIDs struct {
-	boot  string        // random, one per process
-	count atomic.Uint64 // requests so far
+	prefix string        // random, one per process
+	count  atomic.Uint64 // requests so far
 }
 
 func newRequestIDs() *requestIDs {
 	var b [5]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
-	return &requestIDs{boot: "req_" + hex.EncodeToString(b[:]) + "-"}
+	return &requestIDs{prefix: "req_" + hex.EncodeToString(b[:]) + "-"}
 }
 
 // forRequest returns the caller's request id if it is valid, else a new one.
-func (ids *requestIDs) of(r *http.Request) string {
-	if given := r.Header[wire.HeaderRequestID]; len(given) == 1 && harmless(given[0]) {
+func (ids *requestIDs) forRequest(r *http.Request) string {
+	if given := r.Header[wire.HeaderRequestID]; len(given) == 1 && isValidRequestID(given[0]) {
 		return given[0]
 	}
-	return ids.boot + strconv.FormatUint(ids.count.Add(1), 36)
+	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
-func harmless(s string) bool {
+func isValidRequestID(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
 	}
@@ -125,21 +125,21 @@ func traceID(r *http.Request) string {
 
 // ledgerTimeWriter sets the header with the ledger's time when the answer is written, so that a request that waited
 // does not carry the time of its arrival.
-type timedWriter struct {
+type ledgerTimeWriter struct {
 	http.ResponseWriter
 	now func() flight.Time
 }
 
-func (w *timedWriter) WriteHeader(status int) {
+func (w *ledgerTimeWriter) WriteHeader(status int) {
 	w.Header()[wire.HeaderLedgerTime] = []string{strconv.FormatInt(int64(w.now()), 10)}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets http.ResponseController find the underlying writer.
-func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *ledgerTimeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // notFound answers requests that match no route: 405 if the path has other methods, else 404.
-func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
+func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
 		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost} {
@@ -154,7 +154,7 @@ func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not support " + r.Method}}
 		}
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 	}
 }
 
@@ -164,7 +164,7 @@ func Starting() http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h[wire.HeaderRequestID] = []string{ids.of(r)}
+		h[wire.HeaderRequestID] = []string{ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		p := newProblem(wire.NoLeader)
 		p.Detail = "this node is starting"
@@ -173,10 +173,10 @@ func Starting() http.Handler {
 }
 
 // logProblem logs a request that was answered with a problem: at level error if flightd failed, else at level debug.
-func (a *api) note(r *http.Request, p *wire.Problem, why error) {
-	level, what := slog.LevelDebug, "httpapi: request rejected"
+func (a *api) logProblem(r *http.Request, p *wire.Problem, cause error) {
+	level, message := slog.LevelDebug, "httpapi: request rejected"
 	if p.Code == wire.Internal {
-		level, what = slog.LevelError, "httpapi: request failed"
+		level, message = slog.LevelError, "httpapi: request failed"
 	}
 	if !a.log.Enabled(r.Context(), level) {
 		return
@@ -185,17 +185,17 @@ func (a *api) note(r *http.Request, p *wire.Problem, why error) {
 	if p.TraceID != "" {
 		attrs = append(attrs, "trace_id", p.TraceID)
 	}
-	if key := a.keyFor(r, p); key != "" {
+	if key := a.keyOfProblem(r, p); key != "" {
 		attrs = append(attrs, "key", key)
 	}
-	if why != nil {
-		attrs = append(attrs, "error", why)
+	if cause != nil {
+		attrs = append(attrs, "error", cause)
 	}
-	a.log.Log(r.Context(), level, what, attrs...)
+	a.log.Log(r.Context(), level, message, attrs...)
 }
 
 // keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known.
-func (a *api) keyFor(r *http.Request, p *wire.Problem) string {
+func (a *api) keyOfProblem(r *http.Request, p *wire.Problem) string {
 	if p.Key != "" {
 		return p.Key
 	}

@@ -22,24 +22,24 @@ import (
 )
 
 // nonce returns the fields nonce and not_after. The same nonce always has the same not_after.
-func (d *door) nonce(nonce string) string {
+func (d *testServer) nonce(nonce string) string {
 	if d.notAfter == nil {
 		d.notAfter = map[string]flight.Time{}
 	}
 	if d.notAfter[nonce] == 0 {
-		d.notAfter[nonce] = d.world.Ledger.Now().Add(30 * time.Second)
+		d.notAfter[nonce] = d.fake.Ledger.Now().Add(30 * time.Second)
 	}
 	return fmt.Sprintf(`"nonce":%q,"not_after":%d`, nonce, d.notAfter[nonce])
 }
 
-func (d *door) abandon(id, nonce string) reply {
+func (d *testServer) abandon(id, nonce string) reply {
 	d.t.Helper()
 	return d.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+d.nonce(nonce)+`,"reason":"given up"}`)
 }
 
 // TestRepeatNamesTheSessionOfTheAttempt: a repeat with another session, or none, gets the session of the attempt.
 func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	first, _ := d.newSession()
 	second, _ := d.newSession()
 	open := `{"action":"charge","id":"1",` + d.nonce("n")
@@ -53,7 +53,7 @@ func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
 
 // TestAbandon: an abandon ends the attempt of its nonce, and the nonce cannot open another one.
 func TestAbandon(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
 	a := d.proceed(open)
 	for range 2 {
@@ -70,13 +70,13 @@ func TestAbandon(t *testing.T) {
 	require.Contains(t, p.Hint, "new nonce")
 	require.Equal(t, http.StatusOK, d.post("/v1/flights:abandon", `{"action":"charge","id":"1",`+d.nonce("n")+`}`, "Flightd-Namespace", "billing").status,
 		"the namespace is part of the key")
-	require.NotNil(t, d.world.Flight(flight.MustKey("billing/charge/1")))
+	require.NotNil(t, d.fake.Flight(flight.MustKey("billing/charge/1")))
 }
 
 // TestOpenExpired: an open is rejected after its not_after, and if not_after is too far ahead of the ledger's time.
 func TestOpenExpired(t *testing.T) {
-	d := newDoor(t)
-	now := d.world.Ledger.Now()
+	d := newTestServer(t)
+	now := d.fake.Ledger.Now()
 	for _, notAfter := range []flight.Time{1, now.Add(-time.Second), now.Add(flight.MaxOpenLife + time.Minute)} {
 		body := fmt.Sprintf(`{"action":"charge","id":"1","nonce":"n","not_after":%d}`, notAfter)
 		p := requireProblem(t, d.post("/v1/flights:open", body), http.StatusConflict, wire.OpenExpired)
@@ -94,20 +94,20 @@ func TestOpenExpired(t *testing.T) {
 // TestNotAfterDoesNotBarRepeats: while an attempt is open, a repeat of its open gets the same answer, also after
 // not_after.
 func TestNotAfterDoesNotBarRepeats(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
 	a := d.proceed(open)
-	d.world.Ledger.Advance(2 * time.Minute)
+	d.fake.Ledger.Advance(2 * time.Minute)
 	require.Equal(t, a.FencingToken, d.proceed(open).FencingToken)
 }
 
 // TestProposed: a caller that gives up must know whether its open may still open an attempt.
 func TestProposed(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	d.proceed(`{"action":"charge","id":"busy"}`)
-	d.doubtful("doubt")
+	d.openInDoubt("doubt")
 	ask := func(id string) wire.Problem {
-		return into[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"`+id+`","wait_ms":0}`))
+		return decodeBody[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"`+id+`","wait_ms":0}`))
 	}
 	for id, code := range map[string]wire.Code{"busy": wire.InFlight, "doubt": wire.InDoubt} {
 		p := ask(id)
@@ -115,14 +115,14 @@ func TestProposed(t *testing.T) {
 		require.NotNil(t, p.Proposed, id)
 		require.False(t, *p.Proposed, "answered from this node's view: %s", id)
 	}
-	for _, err := range []error{&effect.Busy{Key: flight.MustKey("default/charge/1"), State: flight.Running, Proposed: true},
+	for _, err := range []error{&effect.Busy{Key: flight.MustKey("default/charge/1"), State: flight.StateRunning, Proposed: true},
 		&effect.InDoubt{Key: flight.MustKey("default/charge/1"), Proposed: true}} {
-		d.world.Pull(func(l *httpapitest.Levers) { l.Before = func(context.Context, string) error { return err } })
+		d.fake.SetFaults(func(l *httpapitest.Faults) { l.Before = func(context.Context, string) error { return err } })
 		p := ask("1")
 		require.NotNil(t, p.Proposed)
 		require.True(t, *p.Proposed)
 	}
-	d.world.Pull(func(l *httpapitest.Levers) {
+	d.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(context.Context, string) error { return errors.New("another") }
 	})
 	require.Nil(t, ask("1").Proposed)
@@ -145,34 +145,34 @@ func TestOnlyUnnamedOpensAreAbandonedByTheNode(t *testing.T) {
 		api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/flights:open", strings.NewReader(body)))
 	}
 	leave(`{"action":"charge","id":"named","nonce":"n"}`)
-	require.Equal(t, flight.Running, world.Flight(flight.MustKey("default/charge/named")).State)
+	require.Equal(t, flight.StateRunning, world.Flight(flight.MustKey("default/charge/named")).State)
 	leave(`{"action":"charge","id":"unnamed"}`)
 	f := world.Flight(flight.MustKey("default/charge/unnamed"))
-	for f.State == flight.Running {
+	for f.State == flight.StateRunning {
 		var err error
 		f, err = world.Ledger.Wait(t.Context(), f.ID, f.Version)
 		require.NoError(t, err)
 	}
-	require.Equal(t, flight.Queued, f.State)
-	require.Equal(t, flight.Running, world.Flight(flight.MustKey("default/charge/named")).State)
+	require.Equal(t, flight.StateReady, f.State)
+	require.Equal(t, flight.StateRunning, world.Flight(flight.MustKey("default/charge/named")).State)
 }
 
 // TestReport_UnknownFlightWithKeyIsStoredAsEvidence: a report with a key is stored as evidence by a ledger that was
 // restored without the attempt.
-func TestReportOfAFlightThatIsNotKnown(t *testing.T) {
-	before, restored := newDoor(t), newDoor(t)
+func TestReport_UnknownFlightWithKeyIsStoredAsEvidence(t *testing.T) {
+	before, restored := newTestServer(t), newTestServer(t)
 	a := before.proceed(`{"action":"charge","id":"1"}`)
 	body := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded","external_id":"ch_1"`
 	path := "/v1/flights/" + a.FlightID + "/report"
 	requireProblem(t, restored.post(path, body+`}`), http.StatusNotFound, wire.NotFound)
 	p := requireProblem(t, restored.post(path, body+`,"key":"default/charge/1"}`), http.StatusConflict, wire.Fenced)
 	require.Equal(t, "default/charge/1", p.Key)
-	f := restored.world.Flight(flight.MustKey("default/charge/1"))
+	f := restored.fake.Flight(flight.MustKey("default/charge/1"))
 	require.Len(t, f.Evidence, 1)
 	require.Equal(t, "ch_1", f.Evidence[0].ExternalID)
 	p = requireProblem(t, restored.get("/v1/flights/"+a.FlightID), http.StatusNotFound, wire.NotFound)
 	require.Contains(t, p.Detail, "stored as evidence")
-	require.Equal(t, "report_fenced", into[wire.History](t, restored.get("/v1/flights/"+a.FlightID+"/events")).Events[0].Kind)
+	require.Equal(t, "report_fenced", decodeBody[wire.History](t, restored.get("/v1/flights/"+a.FlightID+"/events")).Events[0].Kind)
 	require.EqualValues(t, 2, restored.proceed(`{"action":"charge","id":"1"}`).Attempt, "the number of the lost attempt is not reused")
 }
 

@@ -16,10 +16,10 @@ import (
 
 // One flight from its open to its replay, with the documented headers.
 func TestOneFlight(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"order-42","input":{"amount": 1},"nonce":"n1","owner":"me:1"}`)
 	require.Equal(t, http.StatusCreated, r.status)
-	a := into[wire.OpenAnswer](t, r)
+	a := decodeBody[wire.OpenAnswer](t, r)
 	require.Equal(t, flight.MustKey("default/charge/order-42").FlightID().String(), a.FlightID)
 	require.EqualValues(t, 1, a.Attempt)
 	require.EqualValues(t, 1, a.Generation)
@@ -35,7 +35,7 @@ func TestOneFlight(t *testing.T) {
 
 	r = d.report(a, `"outcome":"succeeded","external_id":"ch_1","body":{"id": "ch_1",  "paid":true}`)
 	require.Equal(t, http.StatusOK, r.status)
-	f := into[wire.Flight](t, r)
+	f := decodeBody[wire.Flight](t, r)
 	require.Equal(t, "succeeded", f.State)
 	require.Equal(t, "executed", f.Source)
 	require.Equal(t, `{"id": "ch_1",  "paid":true}`, string(f.Receipt.Body))
@@ -46,7 +46,7 @@ func TestOneFlight(t *testing.T) {
 	require.Equal(t, "true", first.header.Get("Idempotent-Replayed"))
 	require.Equal(t, "succeeded", first.header.Get("Flightd-State"))
 	require.NotEmpty(t, first.header.Get("Idempotency-Expires"))
-	replay := into[wire.OpenAnswer](t, first)
+	replay := decodeBody[wire.OpenAnswer](t, first)
 	require.Equal(t, wire.DecisionReplay, replay.Decision)
 	require.Equal(t, "replayed", replay.Flight.Source)
 	require.Equal(t, `{"id": "ch_1",  "paid":true}`, string(replay.Flight.Receipt.Body))
@@ -56,7 +56,7 @@ func TestOneFlight(t *testing.T) {
 
 // A failed flight is a 424 for every caller.
 func TestAFailedFlightIsNoSuccess(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	r := d.report(a, `"outcome":"refused","body":{"declined":true}`)
 	require.Equal(t, http.StatusOK, r.status)
@@ -73,8 +73,8 @@ func TestAFailedFlightIsNoSuccess(t *testing.T) {
 
 // The connection breaks after the commit: the same nonce gets the same answer, and no second attempt is opened.
 func TestLostAnswerOfAnOpen(t *testing.T) {
-	world := newDoor(t)
-	real := httpapi.New(world.world.Config())
+	world := newTestServer(t)
+	real := httpapi.New(world.fake.Config())
 	var cut atomic.Bool // the first answer was dropped
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/flights:open" && cut.CompareAndSwap(false, true) {
@@ -87,64 +87,64 @@ func TestLostAnswerOfAnOpen(t *testing.T) {
 	const body = `{"action":"charge","id":"1","nonce":"the same"}`
 	_, err := http.Post(server.URL+"/v1/flights:open", "application/json", strings.NewReader(body))
 	require.Error(t, err)
-	d := &door{t: t, world: world.world, url: server.URL}
+	d := &testServer{t: t, fake: world.fake, url: server.URL}
 	a := d.proceed(body)
 	require.EqualValues(t, 1, a.Attempt)
 	again := d.proceed(body)
 	again.TrustMS = a.TrustMS // the session was renewed for this answer
 	require.Equal(t, a, again)
-	require.Equal(t, "idempotency_in_flight", string(into[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"1","nonce":"another","wait_ms":0}`)).Code))
+	require.Equal(t, "idempotency_in_flight", string(decodeBody[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"1","nonce":"another","wait_ms":0}`)).Code))
 }
 
 // A second caller waits for the result of the first.
 func TestJoin(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	joined := make(chan reply, 1)
 	go func() { joined <- d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":20000}`) }()
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":1`).status)
 	r := <-joined
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, []string{"joined", "replayed"}, into[wire.OpenAnswer](t, r).Flight.Source)
+	require.Contains(t, []string{"joined", "replayed"}, decodeBody[wire.OpenAnswer](t, r).Flight.Source)
 }
 
 // TestVerify: the caller looks up the effect first. The verification is answered like an open and has its own nonce.
 func TestVerify(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	const open = `{"action":"charge","id":"1","input":{"a":1},"recovery":"verify","settle_ms":1,"wait_ms":20000}`
 	a := d.proceed(open)
-	d.world.Expire(d.t, flight.SessionID(a.Session))
+	d.fake.ExpireSession(d.t, flight.SessionID(a.Session))
 	asked := strings.Replace(open, `"wait_ms"`, d.nonce("look")+`,"wait_ms"`, 1)
 	r := d.post("/v1/flights:open", asked)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	look := into[wire.OpenAnswer](t, r)
+	look := decodeBody[wire.OpenAnswer](t, r)
 	require.Equal(t, wire.DecisionVerify, look.Decision)
-	require.NotEmpty(t, look.Probe)
+	require.NotEmpty(t, look.Verification)
 	require.Empty(t, look.FencingToken)
 	require.Equal(t, a.IdempotencyKey, look.IdempotencyKey)
 	require.Equal(t, `{"a":1}`, string(look.Input))
 	require.EqualValues(t, 1, look.Previous.Attempt)
 	require.Equal(t, "unknown", look.Previous.Outcome)
-	require.Equal(t, look.Probe, into[wire.OpenAnswer](t, d.post("/v1/flights:open", asked)).Probe, "a repeat gets the same answer")
+	require.Equal(t, look.Verification, decodeBody[wire.OpenAnswer](t, d.post("/v1/flights:open", asked)).Verification, "a repeat gets the same answer")
 
 	path := "/v1/flights/" + a.FlightID + "/verdict"
-	r = d.post(path, `{"probe":"`+look.Probe+`","result":"not_happened",`+d.nonce("second")+`}`)
+	r = d.post(path, `{"probe":"`+look.Verification+`","result":"not_happened",`+d.nonce("second")+`}`)
 	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
-	again := into[wire.OpenAnswer](t, r)
+	again := decodeBody[wire.OpenAnswer](t, r)
 	require.EqualValues(t, 2, again.Attempt)
 	require.Equal(t, "second", again.Nonce)
-	d.world.Expire(d.t, flight.SessionID(again.Session))
-	look = into[wire.OpenAnswer](t, d.post("/v1/flights:open", open))
-	r = d.post(path, `{"probe":"`+look.Probe+`","result":"happened","external_id":"ch_9","body":{"found":1}}`)
+	d.fake.ExpireSession(d.t, flight.SessionID(again.Session))
+	look = decodeBody[wire.OpenAnswer](t, d.post("/v1/flights:open", open))
+	r = d.post(path, `{"probe":"`+look.Verification+`","result":"happened","external_id":"ch_9","body":{"found":1}}`)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	f := into[wire.OpenAnswer](t, r).Flight
+	f := decodeBody[wire.OpenAnswer](t, r).Flight
 	require.Equal(t, "lookup", f.Receipt.From)
 	require.Equal(t, "ch_9", f.Receipt.ExternalID)
 }
 
 // The first caller's policy applies, and later callers are informed.
 func TestPolicyDiffers(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1","recovery":"resend","provider_window_ms":86400000,"retention":"90d"}`)
 	require.Nil(t, a.Policy)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"not_done"`).status)
@@ -156,12 +156,12 @@ func TestPolicyDiffers(t *testing.T) {
 
 // A receipt over the size limit does not fail the attempt: it is truncated, with the digest and length of the whole.
 func TestLongReceipt(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	long := `"` + strings.Repeat("x", 100<<10) + `"`
 	r := d.report(a, `"outcome":"succeeded","external_id":"ch_1","body":`+long)
 	require.Equal(t, http.StatusOK, r.status)
-	rec := into[wire.Flight](t, r).Receipt
+	rec := decodeBody[wire.Flight](t, r).Receipt
 	require.True(t, rec.Truncated)
 	require.Equal(t, len(long), rec.Size)
 	require.Equal(t, "ch_1", rec.ExternalID)
@@ -173,15 +173,15 @@ func TestLongReceipt(t *testing.T) {
 	a = d.proceed(`{"action":"charge","id":"2"}`)
 	r = d.report(a, `"outcome":"succeeded","body_base64":"eHh4","content_type":"text/plain","truncated":true,"size":1000000,"digest":"`+full.Digest.String()+`"`)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	rec = into[wire.Flight](t, r).Receipt
+	rec = decodeBody[wire.Flight](t, r).Receipt
 	require.Equal(t, 1000000, rec.Size)
 	require.Equal(t, "xxx", string(rec.BodyBase64))
 	require.Equal(t, full.Digest.String(), rec.Digest)
 }
 
 // The hint for an open with a used nonce says how to continue.
-func TestOpenOfANonceThatIsSpent(t *testing.T) {
-	d := newDoor(t)
+func TestOpen_UsedNonceIsFenced(t *testing.T) {
+	d := newTestServer(t)
 	const open = `{"action":"charge","id":"1","nonce":"n"}`
 	require.Equal(t, http.StatusOK, d.report(d.proceed(open), `"outcome":"not_done"`).status)
 	p := requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
@@ -194,7 +194,7 @@ func TestOpenOfANonceThatIsSpent(t *testing.T) {
 // TestIdempotencyKeyOfAnOpen: action and id identify the intent. A header with another key is rejected: if it were
 // ignored, the caller would rely on a key that has no effect.
 func TestIdempotencyKeyOfAnOpen(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	const body = `{"action":"charge","id":"order-42","nonce":"n"}`
 	for _, same := range []string{`order-42`, `"order-42"`, ` "order-42" `, `default/charge/order-42`, `"default/charge/order-42"`} {
 		r := d.post("/v1/flights:open", body, "Idempotency-Key", same)
@@ -202,13 +202,13 @@ func TestIdempotencyKeyOfAnOpen(t *testing.T) {
 	}
 	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"charge","id":"a\"b\\c"}`, "Idempotency-Key", `"a\"b\\c"`).status)
 	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"mail","id":"a\"b\\c"}`, "Idempotency-Key", `a"b\c`).status)
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	for _, other := range []string{`order-43`, `"order-43"`, `ORDER-42`, `"order-42`, `order-42"`, `"order-42";v=1`, `'order-42'`, `""`, ``, `billing/charge/order-42`,
 		`"order\-42"`, `8e03978e-40d5-43dd-bc93-6894a57f9324`} {
 		r := d.post("/v1/flights:open", body, "Idempotency-Key", other)
 		p := requireProblem(t, r, http.StatusBadRequest, wire.KeyInvalid)
 		require.Equal(t, "Idempotency-Key", p.Errors[0].Header, other)
 		require.Contains(t, p.Hint, "remove the Idempotency-Key header")
-		require.Equal(t, before, d.world.Snapshot())
+		require.Equal(t, before, d.fake.Snapshot())
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// decision is a person's request about a flight, bound to the version that the person saw.
+// loadDecision is a person's request about a flight, bound to the version that the person saw.
 type decision struct {
 	flight *flight.Flight
 	key    flight.Key
 	seen   flight.Version
-	who    string
-	why    string
+	actor  string
+	reason string
 }
 
 // unknownActor is recorded if a request names no actor.
@@ -26,74 +26,74 @@ const unknownActor = "unknown"
 
 // cancel serves POST /v1/flights/{id}/cancel.
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
-	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
 		m := d.flight.Cancel
-		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why},
-			m != nil && m.Who == d.who && m.Why == d.why
+		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
+			m != nil && m.Actor == d.actor && m.Reason == d.reason
 	})
 }
 
 // retry serves POST /v1/flights/{id}/retry.
 func (a *api) retry(w http.ResponseWriter, r *http.Request) {
-	a.operate(w, r, func(d *decision) (flight.Command, bool) {
-		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, a.endedLast(d)
+	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
 func (a *api) free(w http.ResponseWriter, r *http.Request) {
-	a.operate(w, r, func(d *decision) (flight.Command, bool) {
-		return &flight.Free{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, a.endedLast(d)
+	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
 	})
 }
 
 // redact serves POST /v1/flights/{id}/redact.
 func (a *api) redact(w http.ResponseWriter, r *http.Request) {
-	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
 		m := d.flight.Redacted
-		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why},
-			m != nil && m.Who == d.who && m.Why == d.why
+		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
+			m != nil && m.Actor == d.actor && m.Reason == d.reason
 	})
 }
 
 // endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
 // the version that d was made on. The same words about a later version are a new decision, so the history is checked.
-func (a *api) endedLast(d *decision) bool {
-	past := d.flight.Past
+func (a *api) endedPreviousGeneration(d *decision) bool {
+	past := d.flight.PreviousGenerations
 	if d.seen == d.flight.Version || len(past) == 0 {
 		return false
 	}
-	if m := past[len(past)-1].EndedBy; m.Who != d.who || m.Why != d.why {
+	if m := past[len(past)-1].EndedBy; m.Actor != d.actor || m.Reason != d.reason {
 		return false
 	}
 	history, err := a.cfg.Ledger.History(d.flight.ID)
 	return err == nil && slices.ContainsFunc(history, func(e Event) bool {
-		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.Later(d.seen)
+		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.After(d.seen)
 	})
 }
 
 // runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
 // same decision was applied already; then a repeat with the old ETag gets the same answer.
-func (a *api) operate(w http.ResponseWriter, r *http.Request, command func(*decision) (c flight.Command, decided bool)) {
-	d, ok := a.decision(w, r)
+func (a *api) runDecision(w http.ResponseWriter, r *http.Request, command func(*decision) (c flight.Command, decided bool)) {
+	d, ok := a.loadDecision(w, r)
 	if !ok {
 		return
 	}
 	c, decided := command(d)
 	if d.seen != d.flight.Version {
 		if decided {
-			a.show(w, r, d.flight)
+			a.writeFlight(w, r, d.flight)
 			return
 		}
-		a.stale(w, r, d.flight)
+		a.writePreconditionFailed(w, r, d.flight)
 		return
 	}
 	reply, err := a.cfg.Operator.Propose(r.Context(), c)
-	a.decided(w, r, d.key, reply, err)
+	a.writeDecision(w, r, d.key, reply, err)
 }
 
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.
-func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool) {
+func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*decision, bool) {
 	d, id, bad := readDecision(r)
 	var body []byte
 	var req wire.OperatorRequest
@@ -104,14 +104,14 @@ func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool)
 		req, bad = wire.DecodeOperator(body)
 	}
 	if bad == nil {
-		bad = d.by(r, req.As, req.Reason)
+		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
 	var named flight.Key
 	if bad == nil && req.Key != "" {
 		named, bad = namedKey(req.Key, id)
 	}
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return nil, false
 	}
 	f, err := a.cfg.Ledger.Flight(id)
@@ -119,13 +119,13 @@ func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool)
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		a.fail(w, r, named, err)
+		a.writeError(w, r, named, err)
 		return nil, false
 	}
 	d.flight, d.key = f, f.Key
 	if d.key.IsZero() { // a tombstone does not store its key
 		if d.key = named; named.IsZero() {
-			a.refuse(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key of the request",
+			a.writeInvalid(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key of the request",
 				FieldError: wire.FieldError{Pointer: "/key", Detail: "missing; this flight's record is a tombstone, which does not store its key"}})
 			return nil, false
 		}
@@ -152,7 +152,7 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 		return nil, id, bad
 	}
 	d := &decision{}
-	tag, bad := single(r, "If-Match")
+	tag, bad := singleHeader(r, "If-Match")
 	switch {
 	case bad != nil:
 	case tag == "":
@@ -166,67 +166,67 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 }
 
 // setAttribution sets the actor and the reason.
-func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
-	if d.why = flight.Text(strings.TrimSpace(reason)); d.why == "" {
+func (d *decision) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
+	if d.reason = flight.Sanitize(strings.TrimSpace(reason)); d.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
-	if d.who = flight.Text(as); d.who != "" {
+	if d.actor = flight.Sanitize(as); d.actor != "" {
 		return nil
 	}
 	var bad *wire.Invalid
-	if d.who, bad = actor(r); bad == nil && d.who == "" {
-		d.who = unknownActor
+	if d.actor, bad = actor(r); bad == nil && d.actor == "" {
+		d.actor = unknownActor
 	}
 	return bad
 }
 
 // actor returns the actor in the request's header; "" if there is none.
 func actor(r *http.Request) (string, *wire.Invalid) {
-	who, bad := single(r, wire.HeaderActor)
+	who, bad := singleHeader(r, wire.HeaderActor)
 	if bad != nil {
 		return "", bad
 	}
 	if !utf8.ValidString(who) {
 		return "", wire.BadHeader(wire.HeaderActor, "must be UTF-8")
 	}
-	return flight.Text(who), nil
+	return flight.Sanitize(who), nil
 }
 
 // resolve serves POST /v1/flights/{id}/resolve.
 func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
-	c, bad := resolution(w, r)
+	c, bad := resolveCommand(w, r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	id, _ := flightID(r)
-	f, ok := a.find(w, r, id)
+	f, ok := a.findFlight(w, r, id)
 	if !ok {
 		return
 	}
 	c.Key, c.Generation = f.Key, f.Generation
 	if f.Key.IsZero() {
-		a.stale(w, r, f)
+		a.writePreconditionFailed(w, r, f)
 		return
 	}
 	reply, err := a.cfg.Operator.Propose(r.Context(), c)
-	if now := reply.Flight; err == nil && reply.Decision == flight.Precluded && now.Settled != nil && now.Settled.Version == c.Version {
-		a.settled(w, r, now)
+	if now := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && now.Resolution != nil && now.Resolution.Version == c.Version {
+		a.writeAlreadyResolved(w, r, now)
 		return
 	}
-	a.decided(w, r, f.Key, reply, err)
+	a.writeDecision(w, r, f.Key, reply, err)
 }
 
 // writeAlreadyResolved answers that the doubt, at the version that the person saw, was resolved by another decision.
-func (a *api) settled(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	p := precluded(f)
-	p.Detail = fmt.Sprintf("the doubt was already resolved differently: %s, by %s (%s)", wire.VerbWord(f.Settled.Verb), f.Settled.Mark.Who, f.Settled.Mark.Why)
+func (a *api) writeAlreadyResolved(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	p := preconditionProblem(f)
+	p.Detail = fmt.Sprintf("the doubt was already resolved differently: %s, by %s (%s)", wire.FindingWord(f.Resolution.Finding), f.Resolution.By.Actor, f.Resolution.By.Reason)
 	p.Hint = "read the flight to see the first decision; it cannot be replaced"
-	a.answer(w, r, p, nil)
+	a.writeAndLogProblem(w, r, p, nil)
 }
 
 // resolveCommand parses a resolve; its key and generation are set later.
-func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
+func resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
 	d, _, bad := readDecision(r)
 	if bad != nil {
 		return nil, bad
@@ -239,56 +239,56 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 	if bad != nil {
 		return nil, bad
 	}
-	if bad := d.by(r, req.As, req.Reason); bad != nil {
+	if bad := d.setAttribution(r, req.Actor, req.Reason); bad != nil {
 		return nil, bad
 	}
-	c := &flight.Resolve{Version: d.seen, ExternalID: req.ExternalID, Who: d.who, Why: d.why}
-	if c.Verb, bad = wire.ParseResolution(req.Result); bad != nil {
+	c := &flight.Resolve{Version: d.seen, ExternalID: req.ExternalID, Actor: d.actor, Reason: d.reason}
+	if c.Finding, bad = wire.ParseResolution(req.Result); bad != nil {
 		return nil, bad
 	}
 	if c.Body, bad = req.Blob(); bad != nil {
 		return nil, bad
 	}
-	if c.Verb != flight.Happened && (c.ExternalID != "" || c.Body.Size > 0) {
-		return nil, onlyWhatHappened()
+	if c.Finding != flight.FindingHappened && (c.ExternalID != "" || c.Body.Size > 0) {
+		return nil, receiptWithoutEffect()
 	}
 	return c, nil
 }
 
 // writeDecision answers with the ledger's reply to a decision.
-func (a *api) decided(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
+func (a *api) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
 	if err != nil {
-		a.fail(w, r, key, err)
+		a.writeError(w, r, key, err)
 		return
 	}
 	switch {
-	case reply.Decision == flight.Accepted:
-		a.show(w, r, reply.Flight)
+	case reply.Decision == flight.DecisionAccepted:
+		a.writeFlight(w, r, reply.Flight)
 	case reply.Flight == nil:
-		a.fail(w, r, key, &effect.Missing{ID: key.FlightID()})
-	case reply.Decision == flight.Missing:
-		a.gone(w, r, reply.Flight)
+		a.writeError(w, r, key, &effect.Missing{ID: key.FlightID()})
+	case reply.Decision == flight.DecisionNotFound:
+		a.writeAbsent(w, r, reply.Flight)
 	default:
-		a.stale(w, r, reply.Flight)
+		a.writePreconditionFailed(w, r, reply.Flight)
 	}
 }
 
 // writePreconditionFailed answers that the flight's state or version does not allow the decision.
-func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	p := precluded(f)
+func (a *api) writePreconditionFailed(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	p := preconditionProblem(f)
 	if f.Redacted != nil {
 		p.Detail += ", and its input was erased"
 	}
 	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // another ETag would not help
 		p.Hint = "the flight's state does not allow this; read its history: GET /v1/flights/{id}/events"
 	}
-	a.answer(w, r, p, nil)
+	a.writeAndLogProblem(w, r, p, nil)
 }
 
 // preconditionProblem is the problem for a flight whose state or version does not allow a decision.
-func precluded(f *flight.Flight) *wire.Problem {
-	p := about(wire.PreconditionFailed, f.Key, 0)
-	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)
+func preconditionProblem(f *flight.Flight) *wire.Problem {
+	p := newKeyProblem(wire.PreconditionFailed, f.Key, 0)
+	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), formatVersion(f.Version)
 	p.Detail = "the flight is " + f.State.String() + " at version " + f.Version.String()
 	return p
 }

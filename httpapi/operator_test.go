@@ -15,24 +15,24 @@ import (
 )
 
 func TestResolve(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
 	path := "/v1/flights/" + a.FlightID + "/resolve"
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
 	p := requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`, "If-Match", `"1.1"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
 	require.Equal(t, `"`+p.Version+`"`, etag)
-	require.Equal(t, before, d.world.Snapshot())
+	require.Equal(t, before, d.fake.Snapshot())
 
 	const body = `{"result":"happened","reason":"seen at the provider","as":"eve","external_id":"ch_1","body":{"id":"ch_1"}}`
 	r := d.post(path, body, "If-Match", etag)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	f := into[wire.Flight](t, r)
+	f := decodeBody[wire.Flight](t, r)
 	require.Equal(t, "succeeded", f.State)
 	require.Equal(t, "person", f.Receipt.From)
-	require.Equal(t, "eve", f.Settled.Who)
-	require.Equal(t, "happened", f.Settled.Result)
-	require.Equal(t, "seen at the provider", f.Settled.Why)
+	require.Equal(t, "eve", f.Resolution.Actor)
+	require.Equal(t, "happened", f.Resolution.Result)
+	require.Equal(t, "seen at the provider", f.Resolution.Reason)
 	require.Equal(t, string(r.body), string(d.post(path, body, "If-Match", etag).body), "a repeat gets the same answer")
 	for _, other := range []string{`{"result":"fail","reason":"no"}`, `{"result":"happened","reason":"no","external_id":"ch_2","body":{"id":"ch_1"}}`,
 		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no"}`} {
@@ -40,23 +40,23 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, "the doubt was already resolved differently: happened, by eve (seen at the provider)", p.Detail)
 	}
 	again := d.post(path, `{"result":"happened","reason":"me too","external_id":"ch_1","body":{"id":"ch_1"}}`, "If-Match", etag)
-	require.Equal(t, "eve", into[wire.Flight](t, again).Settled.Who, "the same decision by another person: the first one is kept")
+	require.Equal(t, "eve", decodeBody[wire.Flight](t, again).Resolution.Actor, "the same decision by another person: the first one is kept")
 }
 
 func TestResolveNotHappened(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
 	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-As", "eve")
 	require.Equal(t, http.StatusOK, r.status)
-	f := into[wire.Flight](t, r)
+	f := decodeBody[wire.Flight](t, r)
 	require.Equal(t, "queued", f.State)
-	require.Equal(t, "eve", f.Settled.Who)
-	require.Equal(t, "not_happened", f.Settled.Result)
+	require.Equal(t, "eve", f.Resolution.Actor)
+	require.Equal(t, "not_happened", f.Resolution.Result)
 	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
 }
 
 func TestCancelRetryFree(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	r := d.report(a, `"outcome":"not_done"`)
 	etag := r.header.Get("ETag")
@@ -74,18 +74,18 @@ func TestCancelRetryFree(t *testing.T) {
 
 	cancelled := d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, cancelled.status, "%s", cancelled.body)
-	f := into[wire.Flight](t, cancelled)
+	f := decodeBody[wire.Flight](t, cancelled)
 	require.Equal(t, "cancelled", f.State)
-	require.Equal(t, "unknown", f.CancelRequested.Who)
+	require.Equal(t, "unknown", f.CancelRequested.Actor)
 	require.Equal(t, cancelled.body, d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag).body, "a repeat whose answer was lost")
 
 	etag = cancelled.header.Get("ETag")
 	retried := d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, retried.status, "%s", retried.body)
-	f = into[wire.Flight](t, retried)
+	f = decodeBody[wire.Flight](t, retried)
 	require.Equal(t, "queued", f.State)
 	require.EqualValues(t, 2, f.Generation)
-	require.Equal(t, "eve", f.Past[0].Who)
+	require.Equal(t, "eve", f.PreviousGenerations[0].Actor)
 	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag).body)
 
 	b := d.proceed(`{"action":"charge","id":"1"}`)
@@ -105,14 +105,14 @@ func TestCancelRetryFree(t *testing.T) {
 // A decision must name a version. Without this rule a free that is delivered again, after the key ran a second time,
 // would let it run a third time.
 func TestDecisionsNameAVersion(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	land := func() string {
 		a := d.proceed(`{"action":"charge","id":"1"}`)
 		require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 		return "/v1/flights/" + a.FlightID
 	}
 	path := land()
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	for verb, body := range map[string]string{"resolve": `{"result":"fail","reason":"x"}`, "cancel": `{"reason":"x"}`, "retry": `{"reason":"x"}`,
 		"free": `{"reason":"x"}`, "redact": `{"reason":"x"}`} {
 		for _, tag := range []string{"*", `"*"`, `W/"1.0"`, `"1.0", "2.0"`} {
@@ -125,22 +125,22 @@ func TestDecisionsNameAVersion(t *testing.T) {
 		p := requireProblem(t, d.post(path+"/"+verb, strings.Replace(body, "x", " ", 1), "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
 		require.Equal(t, "/reason", p.Errors[0].Pointer, "each decision requires a reason")
 	}
-	require.Equal(t, before, d.world.Snapshot())
+	require.Equal(t, before, d.fake.Snapshot())
 }
 
 // A tombstone does not store its key, so the request to free it must name the key.
 func TestFreeATombstone(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":1`).status)
-	d.world.Ledger.Advance(3 * time.Second)
+	d.fake.Ledger.Advance(3 * time.Second)
 
 	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`), http.StatusGone, wire.Expired)
 	require.Equal(t, "succeeded", p.Outcome)
 	require.NotEmpty(t, p.Digest)
 	r := d.get("/v1/flights/" + a.FlightID)
 	require.JSONEq(t, `{"id":"`+a.FlightID+`","state":"expired","version":"`+strings.Trim(r.header.Get("ETag"), `"`)+`","generation":1,"fingerprint":"`+
-		into[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "fields that a tombstone does not store are absent")
+		decodeBody[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "fields that a tombstone does not store are absent")
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusGone, wire.Expired)
 
 	path := "/v1/flights/" + a.FlightID + "/free"
@@ -155,8 +155,8 @@ func TestFreeATombstone(t *testing.T) {
 // TestDecision_SameWordsOnLaterVersion: the same person frees a key twice, for the same reason. The second decision is
 // about a later generation. If its version is outdated, it must be rejected, and not be answered like a repeat of the
 // first.
-func TestAnOldDecisionIsNotARepeat(t *testing.T) {
-	d := newDoor(t)
+func TestDecision_SameWordsOnLaterVersion(t *testing.T) {
+	d := newTestServer(t)
 	land := func() (path, etag string) {
 		a := d.proceed(`{"action":"charge","id":"1"}`)
 		r := d.report(a, `"outcome":"succeeded","external_id":"ch_1"`)
@@ -174,14 +174,14 @@ func TestAnOldDecisionIsNotARepeat(t *testing.T) {
 	_, second := land()
 	require.Equal(t, http.StatusOK, d.post(path+"/redact", `{"reason":"asked for"}`, "If-Match", second).status)
 	requireProblem(t, free(path, second), http.StatusPreconditionFailed, wire.PreconditionFailed)
-	require.Equal(t, "succeeded", into[wire.Flight](t, d.get(path)).State)
+	require.Equal(t, "succeeded", decodeBody[wire.Flight](t, d.get(path)).State)
 }
 
 // TestProblemsNameTheFlightOfThePath: each problem of a request about a flight names the flight and its state, also if
 // its record is a tombstone, which does not store the key.
 func TestProblemsNameTheFlightOfThePath(t *testing.T) {
-	j, log := logged(slog.LevelDebug)
-	d := newDoor(t, log)
+	j, log := withLog(slog.LevelDebug)
+	d := newTestServer(t, log)
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
 	path := "/v1/flights/" + a.FlightID
 	about := func(r reply, status int, code wire.Code, state string) wire.Problem {
@@ -196,7 +196,7 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	p := about(d.get(path+"/receipt"), http.StatusNotFound, wire.NotFound, "running")
 	require.NotContains(t, p.Hint, "check the path", "the path is correct")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"ch_1"`).status)
-	d.world.Ledger.Advance(3 * time.Second)
+	d.fake.Ledger.Advance(3 * time.Second)
 
 	p = about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
 	require.Equal(t, "succeeded", p.Outcome)
@@ -217,24 +217,24 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 
 // A name in a header can have any bytes; only valid UTF-8 is accepted.
 func TestActorMustBeText(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
 	path := "/v1/flights/" + a.FlightID + "/resolve"
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	p := requireProblem(t, d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
 	require.Equal(t, "Flightd-As", p.Errors[0].Header)
 	p = requireProblem(t, d.post("/v1/flights:import", `{"key":"default/charge/2","outcome":"succeeded"}`,
 		"Content-Type", "application/x-ndjson", "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
 	require.Equal(t, "Flightd-As", p.Errors[0].Header)
-	require.Equal(t, before, d.world.Snapshot())
+	require.Equal(t, before, d.fake.Snapshot())
 	r := d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "José")
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	require.Equal(t, "José", into[wire.Flight](t, r).Settled.Who)
+	require.Equal(t, "José", decodeBody[wire.Flight](t, r).Resolution.Actor)
 }
 
 // A name that is truncated when it is stored does not prevent a decision from being recognised as a repeat.
 func TestLongNameIsRepeated(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	etag := d.report(a, `"outcome":"not_done"`).header.Get("ETag")
 	ask := func() reply {

@@ -26,19 +26,19 @@ const (
 func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
 	class, known := wire.Code(r.PathValue("code")).Class()
 	if !known {
-		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "unknown problem code"}})
+		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "unknown problem code"}})
 		return
 	}
 	page := pageOf(class)
 	w.Header().Set("Vary", "Accept")
-	switch accepted(r.Header["Accept"], typeMarkdown, typeHTML, wire.TypeJSON) {
+	switch negotiate(r.Header["Accept"], typeMarkdown, typeHTML, wire.TypeJSON) {
 	case wire.TypeJSON:
-		a.sendValue(w, r, http.StatusOK, page)
+		a.writeJSON(w, r, http.StatusOK, page)
 	case typeHTML:
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		send(w, r, http.StatusOK, []string{typeHTML}, page.html)
+		writeResponse(w, r, http.StatusOK, []string{typeHTML}, page.html)
 	default:
-		send(w, r, http.StatusOK, []string{typeMarkdown}, page.markdown)
+		writeResponse(w, r, http.StatusOK, []string{typeMarkdown}, page.markdown)
 	}
 }
 
@@ -46,28 +46,28 @@ func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
 type page struct{ wire.ProblemPage }
 
 func pageOf(c wire.Class) page {
-	return page{wire.ProblemPage{Code: c.Code, Status: c.Status, Title: c.Title, Retryable: c.Retryable, About: c.About, Hint: c.Hint,
-		Example: written(sample(c.Code))}}
+	return page{wire.ProblemPage{Code: c.Code, Status: c.Status, Title: c.Title, Retryable: c.Retryable, Description: c.Description, Hint: c.Hint,
+		Example: renderProblem(sample(c.Code))}}
 }
 
 // renderProblem returns a problem as a caller receives it.
-func written(p *wire.Problem) []byte {
-	out := &paper{header: http.Header{wire.HeaderRequestID: {"req_4f9a21c07b-1"}}}
+func renderProblem(p *wire.Problem) []byte {
+	out := &recorder{header: http.Header{wire.HeaderRequestID: {"req_4f9a21c07b-1"}}}
 	writeProblem(out, &http.Request{Method: http.MethodGet}, p)
 	return out.Bytes()
 }
 
 // recorder is an http.ResponseWriter that keeps the body.
-type paper struct {
+type recorder struct {
 	bytes.Buffer
 	header http.Header
 }
 
-func (p *paper) Header() http.Header { return p.header }
-func (p *paper) WriteHeader(int)     {}
+func (p *recorder) Header() http.Header { return p.header }
+func (p *recorder) WriteHeader(int)     {}
 
 // RetryAdvice states whether the same request may be sent again.
-func (p page) Again() string {
+func (p page) RetryAdvice() string {
 	if p.Retryable {
 		return "You may send the same request again."
 	}
@@ -75,11 +75,11 @@ func (p page) Again() string {
 }
 
 // Sample returns the example, one field per line.
-func (p page) Sample() string { return indented(p.Example) }
+func (p page) Sample() string { return indentJSON(p.Example) }
 
 func (p page) markdown(b []byte) []byte {
 	for _, part := range []string{"# " + string(p.Code) + " (" + strconv.Itoa(p.Status) + ")\n\n" + p.Title + ".\n\n",
-		p.About + " " + p.Again() + "\n\n", "**What to do:** " + p.Hint + ".\n\n", "```json\n" + p.Sample() + "\n```\n"} {
+		p.Description + " " + p.RetryAdvice() + "\n\n", "**What to do:** " + p.Hint + ".\n\n", "```json\n" + p.Sample() + "\n```\n"} {
 		b = append(b, part...)
 	}
 	return b
@@ -114,7 +114,7 @@ func sample(code wire.Code) *wire.Problem {
 	key := flight.MustKey("default/charge/order-42")
 	switch code {
 	case wire.InFlight:
-		return problemOf(&effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second})
+		return problemOf(&effect.Busy{Key: key, State: flight.StateRunning, RetryAfter: time.Second})
 	case wire.InDoubt:
 		return problemOf(&effect.InDoubt{Key: key, Version: sampleVersion(), Cause: "attempt 1: connection lost after sending"})
 	case wire.Fenced:
@@ -124,7 +124,7 @@ func sample(code wire.Code) *wire.Problem {
 	case wire.SessionInUse:
 		return problemOf(&effect.SessionInUse{Session: "ses_1", Open: 2})
 	case wire.TooManyOpen:
-		return problemOf(&effect.TooMany{Key: key, What: "the key has 256 used nonces", RetryAfter: time.Minute})
+		return problemOf(&effect.TooMany{Key: key, Limit: "the key has 256 used nonces", RetryAfter: time.Minute})
 	case wire.ApprovalPending:
 		return problemOf(&effect.Unapproved{Key: key})
 	case wire.LeaseLost:
@@ -138,14 +138,14 @@ func sample(code wire.Code) *wire.Problem {
 	case wire.NoLeader, wire.LeaseUnavailable, wire.ReportPending, wire.Draining:
 		return problemOf(&effect.Unavailable{Code: string(code)})
 	case wire.PreconditionFailed:
-		p := about(code, key, 0)
-		p.State, p.Version, p.Detail = flight.StateSucceeded.String(), version(sampleVersion()), "the flight is succeeded at version 8123.4"
+		p := newKeyProblem(code, key, 0)
+		p.State, p.Version, p.Detail = flight.StateSucceeded.String(), formatVersion(sampleVersion()), "the flight is succeeded at version 8123.4"
 		return p
 	case wire.FlightFailed:
 		f := &flight.Flight{Key: key, ID: key.FlightID(), State: flight.StateCancelled, Version: sampleVersion(), Generation: 1, AttemptCount: 1}
-		return failed(f, wire.FlightOf(f, nil, true))
+		return failedProblem(f, wire.FlightOf(f, nil, true))
 	}
-	return about(code, flight.Key{}, 0)
+	return newKeyProblem(code, flight.Key{}, 0)
 }
 
 func sampleVersion() flight.Version {
@@ -170,7 +170,7 @@ func sampleFields() map[wire.Code]wire.FieldError {
 
 // negotiate returns the offer that Accept prefers. It returns the first offer if Accept has no preference or matches no
 // offer: an answer in another type is better than none.
-func accepted(accept []string, offers ...string) string {
+func negotiate(accept []string, offers ...string) string {
 	best, most := offers[0], 0.0
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		kind, weight := mediaRange(part)

@@ -37,7 +37,7 @@ func TestProblemPages(t *testing.T) {
 		page := getPage(t, path, "text/html")
 		require.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'")
 		text := html.UnescapeString(page.Body.String())
-		for _, says := range []string{string(c.Code), strconv.Itoa(c.Status), c.Title, c.About, c.Hint, pageOf(c).Again(), pageOf(c).Sample()} {
+		for _, says := range []string{string(c.Code), strconv.Itoa(c.Status), c.Title, c.Description, c.Hint, pageOf(c).RetryAdvice(), pageOf(c).Sample()} {
 			require.Contains(t, markdown, says)
 			require.Contains(t, text, says)
 		}
@@ -52,7 +52,7 @@ func TestProblemPages(t *testing.T) {
 		require.Equal(t, path, example.Type)
 		require.Equal(t, c.Status, example.Status)
 		require.Equal(t, c.Retryable, example.Retryable)
-		require.NotContains(t, c.About, "changes nothing", "RetryAdvice states that already")
+		require.NotContains(t, c.Description, "changes nothing", "RetryAdvice states that already")
 		require.Equal(t, c.Retryable || c.Status == http.StatusConflict, example.RetryAfterMS > 0)
 	}
 }
@@ -146,7 +146,7 @@ func TestAccepted(t *testing.T) {
 		"text/html;q=7":                                                   "md",
 		";;;,,=q":                                                         "md",
 	} {
-		got := accepted([]string{accept}, typeMarkdown, typeHTML, wire.TypeJSON)
+		got := negotiate([]string{accept}, typeMarkdown, typeHTML, wire.TypeJSON)
 		require.Equal(t, map[string]string{"md": typeMarkdown, "html": typeHTML, "json": wire.TypeJSON}[want], got, accept)
 	}
 }

@@ -16,7 +16,7 @@ import (
 type Remote interface {
 	Open(ctx context.Context, req remote.OpenRequest) (remote.OpenAnswer, error)
 	Abandon(ctx context.Context, req remote.AbandonRequest) error
-	Verdict(ctx context.Context, req remote.VerdictRequest) (remote.OpenAnswer, error)
+	Verify(ctx context.Context, req remote.VerificationRequest) (remote.OpenAnswer, error)
 	// Report returns the flight with *effect.Fenced, too, if this node knows it.
 	Report(ctx context.Context, req remote.ReportRequest) (*flight.Flight, error)
 	Sessions
@@ -26,7 +26,7 @@ type Remote interface {
 // ended, and *effect.SessionInUse if it cannot be closed because attempts are open under it.
 type Sessions interface {
 	NewSession(ctx context.Context, ttl time.Duration, owner string) (remote.SessionAnswer, error)
-	Renew(ctx context.Context, id flight.SessionID, renewal remote.Renewal) (remote.SessionAnswer, error)
+	Renew(ctx context.Context, id flight.SessionID, renewal remote.RenewRequest) (remote.SessionAnswer, error)
 	CloseSession(ctx context.Context, id flight.SessionID) error
 }
 
@@ -87,17 +87,17 @@ type Event struct {
 
 // Config holds the dependencies of the API. Remote, Ledger, Operator and Ready have no default.
 type Config struct {
-	Remote   Remote
-	Ledger   Ledger
-	Feed     Feed    // nil: GET /v1/events answers not_found
-	Tallies  Tallies // nil: duplicates are not counted
-	Operator Operator
-	Ready    func(context.Context) wire.Ready
+	Remote     Remote
+	Ledger     Ledger
+	Feed       Feed             // nil: GET /v1/events answers not_found
+	Duplicates DuplicateCounter // nil: duplicates are not counted
+	Operator   Operator
+	Ready      func(context.Context) wire.Ready
 	// About describes the node in GET /readyz?verbose; nil: nothing.
-	About   func(context.Context) *wire.Node
-	Version wire.Version
+	NodeInfo func(context.Context) *wire.Node
+	Version  wire.Version
 	// Dev wraps all routes in LoopbackOnly.
-	Dev bool
+	LoopbackOnly bool
 	// Metrics serves /metrics, /metrics/etcd and /metrics/raft; nil: these paths answer not_found.
 	Metrics http.Handler
 	// Heartbeat is the longest silence of an event stream; 0: 15 s.

@@ -18,8 +18,8 @@ const problemPath = "/problems/"
 
 // Retry-After where the error has no better value.
 const (
-	soon  = time.Second
-	later = 30 * time.Second // if a person must decide first
+	defaultRetryAfter  = time.Second
+	operatorRetryAfter = 30 * time.Second // if a person must decide first
 )
 
 // newProblem returns the problem document of a code.
@@ -59,44 +59,44 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &conflict):
 		return problemOfConflict(conflict)
 	case errors.As(err, &doubt):
-		p := about(wire.InDoubt, doubt.Key, later)
-		p.Detail, p.Version, p.State = doubt.Cause, version(doubt.Version), flight.InDoubt.String()
+		p := newKeyProblem(wire.InDoubt, doubt.Key, operatorRetryAfter)
+		p.Detail, p.Version, p.State = doubt.Cause, formatVersion(doubt.Version), flight.StateInDoubt.String()
 		p.Proposed = &doubt.Proposed
 		if p.Key != "" {
 			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // so that the command can be copied
 		}
 		return p
 	case errors.As(err, &busy):
-		p := about(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
+		p := newKeyProblem(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
 		p.Detail, p.State = "another caller's attempt is still open, and the wait has ended", busy.State.String()
 		p.Proposed = &busy.Proposed
 		return p
 	case errors.As(err, &unapproved):
-		p := about(wire.ApprovalPending, unapproved.Key, later)
-		p.State = flight.AwaitingApproval.String()
+		p := newKeyProblem(wire.ApprovalPending, unapproved.Key, operatorRetryAfter)
+		p.State = flight.StateAwaitingApproval.String()
 		return p
 	case errors.As(err, &expired):
-		p := about(wire.Expired, expired.Key, 0)
-		p.State, p.Outcome = flight.Expired.String(), expired.Outcome.String()
+		p := newKeyProblem(wire.Expired, expired.Key, 0)
+		p.State, p.Outcome = flight.StateExpired.String(), expired.Outcome.String()
 		if !expired.Digest.IsZero() {
 			p.Digest = expired.Digest.String()
 		}
 		return p
 	case errors.As(err, &fenced):
-		return about(wire.Fenced, fenced.Key, soon)
+		return newKeyProblem(wire.Fenced, fenced.Key, defaultRetryAfter)
 	case errors.As(err, &leaseLost):
-		return about(wire.LeaseLost, leaseLost.Key, 0)
+		return newKeyProblem(wire.LeaseLost, leaseLost.Key, 0)
 	case errors.As(err, &missing):
-		p := about(wire.NotFound, flight.Key{}, 0)
+		p := newKeyProblem(wire.NotFound, flight.Key{}, 0)
 		p.FlightID, p.Detail = missing.ID.String(), "this key was never used, or it was freed"
 		return p
 	case errors.As(err, &openExpired):
-		p := about(wire.OpenExpired, openExpired.Key, 0)
-		p.Detail, p.LedgerTime = "the ledger's time is "+openExpired.LedgerTime.At().Format(wire.TimeFormat), int64(openExpired.LedgerTime)
+		p := newKeyProblem(wire.OpenExpired, openExpired.Key, 0)
+		p.Detail, p.LedgerTime = "the ledger's time is "+openExpired.LedgerTime.AsTime().Format(wire.TimeFormat), int64(openExpired.LedgerTime)
 		return p
 	case errors.As(err, &tooMany):
-		p := about(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter)
-		p.Detail = tooMany.What
+		p := newKeyProblem(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter)
+		p.Detail = tooMany.Limit
 		return p
 	case errors.As(err, &inUse):
 		p := newProblem(wire.SessionInUse)
@@ -108,7 +108,7 @@ func problemOf(err error) *wire.Problem {
 	return problemOfOther(err)
 }
 
-func about(code wire.Code, key flight.Key, retryAfter time.Duration) *wire.Problem {
+func newKeyProblem(code wire.Code, key flight.Key, retryAfter time.Duration) *wire.Problem {
 	p := newProblem(code)
 	if !key.IsZero() {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
@@ -130,7 +130,7 @@ func problemOfInvalid(bad *wire.Invalid) *wire.Problem {
 }
 
 func problemOfConflict(c *effect.Conflict) *wire.Problem {
-	p := about(wire.Conflict, c.Key, 0)
+	p := newKeyProblem(wire.Conflict, c.Key, 0)
 	p.Detail = "the key was first used with another input"
 	for _, field := range c.Fields {
 		p.Errors = append(p.Errors, wire.FieldError{Pointer: "/input" + field, Detail: "differs from the first input"})
@@ -145,7 +145,7 @@ func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 	default:
 		code = wire.NoLeader
 	}
-	p := about(code, flight.Key{}, soon)
+	p := newKeyProblem(code, flight.Key{}, defaultRetryAfter)
 	if e.Cause != nil {
 		p.Detail = e.Cause.Error()
 	}
@@ -156,18 +156,18 @@ func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 func problemOfOther(err error) *wire.Problem {
 	switch {
 	case errors.Is(err, effect.ErrClosed):
-		return about(wire.Draining, flight.Key{}, soon)
+		return newKeyProblem(wire.Draining, flight.Key{}, defaultRetryAfter)
 	case errors.Is(err, effect.ErrLeaseLost):
-		return about(wire.LeaseLost, flight.Key{}, 0)
+		return newKeyProblem(wire.LeaseLost, flight.Key{}, 0)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return about(wire.NoLeader, flight.Key{}, soon)
+		return newKeyProblem(wire.NoLeader, flight.Key{}, defaultRetryAfter)
 	}
-	p := about(wire.Internal, flight.Key{}, soon)
+	p := newKeyProblem(wire.Internal, flight.Key{}, defaultRetryAfter)
 	p.Detail = "the server's log has the cause, under this request id"
 	return p
 }
 
-func version(v flight.Version) string {
+func formatVersion(v flight.Version) string {
 	if v == (flight.Version{}) {
 		return ""
 	}
@@ -175,7 +175,7 @@ func version(v flight.Version) string {
 }
 
 // writeError answers with the problem of an error. key is the key of the request; zero if it has none.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
+func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
@@ -183,12 +183,12 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err e
 	if p.FlightID == "" && !key.IsZero() {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
-	a.answer(w, r, p, err)
+	a.writeAndLogProblem(w, r, p, err)
 }
 
 // writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one
 // in the request's path.
-func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, why error) {
+func (a *api) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
 	if id, bad := flightID(r); bad == nil && p.FlightID == "" {
 		p.FlightID = id.String()
 	}
@@ -196,7 +196,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, wh
 		p.State = a.stateOf(p.FlightID)
 	}
 	writeProblem(w, r, p)
-	a.note(r, p, why)
+	a.logProblem(r, p, cause)
 }
 
 // stateOf returns the state of a flight on this node; "" if id is not a flight id or the ledger cannot be read.
@@ -208,15 +208,15 @@ func (a *api) stateOf(id string) string {
 	if f, err := a.cfg.Ledger.Flight(parsed); err == nil && f != nil {
 		return f.State.String()
 	}
-	return flight.Absent.String()
+	return flight.StateAbsent.String()
 }
 
-// writeInvalid answers an invalid request.
-func (a *api) refuse(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	a.answer(w, r, problemOfInvalid(bad), nil)
+// writeInvalidProblem answers an invalid request.
+func (a *api) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
+	a.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
 }
 
-func writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
+func writeInvalidProblem(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
 	writeProblem(w, r, problemOfInvalid(bad))
 }
 
@@ -234,13 +234,13 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 		h.Set("ETag", `"`+p.Version+`"`)
 	}
 	if p.RetryAfterMS == 0 && (p.Status == http.StatusConflict || p.Retryable) {
-		p.RetryAfterMS = soon.Milliseconds()
+		p.RetryAfterMS = defaultRetryAfter.Milliseconds()
 	}
 	if p.RetryAfterMS > 0 {
 		h.Set(wire.HeaderRetryAfter, strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
 	if p.Status == http.StatusConflict && !p.Retryable {
-		h[wire.HeaderStripeRetry], h[wire.HeaderShouldRetry] = no, no
+		h[wire.HeaderStripeRetry], h[wire.HeaderShouldRetry] = headerFalse, headerFalse
 	}
-	send(w, r, p.Status, typeProblem, p.AppendJSON)
+	writeResponse(w, r, p.Status, typeProblem, p.AppendJSON)
 }

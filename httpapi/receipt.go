@@ -14,12 +14,12 @@ import (
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.
 func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := a.findBytes(w, r, receiptBody, a.cfg.Ledger.ReceiptBody)
+	f, body, ok := a.findBytes(w, r, receiptBlob, a.cfg.Ledger.ReceiptBody)
 	if !ok {
 		return
 	}
-	if p := noReceipt(f); p != nil {
-		a.lacking(w, r, f, p)
+	if p := noReceiptProblem(f); p != nil {
+		a.writeMissingBody(w, r, f, p)
 		return
 	}
 	h, rec := w.Header(), f.Receipt
@@ -27,7 +27,7 @@ func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
 	if rec.ExternalID != "" {
 		h[wire.HeaderExternalID] = []string{url.PathEscape(rec.ExternalID)}
 	}
-	sendBlob(w, r, f, &rec.Body, body)
+	writeBlob(w, r, f, &rec.Body, body)
 }
 
 // input serves GET /v1/flights/{id}/input: the stored bytes of the input.
@@ -36,11 +36,11 @@ func (a *api) input(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if p := noInput(f); p != nil {
-		a.lacking(w, r, f, p)
+	if p := noInputProblem(f); p != nil {
+		a.writeMissingBody(w, r, f, p)
 		return
 	}
-	sendBlob(w, r, f, &f.Input, body)
+	writeBlob(w, r, f, &f.Input, body)
 }
 
 // findBytes returns the flight in the path and the bytes of one of its blobs. If it cannot, it has answered the request
@@ -48,33 +48,33 @@ func (a *api) input(w http.ResponseWriter, r *http.Request) {
 func (a *api) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
 	id, bad := flightID(r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return nil, nil, false
 	}
-	f, ok := a.find(w, r, id)
+	f, ok := a.findFlight(w, r, id)
 	if !ok {
 		return nil, nil, false
 	}
-	f, body, err := a.bytesOf(f, blob, read)
+	f, body, err := a.loadBody(f, blob, read)
 	if err != nil {
-		a.fail(w, r, f.Key, err)
+		a.writeError(w, r, f.Key, err)
 		return nil, nil, false
 	}
 	return f, body, true
 }
 
 // writeMissingBody answers with the reason why a flight has no such bytes.
-func (a *api) lacking(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
-	describe(w.Header(), f)
+func (a *api) writeMissingBody(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
+	setFlightHeaders(w.Header(), f)
 	p.State = f.State.String()
-	a.answer(w, r, p, nil)
+	a.writeAndLogProblem(w, r, p, nil)
 }
 
 // writeBlob answers with the bytes of a blob. They come from a provider or a caller, so the headers keep a browser from
 // rendering them as a page of this server.
-func sendBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *flight.Blob, body []byte) {
+func writeBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *flight.Blob, body []byte) {
 	h := w.Header()
-	describe(h, f)
+	setFlightHeaders(h, f)
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
 	h[wire.HeaderReceiptDigest] = []string{blob.Digest.String()}
@@ -83,16 +83,16 @@ func sendBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *fl
 		h[wire.HeaderDigest] = []string{"sha-256=" + base64.StdEncoding.EncodeToString(blob.Digest[:])}
 	}
 	kind := cmp.Or(blob.ContentType, "application/octet-stream")
-	send(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
+	writeResponse(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
 }
 
 // loadReceiptBody is loadBody for the receipt.
-func (a *api) whole(f *flight.Flight) (*flight.Flight, []byte, error) {
-	return a.bytesOf(f, receiptBody, a.cfg.Ledger.ReceiptBody)
+func (a *api) loadReceiptBody(f *flight.Flight) (*flight.Flight, []byte, error) {
+	return a.loadBody(f, receiptBlob, a.cfg.Ledger.ReceiptBody)
 }
 
 // receiptBlob returns the body of a flight's receipt; the zero Blob if there is no receipt.
-func receiptBody(f *flight.Flight) flight.Blob {
+func receiptBlob(f *flight.Flight) flight.Blob {
 	if f.Receipt == nil {
 		return flight.Blob{}
 	}
@@ -104,10 +104,10 @@ func receiptBody(f *flight.Flight) flight.Blob {
 // The bytes may have been deleted after f was read: by the end of the retention, a redaction or a free. Then loadBody
 // reads the flight again and returns its new state. It returns *effect.Missing if the key was freed, and the read error
 // if the flight has not changed.
-func (a *api) bytesOf(f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
+func (a *api) loadBody(f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
 	for {
 		b := blob(f)
-		if f.State == flight.Expired || b.Kept == 0 || b.Data != nil {
+		if f.State == flight.StateExpired || b.StoredSize == 0 || b.Data != nil {
 			return f, b.Data, nil
 		}
 		body, err := read(f)
@@ -118,34 +118,34 @@ func (a *api) bytesOf(f *flight.Flight, blob func(*flight.Flight) flight.Blob, r
 		if unread != nil || now == nil || now.Version == f.Version {
 			return f, nil, err
 		}
-		if f = now; f.State == flight.Absent {
+		if f = now; f.State == flight.StateAbsent {
 			return f, nil, &effect.Missing{ID: f.ID}
 		}
 	}
 }
 
 // noInputProblem returns the reason why a flight has no input; nil if it has one.
-func noInput(f *flight.Flight) *wire.Problem {
+func noInputProblem(f *flight.Flight) *wire.Problem {
 	switch {
-	case f.State == flight.Expired:
-		return expired(f)
+	case f.State == flight.StateExpired:
+		return expiredProblem(f)
 	case f.Input.Digest.IsZero():
-		p := about(wire.NotFound, f.Key, 0)
+		p := newKeyProblem(wire.NotFound, f.Key, 0)
 		p.Detail = "the flight was opened without an input"
 		p.Hint = "the first caller sent no input, or only a fingerprint; you can still read the flight's receipt and events"
 		return p
 	case f.Redacted != nil && f.Input.Truncated():
-		p := about(wire.Expired, f.Key, 0)
-		p.Detail = "the input was erased on " + f.Redacted.At.At().Format(wire.TimeFormat) + "; the outcome and the history are kept"
+		p := newKeyProblem(wire.Expired, f.Key, 0)
+		p.Detail = "the input was erased on " + f.Redacted.At.AsTime().Format(wire.TimeFormat) + "; the outcome and the history are kept"
 		return p
 	}
 	return nil
 }
 
 // expiredProblem is the problem for a flight whose retention has ended: only its tombstone is stored.
-func expired(f *flight.Flight) *wire.Problem {
-	p := about(wire.Expired, f.Key, 0)
-	p.FlightID, p.Outcome = f.ID.String(), f.Was.String()
+func expiredProblem(f *flight.Flight) *wire.Problem {
+	p := newKeyProblem(wire.Expired, f.Key, 0)
+	p.FlightID, p.Outcome = f.ID.String(), f.FinalState.String()
 	if f.Receipt != nil {
 		p.Digest = f.Receipt.Body.Digest.String()
 	}
@@ -153,21 +153,21 @@ func expired(f *flight.Flight) *wire.Problem {
 }
 
 // noReceiptProblem returns the reason why a flight has no receipt; nil if it has one.
-func noReceipt(f *flight.Flight) *wire.Problem {
+func noReceiptProblem(f *flight.Flight) *wire.Problem {
 	switch {
-	case f.State == flight.Expired:
-		return expired(f)
+	case f.State == flight.StateExpired:
+		return expiredProblem(f)
 	case f.Receipt != nil && f.Redacted != nil:
-		p := about(wire.Expired, f.Key, 0)
-		p.Detail = "the receipt's body was erased on " + f.Redacted.At.At().Format(wire.TimeFormat) + "; the outcome and the history are kept"
+		p := newKeyProblem(wire.Expired, f.Key, 0)
+		p.Detail = "the receipt's body was erased on " + f.Redacted.At.AsTime().Format(wire.TimeFormat) + "; the outcome and the history are kept"
 		p.FlightID, p.Outcome, p.Digest = f.ID.String(), f.Receipt.Outcome.String(), f.Receipt.Body.Digest.String()
 		return p
 	case f.Receipt != nil:
 		return nil
 	case f.State.Terminal():
-		return failed(f, wire.FlightOf(f, nil, true))
+		return failedProblem(f, wire.FlightOf(f, nil, true))
 	}
-	p := about(wire.NotFound, f.Key, 0)
+	p := newKeyProblem(wire.NotFound, f.Key, 0)
 	p.Detail = "the flight has no receipt yet; its state is " + f.State.String()
 	p.Hint = "wait for a change: GET the flight with If-None-Match and Prefer: wait=N"
 	return p

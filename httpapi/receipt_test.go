@@ -16,7 +16,7 @@ import (
 )
 
 func TestReceiptBytes(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusNotFound, wire.NotFound)
 	body := "<script>alert(1)</script>\x00\xff"
@@ -37,12 +37,12 @@ func TestReceiptBytes(t *testing.T) {
 
 // bodyHookLedger is a ledger that calls happens after a flight was read and before its bytes are, which are deleted
 // then.
-type vanishing struct {
+type bodyHookLedger struct {
 	httpapi.Ledger
 	happens func() // once
 }
 
-func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
+func (v *bodyHookLedger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if v.happens == nil {
 		return v.Ledger.ReceiptBody(f)
 	}
@@ -53,20 +53,20 @@ func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
 
 // A flight that expires, is redacted or is freed during a read is shown in its old or new state, never as an internal
 // error.
-func TestReceiptGoesWhileItIsRead(t *testing.T) {
+func TestReceipt_FlightChangesDuringRead(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	for name, end := range map[string]struct {
 		command                  flight.Command // nil: time passes
 		shown, receipt, replayed int
 	}{
 		"expired": {nil, http.StatusOK, http.StatusGone, http.StatusGone},
-		"erased":  {&flight.Redact{Key: key, Generation: 1, Who: "eve", Why: "asked for"}, http.StatusOK, http.StatusGone, http.StatusOK},
-		"freed":   {&flight.Free{Key: key, Generation: 1, Who: "eve", Why: "again"}, http.StatusNotFound, http.StatusNotFound, http.StatusConflict},
+		"erased":  {&flight.Redact{Key: key, Generation: 1, Actor: "eve", Reason: "asked for"}, http.StatusOK, http.StatusGone, http.StatusOK},
+		"freed":   {&flight.FreeKey{Key: key, Generation: 1, Actor: "eve", Reason: "again"}, http.StatusNotFound, http.StatusNotFound, http.StatusConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range []string{"id", "key", "receipt", "open"} {
-				var ledger vanishing
-				d := newDoor(t, func(cfg *httpapi.Config) {
+				var ledger bodyHookLedger
+				d := newTestServer(t, func(cfg *httpapi.Config) {
 					ledger.Ledger = cfg.Ledger
 					cfg.Ledger = &ledger
 				})
@@ -75,10 +75,10 @@ func TestReceiptGoesWhileItIsRead(t *testing.T) {
 				require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
 				ledger.happens = func() {
 					if end.command == nil {
-						d.world.Ledger.Advance(3 * time.Second)
+						d.fake.Ledger.Advance(3 * time.Second)
 						return
 					}
-					require.Equal(t, flight.Accepted, d.world.Apply(d.t, end.command).Decision)
+					require.Equal(t, flight.DecisionAccepted, d.fake.Apply(d.t, end.command).Decision)
 				}
 				var r reply
 				want := end.shown
@@ -95,7 +95,7 @@ func TestReceiptGoesWhileItIsRead(t *testing.T) {
 				require.Equal(t, want, r.status, "by %s: %s", way, r.body)
 				require.Nil(t, ledger.happens)
 				if name == "freed" && way == "open" {
-					require.True(t, *into[wire.Problem](t, r).Proposed, "the open may have been proposed, so its caller must follow it up")
+					require.True(t, *decodeBody[wire.Problem](t, r).Proposed, "the open may have been proposed, so its caller must follow it up")
 				}
 				if name == "expired" {
 					require.Equal(t, "expired", r.header.Get("Flightd-State"), way)
@@ -106,9 +106,9 @@ func TestReceiptGoesWhileItIsRead(t *testing.T) {
 }
 
 // Bytes that are missing although the flight has not changed are an internal error.
-func TestReceiptGoneForNoReason(t *testing.T) {
-	var ledger vanishing
-	d := newDoor(t, func(cfg *httpapi.Config) {
+func TestReceipt_MissingBodyIsInternalError(t *testing.T) {
+	var ledger bodyHookLedger
+	d := newTestServer(t, func(cfg *httpapi.Config) {
 		ledger.Ledger = cfg.Ledger
 		cfg.Ledger = &ledger
 	})
@@ -119,8 +119,8 @@ func TestReceiptGoneForNoReason(t *testing.T) {
 }
 
 func TestReceiptOfAFlightThatHasNone(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
 	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"fail","reason":"gone"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusFailedDependency, wire.FlightFailed)

@@ -14,45 +14,45 @@ import (
 
 // reportTimeout limits a report. A report is not canceled with its request: once the outcome has arrived, it is stored
 // even if the caller disconnects.
-const reportTime = 30 * time.Second
+const reportTimeout = 30 * time.Second
 
 // report serves POST /v1/flights/{id}/report.
 func (a *api) report(w http.ResponseWriter, r *http.Request) {
 	req, bad := reportRequest(w, r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
 	f, err := a.cfg.Remote.Report(ctx, req)
 	var fenced *effect.Fenced
 	switch {
-	case errors.As(err, &fenced) && f != nil && f.State == flight.Expired:
-		a.unkept(w, r, &req, f)
+	case errors.As(err, &fenced) && f != nil && f.State == flight.StateExpired:
+		a.writeExpiredReport(w, r, &req, f)
 		return
 	case err != nil && req.Key.IsZero():
-		a.fail(w, r, a.keyOf(req.ID), err)
+		a.writeError(w, r, a.keyOf(req.ID), err)
 		return
 	case err != nil:
-		a.fail(w, r, req.Key, err)
+		a.writeError(w, r, req.Key, err)
 		return
 	}
-	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.Kept != len(req.Body.Data) {
-		a.show(w, r, f)
+	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.StoredSize != len(req.Body.Data) {
+		a.writeFlight(w, r, f)
 		return
 	}
 	shown := wire.FlightOf(f, req.Body.Data, true) // the stored body equals this report's, so it need not be read from the ledger
-	shown.Source = effect.Executed.String()
-	describe(w.Header(), f)
-	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	shown.Source = effect.SourceExecuted.String()
+	setFlightHeaders(w.Header(), f)
+	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 }
 
 // writeExpiredReport answers a report for a flight whose retention has ended. A tombstone stores no evidence, so the
 // report is only logged. The answer has the stored outcome, for the caller to compare.
-func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
-	p := about(wire.Fenced, req.Key, soon)
-	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.Was.String()
+func (a *api) writeExpiredReport(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
+	p := newKeyProblem(wire.Fenced, req.Key, defaultRetryAfter)
+	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.FinalState.String()
 	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
 		p.Digest = f.Receipt.Body.Digest.String()
 	}
@@ -60,7 +60,7 @@ func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *remote.ReportR
 	p.Hint = "do not act and do not report again; if your outcome differs from the stored one, check the provider for a second effect"
 	a.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", p.FlightID, "ended", p.Outcome,
 		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
-	a.answer(w, r, p, nil)
+	a.writeAndLogProblem(w, r, p, nil)
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportRequest, bad *wire.Invalid) {

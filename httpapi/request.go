@@ -16,21 +16,21 @@ import (
 
 // noQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
 // the caller would act although it asked for a dry run.
-func (a *api) bare(route http.HandlerFunc) http.HandlerFunc {
+func (a *api) noQuery(route http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if bad := noParameters(r); bad != nil {
-			a.refuse(w, r, bad)
+		if bad := rejectParameters(r); bad != nil {
+			a.writeInvalid(w, r, bad)
 			return
 		}
 		route(w, r)
 	}
 }
 
-func noParameters(r *http.Request) *wire.Invalid {
+func rejectParameters(r *http.Request) *wire.Invalid {
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	params, bad := parameters(r)
+	params, bad := queryParameters(r)
 	if bad != nil || len(params) == 0 {
 		return bad
 	}
@@ -40,7 +40,7 @@ func noParameters(r *http.Request) *wire.Invalid {
 }
 
 // queryParameters parses the query of a request.
-func parameters(r *http.Request) (url.Values, *wire.Invalid) {
+func queryParameters(r *http.Request) (url.Values, *wire.Invalid) {
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, wire.BadParameter("query", "invalid query: %v", err)
@@ -50,7 +50,7 @@ func parameters(r *http.Request) (url.Values, *wire.Invalid) {
 
 // singleHeader returns a header that may occur at most once; "" if it is absent. Duplicates are rejected because
 // flightd cannot know which value was meant.
-func single(r *http.Request, name string) (string, *wire.Invalid) {
+func singleHeader(r *http.Request, name string) (string, *wire.Invalid) {
 	switch given := r.Header[name]; len(given) {
 	case 0:
 		return "", nil
@@ -68,14 +68,14 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
 		return nil, unsupportedType(kind)
 	}
-	if n := r.ContentLength; n >= 0 && n <= keepBuffer { // a longer body is buffered as it arrives: its announced length is not trusted
+	if n := r.ContentLength; n >= 0 && n <= maxPooledBuffer { // a longer body is buffered as it arrives: its announced length is not trusted
 		body := make([]byte, n)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
-			return nil, unread(r, err)
+			return nil, incompleteBody(r, err)
 		}
 		return body, nil
 	}
-	if timed, ok := w.(*timedWriter); ok {
+	if timed, ok := w.(*ledgerTimeWriter); ok {
 		w = timed.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -84,20 +84,20 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	case errors.As(err, &large):
 		return nil, tooLarge(limit)
 	case err != nil:
-		return nil, unread(r, err)
+		return nil, incompleteBody(r, err)
 	}
 	return body, nil
 }
 
 // incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same
 // request may succeed when it is sent again. If the body was interrupted because this node stops, the code is draining.
-func unread(r *http.Request, err error) *wire.Invalid {
+func incompleteBody(r *http.Request, err error) *wire.Invalid {
 	var stops *effect.Unavailable
 	if errors.As(context.Cause(r.Context()), &stops) {
 		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node is stopping, and the request body had not arrived completely"}}
 	}
 	bad := wire.BadField("", "the request body did not arrive completely: %v", err)
-	bad.Code = wire.Incomplete
+	bad.Code = wire.RequestIncomplete
 	return bad
 }
 
@@ -122,7 +122,7 @@ func namespace(r *http.Request) (string, *wire.Invalid) {
 	if len(r.Header[wire.HeaderNamespace]) == 0 {
 		return wire.DefaultNamespace, nil
 	}
-	return single(r, wire.HeaderNamespace)
+	return singleHeader(r, wire.HeaderNamespace)
 }
 
 // flightID returns the flight id in the path.

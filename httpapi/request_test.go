@@ -25,19 +25,19 @@ const (
 )
 
 // logBuffer is a log that tests read.
-type journal struct {
+type logBuffer struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
-func (j *journal) Write(b []byte) (int, error) {
+func (j *logBuffer) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(b)
 }
 
 // lines returns the log entries since the last call.
-func (j *journal) lines(t *testing.T) (all []map[string]any) {
+func (j *logBuffer) lines(t *testing.T) (all []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -50,22 +50,22 @@ func (j *journal) lines(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-func logged(level slog.Level) (*journal, func(*httpapi.Config)) {
-	j := new(journal)
+func withLog(level slog.Level) (*logBuffer, func(*httpapi.Config)) {
+	j := new(logBuffer)
 	return j, func(c *httpapi.Config) {
 		c.Logger = slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: level}))
 	}
 }
 
 func TestProblemsSayWhichRequestAndTrace(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	r := d.post("/v1/flights:open", `{"action":1}`, "X-Request-Id", "mine-1", "traceparent", parent)
-	p := into[wire.Problem](t, r)
+	p := decodeBody[wire.Problem](t, r)
 	require.Equal(t, "mine-1", p.RequestID)
 	require.Equal(t, trace, p.TraceID)
 	require.Equal(t, "mine-1", r.header.Get("X-Request-Id"))
 	for _, bad := range []string{"", "00-zz", strings.ToUpper(parent), parent + "0"} {
-		p = into[wire.Problem](t, d.post("/v1/flights:open", `{"action":1}`, "traceparent", bad))
+		p = decodeBody[wire.Problem](t, d.post("/v1/flights:open", `{"action":1}`, "traceparent", bad))
 		require.Empty(t, p.TraceID, bad)
 		require.NotEmpty(t, p.RequestID)
 	}
@@ -74,8 +74,8 @@ func TestProblemsSayWhichRequestAndTrace(t *testing.T) {
 // TestRefusalsAreLoggedWithKey: each log entry about a flight has its key, whether the path or the body names the
 // flight.
 func TestRefusalsAreLoggedWithKey(t *testing.T) {
-	j, log := logged(slog.LevelDebug)
-	d := newDoor(t, log)
+	j, log := withLog(slog.LevelDebug)
+	d := newTestServer(t, log)
 	opened := d.proceed(`{"action":"charge","id":"1","input":{"a":1}}`)
 	require.Empty(t, j.lines(t), "successful requests are not logged")
 	flightPath := "/v1/flights/" + opened.FlightID
@@ -110,11 +110,11 @@ func TestRefusalsAreLoggedWithKey(t *testing.T) {
 
 // TestFailuresAreLoggedAsErrors: at level info only internal errors are logged.
 func TestFailuresAreLoggedAsErrors(t *testing.T) {
-	j, log := logged(slog.LevelInfo)
-	d := newDoor(t, log)
+	j, log := withLog(slog.LevelInfo)
+	d := newTestServer(t, log)
 	d.post("/v1/flights:open", `{"action":1}`)
 	require.Empty(t, j.lines(t))
-	d.world.Pull(func(l *httpapitest.Levers) {
+	d.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(context.Context, string) error { return errors.New("disk failure") }
 	})
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "X-Request-Id", "mine-2")
@@ -130,7 +130,7 @@ func TestFailuresAreLoggedAsErrors(t *testing.T) {
 
 // TestStartingIsAProblem: a starting node answers with a complete problem, too.
 func TestStartingIsAProblem(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	w, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/flights", nil)
 	req.Header.Set("X-Request-Id", "mine-3")
 	req.Header.Set("traceparent", parent)
@@ -147,7 +147,7 @@ func TestStartingIsAProblem(t *testing.T) {
 }
 
 func TestMetricsAreServedWhereThereAreAny(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) {
+	d := newTestServer(t, func(c *httpapi.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
 	})
 	require.Equal(t, "/metrics", string(d.get("/metrics").body))

@@ -13,46 +13,46 @@ import (
 func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
 	body, bad := readBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	req, bad := wire.DecodeSession(body)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	ttl, bad := wire.TTL(req.TTLMS)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, req.Owner)
-	a.answerSession(w, r, http.StatusCreated, answer, err)
+	a.writeSession(w, r, http.StatusCreated, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
 func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 	body, bad := readBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	req, bad := wire.DecodeRenew(body)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
-	what := remote.Renewal{OpenDigest: req.OpenDigest}
+	renewal := remote.RenewRequest{OpenDigest: req.OpenDigest}
 	if req.After != "" {
-		what.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
+		renewal.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
 	}
-	answer, err := a.cfg.Remote.Renew(r.Context(), flight.SessionID(r.PathValue("id")), what)
-	a.answerSession(w, r, http.StatusOK, answer, err)
+	answer, err := a.cfg.Remote.Renew(r.Context(), flight.SessionID(r.PathValue("id")), renewal)
+	a.writeSession(w, r, http.StatusOK, answer, err)
 }
 
-func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, s remote.SessionAnswer, err error) {
+func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, s remote.SessionAnswer, err error) {
 	if err != nil {
-		a.fail(w, r, flight.Key{}, err)
+		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
@@ -68,7 +68,7 @@ func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, 
 		out.Open = append(out.Open, wire.OpenAttempt{Key: o.Key.String(), FlightID: o.FlightID.String(), Nonce: hex.EncodeToString(o.Nonce[:]),
 			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
-	send(w, r, status, typeJSON, out.AppendJSON)
+	writeResponse(w, r, status, typeJSON, out.AppendJSON)
 }
 
 // closeSession serves POST /v1/sessions/{id}/close.
@@ -78,17 +78,17 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 		bad = wire.DecodeEmpty(body)
 	}
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.writeInvalid(w, r, bad)
 		return
 	}
 	if err := a.cfg.Remote.CloseSession(r.Context(), flight.SessionID(r.PathValue("id"))); err != nil {
-		a.fail(w, r, flight.Key{}, err)
+		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
-	sendEmpty(w, r)
+	writeEmpty(w, r)
 }
 
 // writeEmpty answers 200 with an empty object.
-func sendEmpty(w http.ResponseWriter, r *http.Request) {
-	send(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, '{', '}') })
+func writeEmpty(w http.ResponseWriter, r *http.Request) {
+	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, '{', '}') })
 }

@@ -10,21 +10,21 @@ import (
 )
 
 // newSession creates a session and returns the answer and the session's path.
-func (d *door) newSession() (s wire.SessionAnswer, path string) {
+func (d *testServer) newSession() (s wire.SessionAnswer, path string) {
 	d.t.Helper()
 	r := d.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
 	require.Equal(d.t, http.StatusCreated, r.status, "%s", r.body)
-	s = into[wire.SessionAnswer](d.t, r)
+	s = decodeBody[wire.SessionAnswer](d.t, r)
 	return s, "/v1/sessions/" + s.Session
 }
 
-func listed(a wire.OpenAnswer) wire.OpenAttempt {
+func openAttemptOf(a wire.OpenAnswer) wire.OpenAttempt {
 	return wire.OpenAttempt{Key: a.Key, FlightID: a.FlightID, Nonce: wire.NonceHex(a.Nonce), Attempt: a.Attempt, FencingToken: a.FencingToken}
 }
 
 // TestRenewalListsOpenAttempts: a renewal lists the open attempts of the session, and does not change them.
 func TestRenewalListsOpenAttempts(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	s, path := d.newSession()
 	require.Positive(t, s.TrustMS)
 	require.EqualValues(t, 5000, s.RenewEveryMS)
@@ -33,7 +33,7 @@ func TestRenewalListsOpenAttempts(t *testing.T) {
 		t.Helper()
 		r := d.post(path+"/renew", body)
 		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-		renewed := into[wire.SessionAnswer](t, r)
+		renewed := decodeBody[wire.SessionAnswer](t, r)
 		require.Equal(t, s.Session, renewed.Session)
 		return renewed
 	}
@@ -42,7 +42,7 @@ func TestRenewalListsOpenAttempts(t *testing.T) {
 	a := d.proceed(`{"action":"charge","id":"1","session":"` + s.Session + `",` + d.nonce("n1") + `}`)
 	b := d.proceed(`{"action":"charge","id":"2","session":"` + s.Session + `",` + d.nonce("n2") + `}`)
 	require.Equal(t, s.Session, a.Session)
-	open := []wire.OpenAttempt{listed(a), listed(b)}
+	open := []wire.OpenAttempt{openAttemptOf(a), openAttemptOf(b)}
 	require.Empty(t, renew(`{}`).Open, "the request has no digest")
 	renewed := renew(`{"open_digest":"` + s.OpenDigest + `"}`)
 	require.ElementsMatch(t, open, renewed.Open)
@@ -60,7 +60,7 @@ func TestRenewalListsOpenAttempts(t *testing.T) {
 
 // TestSessionInUse: a session is not closed until each of its attempts was reported or abandoned.
 func TestSessionInUse(t *testing.T) {
-	d := newDoor(t)
+	d := newTestServer(t)
 	s, path := d.newSession()
 	a := d.proceed(`{"action":"charge","id":"1","session":"` + s.Session + `",` + d.nonce("n1") + `}`)
 	d.proceed(`{"action":"charge","id":"2","session":"` + s.Session + `",` + d.nonce("n2") + `}`)

@@ -15,13 +15,13 @@ const (
 	defaultHeartbeat = 15 * time.Second
 	// streamWriteTimeout is how long a write may block on a reader that does not read; then the stream ends. The reader
 	// reconnects with the id of its last event and misses nothing.
-	streamPatience = 20 * time.Second
+	streamWriteTimeout = 20 * time.Second
 	// reconnectMS tells readers how many milliseconds to wait before they reconnect.
 	reconnectMS = "1000"
 	// streamBatch is about how many events are read from the feed at once.
-	streamChunk = 256
+	streamBatch = 256
 	// maxStreams limits the open streams of a node.
-	mostStreams = 1000
+	maxStreams = 1000
 )
 
 // stream is an open response of server-sent events. The append methods fill buf, flush writes it. The first error is
@@ -36,11 +36,11 @@ type stream struct {
 // openStream starts a stream. If too many are open, it has answered the request and returns nil. The caller must call
 // closeStream.
 func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
-	if a.tails.Add(1) > mostStreams {
-		a.tails.Add(-1)
+	if a.openStreams.Add(1) > maxStreams {
+		a.openStreams.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "this node has too many open event streams"
-		a.answer(w, r, p, nil)
+		a.writeAndLogProblem(w, r, p, nil)
 		return nil
 	}
 	s := &stream{w: w, ctrl: http.NewResponseController(w)}
@@ -55,11 +55,11 @@ func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
 
 func (a *api) closeStream(s *stream) {
 	_ = s.ctrl.SetWriteDeadline(time.Time{})
-	a.tails.Add(-1)
+	a.openStreams.Add(-1)
 }
 
 // appendMessage appends one message. A reader can resume after a message with an id.
-func (s *stream) message(name, id string, v any) {
+func (s *stream) appendMessage(name, id string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		s.err = errors.Join(s.err, err)
@@ -68,11 +68,11 @@ func (s *stream) message(name, id string, v any) {
 	if name != "" {
 		s.buf = append(append(append(s.buf, "event: "...), name...), '\n')
 	}
-	s.id(id)
+	s.appendID(id)
 	s.buf = append(append(append(s.buf, "data: "...), data...), "\n\n"...)
 }
 
-func (s *stream) id(id string) {
+func (s *stream) appendID(id string) {
 	if id != "" {
 		s.buf = append(append(append(s.buf, "id: "...), id...), '\n')
 	}
@@ -80,9 +80,9 @@ func (s *stream) id(id string) {
 
 // appendHeartbeat appends a comment and the stream's position. An id without data is not delivered as a message, but
 // the reader resumes after it, even if no event matched its filter.
-func (s *stream) beat(id string) {
+func (s *stream) appendHeartbeat(id string) {
 	s.buf = append(s.buf, ": still here\n"...)
-	s.id(id)
+	s.appendID(id)
 	s.buf = append(s.buf, '\n')
 }
 
@@ -91,11 +91,11 @@ func (s *stream) flush() error {
 	if s.err != nil || len(s.buf) == 0 {
 		return s.err
 	}
-	_ = s.ctrl.SetWriteDeadline(time.Now().Add(streamPatience))
+	_ = s.ctrl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 	if _, s.err = s.w.Write(s.buf); s.err == nil {
 		s.err = s.ctrl.Flush()
 	}
-	if s.buf = s.buf[:0]; cap(s.buf) > keepBuffer {
+	if s.buf = s.buf[:0]; cap(s.buf) > maxPooledBuffer {
 		s.buf = nil
 	}
 	return s.err
@@ -111,10 +111,10 @@ func (a *api) heartbeat() time.Duration {
 // streamFeed streams the events of all flights, from the query's position or from now on. It returns when the reader
 // disconnects, the node stops or the feed fails.
 func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
-	page, err := a.firstPage(r.Context(), q)
-	var cut *CutError
-	if err != nil && !(q.resumed && errors.As(err, &cut)) {
-		a.failFeed(w, r, err)
+	page, err := a.firstFeedPage(r.Context(), q)
+	var compacted *CompactedError
+	if err != nil && !(q.resumed && errors.As(err, &compacted)) {
+		a.writeFeedError(w, r, err)
 		return
 	}
 	s := a.openStream(w, r)
@@ -122,70 +122,70 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 		return
 	}
 	defer a.closeStream(s)
-	after := q.start()
-	if cut != nil { // the reader was disconnected for longer than the log is kept
-		after, page = s.gap(after, cut)
+	after := q.startPosition()
+	if compacted != nil { // the reader was disconnected for longer than the log is kept
+		after, page = s.appendGap(after, compacted)
 	} else {
-		after = s.tell(page, q, after)
+		after = s.appendPage(page, q, after)
 	}
-	s.beat(after.String()) // a reader that disconnects before the first event resumes here
-	told := time.Now()
+	s.appendHeartbeat(after.String()) // a reader that disconnects before the first event resumes here
+	lastWrite := time.Now()
 	for r.Context().Err() == nil && s.flush() == nil {
 		if !page.More {
 			q.since = 0 // since limits only past events; it is by this machine's clock, so it must not filter new ones
-			if err := a.rest(r.Context(), s, after); err != nil {
+			if err := a.waitForEvents(r.Context(), s, after); err != nil {
 				return
 			}
 		}
-		page, err = a.cfg.Feed.Read(after, streamChunk)
+		page, err = a.cfg.Feed.Read(after, streamBatch)
 		switch {
-		case errors.As(err, &cut): // the log was truncated before the reader had read it
-			after, page = s.gap(after, cut)
+		case errors.As(err, &compacted): // the log was truncated before the reader had read it
+			after, page = s.appendGap(after, compacted)
 		case err != nil:
 			return // the reader reconnects and gets the error as a problem
 		default:
-			after = s.tell(page, q, after)
+			after = s.appendPage(page, q, after)
 		}
-		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() { // many old events, none of which matched
-			s.beat(after.String())
+		if len(s.buf) == 0 && time.Since(lastWrite) >= a.heartbeat() { // many old events, none of which matched
+			s.appendHeartbeat(after.String())
 		}
 		if len(s.buf) > 0 {
-			told = time.Now()
+			lastWrite = time.Now()
 		}
 	}
 }
 
 // appendGap tells the reader that events after its position were deleted. It returns the position to continue after.
-func (s *stream) gap(after flight.Version, cut *CutError) (flight.Version, FeedPage) {
-	s.message(wire.MessageGap, cut.First.String(), wire.Gap{After: after.String(), Until: cut.First.String()})
-	return cut.First, FeedPage{More: true}
+func (s *stream) appendGap(after flight.Version, compacted *CompactedError) (flight.Version, FeedPage) {
+	s.appendMessage(wire.MessageGap, compacted.First.String(), wire.Gap{After: after.String(), Until: compacted.First.String()})
+	return compacted.First, FeedPage{More: true}
 }
 
-func (a *api) firstPage(ctx context.Context, q *eventQuery) (FeedPage, error) {
+func (a *api) firstFeedPage(ctx context.Context, q *eventQuery) (FeedPage, error) {
 	if q.after != nil {
-		return a.readFeed(ctx, *q.after, streamChunk)
+		return a.readFeed(ctx, *q.after, streamBatch)
 	}
-	return a.cfg.Feed.Last(q.last, q.fits, q.enough())
+	return a.cfg.Feed.Last(q.last, q.matches, q.stopBefore())
 }
 
 // appendPage appends the matching events of a page and returns the position after the page. Of the events of one
 // command only the last carries an id, so a reader that disconnects between them receives all of them again.
-func (s *stream) tell(page FeedPage, q *eventQuery, after flight.Version) flight.Version {
+func (s *stream) appendPage(page FeedPage, q *eventQuery, after flight.Version) flight.Version {
 	var wanted []FeedEvent
 	for i := range page.Events {
-		if q.fits(&page.Events[i]) {
+		if q.matches(&page.Events[i]) {
 			wanted = append(wanted, page.Events[i])
 		}
 	}
 	for i := range wanted {
-		e := feedEvent(&wanted[i])
+		e := wireFeedEvent(&wanted[i])
 		id := e.ID
 		if i+1 < len(wanted) && wanted[i+1].Version == wanted[i].Version {
 			id = ""
 		}
-		s.message("", id, e)
+		s.appendMessage("", id, e)
 	}
-	if page.Next.Later(after) {
+	if page.Next.After(after) {
 		return page.Next
 	}
 	return after
@@ -193,7 +193,7 @@ func (s *stream) tell(page FeedPage, q *eventQuery, after flight.Version) flight
 
 // waitForEvents waits until there may be events after a position, and writes heartbeats meanwhile. It returns an error
 // when the reader has disconnected or the ledger is closed.
-func (a *api) rest(ctx context.Context, s *stream, after flight.Version) error {
+func (a *api) waitForEvents(ctx context.Context, s *stream, after flight.Version) error {
 	for {
 		beat, cancel := context.WithTimeout(ctx, a.heartbeat())
 		err := a.cfg.Feed.Await(beat, after)
@@ -201,7 +201,7 @@ func (a *api) rest(ctx context.Context, s *stream, after flight.Version) error {
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		s.beat(after.String())
+		s.appendHeartbeat(after.String())
 		if err := s.flush(); err != nil {
 			return err
 		}
@@ -209,16 +209,16 @@ func (a *api) rest(ctx context.Context, s *stream, after flight.Version) error {
 }
 
 // duplicatesInterval is how often the stream of one flight checks for new duplicates.
-const tallyPause = time.Second
+const duplicatesInterval = time.Second
 
 // streamFlight streams the events of one flight after a position. The position never expires while the flight is
 // stored: events are read from the flight's history, not from the feed.
 func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) {
-	if f.State == flight.Expired {
-		p := noReceipt(f)
+	if f.State == flight.StateExpired {
+		p := noReceiptProblem(f)
 		p.Title, p.Detail = "The history is no longer stored", "the flight's retention has ended, and its history was deleted"
-		describe(w.Header(), f)
-		a.answer(w, r, p, nil)
+		setFlightHeaders(w.Header(), f)
+		a.writeAndLogProblem(w, r, p, nil)
 		return
 	}
 	s := a.openStream(w, r)
@@ -231,26 +231,26 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 
 // followFlight writes a flight's events until the reader disconnects, the flight expires or the node stops.
 func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, after flight.Version) {
-	told, counted := time.Now(), uint64(0)
+	lastWrite, duplicatesSent := time.Now(), uint64(0)
 	for read := (flight.Version{}); ; {
 		if f.Version != read {
 			var err error
-			if after, err = a.tellFlight(s, f, after); err != nil {
+			if after, err = a.appendHistory(s, f, after); err != nil {
 				return
 			}
 			read = f.Version
 		}
-		counted = a.tellDuplicates(s, f, counted)
-		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() {
-			s.beat("")
+		duplicatesSent = a.appendDuplicates(s, f, duplicatesSent)
+		if len(s.buf) == 0 && time.Since(lastWrite) >= a.heartbeat() {
+			s.appendHeartbeat("")
 		}
 		if len(s.buf) > 0 {
-			told = time.Now()
+			lastWrite = time.Now()
 		}
-		if s.flush() != nil || f.State == flight.Expired {
+		if s.flush() != nil || f.State == flight.StateExpired {
 			return
 		}
-		pause, cancel := context.WithTimeout(ctx, min(tallyPause, a.heartbeat()))
+		pause, cancel := context.WithTimeout(ctx, min(duplicatesInterval, a.heartbeat()))
 		next, err := a.cfg.Ledger.Wait(pause, f.ID, f.Version)
 		over := pause.Err() != nil
 		cancel()
@@ -264,28 +264,28 @@ func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, aft
 }
 
 // appendHistory appends a flight's events after a position and returns the position of the last one.
-func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
+func (a *api) appendHistory(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
 	history, err := a.cfg.Ledger.History(f.ID)
 	if err != nil {
 		return after, err
 	}
 	for i := range history {
 		e := &history[i]
-		if !e.Version.Later(after) {
+		if !e.Version.After(after) {
 			continue
 		}
 		id := e.Version.String()
 		if i+1 < len(history) && history[i+1].Version == e.Version {
 			id = ""
 		}
-		s.message("", id, flightEvent(f, e))
+		s.appendMessage("", id, wireFlightEvent(f, e))
 	}
-	if n := len(history); n > 0 && history[n-1].Version.Later(after) {
+	if n := len(history); n > 0 && history[n-1].Version.After(after) {
 		after = history[n-1].Version
 	}
-	if f.State == flight.Expired && f.Version.Later(after) { // the history was deleted with the flight
+	if f.State == flight.StateExpired && f.Version.After(after) { // the history was deleted with the flight
 		after = f.Version
-		s.message("", after.String(), flightEvent(f, &Event{Version: after, Event: flight.Event{Kind: flight.EventExpired,
+		s.appendMessage("", after.String(), wireFlightEvent(f, &Event{Version: after, Event: flight.Event{Kind: flight.EventExpired,
 			Generation: f.Generation, At: flight.Time(time.Now().UnixMilli())}}))
 	}
 	return after, nil
@@ -293,16 +293,16 @@ func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (fli
 
 // appendDuplicates appends the statistics of duplicates if their count has changed. It returns the count that the
 // reader has.
-func (a *api) tellDuplicates(s *stream, f *flight.Flight, counted uint64) uint64 {
-	tally, err := a.cfg.Tallies.Tally(f.ID)
-	if err != nil || tally.Count == counted || tally.Count == 0 {
-		return counted
+func (a *api) appendDuplicates(s *stream, f *flight.Flight, sent uint64) uint64 {
+	stats, err := a.cfg.Duplicates.DuplicateStats(f.ID)
+	if err != nil || stats.Count == sent || stats.Count == 0 {
+		return sent
 	}
-	s.message(wire.MessageDuplicates, "", wire.DuplicatesOf(&tally))
-	return tally.Count
+	s.appendMessage(wire.MessageDuplicates, "", wire.DuplicateStatsOf(&stats))
+	return stats.Count
 }
 
-func flightEvent(f *flight.Flight, e *Event) wire.Event {
+func wireFlightEvent(f *flight.Flight, e *Event) wire.Event {
 	shown := wire.EventOf(e.Version, &e.Event)
 	shown.FlightID, shown.Key = f.ID.String(), f.Key.String()
 	return shown

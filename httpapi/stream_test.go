@@ -38,28 +38,28 @@ func (f *longFeed) Await(ctx context.Context, _ flight.Version) error {
 }
 
 // timedRecorder records the times of the writes.
-type keptAnswer struct {
+type timedRecorder struct {
 	*httptest.ResponseRecorder
 	writes []time.Time
 }
 
-func (k *keptAnswer) SetReadDeadline(time.Time) error  { return nil }
-func (k *keptAnswer) SetWriteDeadline(time.Time) error { return nil }
+func (k *timedRecorder) SetReadDeadline(time.Time) error  { return nil }
+func (k *timedRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-func (k *keptAnswer) Write(b []byte) (int, error) {
+func (k *timedRecorder) Write(b []byte) (int, error) {
 	k.writes = append(k.writes, time.Now())
 	return k.ResponseRecorder.Write(b)
 }
 
 // followLong streams a long feed for a duration. It returns the response and the number of pages read.
-func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64) {
+func followLong(t *testing.T, d time.Duration, pages int64) (*timedRecorder, int64) {
 	cfg := httpapitest.New(t).Config()
 	feed := &longFeed{Feed: cfg.Feed, most: pages}
 	cfg.Feed = feed
 	api := httpapi.New(cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+	w := &timedRecorder{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events?after=0.0&kind=overlap", nil)
 	r.Header.Set("Accept", "text/event-stream")
 	api.ServeHTTP(w, r)
@@ -68,7 +68,7 @@ func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64)
 
 // TestStream_HeartbeatsDuringLongCatchUp: a stream that reads a long log without a match sends heartbeats with its
 // position, so that a reader that disconnects need not start again.
-func TestStream_ReaderOfALongPastHearsOfIt(t *testing.T) {
+func TestStream_HeartbeatsDuringLongCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := followLong(t, 5*time.Minute, 120)
 		last := w.writes[0]
@@ -93,7 +93,7 @@ func TestStream_EndsWithItsReader(t *testing.T) {
 
 // TestFlightEvents_FuturePositionIsRejected: a position of another ledger, or from before a restore, is rejected. It
 // would hide all events until the ledger reached it.
-func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
+func TestFlightEvents_FuturePositionIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := httpapitest.New(t)
 		api := httpapi.New(world.Config())
@@ -105,7 +105,7 @@ func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
 				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/flights/"+key.FlightID().String()+"/events", nil)
 				r.Header.Set("Accept", kind)
 				r.Header.Set("Last-Event-ID", id)
-				w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+				w := &timedRecorder{ResponseRecorder: httptest.NewRecorder()}
 				api.ServeHTTP(w, r)
 				cancel()
 				require.Equal(t, want, w.Code, "%s %s", kind, id)
@@ -124,8 +124,8 @@ func (closingFeed) Await(context.Context, flight.Version) error { return effect.
 
 // TestEvents_FuturePositionOnStoppingNode: a stopping node cannot know whether the position is from another ledger, so
 // its answer is retryable.
-func TestAheadOfANodeThatStops(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
+func TestEvents_FuturePositionOnStoppingNode(t *testing.T) {
+	d := newTestServer(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
 	id := d.proceed(`{"action":"charge","id":"1"}`).FlightID
 	for _, path := range []string{"/v1/events?after=999999.0", "/v1/flights/" + id + "/events?after=999999.0"} {
 		p := requireProblem(t, d.get(path), http.StatusServiceUnavailable, wire.Draining)
@@ -139,10 +139,10 @@ func TestTooManyStreams(t *testing.T) {
 		api := checker(t).Watch(httpapi.New(httpapitest.New(t).Config()), func(err error) { t.Errorf("not as documented: %v", err) })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		ask := func() *keptAnswer {
+		ask := func() *timedRecorder {
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", nil)
 			r.Header.Set("Accept", "text/event-stream")
-			w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+			w := &timedRecorder{ResponseRecorder: httptest.NewRecorder()}
 			api.ServeHTTP(w, r)
 			return w
 		}

@@ -12,14 +12,14 @@ import (
 )
 
 // An unknown parameter is rejected, like an unknown field: if dry_run were ignored, an open would act.
-func TestParametersOfRoutesThatTakeNone(t *testing.T) {
-	d := newDoor(t)
+func TestUnexpectedParametersAreRejected(t *testing.T) {
+	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
-	b, etag := d.doubtful("2")
+	b, etag := d.openInDoubt("2")
 	one, doubt := "/v1/flights/"+a.FlightID, "/v1/flights/"+b.FlightID
 	report := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded"}`
 	const reason = `{"reason":"x"}`
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	for path, body := range map[string]string{
 		"/v1/flights:open": `{"action":"charge","id":"3"}`, "/v1/sessions": `{}`,
 		"/v1/flights:abandon":      `{"action":"charge","id":"1","nonce":"n","not_after":1}`,
@@ -37,18 +37,18 @@ func TestParametersOfRoutesThatTakeNone(t *testing.T) {
 			p := requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
 			require.Len(t, p.Errors, 1)
 			require.Equal(t, at, p.Errors[0].Parameter, "%s%s", path, query)
-			require.Equal(t, before, d.world.Snapshot(), "nothing has changed")
+			require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
 		}
 	}
 	require.Equal(t, http.StatusOK, d.get(one+"?").status, "an empty query")
 }
 
 // A duplicate header is rejected: the namespace or the version that the caller meant is unknown.
-func TestHeadersThatStandTwice(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
+func TestDuplicateHeadersAreRejected(t *testing.T) {
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
 	one := "/v1/flights/" + a.FlightID
-	before := d.world.Snapshot()
+	before := d.fake.Snapshot()
 	for _, c := range []struct {
 		method, path, body, header, first, second string
 	}{
@@ -78,6 +78,6 @@ func TestHeadersThatStandTwice(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		p := requireProblem(t, reply{resp.StatusCode, resp.Header, body}, http.StatusBadRequest, wire.InputInvalid)
 		require.Equal(t, c.header, p.Errors[0].Header, c.path)
-		require.Equal(t, before, d.world.Snapshot(), "nothing has changed")
+		require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
 	}
 }

@@ -8,14 +8,14 @@ import (
 // op is a queued operation.
 type op struct {
 	Op
-	lease *reservation // owner of the claim; nil for a claim without a lease in this process
-	done  chan error   // has room for the answer; nil: no caller waits for it
+	reservation *reservation // owner of the claim; nil for a claim without a lease in this process
+	done        chan error   // has room for the answer; nil: no caller waits for it
 }
 
 // compares returns the number of comparisons that the operation needs in etcd, which limits a batch. The claims of a
 // local session share the comparison of their marker; claims of remote sessions rarely do.
-func (o *op) cost() int {
-	if o.Kind.Puts() && !o.lease.grant.kept {
+func (o *op) compares() int {
+	if o.Kind.Puts() && !o.reservation.grant.local {
 		return 2
 	}
 	return 1
@@ -32,29 +32,29 @@ type batcher struct {
 	commit func(batch []*op) // called by workers without mu
 	size   int
 
-	mu       sync.Mutex // guards the fields below, except workers
-	cond     *sync.Cond // wakes workers: a batch may be ready, or the batcher was closed
-	queue    []*op
-	onTheWay map[string]struct{} // keys of the batches in flight
-	urgent   int                 // queued operations with a waiting caller
-	overdue  bool                // coalesceDelay has passed for the others
-	alarm    *time.Timer         // nil, or running for coalesceDelay
-	inFlight int                 // batches in flight
-	closed   bool
-	lanes    sync.WaitGroup // the worker goroutines; close waits for them
+	mu              sync.Mutex // guards the fields below, except workers
+	cond            *sync.Cond // wakes workers: a batch may be ready, or the batcher was closed
+	queue           []*op
+	inFlightKeys    map[string]struct{} // keys of the batches in flight
+	awaited         int                 // queued operations with a waiting caller
+	delayElapsed    bool                // coalesceDelay has passed for the others
+	delayTimer      *time.Timer         // nil, or running for coalesceDelay
+	inFlightBatches int                 // batches in flight
+	closed          bool
+	workers         sync.WaitGroup // the worker goroutines; close waits for them
 }
 
-func newBatcher(lanes, size int, commit func([]*op)) *batcher {
-	b := &batcher{commit: commit, size: size, onTheWay: make(map[string]struct{})}
+func newBatcher(workers, size int, commit func([]*op)) *batcher {
+	b := &batcher{commit: commit, size: size, inFlightKeys: make(map[string]struct{})}
 	b.cond = sync.NewCond(&b.mu)
-	for range lanes {
-		b.lanes.Go(b.lane)
+	for range workers {
+		b.workers.Go(b.worker)
 	}
 	return b
 }
 
 // enqueue queues operations. False: the batcher is closed.
-func (b *batcher) put(ops ...*op) bool {
+func (b *batcher) enqueue(ops ...*op) bool {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -63,10 +63,10 @@ func (b *batcher) put(ops ...*op) bool {
 	b.queue = append(b.queue, ops...)
 	for _, o := range ops {
 		if o.done != nil {
-			b.urgent++
+			b.awaited++
 		}
 	}
-	b.setAlarmLocked()
+	b.startDelayLocked()
 	ready := b.readyLocked()
 	b.mu.Unlock()
 	if ready {
@@ -76,13 +76,13 @@ func (b *batcher) put(ops ...*op) bool {
 }
 
 // startDelayLocked starts the timer after which operations without a waiting caller are sent.
-func (b *batcher) setAlarmLocked() {
-	if len(b.queue) == 0 || b.urgent > 0 || b.overdue || b.alarm != nil {
+func (b *batcher) startDelayLocked() {
+	if len(b.queue) == 0 || b.awaited > 0 || b.delayElapsed || b.delayTimer != nil {
 		return
 	}
-	b.alarm = time.AfterFunc(coalesceDelay, func() {
+	b.delayTimer = time.AfterFunc(coalesceDelay, func() {
 		b.mu.Lock()
-		b.alarm, b.overdue = nil, true
+		b.delayTimer, b.delayElapsed = nil, true
 		b.mu.Unlock()
 		b.cond.Signal()
 	})
@@ -92,19 +92,19 @@ func (b *batcher) setAlarmLocked() {
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
-	if b.alarm != nil {
-		b.alarm.Stop()
+	if b.delayTimer != nil {
+		b.delayTimer.Stop()
 	}
 	b.mu.Unlock()
 	b.cond.Broadcast()
-	b.lanes.Wait()
+	b.workers.Wait()
 }
 
-func (b *batcher) lane() {
+func (b *batcher) worker() {
 	batch := make([]*op, 0, b.size)
 	keys := make([]string, 0, b.size)
 	for {
-		batch = b.take(batch[:0])
+		batch = b.nextBatch(batch[:0])
 		if len(batch) == 0 {
 			return
 		}
@@ -121,11 +121,11 @@ func (b *batcher) lane() {
 func (b *batcher) batchDone(keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.inFlight--
+	b.inFlightBatches--
 	for _, k := range keys {
-		delete(b.onTheWay, k)
+		delete(b.inFlightKeys, k)
 	}
-	b.setAlarmLocked()
+	b.startDelayLocked()
 	if b.closed {
 		b.cond.Broadcast() // workers may wait for these keys
 	}
@@ -138,16 +138,16 @@ func (b *batcher) readyLocked() bool {
 	if len(b.queue) >= b.size/4 || b.closed {
 		return len(b.queue) > 0
 	}
-	return len(b.queue) > 0 && b.inFlight == 0 && (b.urgent > 0 || b.overdue)
+	return len(b.queue) > 0 && b.inFlightBatches == 0 && (b.awaited > 0 || b.delayElapsed)
 }
 
 // nextBatch waits for a batch. An empty batch means that the batcher is closed and its queue empty.
-func (b *batcher) take(batch []*op) []*op {
+func (b *batcher) nextBatch(batch []*op) []*op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
 		if b.readyLocked() {
-			batch = b.gatherLocked(batch)
+			batch = b.fillBatchLocked(batch)
 		}
 		if len(batch) > 0 {
 			break
@@ -157,9 +157,9 @@ func (b *batcher) take(batch []*op) []*op {
 		}
 		b.cond.Wait()
 	}
-	b.inFlight++
-	b.overdue = false
-	b.setAlarmLocked()
+	b.inFlightBatches++
+	b.delayElapsed = false
+	b.startDelayLocked()
 	if len(b.queue) > 0 {
 		b.cond.Signal()
 	}
@@ -167,23 +167,23 @@ func (b *batcher) take(batch []*op) []*op {
 }
 
 // fillBatchLocked moves operations from the queue into a batch, except those whose key is in flight.
-func (b *batcher) gatherLocked(batch []*op) []*op {
-	n, left, cost := 0, 0, 0
+func (b *batcher) fillBatchLocked(batch []*op) []*op {
+	n, skipped, cost := 0, 0, 0
 	for ; n < len(b.queue) && cost < b.size; n++ {
 		o := b.queue[n]
-		if _, busy := b.onTheWay[o.Key]; busy {
-			b.queue[left] = o
-			left++
+		if _, busy := b.inFlightKeys[o.Key]; busy {
+			b.queue[skipped] = o
+			skipped++
 			continue
 		}
-		b.onTheWay[o.Key] = struct{}{}
+		b.inFlightKeys[o.Key] = struct{}{}
 		batch = append(batch, o)
-		cost += o.cost()
+		cost += o.compares()
 		if o.done != nil {
-			b.urgent--
+			b.awaited--
 		}
 	}
-	rest := left + copy(b.queue[left:], b.queue[n:])
+	rest := skipped + copy(b.queue[skipped:], b.queue[n:])
 	clear(b.queue[rest:])
 	b.queue = b.queue[:rest]
 	return batch

@@ -21,14 +21,14 @@ func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 		const lanes, size, ops, keys = 3, 10, 2000, 7
 		source, pauses := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
 		var mu sync.Mutex
-		flying, last, done := map[string]bool{}, map[string]int64{}, 0
+		inFlight, last, done := map[string]bool{}, map[string]int64{}, 0
 		b := newBatcher(lanes, size, func(batch []*op) {
 			mu.Lock()
 			assert.LessOrEqual(t, len(batch), size)
 			for _, o := range batch {
-				assert.False(t, flying[o.Key], "%s is in flight twice", o.Key)
+				assert.False(t, inFlight[o.Key], "%s is in flight twice", o.Key)
 				assert.Greater(t, o.ModRevision, last[o.Key], "%s was overtaken", o.Key)
-				flying[o.Key], last[o.Key] = true, o.ModRevision
+				inFlight[o.Key], last[o.Key] = true, o.ModRevision
 			}
 			pause := time.Duration(pauses.IntN(3)) * time.Millisecond
 			mu.Unlock()
@@ -36,7 +36,7 @@ func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, o := range batch {
-				delete(flying, o.Key)
+				delete(inFlight, o.Key)
 				done++
 				if o.done != nil {
 					o.done <- nil
@@ -50,7 +50,7 @@ func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 				o.done = make(chan error, 1)
 				waited = append(waited, o)
 			}
-			require.True(t, b.put(o))
+			require.True(t, b.enqueue(o))
 			if source.IntN(50) == 0 {
 				time.Sleep(time.Duration(source.IntN(10)) * time.Millisecond)
 			}
@@ -60,7 +60,7 @@ func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 		}
 		b.close()
 		require.Equal(t, ops, done)
-		require.False(t, b.put(&op{}))
-		require.Empty(t, b.onTheWay)
+		require.False(t, b.enqueue(&op{}))
+		require.Empty(t, b.inFlightKeys)
 	})
 }

@@ -9,19 +9,19 @@ import (
 )
 
 // Claims implements ClaimKeys.
-func (d *Lessor) Claims(ctx context.Context) ([]Held, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*d.cfg.CommitTimeout) // a long list takes many requests
+func (l *Lessor) Claims(ctx context.Context) ([]ListedClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*l.cfg.CommitTimeout) // a long list takes many requests
 	defer cancel()
-	if _, err := d.guard.admit(ctx); err != nil {
+	if _, err := l.guard.admit(ctx); err != nil {
 		return nil, err
 	}
-	entries, err := d.cfg.Store.List(ctx)
+	entries, err := l.cfg.Store.List(ctx)
 	if err != nil {
 		return nil, unavailable("list claims", err)
 	}
-	all := make([]Held, 0, len(entries))
+	all := make([]ListedClaim, 0, len(entries))
 	for _, e := range entries {
-		h, err := e.held()
+		h, err := e.decode()
 		if err != nil {
 			return nil, fmt.Errorf("%w: %q", err, e.Key)
 		}
@@ -31,13 +31,13 @@ func (d *Lessor) Claims(ctx context.Context) ([]Held, error) {
 }
 
 // RemoveClaims implements ClaimKeys.
-func (d *Lessor) RemoveClaims(ctx context.Context, claims []Held) error {
+func (l *Lessor) RemoveClaims(ctx context.Context, claims []ListedClaim) error {
 	ops := make([]*op, len(claims))
 	for i, h := range claims {
 		ops[i] = &op{done: make(chan error, 1)}
 		ops[i].Op = Op{Kind: OpRemove, Key: h.Key.String(), ModRevision: h.ModRevision}
 	}
-	if !d.batch.put(ops...) {
+	if !l.batch.enqueue(ops...) {
 		return ErrClosed
 	}
 	var first error
@@ -53,11 +53,11 @@ func (d *Lessor) RemoveClaims(ctx context.Context, claims []Held) error {
 }
 
 // ReleaseClaim implements ClaimKeys.
-func (d *Lessor) ReleaseClaim(key flight.Key, session flight.SessionID, nonce flight.Nonce) {
+func (l *Lessor) ReleaseClaim(key flight.Key, session flight.SessionID, nonce flight.Nonce) {
 	o := &op{}
 	o.Op = Op{
 		Kind: OpRelease, Key: key.String(), Session: session,
-		Value: ClaimValue{Epoch: d.cfg.Guard.Epoch(), Nonce: nonce, Session: session}.String(),
+		Value: ClaimValue{Epoch: l.cfg.Ledger.Epoch(), Nonce: nonce, Session: session}.String(),
 	}
-	d.release(o)
+	l.queueRelease(o)
 }

@@ -42,12 +42,12 @@ func ParseClaimValue(s string) (v ClaimValue, err error) {
 }
 
 // decode decodes the claim. If its value cannot be decoded, only key and revision are set.
-func (e Entry) held() (Held, error) {
+func (e RawClaim) decode() (ListedClaim, error) {
 	key, err := flight.ParseKey(e.Key)
 	if err != nil {
-		return Held{}, err
+		return ListedClaim{}, err
 	}
-	h := Held{Key: key, ModRevision: e.ModRevision}
+	h := ListedClaim{Key: key, ModRevision: e.ModRevision}
 	if v, err := ParseClaimValue(e.Value); err == nil {
 		h.Session, h.Nonce = v.Session, v.Nonce
 	}

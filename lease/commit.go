@@ -11,20 +11,20 @@ import (
 //
 // If the process dies before the transaction is sent, nothing is written. If it dies after that, claims without an
 // owner may be in etcd; they end with their sessions.
-func (d *Lessor) commit(batch []*op) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
+func (l *Lessor) commit(batch []*op) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CommitTimeout)
 	defer cancel()
-	p, err := d.guard.admit(ctx)
+	p, err := l.guard.admit(ctx)
 	if err != nil {
 		for _, o := range batch {
-			d.answer(o, err)
+			l.complete(o, err)
 		}
 		return
 	}
 	send := make([]*Op, 0, len(batch))
 	for _, o := range batch {
-		if ok, err := o.start(); !ok {
-			d.answer(o, err)
+		if ok, err := o.prepareSend(); !ok {
+			l.complete(o, err)
 			continue
 		}
 		send = append(send, &o.Op)
@@ -35,57 +35,57 @@ func (d *Lessor) commit(batch []*op) {
 		return
 	}
 	began := time.Now()
-	err = d.cfg.Store.Commit(ctx, p.own, send)
-	d.cfg.Events.committed(len(batch), time.Since(began), err)
-	refused := isOwnership(err)
+	err = l.cfg.Store.Commit(ctx, p.owner, send)
+	l.cfg.Events.committed(len(batch), time.Since(began), err)
+	refused := isOwnershipError(err)
 	switch {
 	case refused:
-		err = d.guard.changed(ctx)
+		err = l.guard.ownershipChanged(ctx)
 	case err != nil:
 		err = unavailable("write claims", err)
 	}
 	for _, o := range batch {
-		d.answer(o, d.result(o, refused, err))
+		l.complete(o, l.resultOf(o, refused, err))
 	}
 }
 
 // prepareSend is called right before the operation is sent. False: it must not be sent, and the error is its answer.
-func (o *op) start() (bool, error) {
+func (o *op) prepareSend() (bool, error) {
 	switch {
-	case o.lease == nil:
+	case o.reservation == nil:
 		return true, nil
 	case o.Kind == OpRelease:
-		return o.lease.needsDelete(), nil
+		return o.reservation.needsDelete(), nil
 	}
-	err := o.lease.startWrite()
+	err := o.reservation.beginWrite()
 	return err == nil, err
 }
 
 // resultOf returns the answer to one operation of a transaction. refused: the guard key was not the expected one, and
 // etcd wrote nothing.
-func (d *Lessor) result(o *op, refused bool, err error) error {
+func (l *Lessor) resultOf(o *op, refused bool, err error) error {
 	switch {
 	case !o.Kind.Puts():
 		return err
 	case refused:
-		o.lease.notWritten()
+		o.reservation.markNotWritten()
 		return err
 	case err != nil:
-		o.lease.answerLost()
+		o.reservation.markUnknown()
 		return err
 	case o.Done:
-		d.cfg.Events.claimed(o.lease.key, o.lease.grant.ref.ID)
+		l.cfg.Events.claimed(o.reservation.key, o.reservation.grant.ref.ID)
 		return nil
 	case o.Holder == nil:
 		err := fmt.Errorf("%w: session %s is not in etcd", ErrLost, o.Session)
-		o.lease.notWritten()
-		o.lease.grant.lose(err)
+		o.reservation.markNotWritten()
+		o.reservation.grant.markGone(err)
 		return err
 	case o.Holder.Value == o.Value:
 		return nil // an earlier request of this lease wrote it
 	}
-	o.lease.notWritten()
-	h, err := o.Holder.held()
+	o.reservation.markNotWritten()
+	h, err := o.Holder.decode()
 	if err != nil {
 		return err
 	}
@@ -94,40 +94,40 @@ func (d *Lessor) result(o *op, refused bool, err error) error {
 
 // complete sends the answer to the waiting caller, if any. A failed release without a caller is repeated by the next
 // maintenance, except in a rejected etcd: all sessions of this process are lost there, and the claims end with them.
-func (d *Lessor) answer(o *op, err error) {
+func (l *Lessor) complete(o *op, err error) {
 	refused := errors.Is(err, ErrRegressed) || errors.Is(err, ErrForeign)
 	switch {
 	case o.done != nil:
 		o.done <- err
 	case err != nil && !refused:
-		d.mu.Lock()
-		d.retries = append(d.retries, o)
-		d.mu.Unlock()
+		l.mu.Lock()
+		l.failedReleases = append(l.failedReleases, o)
+		l.mu.Unlock()
 	default:
-		if o.lease != nil && err == nil {
-			d.cfg.Events.released(o.lease.key, o.lease.grant.ref.ID)
+		if o.reservation != nil && err == nil {
+			l.cfg.Events.released(o.reservation.key, o.reservation.grant.ref.ID)
 		}
-		d.pending.done()
+		l.pending.done()
 	}
 }
 
 // queueRelease queues the deletion of a claim.
-func (d *Lessor) release(o *op) {
-	d.pending.add()
-	if !d.batch.put(o) {
-		d.pending.done() // closed: the claim ends with its session
+func (l *Lessor) queueRelease(o *op) {
+	l.pending.add()
+	if !l.batch.enqueue(o) {
+		l.pending.done() // closed: the claim ends with its session
 	}
 }
 
 // retryReleases queues the failed releases again.
-func (d *Lessor) retryReleases() {
-	d.mu.Lock()
-	retries := d.retries
-	d.retries = nil
-	d.mu.Unlock()
+func (l *Lessor) retryReleases() {
+	l.mu.Lock()
+	retries := l.failedReleases
+	l.failedReleases = nil
+	l.mu.Unlock()
 	for _, o := range retries {
-		if !d.batch.put(o) {
-			d.pending.done()
+		if !l.batch.enqueue(o) {
+			l.pending.done()
 		}
 	}
 }

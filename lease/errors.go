@@ -82,15 +82,15 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // RegressedError has the difference between etcd and the ledger.
 type RegressedError struct {
-	Epoch uint32 // lease epoch of the comparison: a higher epoch ends the refusal
-	Known uint64 // counter of the guard key that the ledger has recorded
-	Seen  uint64 // counter in etcd
-	Why   string // for people
+	Epoch    uint32 // lease epoch of the comparison: a higher epoch ends the refusal
+	Recorded uint64 // counter of the guard key that the ledger has recorded
+	Found    uint64 // counter in etcd
+	Reason   string // for people
 }
 
 func (e *RegressedError) Error() string {
 	return fmt.Sprintf("lease: etcd is older than the ledger's record: %s (counter in etcd %d, in the ledger %d, lease epoch %d); "+
-		"claims are disabled until the lease epoch is raised", e.Why, e.Seen, e.Known, e.Epoch)
+		"claims are disabled until the lease epoch is raised", e.Reason, e.Found, e.Recorded, e.Epoch)
 }
 
 // Is makes every RegressedError an ErrRegressed.
@@ -108,7 +108,7 @@ func unavailable(operation string, err error) error {
 }
 
 // ensureClass returns err if it has a class of this package, else an ErrUnavailable that wraps err.
-func unlessClassed(err error, operation string) error {
+func ensureClass(err error, operation string) error {
 	for _, class := range [...]error{ErrUnavailable, ErrRegressed, ErrForeign, ErrLost, ErrClosed} {
 		if errors.Is(err, class) {
 			return err
@@ -117,7 +117,7 @@ func unlessClassed(err error, operation string) error {
 	return unavailable(operation, err)
 }
 
-func isOwnership(err error) bool {
+func isOwnershipError(err error) bool {
 	var other *OwnershipError
 	return errors.As(err, &other)
 }

@@ -23,7 +23,7 @@ type Events struct {
 	// Committed: a transaction of claims and releases was sent to etcd. With an error its result is unknown.
 	Committed func(ops int, took time.Duration, err error)
 	// EtcdRefused: etcd is rejected (ErrRegressed, ErrForeign), so claims are disabled; nil: they are enabled again.
-	Refused func(err error)
+	EtcdRefused func(err error)
 }
 
 func (e *Events) sessionStarted(id flight.SessionID, ttl time.Duration) {
@@ -68,8 +68,8 @@ func (e *Events) committed(ops int, took time.Duration, err error) {
 	}
 }
 
-func (e *Events) refused(err error) {
-	if e.Refused != nil {
-		e.Refused(err)
+func (e *Events) etcdRefused(err error) {
+	if e.EtcdRefused != nil {
+		e.EtcdRefused(err)
 	}
 }

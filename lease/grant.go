@@ -15,23 +15,23 @@ import (
 // with very many keys.
 const maxLeases = 2000
 
-// grant is one etcd lease with its marker, as this process sees it. The ledger calls it a session. Trust that has ended
+// usableGrant is one etcd lease with its marker, as this process sees it. The ledger calls it a session. Trust that has ended
 // never returns, even if a renewal is answered later.
 //
 // A local grant that lost trust is renewed until its leases are released. So its marker remains in etcd, and no node
 // can prove the end of the session while an effect may be running. After that it is revoked.
 type grant struct {
-	lessor  *Lessor
-	session *session
-	ref     flight.Session
-	lease   LeaseID
-	ttl     time.Duration
-	kept    bool                   // renewed by its keeper in this process
-	window  atomic.Pointer[Window] // of the newest renewal
-	ctx     context.Context        // ends with trust; its cause is the reason
-	cancel  context.CancelCauseFunc
-	needed  context.Context // ends when this process stops renewing the etcd lease; wakes the keeper
-	unneed  context.CancelFunc
+	lessor       *Lessor
+	session      *session
+	ref          flight.Session
+	lease        LeaseID
+	ttl          time.Duration
+	local        bool                   // renewed by its keeper in this process
+	window       atomic.Pointer[Window] // of the newest renewal
+	trustCtx     context.Context        // ends with trust; its cause is the reason
+	cancelTrust  context.CancelCauseFunc
+	renewCtx     context.Context // ends when this process stops renewing the etcd lease; wakes the keeper
+	stopRenewing context.CancelFunc
 
 	mu     sync.Mutex  // guards the fields below, and orders the end of trust with reserve
 	leases int         // reserved and not released
@@ -40,30 +40,30 @@ type grant struct {
 	expiry *time.Timer // calls expire
 }
 
-func (d *Lessor) newGrant(s *session, m Marker, sent clock.Moment) *grant {
-	g := &grant{lessor: d, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, kept: m.Kept}
-	g.ctx, g.cancel = context.WithCancelCause(context.Background())
-	g.needed, g.unneed = context.WithCancel(context.Background())
+func (l *Lessor) newGrant(s *session, m Marker, sent clock.Instant) *grant {
+	g := &grant{lessor: l, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, local: m.AutoRenew}
+	g.trustCtx, g.cancelTrust = context.WithCancelCause(context.Background())
+	g.renewCtx, g.stopRenewing = context.WithCancel(context.Background())
 	w := NewWindow(sent, m.TTL)
 	g.window.Store(&w)
 	g.mu.Lock() // expire may run before expiry is set
 	defer g.mu.Unlock()
-	g.expiry = time.AfterFunc(max(w.Left(d.cfg.Now()), 0), g.expire)
+	g.expiry = time.AfterFunc(max(w.Left(l.cfg.Now()), 0), g.expire)
 	return g
 }
 
 // trust returns the remaining time of the window; 0 after trust has ended.
 func (g *grant) trust() time.Duration {
-	if g.ctx.Err() != nil {
+	if g.trustCtx.Err() != nil {
 		return 0
 	}
 	return g.window.Load().Left(g.lessor.cfg.Now())
 }
 
-func (g *grant) alive() bool { return g.ctx.Err() == nil }
+func (g *grant) isTrusted() bool { return g.trustCtx.Err() == nil }
 
 // lossCause returns the cause of the end of trust; nil before.
-func (g *grant) why() error { return context.Cause(g.ctx) }
+func (g *grant) lossCause() error { return context.Cause(g.trustCtx) }
 
 func (g *grant) isGone() bool {
 	g.mu.Lock()
@@ -75,35 +75,35 @@ func (g *grant) isGone() bool {
 func (g *grant) expire() {
 	left := g.window.Load().Left(g.lessor.cfg.Now())
 	if left <= 0 {
-		g.end(errExpired)
+		g.endTrust(errExpired)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.alive() {
+	if g.isTrusted() {
 		g.expiry.Reset(left)
 	}
 }
 
 // renew renews the etcd lease of a trusted grant and returns the new trust, counted from before the request was sent.
 func (g *grant) renew(ctx context.Context) (time.Duration, error) {
-	if err := g.why(); err != nil {
+	if err := g.lossCause(); err != nil {
 		return 0, err
 	}
-	left, err := g.prolong(ctx)
-	if why := g.why(); err == nil && why != nil {
+	left, err := g.renewLease(ctx)
+	if why := g.lossCause(); err == nil && why != nil {
 		return 0, why
 	}
 	return left, err
 }
 
 // renewLease renews the etcd lease, also of a grant that is no longer trusted: that extends the window but not trust.
-func (g *grant) prolong(ctx context.Context) (time.Duration, error) {
+func (g *grant) renewLease(ctx context.Context) (time.Duration, error) {
 	sent := g.lessor.cfg.Now()
 	ttl, err := g.lessor.cfg.Store.Renew(ctx, g.lease)
 	switch {
 	case errors.Is(err, ErrLost):
-		g.lose(err)
+		g.markGone(err)
 		return 0, err
 	case err != nil:
 		err = unavailable("renew session", err)
@@ -125,10 +125,10 @@ func (g *grant) prolong(ctx context.Context) (time.Duration, error) {
 func (g *grant) reserve() (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.why(); err != nil {
+	if err := g.lossCause(); err != nil {
 		return false, err
 	}
-	if g.kept && g.leases >= maxLeases {
+	if g.local && g.leases >= maxLeases {
 		return false, nil
 	}
 	g.leases++
@@ -136,34 +136,34 @@ func (g *grant) reserve() (bool, error) {
 }
 
 // hasCapacity reports whether reserve would succeed.
-func (g *grant) hasRoom() bool {
+func (g *grant) hasCapacity() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.alive() && (!g.kept || g.leases < maxLeases)
+	return g.isTrusted() && (!g.local || g.leases < maxLeases)
 }
 
 func (g *grant) unreserve() {
 	g.mu.Lock()
 	g.leases--
-	g.settleLocked()
+	g.stopIfUnusedLocked()
 	g.mu.Unlock()
 }
 
 // openLeases returns the number of leases that are reserved and not released.
-func (g *grant) unreleased() int {
+func (g *grant) openLeases() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.leases
 }
 
 // stopIfUnusedLocked stops renewals and unregisters the grant once trust has ended and no unreleased lease needs it.
-func (g *grant) settleLocked() {
-	if g.alive() {
+func (g *grant) stopIfUnusedLocked() {
+	if g.isTrusted() {
 		return
 	}
-	used := g.kept && g.leases > 0
+	used := g.local && g.leases > 0
 	if !used || g.closed || g.gone {
-		g.unneed()
+		g.stopRenewing()
 	}
 	if !used {
 		g.lessor.unregister(g)
@@ -171,16 +171,16 @@ func (g *grant) settleLocked() {
 }
 
 // endTrust ends trust, once, and publishes the event. It does no I/O.
-func (g *grant) end(cause error) {
+func (g *grant) endTrust(cause error) {
 	g.mu.Lock()
-	if !g.alive() {
+	if !g.isTrusted() {
 		g.mu.Unlock()
 		return
 	}
-	g.cancel(cause)
+	g.cancelTrust(cause)
 	g.expiry.Stop()
 	leases := g.leases
-	g.settleLocked()
+	g.stopIfUnusedLocked()
 	g.mu.Unlock()
 	g.lessor.cfg.Events.sessionEnded(g.ref.ID, cause, leases)
 }
@@ -189,24 +189,24 @@ func (g *grant) end(cause error) {
 func (g *grant) discard(cause error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.cancel(cause)
+	g.cancelTrust(cause)
 	g.expiry.Stop()
-	g.unneed()
+	g.stopRenewing()
 }
 
 // claimsEndWithLease reports whether the claims of the grant need no deletion, because its etcd lease is gone or is
 // about to be revoked.
-func (g *grant) claimsEnd() bool {
-	return g.isGone() || g.kept && g.needed.Err() != nil
+func (g *grant) claimsEndWithLease() bool {
+	return g.isGone() || g.local && g.renewCtx.Err() != nil
 }
 
 // markGone ends trust because etcd no longer has the session. It is not renewed or revoked any more.
-func (g *grant) lose(cause error) {
+func (g *grant) markGone(cause error) {
 	g.mu.Lock()
 	g.gone = true
-	g.settleLocked()
+	g.stopIfUnusedLocked()
 	g.mu.Unlock()
-	g.end(cause)
+	g.endTrust(cause)
 }
 
 // close ends trust and then revokes the etcd lease, even with unreleased leases. It does not revoke a local grant whose
@@ -215,12 +215,12 @@ func (g *grant) lose(cause error) {
 // If the process dies before the revocation, the session ends after its TTL.
 func (g *grant) close(ctx context.Context, cause error) error {
 	g.mu.Lock()
-	mine := !g.gone && (g.closed || !g.kept || g.needed.Err() == nil)
-	g.closed = g.closed || mine
-	g.settleLocked()
+	revoke := !g.gone && (g.closed || !g.local || g.renewCtx.Err() == nil)
+	g.closed = g.closed || revoke
+	g.stopIfUnusedLocked()
 	g.mu.Unlock()
-	g.end(cause)
-	if !mine {
+	g.endTrust(cause)
+	if !revoke {
 		return nil
 	}
 	ctx, cancel := g.lessor.bounded(ctx)

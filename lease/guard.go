@@ -9,13 +9,13 @@ import (
 
 // epochGuard rejects an etcd that knows less than the ledger, or belongs to another deployment. Its decision is the
 // pure function judge. epochGuard caches the decision and reads the guard key again when it may have changed.
-type guard struct {
-	ledger      Guard
-	store       GuardStore
-	deployment  string
-	onRefuse    func(err error)    // called without mu: once per refusal, and with nil when it ends
-	onEpoch     func(epoch uint32) // called without mu when the lease epoch was raised: older sessions are void
-	registering chan struct{}      // has one slot: taken by the call that reads and writes the guard key
+type epochGuard struct {
+	state         LedgerState
+	store         EpochStore
+	deployment    string
+	onRefuse      func(err error)    // called without mu: once per refusal, and with nil when it ends
+	onEpoch       func(epoch uint32) // called without mu when the lease epoch was raised: older sessions are void
+	registerToken chan struct{}      // has one slot: taken by the call that reads and writes the guard key
 
 	mu         sync.Mutex // guards the fields below
 	registered bool       // the guard key was read and is ours in this epoch
@@ -26,22 +26,22 @@ type guard struct {
 // permit has the conditions of one request: the guard key that it must find, and the minimum counter in its answer. It
 // is created before the request is sent, so the counter in etcd is at least the ledger's record of that moment.
 type permit struct {
-	own   Ownership
-	known uint64
+	owner      Ownership
+	minCounter uint64
 }
 
 // admit returns a permit, or the error with which etcd is rejected. It does I/O only if the guard key has not been read
 // in this epoch; one call at a time reads it, and others wait.
-func (g *guard) admit(ctx context.Context) (permit, error) {
+func (g *epochGuard) admit(ctx context.Context) (permit, error) {
 	if p, ok, err := g.cached(); ok || err != nil {
 		return p, err
 	}
 	select {
-	case g.registering <- struct{}{}:
+	case g.registerToken <- struct{}{}:
 	case <-ctx.Done():
 		return permit{}, unavailable("wait to read the guard key", context.Cause(ctx))
 	}
-	defer func() { <-g.registering }()
+	defer func() { <-g.registerToken }()
 	if p, ok, err := g.cached(); ok || err != nil {
 		return p, err
 	}
@@ -49,8 +49,8 @@ func (g *guard) admit(ctx context.Context) (permit, error) {
 }
 
 // cached returns the cached decision; false if the guard key must be read. It also notices a raise of the epoch.
-func (g *guard) cached() (permit, bool, error) {
-	epoch, known := g.recorded()
+func (g *epochGuard) cached() (permit, bool, error) {
+	epoch, known := g.recordedState()
 	g.mu.Lock()
 	if epoch > g.epoch {
 		g.epoch, g.registered = epoch, false
@@ -71,10 +71,10 @@ func (g *guard) cached() (permit, bool, error) {
 }
 
 // recordedState returns an epoch of the ledger and a counter of the same epoch.
-func (g *guard) recorded() (epoch uint32, counter uint64) {
+func (g *epochGuard) recordedState() (epoch uint32, counter uint64) {
 	for {
-		epoch, counter = g.ledger.Epoch(), g.ledger.Counter()
-		if g.ledger.Epoch() == epoch {
+		epoch, counter = g.state.Epoch(), g.state.Counter()
+		if g.state.Epoch() == epoch {
 			return epoch, counter
 		}
 	}
@@ -84,16 +84,16 @@ func (g *guard) recorded() (epoch uint32, counter uint64) {
 // once; a node that lost the race reads again.
 //
 // If the process dies before the write, the old key remains; after the write the new key is correct for all nodes.
-func (g *guard) register(ctx context.Context) (permit, error) {
-	epoch, known := g.recorded()
+func (g *epochGuard) register(ctx context.Context) (permit, error) {
+	epoch, known := g.recordedState()
 	p := permit{Ownership{g.deployment, epoch}, known}
 	err := g.inspect(ctx, p)
-	for tries := 1; isOwnership(err) && tries < 3; tries++ {
+	for tries := 1; isOwnershipError(err) && tries < 3; tries++ {
 		err = g.inspect(ctx, p)
 	}
 	if err != nil {
 		g.refuse(err)
-		return permit{}, unlessClassed(err, "write the guard key: other nodes write it at the same time")
+		return permit{}, ensureClass(err, "write the guard key: other nodes write it at the same time")
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,22 +104,22 @@ func (g *guard) register(ctx context.Context) (permit, error) {
 }
 
 // inspect reads the guard key, judges it, and writes it if needed. *OwnershipError: another node wrote it concurrently.
-func (g *guard) inspect(ctx context.Context, p permit) error {
+func (g *epochGuard) inspect(ctx context.Context, p permit) error {
 	found, err := g.store.ReadGuard(ctx)
 	if err != nil {
 		return unavailable("read the guard key", err)
 	}
-	known := p.known
+	known := p.minCounter
 	if found.Owner == nil {
-		_, now := g.recorded() // again, after the answer: if a counter was recorded since, the key must not be written
+		_, now := g.recordedState() // again, after the answer: if a counter was recorded since, the key must not be written
 		known = max(known, now)
 	}
-	write, err := judge(found, p.own, known)
+	write, err := judge(found, p.owner, known)
 	if err != nil || !write {
 		return err
 	}
-	err = g.store.SetOwnership(ctx, found.Owner, p.own)
-	if err == nil || isOwnership(err) {
+	err = g.store.SetOwnership(ctx, found.Owner, p.owner)
+	if err == nil || isOwnershipError(err) {
 		return err
 	}
 	return unavailable("write the guard key", err)
@@ -129,7 +129,7 @@ func (g *guard) inspect(ctx context.Context, p permit) error {
 // first. known is the counter that the ledger has recorded.
 func judge(found GuardState, mine Ownership, known uint64) (write bool, err error) {
 	lost := func(why string) error {
-		return &RegressedError{Epoch: mine.Epoch, Known: known, Seen: found.Counter, Why: why}
+		return &RegressedError{Epoch: mine.Epoch, Recorded: known, Found: found.Counter, Reason: why}
 	}
 	switch owner := found.Owner; {
 	case owner == nil && known > 0:
@@ -149,8 +149,8 @@ func judge(found GuardState, mine Ownership, known uint64) (write bool, err erro
 }
 
 // validate judges the guard key that a request with the permit has read. *OwnershipError: the guard key has changed.
-func (g *guard) verify(p permit, found GuardState) error {
-	write, err := judge(found, p.own, p.known)
+func (g *epochGuard) validate(p permit, found GuardState) error {
+	write, err := judge(found, p.owner, p.minCounter)
 	if err == nil && write {
 		err = &OwnershipError{Found: found.Owner}
 	}
@@ -162,14 +162,14 @@ func (g *guard) verify(p permit, found GuardState) error {
 
 // ownershipChanged reads the guard key again after a request has found another one. It always returns an error, because
 // that request did nothing.
-func (g *guard) changed(ctx context.Context) error {
-	if err := g.registerAgain(ctx); err != nil {
+func (g *epochGuard) ownershipChanged(ctx context.Context) error {
+	if err := g.reregister(ctx); err != nil {
 		return err
 	}
 	return unavailable("the guard key has changed", nil)
 }
 
-func (g *guard) registerAgain(ctx context.Context) error {
+func (g *epochGuard) reregister(ctx context.Context) error {
 	g.mu.Lock()
 	g.registered = false
 	g.mu.Unlock()
@@ -179,7 +179,7 @@ func (g *guard) registerAgain(ctx context.Context) error {
 
 // refuse stores a lasting refusal: ErrRegressed until the epoch is raised, ErrForeign until recheck finds our guard
 // key. Other errors are ignored.
-func (g *guard) refuse(err error) {
+func (g *epochGuard) refuse(err error) {
 	if !errors.Is(err, ErrRegressed) && !errors.Is(err, ErrForeign) {
 		return
 	}
@@ -198,7 +198,7 @@ func (g *guard) refuse(err error) {
 
 // recheck reads guard key and counter. It detects a restored etcd without any request of a caller, and the end of a
 // foreign prefix.
-func (g *guard) recheck(ctx context.Context) error {
+func (g *epochGuard) recheck(ctx context.Context) error {
 	p, err := g.admit(ctx)
 	if err != nil && !errors.Is(err, ErrForeign) {
 		return err
@@ -211,15 +211,15 @@ func (g *guard) recheck(ctx context.Context) error {
 		return err
 	case err != nil:
 		g.clearRefusal()
-		return g.registerAgain(ctx)
+		return g.reregister(ctx)
 	}
-	if err := g.verify(p, found); !isOwnership(err) {
+	if err := g.validate(p, found); !isOwnershipError(err) {
 		return err
 	}
-	return g.registerAgain(ctx)
+	return g.reregister(ctx)
 }
 
-func (g *guard) clearRefusal() {
+func (g *epochGuard) clearRefusal() {
 	g.mu.Lock()
 	g.refusal = nil
 	g.mu.Unlock()

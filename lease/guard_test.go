@@ -48,7 +48,7 @@ func TestErrorsCarryTheirClass(t *testing.T) {
 	err := unavailable("outer", unavailable("inner", cause))
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.ErrorIs(t, err, cause)
-	err = unlessClassed(&RegressedError{}, "")
+	err = ensureClass(&RegressedError{}, "")
 	require.ErrorIs(t, err, ErrRegressed)
 	require.NotErrorIs(t, err, ErrUnavailable)
 }

@@ -62,10 +62,10 @@ type Liveness interface {
 // caller may act.
 type ClaimKeys interface {
 	// Claims lists all claims as of one revision, linearizably.
-	Claims(ctx context.Context) ([]Held, error)
+	Claims(ctx context.Context) ([]ListedClaim, error)
 	// RemoveClaims deletes each of the claims whose key has not been written since it was listed. After an error some
 	// of them may be deleted.
-	RemoveClaims(ctx context.Context, claims []Held) error
+	RemoveClaims(ctx context.Context, claims []ListedClaim) error
 	// ReleaseClaim deletes the claim of the key if its value names session and nonce. It works in the background,
 	// shares transactions with other operations, and is repeated until etcd has answered or is rejected, or the service
 	// is closed. Claims of an older lease epoch are not deleted: they end with their session.
@@ -131,7 +131,7 @@ type Lease interface {
 
 // LedgerState is the ledger's record of etcd, as far as this node has read the ledger. Both values are of the current
 // lease epoch.
-type Guard interface {
+type LedgerState interface {
 	// Epoch returns the lease epoch. An operator raises it after etcd was restored or lost.
 	Epoch() uint32
 	// Counter returns the highest counter of the guard key that the ledger has recorded in this epoch; 0: none.
@@ -140,14 +140,14 @@ type Guard interface {
 
 // Spec describes a new session.
 type Spec struct {
-	TTL     time.Duration // the session expires this long after its last renewal; whole seconds, at least 2; 0: DefaultTTL
-	Owner   string        // host:pid or the like, for people; at most MaxOwner bytes. A pooled session has none
-	Kept    bool          // renewed by this process until Close; else only by calls of Renew and Session
-	OneShot bool          // for one attempt; not with AutoRenew
+	TTL       time.Duration // the session expires this long after its last renewal; whole seconds, at least 2; 0: DefaultTTL
+	Owner     string        // host:pid or the like, for people; at most MaxOwner bytes. A pooled session has none
+	AutoRenew bool          // renewed by this process until Close; else only by calls of Renew and Session
+	OneShot   bool          // for one attempt; not with AutoRenew
 }
 
 // ListedClaim is a claim in etcd. Session and Nonce are zero if its value is damaged or of a newer version.
-type Held struct {
+type ListedClaim struct {
 	Key         flight.Key
 	Session     flight.SessionID
 	Nonce       flight.Nonce

@@ -15,22 +15,22 @@ import (
 // Config configures a Lessor.
 type Config struct {
 	Store      Store
-	Guard      Guard
+	Ledger     LedgerState
 	Deployment string // id of the deployment; required
 	Node       string // name of this node; a start revokes the local sessions of earlier incarnations. "": revokes none
 	Events     Events
-	Now        func() clock.Moment // nil: clock.Now
+	Now        func() clock.Instant // nil: clock.Now
 
-	Lanes         int           // concurrent transactions; 0: DefaultWorkers
+	Workers       int           // concurrent transactions; 0: DefaultWorkers
 	BatchSize     int           // comparisons in a transaction; 0: DefaultBatchSize
 	CommitTimeout time.Duration // of one transaction; 0: 3 s
-	Maintain      time.Duration // period of maintenance; 0: 2 s
+	MaintainEvery time.Duration // period of maintenance; 0: 2 s
 	Pool          int           // one-shot sessions created in advance; 0: 8, negative: none
 }
 
 // Workers and sizes of the group commit, chosen by measurement.
 const (
-	DefaultLanes     = 3
+	DefaultWorkers   = 3
 	DefaultBatchSize = 100
 	MaxBatchSize     = 1000
 )
@@ -41,19 +41,19 @@ const (
 type Lessor struct {
 	cfg         Config
 	incarnation Incarnation // of this process, stored in its markers
-	guard       *guard
+	guard       *epochGuard
 	batch       *batcher
 	pending     pending         // requested releases that are not done
-	life        context.Context // of maintenance and pool; ends with Close
-	endLife     context.CancelFunc
-	work        sync.WaitGroup // the goroutines of keepers, maintenance and pool; Close waits for them
+	lifetime    context.Context // of maintenance and pool; ends with Close
+	endLifetime context.CancelFunc
+	background  sync.WaitGroup // the goroutines of keepers, maintenance and pool; Close waits for them
 
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	grants  map[flight.SessionID]*grant // trusted grants, and lost local grants with unreleased leases
-	kept    map[*session]struct{}       // sessions with AutoRenew
-	retries []*op                       // failed releases, queued again by the next maintenance
-	pool    pool
+	mu             sync.Mutex // guards the fields below
+	closed         bool
+	grants         map[flight.SessionID]*grant // trusted grants, and lost local grants with unreleased leases
+	localSessions  map[*session]struct{}       // sessions with AutoRenew
+	failedReleases []*op                       // failed releases, queued again by the next maintenance
+	pool           pool
 }
 
 var _ Service = (*Lessor)(nil)
@@ -64,36 +64,36 @@ func New(cfg Config) (*Lessor, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	d := &Lessor{cfg: cfg, grants: make(map[flight.SessionID]*grant), kept: make(map[*session]struct{})}
-	_, _ = rand.Read(d.incarnation[:]) // never returns an error
-	d.life, d.endLife = context.WithCancel(context.Background())
-	d.guard = &guard{
-		ledger: cfg.Guard, store: cfg.Store, deployment: cfg.Deployment,
-		onRefuse: d.onRefuse, onEpoch: d.onEpoch, registering: make(chan struct{}, 1),
+	l := &Lessor{cfg: cfg, grants: make(map[flight.SessionID]*grant), localSessions: make(map[*session]struct{})}
+	_, _ = rand.Read(l.incarnation[:]) // never returns an error
+	l.lifetime, l.endLifetime = context.WithCancel(context.Background())
+	l.guard = &epochGuard{
+		state: cfg.Ledger, store: cfg.Store, deployment: cfg.Deployment,
+		onRefuse: l.onRefuse, onEpoch: l.onEpoch, registerToken: make(chan struct{}, 1),
 	}
-	d.batch = newBatcher(cfg.Lanes, cfg.BatchSize, d.commit)
-	d.work.Go(d.maintain)
-	return d, nil
+	l.batch = newBatcher(cfg.Workers, cfg.BatchSize, l.commit)
+	l.background.Go(l.maintain)
+	return l, nil
 }
 
 func (c *Config) check() error {
 	switch {
-	case c.Store == nil || c.Guard == nil:
+	case c.Store == nil || c.Ledger == nil:
 		return &flight.InvalidError{Field: "lease", Detail: "a store and a guard are required"}
 	case c.Deployment == "" || len(c.Deployment) > MaxDeployment:
 		return &flight.InvalidError{Field: "deployment", Detail: fmt.Sprintf("1 to %d bytes", MaxDeployment)}
 	case len(c.Node) > MaxNode:
 		return &flight.InvalidError{Field: "node", Detail: fmt.Sprintf("at most %d bytes", MaxNode)}
-	case c.Lanes < 0 || c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
+	case c.Workers < 0 || c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
 		return &flight.InvalidError{Field: "batch", Detail: fmt.Sprintf("at least 1 worker, 1 to %d comparisons in a batch", MaxBatchSize)}
 	}
 	if c.Now == nil {
 		c.Now = clock.Now
 	}
-	c.Lanes = orDefault(c.Lanes, DefaultLanes)
+	c.Workers = orDefault(c.Workers, DefaultWorkers)
 	c.BatchSize = orDefault(c.BatchSize, DefaultBatchSize)
 	c.CommitTimeout = orDefault(c.CommitTimeout, 3*time.Second)
-	c.Maintain = orDefault(c.Maintain, 2*time.Second)
+	c.MaintainEvery = orDefault(c.MaintainEvery, 2*time.Second)
 	c.Pool = orDefault(c.Pool, 8)
 	return nil
 }
@@ -106,24 +106,24 @@ func orDefault[T int | time.Duration](v, def T) T {
 }
 
 // bounded adds a timeout for one call of up to three requests: a lost answer never arrives.
-func (d *Lessor) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, 3*d.cfg.CommitTimeout)
+func (l *Lessor) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, 3*l.cfg.CommitTimeout)
 }
 
 // Ready reads the guard key and returns nil if etcd accepts sessions and claims, else the error that they would get.
-func (d *Lessor) Ready(ctx context.Context) error {
-	ctx, cancel := d.bounded(ctx)
+func (l *Lessor) Ready(ctx context.Context) error {
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return d.guard.recheck(ctx)
+	return l.guard.recheck(ctx)
 }
 
 // Counts returns, for metrics, the number of unreleased leases under local sessions, and the number of all sessions
 // that are local, pooled, or remote and trusted.
-func (d *Lessor) Held() (leases, sessions int) {
-	for _, g := range d.all() {
+func (l *Lessor) Counts() (leases, sessions int) {
+	for _, g := range l.all() {
 		sessions++
-		if g.kept {
-			leases += g.unreleased()
+		if g.local {
+			leases += g.openLeases()
 		}
 	}
 	return leases, sessions
@@ -133,39 +133,39 @@ func (d *Lessor) Held() (leases, sessions int) {
 // pooled sessions, ends trust in remote sessions without revoking them, and waits for the goroutines.
 //
 // If the process dies during Close, the remaining sessions expire and their claims end with them.
-func (d *Lessor) Close(ctx context.Context) error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+func (l *Lessor) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
 		return nil
 	}
-	d.closed = true
-	d.endLife()
-	kept, pooled := d.kept, d.pool.ready
-	d.kept, d.pool.ready = nil, nil
-	d.mu.Unlock()
+	l.closed = true
+	l.endLifetime()
+	locals, pooled := l.localSessions, l.pool.ready
+	l.localSessions, l.pool.ready = nil, nil
+	l.mu.Unlock()
 
-	errs := []error{d.finishReleases(ctx)}
-	for s := range kept {
+	errs := []error{l.drainReleases(ctx)}
+	for s := range locals {
 		errs = append(errs, s.Close(ctx))
 	}
 	for _, s := range pooled {
 		errs = append(errs, s.Close(ctx))
 	}
-	for _, g := range d.all() {
-		g.end(ErrClosed)
+	for _, g := range l.all() {
+		g.endTrust(ErrClosed)
 	}
-	d.batch.close()
-	d.work.Wait()
+	l.batch.close()
+	l.background.Wait()
 	return errors.Join(errs...)
 }
 
 // drainReleases waits until all requested releases are done, and repeats failed ones.
-func (d *Lessor) finishReleases(ctx context.Context) error {
+func (l *Lessor) drainReleases(ctx context.Context) error {
 	for {
-		d.retryReleases()
-		round, cancel := context.WithTimeout(ctx, d.cfg.Maintain)
-		err := d.pending.wait(round)
+		l.retryReleases()
+		round, cancel := context.WithTimeout(ctx, l.cfg.MaintainEvery)
+		err := l.pending.wait(round)
 		cancel()
 		if err == nil {
 			return nil
@@ -178,64 +178,64 @@ func (d *Lessor) finishReleases(ctx context.Context) error {
 
 // onRefuse ends all trust when etcd is rejected: after a restore of etcd no effect starts before an operator has
 // decided.
-func (d *Lessor) onRefuse(err error) {
-	d.cfg.Events.refused(err)
+func (l *Lessor) onRefuse(err error) {
+	l.cfg.Events.etcdRefused(err)
 	if err == nil {
 		return
 	}
-	for _, g := range d.all() {
-		g.end(err)
+	for _, g := range l.all() {
+		g.endTrust(err)
 	}
 }
 
 // onEpoch ends trust in sessions of older epochs.
-func (d *Lessor) onEpoch(epoch uint32) {
-	for _, g := range d.all() {
+func (l *Lessor) onEpoch(epoch uint32) {
+	for _, g := range l.all() {
 		if g.ref.Epoch < epoch {
-			g.end(fmt.Errorf("%w to %d", errEpoch, epoch))
+			g.endTrust(fmt.Errorf("%w to %d", errEpoch, epoch))
 		}
 	}
 }
 
-func (d *Lessor) all() []*grant {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]*grant, 0, len(d.grants))
-	for _, g := range d.grants {
+func (l *Lessor) all() []*grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*grant, 0, len(l.grants))
+	for _, g := range l.grants {
 		all = append(all, g)
 	}
 	return all
 }
 
-func (d *Lessor) find(id flight.SessionID) *grant {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.grants[id]
+func (l *Lessor) find(id flight.SessionID) *grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grants[id]
 }
 
 // register adds a new grant. ErrClosed after Close.
-func (d *Lessor) register(g *grant) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+func (l *Lessor) register(g *grant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return ErrClosed
 	}
-	d.grants[g.ref.ID] = g
+	l.grants[g.ref.ID] = g
 	return nil
 }
 
 // registerRemote adds the grant of a remote session that was found in etcd and returns its session. If a concurrent
 // call has added a trusted grant of the same id, it discards g and returns the session of that grant.
-func (d *Lessor) adopt(g *grant) (Session, error) {
-	d.mu.Lock()
-	old, closed := d.grants[g.ref.ID], d.closed
+func (l *Lessor) registerRemote(g *grant) (Session, error) {
+	l.mu.Lock()
+	old, closed := l.grants[g.ref.ID], l.closed
 	if old == nil || old.trust() <= 0 {
 		old = nil
 		if !closed {
-			d.grants[g.ref.ID] = g
+			l.grants[g.ref.ID] = g
 		}
 	}
-	d.mu.Unlock()
+	l.mu.Unlock()
 	switch {
 	case closed:
 		g.discard(ErrClosed)
@@ -248,10 +248,10 @@ func (d *Lessor) adopt(g *grant) (Session, error) {
 }
 
 // unregister removes a grant that has ended.
-func (d *Lessor) unregister(g *grant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.grants[g.ref.ID] == g {
-		delete(d.grants, g.ref.ID)
+func (l *Lessor) unregister(g *grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.grants[g.ref.ID] == g {
+		delete(l.grants, g.ref.ID)
 	}
 }

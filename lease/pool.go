@@ -19,8 +19,8 @@ type pool struct {
 
 // takePooled removes a session with that TTL from the pool and starts to fill the pool. It returns nil if there is
 // none.
-func (d *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
-	s := d.popPooled(ttl)
+func (l *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
+	s := l.popPooled(ttl)
 	if s == nil {
 		return nil
 	}
@@ -33,24 +33,24 @@ func (d *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
 	return s
 }
 
-func (d *Lessor) popPooled(ttl time.Duration) *session {
-	if d.cfg.Pool < 0 || ttl < minPoolTTL {
+func (l *Lessor) popPooled(ttl time.Duration) *session {
+	if l.cfg.Pool < 0 || ttl < minPoolTTL {
 		return nil
 	}
-	d.guard.cached() // after a raise of the epoch it ends sessions of older epochs
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	l.guard.cached() // after a raise of the epoch it ends sessions of older epochs
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return nil
 	}
-	d.pool.ttl = ttl
-	if !d.pool.filling && len(d.pool.ready) <= d.cfg.Pool/2 {
-		d.pool.filling = true
-		d.work.Go(d.fillPool)
+	l.pool.ttl = ttl
+	if !l.pool.filling && len(l.pool.ready) <= l.cfg.Pool/2 {
+		l.pool.filling = true
+		l.background.Go(l.fillPool)
 	}
-	for i, s := range d.pool.ready {
+	for i, s := range l.pool.ready {
 		if g := s.grants[0]; g.ttl == ttl && g.trust() > 0 {
-			d.pool.ready = slices.Delete(d.pool.ready, i, i+1)
+			l.pool.ready = slices.Delete(l.pool.ready, i, i+1)
 			return s
 		}
 	}
@@ -58,52 +58,52 @@ func (d *Lessor) popPooled(ttl time.Duration) *session {
 }
 
 // fillPool is a goroutine that creates sessions until the pool is full or a creation fails. Close waits for it.
-func (d *Lessor) fillPool() {
+func (l *Lessor) fillPool() {
 	for {
-		d.mu.Lock()
-		ttl := d.pool.ttl
-		if d.closed || len(d.pool.ready) >= d.cfg.Pool {
-			d.pool.filling = false
-			d.mu.Unlock()
+		l.mu.Lock()
+		ttl := l.pool.ttl
+		if l.closed || len(l.pool.ready) >= l.cfg.Pool {
+			l.pool.filling = false
+			l.mu.Unlock()
 			return
 		}
-		d.mu.Unlock()
-		ctx, cancel := context.WithTimeout(d.life, d.cfg.CommitTimeout)
-		s, err := d.newRemote(ctx, Spec{TTL: ttl, OneShot: true})
+		l.mu.Unlock()
+		ctx, cancel := context.WithTimeout(l.lifetime, l.cfg.CommitTimeout)
+		s, err := l.newRemote(ctx, Spec{TTL: ttl, OneShot: true})
 		cancel()
-		d.mu.Lock()
+		l.mu.Lock()
 		if err != nil {
-			d.pool.filling = false // the next demand starts it again
-			d.mu.Unlock()
+			l.pool.filling = false // the next demand starts it again
+			l.mu.Unlock()
 			return
 		}
-		d.pool.ready = append(d.pool.ready, s)
-		d.mu.Unlock()
+		l.pool.ready = append(l.pool.ready, s)
+		l.mu.Unlock()
 	}
 }
 
 // refreshPool renews the pooled sessions and removes those that are lost or have another TTL than the newest demand.
-func (d *Lessor) tendPool(ctx context.Context) {
-	d.mu.Lock()
-	ready, ttl := slices.Clone(d.pool.ready), d.pool.ttl
-	d.mu.Unlock()
-	var out []*session
+func (l *Lessor) refreshPool(ctx context.Context) {
+	l.mu.Lock()
+	ready, ttl := slices.Clone(l.pool.ready), l.pool.ttl
+	l.mu.Unlock()
+	var removed []*session
 	for _, s := range ready {
 		g := s.grants[0]
 		half := (g.ttl - Margin(g.ttl)) / 2
-		if g.ttl != ttl || !g.alive() || g.trust() < half && !renewed(ctx, g) {
-			out = append(out, s)
+		if g.ttl != ttl || !g.isTrusted() || g.trust() < half && !renewSucceeded(ctx, g) {
+			removed = append(removed, s)
 		}
 	}
-	if len(out) == 0 {
+	if len(removed) == 0 {
 		return
 	}
-	d.mu.Lock()
-	d.pool.ready = slices.DeleteFunc(d.pool.ready, func(s *session) bool { return slices.Contains(out, s) })
-	d.mu.Unlock()
+	l.mu.Lock()
+	l.pool.ready = slices.DeleteFunc(l.pool.ready, func(s *session) bool { return slices.Contains(removed, s) })
+	l.mu.Unlock()
 }
 
-func renewed(ctx context.Context, g *grant) bool {
+func renewSucceeded(ctx context.Context, g *grant) bool {
 	_, err := g.renew(ctx)
 	return err == nil
 }

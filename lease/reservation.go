@@ -19,7 +19,7 @@ type reservation struct {
 	mu       sync.Mutex // guards the fields below; beginWrite and Release decide in its order
 	released bool
 	written  bool // the claim may be in etcd
-	lost     bool // an answer was lost: the claim may still be written later, whatever the next answer is
+	unknown  bool // an answer was lost: the claim may still be written later, whatever the next answer is
 }
 
 // The pauses before a write of a claim is repeated.
@@ -35,7 +35,7 @@ func (r *reservation) Session() flight.Session { return r.grant.ref }
 func (r *reservation) Trust() time.Duration { return r.grant.trust() }
 
 // Context implements Lease.
-func (r *reservation) Context() context.Context { return r.grant.ctx }
+func (r *reservation) Context() context.Context { return r.grant.trustCtx }
 
 // Claim implements Lease.
 func (r *reservation) Claim(ctx context.Context) error { return r.write(ctx, OpClaim) }
@@ -56,8 +56,8 @@ func (r *reservation) write(ctx context.Context, kind OpKind) error {
 		}
 		select {
 		case <-time.After(jitter(pause)):
-		case <-r.grant.ctx.Done():
-			return r.grant.why()
+		case <-r.grant.trustCtx.Done():
+			return r.grant.lossCause()
 		case <-ctx.Done():
 			return err
 		}
@@ -65,16 +65,16 @@ func (r *reservation) write(ctx context.Context, kind OpKind) error {
 }
 
 func (r *reservation) tryWrite(ctx context.Context, kind OpKind) error {
-	o := &op{lease: r, done: make(chan error, 1)}
+	o := &op{reservation: r, done: make(chan error, 1)}
 	o.Op = Op{Kind: kind, Key: r.key.String(), Session: r.grant.ref.ID, Lease: r.grant.lease, Value: r.value()}
-	if !r.grant.lessor.batch.put(o) {
+	if !r.grant.lessor.batch.enqueue(o) {
 		return ErrClosed
 	}
 	select {
 	case err := <-o.done:
 		return err
-	case <-r.grant.ctx.Done():
-		return r.grant.why()
+	case <-r.grant.trustCtx.Done():
+		return r.grant.lossCause()
 	case <-ctx.Done():
 		return unavailable("claim", context.Cause(ctx))
 	}
@@ -85,13 +85,13 @@ func (r *reservation) value() string {
 }
 
 // beginWrite is called right before the claim is sent. After an error the claim must not be sent.
-func (r *reservation) startWrite() error {
+func (r *reservation) beginWrite() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released {
 		return ErrReleased
 	}
-	if err := r.grant.why(); err != nil {
+	if err := r.grant.lossCause(); err != nil {
 		return err
 	}
 	r.written = true
@@ -99,24 +99,24 @@ func (r *reservation) startWrite() error {
 }
 
 // markNotWritten records etcd's answer that the claim was not written.
-func (r *reservation) notWritten() {
+func (r *reservation) markNotWritten() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.written = r.lost
+	r.written = r.unknown
 }
 
 // markUnknown records that no answer came: the claim may be in etcd, or be written later.
-func (r *reservation) answerLost() {
+func (r *reservation) markUnknown() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost = true
+	r.unknown = true
 }
 
 // needsDelete reports whether the claim may be in etcd and does not end with its etcd lease.
 func (r *reservation) needsDelete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.written && !r.grant.claimsEnd()
+	return r.written && !r.grant.claimsEndWithLease()
 }
 
 // Release implements Lease. The deletion does not overtake a write of the claim: operations of one key are sent in
@@ -125,16 +125,16 @@ func (r *reservation) needsDelete() bool {
 // If the process dies before the deletion is sent, the claim ends with its session.
 func (r *reservation) Release() {
 	r.mu.Lock()
-	again, written := r.released, r.written
+	repeated, written := r.released, r.written
 	r.released = true
 	r.mu.Unlock()
-	if again {
+	if repeated {
 		return
 	}
 	if written {
-		o := &op{lease: r}
+		o := &op{reservation: r}
 		o.Op = Op{Kind: OpRelease, Key: r.key.String(), Value: r.value()}
-		r.grant.lessor.release(o)
+		r.grant.lessor.queueRelease(o)
 	}
 	r.grant.unreserve()
 }

@@ -16,9 +16,9 @@ import (
 // session is the Session of this package. A local session gets a new grant when its last one is lost or full. A remote
 // session has exactly one grant.
 type session struct {
-	lessor   *Lessor
-	spec     Spec
-	granting chan struct{} // has one slot: taken by the call that creates a grant
+	lessor     *Lessor
+	spec       Spec
+	grantToken chan struct{} // has one slot: taken by the call that creates a grant
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -34,7 +34,7 @@ func (s *Spec) check() error {
 		return &flight.InvalidError{Field: "ttl", Detail: fmt.Sprintf("whole seconds from %s to %s", MinTTL, MaxTTL)}
 	case len(s.Owner) > MaxOwner:
 		return &flight.InvalidError{Field: "owner", Detail: fmt.Sprintf("at most %d bytes", MaxOwner)}
-	case s.Kept && s.OneShot:
+	case s.AutoRenew && s.OneShot:
 		return &flight.InvalidError{Field: "one_shot", Detail: "a one-shot session is not renewed by this process"}
 	}
 	return nil
@@ -45,36 +45,36 @@ func newSessionID() flight.SessionID {
 	return flight.SessionID("ses_" + strings.ToLower(rand.Text()))
 }
 
-func (d *Lessor) newSession(spec Spec) *session {
-	return &session{lessor: d, spec: spec, granting: make(chan struct{}, 1)}
+func (l *Lessor) newSession(spec Spec) *session {
+	return &session{lessor: l, spec: spec, grantToken: make(chan struct{}, 1)}
 }
 
 // NewSession implements Sessions.
-func (d *Lessor) NewSession(ctx context.Context, spec Spec) (Session, error) {
+func (l *Lessor) NewSession(ctx context.Context, spec Spec) (Session, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	if d.life.Err() != nil {
+	if l.lifetime.Err() != nil {
 		return nil, ErrClosed
 	}
 	switch {
-	case spec.Kept:
-		return d.newKept(ctx, spec)
+	case spec.AutoRenew:
+		return l.newLocal(ctx, spec)
 	case spec.OneShot:
-		if s := d.takePooled(ctx, spec.TTL); s != nil {
+		if s := l.takePooled(ctx, spec.TTL); s != nil {
 			return s, nil
 		}
 	}
-	s, err := d.newRemote(ctx, spec)
+	s, err := l.newRemote(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (d *Lessor) newRemote(ctx context.Context, spec Spec) (*session, error) {
-	s := d.newSession(spec)
-	g, err := d.grant(ctx, s)
+func (l *Lessor) newRemote(ctx context.Context, spec Spec) (*session, error) {
+	s := l.newSession(spec)
+	g, err := l.createGrant(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -82,19 +82,19 @@ func (d *Lessor) newRemote(ctx context.Context, spec Spec) (*session, error) {
 	return s, nil
 }
 
-func (d *Lessor) newKept(ctx context.Context, spec Spec) (Session, error) {
-	s := d.newSession(spec)
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+func (l *Lessor) newLocal(ctx context.Context, spec Spec) (Session, error) {
+	s := l.newSession(spec)
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
 		return nil, ErrClosed
 	}
-	d.kept[s] = struct{}{}
-	d.mu.Unlock()
-	if _, err := s.grant(ctx); err != nil {
-		d.mu.Lock()
-		delete(d.kept, s)
-		d.mu.Unlock()
+	l.localSessions[s] = struct{}{}
+	l.mu.Unlock()
+	if _, err := s.usableGrant(ctx); err != nil {
+		l.mu.Lock()
+		delete(l.localSessions, s)
+		l.mu.Unlock()
 		return nil, err
 	}
 	return s, nil
@@ -103,111 +103,111 @@ func (d *Lessor) newKept(ctx context.Context, spec Spec) (Session, error) {
 // createGrant requests a new etcd lease with a marker.
 //
 // If the process dies here, or the answer is lost, an etcd lease without an owner may remain; it expires.
-func (d *Lessor) grant(ctx context.Context, s *session) (*grant, error) {
-	ctx, cancel := d.bounded(ctx)
+func (l *Lessor) createGrant(ctx context.Context, s *session) (*grant, error) {
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	p, err := d.guard.admit(ctx)
+	p, err := l.guard.admit(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m := Marker{
-		Session: flight.Session{ID: newSessionID(), Epoch: p.own.Epoch, OneShot: s.spec.OneShot},
-		TTL:     s.spec.TTL, Kept: s.spec.Kept, Incarnation: d.incarnation, Node: d.cfg.Node, Owner: s.spec.Owner,
+		Session: flight.Session{ID: newSessionID(), Epoch: p.owner.Epoch, OneShot: s.spec.OneShot},
+		TTL:     s.spec.TTL, AutoRenew: s.spec.AutoRenew, Incarnation: l.incarnation, Node: l.cfg.Node, Owner: s.spec.Owner,
 	}
-	sent := d.cfg.Now()
-	granted, err := d.cfg.Store.Grant(ctx, p.own, m)
+	sent := l.cfg.Now()
+	granted, err := l.cfg.Store.Grant(ctx, p.owner, m)
 	switch {
-	case isOwnership(err):
-		return nil, d.guard.changed(ctx)
+	case isOwnershipError(err):
+		return nil, l.guard.ownershipChanged(ctx)
 	case err != nil:
 		return nil, unavailable("start session", err)
 	}
 	m.Lease, m.TTL, m.Session.Revision = granted.Lease, granted.TTL, granted.Revision
-	g := d.newGrant(s, m, sent)
-	if err := d.register(g); err != nil {
+	g := l.newGrant(s, m, sent)
+	if err := l.register(g); err != nil {
 		g.discard(err)
 		return nil, err
 	}
-	d.cfg.Events.sessionStarted(g.ref.ID, g.ttl)
+	l.cfg.Events.sessionStarted(g.ref.ID, g.ttl)
 	return g, nil
 }
 
 // Session implements Sessions.
-func (d *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, error) {
-	ctx, cancel := d.bounded(ctx)
+func (l *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, error) {
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	p, err := d.guard.admit(ctx) // after a raise of the epoch it ends cached sessions of older epochs
+	p, err := l.guard.admit(ctx) // after a raise of the epoch it ends cached sessions of older epochs
 	if err != nil {
 		return nil, err
 	}
-	if s := d.trusted(id); s != nil {
+	if s := l.findTrusted(id); s != nil {
 		return s, nil
 	}
-	m, err := d.cfg.Store.Marker(ctx, id)
+	m, err := l.cfg.Store.Marker(ctx, id)
 	if err != nil {
 		return nil, unavailable("find session", err)
 	}
-	if m == nil || m.Kept || m.Session.Epoch != p.own.Epoch {
+	if m == nil || m.AutoRenew || m.Session.Epoch != p.owner.Epoch {
 		return nil, fmt.Errorf("%w: no session %q", ErrLost, id)
 	}
-	sent := d.cfg.Now()
-	m.TTL, err = d.cfg.Store.Renew(ctx, m.Lease)
+	sent := l.cfg.Now()
+	m.TTL, err = l.cfg.Store.Renew(ctx, m.Lease)
 	if err != nil {
-		return nil, unlessClassed(err, "renew session")
+		return nil, ensureClass(err, "renew session")
 	}
-	s := d.newSession(Spec{TTL: m.TTL, Owner: m.Owner, OneShot: m.Session.OneShot})
-	g := d.newGrant(s, *m, sent)
+	s := l.newSession(Spec{TTL: m.TTL, Owner: m.Owner, OneShot: m.Session.OneShot})
+	g := l.newGrant(s, *m, sent)
 	s.grants = []*grant{g}
-	return d.adopt(g)
+	return l.registerRemote(g)
 }
 
 // findTrusted returns the remote session with that id if this process trusts it, else nil.
-func (d *Lessor) trusted(id flight.SessionID) *session {
-	if g := d.find(id); g != nil && !g.kept && g.trust() > 0 {
+func (l *Lessor) findTrusted(id flight.SessionID) *session {
+	if g := l.find(id); g != nil && !g.local && g.trust() > 0 {
 		return g.session
 	}
 	return nil
 }
 
 // EndSession implements Sessions.
-func (d *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
-	ctx, cancel := d.bounded(ctx)
+func (l *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	if g := d.find(id); g != nil {
+	if g := l.find(id); g != nil {
 		cause := ErrClosed // a remote caller ends its own session
-		if g.kept {
+		if g.local {
 			cause = errEnded
 		}
 		if err := g.close(ctx, cause); err != nil {
 			return err
 		}
 	} else {
-		m, err := d.cfg.Store.Marker(ctx, id)
+		m, err := l.cfg.Store.Marker(ctx, id)
 		if err != nil {
 			return unavailable("find session", err)
 		}
 		if m == nil {
 			return nil
 		}
-		if err := d.cfg.Store.Revoke(ctx, m.Lease); err != nil {
+		if err := l.cfg.Store.Revoke(ctx, m.Lease); err != nil {
 			return unavailable("end session", err)
 		}
 	}
-	if g := d.find(id); g != nil {
-		g.lose(errEnded) // a concurrent call of Session has found and renewed it
+	if g := l.find(id); g != nil {
+		g.markGone(errEnded) // a concurrent call of Session has found and renewed it
 	}
 	return nil
 }
 
 // InUse implements Sessions.
-func (d *Lessor) InUse(id flight.SessionID) bool {
-	g := d.find(id)
-	return g != nil && g.kept && g.unreleased() > 0
+func (l *Lessor) InUse(id flight.SessionID) bool {
+	g := l.find(id)
+	return g != nil && g.local && g.openLeases() > 0
 }
 
 // currentGrant returns the newest grant with capacity. Without one it returns nil for a local session, which can get a
 // new grant, and the cause of the loss for a remote session.
-func (s *session) current() (*grant, error) {
+func (s *session) currentGrant() (*grant, error) {
 	if _, _, err := s.lessor.guard.cached(); err != nil {
 		return nil, err
 	}
@@ -217,12 +217,12 @@ func (s *session) current() (*grant, error) {
 		return nil, ErrClosed
 	}
 	for _, g := range slices.Backward(s.grants) {
-		if g.hasRoom() {
+		if g.hasCapacity() {
 			return g, nil
 		}
 	}
-	if !s.spec.Kept {
-		why := s.grants[0].why()
+	if !s.spec.AutoRenew {
+		why := s.grants[0].lossCause()
 		if !errors.Is(why, ErrClosed) && !errors.Is(why, ErrLost) {
 			why = fmt.Errorf("%w: %w", ErrLost, why) // etcd was rejected and has been accepted since
 		}
@@ -233,27 +233,27 @@ func (s *session) current() (*grant, error) {
 
 // usableGrant returns a grant with capacity. It creates one if needed; one call at a time does so, and others wait for
 // it.
-func (s *session) grant(ctx context.Context) (*grant, error) {
-	if g, err := s.current(); g != nil || err != nil {
+func (s *session) usableGrant(ctx context.Context) (*grant, error) {
+	if g, err := s.currentGrant(); g != nil || err != nil {
 		return g, err
 	}
 	select {
-	case s.granting <- struct{}{}:
+	case s.grantToken <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unavailable("wait for a session", context.Cause(ctx))
 	}
-	defer func() { <-s.granting }()
-	if g, err := s.current(); g != nil || err != nil {
+	defer func() { <-s.grantToken }()
+	if g, err := s.currentGrant(); g != nil || err != nil {
 		return g, err
 	}
-	g, err := s.lessor.grant(ctx, s)
+	g, err := s.lessor.createGrant(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
-		s.grants = append(slices.DeleteFunc(s.grants, func(g *grant) bool { return g.needed.Err() != nil }), g)
+		s.grants = append(slices.DeleteFunc(s.grants, func(g *grant) bool { return g.renewCtx.Err() != nil }), g)
 	}
 	s.mu.Unlock()
 	if closed {
@@ -264,7 +264,7 @@ func (s *session) grant(ctx context.Context) (*grant, error) {
 
 // newest returns the grant that Ref names.
 func (s *session) newest() *grant {
-	if g, err := s.current(); err == nil && g != nil {
+	if g, err := s.currentGrant(); err == nil && g != nil {
 		return g
 	}
 	s.mu.Lock()
@@ -284,7 +284,7 @@ func (s *session) TTL() time.Duration { return s.newest().ttl }
 // Reserve implements Session.
 func (s *session) Reserve(ctx context.Context, key flight.Key, nonce flight.Nonce) (Lease, error) {
 	for {
-		g, err := s.grant(ctx)
+		g, err := s.usableGrant(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -318,7 +318,7 @@ func (s *session) Close(ctx context.Context) error {
 		errs = append(errs, g.close(ctx, ErrClosed))
 	}
 	s.lessor.mu.Lock()
-	delete(s.lessor.kept, s)
+	delete(s.lessor.localSessions, s)
 	s.lessor.mu.Unlock()
 	return errors.Join(errs...)
 }

@@ -16,7 +16,7 @@ type Store interface {
 	EtcdLeases
 	Markers
 	ClaimStore
-	GuardStore
+	EpochStore
 }
 
 // EtcdLeases creates, renews and revokes etcd leases.
@@ -47,11 +47,11 @@ type ClaimStore interface {
 	// performed, or may be performed later.
 	Commit(ctx context.Context, own Ownership, ops []*Op) error
 	// List reads all claims as of one revision.
-	List(ctx context.Context) ([]Entry, error)
+	List(ctx context.Context) ([]RawClaim, error)
 }
 
 // EpochStore stores the guard key and its counter.
-type GuardStore interface {
+type EpochStore interface {
 	ReadGuard(ctx context.Context) (GuardState, error)
 	// ReadLiving is ReadGuard and, in the same transaction, a read of markers: of the given sessions, or of all
 	// sessions when none is given. The answer may contain other sessions, too.
@@ -97,7 +97,7 @@ type Marker struct {
 	Session     flight.Session // ID, Epoch and OneShot are stored, Revision is the key's
 	Lease       LeaseID        // of the key
 	TTL         time.Duration
-	Kept        bool        // a local session of the incarnation
+	AutoRenew   bool        // a local session of the incarnation
 	Incarnation Incarnation // that created it
 	Node        string      // that created it
 	Owner       string
@@ -140,11 +140,11 @@ type Op struct {
 	// Done: the key was written, or deleted.
 	Done bool
 	// Holder is the existing claim if an OpClaim is not done. nil: the session's marker is gone.
-	Holder *Entry
+	Holder *RawClaim
 }
 
 // RawClaim is a stored claim with its value not decoded.
-type Entry struct {
+type RawClaim struct {
 	Key         string
 	Value       string
 	ModRevision int64

@@ -16,17 +16,17 @@ func RenewEvery(ttl time.Duration) time.Duration { return ttl / 3 }
 // from a later moment. So the window ends before the etcd lease does, even if the answer is late. The zero Window is
 // over.
 type Window struct {
-	sent   clock.Moment
+	sent   clock.Instant
 	length time.Duration
 }
 
 // NewWindow returns the window of a renewal that was sent at the given moment and answered with this TTL.
-func NewWindow(sent clock.Moment, ttl time.Duration) Window {
+func NewWindow(sent clock.Instant, ttl time.Duration) Window {
 	return Window{sent: sent, length: ttl - Margin(ttl)}
 }
 
 // Left returns the remaining time of the window; zero or less when it is over.
-func (w Window) Left(now clock.Moment) time.Duration {
+func (w Window) Left(now clock.Instant) time.Duration {
 	if w.length <= 0 {
 		return 0
 	}
@@ -34,4 +34,4 @@ func (w Window) Left(now clock.Moment) time.Duration {
 }
 
 // endsAfter reports whether w ends later than v, so that answers in the wrong order do not shorten the window.
-func (w Window) endsAfter(v Window, now clock.Moment) bool { return w.Left(now) > v.Left(now) }
+func (w Window) endsAfter(v Window, now clock.Instant) bool { return w.Left(now) > v.Left(now) }

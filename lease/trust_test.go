@@ -13,8 +13,8 @@ import (
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // at is the instant t0 + offset, on all clocks.
-func at(offset time.Duration) clock.Moment {
-	return clock.Moment{Time: t0, Boot: time.Duration(t0.UnixNano())}.Add(offset)
+func at(offset time.Duration) clock.Instant {
+	return clock.Instant{Time: t0, SinceBoot: time.Duration(t0.UnixNano())}.Add(offset)
 }
 
 func TestWindowCountsFromTheSending(t *testing.T) {
@@ -41,7 +41,7 @@ func TestMargin(t *testing.T) {
 func TestTheLongestClockDecides(t *testing.T) {
 	w := NewWindow(at(0), 10*time.Second)
 	suspended := at(time.Second)
-	suspended.Boot += time.Hour
+	suspended.SinceBoot += time.Hour
 	require.LessOrEqual(t, w.Left(suspended), time.Duration(0), "after an hour of suspension")
 	ahead := at(time.Second)
 	ahead.Time = t0.Add(time.Hour)
@@ -50,7 +50,7 @@ func TestTheLongestClockDecides(t *testing.T) {
 	back.Time = t0.Add(-time.Hour)
 	require.Equal(t, 7*time.Second, w.Left(back), "with the wall clock set back")
 	noBoot := at(time.Hour)
-	noBoot.Boot = at(0).Boot
+	noBoot.SinceBoot = at(0).SinceBoot
 	require.LessOrEqual(t, w.Left(noBoot), time.Duration(0), "an hour later without a clock since boot")
 }
 
@@ -74,11 +74,11 @@ func TestRenewalsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := time.Duration(rapid.IntRange(2, 600).Draw(t, "ttl")) * time.Second
 		left := time.Duration(rapid.Int64Range(-int64(time.Second), int64(ttl)).Draw(t, "left"))
-		patience := renewPatience(ttl, left)
-		require.LessOrEqual(t, patience, ttl/3)
-		require.GreaterOrEqual(t, patience, time.Millisecond)
+		timeout := renewTimeout(ttl, left)
+		require.LessOrEqual(t, timeout, ttl/3)
+		require.GreaterOrEqual(t, timeout, time.Millisecond)
 		if left > 0 {
-			require.LessOrEqual(t, patience, max(left, time.Millisecond))
+			require.LessOrEqual(t, timeout, max(left, time.Millisecond))
 		}
 		retry := nextRenewal(ttl, true)
 		require.LessOrEqual(t, retry, nextRenewal(ttl, false))

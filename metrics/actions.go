@@ -15,52 +15,52 @@ import (
 const OtherAction = "_other"
 
 // actionSeries holds the series of one name.
-type action struct {
-	calls   [results]prometheus.Counter
-	effects [outcomes]prometheus.Counter
+type actionSeries struct {
+	calls   [resultCount]prometheus.Counter
+	effects [outcomeCount]prometheus.Counter
 }
 
 // outcomeCount is the largest outcome plus one.
-const outcomes = int(flight.Unknown) + 1
+const outcomeCount = int(flight.OutcomeUnknown) + 1
 
 // actions maps names to series. Callers choose the names, so the number of series is limited: a caller that puts ids
 // into names must exhaust neither the memory of this process nor that of Prometheus.
 type actions struct {
-	make  func(name string) *action
-	most  int
-	other *action
+	make  func(name string) *actionSeries
+	limit int
+	other *actionSeries
 
-	known atomic.Pointer[map[string]*action] // an immutable map, replaced under mu
-	mu    sync.Mutex                         // serialises replacements of known
+	known atomic.Pointer[map[string]*actionSeries] // an immutable map, replaced under mu
+	mu    sync.Mutex                               // serialises replacements of known
 }
 
-func newActions(most int, make func(string) *action) *actions {
-	a := &actions{make: make, most: most, other: make(OtherAction)}
-	a.known.Store(&map[string]*action{OtherAction: a.other})
+func newActions(limit int, make func(string) *actionSeries) *actions {
+	a := &actions{make: make, limit: limit, other: make(OtherAction)}
+	a.known.Store(&map[string]*actionSeries{OtherAction: a.other})
 	return a
 }
 
 // series returns the series of a name; if there are too many names, those of OtherAction.
-func (a *actions) of(name string) *action {
+func (a *actions) series(name string) *actionSeries {
 	known := *a.known.Load()
 	if one := known[name]; one != nil {
 		return one
 	}
-	if len(known) > a.most { // one entry is OtherAction
+	if len(known) > a.limit { // one entry is OtherAction
 		return a.other
 	}
-	return a.meet(name)
+	return a.register(name)
 }
 
 // register creates the series of a new name.
-func (a *actions) meet(name string) *action {
+func (a *actions) register(name string) *actionSeries {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := *a.known.Load()
 	if one := known[name]; one != nil {
 		return one
 	}
-	if len(known) > a.most {
+	if len(known) > a.limit {
 		return a.other
 	}
 	name = strings.Clone(name) // a substring of a key would keep the whole key in memory

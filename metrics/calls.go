@@ -12,7 +12,7 @@ import (
 // calls are the metrics of calls, attempts and effects.
 type calls struct {
 	actions  *actions
-	duration [results]prometheus.Observer // by result; results with the same source share one
+	duration [resultCount]prometheus.Observer // by result; results with the same source share one
 	opened   prometheus.Counter
 	attempt  prometheus.Histogram
 	claim    prometheus.Histogram
@@ -23,7 +23,7 @@ type calls struct {
 }
 
 // resultCount is the length of executor.Results; a test checks it.
-const results = 12
+const resultCount = 12
 
 // resultIndex returns the index of a result; an unknown result counts as an error.
 func resultIndex(word string) int {
@@ -48,10 +48,10 @@ func resultIndex(word string) int {
 		return 8
 	case executor.ResultUnavailable:
 		return 9
-	case executor.ResultGone:
+	case executor.ResultCanceled:
 		return 10
 	}
-	return results - 1
+	return resultCount - 1
 }
 
 // noSource is the source of a call that returned neither a receipt nor a permission.
@@ -66,32 +66,32 @@ func sourceOf(result string) string {
 	return noSource
 }
 
-func newCalls(in factory, most int) calls {
+func newCalls(in factory, maxActions int) calls {
 	byResult := in.counters("calls_total", "Calls and opens that were answered, by result.", "action", "result")
 	byOutcome := in.counters("effects_total",
 		"Attempts that ended, by outcome. An attempt whose holder was lost counts as unknown, and again if it reports later.", "action", "outcome")
 	c := calls{
-		actions: newActions(most, func(name string) *action {
-			one := new(action)
+		actions: newActions(maxActions, func(name string) *actionSeries {
+			one := new(actionSeries)
 			for _, word := range executor.Results() {
 				one.calls[resultIndex(word)] = byResult.WithLabelValues(name, word)
 			}
-			for o := flight.Succeeded; o <= flight.Unknown; o++ {
+			for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
 				one.effects[o] = byOutcome.WithLabelValues(name, o.String())
 			}
 			return one
 		}),
 		opened:  in.counter("attempts_total", "Attempts that were opened."),
-		attempt: in.histogram("attempt_duration_seconds", "Time from the opening of an attempt to its report.", efforts()),
+		attempt: in.histogram("attempt_duration_seconds", "Time from the opening of an attempt to its report.", attemptBuckets()),
 		claim: in.histogram("lease_acquire_duration_seconds",
-			"Time to acquire the lease of a key, including the wait for other holders.", claims()),
+			"Time to acquire the lease of a key, including the wait for other holders.", acquireBuckets()),
 		fenced:   in.counter("reports_fenced_total", "Reports that arrived too late and were stored as evidence."),
 		overlaps: in.counter("overlaps_total", "Late reports of success with another effect than the receipt: evidence of a second effect."),
 		doubts:   in.counter("doubts_total", "Flights that became in doubt and wait for a person."),
 		sweeps:   in.counter("sweep_failures_total", "Sweeps for lost holders that failed."),
 	}
 	durations := in.histograms("call_duration_seconds",
-		"Duration of calls and opens, by source of the answer; none: neither a receipt nor a permission.", waits(), "source")
+		"Duration of calls and opens, by source of the answer; none: neither a receipt nor a permission.", waitBuckets(), "source")
 	for _, word := range executor.Results() {
 		c.duration[resultIndex(word)] = durations.WithLabelValues(sourceOf(word))
 	}
@@ -99,64 +99,64 @@ func newCalls(in factory, most int) calls {
 }
 
 // Executor returns events that count and then call next.
-func (m *Metrics) Executor(also executor.Events) executor.Events {
+func (m *Metrics) Executor(next executor.Events) executor.Events {
 	c := &m.calls
 	return executor.Events{
 		Called: func(key flight.Key, result string, d time.Duration) {
 			i := resultIndex(result)
-			c.actions.of(key.Name()).calls[i].Inc()
+			c.actions.series(key.Name()).calls[i].Inc()
 			c.duration[i].Observe(d.Seconds())
-			if also.Called != nil {
-				also.Called(key, result, d)
+			if next.Called != nil {
+				next.Called(key, result, d)
 			}
 		},
 		Claimed: func(key flight.Key, waited time.Duration) {
 			c.claim.Observe(waited.Seconds())
-			if also.Claimed != nil {
-				also.Claimed(key, waited)
+			if next.Claimed != nil {
+				next.Claimed(key, waited)
 			}
 		},
 		Opened: func(key flight.Key, attempt uint32) {
 			c.opened.Inc()
-			if also.Opened != nil {
-				also.Opened(key, attempt)
+			if next.Opened != nil {
+				next.Opened(key, attempt)
 			}
 		},
 		Closed: func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration) {
 			c.ended(key, outcome)
 			c.attempt.Observe(d.Seconds())
-			if also.Closed != nil {
-				also.Closed(key, attempt, outcome, d)
+			if next.Closed != nil {
+				next.Closed(key, attempt, outcome, d)
 			}
 		},
 		Lost: func(key flight.Key, attempt uint32) {
-			c.ended(key, flight.Unknown)
-			if also.Lost != nil {
-				also.Lost(key, attempt)
+			c.ended(key, flight.OutcomeUnknown)
+			if next.Lost != nil {
+				next.Lost(key, attempt)
 			}
 		},
 		Abandoned: func(key flight.Key, attempt uint32) {
-			c.ended(key, flight.NotDone)
-			if also.Abandoned != nil {
-				also.Abandoned(key, attempt)
+			c.ended(key, flight.OutcomeNotDone)
+			if next.Abandoned != nil {
+				next.Abandoned(key, attempt)
 			}
 		},
-		Doubted:     counted3(c.doubts, also.Doubted),
-		Fenced:      counted2(c.fenced, also.Fenced),
-		Overlap:     counted(c.overlaps, also.Overlap),
-		Recovered:   also.Recovered,
-		SweepFailed: counted(c.sweeps, also.SweepFailed),
+		InDoubt:     countCalls3(c.doubts, next.InDoubt),
+		Fenced:      countCalls2(c.fenced, next.Fenced),
+		Overlap:     countCalls(c.overlaps, next.Overlap),
+		Recovered:   next.Recovered,
+		SweepFailed: countCalls(c.sweeps, next.SweepFailed),
 	}
 }
 
 func (c *calls) ended(key flight.Key, outcome flight.Outcome) {
-	if int(outcome) > 0 && int(outcome) < outcomes {
-		c.actions.of(key.Name()).effects[outcome].Inc()
+	if int(outcome) > 0 && int(outcome) < outcomeCount {
+		c.actions.series(key.Name()).effects[outcome].Inc()
 	}
 }
 
 // countCalls returns a function that increments c and calls next, which may be nil.
-func counted[A any](c prometheus.Counter, next func(A)) func(A) {
+func countCalls[A any](c prometheus.Counter, next func(A)) func(A) {
 	return func(a A) {
 		c.Inc()
 		if next != nil {
@@ -165,7 +165,7 @@ func counted[A any](c prometheus.Counter, next func(A)) func(A) {
 	}
 }
 
-func counted2[A, B any](c prometheus.Counter, next func(A, B)) func(A, B) {
+func countCalls2[A, B any](c prometheus.Counter, next func(A, B)) func(A, B) {
 	return func(a A, b B) {
 		c.Inc()
 		if next != nil {
@@ -174,7 +174,7 @@ func counted2[A, B any](c prometheus.Counter, next func(A, B)) func(A, B) {
 	}
 }
 
-func counted3[A, B, C any](c prometheus.Counter, next func(A, B, C)) func(A, B, C) {
+func countCalls3[A, B, C any](c prometheus.Counter, next func(A, B, C)) func(A, B, C) {
 	return func(a A, b B, d C) {
 		c.Inc()
 		if next != nil {

@@ -13,13 +13,13 @@ import (
 )
 
 // emitFlightEvents emits the events of one flight.
-func flown(ex *executor.Events, le *lease.Events, st *clusterstore.Events, key flight.Key) {
+func emitFlightEvents(ex *executor.Events, le *lease.Events, st *clusterstore.Events, key flight.Key) {
 	ex.Claimed(key, time.Millisecond)
 	le.Committed(2, time.Millisecond, nil)
 	ex.Opened(key, 1)
 	st.Appended(2, time.Millisecond)
 	st.Applied(2, 4, time.Millisecond)
-	ex.Closed(key, 1, flight.Succeeded, time.Second)
+	ex.Closed(key, 1, flight.OutcomeSucceeded, time.Second)
 	ex.Called(key, executor.ResultExecuted, 3*time.Millisecond)
 }
 
@@ -29,8 +29,8 @@ func TestEventsAllocateNothing(t *testing.T) {
 	m := New(Config{Actions: 1})
 	ex, le, st := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{})
 	for _, key := range []flight.Key{flight.MustKey("n/first/1"), flight.MustKey("n/beyond/1")} {
-		flown(&ex, &le, &st, key) // the first call creates the series
-		require.Zero(t, testing.AllocsPerRun(1000, func() { flown(&ex, &le, &st, key) }))
+		emitFlightEvents(&ex, &le, &st, key) // the first call creates the series
+		require.Zero(t, testing.AllocsPerRun(1000, func() { emitFlightEvents(&ex, &le, &st, key) }))
 	}
 }
 
@@ -42,7 +42,7 @@ func BenchmarkFlight(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			flown(&ex, &le, &st, key)
+			emitFlightEvents(&ex, &le, &st, key)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func BenchmarkReplay(b *testing.B) {
 }
 
 // TestRaftLibrarySinkAllocatesNothing measures the sink only; the library allocates even without a sink.
-func TestRaftsOwnAllocateNothing(t *testing.T) {
+func TestRaftLibrarySinkAllocatesNothing(t *testing.T) {
 	s := newLibrarySink()
 	sample, gauge := []string{"raft", "leader", "dispatchLog"}, []string{"raft", "commitNumLogs"}
 	tell := func() { s.AddSample(sample, 1); s.SetGauge(gauge, 2) }
@@ -69,7 +69,7 @@ func TestRaftsOwnAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, tell))
 }
 
-func BenchmarkRaftsOwn(b *testing.B) {
+func BenchmarkRaftLibrarySink(b *testing.B) {
 	s, key := newLibrarySink(), []string{"raft", "leader", "dispatchLog"}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -16,17 +16,17 @@ type leases struct {
 	commit   prometheus.Histogram
 	failed   prometheus.Counter
 	renewals prometheus.Counter
-	refused  prometheus.Gauge
+	disabled prometheus.Gauge
 }
 
 func newLeases(in factory) leases {
 	lost := in.counters("leases_lost_total", "Claims that were lost because their session ended, by reason; released claims do not count.", "reason")
 	l := leases{
 		lost:     make(map[string]prometheus.Counter),
-		commit:   in.histogram("lease_commit_duration_seconds", "Duration of an etcd transaction of claims and releases.", writes()),
+		commit:   in.histogram("lease_commit_duration_seconds", "Duration of an etcd transaction of claims and releases.", writeBuckets()),
 		failed:   in.counter("lease_commit_failures_total", "Transactions of claims and releases that etcd rejected or did not answer."),
 		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
-		refused:  in.gauge("leases_refused", "1 while new claims are disabled because etcd lost data or belongs to another deployment."),
+		disabled: in.gauge("leases_refused", "1 while new claims are disabled because etcd lost data or belongs to another deployment."),
 	}
 	for _, reason := range lease.LostReasons() {
 		l.lost[reason] = lost.WithLabelValues(reason)
@@ -35,14 +35,14 @@ func newLeases(in factory) leases {
 }
 
 // Leases returns events that count and then call next.
-func (m *Metrics) Leases(also lease.Events) lease.Events {
-	l, e := &m.leases, also
+func (m *Metrics) Leases(next lease.Events) lease.Events {
+	l, e := &m.leases, next
 	e.SessionEnded = func(id flight.SessionID, cause error, leases int) {
 		if lost := l.lost[lease.LostReason(cause)]; lost != nil {
 			lost.Add(float64(leases))
 		}
-		if also.SessionEnded != nil {
-			also.SessionEnded(id, cause, leases)
+		if next.SessionEnded != nil {
+			next.SessionEnded(id, cause, leases)
 		}
 	}
 	e.Committed = func(ops int, took time.Duration, err error) {
@@ -50,15 +50,15 @@ func (m *Metrics) Leases(also lease.Events) lease.Events {
 		if err != nil {
 			l.failed.Inc()
 		}
-		if also.Committed != nil {
-			also.Committed(ops, took, err)
+		if next.Committed != nil {
+			next.Committed(ops, took, err)
 		}
 	}
-	e.RenewFailed = counted3(l.renewals, also.RenewFailed)
-	e.Refused = func(err error) {
-		l.refused.Set(oneIf(err != nil))
-		if also.Refused != nil {
-			also.Refused(err)
+	e.RenewFailed = countCalls3(l.renewals, next.RenewFailed)
+	e.EtcdRefused = func(err error) {
+		l.disabled.Set(boolValue(err != nil))
+		if next.EtcdRefused != nil {
+			next.EtcdRefused(err)
 		}
 	}
 	return e
@@ -67,7 +67,7 @@ func (m *Metrics) Leases(also lease.Events) lease.Events {
 // etcd holds the metrics of the embedded etcd that flightd maintains.
 type etcd struct {
 	size, inUse, quota prometheus.Gauge
-	full               prometheus.Gauge
+	noSpace            prometheus.Gauge
 	compactions        prometheus.Counter
 	failures           prometheus.Counter
 }
@@ -77,35 +77,35 @@ func newEtcd(in factory) etcd {
 		size:        in.gauge("etcd_db_size_bytes", "Size of the embedded etcd's database file, at most a second old."),
 		inUse:       in.gauge("etcd_db_in_use_bytes", "Bytes of etcd's database file that are in use."),
 		quota:       in.gauge("etcd_quota_bytes", "Size at which etcd rejects claims."),
-		full:        in.gauge("etcd_no_space", "1 while etcd rejects claims because its quota is exceeded."),
+		noSpace:     in.gauge("etcd_no_space", "1 while etcd rejects claims because its quota is exceeded."),
 		compactions: in.counter("etcd_compactions_total", "Compactions of etcd's history by this process."),
 		failures:    in.counter("etcd_maintenance_failures_total", "Runs of etcd maintenance that failed."),
 	}
 }
 
 // Compactor returns events that count and then call next.
-func (m *Metrics) Compactor(also etcdlease.CompactorEvents) etcdlease.CompactorEvents {
-	c, e := &m.etcd, also
-	e.Looked = func(size, inUse, quota int64) {
+func (m *Metrics) Compactor(next etcdlease.CompactorEvents) etcdlease.CompactorEvents {
+	c, e := &m.etcd, next
+	e.SizeRead = func(size, inUse, quota int64) {
 		c.size.Set(float64(size))
 		c.inUse.Set(float64(inUse))
 		c.quota.Set(float64(quota))
-		if also.Looked != nil {
-			also.Looked(size, inUse, quota)
+		if next.SizeRead != nil {
+			next.SizeRead(size, inUse, quota)
 		}
 	}
 	e.NoSpace = func(full bool) {
-		c.full.Set(oneIf(full))
-		if also.NoSpace != nil {
-			also.NoSpace(full)
+		c.noSpace.Set(boolValue(full))
+		if next.NoSpace != nil {
+			next.NoSpace(full)
 		}
 	}
-	e.Compacted = counted2(c.compactions, also.Compacted)
-	e.Failed = counted(c.failures, also.Failed)
+	e.Compacted = countCalls2(c.compactions, next.Compacted)
+	e.Failed = countCalls(c.failures, next.Failed)
 	return e
 }
 
-func oneIf(yes bool) float64 {
+func boolValue(yes bool) float64 {
 	if yes {
 		return 1
 	}

@@ -28,12 +28,12 @@ const defaultActions = 100
 
 // Metrics holds the collectors of one node. Its methods are safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	calls    calls
-	leases   leases
-	raft     raft
-	etcd     etcd
-	library  *librarySink // the metrics of the raft library
+	registry    *prometheus.Registry
+	calls       calls
+	leases      leases
+	raft        raft
+	etcd        etcd
+	raftLibrary *librarySink // the metrics of the raft library
 }
 
 // New returns the collectors. The gauges of the ledger and of the leases are added by RegisterState.
@@ -41,7 +41,7 @@ func New(cfg Config) *Metrics {
 	if cfg.Actions <= 0 {
 		cfg.Actions = defaultActions
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), library: newLibrarySink()}
+	m := &Metrics{registry: prometheus.NewRegistry(), raftLibrary: newLibrarySink()}
 	in := factory{m.registry}
 	m.calls = newCalls(in, cfg.Actions)
 	m.leases = newLeases(in)
@@ -57,18 +57,18 @@ func New(cfg Config) *Metrics {
 }
 
 // maxConcurrentScrapes limits the scrapes that are served at once; further scrapes get a 503.
-const mostScrapes = 4
+const maxConcurrentScrapes = 4
 
 // Handler serves /metrics, /metrics/etcd and /metrics/raft.
 func (m *Metrics) Handler() http.Handler {
 	rafts := prometheus.NewRegistry()
-	rafts.MustRegister(m.library)
+	rafts.MustRegister(m.raftLibrary)
 	mux := http.NewServeMux()
 	for path, from := range map[string]prometheus.Gatherer{
 		"/metrics": m.registry, "/metrics/etcd": prometheus.DefaultGatherer, "/metrics/raft": rafts,
 	} {
 		mux.Handle("GET "+path, promhttp.HandlerFor(from, promhttp.HandlerOpts{
-			MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError, // a partial answer is better than an error
+			MaxRequestsInFlight: maxConcurrentScrapes, ErrorHandling: promhttp.ContinueOnError, // a partial answer is better than an error
 		}))
 	}
 	return mux
@@ -114,18 +114,18 @@ func (f factory) histograms(name, help string, buckets []float64, labels ...stri
 }
 
 // Upper bounds of buckets, in seconds.
-func waits() []float64 { // calls: from a read in memory to the longest wait
+func waitBuckets() []float64 { // calls: from a read in memory to the longest wait
 	return []float64{.0001, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60}
 }
 
-func claims() []float64 { // lease acquisition: up to several TTLs
+func acquireBuckets() []float64 { // lease acquisition: up to several TTLs
 	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 30, 45, 60, 90, 120, 300}
 }
 
-func efforts() []float64 { // attempts: up to an hour
+func attemptBuckets() []float64 { // attempts: up to an hour
 	return []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 }
 
-func writes() []float64 { // one durable write
+func writeBuckets() []float64 { // one durable write
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 }

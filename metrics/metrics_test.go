@@ -23,29 +23,29 @@ import (
 )
 
 // fakeLedger is a ledger with fixed flights.
-type stored struct {
-	stats clusterstore.Stats
-	live  []*flight.Flight
-	now   flight.Time
-	asked int
+type fakeLedger struct {
+	stats     clusterstore.Stats
+	live      []*flight.Flight
+	now       flight.Time
+	liveCalls int
 }
 
-func (s *stored) Stats() clusterstore.Stats { return s.stats }
-func (s *stored) Now() flight.Time          { return s.now }
+func (s *fakeLedger) Stats() clusterstore.Stats { return s.stats }
+func (s *fakeLedger) Now() flight.Time          { return s.now }
 
-func (s *stored) Live(after clusterstore.LivePlace, limit int) ([]*flight.Flight, clusterstore.LivePlace, error) {
-	s.asked++
+func (s *fakeLedger) Live(after clusterstore.LiveCursor, limit int) ([]*flight.Flight, clusterstore.LiveCursor, error) {
+	s.liveCalls++
 	var page []*flight.Flight
 	for _, f := range s.live {
 		if f.CreatedAt > after.Created && len(page) < limit {
-			page, after = append(page, f), clusterstore.LivePlace{Created: f.CreatedAt, ID: f.ID}
+			page, after = append(page, f), clusterstore.LiveCursor{Created: f.CreatedAt, ID: f.ID}
 		}
 	}
 	return page, after, nil
 }
 
-// Held implements Leases.
-func (s *stored) Held() (claims, sessions int) { return 2, 9 }
+// Counts implements Leases.
+func (s *fakeLedger) Counts() (claims, sessions int) { return 2, 9 }
 
 // scrape returns the answer of GET /metrics.
 func scrape(t *testing.T, m *Metrics) string {
@@ -57,17 +57,17 @@ func scrape(t *testing.T, m *Metrics) string {
 }
 
 // emitAllEvents sends every kind of event to m, about one key.
-func everything(m *Metrics, key flight.Key) {
+func emitAllEvents(m *Metrics, key flight.Key) {
 	ex, le, st, co := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{}), m.Compactor(etcdlease.CompactorEvents{})
 	for _, word := range executor.Results() {
 		ex.Called(key, word, time.Millisecond)
 	}
 	ex.Claimed(key, time.Millisecond)
 	ex.Opened(key, 1)
-	ex.Closed(key, 1, flight.Succeeded, time.Second)
+	ex.Closed(key, 1, flight.OutcomeSucceeded, time.Second)
 	ex.Lost(key, 2)
 	ex.Abandoned(key, 2)
-	ex.Doubted(key, 2, key.String())
+	ex.InDoubt(key, 2, key.String())
 	ex.Fenced(key, 1)
 	ex.Overlap(key)
 	ex.SweepFailed(errors.New(key.String()))
@@ -80,9 +80,9 @@ func everything(m *Metrics, key flight.Key) {
 	st.Leader(true)
 	st.Spooled(key)
 	st.Unspooled(key)
-	st.SpoolDamaged(key.BusinessID(), nil)
+	st.ReportQuarantined(key.BusinessID(), nil)
 	st.Expired(4)
-	co.Looked(3, 2, 10)
+	co.SizeRead(3, 2, 10)
 	co.NoSpace(true)
 	co.Compacted(1, time.Second)
 	co.Failed(errors.New(key.String()))
@@ -91,8 +91,8 @@ func everything(m *Metrics, key flight.Key) {
 // TestNamesAreLinted checks units, suffixes, help texts and the prefix.
 func TestNamesAreLinted(t *testing.T) {
 	m := New(Config{Version: "1.2.3", TTL: 15 * time.Second})
-	m.Watch(&stored{}, &stored{})
-	everything(m, flight.MustKey("default/charge/order-1"))
+	m.RegisterState(&fakeLedger{}, &fakeLedger{})
+	emitAllEvents(m, flight.MustKey("default/charge/order-1"))
 	problems, err := testutil.GatherAndLint(m.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -105,7 +105,7 @@ func TestNamesAreLinted(t *testing.T) {
 }
 
 // documentedMetrics are the metrics that must stay stable, with their labels.
-var promised = map[string][]string{
+var documentedMetrics = map[string][]string{
 	"flightd_calls_total": {"action", "result"}, "flightd_effects_total": {"action", "outcome"}, "flightd_attempts_total": nil,
 	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
 	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
@@ -115,7 +115,7 @@ var promised = map[string][]string{
 
 func TestPromisedNamesAreThere(t *testing.T) {
 	m := New(Config{Version: "1.2.3"})
-	m.Watch(&stored{}, &stored{})
+	m.RegisterState(&fakeLedger{}, &fakeLedger{})
 	families, err := m.registry.Gather()
 	require.NoError(t, err)
 	found := make(map[string][]string)
@@ -126,7 +126,7 @@ func TestPromisedNamesAreThere(t *testing.T) {
 		}
 		found[f.GetName()] = labels
 	}
-	for name, labels := range promised {
+	for name, labels := range documentedMetrics {
 		got, there := found[name]
 		require.True(t, there, "%s must exist from the start, with the value 0", name)
 		require.Equal(t, labels, got, name)
@@ -136,9 +136,9 @@ func TestPromisedNamesAreThere(t *testing.T) {
 // TestLabelsHoldNoKeys: labels contain no namespaces, ids or flight ids.
 func TestLabelsHoldNoKeys(t *testing.T) {
 	m := New(Config{})
-	m.Watch(&stored{}, &stored{})
+	m.RegisterState(&fakeLedger{}, &fakeLedger{})
 	key := flight.MustKey("secretnamespace/charge/secretid")
-	everything(m, key)
+	emitAllEvents(m, key)
 	text := scrape(t, m)
 	require.Contains(t, text, `action="charge"`)
 	require.NotContains(t, text, "secretnamespace")
@@ -187,15 +187,15 @@ func TestEventsArePassedOn(t *testing.T) {
 		f := reflect.ValueOf(wrap)
 		kind := f.Type().In(0)
 		heard := make(map[string]bool)
-		also := reflect.New(kind).Elem()
+		next := reflect.New(kind).Elem()
 		for i := range kind.NumField() {
 			name := kind.Field(i).Name
-			also.Field(i).Set(reflect.MakeFunc(kind.Field(i).Type, func([]reflect.Value) []reflect.Value {
+			next.Field(i).Set(reflect.MakeFunc(kind.Field(i).Type, func([]reflect.Value) []reflect.Value {
 				heard[name] = true
 				return nil
 			}))
 		}
-		events := f.Call([]reflect.Value{also})[0]
+		events := f.Call([]reflect.Value{next})[0]
 		for i := range kind.NumField() {
 			call := kind.Field(i).Type
 			args := make([]reflect.Value, call.NumIn())
@@ -212,13 +212,13 @@ func TestEventsArePassedOn(t *testing.T) {
 
 func TestResultsAreKnown(t *testing.T) {
 	words := executor.Results()
-	require.Len(t, words, results)
+	require.Len(t, words, resultCount)
 	var places []int
 	for _, word := range words {
 		places = append(places, resultIndex(word))
 	}
 	slices.Sort(places)
-	require.Len(t, slices.Compact(places), results)
+	require.Len(t, slices.Compact(places), resultCount)
 	require.Equal(t, resultIndex(executor.ResultError), resultIndex("never heard of"))
 }
 
@@ -235,43 +235,43 @@ func TestLossesAreCountedByReason(t *testing.T) {
 }
 
 func TestAgeOfTheOldestDoubt(t *testing.T) {
-	s := &stored{now: 1_000_000}
+	s := &fakeLedger{now: 1_000_000}
 	m := New(Config{})
-	m.Watch(s, s)
+	m.RegisterState(s, s)
 	require.Contains(t, scrape(t, m), "flightd_in_doubt_oldest_age_seconds 0\n")
-	require.Zero(t, s.asked, "no flights are read if none is in doubt")
+	require.Zero(t, s.liveCalls, "no flights are read if none is in doubt")
 
 	for i := range flight.Time(2500) {
-		s.live = append(s.live, &flight.Flight{State: flight.Running, CreatedAt: i + 1})
+		s.live = append(s.live, &flight.Flight{State: flight.StateRunning, CreatedAt: i + 1})
 	}
 	doubtful := func(created, closed flight.Time) *flight.Flight {
-		return &flight.Flight{State: flight.InDoubt, CreatedAt: created, Attempts: []flight.Attempt{
-			{Number: 1, ClosedAt: closed - 10, Outcome: flight.Unknown, Doubt: true}, {Number: 2, ClosedAt: closed, Outcome: flight.Unknown, Doubt: true},
+		return &flight.Flight{State: flight.StateInDoubt, CreatedAt: created, Attempts: []flight.Attempt{
+			{Number: 1, ClosedAt: closed - 10, Outcome: flight.OutcomeUnknown, Taints: true}, {Number: 2, ClosedAt: closed, Outcome: flight.OutcomeUnknown, Taints: true},
 		}}
 	}
-	s.live = append(s.live, doubtful(3000, 900_000), doubtful(3001, 700_000), &flight.Flight{State: flight.Running, CreatedAt: 3002})
-	s.stats.Flights[flight.InDoubt] = 2
+	s.live = append(s.live, doubtful(3000, 900_000), doubtful(3001, 700_000), &flight.Flight{State: flight.StateRunning, CreatedAt: 3002})
+	s.stats.Flights[flight.StateInDoubt] = 2
 	text := scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 2\n")
 	require.Contains(t, text, "flightd_in_doubt_oldest_age_seconds 300\n")
 
 	s.live = s.live[:0]
-	for i := range flight.Time(doubtsLooked) {
-		s.live = append(s.live, &flight.Flight{State: flight.Queued, CreatedAt: i + 1})
+	for i := range flight.Time(maxDoubtScan) {
+		s.live = append(s.live, &flight.Flight{State: flight.StateReady, CreatedAt: i + 1})
 	}
-	s.live = append(s.live, doubtful(doubtsLooked+1, 900_000))
-	s.stats.Flights[flight.InDoubt] = 1
+	s.live = append(s.live, doubtful(maxDoubtScan+1, 900_000))
+	s.stats.Flights[flight.StateInDoubt] = 1
 	text = scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 1\n")
 	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would mean that no flight is in doubt")
 }
 
 // TestQuarantinedReports: the gauge is absent if the number is unknown.
-func TestReportsPutAside(t *testing.T) {
+func TestQuarantinedReports(t *testing.T) {
 	for aside, want := range map[int]bool{0: true, 2: true, -1: false} {
 		m := New(Config{})
-		s := &stored{stats: clusterstore.Stats{Aside: aside}}
-		m.Watch(s, s)
+		s := &fakeLedger{stats: clusterstore.Stats{Quarantined: aside}}
+		m.RegisterState(s, s)
 		line := fmt.Sprintf("\nflightd_reports_put_aside %d\n", aside)
 		require.Equal(t, want, strings.Contains(scrape(t, m), line), line)
 		require.Equal(t, want, strings.Contains(scrape(t, m), "\nflightd_reports_put_aside "))
@@ -279,17 +279,17 @@ func TestReportsPutAside(t *testing.T) {
 }
 
 // TestDiskFree_ZeroIsShown: the alert for a full disk must not end when the free space reaches 0.
-func TestAFullDiskIsNoUnknownOne(t *testing.T) {
-	s := &stored{}
+func TestDiskFree_ZeroIsShown(t *testing.T) {
+	s := &fakeLedger{}
 	m := New(Config{})
-	m.Watch(s, s)
+	m.RegisterState(s, s)
 	require.NotContains(t, scrape(t, m), "flightd_disk_free_bytes", "the free space is unknown")
 	s.stats.FreeKnown = true
 	require.Contains(t, scrape(t, m), "flightd_disk_free_bytes 0\n")
 }
 
 // TestMetrics_LibrariesAreServedSeparately: the metrics of etcd are not in the registry of flightd.
-func TestOthersAreKeptApart(t *testing.T) {
+func TestMetrics_LibrariesAreServedSeparately(t *testing.T) {
 	m := New(Config{})
 	for line := range strings.Lines(scrape(t, m)) {
 		require.False(t, strings.HasPrefix(line, "etcd_") || strings.HasPrefix(line, "grpc_"), line)

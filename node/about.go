@@ -15,21 +15,21 @@ import (
 
 // about returns details for operators that do not affect readiness.
 func (n *node) about(ctx context.Context) *wire.Node {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	return &wire.Node{
 		Etcd: n.etcd.about(ctx, n.cfg.tuning.etcdQuota),
-		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().At()},
-		Data: n.cfg.Data, Spool: spooled(n.store.Stats()),
+		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().AsTime()},
+		Data: n.cfg.Data, Spool: spoolStatus(n.store.Stats()),
 	}
 }
 
 // spoolStatus returns nil when the spool cannot be read.
-func spooled(s clusterstore.Stats) *wire.Spool {
-	if s.Aside < 0 {
+func spoolStatus(s clusterstore.Stats) *wire.Spool {
+	if s.Quarantined < 0 {
 		return nil
 	}
-	return &wire.Spool{Waiting: s.Spooled, PutAside: s.Aside}
+	return &wire.Spool{Waiting: s.Spooled, Quarantined: s.Quarantined}
 }
 
 // about returns nil when etcd does not answer: readiness has the error.

@@ -12,7 +12,7 @@ import (
 
 // About returns the exact compacted revision: 0 before the first compaction, then the revision of the last one.
 func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
-	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Look = time.Hour }) // no compaction by the node
+	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Interval = time.Hour }) // no compaction by the node
 	before := in.about(t.Context())
 	if before.Etcd == nil || before.Etcd.Compacted != 0 || before.Etcd.Version == "" || before.Etcd.Problem != "" {
 		t.Fatalf("before: %+v", before.Etcd)
@@ -37,7 +37,7 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	if err := os.WriteFile(aside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if now := in.about(t.Context()); *after.Spool != (wire.Spool{}) || *now.Spool != (wire.Spool{PutAside: 1}) {
+	if now := in.about(t.Context()); *after.Spool != (wire.Spool{}) || *now.Spool != (wire.Spool{Quarantined: 1}) {
 		t.Errorf("the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
 	}
 	if after.Data != in.cfg.Data {

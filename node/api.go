@@ -15,30 +15,30 @@ import (
 
 // api returns the handler of the API.
 func (n *node) api() http.Handler {
-	book := door{ledger{n.store}, &n.events}
+	l := ledgerAPI{ledger{n.store}, &n.events}
 	return httpapi.New(httpapi.Config{
-		Remote: n.remote, Ledger: book, Feed: book, Tallies: book, Operator: book, Ready: n.readiness, About: n.about, Dev: true, Logger: n.cfg.Logger,
+		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: n.readiness, NodeInfo: n.about, LoopbackOnly: true, Logger: n.cfg.Logger,
 		Metrics: n.metrics.Handler(),
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	})
 }
 
 // ledgerAPI adapts the ledger to the ports of package httpapi: reads, the feed, and the decisions of operators.
-type door struct {
+type ledgerAPI struct {
 	ledger
 	events *executor.Events
 }
 
 var (
-	_ httpapi.Ledger   = door{}
-	_ httpapi.Operator = door{}
-	_ httpapi.Feed     = door{}
-	_ httpapi.Tallies  = door{}
+	_ httpapi.Ledger           = ledgerAPI{}
+	_ httpapi.Operator         = ledgerAPI{}
+	_ httpapi.Feed             = ledgerAPI{}
+	_ httpapi.DuplicateCounter = ledgerAPI{}
 )
 
 // List implements httpapi.Ledger.
-func (d door) List(q httpapi.Query) (httpapi.Page, error) {
-	page, err := d.Store.List(clusterstore.Query{
+func (a ledgerAPI) List(q httpapi.Query) (httpapi.Page, error) {
+	page, err := a.Store.List(clusterstore.Query{
 		States: q.States, Namespace: q.Namespace, Name: q.Name, Prefix: q.Prefix, Since: q.Since,
 		After: clusterstore.Cursor(q.After), Limit: q.Limit,
 	})
@@ -46,8 +46,8 @@ func (d door) List(q httpapi.Query) (httpapi.Page, error) {
 }
 
 // History implements httpapi.Ledger.
-func (d door) History(id flight.ID) ([]httpapi.Event, error) {
-	history, err := d.Store.History(id)
+func (a ledgerAPI) History(id flight.ID) ([]httpapi.Event, error) {
+	history, err := a.Store.History(id)
 	events := make([]httpapi.Event, len(history))
 	for i, e := range history {
 		events[i] = httpapi.Event(e)
@@ -56,17 +56,17 @@ func (d door) History(id flight.ID) ([]httpapi.Event, error) {
 }
 
 // Propose implements httpapi.Operator, with the errors of package effect.
-func (d door) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	reply, err := d.ledger.Propose(ctx, c)
-	d.events.Note(c.Target(), reply.Events)
+func (a ledgerAPI) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	reply, err := a.ledger.Propose(ctx, c)
+	a.events.Publish(c.Target(), reply.Events)
 	return reply, operatorError(ctx, err)
 }
 
 // ProposeAll implements httpapi.Operator, with the errors of package effect.
-func (d door) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
-	replies, err := d.Store.ProposeAll(ctx, all)
+func (a ledgerAPI) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
+	replies, err := a.Store.ProposeAll(ctx, all)
 	for i := range replies {
-		d.events.Note(all[i].Target(), replies[i].Events)
+		a.events.Publish(all[i].Target(), replies[i].Events)
 	}
 	return replies, operatorError(ctx, ledgerError(err))
 }

@@ -27,16 +27,16 @@ type Config struct {
 	ListenMetrics string
 	// DedicatedProcess says that the process only runs this node, so that the metrics of process-wide libraries are
 	// the node's. Default: false.
-	Alone bool
+	DedicatedProcess bool
 	// RaiseLeaseEpoch is the operator's reason to start with an etcd that knows less than the ledger; it is stored in
 	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
 	// a start fails.
 	RaiseLeaseEpoch string
 	// Who is the operator who gave the reason.
-	Who string
+	Actor string
 	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an
 	// unknown outcome until its caller reports. Default: 10 s.
-	StopWithin time.Duration
+	StopTimeout time.Duration
 	// Version is the version of the program, shown by the API.
 	Version string
 	// Logger gets warnings and errors. Default: none.
@@ -54,11 +54,11 @@ type Config struct {
 
 // tuning has the settings that only tests and measurements change.
 type tuning struct {
-	expireEvery  time.Duration // 10 s
-	witnessEvery time.Duration // 10 s
-	etcdQuota    int64         // bytes; etcdQuota
-	compactor    etcdlease.CompactorSettings
-	minFree      uint64 // bytes of disk; 0: the ledger's own bound
+	expireEvery time.Duration // 10 s
+	indexEvery  time.Duration // 10 s
+	etcdQuota   int64         // bytes; etcdQuota
+	compactor   etcdlease.CompactorSettings
+	minFree     uint64 // bytes of disk; 0: the ledger's own bound
 }
 
 // Ready describes a node that accepts requests.
@@ -78,9 +78,9 @@ func Dev(data, listen string) Config { return Config{Data: data, Listen: listen}
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Data, "flightd-data")
 	setDefault(&c.Listen, "127.0.0.1:7420")
-	setDefault(&c.StopWithin, 10*time.Second)
+	setDefault(&c.StopTimeout, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
-	setDefault(&c.tuning.witnessEvery, 10*time.Second)
+	setDefault(&c.tuning.indexEvery, 10*time.Second)
 	setDefault(&c.tuning.etcdQuota, etcdQuota)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -91,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Kill == nil {
 		c.Kill = clusterstore.Kill
 	}
-	c.Kill = once(c.Kill)
+	c.Kill = killOnce(c.Kill)
 	if c.ListenMetrics != "" {
 		if err := checkLoopback("listen_metrics", c.ListenMetrics); err != nil {
 			return c, err
@@ -101,9 +101,9 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // killOnce returns a kill that ignores later calls: when a disk fails, several parts call it at the same time.
-func once(kill func(error)) func(error) {
-	var death sync.Once
-	return func(why error) { death.Do(func() { kill(why) }) }
+func killOnce(kill func(error)) func(error) {
+	var first sync.Once
+	return func(why error) { first.Do(func() { kill(why) }) }
 }
 
 // checkLoopback returns *flight.InvalidError for an address that other machines can reach: the API does not

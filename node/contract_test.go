@@ -43,7 +43,7 @@ func TestContract(t *testing.T) {
 		}
 		for i := range scripts {
 			t.Run(filepath.Base(file)+"/"+scripts[i].Title, func(t *testing.T) {
-				if err := scripts[i].Run(ctx, client, in.front.url(), checker); err != nil {
+				if err := scripts[i].Run(ctx, client, in.server.url(), checker); err != nil {
 					t.Errorf("%s: %v", file, err)
 				}
 			})

@@ -54,27 +54,27 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
-	if err := conceive(cfg.Dir); err != nil {
+	if err := prepareEtcdDir(cfg.Dir); err != nil {
 		return nil, err
 	}
 	if err := checkEtcd(cfg.Dir); err != nil {
 		return nil, err
 	}
-	birth := newEtcdBirth(func(why error) {
+	guarded := newGuardedStart(func(why error) {
 		kill(fmt.Errorf("the embedded etcd in %s failed: %w", cfg.Dir, why))
 	})
-	member, err := birth.attend(cfg)
+	member, err := guarded.start(cfg)
 	if err != nil {
 		return nil, err
 	}
 	e = &etcd{member: member}
 	select {
 	case <-member.Server.ReadyNotify():
-		birth.over()
-		err = born(cfg.Dir)
+		guarded.markStarted()
+		err = markEtcdStarted(cfg.Dir)
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped before it was ready")
-	case err = <-birth.died:
+	case err = <-guarded.failed:
 		return nil, err // a member that failed this way cannot be closed
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -108,9 +108,9 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 }
 
 // stopped is closed when the member has stopped.
-func (e *etcd) failed() <-chan struct{} { return e.member.Server.StopNotify() }
+func (e *etcd) stopped() <-chan struct{} { return e.member.Server.StopNotify() }
 
-// close closes the client and then the member: a member with an open client waits seven seconds for it.
+// closeOnce closes the client and then the member: a member with an open client waits seven seconds for it.
 func (e *etcd) close() {
 	if e.client != nil {
 		_ = e.client.Close() // it has no connection, so closing cannot fail

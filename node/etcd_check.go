@@ -46,7 +46,7 @@ func checkEtcd(dir string) error {
 
 // boltTimeout is the time to wait for the lock of the database. A tool may hold it, or a node with another data
 // directory that contains this etcd directory.
-const boltPatience = time.Second
+const boltTimeout = time.Second
 
 // scanBackend reads every key and value of the database and returns its applied index; 0 if there is no database. Bolt
 // does not validate pages, so a damaged file makes it panic or read beyond the mapping. Both are returned as errors.
@@ -60,7 +60,7 @@ func scanBackend(path string) (applied uint64, err error) {
 			err = fmt.Errorf("damaged file: %v", p)
 		}
 	}()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: boltPatience})
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: boltTimeout})
 	if err != nil {
 		return 0, err
 	}
@@ -107,13 +107,13 @@ func scanWAL(dir string) (last uint64, err error) {
 }
 
 // lastEntry returns the index of the last entry of a segment; previous is the index before its first entry.
-func lastEntry(records wal.Decoder, before uint64) (last uint64, err error) {
+func lastEntry(records wal.Decoder, previous uint64) (last uint64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("damaged record: %v", p)
 		}
 	}()
-	last = before
+	last = previous
 	record := new(walpb.Record)
 	for {
 		err := records.Decode(record)

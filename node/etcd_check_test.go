@@ -16,7 +16,7 @@ import (
 )
 
 // usedEtcdDir returns the directory of a member that wrote some entries and was closed.
-func lived(t *testing.T, snapshotEvery uint64) string {
+func usedEtcdDir(t *testing.T, snapshotEvery uint64) string {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))
@@ -48,7 +48,7 @@ func overwrite(t *testing.T, name string, offset int64, length int) {
 }
 
 // Each of these kinds of damage made a start hang or panic.
-func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
+func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 	cut := func(size int64) func(*testing.T, string, string) {
 		return func(t *testing.T, wal, _ string) {
 			if err := os.Truncate(wal, size); err != nil {
@@ -76,7 +76,7 @@ func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 		}, "the database"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := lived(t, 10_000)
+			dir := usedEtcdDir(t, 10_000)
 			logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 			if err != nil || len(logs) != 1 {
 				t.Fatal(logs, err)
@@ -96,7 +96,7 @@ func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 }
 
 // An intact directory starts, also after snapshots, and without a database as long as the log is complete.
-func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
+func TestEtcd_IntactDirectoryStarts(t *testing.T) {
 	for name, test := range map[string]struct {
 		every  uint64
 		change func(db string) error
@@ -107,7 +107,7 @@ func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
 		"database of zero": {10_000, func(db string) error { return os.Truncate(db, 0) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := lived(t, test.every)
+			dir := usedEtcdDir(t, test.every)
 			if err := test.change(filepath.Join(dir, "member", "snap", "db")); err != nil {
 				t.Fatal(err)
 			}
@@ -126,11 +126,11 @@ func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
 
 // Etcd logs the fatal entry in one of its own goroutines, where no caller can recover. The member never closes its
 // files, so the test runs it in another process.
-func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
+func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
 	const alone = "FLIGHTD_TEST_DIR"
 	dir := os.Getenv(alone)
 	if dir == "" {
-		dir = lived(t, 5) // frequent snapshots, so that the log is compacted
+		dir = usedEtcdDir(t, 5) // frequent snapshots, so that the log is compacted
 		if err := os.Remove(filepath.Join(dir, "member", "snap", "db")); err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +154,8 @@ func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
 
 // A database locked by another process is reported as locked, not as damaged: on damage an operator moves the directory
 // away.
-func TestEtcdOfAnotherProcessIsNotDamaged(t *testing.T) {
-	dir := lived(t, 1000)
+func TestEtcd_LockedByAnotherProcess(t *testing.T) {
+	dir := usedEtcdDir(t, 1000)
 	db, err := bolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 // Etcd panics if it cannot create its log, as on a full disk; here the path is too long. The member never closes its
 // files, so the test runs it in another process.
-func TestEtcdThatCannotMakeItsLogIsAnError(t *testing.T) {
+func TestEtcd_WALCreationFailureIsReturnedAsError(t *testing.T) {
 	const alone = "FLIGHTD_TEST_ALONE"
 	if os.Getenv(alone) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")

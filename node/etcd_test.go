@@ -22,7 +22,7 @@ func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for _, run := range []string{"first", "second"} {
 		start := time.Now()
-		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, quietly(slog.New(slog.NewTextHandler(t.Output(), nil)))), clusterstore.Kill)
+		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, filterWarnings(slog.New(slog.NewTextHandler(t.Output(), nil)))), clusterstore.Kill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,15 +64,15 @@ func TestEtcdIsSafe(t *testing.T) {
 }
 
 // A fatal log entry after the start calls kill with its message and cause. Hints depend on the cause.
-func TestEtcdThatCannotGoOnSaysWhy(t *testing.T) {
+func TestEtcd_FatalAfterStartKillsWithCause(t *testing.T) {
 	for name, usual := range map[string]zapcore.CheckWriteAction{"a commit": zapcore.WriteThenFatal, "a snapshot": zapcore.WriteThenPanic} {
 		killed := make(chan error, 1)
-		birth := newEtcdBirth(func(why error) {
+		guarded := newGuardedStart(func(why error) {
 			killed <- why
 			runtime.Goexit() // a kill does not return
 		})
-		birth.over()
-		go birth.instead(usual).OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zap.Field{zap.Error(syscall.ENOSPC)})
+		guarded.markStarted()
+		go guarded.hook(usual).OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zap.Field{zap.Error(syscall.ENOSPC)})
 		if why := <-killed; !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "failed to commit tx") {
 			t.Errorf("%s: %v", name, why)
 		}
@@ -83,7 +83,7 @@ func TestEtcdThatCannotGoOnSaysWhy(t *testing.T) {
 func TestEndedLeasesAreNoWarning(t *testing.T) {
 	var said syncBuffer
 	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	e, err := startEtcd(t.Context(), etcdConfig(t.TempDir(), etcdQuota, quietly(log)), clusterstore.Kill)
+	e, err := startEtcd(t.Context(), etcdConfig(t.TempDir(), etcdQuota, filterWarnings(log)), clusterstore.Kill)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 func (n *node) executorEvents() executor.Events {
 	log := n.cfg.Logger
 	return executor.Events{
-		Doubted: func(key flight.Key, attempt uint32, cause string) {
+		InDoubt: func(key flight.Key, attempt uint32, cause string) {
 			log.Warn("a flight is in doubt and waits for a person", "key", key.String(), "attempt", attempt, "cause", cause,
 				"settle", "flightd doubt resolve "+key.String())
 		},
@@ -41,7 +41,7 @@ func (n *node) leaseEvents() lease.Events {
 				log.Warn("trust in a session was lost while attempts under it were open", "attempts", leases, "reason", why)
 			}
 		},
-		Refused: func(err error) {
+		EtcdRefused: func(err error) {
 			if err != nil {
 				log.Error("etcd is rejected: new claims are disabled", "error", err)
 			} else {
@@ -60,21 +60,21 @@ func (n *node) storeEvents() clusterstore.Events {
 		Unspooled: func(key flight.Key) {
 			log.Info("the ledger has stored a report from the spool", "key", key.String())
 		},
-		Late: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
-			n.events.NoteReport(&reply, number, outcome)
+		ReportedLate: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
+			n.events.PublishReport(&reply, number, outcome)
 		},
 		Stalled: func(op string, after time.Duration) {
 			log.Error("the disk stalls; the process exits", "operation", op, "after", after)
 		},
-		Room: func(enough bool, free uint64) {
+		DiskSpace: func(enough bool, free uint64) {
 			if enough {
 				log.Warn("enough disk space is free again: new flights are accepted", "free_bytes", free)
 			} else {
 				log.Error("disk space is low: new flights are rejected; reports are still accepted, receipts still returned", "free_bytes", free)
 			}
 		},
-		Jumped: func(from, to flight.Time) {
-			log.Info("the ledger's time was set forward to the clock", "from", from.At(), "to", to.At())
+		ClockStepped: func(from, to flight.Time) {
+			log.Info("the ledger's time was set forward to the clock", "from", from.AsTime(), "to", to.AsTime())
 		},
 	}
 }
@@ -88,7 +88,7 @@ func (n *node) compactorEvents() etcdlease.CompactorEvents {
 			}
 		},
 		NoSpace: func(full bool) {
-			n.noSpace.Store(full)
+			n.etcdFull.Store(full)
 			if full {
 				log.Error("etcd is full and rejects claims; receipts are still returned")
 			} else {

@@ -120,19 +120,19 @@ func TestLogOfALivingNode(t *testing.T) {
 
 // No caller waits for the answer to a report from the spool, so its events must be published anyway. Here the report
 // shows a second effect.
-func TestAReportOutOfTheSpoolIsTold(t *testing.T) {
+func TestSpooledReportEventsArePublished(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
-	a := begun(t, in.front.url(), "twice")
-	status, _ := report(t, in.front.url(), a)
+	a := openAttempt(t, in.server.url(), "twice")
+	status, _ := report(t, in.server.url(), a)
 	require.Equal(t, http.StatusOK, status)
 	id, err := flight.ParseID(a.FlightID)
 	require.NoError(t, err)
 	f, err := in.store.Flight(id)
 	require.NoError(t, err)
-	late, err := flight.Encode(&flight.Report{Key: f.Key, Generation: 1, Token: f.Newest().Token(), Outcome: flight.Succeeded, ExternalID: "another"})
+	late, err := flight.Encode(&flight.Report{Key: f.Key, Generation: 1, Token: f.Newest().Token(), Outcome: flight.OutcomeSucceeded, ExternalID: "another"})
 	require.NoError(t, err)
-	require.NoError(t, in.end())
+	require.NoError(t, in.stopNode())
 	sum := crc32.Checksum(late, crc32.MakeTable(crc32.Castagnoli))
 	file := append(binary.BigEndian.AppendUint32([]byte("FDR1"), sum), late...)
 	require.NoError(t, os.WriteFile(filepath.Join(data, "ledger", "spool", "left.report"), file, 0o600))
@@ -145,7 +145,7 @@ func TestAReportOutOfTheSpoolIsTold(t *testing.T) {
 	await(t, "both events are logged", func() bool {
 		return strings.Contains(text.String(), "evidence of a second effect") && strings.Contains(text.String(), "came too late")
 	})
-	shown := body(t, in.front.url()+"/metrics")
+	shown := body(t, in.server.url()+"/metrics")
 	require.Contains(t, shown, "\nflightd_overlaps_total 1\n")
 	require.Contains(t, shown, "\nflightd_reports_fenced_total 1\n")
 }

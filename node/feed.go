@@ -12,21 +12,21 @@ import (
 )
 
 // Read implements httpapi.Feed.
-func (d door) Read(after flight.Version, limit int) (httpapi.FeedPage, error) {
-	page, err := d.Store.Feed(after, limit)
-	var cut *clusterstore.CutError
+func (a ledgerAPI) Read(after flight.Version, limit int) (httpapi.FeedPage, error) {
+	page, err := a.Store.Feed(after, limit)
+	var cut *clusterstore.CompactedError
 	switch {
 	case errors.As(err, &cut):
-		return httpapi.FeedPage{}, &httpapi.CutError{First: cut.First}
-	case errors.Is(err, clusterstore.ErrAhead):
-		return httpapi.FeedPage{}, &httpapi.AheadError{Place: after}
+		return httpapi.FeedPage{}, &httpapi.CompactedError{First: cut.First}
+	case errors.Is(err, clusterstore.ErrFuturePosition):
+		return httpapi.FeedPage{}, &httpapi.FuturePositionError{Position: after}
 	}
 	return feedPage(page), ledgerError(err)
 }
 
 // Last implements httpapi.Feed.
-func (d door) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
-	judge := func(f func(*httpapi.FeedEvent) bool) func(*clusterstore.FeedEvent) bool {
+func (a ledgerAPI) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
+	convert := func(f func(*httpapi.FeedEvent) bool) func(*clusterstore.FeedEvent) bool {
 		if f == nil {
 			return nil
 		}
@@ -35,18 +35,18 @@ func (d door) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi.F
 			return f(&shown)
 		}
 	}
-	page, err := d.FeedLast(n, judge(fits), judge(enough))
+	page, err := a.FeedLast(n, convert(match), convert(stop))
 	return feedPage(page), ledgerError(err)
 }
 
 // Await implements httpapi.Feed.
-func (d door) Await(ctx context.Context, after flight.Version) error {
-	return stopping(d.FeedWait(ctx, after))
+func (a ledgerAPI) Await(ctx context.Context, after flight.Version) error {
+	return stopping(a.FeedWait(ctx, after))
 }
 
 // Wait implements httpapi.Ledger.
-func (d door) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
-	f, err := d.Store.Wait(ctx, id, seen)
+func (a ledgerAPI) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	f, err := a.Store.Wait(ctx, id, seen)
 	return f, stopping(err)
 }
 

@@ -11,30 +11,30 @@ import (
 //
 // start and wait are called by one goroutine, which owns all fields.
 type group struct {
-	actors []*actor
-	left   chan *actor // receives each service once, after it has returned; buffered for all services
+	services []*service
+	stopped  chan *service // receives each service once, after it has returned; buffered for all services
 }
 
-// actor is one service.
-type actor struct {
-	name string
-	stop context.CancelFunc
-	err  error // result of run; written before the service is sent to group.stopped
-	home bool  // received from group.stopped
+// service is one service.
+type service struct {
+	name    string
+	stop    context.CancelFunc
+	err     error // result of run; written before the service is sent to group.stopped
+	stopped bool  // received from group.stopped
 }
 
 // newGroup returns an empty group for at most that many services.
-func newGroup(most int) *group { return &group{left: make(chan *actor, most)} }
+func newGroup(most int) *group { return &group{stopped: make(chan *service, most)} }
 
 // start starts a service in a goroutine, for which wait waits. run must return after its context has ended and it has
 // released what it holds. A service that returns earlier stops the group.
 func (g *group) start(name string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &actor{name: name, stop: cancel}
-	g.actors = append(g.actors, a)
+	a := &service{name: name, stop: cancel}
+	g.services = append(g.services, a)
 	go func() {
 		a.err = run(ctx)
-		g.left <- a
+		g.stopped <- a
 	}()
 }
 
@@ -43,16 +43,16 @@ func (g *group) start(name string, run func(ctx context.Context) error) {
 func (g *group) wait(ctx context.Context) error {
 	var reason error
 	select {
-	case a := <-g.left:
-		a.home = true
-		reason = a.why()
+	case a := <-g.stopped:
+		a.stopped = true
+		reason = a.stopReason()
 	case <-ctx.Done():
 	}
-	for i := len(g.actors) - 1; i >= 0; i-- {
-		g.actors[i].stop()
-		for !g.actors[i].home {
-			a := <-g.left
-			a.home = true
+	for i := len(g.services) - 1; i >= 0; i-- {
+		g.services[i].stop()
+		for !g.services[i].stopped {
+			a := <-g.stopped
+			a.stopped = true
 			if reason == nil && a.err != nil {
 				reason = fmt.Errorf("stopping %s: %w", a.name, a.err)
 			}
@@ -61,7 +61,7 @@ func (g *group) wait(ctx context.Context) error {
 	return reason
 }
 
-func (a *actor) why() error {
+func (a *service) stopReason() error {
 	if a.err == nil {
 		return fmt.Errorf("%s stopped unexpectedly", a.name)
 	}

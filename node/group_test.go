@@ -10,29 +10,29 @@ import (
 )
 
 // journal records events in order.
-type story struct {
+type journal struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (s *story) tell(format string, args ...any) {
+func (s *journal) record(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-func (s *story) String() string {
+func (s *journal) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.lines, ", ")
 }
 
 // service returns a service that records the request to stop and its return as two events.
-func (s *story) service(name string) func(context.Context) error {
+func (s *journal) service(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
-		s.tell("%s stopping", name)
-		s.tell("%s stopped", name)
+		s.record("%s stopping", name)
+		s.record("%s stopped", name)
 		return nil
 	}
 }
@@ -45,7 +45,7 @@ func TestGroupStopsTheLastFirstAndWaitsForIt(t *testing.T) {
 	}{{"canceled", nil, ""}, {"returned", errors.New("broken"), "c: broken"}} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			g, s := newGroup(8), &story{}
+			g, s := newGroup(8), &journal{}
 			g.start("a", s.service("a"))
 			g.start("b", s.service("b"))
 			g.start("c", func(ctx context.Context) error {
@@ -73,7 +73,7 @@ func TestGroupStopsTheLastFirstAndWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestGroupTellsWhatWentWrongAtStopping(t *testing.T) {
+func TestGroupReturnsStopError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	g := newGroup(8)

@@ -28,14 +28,14 @@ import (
 )
 
 // testNode is a running node whose parts a test can access.
-type inside struct {
+type testNode struct {
 	*node
 	stop context.CancelFunc
 	done chan error
 }
 
-// open starts a node on data, configured by tune. The node is stopped when the test ends, if not before.
-func open(t *testing.T, data string, tune func(*tuning)) *inside {
+// setAPI starts a node on data, configured by tune. The node is stopped when the test ends, if not before.
+func open(t *testing.T, data string, tune func(*tuning)) *testNode {
 	t.Helper()
 	cfg := Dev(data, "127.0.0.1:0")
 	if tune != nil {
@@ -44,7 +44,7 @@ func open(t *testing.T, data string, tune func(*tuning)) *inside {
 	return openConfig(t, cfg)
 }
 
-func openConfig(t *testing.T, cfg Config) *inside {
+func openConfig(t *testing.T, cfg Config) *testNode {
 	t.Helper()
 	n, err := newNode(cfg)
 	if err != nil {
@@ -54,7 +54,7 @@ func openConfig(t *testing.T, cfg Config) *inside {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	in := &inside{node: n, stop: cancel, done: make(chan error, 1)}
+	in := &testNode{node: n, stop: cancel, done: make(chan error, 1)}
 	go func() { in.done <- n.parts.wait(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -66,7 +66,7 @@ func openConfig(t *testing.T, cfg Config) *inside {
 }
 
 // stopNode stops the node and returns its error.
-func (in *inside) end() error {
+func (in *testNode) stopNode() error {
 	in.stop()
 	err := <-in.done
 	close(in.done)
@@ -90,7 +90,7 @@ func post(url, body string) (status int, answer string, err error) {
 }
 
 // openAttempt opens an attempt as a remote caller and returns the answer, which has the token for the report.
-func begun(t *testing.T, url, id string) wire.OpenAnswer {
+func openAttempt(t *testing.T, url, id string) wire.OpenAnswer {
 	t.Helper()
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce(id)+`","ttl_ms":15000,"wait_ms":0}`)
 	var answer wire.OpenAnswer
@@ -116,12 +116,12 @@ func report(t *testing.T, url string, a wire.OpenAnswer) (status int, body strin
 func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
-	url := in.front.url()
-	first := begun(t, url, "order-1")
+	url := in.server.url()
+	first := openAttempt(t, url, "order-1")
 
 	entered, answered := make(chan struct{}, 8), make(chan string, 1)
 	api := in.api()
-	in.front.open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	in.server.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		api.ServeHTTP(w, r)
 	}))
@@ -137,7 +137,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	}()
 	<-entered
 	start := time.Now()
-	if err := in.end(); err != nil {
+	if err := in.stopNode(); err != nil {
 		t.Errorf("the stop ended with %v", err)
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -148,10 +148,10 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	}
 
 	in = open(t, data, nil)
-	if held, err := in.desk.Claims(t.Context()); err != nil || len(held) != 1 {
+	if held, err := in.leases.Claims(t.Context()); err != nil || len(held) != 1 {
 		t.Errorf("the claim of the remote caller: %v, %v", held, err)
 	}
-	if status, body := report(t, in.front.url(), first); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
+	if status, body := report(t, in.server.url(), first); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
 		t.Errorf("its report: %d %s", status, body)
 	}
 }
@@ -159,10 +159,10 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 // A stop does not wait for the rest of a half-sent request. Its sender is answered "draining".
 func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
-	address := strings.TrimPrefix(in.front.url(), "http://")
+	address := strings.TrimPrefix(in.server.url(), "http://")
 	entered := make(chan struct{}, 2)
 	api := in.api()
-	in.front.open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	in.server.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		api.ServeHTTP(w, r)
 	}))
@@ -182,7 +182,7 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	<-entered
 	<-entered
 	start := time.Now()
-	if err := in.end(); err != nil {
+	if err := in.stopNode(); err != nil {
 		t.Errorf("the stop ended with %v", err)
 	}
 	if took := time.Since(start); took > 4*time.Second {
@@ -205,12 +205,12 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
-	begun(t, in.front.url(), "first-life")
-	if err := in.end(); err != nil {
+	openAttempt(t, in.server.url(), "first-life")
+	if err := in.stopNode(); err != nil {
 		t.Fatal(err)
 	}
 	in = open(t, data, nil)
-	begun(t, in.front.url(), "second-life")
+	openAttempt(t, in.server.url(), "second-life")
 	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultPrefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
 	if err != nil || len(claims.Kvs) != 2 {
 		t.Fatalf("%v, %v", claims, err)
@@ -232,9 +232,9 @@ func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
-	a := begun(t, in.front.url(), "order-2")
+	a := openAttempt(t, in.server.url(), "order-2")
 	deployment := in.store.Header().Deployment
-	if err := in.end(); err != nil {
+	if err := in.stopNode(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -242,7 +242,7 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	if err := os.Rename(filepath.Join(data, "etcd"), away); err != nil {
 		t.Fatal(err)
 	}
-	if err := refusal(t, Dev(data, "127.0.0.1:0")); !errors.Is(err, lease.ErrRegressed) {
+	if err := startError(t, Dev(data, "127.0.0.1:0")); !errors.Is(err, lease.ErrRegressed) {
 		t.Fatalf("with an empty etcd: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Rename(away, filepath.Join(data, "etcd"))); err != nil {
@@ -255,7 +255,7 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	}
 	for range 2 { // the first start has created an empty ledger for the second
 		var lost *LedgerLostError
-		if err := refusal(t, Dev(data, "127.0.0.1:0")); !errors.As(err, &lost) || lost.Served != deployment || lost.Found == deployment {
+		if err := startError(t, Dev(data, "127.0.0.1:0")); !errors.As(err, &lost) || lost.EtcdDeployments != deployment || lost.LedgerDeployment == deployment {
 			t.Fatalf("without the ledger: %v", err)
 		}
 	}
@@ -267,11 +267,11 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 		t.Error("the deployment id has changed")
 	}
 	other := open(t, t.TempDir(), nil)
-	begun(t, other.front.url(), "order-2")
-	if status, body := report(t, other.front.url(), a); status == http.StatusOK {
+	openAttempt(t, other.server.url(), "order-2")
+	if status, body := report(t, other.server.url(), a); status == http.StatusOK {
 		t.Errorf("a token of another deployment was accepted: %s", body)
 	}
-	if status, body := report(t, in.front.url(), a); status != http.StatusOK {
+	if status, body := report(t, in.server.url(), a); status != http.StatusOK {
 		t.Errorf("report after both were restored: %d %s", status, body)
 	}
 }
@@ -279,7 +279,7 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 // A running node compacts the history of its etcd.
 func TestEtcdHistoryIsCompacted(t *testing.T) {
 	in := open(t, t.TempDir(), func(u *tuning) {
-		u.compactor = etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 100 * time.Millisecond}
+		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 100 * time.Millisecond}
 	})
 	put, err := in.etcd.client.Put(t.Context(), "k", "v")
 	if err != nil {
@@ -298,10 +298,10 @@ func TestEtcdHistoryIsCompacted(t *testing.T) {
 func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	in := open(t, t.TempDir(), func(u *tuning) {
 		u.etcdQuota = 4 << 20
-		u.compactor = etcdlease.CompactorSettings{Look: 20 * time.Millisecond}
+		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond}
 	})
-	url := in.front.url()
-	done, running := begun(t, url, "done"), begun(t, url, "running")
+	url := in.server.url()
+	done, running := openAttempt(t, url, "done"), openAttempt(t, url, "running")
 	if status, body := report(t, url, done); status != http.StatusOK {
 		t.Fatalf("report: %d %s", status, body)
 	}
@@ -331,13 +331,13 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 }
 
 // A node whose disk is nearly full rejects new flights, so it is not ready.
-func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
+func TestReadinessReportsFullDisk(t *testing.T) {
 	var log syncBuffer
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	cfg.tuning.minFree = math.MaxInt64
 	in := openConfig(t, cfg)
-	status, body, err := post(in.front.url()+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
+	status, body, err := post(in.server.url()+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, "disk") {
 		t.Fatalf("a new flight: %d %s %v", status, body, err)
 	}

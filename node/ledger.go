@@ -16,9 +16,9 @@ import (
 type ledger struct{ *clusterstore.Store }
 
 var (
-	_ executor.Ledger = ledger{}
-	_ executor.Memory = ledger{}
-	_ lease.Guard     = guard{}
+	_ executor.Ledger   = ledger{}
+	_ executor.Reader   = ledger{}
+	_ lease.LedgerState = ledgerState{}
 )
 
 // Propose implements executor.Ledger.
@@ -39,7 +39,7 @@ const livePage = 1000
 // Live implements executor.Memory.
 func (l ledger) Live() iter.Seq2[*flight.Flight, error] {
 	return func(yield func(*flight.Flight, error) bool) {
-		var place clusterstore.LivePlace
+		var place clusterstore.LiveCursor
 		for {
 			page, next, err := l.Store.Live(place, livePage)
 			if err != nil {
@@ -61,7 +61,7 @@ func (l ledger) Live() iter.Seq2[*flight.Flight, error] {
 
 // Input implements executor.Memory.
 func (l ledger) Input(f *flight.Flight) ([]byte, error) {
-	return l.body(f.ID, f.Generation, clusterstore.Input, f.Input)
+	return l.body(f.ID, f.Generation, clusterstore.BodyInput, f.Input)
 }
 
 // ReceiptBody implements executor.Memory.
@@ -69,12 +69,12 @@ func (l ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if f.Receipt == nil {
 		return nil, nil
 	}
-	return l.body(f.ID, f.Generation, clusterstore.Receipt, f.Receipt.Body)
+	return l.body(f.ID, f.Generation, clusterstore.BodyReceipt, f.Receipt.Body)
 }
 
 // body reads the bytes of a blob; an empty blob has no row of its own.
-func (l ledger) body(id flight.ID, generation uint32, part clusterstore.Part, b flight.Blob) ([]byte, error) {
-	if b.Kept == 0 {
+func (l ledger) body(id flight.ID, generation uint32, part clusterstore.BodyKind, b flight.Blob) ([]byte, error) {
+	if b.StoredSize == 0 {
 		return nil, nil
 	}
 	return l.Body(id, generation, part)
@@ -96,10 +96,10 @@ func ledgerError(err error) error {
 }
 
 // ledgerState adapts the store to lease.LedgerState.
-type guard struct{ store *clusterstore.Store }
+type ledgerState struct{ store *clusterstore.Store }
 
 // Epoch implements lease.Guard.
-func (g guard) Epoch() uint32 { return g.store.Header().LeaseEpoch }
+func (g ledgerState) Epoch() uint32 { return g.store.Header().LeaseEpoch }
 
 // Counter implements lease.Guard.
-func (g guard) Counter() uint64 { return g.store.Header().Guard }
+func (g ledgerState) Counter() uint64 { return g.store.Header().GuardCounter }

@@ -9,7 +9,7 @@ import (
 )
 
 // The name localhost may resolve to an address that is not a loopback address.
-func TestANameThatLeadsElsewhereIsNotServed(t *testing.T) {
+func TestHostResolvingElsewhereIsRejected(t *testing.T) {
 	ours, err := listen("listen", "localhost:0")
 	if err != nil {
 		t.Fatal(err)

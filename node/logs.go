@@ -7,11 +7,11 @@ import (
 )
 
 // filterHandler drops warnings that etcd and raft log at every start of a single node.
-type quiet struct{ slog.Handler }
+type filterHandler struct{ slog.Handler }
 
 // expectedWarnings lists them. A single voter gets no heartbeat before it elects itself, a member without a network
 // needs no signed tokens, and a new member has no storage version before its first entry.
-func dull() []string {
+func expectedWarnings() []string {
 	return []string{
 		"raft: heartbeat timeout reached, starting election",
 		"etcd: Running http and grpc server on single port. This is not recommended for production.",
@@ -21,18 +21,22 @@ func dull() []string {
 	}
 }
 
-func quietly(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
+func filterWarnings(log *slog.Logger) *slog.Logger { return slog.New(filterHandler{log.Handler()}) }
 
 // Handle implements slog.Handler.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	if slices.Contains(dull(), r.Message) {
+func (q filterHandler) Handle(ctx context.Context, r slog.Record) error {
+	if slices.Contains(expectedWarnings(), r.Message) {
 		return nil
 	}
 	return q.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+func (q filterHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return filterHandler{q.Handler.WithAttrs(attrs)}
+}
 
 // WithGroup implements slog.Handler.
-func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
+func (q filterHandler) WithGroup(name string) slog.Handler {
+	return filterHandler{q.Handler.WithGroup(name)}
+}

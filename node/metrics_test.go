@@ -20,11 +20,11 @@ import (
 )
 
 // monitoredNode starts a node with ListenMetrics and executes one flight.
-func watched(t *testing.T) Ready {
+func monitoredNode(t *testing.T) Ready {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.ListenMetrics, cfg.Version, cfg.Alone = "127.0.0.1:0", "1.2.3", true
+	cfg.ListenMetrics, cfg.Version, cfg.DedicatedProcess = "127.0.0.1:0", "1.2.3", true
 	ready, done := make(chan Ready, 1), make(chan error, 1)
 	cfg.Ready = func(r Ready) { ready <- r }
 	go func() { done <- Run(ctx, cfg) }()
@@ -85,7 +85,7 @@ func named(text string) []string {
 
 // All metrics named in alert rules, dashboard and documentation are exported by a running node.
 func TestEveryNamedMetricIsExported(t *testing.T) {
-	r := watched(t)
+	r := monitoredNode(t)
 	shown := exported(body(t, r.URL+"/metrics"))
 	for file, most := range map[string]int{
 		"../deploy/prometheus/alerts.yml": 12, "../deploy/grafana/flightd.json": 30, "../docs/monitoring.md": 40,
@@ -102,7 +102,7 @@ func TestEveryNamedMetricIsExported(t *testing.T) {
 
 // All exported metrics are in the table of docs/monitoring.md.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	r := watched(t)
+	r := monitoredNode(t)
 	text, err := os.ReadFile("../docs/monitoring.md")
 	require.NoError(t, err)
 	for line := range strings.Lines(body(t, r.URL+"/metrics")) {
@@ -114,7 +114,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 }
 
 func TestMetricsOfALivingNode(t *testing.T) {
-	r := watched(t)
+	r := monitoredNode(t)
 	for _, base := range []string{r.URL, r.Metrics} {
 		ours := body(t, base+"/metrics")
 		for _, line := range []string{
@@ -140,7 +140,7 @@ func TestMetricsOfALivingNode(t *testing.T) {
 
 // The metrics address serves metrics and health only.
 func TestMetricsAddressHasNothingElse(t *testing.T) {
-	r := watched(t)
+	r := monitoredNode(t)
 	ask := func(method, path, host string) (*http.Response, wire.Problem) {
 		req, err := http.NewRequest(method, r.Metrics+path, nil)
 		require.NoError(t, err)

@@ -30,7 +30,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Alone {
+	if cfg.DedicatedProcess {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
@@ -42,64 +42,64 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
-	n.cfg.Ready(Ready{URL: n.front.url(), Metrics: n.watching, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: newCounted(n.exec, n.store)})
+	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store)})
 	return n.parts.wait(ctx)
 }
 
 func newNode(cfg Config) (*node, error) {
 	cfg, err := cfg.withDefaults()
-	cfg.Logger = quietly(cfg.Logger)
-	n := &node{cfg: cfg, born: time.Now(), parts: newGroup(mostParts)}
+	cfg.Logger = filterWarnings(cfg.Logger)
+	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
 	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
 	return n, err
 }
 
 // maxParts is the largest number of parts of a node.
-const mostParts = 16
+const maxParts = 16
 
 // node is one running process. Its fields are set by start, before the API is open, and constant afterwards.
 type node struct {
-	cfg   Config
-	born  time.Time
-	parts *group
+	cfg       Config
+	startedAt time.Time
+	parts     *group
 
-	front   *front
+	server  *server
 	store   *clusterstore.Store
 	etcd    *etcd
-	desk    *lease.Lessor
+	leases  *lease.Lessor
 	exec    *executor.Executor
 	remote  *remote.Service
 	sweeper *executor.Sweeper
 
-	metrics  *metrics.Metrics
-	events   executor.Events // metrics and log
-	watching string          // URL of the metrics' own address; "": none
-	noSpace  atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
+	metrics    *metrics.Metrics
+	events     executor.Events // metrics and log
+	metricsURL string          // URL of the metrics' own address; "": none
+	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
 }
 
 // start starts the parts. n.parts has all that were started, also after an error.
 func (n *node) start(ctx context.Context) error {
-	if err := n.settleIn(); err != nil {
+	if err := n.lockAndListen(); err != nil {
 		return err
 	}
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
 	// Before the first claim, ledger and etcd are checked against each other: either may come from an older backup.
-	if err := n.openDesk(ctx); err != nil {
+	if err := n.openLeases(ctx); err != nil {
 		return err
 	}
 	if err := n.openExecutor(ctx); err != nil {
 		return err
 	}
-	n.keepHouse()
-	n.openDoor()
+	n.startBackground()
+	n.serveRequests()
 	return nil
 }
 
 // lockAndListen locks the data directory, listens on the address and serves "starting". A second node with the same
 // directory or address fails here, before it changes any data.
-func (n *node) settleIn() error {
+func (n *node) lockAndListen() error {
 	dir, err := filepath.Abs(n.cfg.Data)
 	if err != nil {
 		return err
@@ -113,14 +113,14 @@ func (n *node) settleIn() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
-	n.tellCopy(lock)
+	n.warnIfCopied(lock)
 	listener, err := listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	n.front = newFront(listener)
-	n.parts.start("http", n.front.serve)
-	return n.openWatch()
+	n.server = newServer(listener)
+	n.parts.start("http", n.server.serve)
+	return n.serveMonitoring()
 }
 
 // openStores opens ledger and etcd concurrently: they are independent and take the longest. The ledger is registered
@@ -138,19 +138,19 @@ func (n *node) openStores(ctx context.Context) error {
 	}()
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
-		Guard: clusterstore.Guard{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
+		Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
 	})
 	if err == nil {
 		n.store = store
 		n.parts.start("ledger", func(ctx context.Context) error {
 			<-ctx.Done()
-			return n.within(ctx, store.Close)
+			return n.withStopTimeout(ctx, store.Close)
 		})
 	}
 	o := <-other
 	if o.err == nil {
 		n.etcd = o.etcd
-		n.parts.start("etcd", n.keepEtcd)
+		n.parts.start("etcd", n.waitForEtcd)
 	}
 	return errors.Join(err, o.err)
 }
@@ -158,12 +158,12 @@ func (n *node) openStores(ctx context.Context) error {
 func (n *node) etcdDir() string { return filepath.Join(n.cfg.Data, "etcd") }
 
 // waitForEtcd closes the member when ctx ends. An earlier stop of the member is an error.
-func (n *node) keepEtcd(ctx context.Context) error {
+func (n *node) waitForEtcd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		n.etcd.close()
 		return nil
-	case <-n.etcd.failed():
+	case <-n.etcd.stopped():
 		n.etcd.close()
 		return errors.New("the embedded etcd stopped unexpectedly")
 	}
@@ -171,38 +171,38 @@ func (n *node) keepEtcd(ctx context.Context) error {
 
 // openLeases opens sessions and claims in etcd, after it has checked that neither ledger nor etcd was restored from an
 // older backup. Errors: *LedgerLostError, lease.ErrRegressed, *EtcdError.
-func (n *node) openDesk(ctx context.Context) (err error) {
+func (n *node) openLeases(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
 			err = &EtcdError{Dir: n.etcdDir(), Cause: err}
 		}
 	}()
-	if err := n.checkLedger(ctx); err != nil {
+	if err := n.checkLedgerHistory(ctx); err != nil {
 		return err
 	}
-	desk, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Node: "dev",
+	lessor, err := etcdlease.New(etcdlease.Config{
+		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: "dev",
 		Events: n.metrics.Leases(n.leaseEvents()),
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
 	}
-	n.desk = desk
-	n.metrics.Watch(n.store, desk)
+	n.leases = lessor
+	n.metrics.RegisterState(n.store, lessor)
 	n.parts.start("leases", func(ctx context.Context) error {
 		<-ctx.Done()
-		return n.within(ctx, desk.Close)
+		return n.withStopTimeout(ctx, lessor.Close)
 	})
-	if err := n.checkPast(ctx); err != nil {
+	if err := n.checkEtcdHistory(ctx); err != nil {
 		return err
 	}
-	n.parts.start("ledger index", n.witness)
+	n.parts.start("ledger index", n.recordLedgerIndex)
 	return nil
 }
 
 // withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
-func (n *node) within(ctx context.Context, stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
+func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
 	defer cancel()
 	return stop(ctx)
 }
@@ -210,14 +210,14 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 // openExecutor starts the sweeper, the executor with its session, and the service for remote callers. Their stop waits
 // for running effects and their reports and then ends the session, so ledger and leases are stopped later.
 func (n *node) openExecutor(ctx context.Context) error {
-	book := ledger{n.store}
-	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events})
-	exec, err := executor.New(ctx, executor.Config{Ledger: book, Memory: book, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
+	l := ledger{n.store}
+	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Events: n.events})
+	exec, err := executor.New(ctx, executor.Config{Ledger: l, Reader: l, Leases: n.leases, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err
 	}
 	n.exec = exec
-	n.remote, err = remote.New(remote.Config{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
+	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err
 	}
@@ -227,21 +227,21 @@ func (n *node) openExecutor(ctx context.Context) error {
 	})
 	n.parts.start("executor", func(ctx context.Context) error {
 		<-ctx.Done()
-		return n.within(ctx, exec.Close)
+		return n.withStopTimeout(ctx, exec.Close)
 	})
 	n.parts.start("remote callers", func(ctx context.Context) error {
 		<-ctx.Done()
-		return n.within(ctx, n.remote.Close)
+		return n.withStopTimeout(ctx, n.remote.Close)
 	})
 	return nil
 }
 
 // serveRequests opens the API. A stop drains it first.
-func (n *node) openDoor() {
-	n.front.open(n.api())
+func (n *node) serveRequests() {
+	n.server.setAPI(n.api())
 	n.parts.start("api", func(ctx context.Context) error {
 		<-ctx.Done()
-		return n.within(ctx, n.front.drain)
+		return n.withStopTimeout(ctx, n.server.drain)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // runningNode is a node that was started by Run.
-type life struct {
+type runningNode struct {
 	t    *testing.T
 	url  string
 	stop context.CancelFunc
@@ -22,10 +22,10 @@ type life struct {
 }
 
 // startNode starts a node on data. The node is stopped when the test ends, if not before.
-func begin(t *testing.T, data string) *life {
+func startNode(t *testing.T, data string) *runningNode {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{t: t, stop: cancel, done: make(chan error, 1)}
+	l := &runningNode{t: t, stop: cancel, done: make(chan error, 1)}
 	ready := make(chan Ready, 1)
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.Ready = func(r Ready) { ready <- r }
@@ -45,8 +45,8 @@ func begin(t *testing.T, data string) *life {
 	return l
 }
 
-// end stops the node by canceling its context.
-func (l *life) end() {
+// stopNode stops the node by canceling its context.
+func (l *runningNode) end() {
 	l.t.Helper()
 	l.stop()
 	l.stop = nil
@@ -55,7 +55,7 @@ func (l *life) end() {
 	}
 }
 
-func (l *life) status(path string) int {
+func (l *runningNode) status(path string) int {
 	l.t.Helper()
 	answer, err := http.Get(l.url + path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *life) status(path string) int {
 func TestNodeLeavesNothingBehind(t *testing.T) {
 	data := t.TempDir()
 	for range 2 {
-		l := begin(t, data)
+		l := startNode(t, data)
 		if got := l.status("/readyz"); got != http.StatusOK {
 			t.Errorf("/readyz answers %d", got)
 		}
@@ -82,7 +82,7 @@ func TestNodeLeavesNothingBehind(t *testing.T) {
 
 func TestSecondNodeOnSameDataIsRefused(t *testing.T) {
 	data := t.TempDir()
-	begin(t, data)
+	startNode(t, data)
 	var locked *LockedError
 	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); !errors.As(err, &locked) {
 		t.Fatalf("got %v", err)
@@ -107,7 +107,7 @@ func TestStartFailsCleanly(t *testing.T) {
 
 // The API does not authenticate its callers, so it must reject every request that a web page can send.
 func TestNodeRefusesWebPages(t *testing.T) {
-	l := begin(t, t.TempDir())
+	l := startNode(t, t.TempDir())
 	for name, change := range map[string]func(*http.Request){
 		"another origin":  func(r *http.Request) { r.Header.Set("Origin", "https://example.org") },
 		"a rebound name":  func(r *http.Request) { r.Host = "example.org" },

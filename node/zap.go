@@ -34,7 +34,7 @@ func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	switch {
 	case e.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
-	case ofEndedLease(fields):
+	case concernsEndedLease(fields):
 		level = slog.LevelDebug
 	}
 	z.log.Log(context.Background(), level, "etcd: "+e.Message, attributes(fields)...)
@@ -43,7 +43,7 @@ func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // concernsEndedLease reports whether etcd warns that a request named a lease that does not exist. Sessions end all the
 // time, and two callers may end the same session; a caller that still needs the session gets an error of its own.
-func ofEndedLease(fields []zapcore.Field) bool {
+func concernsEndedLease(fields []zapcore.Field) bool {
 	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
 		err, _ := f.Interface.(error)
 		return f.Type == zapcore.ErrorType && (errors.Is(err, etcdlessor.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrLeaseNotFound))

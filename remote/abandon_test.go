@@ -24,13 +24,13 @@ func TestAbandon(t *testing.T) {
 			word := remote.AbandonRequest{Key: req.Key, Nonce: req.Nonce, NotAfter: req.NotAfter}
 			for range 2 {
 				require.NoError(t, fd.Remote().Abandon(t.Context(), word))
-				require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
+				require.Equal(t, flight.StateReady, fd.Flight(req.Key).State)
 				require.Zero(t, claimsOf(t, fd))
 			}
-			require.Equal(t, ofSession, contains(fd.Leases.World.Sessions(), a.Session))
+			require.Equal(t, ofSession, contains(fd.Leases.Etcd.Sessions(), a.Session))
 			_, err := fd.Remote().Open(t.Context(), req)
 			requireAs[*effect.Fenced](t, err)
-			_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+			_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.OutcomeSucceeded, "ch_1"))
 			require.NoError(t, err, "a report of the newest attempt counts even after its abandon")
 
 			// The open arrives after its abandon.
@@ -77,14 +77,14 @@ func TestAbandonsThatAreRefused(t *testing.T) {
 		requireAs[*effect.TooMany](t, fd.Remote().Abandon(t.Context(), good))
 		_, err := fd.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 3))
 		requireAs[*effect.TooMany](t, err)
-		asleep(t, time.Minute)
+		sleep(t, time.Minute)
 		proceed(t, fd, req)
 
 		waits := openOf("2", `{}`, flight.Policy{}, 1)
 		a := proceed(t, fd, waits)
 		reply, err := fd.Ledger.Propose(t.Context(), &flight.Suspend{Key: waits.Key, Generation: 1, Token: a.Flight.Newest().Token(), Wake: flight.Wake{Callback: true}})
 		require.NoError(t, err)
-		require.Equal(t, flight.Waiting, reply.Flight.State, "%v", reply.Decision)
+		require.Equal(t, flight.StateWaiting, reply.Flight.State, "%v", reply.Decision)
 		requireAs[*effect.Fenced](t, fd.Remote().Abandon(t.Context(), abandonOf(fd, waits))) // the attempt waits for its callback: its effect has started
 
 		fd.Ledger.Cut()

@@ -14,45 +14,45 @@ import (
 )
 
 // renewalsPerTTL is how many renewals a caller sends per TTL.
-const renewals = 3
+const renewalsPerTTL = 3
 
-func errDraining() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
+func drainingError() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
 
 // respond returns the answer that decide has chosen.
 func (c *openCall) respond(a action) (OpenAnswer, error) {
 	key := c.req.Key
 	switch a {
-	case answerFlight:
-		return c.tellFlight()
-	case answerProceed:
-		return c.grant(flight.Proceed)
-	case answerLook:
-		return c.grant(flight.Look)
-	case answerFenced:
+	case actionAnswerFlight:
+		return c.answerFromFlight()
+	case actionProceed:
+		return c.answerGranted(flight.DecisionProceed)
+	case actionVerify:
+		return c.answerGranted(flight.DecisionVerify)
+	case actionFenced:
 		return OpenAnswer{}, &effect.Fenced{Key: key}
-	case answerOpenExpired:
-		return OpenAnswer{}, &effect.OpenExpired{Key: key, LedgerTime: c.cfg.Memory.Now()}
-	case answerTooMany:
-		if c.view.reply == flight.Exhausted {
-			return OpenAnswer{}, exhausted(key)
+	case actionOpenExpired:
+		return OpenAnswer{}, &effect.OpenExpired{Key: key, LedgerTime: c.cfg.Reader.Now()}
+	case actionTooManyOpen:
+		if c.view.reply == flight.DecisionExhausted {
+			return OpenAnswer{}, tooManyNoncesError(key)
 		}
-		return OpenAnswer{}, &effect.TooMany{Key: key, What: "too many attempts are open without a report", RetryAfter: answer.RetryAfter}
-	case answerLost:
+		return OpenAnswer{}, &effect.TooMany{Key: key, Limit: "too many attempts are open without a report", RetryAfter: answer.RetryAfter}
+	case actionLeaseLost:
 		return OpenAnswer{}, c.etcdError(lease.ErrLost)
-	case answerNoEtcd:
-		return OpenAnswer{}, c.etcdError(c.cause)
-	case answerDraining:
-		return OpenAnswer{}, errDraining()
+	case actionLeaseUnavailable:
+		return OpenAnswer{}, c.etcdError(c.etcdErr)
+	case actionDraining:
+		return OpenAnswer{}, drainingError()
 	}
-	return OpenAnswer{}, c.busy()
+	return OpenAnswer{}, c.busyError()
 }
 
 // answerGranted answers DecisionProceed or DecisionVerify. The caller counts its trust, and the time within which it
 // may resend, from when it sent the request, which was before start: so the caller stops in time even after a long
 // wait.
-func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
+func (c *openCall) answerGranted(d flight.Decision) (OpenAnswer, error) {
 	served := time.Since(c.start)
-	f, trust := c.view.flight, c.holder.Trust()
+	f, trust := c.view.flight, c.holderSession.Trust()
 	if trust <= 0 {
 		return OpenAnswer{}, &effect.LeaseLost{Key: c.req.Key}
 	}
@@ -61,19 +61,19 @@ func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 		return OpenAnswer{}, answer.Unavailable(c.req.Key, err)
 	}
 	o := OpenAnswer{
-		Decision: d, Flight: f, Session: c.view.held().ID, IdempotencyKey: c.writer.IdempotencyKey(f), Input: input,
-		Trust: trust + served, RenewEvery: c.holder.TTL() / renewals, PolicyDiffers: f.Policy != c.req.Submission.Policy,
+		Decision: d, Flight: f, Session: c.view.holder().ID, IdempotencyKey: c.writer.IdempotencyKey(f), Input: input,
+		Trust: trust + served, RenewEvery: c.holderSession.TTL() / renewalsPerTTL, PolicyDiffers: f.Policy != c.req.Submission.Policy,
 	}
-	if d == flight.Look {
+	if d == flight.DecisionVerify {
 		newest := *f.Newest()
-		o.Probe, o.Previous = c.sealProbe(f), &newest
+		o.Verification, o.Previous = c.sealVerification(f), &newest
 		return o, nil
 	}
-	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.Previous(f)
-	h := c.cfg.Memory.Header()
-	if left, bounded := f.ResendLeft(h.Latest(c.cfg.Memory.Now())); bounded {
+	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.PreviousAttempt(f)
+	h := c.cfg.Reader.Header()
+	if left, bounded := f.ResendLeft(h.Latest(c.cfg.Reader.Now())); bounded {
 		left += served
-		o.Resend = &left
+		o.ResendWithin = &left
 	}
 	if c.cfg.Events.Claimed != nil {
 		c.cfg.Events.Claimed(c.req.Key, time.Since(c.start))
@@ -83,22 +83,22 @@ func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 
 // answerFromFlight answers with the state of the flight, which is the same for every caller. InDoubt.Proposed is set if
 // the ledger has marked the nonce as used: no copy of the Open opens anything, and the answer is final.
-func (c *openCall) tellFlight() (OpenAnswer, error) {
+func (c *openCall) answerFromFlight() (OpenAnswer, error) {
 	f := c.view.flight
 	err := c.writer.Final(f, c.req.Key, &c.req.Submission)
 	doubt, failed := new(effect.InDoubt), new(effect.Failed)
 	if errors.As(err, &doubt) {
-		doubt.Proposed = c.view.usedNonce()
+		doubt.Proposed = c.view.nonceIsUsed()
 	}
 	if err != nil && !errors.As(err, &failed) {
 		return OpenAnswer{}, err
 	}
-	return OpenAnswer{Decision: flight.Replay, Flight: f, Joined: c.joined, PolicyDiffers: f.Policy != c.req.Submission.Policy}, nil
+	return OpenAnswer{Decision: flight.DecisionReplay, Flight: f, Joined: c.joined, PolicyDiffers: f.Policy != c.req.Submission.Policy}, nil
 }
 
-func (c *openCall) busy() error {
-	state := flight.Running // another opener at this node is about to act
-	if f := c.view.flight; f != nil && f.State != flight.Absent {
+func (c *openCall) busyError() error {
+	state := flight.StateRunning // another opener at this node is about to act
+	if f := c.view.flight; f != nil && f.State != flight.StateAbsent {
 		state = f.State
 	}
 	return &effect.Busy{Key: c.req.Key, State: state, RetryAfter: answer.RetryAfter, Proposed: c.view.proposed}
@@ -107,7 +107,7 @@ func (c *openCall) busy() error {
 // etcdError is leaseError for an open. It returns *effect.LeaseLost only for a session that the caller knows, from its
 // request or from an earlier answer.
 func (c *openCall) etcdError(err error) error {
-	if errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.held() == nil && !c.view.ownLook() {
+	if errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.holder() == nil && !c.view.ownVerification() {
 		return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 	}
 	return leaseError(c.req.Key, err)
@@ -122,23 +122,23 @@ func leaseError(key flight.Key, err error) error {
 	case errors.Is(err, lease.ErrLost):
 		return &effect.LeaseLost{Key: key}
 	case errors.Is(err, lease.ErrClosed):
-		return errDraining()
+		return drainingError()
 	}
 	return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 }
 
-func exhausted(key flight.Key) error {
-	return &effect.TooMany{Key: key, What: "too many opens of this key were abandoned within a minute", RetryAfter: flight.MaxOpenLife}
+func tooManyNoncesError(key flight.Key) error {
+	return &effect.TooMany{Key: key, Limit: "too many opens of this key were abandoned within a minute", RetryAfter: flight.MaxOpenLife}
 }
 
 // resultLabel returns the result of executor.Events.Called for an open.
-func openWord(o OpenAnswer, err error) string {
+func resultLabel(o OpenAnswer, err error) string {
 	switch {
 	case err != nil:
-		return executor.ErrorWord(err)
-	case o.Decision == flight.Proceed:
+		return executor.ErrorResult(err)
+	case o.Decision == flight.DecisionProceed:
 		return executor.ResultProceed
-	case o.Decision == flight.Look:
+	case o.Decision == flight.DecisionVerify:
 		return executor.ResultVerify
 	case o.Joined:
 		return executor.ResultJoined
@@ -148,7 +148,7 @@ func openWord(o OpenAnswer, err error) string {
 
 // checkOpen validates an open. It creates the nonce if the caller sent none.
 func checkOpen(req *OpenRequest) error {
-	if req.Unnamed && req.Nonce == (flight.Nonce{}) {
+	if req.NoNonce && req.Nonce == (flight.Nonce{}) {
 		_, _ = rand.Read(req.Nonce[:]) // crypto/rand never returns an error
 	}
 	switch {

@@ -25,13 +25,13 @@ import (
 var update = flag.Bool("update", false, "write the golden transcripts anew")
 
 // transcript has the events of a test in order.
-type script struct {
+type transcript struct {
 	mu    sync.Mutex
 	lines []string
 }
 
 // add adds a line unless it equals the last one: the number of retries during a wait is random.
-func (s *script) say(format string, args ...any) {
+func (s *transcript) add(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
@@ -40,14 +40,14 @@ func (s *script) say(format string, args ...any) {
 	}
 }
 
-func (s *script) String() string {
+func (s *transcript) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.lines, "\n") + "\n"
 }
 
 // requireGolden compares a transcript with its golden file.
-func golden(t *testing.T, name, got string) {
+func requireGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
@@ -106,46 +106,46 @@ func (p *provider) effects() int {
 
 // cluster is the ledger and the etcd that nodes share.
 type cluster struct {
-	t      *testing.T
-	script *script
-	ledger *flightdtest.Ledger
-	etcd   *leasetest.World
-	next   atomic.Pointer[node] // the node for callers whose own node does not answer
+	t          *testing.T
+	transcript *transcript
+	ledger     *flightdtest.Ledger
+	etcd       *leasetest.Etcd
+	next       atomic.Pointer[node] // the node for callers whose own node does not answer
 }
 
 // node is one node of a cluster.
 type node struct {
 	*remote.Service
-	leases  *leasetest.Fake
-	access  *access
-	name    string
-	script  *script
-	testEnd chan struct{} // closed at the end of the test: blocked calls of a dead node return then
+	leases     *leasetest.Fake
+	ledger     *faultyLedger
+	name       string
+	transcript *transcript
+	testEnd    chan struct{} // closed at the end of the test: blocked calls of a dead node return then
 }
 
 func newCluster(t *testing.T) *cluster {
-	return &cluster{t: t, script: new(script), ledger: flightdtest.NewLedger(), etcd: leasetest.NewWorld()}
+	return &cluster{t: t, transcript: new(transcript), ledger: flightdtest.NewLedger(), etcd: leasetest.NewEtcd()}
 }
 
 // node starts a node with a sweeper. It dies when it first passes the named point; "": never.
 func (w *cluster) node(name, dies string) *node {
-	n := &node{name: name, script: w.script, testEnd: make(chan struct{})}
-	n.access = &access{Follower: w.ledger.Follower(), heard: n.tell}
-	n.leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{Guard: n.access,
+	n := &node{name: name, transcript: w.transcript, testEnd: make(chan struct{})}
+	n.ledger = &faultyLedger{Follower: w.ledger.Follower(), onAnswer: n.logCommand}
+	n.leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{Ledger: n.ledger,
 		Events: lease.Events{Claimed: func(flight.Key, flight.SessionID) {
-			if !n.access.isDead() {
-				w.script.say("%s: claimed", name)
+			if !n.ledger.isDead() {
+				w.transcript.add("%s: claimed", name)
 			}
 		}}})
-	n.leases.Slow(time.Millisecond) // claim and Open are sent at once: so the ledger always answers first
-	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.access, Memory: n.access, Sessions: n.access, Leases: n.leases})
+	n.leases.SlowAnswers(time.Millisecond) // claim and Open are sent at once: so the ledger always answers first
+	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.ledger, Reader: n.ledger, Sessions: n.ledger, Leases: n.leases})
 	cfg := remote.Config{Leases: n.leases, Checker: sweeper, Crash: func(point string) {
 		if point == dies {
 			time.Sleep(10 * time.Millisecond) // virtual time: the claim that is under way succeeds
 			n.die(point)
 		}
 	}}
-	n.access.configure(&cfg)
+	n.ledger.configure(&cfg)
 	var err error
 	n.Service, err = remote.New(cfg)
 	require.NoError(w.t, err)
@@ -165,35 +165,35 @@ func (w *cluster) node(name, dies string) *node {
 // die is kill -9 as other nodes see it: the node's requests no longer reach etcd or the ledger. It returns at the end
 // of the test.
 func (n *node) die(where string) {
-	if n.access.die(n.testEnd) {
+	if n.ledger.die(n.testEnd) {
 		n.leases.Freeze()
-		n.script.say("%s: dies %s", n.name, where)
+		n.transcript.add("%s: dies %s", n.name, where)
 	}
 	<-n.testEnd
 }
 
 // logCommand records a command and its reply.
-func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
+func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
 	what := ""
 	switch c := c.(type) {
-	case *flight.RecordGuard, *flight.Withdraw:
+	case *flight.RecordGuard, *flight.WithdrawSession:
 		return // in the background, in no order
 	case *flight.Report:
 		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
-	case *flight.Ended:
-		n.script.say("%s: the session has ended: %v", n.name, reply.Decision)
+	case *flight.EndSession:
+		n.transcript.add("%s: the session has ended: %v", n.name, reply.Decision)
 		return
-	case *flight.Verdict:
-		what = "finding " + c.Result.String()
+	case *flight.ReportFinding:
+		what = "finding " + c.Finding.String()
 	default:
 		what = strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."))
 	}
 	switch {
 	case err != nil || reply.Flight == nil:
-		n.script.say("%s: %s: %v %v", n.name, what, reply.Decision, err)
-	case reply.Decision == flight.Proceed:
-		n.script.say("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+		n.transcript.add("%s: %s: %v %v", n.name, what, reply.Decision, err)
+	case reply.Decision == flight.DecisionProceed:
+		n.transcript.add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
 	default:
-		n.script.say("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+		n.transcript.add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
 	}
 }

@@ -69,20 +69,20 @@ func (c *caller) keepSession(ctx context.Context) {
 			case <-tick.C:
 			}
 			bounded, cancel := context.WithTimeout(ctx, time.Second)
-			_, _ = c.at.Load().Renew(bounded, s.Session, remote.Renewal{})
+			_, _ = c.at.Load().Renew(bounded, s.Session, remote.RenewRequest{})
 			cancel()
 		}
 	}()
 }
 
 // errCallerDied is the error of a call whose caller has died.
-var errDied = errors.New("the caller died")
+var errCallerDied = errors.New("the caller died")
 
-func (c *caller) dying(site string) bool {
+func (c *caller) diesAt(site string) bool {
 	if c.dies != site {
 		return false
 	}
-	c.w.script.say("%s: dies %s", c.name, site)
+	c.w.transcript.add("%s: dies %s", c.name, site)
 	if c.takes {
 		go c.at.Load().die("with it")
 		synctest.Wait()
@@ -93,36 +93,36 @@ func (c *caller) dying(site string) bool {
 // call opens, acts and reports, as the protocol requires.
 func (c *caller) call(ctx context.Context) error {
 	answer, err := c.at.Load().Open(ctx, c.req)
-	for err == nil && answer.Decision == flight.Look {
-		answer, err = c.look(ctx, answer)
+	for err == nil && answer.Decision == flight.DecisionVerify {
+		answer, err = c.lookUp(ctx, answer)
 	}
 	if err != nil {
-		c.w.script.say("%s: answered %s", c.name, errorWord(err))
+		c.w.transcript.add("%s: answered %s", c.name, errorType(err))
 		return err
 	}
-	if answer.Decision == flight.Replay {
-		c.w.script.say("%s: answered replay, %s", c.name, answer.Flight.Receipt.ExternalID)
+	if answer.Decision == flight.DecisionReplay {
+		c.w.transcript.add("%s: answered replay, %s", c.name, answer.Flight.Receipt.ExternalID)
 		return nil
 	}
 	return c.act(ctx, answer)
 }
 
 func (c *caller) act(ctx context.Context, answer remote.OpenAnswer) error {
-	c.w.script.say("%s: answered proceed with attempt %d", c.name, answer.Flight.AttemptNumber())
+	c.w.transcript.add("%s: answered proceed with attempt %d", c.name, answer.Flight.AttemptNumber())
 	require.Equal(c.w.t, "42 EUR", string(answer.Input.Data))
 	require.Positive(c.w.t, answer.Trust)
-	if c.dying("before-send") {
-		return errDied
+	if c.diesAt("before-send") {
+		return errCallerDied
 	}
 	made := c.p.act(answer.IdempotencyKey)
-	if c.dying("during-effect") || c.dying("before-report") {
-		return errDied
+	if c.diesAt("during-effect") || c.diesAt("before-report") {
+		return errCallerDied
 	}
 	return c.report(ctx, answer, made)
 }
 
 func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made string) error {
-	word := reportOf(answer, flight.Succeeded, made)
+	word := reportOf(answer, flight.OutcomeSucceeded, made)
 	for {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 		type answered struct {
@@ -137,37 +137,37 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 		select {
 		case a := <-back:
 			cancel()
-			if c.dying("after-report") {
-				return errDied
+			if c.diesAt("after-report") {
+				return errCallerDied
 			}
 			if a.err != nil {
-				c.w.script.say("%s: report answered %s", c.name, errorWord(a.err))
+				c.w.transcript.add("%s: report answered %s", c.name, errorType(a.err))
 				return a.err
 			}
-			c.w.script.say("%s: report answered %v", c.name, a.f.State)
+			c.w.transcript.add("%s: report answered %v", c.name, a.f.State)
 			return nil
 		case <-bounded.Done(): // no answer: the caller retries at the next node
 			cancel()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			c.w.script.say("%s: no answer, reports again", c.name)
+			c.w.transcript.add("%s: no answer, reports again", c.name)
 			c.at.Store(c.w.next.Load())
 		}
 	}
 }
 
 // lookUp asks the provider and sends the finding with a new nonce.
-func (c *caller) look(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
+func (c *caller) lookUp(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
 	c.newNonce()
-	verdict := remote.VerdictRequest{ID: answer.Flight.ID, Probe: answer.Probe, Result: flight.DidNotHappen, Open: c.req}
+	verdict := remote.VerificationRequest{ID: answer.Flight.ID, Verification: answer.Verification, Result: flight.FindingNotHappened, Open: c.req}
 	if id, found := c.p.find(answer.IdempotencyKey); found {
-		verdict.Result, verdict.ExternalID, verdict.Body = flight.Happened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
+		verdict.Result, verdict.ExternalID, verdict.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
 	}
-	return c.at.Load().Verdict(ctx, verdict)
+	return c.at.Load().Verify(ctx, verdict)
 }
 
-func errorWord(err error) string { return fmt.Sprintf("%T", err) }
+func errorType(err error) string { return fmt.Sprintf("%T", err) }
 
 // TestHazard35_36_NodeCrashSites kills a node whose caller lives, keeps its session and repeats unanswered requests
 // with the same nonce and token at the next node.
@@ -177,17 +177,17 @@ func TestHazard35_36_NodeCrashSites(t *testing.T) {
 			var transcript strings.Builder
 			for _, recovery := range recoveries {
 				synctest.Test(t, func(t *testing.T) {
-					fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, nodeCrash(t, site, recovery))
+					fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, runNodeCrash(t, site, recovery))
 				})
 			}
-			golden(t, "node-"+site, transcript.String())
+			requireGolden(t, "node-"+site, transcript.String())
 		})
 	}
 }
 
-func nodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
+func runNodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
 	a := w.node("a", site)
 	c := w.caller("caller", a, p, recovery)
 	ctx, leave := context.WithCancel(t.Context())
@@ -195,30 +195,30 @@ func nodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	done := make(chan error, 1)
 	first, giveUp := context.WithCancel(ctx)
 	go func() { done <- c.call(first) }()
-	asleep(t, 100*time.Millisecond)
-	require.Contains(t, w.script.String(), "a: dies "+site)
+	sleep(t, 100*time.Millisecond)
+	require.Contains(t, w.transcript.String(), "a: dies "+site)
 	w.next.Store(w.node("b", ""))
 	c.at.Store(w.next.Load())
 	if strings.HasSuffix(site, "open") { // no answer: the caller retries at the next node
-		w.script.say("caller: no answer, opens again")
+		w.transcript.add("caller: no answer, opens again")
 		go func() { <-done }()
 		require.NoError(t, c.call(ctx))
 	} else {
 		require.NoError(t, <-done)
 	}
-	judge(t, w, p, c.req.Key)
-	released(t)
+	requireOneEffect(t, w, p, c.req.Key)
+	waitForReleases(t)
 	claims, err := w.next.Load().leases.Claims(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, claims)
-	transcript := w.script.String()
+	transcript := w.transcript.String()
 	giveUp()
 	leave()
 	<-c.renewed
 	return transcript
 }
 
-func judge(t *testing.T, w *cluster, p *provider, key flight.Key) {
+func requireOneEffect(t *testing.T, w *cluster, p *provider, key flight.Key) {
 	t.Helper()
 	f, err := w.ledger.Flight(key.FlightID())
 	require.NoError(t, err)
@@ -226,7 +226,7 @@ func judge(t *testing.T, w *cluster, p *provider, key flight.Key) {
 	require.Equal(t, "ch_1", f.Receipt.ExternalID)
 	require.Equal(t, 1, p.effects(), "effects at the provider")
 	require.False(t, f.Overlap)
-	w.script.say("effects: %d", p.effects())
+	w.transcript.add("effects: %d", p.effects())
 }
 
 // TestHazard03_04_CallerCrashSites kills the caller, alone and together with its node. The sweeper ends the attempt
@@ -242,59 +242,59 @@ func TestHazard03_04_CallerCrashSites(t *testing.T) {
 				var transcript strings.Builder
 				for _, recovery := range recoveries {
 					synctest.Test(t, func(t *testing.T) {
-						fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, callerCrash(t, site, both, recovery))
+						fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, runCallerCrash(t, site, both, recovery))
 					})
 				}
-				golden(t, name, transcript.String())
+				requireGolden(t, name, transcript.String())
 			})
 		}
 	}
 }
 
-func callerCrash(t *testing.T, site string, both bool, recovery flight.Recovery) string {
+func runCallerCrash(t *testing.T, site string, both bool, recovery flight.Recovery) string {
 	w := newCluster(t)
-	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	p := &provider{say: w.transcript.add, honours: recovery == flight.RecoveryResend}
 	a := w.node("a", "")
 	c := w.caller("caller", a, p, recovery)
 	c.dies, c.takes = site, both
 	alive, die := context.WithCancel(t.Context())
 	c.keepSession(alive)
-	require.ErrorIs(t, c.call(alive), errDied)
+	require.ErrorIs(t, c.call(alive), errCallerDied)
 	die()
 	<-c.renewed
 	w.next.Store(a)
 	if both {
 		w.next.Store(w.node("b", ""))
 	}
-	asleep(t, time.Minute)
+	sleep(t, time.Minute)
 	f, err := w.ledger.Flight(c.req.Key.FlightID())
 	require.NoError(t, err)
-	w.script.say("unasked: %v", f.State)
+	w.transcript.add("unasked: %v", f.State)
 
 	next := w.caller("another", w.next.Load(), p, recovery)
 	err = next.call(t.Context())
 	var doubt *effect.InDoubt
 	if errors.As(err, &doubt) {
-		settleByHand(w, p, c.req.Key)
+		resolveByHand(w, p, c.req.Key)
 		next.newNonce()
 		err = next.call(t.Context())
 	}
 	require.NoError(t, err)
-	judge(t, w, p, c.req.Key)
-	return w.script.String()
+	requireOneEffect(t, w, p, c.req.Key)
+	return w.transcript.String()
 }
 
 // resolveByHand acts as the person who checks the provider and resolves the doubt.
-func settleByHand(w *cluster, p *provider, key flight.Key) {
+func resolveByHand(w *cluster, p *provider, key flight.Key) {
 	f, _ := w.ledger.Flight(key.FlightID())
-	c := &flight.Resolve{Key: key, Generation: f.Generation, Version: f.Version, Verb: flight.DidNotHappen, Who: "person"}
+	c := &flight.Resolve{Key: key, Generation: f.Generation, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "person"}
 	if p.effects() > 0 {
-		c.Verb, c.ExternalID, c.Body = flight.Happened, "ch_1", flight.NewBlob("", []byte("ch_1"), flight.MaxReceiptBody)
-		w.script.say("person: ch_1 is there: it happened")
+		c.Finding, c.ExternalID, c.Body = flight.FindingHappened, "ch_1", flight.NewBlob("", []byte("ch_1"), flight.MaxReceiptBody)
+		w.transcript.add("person: ch_1 is there: it happened")
 	} else {
-		w.script.say("person: nothing is there: it did not happen")
+		w.transcript.add("person: nothing is there: it did not happen")
 	}
 	reply, err := w.ledger.Propose(w.t.Context(), c)
 	require.NoError(w.t, err)
-	require.Equal(w.t, flight.Accepted, reply.Decision)
+	require.Equal(w.t, flight.DecisionAccepted, reply.Decision)
 }

@@ -29,17 +29,17 @@ type explored struct {
 func exploredPolicies() map[string]flight.Policy {
 	return map[string]flight.Policy{
 		"hold":            {},
-		"resend":          {Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}},
-		"verify":          {Recovery: flight.Verify, SettleDelay: 5 * time.Second},
+		"resend":          {Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}},
+		"verify":          {Recovery: flight.RecoveryVerify, SettleDelay: 5 * time.Second},
 		"hold, time-out":  {AttemptTimeout: 10 * time.Second},
 		"approval":        {Approval: true},
 		"runs later":      {RunAfter: 20 * time.Second},
-		"resend, window":  {Recovery: flight.Resend, ProviderWindow: 20 * time.Second},
-		"verify, timeout": {Recovery: flight.Verify, AttemptTimeout: 10 * time.Second},
+		"resend, window":  {Recovery: flight.RecoveryResend, ProviderWindow: 20 * time.Second},
+		"verify, timeout": {Recovery: flight.RecoveryVerify, AttemptTimeout: 10 * time.Second},
 	}
 }
 
-// steps returns the commands that may be proposed in a state, and the times to advance to.
+// run returns the commands that may be proposed in a state, and the times to advance to.
 func (e *explored) steps(p flight.Policy) (commands []flight.Command, times []time.Duration) {
 	h, f := &e.header, e.flight
 	commands = append(commands, openOf(h, p, ownNonce), openOf(h, p, otherNonce), &flight.RaiseEpoch{From: h.LeaseEpoch, Hold: 30 * time.Second})
@@ -51,25 +51,25 @@ func (e *explored) steps(p flight.Policy) (commands []flight.Command, times []ti
 	}
 	g := f.Generation
 	if holder := f.Holder(); holder != nil {
-		commands = append(commands, &flight.Ended{Session: *holder, ReadRevision: 100, Epoch: h.LeaseEpoch})
+		commands = append(commands, &flight.EndSession{Session: *holder, ReadRevision: 100, Epoch: h.LeaseEpoch})
 	}
 	if a := f.Newest(); a != nil {
-		for o := flight.Succeeded; o <= flight.Unknown; o++ {
+		for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
 			commands = append(commands, &flight.Report{Key: exploredKey, Generation: g, Token: a.Token(), Outcome: o})
 		}
 		for _, at := range []flight.Time{0, h.Now.Add(20 * time.Second)} {
 			commands = append(commands, &flight.Suspend{Key: exploredKey, Generation: g, Token: a.Token(), Wake: flight.Wake{Callback: true, At: at}})
 		}
 	}
-	if f.Probe != nil {
-		for v := flight.NoVerb; v <= flight.DidNotHappen; v++ {
-			commands = append(commands, &flight.Verdict{Key: exploredKey, Generation: g, Probe: f.Probe.Number, Result: v})
+	if f.Verification != nil {
+		for v := flight.FindingNone; v <= flight.FindingNotHappened; v++ {
+			commands = append(commands, &flight.ReportFinding{Key: exploredKey, Generation: g, Verification: f.Verification.Number, Finding: v})
 		}
 	}
 	commands = append(commands, &flight.WakeUp{Key: exploredKey, Generation: g}, &flight.Cancel{Key: exploredKey, Generation: g},
-		&flight.Free{Key: exploredKey, Generation: g}, &flight.Expire{Key: exploredKey, Generation: g},
-		&flight.Resolve{Key: exploredKey, Generation: g, Version: f.Version, Verb: flight.DidNotHappen},
-		&flight.Decide{Key: exploredKey, Generation: g, Fingerprint: f.Fingerprint, Version: f.Version, Verb: flight.Approved})
+		&flight.FreeKey{Key: exploredKey, Generation: g}, &flight.Expire{Key: exploredKey, Generation: g},
+		&flight.Resolve{Key: exploredKey, Generation: g, Version: f.Version, Finding: flight.FindingNotHappened},
+		&flight.DecideApproval{Key: exploredKey, Generation: g, Fingerprint: f.Fingerprint, Version: f.Version, Finding: flight.FindingApproved})
 	return commands, []time.Duration{6 * time.Second, 35 * time.Second, 31 * 24 * time.Hour}
 }
 
@@ -84,9 +84,9 @@ func openOf(h *flight.Header, p flight.Policy, nonce flight.Nonce) *flight.Open 
 // caller that was reported as unknown.
 func reachable(p flight.Policy, depth int) []explored {
 	start := explored{header: flight.Header{Secret: []byte("secret"), Deployment: "d", Now: 1_000_000}}
-	if p.Recovery == flight.Verify {
+	if p.Recovery == flight.RecoveryVerify {
 		v, opened := flight.Apply(flight.View{Header: start.header}, openOf(&start.header, p, otherNonce))
-		v, _ = flight.Apply(v, &flight.Report{Key: exploredKey, Generation: 1, Token: opened.Token, Outcome: flight.Unknown})
+		v, _ = flight.Apply(v, &flight.Report{Key: exploredKey, Generation: 1, Token: opened.Token, Outcome: flight.OutcomeUnknown})
 		start.flight = v.Flight
 	}
 	all, seen := []explored{start}, map[string]bool{}
@@ -130,19 +130,19 @@ func flatten(f *flight.Flight) any {
 	if f == nil {
 		return nil
 	}
-	var probe flight.Probe
+	var probe flight.Verification
 	var wake flight.Wake
-	if f.Probe != nil {
-		probe = *f.Probe
+	if f.Verification != nil {
+		probe = *f.Verification
 	}
 	if f.Wake != nil {
 		wake = *f.Wake
 	}
-	return []any{f.State, f.Generation, f.Attempts, f.Doubts, f.NotBefore, f.Probe != nil, probe, f.Wake != nil, wake, f.Cancel != nil, f.UsedNonces, f.Fence}
+	return []any{f.State, f.Generation, f.Attempts, f.TaintingAttempts, f.NotBefore, f.Verification != nil, probe, f.Wake != nil, wake, f.Cancel != nil, f.UsedNonces, f.Fence}
 }
 
 func (e *explored) view(s *flight.Submission) view {
-	return view{submission: s, nonce: ownNonce, flight: e.flight, header: e.header, now: e.header.Now, patient: true}
+	return view{submission: s, nonce: ownNonce, flight: e.flight, header: e.header, now: e.header.Now, callerWaits: true}
 }
 
 func skipUnderRace(t *testing.T) {
@@ -154,7 +154,7 @@ func skipUnderRace(t *testing.T) {
 
 // TestDecide_AgreesWithTheLedger compares decide with the ledger's rules in every reachable state: an answer from a
 // view is the answer of the ledger, and decide proposes exactly if the Open would change the flight.
-func TestDecideSpeaksForTheLedger(t *testing.T) {
+func TestDecide_AgreesWithTheLedger(t *testing.T) {
 	skipUnderRace(t)
 	depth := 5
 	if testing.Short() {
@@ -172,7 +172,7 @@ func TestDecideSpeaksForTheLedger(t *testing.T) {
 					v.proposed = proposed
 					d := decide(&v)
 					_, reply := flight.Apply(flight.View{Header: e.header, Flight: e.flight}, openOf(&e.header, p, ownNonce))
-					require.True(t, agree(d.action, &reply, e.flight), "row %d: action %d, and the ledger says %v (changed: %v) of %+v at %v",
+					require.True(t, agrees(d.action, &reply, e.flight), "row %d: action %d, and the ledger says %v (changed: %v) of %+v at %v",
 						d.row, d.action, reply.Decision, reply.Changed, flatten(e.flight), e.header.Now)
 				}
 			}
@@ -182,19 +182,19 @@ func TestDecideSpeaksForTheLedger(t *testing.T) {
 	t.Logf("%d states", total)
 }
 
-func agree(a action, reply *flight.Reply, before *flight.Flight) bool {
+func agrees(a action, reply *flight.Reply, before *flight.Flight) bool {
 	switch d := reply.Decision; a {
-	case answerFlight:
-		return d == flight.Replay || d == flight.Gone || d == flight.Doubtful || d == flight.Unapproved
-	case renewSession:
-		return d == flight.Proceed && !reply.Changed || d == flight.Look && !reply.Changed
-	case answerLost: // the verification's session has ended: the ledger would assign it again
-		return d == flight.Look && !reply.Changed && before.Holder() == nil
-	case answerFenced:
-		return d == flight.Fenced
-	case wait:
-		return d == flight.Busy && !reply.Changed
-	case open:
+	case actionAnswerFlight:
+		return d == flight.DecisionReplay || d == flight.DecisionExpired || d == flight.DecisionInDoubt || d == flight.DecisionAwaitingApproval
+	case actionRenewSession:
+		return d == flight.DecisionProceed && !reply.Changed || d == flight.DecisionVerify && !reply.Changed
+	case actionLeaseLost: // the verification's session has ended: the ledger would assign it again
+		return d == flight.DecisionVerify && !reply.Changed && before.Holder() == nil
+	case actionFenced:
+		return d == flight.DecisionFenced
+	case actionWait:
+		return d == flight.DecisionBusy && !reply.Changed
+	case actionOpen:
 		return reply.Changed
 	}
 	return false
@@ -202,7 +202,7 @@ func agree(a action, reply *flight.Reply, before *flight.Flight) bool {
 
 // TestDecide_EveryViewIsSafe combines every flight that decide can distinguish with every other field of a view: every
 // view has an action, every row is reached, and no action is unsafe.
-func TestDecideEveryView(t *testing.T) {
+func TestDecide_EveryViewIsSafe(t *testing.T) {
 	skipUnderRace(t)
 	flights := map[string]explored{}
 	for _, p := range exploredPolicies() {
@@ -258,12 +258,12 @@ func features(e *explored, differs bool) string {
 	text += " " + f.State.String()
 	if a := f.Newest(); a != nil {
 		deadline := a.Deadline(f.Policy)
-		text += fmt.Sprint(" attempt ", who(a.Nonce), a.Open(), deadline > 0, e.header.Now >= deadline, a.Session.Epoch < e.header.LeaseEpoch)
+		text += fmt.Sprint(" attempt ", who(a.Nonce), a.IsOpen(), deadline > 0, e.header.Now >= deadline, a.Session.Epoch < e.header.LeaseEpoch)
 	}
 	for _, a := range f.Attempts {
 		text += fmt.Sprint(" ", a.Nonce == ownNonce)
 	}
-	if p := f.Probe; p != nil {
+	if p := f.Verification; p != nil {
 		text += fmt.Sprint(" probe ", who(p.Nonce), p.Session.ID != "", e.header.Now >= p.NotBefore, e.header.Now >= p.Until)
 	}
 	if f.Wake != nil {
@@ -277,14 +277,14 @@ func features(e *explored, differs bool) string {
 
 // eachView visits every combination of the fields of a view that are not from the ledger.
 func eachView(v view, visit func(*view)) {
-	for v.reply = flight.NoDecision; v.reply <= flight.Exhausted; v.reply++ {
-		for _, v.session = range []etcdState{etcdUnknown, etcdYes, etcdLost, etcdSilent} {
-			for v.claim = etcdUnknown; v.claim <= etcdSilent; v.claim++ {
+	for v.reply = flight.DecisionNone; v.reply <= flight.DecisionExhausted; v.reply++ {
+		for _, v.session = range []etcdState{etcdUnknown, etcdConfirmed, etcdLost, etcdUnavailable} {
+			for v.claim = etcdUnknown; v.claim <= etcdUnavailable; v.claim++ {
 				for flags := range 1 << 6 {
-					v.proposed, v.full, v.patient = flags&1 != 0, flags&2 != 0, flags&4 != 0
-					v.draining, v.step = flags&8 != 0, flags&16 != 0
-					v.settle = time.Duration(flags>>5) * time.Second
-					v.pause = v.settle
+					v.proposed, v.tooManyOpen, v.callerWaits = flags&1 != 0, flags&2 != 0, flags&4 != 0
+					v.nodeStops, v.isStep = flags&8 != 0, flags&16 != 0
+					v.lookUpDelay = time.Duration(flags>>5) * time.Second
+					v.busyFor = v.lookUpDelay
 					visit(&v)
 				}
 			}
@@ -301,16 +301,16 @@ type facts struct {
 func factsOf(v *view) (k facts) {
 	f := v.flight
 	a := f.OpenAttempt()
-	k.own = a != nil && f.State == flight.Running && a.Nonce == ownNonce
-	k.looks = f.Looking() && f.Probe.Nonce == ownNonce
-	k.lookHeld = k.looks && f.Probe.Session.ID != ""
+	k.own = a != nil && f.State == flight.StateRunning && a.Nonce == ownNonce
+	k.looks = f.Verifying() && f.Verification.Nonce == ownNonce
+	k.lookHeld = k.looks && f.Verification.Session.ID != ""
 	k.holder = f.Holder()
 	k.mayOpen = mayOpen(v)
 	if f == nil {
 		return k
 	}
-	k.ended = f.State.Terminal() || f.State != flight.Absent && !f.Fingerprint.Matches(v.submission.Fingerprint)
-	k.inDoubt, k.unapproved = f.State == flight.InDoubt, f.State == flight.AwaitingApproval
+	k.ended = f.State.Terminal() || f.State != flight.StateAbsent && !f.Fingerprint.Matches(v.submission.Fingerprint)
+	k.inDoubt, k.unapproved = f.State == flight.StateInDoubt, f.State == flight.StateAwaitingApproval
 	for _, at := range f.Attempts {
 		k.used = k.used || at.Nonce == ownNonce
 	}
@@ -324,36 +324,36 @@ func factsOf(v *view) (k facts) {
 func (k *facts) allowed(v *view, a action) bool {
 	granted := k.own || k.looks
 	switch a {
-	case answerFlight:
+	case actionAnswerFlight:
 		return k.ended || k.unapproved || k.inDoubt && (k.used || !v.proposed)
-	case answerProceed:
-		return k.own && v.session == etcdYes && v.claim == etcdYes
-	case answerLook:
-		return k.lookHeld && v.session == etcdYes && v.settle == 0
-	case answerBusy:
-		return !v.patient && !k.own && !k.ended
-	case answerFenced:
-		return !granted && (k.used || v.reply == flight.Fenced)
-	case answerOpenExpired: // only after a reply of the ledger
-		return !granted && v.reply == flight.OpenExpired
-	case answerTooMany:
-		return !granted && (v.full || v.reply == flight.Exhausted)
-	case answerLost:
-		return granted && v.session == etcdLost || k.own && v.claim == etcdLost || k.looks && !k.lookHeld || v.reply == flight.SessionEnded
-	case answerNoEtcd:
-		return granted && (v.session == etcdSilent || v.claim == etcdSilent)
-	case answerDraining:
-		return !k.own && v.draining
-	case wait:
-		return !k.own && !k.ended && v.patient && !v.draining
-	case open:
-		return !granted && !k.used && !k.ended && !v.draining && !v.full && v.reply == flight.NoDecision && k.mayOpen
-	case renewSession:
+	case actionProceed:
+		return k.own && v.session == etcdConfirmed && v.claim == etcdConfirmed
+	case actionVerify:
+		return k.lookHeld && v.session == etcdConfirmed && v.lookUpDelay == 0
+	case actionBusy:
+		return !v.callerWaits && !k.own && !k.ended
+	case actionFenced:
+		return !granted && (k.used || v.reply == flight.DecisionFenced)
+	case actionOpenExpired: // only after a reply of the ledger
+		return !granted && v.reply == flight.DecisionOpenExpired
+	case actionTooManyOpen:
+		return !granted && (v.tooManyOpen || v.reply == flight.DecisionExhausted)
+	case actionLeaseLost:
+		return granted && v.session == etcdLost || k.own && v.claim == etcdLost || k.looks && !k.lookHeld || v.reply == flight.DecisionSessionEnded
+	case actionLeaseUnavailable:
+		return granted && (v.session == etcdUnavailable || v.claim == etcdUnavailable)
+	case actionDraining:
+		return !k.own && v.nodeStops
+	case actionWait:
+		return !k.own && !k.ended && v.callerWaits && !v.nodeStops
+	case actionOpen:
+		return !granted && !k.used && !k.ended && !v.nodeStops && !v.tooManyOpen && v.reply == flight.DecisionNone && k.mayOpen
+	case actionRenewSession:
 		return granted && v.session == etcdUnknown
-	case finishClaim:
-		return k.own && v.session == etcdYes && v.claim == etcdUnknown
-	case replaceClaim:
-		return k.own && v.session == etcdYes && v.claim == etcdForeign
+	case actionFinishClaim:
+		return k.own && v.session == etcdConfirmed && v.claim == etcdUnknown
+	case actionReplaceClaim:
+		return k.own && v.session == etcdConfirmed && v.claim == etcdForeign
 	}
 	return false
 }
@@ -365,7 +365,7 @@ func (k *facts) unsafe(v *view, d *decision) string {
 		return "not allowed here"
 	case d.check != nil && (k.holder == nil || *d.check != *k.holder):
 		return "it has a session checked that holds nothing"
-	case d.action == answerBusy && k.holder != nil && d.check == nil && !k.looks:
+	case d.action == actionBusy && k.holder != nil && d.check == nil && !k.looks:
 		return "the session that blocks the open is not checked"
 	case d.pause < 0:
 		return "it waits for the past"
@@ -378,10 +378,10 @@ func mayOpen(v *view) bool {
 	f := v.flight
 	a := f.OpenAttempt()
 	if a == nil {
-		return f == nil || f.State != flight.Waiting
+		return f == nil || f.State != flight.StateWaiting
 	}
 	overdue := a.Deadline(f.Policy) > 0 && v.now >= a.Deadline(f.Policy)
-	if f.State == flight.Waiting {
+	if f.State == flight.StateWaiting {
 		overdue = f.Wake.At > 0 && v.now >= f.Wake.At
 	}
 	return overdue || a.Session.Epoch < v.header.LeaseEpoch && v.now >= v.header.EpochHold
@@ -389,12 +389,12 @@ func mayOpen(v *view) bool {
 
 // A nonce is not abandoned if its caller can repeat the open, and a session is not withdrawn while its caller acts
 // under it.
-func TestLeftover(t *testing.T) {
+func TestCleanup(t *testing.T) {
 	const own = "ses_own"
 	cases := 0
 	for bits := range 1 << 6 {
 		has := func(i int) bool { return bits&(1<<i) != 0 }
-		e := ending{acts: has(0), unnamed: has(1), unknown: has(2)}
+		e := callEnd{mayAct: has(0), noNonce: has(1), openUnknown: has(2)}
 		if has(3) {
 			e.oneShot = own
 		}
@@ -404,11 +404,11 @@ func TestLeftover(t *testing.T) {
 			if has(5) {
 				holder.ID = own
 			}
-			v.flight = &flight.Flight{State: flight.Running, Attempts: []flight.Attempt{{Nonce: ownNonce, Session: holder}}}
+			v.flight = &flight.Flight{State: flight.StateRunning, Attempts: []flight.Attempt{{Nonce: ownNonce, Session: holder}}}
 		}
 		cases++
-		abandon, withdraw := v.leftover(&e)
-		require.Equal(t, e.unnamed && !e.acts && (e.unknown || has(4)), abandon, "%+v", e)
+		abandon, withdraw := v.cleanup(&e)
+		require.Equal(t, e.noNonce && !e.mayAct && (e.openUnknown || has(4)), abandon, "%+v", e)
 		require.False(t, withdraw && !has(3), "%+v: the session is not this call's", e)
 		require.False(t, withdraw && has(4) && has(5) && !abandon, "%+v: the caller acts under the session, or repeats the open", e)
 		require.True(t, withdraw || !has(3) || has(4) && has(5), "%+v: the session is never ended", e)

@@ -20,10 +20,10 @@ func bubble(t *testing.T, run func(t *testing.T, fd *flightdtest.Flightd)) {
 }
 
 // withTwoNodes runs a test with two nodes over one ledger and one etcd. The first node uses the ledger through a.
-func twoNodes(t *testing.T, run func(t *testing.T, a *access, here, there *flightdtest.Flightd)) {
+func withTwoNodes(t *testing.T, run func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
-		a := &access{Follower: there.Ledger.Follower()}
+		a := &faultyLedger{Follower: there.Ledger.Follower()}
 		run(t, a, there.Restart(t, flightdtest.Options{Follower: a.Follower, ConfigureRemote: a.configure}), there)
 	})
 }
@@ -57,7 +57,7 @@ func proceed(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remo
 	t.Helper()
 	a, err := fd.Remote().Open(t.Context(), req)
 	require.NoError(t, err)
-	require.Equal(t, flight.Proceed, a.Decision)
+	require.Equal(t, flight.DecisionProceed, a.Decision)
 	require.Positive(t, a.Trust)
 	require.NotEmpty(t, a.FencingToken)
 	require.Equal(t, req.Nonce, a.Flight.OpenAttempt().Nonce)
@@ -88,8 +88,8 @@ func sessionOf(t *testing.T, fd *flightdtest.Flightd, ttl time.Duration) flight.
 // renew renews a session through one node for the duration d.
 func renew(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID, d time.Duration) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); asleep(t, 4*time.Second) {
-		_, err := fd.Remote().Renew(t.Context(), id, remote.Renewal{})
+	for end := time.Now().Add(d); time.Now().Before(end); sleep(t, 4*time.Second) {
+		_, err := fd.Remote().Renew(t.Context(), id, remote.RenewRequest{})
 		require.NoError(t, err)
 	}
 }
@@ -102,7 +102,7 @@ func keepRenewed(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID) (st
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, _ = fd.Remote().Renew(ctx, id, remote.Renewal{})
+			_, _ = fd.Remote().Renew(ctx, id, remote.RenewRequest{})
 			select {
 			case <-time.After(4 * time.Second):
 			case <-ctx.Done():
@@ -115,21 +115,21 @@ func keepRenewed(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID) (st
 // claimsOf returns the number of claims in etcd after pending releases.
 func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
 	t.Helper()
-	released(t)
+	waitForReleases(t)
 	claims, err := fd.Leases.Claims(t.Context())
 	require.NoError(t, err)
 	return len(claims)
 }
 
 // waitForReleases waits until releases are done: the lessor delays them shortly to batch them.
-func released(t *testing.T) {
+func waitForReleases(t *testing.T) {
 	t.Helper()
-	asleep(t, 100*time.Millisecond)
+	sleep(t, 100*time.Millisecond)
 	synctest.Wait()
 }
 
 // sleep waits for a virtual duration.
-func asleep(t *testing.T, d time.Duration) {
+func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -144,4 +144,4 @@ func requireAs[E error](t *testing.T, err error) E {
 	return as
 }
 
-var recoveries = [...]flight.Recovery{flight.Hold, flight.Resend, flight.Verify}
+var recoveries = [...]flight.Recovery{flight.RecoveryHold, flight.RecoveryResend, flight.RecoveryVerify}

@@ -26,22 +26,22 @@ func TestOpenActReport(t *testing.T) {
 		require.Nil(t, a.Previous)
 		require.Equal(t, 1, claimsOf(t, fd))
 		require.True(t, a.Flight.OpenAttempt().Session.OneShot)
-		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.Succeeded, "ch_1").State)
+		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.OutcomeSucceeded, "ch_1").State)
 		require.Zero(t, claimsOf(t, fd))
-		require.NotContains(t, fd.Leases.World.Sessions(), a.Session, "a session for one open ends with its report")
+		require.NotContains(t, fd.Leases.Etcd.Sessions(), a.Session, "a session for one open ends with its report")
 
-		req.Nonce, req.Submission.Policy.Recovery = flight.Nonce{2}, flight.Resend
+		req.Nonce, req.Submission.Policy.Recovery = flight.Nonce{2}, flight.RecoveryResend
 		again, err := fd.Remote().Open(t.Context(), req)
 		require.NoError(t, err)
-		require.Equal(t, flight.Replay, again.Decision)
+		require.Equal(t, flight.DecisionReplay, again.Decision)
 		require.Equal(t, "ch_1", again.Flight.Receipt.ExternalID)
 		require.True(t, again.PolicyDiffers)
 		require.False(t, again.Joined)
 
 		_, err = fd.Remote().Open(t.Context(), openOf("1", `{"amount":43}`, flight.Policy{}, 3))
 		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
-		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.Succeeded, "ch_1").State, "the same report twice")
-		_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_2"))
+		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.OutcomeSucceeded, "ch_1").State, "the same report twice")
+		_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.OutcomeSucceeded, "ch_2"))
 		requireAs[*effect.Fenced](t, err)
 		require.True(t, fd.Flight(req.Key).Overlap)
 	})
@@ -68,20 +68,20 @@ func TestOneProceedsOthersReplay(t *testing.T) {
 			}()
 		}
 		first := <-answers
-		require.Equal(t, flight.Proceed, first.Decision)
+		require.Equal(t, flight.DecisionProceed, first.Decision)
 		synctest.Wait()
 		require.Empty(t, answers)
-		report(t, fd, first, flight.Succeeded, "ch_1")
+		report(t, fd, first, flight.OutcomeSucceeded, "ch_1")
 		for range callers - 1 {
 			a := <-answers
-			require.Equal(t, flight.Replay, a.Decision)
+			require.Equal(t, flight.DecisionReplay, a.Decision)
 			require.True(t, a.Joined)
 			require.Equal(t, "ch_1", a.Flight.Receipt.ExternalID)
 		}
 		require.EqualValues(t, 1, fd.Flight(keyOf("1")).AttemptCount)
 		require.Equal(t, 1, opens, "the openers of one node propose once")
 		synctest.Wait()
-		require.Less(t, len(fd.Leases.World.Sessions()), 20, "only the sessions of this process and of the pool are left")
+		require.Less(t, len(fd.Leases.Etcd.Sessions()), 20, "only the sessions of this process and of the pool are left")
 	})
 }
 
@@ -93,18 +93,18 @@ func TestBusy(t *testing.T) {
 		fd.Ledger.Before(func(c flight.Command) {
 			require.NotContains(t, []string{"*flight.Open", "*flight.Withdraw"}, fmt.Sprintf("%T", c))
 		})
-		sessions := len(fd.Leases.World.Sessions())
+		sessions := len(fd.Leases.Etcd.Sessions())
 		for _, wait := range []time.Duration{0, 5 * time.Second} {
 			req := openOf("1", `{"a":1}`, flight.Policy{}, 2)
 			req.Wait = wait
 			began := time.Now()
 			_, err := fd.Remote().Open(t.Context(), req)
 			busy := requireAs[*effect.Busy](t, err)
-			require.Equal(t, flight.Running, busy.State)
+			require.Equal(t, flight.StateRunning, busy.State)
 			require.False(t, busy.Proposed, "no Open of this call can arrive later")
 			require.Equal(t, wait, time.Since(began))
 		}
-		require.Len(t, fd.Leases.World.Sessions(), sessions)
+		require.Len(t, fd.Leases.Etcd.Sessions(), sessions)
 		req := openOf("1", `{"a":2}`, flight.Policy{}, 3)
 		req.Wait = time.Minute
 		began := time.Now()
@@ -116,7 +116,7 @@ func TestBusy(t *testing.T) {
 
 // A node with a stale view proposes the Open, and says so in its answer.
 func TestBusyOfANodeThatLagsBehind(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		a.stopReading()
 		first := proceed(t, there, req)
@@ -127,10 +127,10 @@ func TestBusyOfANodeThatLagsBehind(t *testing.T) {
 		claims, err := there.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, flight.Nonce{1}, claims[0].Nonce)
-		a.readOn()
-		report(t, here, first, flight.NotDone, "")
-		released(t)
-		for id := range there.Leases.World.Sessions() {
+		a.resumeReading()
+		report(t, here, first, flight.OutcomeNotDone, "")
+		waitForReleases(t)
+		for id := range there.Leases.Etcd.Sessions() {
 			require.NotEqual(t, first.Session, id)
 		}
 	})
@@ -173,15 +173,15 @@ func TestHazard16_AHungWorkersKeyIsFreeAfterItsTimeOut(t *testing.T) {
 				require.GreaterOrEqual(t, time.Since(began), 37*time.Second)
 				require.Less(t, time.Since(began), 40*time.Second)
 				switch recovery {
-				case flight.Hold:
+				case flight.RecoveryHold:
 					require.True(t, requireAs[*effect.InDoubt](t, err).Proposed)
-				case flight.Resend:
+				case flight.RecoveryResend:
 					require.NoError(t, err)
-					require.Equal(t, flight.Proceed, answer.Decision)
+					require.Equal(t, flight.DecisionProceed, answer.Decision)
 					require.Equal(t, a.IdempotencyKey, answer.IdempotencyKey)
-				case flight.Verify:
+				case flight.RecoveryVerify:
 					require.NoError(t, err)
-					require.Equal(t, flight.Look, answer.Decision)
+					require.Equal(t, flight.DecisionVerify, answer.Decision)
 				}
 				require.True(t, fd.Flight(next.Key).Tainted(), "the outcome is unknown, never not_done")
 			})
@@ -192,7 +192,7 @@ func TestHazard16_AHungWorkersKeyIsFreeAfterItsTimeOut(t *testing.T) {
 // A claim of another session does not make an opener wait: the ledger has decided, and the claim is replaced.
 func TestAForeignClaimIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		other := fd.Leases.HoldElsewhere(t, keyOf("1"), "somebody")
+		other := fd.Leases.ClaimFromOtherNode(t, keyOf("1"), "somebody")
 		began := time.Now()
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
 		require.Less(t, time.Since(began), time.Second)
@@ -202,13 +202,13 @@ func TestAForeignClaimIsReplaced(t *testing.T) {
 		require.Equal(t, a.Session, claims[0].Session)
 		other.Release() // deletes only the claim of its own session
 		require.Equal(t, 1, claimsOf(t, fd))
-		report(t, fd, a, flight.Succeeded, "ch_1")
+		report(t, fd, a, flight.OutcomeSucceeded, "ch_1")
 		require.Zero(t, claimsOf(t, fd))
 	})
 }
 
 // A claim that is lost during its effect harms nothing: the ledger still rejects other openers.
-func TestAClaimMayGo(t *testing.T) {
+func TestLostClaimDoesNotEndTheAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		req.Session = session(t, fd)
@@ -243,7 +243,7 @@ func TestOpenExpired(t *testing.T) {
 }
 
 // A repeat finds its open attempt after not_after. A caller that waits longer than OpenLife still opens in the end.
-func TestNotAfterBarsNoRepeat(t *testing.T) {
+func TestNotAfter_DoesNotRejectRepeats(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		req.Session, req.NotAfter = session(t, fd), fd.Ledger.Now().Add(5*time.Second)
@@ -254,7 +254,7 @@ func TestNotAfterBarsNoRepeat(t *testing.T) {
 		go func() { opened <- proceed(t, fd, next) }()
 		renew(t, fd, req.Session, 40*time.Second)
 		require.Equal(t, a.FencingToken, proceed(t, fd, req).FencingToken)
-		report(t, fd, a, flight.NotDone, "")
+		report(t, fd, a, flight.OutcomeNotDone, "")
 		require.EqualValues(t, 2, (<-opened).Flight.AttemptNumber(), "a not_after that the node sets counts from its proposal")
 	})
 }
@@ -286,11 +286,11 @@ func TestTooManyOpen(t *testing.T) {
 		requireAs[*effect.TooMany](t, err)
 		_, err = open("5", "")
 		requireAs[*effect.TooMany](t, err)
-		report(t, fd, a, flight.Succeeded, "ch_1")
+		report(t, fd, a, flight.OutcomeSucceeded, "ch_1")
 		_, err = open("3", first)
 		require.NoError(t, err)
-		released(t)
-		require.LessOrEqual(t, len(fd.Leases.World.Sessions()), 1+2+1+8, "the node's session, two of callers, one one-shot, and the pool")
+		waitForReleases(t)
+		require.LessOrEqual(t, len(fd.Leases.Etcd.Sessions()), 1+2+1+8, "the node's session, two of callers, one one-shot, and the pool")
 	})
 }
 
@@ -312,7 +312,7 @@ func TestBadOpens(t *testing.T) {
 		req.Session = "ses_unknown"
 		_, err := fd.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
-		_, err = fd.Remote().Renew(t.Context(), "ses_unknown", remote.Renewal{})
+		_, err = fd.Remote().Renew(t.Context(), "ses_unknown", remote.RenewRequest{})
 		requireAs[*effect.LeaseLost](t, err)
 		require.NoError(t, fd.Remote().CloseSession(t.Context(), "ses_unknown"))
 		require.Nil(t, fd.Flight(good.Key))
@@ -323,7 +323,7 @@ func TestBadOpens(t *testing.T) {
 func TestHazard35_CloseDrains(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		over := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
-		report(t, fd, over, flight.Succeeded, "ch_1")
+		report(t, fd, over, flight.OutcomeSucceeded, "ch_1")
 		proceed(t, fd, openOf("2", `{}`, flight.Policy{}, 1))
 		synctest.Wait()
 		type answered struct {
@@ -337,12 +337,12 @@ func TestHazard35_CloseDrains(t *testing.T) {
 			_, err := fd.Remote().Open(t.Context(), req)
 			waits <- err
 		}()
-		fd.Leases.Slow(2 * time.Second)
+		fd.Leases.SlowAnswers(2 * time.Second)
 		go func() {
 			a, err := fd.Remote().Open(t.Context(), openOf("3", `{}`, flight.Policy{}, 1))
 			underWay <- answered{a, err}
 		}()
-		asleep(t, time.Second)
+		sleep(t, time.Second)
 		go func() { closed <- fd.Remote().Close(t.Context()) }()
 		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, <-waits).Code)
 		_, err := fd.Remote().Open(t.Context(), openOf("4", `{}`, flight.Policy{}, 1))
@@ -352,11 +352,11 @@ func TestHazard35_CloseDrains(t *testing.T) {
 		require.Empty(t, closed)
 		got := <-underWay
 		require.NoError(t, got.err)
-		require.Equal(t, flight.Proceed, got.a.Decision)
+		require.Equal(t, flight.DecisionProceed, got.a.Decision)
 		require.NoError(t, <-closed)
 		again, err := fd.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
 		require.NoError(t, err)
-		require.Equal(t, flight.Replay, again.Decision)
-		require.Equal(t, flight.StateSucceeded, report(t, fd, got.a, flight.Succeeded, "ch_1").State)
+		require.Equal(t, flight.DecisionReplay, again.Decision)
+		require.Equal(t, flight.StateSucceeded, report(t, fd, got.a, flight.OutcomeSucceeded, "ch_1").State)
 	})
 }

@@ -38,13 +38,13 @@ func TestHazard10_Repeats(t *testing.T) {
 				}
 				require.EqualValues(t, 1, fd.Flight(req.Key).AttemptCount)
 				require.Equal(t, 1, claimsOf(t, fd))
-				report(t, next, a, flight.NotDone, "")
+				report(t, next, a, flight.OutcomeNotDone, "")
 				_, err := fd.Remote().Open(t.Context(), req)
 				requireAs[*effect.Fenced](t, err) // the nonce is used
 				req.Nonce = flight.Nonce{2}
 				d := proceed(t, fd, req)
 				require.EqualValues(t, 1, d.Previous.Number)
-				require.Equal(t, flight.NotDone, d.Previous.Outcome)
+				require.Equal(t, flight.OutcomeNotDone, d.Previous.Outcome)
 			})
 		})
 	}
@@ -52,7 +52,7 @@ func TestHazard10_Repeats(t *testing.T) {
 
 // The connection breaks during the open: the attempt is still open when the caller repeats the open, and no node
 // abandons it.
-func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
+func TestHazard08_CallerLeavesDuringOpen(t *testing.T) {
 	for _, point := range []string{"before-open", "during-open", "after-open"} {
 		t.Run(point, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -67,11 +67,11 @@ func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
 				req := openOf("1", `{}`, flight.Policy{}, 1)
 				_, err := other.Remote().Open(ctx, req)
 				require.ErrorIs(t, err, context.Canceled)
-				asleep(t, 5*time.Second)
+				sleep(t, 5*time.Second)
 				require.NotNil(t, fd.Flight(req.Key).OpenAttempt())
 				a := proceed(t, fd, req)
 				require.EqualValues(t, 1, a.Flight.AttemptCount)
-				report(t, other, a, flight.Succeeded, "ch_1")
+				report(t, other, a, flight.OutcomeSucceeded, "ch_1")
 				require.Zero(t, claimsOf(t, fd))
 			})
 		})
@@ -80,7 +80,7 @@ func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
 
 // A caller without a nonce cannot repeat its open: if it leaves, its attempt is abandoned. The flight is not in doubt,
 // and the key is free before the session ends.
-func TestCallerGoesThatCannotComeBack(t *testing.T) {
+func TestNoNonce_AbandonedWhenCallerLeaves(t *testing.T) {
 	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -93,16 +93,16 @@ func TestCallerGoesThatCannotComeBack(t *testing.T) {
 					}
 				}})
 				req := openOf("1", `{}`, flight.Policy{}, 0)
-				req.Unnamed = true
+				req.NoNonce = true
 				if ofSession {
 					req.Session = session(t, other)
 				}
 				answer, err := other.Remote().Open(ctx, req)
 				require.ErrorIs(t, err, context.Canceled, "%v", answer.Decision)
 				require.Zero(t, claimsOf(t, fd))
-				require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
-				require.Equal(t, ofSession, contains(fd.Leases.World.Sessions(), fd.Flight(req.Key).Newest().Session.ID))
-				asleep(t, time.Minute)
+				require.Equal(t, flight.StateReady, fd.Flight(req.Key).State)
+				require.Equal(t, ofSession, contains(fd.Leases.Etcd.Sessions(), fd.Flight(req.Key).Newest().Session.ID))
+				sleep(t, time.Minute)
 				require.False(t, fd.Flight(req.Key).Tainted())
 				proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 2))
 			})
@@ -112,27 +112,27 @@ func TestCallerGoesThatCannotComeBack(t *testing.T) {
 
 // An Open is in the log of a leader that has lost its quorum, and the next leader commits it. The caller repeats the
 // open and may act; the delayed Open does not revoke that.
-func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
+func TestHazard08_DelayedOpenBelongsToItsCaller(t *testing.T) {
 	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
 		t.Run(name, func(t *testing.T) {
-			twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+			withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 				req := openOf("1", `{}`, flight.Policy{}, 1)
 				if ofSession {
 					req.Session = session(t, there)
 					defer keepRenewed(t, there, req.Session)()
 				}
-				a.set(accessStuck)
+				a.set(faultHoldCommands)
 				_, err := here.Remote().Open(t.Context(), req)
 				require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
 				acts := proceed(t, there, req) // as a client does after a 503: the same open at the next server
 				for _, reply := range a.deliver(t.Context()) {
-					require.NotEqual(t, flight.Fenced, reply.Decision)
+					require.NotEqual(t, flight.DecisionFenced, reply.Decision)
 				}
 				renew(t, there, acts.Session, 20*time.Second)
 				second, err := here.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
 				requireAs[*effect.Busy](t, err)
 				require.Empty(t, second.Decision)
-				f := report(t, there, acts, flight.Succeeded, "ch_1")
+				f := report(t, there, acts, flight.OutcomeSucceeded, "ch_1")
 				require.EqualValues(t, 1, f.AttemptCount)
 				require.False(t, f.Tainted())
 				require.Zero(t, claimsOf(t, there))
@@ -143,20 +143,20 @@ func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
 
 // A node gets no answer to its Open. The caller repeats the open at another node, which answers proceed; the attempt
 // stays the caller's while the first node gets no answer.
-func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+func TestHazard08_RepeatProceedsAtAnotherNode(t *testing.T) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
-		a.set(accessDeaf)
+		a.set(faultLoseAnswers)
 		_, err := here.Remote().Open(t.Context(), req)
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
 		acts := proceed(t, there, req)
 		renew(t, there, acts.Session, 10*time.Minute)
-		a.set(accessClear)
-		asleep(t, time.Second)
+		a.set(faultNone)
+		sleep(t, time.Second)
 		require.Equal(t, 1, claimsOf(t, there))
 		_, err = here.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
 		requireAs[*effect.Busy](t, err)
-		f := report(t, here, acts, flight.Succeeded, "ch_1")
+		f := report(t, here, acts, flight.OutcomeSucceeded, "ch_1")
 		require.EqualValues(t, 1, f.AttemptCount)
 		require.Zero(t, claimsOf(t, there))
 	})
@@ -165,21 +165,21 @@ func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
 // A node answers a repeat from its own view, even a stale one, but only after it has renewed the attempt's session. If
 // the session has ended, the node answers lease_lost, and the caller's abandon removes the doubt.
 func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		req.Session = session(t, there)
 		acts := proceed(t, there, req)
 		a.stopReading()
 		require.Equal(t, acts.FencingToken, proceed(t, here, req).FencingToken)
-		there.Leases.World.Expire(req.Session) // this node still trusts the session
-		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
+		there.Leases.Etcd.Expire(req.Session) // this node still trusts the session
+		sleep(t, 3*time.Second)
+		require.Equal(t, flight.StateInDoubt, there.Flight(req.Key).State)
 		_, err := here.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
 		require.NoError(t, here.Remote().Abandon(t.Context(), abandonOf(here, req)))
-		require.Equal(t, flight.Queued, there.Flight(req.Key).State)
+		require.Equal(t, flight.StateReady, there.Flight(req.Key).State)
 		require.False(t, there.Flight(req.Key).Tainted())
-		a.readOn()
+		a.resumeReading()
 		req.Nonce, req.Session = flight.Nonce{2}, ""
 		proceed(t, here, req)
 	})
@@ -188,43 +188,43 @@ func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
 // A node that does not know the attempt proposes the repeat. The one-shot session of the repeat ends; the attempt's
 // session does not.
 func TestHazard29_ARepeatAtANodeThatKnowsNothing(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		a.stopReading()
 		acts := proceed(t, there, req)
-		released(t)
-		sessions := len(there.Leases.World.Sessions())
+		waitForReleases(t)
+		sessions := len(there.Leases.Etcd.Sessions())
 		b := proceed(t, here, req)
 		require.Equal(t, acts.FencingToken, b.FencingToken)
 		require.Equal(t, acts.Session, b.Session)
-		released(t)
-		require.LessOrEqual(t, len(there.Leases.World.Sessions()), sessions+8, "only the pool of the second node is new")
+		waitForReleases(t)
+		require.LessOrEqual(t, len(there.Leases.Etcd.Sessions()), sessions+8, "only the pool of the second node is new")
 		require.Equal(t, 1, claimsOf(t, there))
-		_, err := here.Remote().Renew(t.Context(), acts.Session, remote.Renewal{})
+		_, err := here.Remote().Renew(t.Context(), acts.Session, remote.RenewRequest{})
 		require.NoError(t, err)
-		report(t, here, b, flight.Succeeded, "ch_1")
+		report(t, here, b, flight.OutcomeSucceeded, "ch_1")
 		require.Zero(t, claimsOf(t, there))
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
 	})
 }
 
 // An attempt is lost before its opener receives the answer. The nonce is fenced; the caller abandons it, and no doubt
 // is left.
 func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
-		a.set(accessDeaf)
+		a.set(faultLoseAnswers)
 		_, err := here.Remote().Open(t.Context(), req)
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
-		asleep(t, 20*time.Second) // the session is not renewed
-		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
+		sleep(t, 20*time.Second) // the session is not renewed
+		require.Equal(t, flight.StateInDoubt, there.Flight(req.Key).State)
 		for _, at := range []*flightdtest.Flightd{there, here} {
 			_, err = at.Remote().Open(t.Context(), req)
 			requireAs[*effect.Fenced](t, err) // not in_doubt, which would be final
-			a.set(accessClear)
+			a.set(faultNone)
 		}
 		require.NoError(t, there.Remote().Abandon(t.Context(), abandonOf(there, req)))
-		require.Equal(t, flight.Queued, there.Flight(req.Key).State)
+		require.Equal(t, flight.StateReady, there.Flight(req.Key).State)
 		req.Nonce = flight.Nonce{2}
 		proceed(t, there, req)
 	})
@@ -233,7 +233,7 @@ func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
 // If nothing was proposed, in_doubt is answered from the view. If the Open was proposed, the ledger answers and marks
 // the nonce.
 func TestInDoubt(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		a.stopReading()
 		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
 		waits, lags := openOf("1", `{}`, flight.Policy{}, 2), openOf("1", `{}`, flight.Policy{}, 3)
@@ -241,39 +241,39 @@ func TestInDoubt(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() { _, err := there.Remote().Open(t.Context(), waits); answered <- err }()
 		synctest.Wait()
-		report(t, there, acts, flight.Unknown, "")
+		report(t, there, acts, flight.OutcomeUnknown, "")
 		require.False(t, requireAs[*effect.InDoubt](t, <-answered).Proposed, "the call has only waited")
 
 		// A node with a stale view proposes. The ledger marks the nonce, and a repeat gets the same answer.
 		for range 2 {
 			_, err := here.Remote().Open(t.Context(), lags)
 			require.True(t, requireAs[*effect.InDoubt](t, err).Proposed)
-			a.readOn()
+			a.resumeReading()
 		}
-		there.Resolve(t, waits.Key, flight.DidNotHappen, "", nil)
+		there.Resolve(t, waits.Key, flight.FindingNotHappened, "", nil)
 		_, err := here.Remote().Open(t.Context(), lags)
 		requireAs[*effect.Fenced](t, err) // the caller has abandoned the nonce: nothing opens
-		released(t)
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+		waitForReleases(t)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
 	})
 }
 
 // A flight becomes in doubt while a caller that has proposed waits: the answer comes from the ledger.
 func TestInDoubtAfterBusy(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)
 		req.Wait = time.Minute
 		a.stopReading()
 		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
 		answered := make(chan error, 1)
 		go func() { _, err := here.Remote().Open(t.Context(), req); answered <- err }()
-		asleep(t, 3*time.Second)
-		a.readOn()
-		asleep(t, 3*time.Second)
+		sleep(t, 3*time.Second)
+		a.resumeReading()
+		sleep(t, 3*time.Second)
 		require.Empty(t, answered)
-		report(t, there, acts, flight.Unknown, "")
+		report(t, there, acts, flight.OutcomeUnknown, "")
 		require.True(t, requireAs[*effect.InDoubt](t, <-answered).Proposed)
-		there.Resolve(t, req.Key, flight.DidNotHappen, "", nil)
+		there.Resolve(t, req.Key, flight.FindingNotHappened, "", nil)
 		_, err := there.Remote().Open(t.Context(), req)
 		requireAs[*effect.Fenced](t, err)
 	})

@@ -20,14 +20,14 @@ import (
 // If the process dies before the report is committed or spooled, the caller repeats the report. If it dies after that,
 // a repeat changes nothing.
 func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight, error) {
-	if req.Outcome < flight.Succeeded || req.Outcome > flight.Unknown {
+	if req.Outcome < flight.OutcomeSucceeded || req.Outcome > flight.OutcomeUnknown {
 		return nil, &flight.InvalidError{Field: "outcome", Detail: "unknown outcome; allowed: succeeded, refused, not_done, unknown"}
 	}
-	token, generation, err := flight.OpenSeal(req.FencingToken, s.cfg.Memory.Header().Secret, req.ID)
+	token, generation, err := flight.Unseal(req.FencingToken, s.cfg.Reader.Header().Secret, req.ID)
 	switch {
 	case err != nil:
 		return nil, err
-	case token.Number&probeBit != 0:
+	case token.Number&verificationBit != 0:
 		return nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is a verification token, not the fencing token of an attempt; send it to /verification"}
 	}
 	if req.Key.IsZero() {
@@ -58,9 +58,9 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 		return nil, answer.Unavailable(req.Key, err)
 	}
 	s.cfg.Crash(crashpoint.AfterReport)
-	s.cfg.Events.NoteReport(&reply, token.Number, req.Outcome)
-	s.release(req.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == token })
-	if reply.Decision != flight.Accepted {
+	s.cfg.Events.PublishReport(&reply, token.Number, req.Outcome)
+	s.releaseEnded(req.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == token })
+	if reply.Decision != flight.DecisionAccepted {
 		return reply.Flight, &effect.Fenced{Key: req.Key}
 	}
 	return reply.Flight, nil
@@ -80,28 +80,28 @@ func (s *Service) Abandon(ctx context.Context, req AbandonRequest) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return s.abandon(s.asking.Context(), &req)
+	return s.abandon(s.requestDeadline.Context(), &req)
 }
 
 func (s *Service) abandon(ctx context.Context, c *AbandonRequest) error {
 	before, _ := s.cfg.Ledger.Flight(c.Key.FlightID())
 	reply, err := s.propose(ctx, &flight.Abandon{Key: c.Key, Nonce: c.Nonce, NotAfter: c.NotAfter,
-		StoreEpoch: s.cfg.Memory.Header().StoreEpoch, Error: c.Error})
+		StoreEpoch: s.cfg.Reader.Header().StoreEpoch, Error: c.Error})
 	switch {
 	case err != nil:
 		return answer.Unavailable(c.Key, err)
-	case reply.Decision == flight.OpenExpired:
-		return &effect.OpenExpired{Key: c.Key, LedgerTime: s.cfg.Memory.Now()}
-	case reply.Decision == flight.Exhausted:
-		return exhausted(c.Key)
-	case reply.Decision != flight.Accepted && reply.Flight.OpenAttempt() != nil && reply.Flight.Newest().Nonce == c.Nonce:
+	case reply.Decision == flight.DecisionOpenExpired:
+		return &effect.OpenExpired{Key: c.Key, LedgerTime: s.cfg.Reader.Now()}
+	case reply.Decision == flight.DecisionExhausted:
+		return tooManyNoncesError(c.Key)
+	case reply.Decision != flight.DecisionAccepted && reply.Flight.OpenAttempt() != nil && reply.Flight.Newest().Nonce == c.Nonce:
 		return &effect.Fenced{Key: c.Key} // the attempt waits for its callback: its effect has started
-	case reply.Decision != flight.Accepted:
+	case reply.Decision != flight.DecisionAccepted:
 		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger was restored, or this node lags behind", c.Key)}
 	}
-	s.release(c.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Nonce == c.Nonce })
-	if before.Looking() && before.Probe.Nonce == c.Nonce && before.Probe.Session.OneShot {
-		s.background(func(ctx context.Context) { s.withdraw(ctx, c.Key, before.Probe.Session.ID) })
+	s.releaseEnded(c.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Nonce == c.Nonce })
+	if before.Verifying() && before.Verification.Nonce == c.Nonce && before.Verification.Session.OneShot {
+		s.runInBackground(func(ctx context.Context) { s.withdrawSession(ctx, c.Key, before.Verification.Session.ID) })
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
 		before := flightdtest.New(t)
-		word := reportOf(a, flight.Succeeded, "ch_1")
+		word := reportOf(a, flight.OutcomeSucceeded, "ch_1")
 		word.Key = flight.Key{}
 		_, err := before.Remote().Report(t.Context(), word)
 		require.Equal(t, a.Flight.ID, requireAs[*effect.Missing](t, err).ID)
@@ -33,94 +33,94 @@ func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 
 // A report with its key is proposed even at a node that does not know the flight yet.
 func TestHazard29_AReportAtANodeThatKnowsNothing(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		a.stopReading()
 		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
-		require.Equal(t, flight.StateSucceeded, report(t, here, acts, flight.Succeeded, "ch_1").State)
+		require.Equal(t, flight.StateSucceeded, report(t, here, acts, flight.OutcomeSucceeded, "ch_1").State)
 		require.Zero(t, claimsOf(t, there))
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
 	})
 }
 
 // The one-shot session of an open that was answered busy is withdrawn, then ended. Busy alone does not end it, and a
 // later copy of the Open opens nothing.
 func TestOneShotSessionAfterBusy(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)
 		a.stopReading() // the stale view makes the node propose
 		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
 		var copied *flight.Open
-		a.before = func(c flight.Command) {
+		a.beforePropose = func(c flight.Command) {
 			if o, is := c.(*flight.Open); is {
 				copied = o
 			}
-			if w, is := c.(*flight.Withdraw); is {
+			if w, is := c.(*flight.WithdrawSession); is {
 				require.Equal(t, copied.Session.ID, w.Session)
-				require.Contains(t, there.Leases.World.Sessions(), w.Session, "the session is not ended before")
+				require.Contains(t, there.Leases.Etcd.Sessions(), w.Session, "the session is not ended before")
 			}
 		}
 		_, err := here.Remote().Open(t.Context(), req)
 		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
-		released(t)
-		require.NotContains(t, there.Leases.World.Sessions(), copied.Session.ID)
-		require.Contains(t, there.Leases.World.Sessions(), acts.Session)
-		report(t, here, acts, flight.NotDone, "")
-		released(t)
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session, "the session ends with its report at any node")
+		waitForReleases(t)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), copied.Session.ID)
+		require.Contains(t, there.Leases.Etcd.Sessions(), acts.Session)
+		report(t, here, acts, flight.OutcomeNotDone, "")
+		waitForReleases(t)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session, "the session ends with its report at any node")
 		reply, err := there.Ledger.Propose(t.Context(), copied)
 		require.NoError(t, err)
-		require.Equal(t, flight.SessionEnded, reply.Decision)
+		require.Equal(t, flight.DecisionSessionEnded, reply.Decision)
 	})
 }
 
 // Busy is no proof: if a copy of the Open has opened an attempt meanwhile, its session is not ended.
 func TestOneShotSessionOfACopyThatOpened(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)
 		a.stopReading()
 		first := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
 		var copied *flight.Open
-		a.before = func(c flight.Command) {
+		a.beforePropose = func(c flight.Command) {
 			switch c := c.(type) {
 			case *flight.Open:
 				copied = c
-			case *flight.Withdraw:
-				report(t, there, first, flight.NotDone, "")
+			case *flight.WithdrawSession:
+				report(t, there, first, flight.OutcomeNotDone, "")
 				reply, err := there.Ledger.Propose(t.Context(), copied)
 				require.NoError(t, err)
-				require.Equal(t, flight.Proceed, reply.Decision)
+				require.Equal(t, flight.DecisionProceed, reply.Decision)
 			}
 		}
 		_, err := here.Remote().Open(t.Context(), req)
 		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
-		released(t)
-		require.Contains(t, there.Leases.World.Sessions(), copied.Session.ID)
+		waitForReleases(t)
+		require.Contains(t, there.Leases.Etcd.Sessions(), copied.Session.ID)
 		acts := proceed(t, there, req) // the caller repeats, as the protocol requires
 		require.Equal(t, copied.Session.ID, acts.Session)
-		report(t, there, acts, flight.Succeeded, "ch_1")
-		released(t)
-		require.NotContains(t, there.Leases.World.Sessions(), copied.Session.ID)
+		report(t, there, acts, flight.OutcomeSucceeded, "ch_1")
+		waitForReleases(t)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), copied.Session.ID)
 	})
 }
 
 // A one-shot session lives until its report is committed: a report that is only spooled, or unanswered, does not end
 // it.
 func TestOneShotSessionUntilTheReportIsCommitted(t *testing.T) {
-	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		acts := proceed(t, here, openOf("1", `{}`, flight.Policy{}, 1))
-		a.set(accessStuck)
-		_, err := here.Remote().Report(t.Context(), reportOf(acts, flight.Succeeded, "ch_1"))
+		a.set(faultHoldCommands)
+		_, err := here.Remote().Report(t.Context(), reportOf(acts, flight.OutcomeSucceeded, "ch_1"))
 		require.Equal(t, "report_pending", requireAs[*effect.Unavailable](t, err).Code)
-		released(t)
-		require.Contains(t, there.Leases.World.Sessions(), acts.Session)
+		waitForReleases(t)
+		require.Contains(t, there.Leases.Etcd.Sessions(), acts.Session)
 		require.Equal(t, 1, claimsOf(t, there))
 		there.Ledger.Before(func(c flight.Command) {
 			if _, is := c.(*flight.Report); is {
-				require.Contains(t, there.Leases.World.Sessions(), acts.Session)
+				require.Contains(t, there.Leases.Etcd.Sessions(), acts.Session)
 			}
 		})
-		report(t, there, acts, flight.Succeeded, "ch_1")
+		report(t, there, acts, flight.OutcomeSucceeded, "ch_1")
 		require.Zero(t, claimsOf(t, there))
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
 	})
 }

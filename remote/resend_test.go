@@ -13,13 +13,13 @@ import (
 // A caller that resends must know when the provider may have forgotten the idempotency key, because it acts after this
 // answer.
 func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
-	policy := flight.Policy{Recovery: flight.Resend, ProviderWindow: 100 * time.Second, AttemptTimeout: 10 * time.Second}
+	policy := flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 100 * time.Second, AttemptTimeout: 10 * time.Second}
 	const surely = 95*time.Second - 10*time.Second // minus the margin for a slow ledger clock, and the attempt's time-out
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		first := time.Now()
 		a := proceed(t, fd, openOf("1", `{}`, policy, 1))
-		require.Nil(t, a.Resend, "the first attempt is no resend")
-		asleep(t, 2*time.Second)
+		require.Nil(t, a.ResendWithin, "the first attempt is no resend")
+		sleep(t, 2*time.Second)
 
 		// The second caller waits for the first one, and counts from its own request.
 		answered := make(chan struct{})
@@ -29,42 +29,42 @@ func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
 			req := openOf("1", `{}`, policy, 2)
 			req.Wait = 30 * time.Second
 			b := proceed(t, fd, req)
-			require.NotNil(t, b.Resend)
-			require.InDelta(t, float64(first.Add(surely).Sub(asked)), float64(*b.Resend), float64(2*time.Millisecond))
+			require.NotNil(t, b.ResendWithin)
+			require.InDelta(t, float64(first.Add(surely).Sub(asked)), float64(*b.ResendWithin), float64(2*time.Millisecond))
 			require.Greater(t, time.Since(asked), 4*time.Second)
 		}()
-		asleep(t, 5*time.Second)
-		require.Equal(t, flight.Queued, report(t, fd, a, flight.Unknown, "").State)
+		sleep(t, 5*time.Second)
+		require.Equal(t, flight.StateReady, report(t, fd, a, flight.OutcomeUnknown, "").State)
 		<-answered
 
-		asleep(t, 10*time.Second)
+		sleep(t, 10*time.Second)
 		b := proceed(t, fd, openOf("1", `{}`, policy, 2))
-		require.InDelta(t, float64(time.Until(first.Add(surely))), float64(*b.Resend), float64(2*time.Millisecond), "a repeat gets the time that is left now")
+		require.InDelta(t, float64(time.Until(first.Add(surely))), float64(*b.ResendWithin), float64(2*time.Millisecond), "a repeat gets the time that is left now")
 		fd.Ledger.AdvanceWall(30 * time.Second)
 		proceed(t, fd, openOf("2", `{}`, flight.Policy{}, 1)) // the ledger learns of the jump
 		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
-		require.InDelta(t, float64(time.Until(first.Add(surely-30*time.Second))), float64(*b.Resend), float64(2*time.Millisecond), "the later clock counts")
+		require.InDelta(t, float64(time.Until(first.Add(surely-30*time.Second))), float64(*b.ResendWithin), float64(2*time.Millisecond), "the later clock counts")
 		fd.Ledger.AdvanceWall(time.Hour)
 		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
 		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
-		require.Less(t, *b.Resend, 2*time.Millisecond, "zero time left is not the same as no bound")
+		require.Less(t, *b.ResendWithin, 2*time.Millisecond, "zero time left is not the same as no bound")
 	})
 }
 
 func TestProceedSaysNoBoundWhereThereIsNone(t *testing.T) {
 	for name, policy := range map[string]flight.Policy{
-		"the provider never forgets": {Recovery: flight.Resend},
+		"the provider never forgets": {Recovery: flight.RecoveryResend},
 		"a person has decided":       {ProviderWindow: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 				a := proceed(t, fd, openOf("1", `{}`, policy, 1))
-				f := report(t, fd, a, flight.Unknown, "")
-				if f.State == flight.InDoubt {
-					_, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: f.Key, Generation: 1, Version: f.Version, Verb: flight.DidNotHappen, Who: "ann"})
+				f := report(t, fd, a, flight.OutcomeUnknown, "")
+				if f.State == flight.StateInDoubt {
+					_, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: f.Key, Generation: 1, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "ann"})
 					require.NoError(t, err)
 				}
-				require.Nil(t, proceed(t, fd, openOf("1", `{}`, policy, 2)).Resend)
+				require.Nil(t, proceed(t, fd, openOf("1", `{}`, policy, 2)).ResendWithin)
 			})
 		})
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/deadline"
 	"github.com/flightd/flightd/internal/gate"
-	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
 )
 
 // Config has the ports and the bounds of the service. Ledger, Reader, Sessions and Leases have no default.
 type Config struct {
 	Ledger   executor.Ledger
-	Memory   executor.Memory
+	Reader   executor.Reader
 	Sessions executor.Sessions
 	Leases   lease.Service
 	Events   executor.Events
@@ -42,22 +42,22 @@ type Config struct {
 // Service serves remote callers. Its methods may be called concurrently. Errors are those of package effect,
 // *flight.InvalidError, or the context's.
 type Service struct {
-	cfg    Config
-	writer answer.Writer
-	settle answer.Settling
-	keys   keyQueue
-	calls  gate.Gate        // opens, unanswered claims, and background work; Close waits for them
-	asking *horizon.Horizon // bounds requests to etcd and to the ledger
+	cfg             Config
+	writer          answer.Builder
+	lookUpDelay     answer.VerifyDelays
+	keyLocks        keyedMutex
+	calls           gate.Gate        // opens, unanswered claims, and background work; Close waits for them
+	requestDeadline *deadline.Shared // bounds requests to etcd and to the ledger
 
-	serving context.Context // ends when Close begins, and with it every wait for another holder
-	drain   context.CancelCauseFunc
-	life    context.Context // of background work; ends when Close has timed out
-	kill    context.CancelCauseFunc
+	drainCtx context.Context // ends when Close begins, and with it every wait for another holder
+	drain    context.CancelCauseFunc
+	baseCtx  context.Context // of background work; ends when Close has timed out
+	kill     context.CancelCauseFunc
 }
 
 // New creates a service. Close must be called.
 func New(cfg Config) (*Service, error) {
-	if cfg.Ledger == nil || cfg.Memory == nil || cfg.Sessions == nil || cfg.Leases == nil {
+	if cfg.Ledger == nil || cfg.Reader == nil || cfg.Sessions == nil || cfg.Leases == nil {
 		return nil, errors.New("remote: Config needs Ledger, Memory, Sessions and Leases")
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, lease.DefaultTTL)
@@ -70,9 +70,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Crash == nil {
 		cfg.Crash = func(string) {}
 	}
-	s := &Service{cfg: cfg, writer: answer.Writer{Memory: cfg.Memory}, asking: horizon.New(cfg.TTL * 2 / 5)}
-	s.life, s.kill = context.WithCancelCause(context.Background())
-	s.serving, s.drain = context.WithCancelCause(s.life)
+	s := &Service{cfg: cfg, writer: answer.Builder{Reader: cfg.Reader}, requestDeadline: deadline.New(cfg.TTL * 2 / 5)}
+	s.baseCtx, s.kill = context.WithCancelCause(context.Background())
+	s.drainCtx, s.drain = context.WithCancelCause(s.baseCtx)
 	return s, nil
 }
 
@@ -81,22 +81,22 @@ func New(cfg Config) (*Service, error) {
 // later.
 func (s *Service) Close(ctx context.Context) error {
 	s.drain(effect.ErrClosed)
-	done := s.calls.Shut()
+	done := s.calls.BeginClose()
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
 	s.kill(effect.ErrClosed)
 	<-done
-	s.asking.Close()
+	s.requestDeadline.Close()
 	return nil
 }
 
 // runInBackground runs f for at most one OpenLife on a goroutine that Close waits for. After Close it runs f before it
 // returns. If the process dies first, the session that f was to end expires.
-func (s *Service) background(f func(ctx context.Context)) {
+func (s *Service) runInBackground(f func(ctx context.Context)) {
 	run := func() {
-		ctx, cancel := context.WithTimeout(s.life, s.cfg.OpenLife)
+		ctx, cancel := context.WithTimeout(s.baseCtx, s.cfg.OpenLife)
 		defer cancel()
 		f(ctx)
 	}
@@ -108,17 +108,17 @@ func (s *Service) background(f func(ctx context.Context)) {
 // propose is executor.ProposeUntilKnown, and publishes the events of the reply.
 func (s *Service) propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, _, err := executor.ProposeUntilKnown(ctx, s.cfg.Ledger, c)
-	s.cfg.Events.Note(c.Target(), reply.Events)
+	s.cfg.Events.Publish(c.Target(), reply.Events)
 	return reply, err
 }
 
 // withdrawSession ends a one-shot session that holds nothing. The reply Busy to its Open is no proof, because a copy of
 // the Open may still arrive. Only after WithdrawSession was accepted does nothing open under the session.
-func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.SessionID) {
-	for first := true; first || clock.Sleep(ctx, clock.Jitter(recheck)); first = false {
-		reply, err := s.propose(ctx, &flight.Withdraw{Key: key, Session: id, StoreEpoch: s.cfg.Memory.Header().StoreEpoch})
+func (s *Service) withdrawSession(ctx context.Context, key flight.Key, id flight.SessionID) {
+	for first := true; first || clock.Sleep(ctx, clock.Jitter(retryPause)); first = false {
+		reply, err := s.propose(ctx, &flight.WithdrawSession{Key: key, Session: id, StoreEpoch: s.cfg.Reader.Header().StoreEpoch})
 		if err == nil {
-			if reply.Decision == flight.Accepted {
+			if reply.Decision == flight.DecisionAccepted {
 				s.endSession(ctx, id)
 			}
 			return
@@ -128,28 +128,28 @@ func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.Sessio
 
 // endSession ends a one-shot session in etcd. If etcd does not answer until ctx ends, the session expires.
 func (s *Service) endSession(ctx context.Context, id flight.SessionID) {
-	for s.cfg.Leases.EndSession(ctx, id) != nil && clock.Sleep(ctx, clock.Jitter(recheck)) {
+	for s.cfg.Leases.EndSession(ctx, id) != nil && clock.Sleep(ctx, clock.Jitter(retryPause)) {
 	}
 }
 
 // retryPause is the pause before a background request is sent again, and before a waiting caller reads again: the cause
 // of its wait may end without a change of the flight.
-const recheck = time.Second
+const retryPause = time.Second
 
 // releaseEnded removes an ended attempt's keys from etcd, whichever node created them: the claim, and the session if it
 // is a one-shot session.
-func (s *Service) release(key flight.Key, f *flight.Flight, is func(*flight.Attempt) bool) {
+func (s *Service) releaseEnded(key flight.Key, f *flight.Flight, match func(*flight.Attempt) bool) {
 	if f == nil {
 		return
 	}
 	for _, a := range f.Attempts {
-		if !is(&a) || a.Open() {
+		if !match(&a) || a.IsOpen() {
 			continue
 		}
 		s.cfg.Crash(crashpoint.BeforeRelease)
 		s.cfg.Leases.ReleaseClaim(key, a.Session.ID, a.Nonce)
 		if a.Session.OneShot {
-			s.background(func(ctx context.Context) { s.endSession(ctx, a.Session.ID) })
+			s.runInBackground(func(ctx context.Context) { s.endSession(ctx, a.Session.ID) })
 		}
 	}
 }

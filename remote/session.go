@@ -22,30 +22,30 @@ func (s *Service) NewSession(ctx context.Context, ttl time.Duration, owner strin
 	if err := checkTTL(ttl); err != nil {
 		return SessionAnswer{}, err
 	}
-	if s.serving.Err() != nil {
-		return SessionAnswer{}, errDraining()
+	if s.drainCtx.Err() != nil {
+		return SessionAnswer{}, drainingError()
 	}
-	ctx, cancel := s.bounded(ctx)
+	ctx, cancel := s.withRequestTimeout(ctx)
 	defer cancel()
 	session, err := s.cfg.Leases.NewSession(ctx, lease.Spec{TTL: ttl, Owner: owner})
 	if err != nil {
 		return SessionAnswer{}, leaseError(flight.Key{}, err)
 	}
-	return SessionAnswer{Session: session.Ref().ID, Trust: session.Trust(), RenewEvery: session.TTL() / renewals, OpenDigest: Digest(nil)}, nil
+	return SessionAnswer{Session: session.Ref().ID, Trust: session.Trust(), RenewEvery: session.TTL() / renewalsPerTTL, OpenDigest: Digest(nil)}, nil
 }
 
 // Renew renews a session. It returns this node's view of the attempts open under the session, and the flights for which
 // cancellation was requested. Renew changes nothing else: the caller may still act on attempts that it did not list.
 // *effect.LeaseLost: the session has ended.
-func (s *Service) Renew(ctx context.Context, id flight.SessionID, r Renewal) (SessionAnswer, error) {
-	ctx, cancel := s.bounded(ctx)
+func (s *Service) Renew(ctx context.Context, id flight.SessionID, r RenewRequest) (SessionAnswer, error) {
+	ctx, cancel := s.withRequestTimeout(ctx)
 	defer cancel()
 	session, trust, err := s.renew(ctx, id)
 	if err != nil {
 		return SessionAnswer{}, leaseError(flight.Key{}, err)
 	}
-	a := SessionAnswer{Session: id, Trust: trust, RenewEvery: session.TTL() / renewals}
-	flights, err := s.openUnder(id)
+	a := SessionAnswer{Session: id, Trust: trust, RenewEvery: session.TTL() / renewalsPerTTL}
+	flights, err := s.openAttempts(id)
 	if err != nil {
 		return SessionAnswer{}, answer.Unavailable(flight.Key{}, err)
 	}
@@ -86,7 +86,7 @@ func (s *Service) renew(ctx context.Context, id flight.SessionID) (session lease
 }
 
 // openAttempts returns the flights with an attempt open under a session, ordered by id.
-func (s *Service) openUnder(id flight.SessionID) (open []*flight.Flight, err error) {
+func (s *Service) openAttempts(id flight.SessionID) (open []*flight.Flight, err error) {
 	_, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
 	held, _ := s.cfg.Sessions.HeldBy(id, flight.ID{}, n)
 	for _, flightID := range held {
@@ -95,7 +95,7 @@ func (s *Service) openUnder(id flight.SessionID) (open []*flight.Flight, err err
 			return nil, err
 		}
 		// Another held flight has a verification, or has ended since.
-		if a := f.OpenAttempt(); a != nil && f.State == flight.Running && a.Session.ID == id {
+		if a := f.OpenAttempt(); a != nil && f.State == flight.StateRunning && a.Session.ID == id {
 			open = append(open, f)
 		}
 	}
@@ -117,12 +117,12 @@ func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	if _, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0); n > 0 {
 		return &effect.SessionInUse{Session: id, Open: n}
 	}
-	ctx, cancel := s.bounded(ctx)
+	ctx, cancel := s.withRequestTimeout(ctx)
 	defer cancel()
 	return leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
 }
 
 // withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer.
-func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *Service) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.cfg.TTL/2)
 }

@@ -26,12 +26,12 @@ func TestDigest(t *testing.T) {
 
 // A renewal lists the open attempts of the session if the caller's digest differs. Repeated and late renewals change
 // nothing.
-func TestRenewTellsAndChangesNothing(t *testing.T) {
+func TestRenew_ListsWithoutChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
-		renewal := func(r remote.Renewal) remote.SessionAnswer {
+		renewal := func(r remote.RenewRequest) remote.SessionAnswer {
 			t.Helper()
-			asleep(t, time.Second)
+			sleep(t, time.Second)
 			a, err := fd.Remote().Renew(t.Context(), s, r)
 			require.NoError(t, err)
 			require.Equal(t, s, a.Session)
@@ -39,7 +39,7 @@ func TestRenewTellsAndChangesNothing(t *testing.T) {
 			require.Equal(t, 5*time.Second, a.RenewEvery)
 			return a
 		}
-		require.Empty(t, renewal(remote.Renewal{OpenDigest: remote.Digest(nil)}).Open)
+		require.Empty(t, renewal(remote.RenewRequest{OpenDigest: remote.Digest(nil)}).Open)
 		answers := map[flight.ID]remote.OpenAnswer{}
 		for i := range 3 {
 			req := openOf(fmt.Sprint(i), `{}`, flight.Policy{}, byte(i+1))
@@ -48,9 +48,9 @@ func TestRenewTellsAndChangesNothing(t *testing.T) {
 			answers[a.Flight.ID] = a
 		}
 		proceed(t, fd, openOf("somebody-elses", `{}`, flight.Policy{}, 9))
-		require.Empty(t, renewal(remote.Renewal{}).Open, "a request without a digest gets no list")
+		require.Empty(t, renewal(remote.RenewRequest{}).Open, "a request without a digest gets no list")
 		for range 4 { // the caller's digest is of no attempts: it may not have received the answer yet
-			a := renewal(remote.Renewal{OpenDigest: remote.Digest(nil)})
+			a := renewal(remote.RenewRequest{OpenDigest: remote.Digest(nil)})
 			require.Len(t, a.Open, 3)
 			require.False(t, a.More)
 			require.Equal(t, remote.Digest(a.Open), a.OpenDigest)
@@ -60,16 +60,16 @@ func TestRenewTellsAndChangesNothing(t *testing.T) {
 					Number: 1, FencingToken: opened.FencingToken}, o)
 				require.NotNil(t, fd.Flight(o.Key).OpenAttempt())
 			}
-			require.Empty(t, renewal(remote.Renewal{OpenDigest: a.OpenDigest}).Open)
-			rest := renewal(remote.Renewal{OpenDigest: remote.Digest(nil), After: a.Open[1].FlightID}).Open
+			require.Empty(t, renewal(remote.RenewRequest{OpenDigest: a.OpenDigest}).Open)
+			rest := renewal(remote.RenewRequest{OpenDigest: remote.Digest(nil), After: a.Open[1].FlightID}).Open
 			require.Equal(t, a.Open[2:], rest)
 		}
 		fd.Cancel(t, keyOf("1"), "enough")
-		require.Equal(t, []flight.ID{keyOf("1").FlightID()}, renewal(remote.Renewal{}).CancelRequested)
+		require.Equal(t, []flight.ID{keyOf("1").FlightID()}, renewal(remote.RenewRequest{}).CancelRequested)
 		for _, a := range answers {
-			report(t, fd, a, flight.NotDone, "")
+			report(t, fd, a, flight.OutcomeNotDone, "")
 		}
-		require.Equal(t, remote.Digest(nil), renewal(remote.Renewal{}).OpenDigest)
+		require.Equal(t, remote.Digest(nil), renewal(remote.RenewRequest{}).OpenDigest)
 	})
 }
 
@@ -83,7 +83,7 @@ func TestRenewListsInPages(t *testing.T) {
 			proceed(t, fd, req)
 		}
 		seen := map[flight.ID]bool{}
-		for r, more := (remote.Renewal{OpenDigest: "?"}), true; more; {
+		for r, more := (remote.RenewRequest{OpenDigest: "?"}), true; more; {
 			a, err := fd.Remote().Renew(t.Context(), s, r)
 			require.NoError(t, err)
 			for _, o := range a.Open {
@@ -101,8 +101,8 @@ func TestRenewListsInPages(t *testing.T) {
 // A verification holds its session, but is not an open attempt.
 func TestRenewDoesNotListLookUps(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		_, req, _ := sentToLook(t, fd)
-		a, err := fd.Remote().Renew(t.Context(), req.Session, remote.Renewal{OpenDigest: "?"})
+		_, req, _ := openedForVerification(t, fd)
+		a, err := fd.Remote().Renew(t.Context(), req.Session, remote.RenewRequest{OpenDigest: "?"})
 		require.NoError(t, err)
 		require.Empty(t, a.Open)
 		require.Equal(t, remote.Digest(nil), a.OpenDigest)
@@ -113,14 +113,14 @@ func TestRenewDoesNotListLookUps(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
-		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 1)
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}, 1)
 		req.Session = s
 		a := proceed(t, fd, req)
 		require.Equal(t, s, requireAs[*effect.SessionInUse](t, fd.Remote().CloseSession(t.Context(), s)).Session)
-		report(t, fd, a, flight.NotDone, "")
+		report(t, fd, a, flight.OutcomeNotDone, "")
 		require.NoError(t, fd.Remote().CloseSession(t.Context(), s))
-		require.NotContains(t, fd.Leases.World.Sessions(), s)
-		_, err := fd.Remote().Renew(t.Context(), s, remote.Renewal{})
+		require.NotContains(t, fd.Leases.Etcd.Sessions(), s)
+		_, err := fd.Remote().Renew(t.Context(), s, remote.RenewRequest{})
 		requireAs[*effect.LeaseLost](t, err)
 		req.Nonce = flight.Nonce{2}
 		_, err = fd.Remote().Open(t.Context(), req)
@@ -128,12 +128,12 @@ func TestSessionsEnd(t *testing.T) {
 
 		req.Key, req.Session = keyOf("2"), session(t, fd)
 		b := proceed(t, fd, req)
-		asleep(t, 20*time.Second) // never renewed
-		require.Equal(t, flight.Queued, fd.Flight(req.Key).State, "the sweeper has ended it")
-		_, err = fd.Remote().Renew(t.Context(), req.Session, remote.Renewal{})
+		sleep(t, 20*time.Second) // never renewed
+		require.Equal(t, flight.StateReady, fd.Flight(req.Key).State, "the sweeper has ended it")
+		_, err = fd.Remote().Renew(t.Context(), req.Session, remote.RenewRequest{})
 		requireAs[*effect.LeaseLost](t, err)
 		require.NoError(t, fd.Remote().CloseSession(t.Context(), req.Session))
-		require.Equal(t, flight.StateSucceeded, report(t, fd, b, flight.Succeeded, "ch_1").State, "a late report of the newest attempt counts")
+		require.Equal(t, flight.StateSucceeded, report(t, fd, b, flight.OutcomeSucceeded, "ch_1").State, "a late report of the newest attempt counts")
 	})
 }
 
@@ -148,10 +148,10 @@ func TestHazard19_AnOpenerHasTheHolderChecked(t *testing.T) {
 		other := fd.Restart(t, flightdtest.Options{NoSweeper: true, ConfigureRemote: func(cfg *remote.Config) {
 			cfg.Checker = checker(func(s flight.Session) { checked = append(checked, s) })
 		}})
-		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 1)
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}, 1)
 		req.Session = session(t, fd)
 		holder := proceed(t, fd, req).Flight.OpenAttempt().Session
-		next := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 2)
+		next := openOf("1", `{}`, flight.Policy{Recovery: flight.RecoveryResend}, 2)
 		_, err := other.Remote().Open(t.Context(), next)
 		requireAs[*effect.Busy](t, err)
 		require.Equal(t, []flight.Session{holder}, checked)
@@ -161,12 +161,12 @@ func TestHazard19_AnOpenerHasTheHolderChecked(t *testing.T) {
 		require.GreaterOrEqual(t, len(checked), 6, "about once a second")
 
 		checked = nil
-		fd.Leases.World.Expire(holder.ID)
+		fd.Leases.Etcd.Expire(holder.ID)
 		req.Session = ""
 		_, err = other.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
 		require.Equal(t, []flight.Session{holder}, checked, "the caller of an ended session has it checked, too")
-		asleep(t, time.Second)
+		sleep(t, time.Second)
 		require.NoError(t, fd.Sweeper.Sweep(t.Context()))
 		proceed(t, other, next)
 	})
@@ -180,12 +180,12 @@ func (c checker) Check(s flight.Session) { c(s) }
 func TestTrust(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
-		asleep(t, 11*time.Second)
+		sleep(t, 11*time.Second)
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		req.Session = s
 		require.Equal(t, 12*time.Second, proceed(t, fd, req).Trust)
-		asleep(t, 8*time.Second)
-		fd.Leases.Slow(time.Second)
+		sleep(t, 8*time.Second)
+		fd.Leases.SlowAnswers(time.Second)
 		sent := time.Now()
 		again := proceed(t, fd, req)
 		require.LessOrEqual(t, time.Until(sent.Add(again.Trust)), 12*time.Second)
@@ -201,7 +201,7 @@ func TestTrustOfCallersThatWaited(t *testing.T) {
 		const held = 10 * time.Second
 		go func() {
 			time.Sleep(held) // virtual
-			_, _ = fd.Remote().Report(t.Context(), reportOf(first, flight.NotDone, ""))
+			_, _ = fd.Remote().Report(t.Context(), reportOf(first, flight.OutcomeNotDone, ""))
 		}()
 		second := openOf("1", `{}`, flight.Policy{}, 2)
 		second.Wait = 30 * time.Second
@@ -224,14 +224,14 @@ func TestRestart(t *testing.T) {
 		fd.Leases.Freeze()
 		next := fd.Restart(t, flightdtest.Options{})
 		for range 3 {
-			asleep(t, 5*time.Second)
-			answer, err := next.Remote().Renew(t.Context(), s, remote.Renewal{OpenDigest: "?"})
+			sleep(t, 5*time.Second)
+			answer, err := next.Remote().Renew(t.Context(), s, remote.RenewRequest{OpenDigest: "?"})
 			require.NoError(t, err)
 			require.Equal(t, 5*time.Second, answer.RenewEvery)
 			require.Len(t, answer.Open, 1)
 			require.Equal(t, a.FencingToken, answer.Open[0].FencingToken)
 		}
-		require.Equal(t, flight.StateSucceeded, report(t, next, a, flight.Succeeded, "ch_1").State)
+		require.Equal(t, flight.StateSucceeded, report(t, next, a, flight.OutcomeSucceeded, "ch_1").State)
 		require.Zero(t, claimsOf(t, next), "no claim of the old process is left")
 	})
 }
@@ -240,7 +240,7 @@ func TestRestart(t *testing.T) {
 func TestASessionThatIsRenewedElsewhere(t *testing.T) {
 	for name, ask := range map[string]func(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) error{
 		"renew": func(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) error {
-			a, err := fd.Remote().Renew(t.Context(), req.Session, remote.Renewal{})
+			a, err := fd.Remote().Renew(t.Context(), req.Session, remote.RenewRequest{})
 			require.Positive(t, a.Trust)
 			return err
 		},
@@ -254,7 +254,7 @@ func TestASessionThatIsRenewedElsewhere(t *testing.T) {
 			return nil
 		},
 		"report and close": func(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) error {
-			report(t, fd, proceed(t, fd, req), flight.NotDone, "")
+			report(t, fd, proceed(t, fd, req), flight.OutcomeNotDone, "")
 			require.Zero(t, claimsOf(t, fd))
 			return fd.Remote().CloseSession(t.Context(), req.Session)
 		},
@@ -278,13 +278,13 @@ func TestASessionThatEndsUnseen(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
 		req.Session = session(t, fd)
-		fd.Leases.World.Expire(req.Session)
+		fd.Leases.Etcd.Expire(req.Session)
 		_, err := fd.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
-		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(req.Key).State, "the attempt has ended")
+		sleep(t, 3*time.Second)
+		require.Equal(t, flight.StateInDoubt, fd.Flight(req.Key).State, "the attempt has ended")
 		require.NoError(t, fd.Remote().Abandon(t.Context(), abandonOf(fd, req)))
-		require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
+		require.Equal(t, flight.StateReady, fd.Flight(req.Key).State)
 	})
 }
 
@@ -301,13 +301,13 @@ func TestASessionThatIsRenewedElsewhereWhileItsCallerWaits(t *testing.T) {
 		opened := make(chan error, 1)
 		go func() {
 			a, err := here.Remote().Open(t.Context(), req)
-			if err == nil && a.Decision != flight.Proceed {
+			if err == nil && a.Decision != flight.DecisionProceed {
 				err = errors.New(a.Decision.String())
 			}
 			opened <- err
 		}()
 		renew(t, there, req.Session, 100*time.Second)
-		report(t, there, a, flight.NotDone, "")
+		report(t, there, a, flight.OutcomeNotDone, "")
 		require.NoError(t, <-opened)
 	})
 }
@@ -318,9 +318,9 @@ func TestAOneShotSessionThatIsRenewedElsewhere(t *testing.T) {
 		there := here.Restart(t, flightdtest.Options{})
 		a := proceed(t, here, openOf("1", `{}`, flight.Policy{}, 1))
 		renew(t, there, a.Session, 20*time.Second)
-		report(t, here, a, flight.Succeeded, "ch_1")
+		report(t, here, a, flight.OutcomeSucceeded, "ch_1")
 		require.Zero(t, claimsOf(t, there))
-		require.NotContains(t, there.Leases.World.Sessions(), a.Session)
+		require.NotContains(t, there.Leases.Etcd.Sessions(), a.Session)
 	})
 }
 
@@ -342,7 +342,7 @@ func TestAOneShotSessionIsLostOnItsWay(t *testing.T) {
 				_, err := fd.Remote().Open(t.Context(), short(fmt.Sprintf("late-%d", i)))
 				answers <- err
 			}()
-			asleep(t, 100*time.Millisecond)
+			sleep(t, 100*time.Millisecond)
 		}
 		for range callers {
 			err := <-answers
@@ -350,7 +350,7 @@ func TestAOneShotSessionIsLostOnItsWay(t *testing.T) {
 			require.True(t, errors.As(err, &lost) || errors.As(err, &unavailable), "%v", err)
 		}
 		fd.Leases.Thaw()
-		asleep(t, 20*time.Second)
+		sleep(t, 20*time.Second)
 		f := fd.Flight(keyOf("late-0"))
 		require.NotNil(t, f, "it was opened")
 		_, err := fd.Remote().Open(t.Context(), short("late-0"))

@@ -37,13 +37,13 @@ type nonceState struct {
 	requests int
 }
 
-func (c *soakCaller) timed() bool { return c.submission.Policy.AttemptTimeout > 0 }
+func (c *soakCaller) hasTimeout() bool { return c.submission.Policy.AttemptTimeout > 0 }
 
 // run makes some calls in sequence, unless the caller dies.
-func (c *soakCaller) live() {
-	defer c.noteMayNotAct(c)
+func (c *soakCaller) run() {
+	defer c.recordMayNotAct(c)
 	for range 4 {
-		c.pause(c.nap(20 * time.Second))
+		c.pause(c.randDuration(20 * time.Second))
 		if !c.call() {
 			c.count("died")
 			return
@@ -52,7 +52,7 @@ func (c *soakCaller) live() {
 	c.pause(20 * time.Second) // it renews its session for a while, and handles the attempts that renewals list
 }
 
-// pause sleeps and renews meanwhile.
+// busyFor sleeps and renews meanwhile.
 func (c *soakCaller) pause(d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		left := time.Until(end)
@@ -69,15 +69,15 @@ func (c *soakCaller) pause(d time.Duration) {
 }
 
 // sleepFrozen sleeps without renewals, as after SIGSTOP.
-func (c *soakCaller) frozen(d time.Duration) { time.Sleep(d) }
+func (c *soakCaller) sleepFrozen(d time.Duration) { time.Sleep(d) }
 
 func (c *soakCaller) renew() {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
 	c.renewNext = time.Now().Add(4 * time.Second)
 	sent, id := time.Now(), c.session
-	a, err, answered := asked(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
-		return c.any().Renew(ctx, id, remote.Renewal{OpenDigest: "of what it believes"})
+	a, err, answered := callNode(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
+		return c.randomNode().Renew(ctx, id, remote.RenewRequest{OpenDigest: "of what it believes"})
 	})
 	lost := new(effect.LeaseLost)
 	switch {
@@ -90,7 +90,7 @@ func (c *soakCaller) renew() {
 		}
 	case errors.As(err, &lost):
 		c.session, c.trusts = "", time.Time{}
-		c.noteMayNotAct(c)
+		c.recordMayNotAct(c)
 	}
 }
 
@@ -113,33 +113,33 @@ func (c *soakCaller) handleListed(o remote.OpenAttempt) {
 		c.t.Errorf("%s: a renewal lists a nonce that no caller has created", c.key)
 	case state.report != nil:
 		c.count("reported again")
-		c.tell(func(ctx context.Context) error { _, err := c.any().Report(ctx, *state.report); return err })
+		c.try(func(ctx context.Context) error { _, err := c.randomNode().Report(ctx, *state.report); return err })
 	case state.gaveUp:
 		c.count("abandoned by renewal")
-		c.tell(func(ctx context.Context) error { return c.any().Abandon(ctx, c.abandonment(o.Nonce)) })
+		c.try(func(ctx context.Context) error { return c.randomNode().Abandon(ctx, c.abandonRequest(o.Nonce)) })
 	}
 }
 
 // try sends one request. It returns true if the answer is final.
-func (c *soakCaller) tell(f func(ctx context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.nap(5*time.Second))
+func (c *soakCaller) try(f func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.randDuration(5*time.Second))
 	defer cancel()
-	_, err, answered := asked(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	_, err, answered := callNode(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	fenced := new(effect.Fenced)
-	return answered && c.n(10) > 0 && (err == nil || errors.As(err, &fenced))
+	return answered && c.randN(10) > 0 && (err == nil || errors.As(err, &fenced))
 }
 
-func (c *soakCaller) abandonment(n flight.Nonce) remote.AbandonRequest {
+func (c *soakCaller) abandonRequest(n flight.Nonce) remote.AbandonRequest {
 	return remote.AbandonRequest{Key: c.key, Nonce: n, NotAfter: c.nonces[n].notAfter}
 }
 
 // abandon abandons a nonce, until it is answered.
-func (c *soakCaller) giveUp(n flight.Nonce) {
+func (c *soakCaller) abandon(n flight.Nonce) {
 	c.number = 0
-	c.noteMayNotAct(c)
+	c.recordMayNotAct(c)
 	c.nonces[n].gaveUp = true
-	for !c.tell(func(ctx context.Context) error { return c.any().Abandon(ctx, c.abandonment(n)) }) {
-		c.pause(c.nap(time.Second))
+	for !c.try(func(ctx context.Context) error { return c.randomNode().Abandon(ctx, c.abandonRequest(n)) }) {
+		c.pause(c.randDuration(time.Second))
 	}
 	c.count("abandoned")
 }
@@ -149,7 +149,7 @@ func (c *soakCaller) newNonce() (n flight.Nonce) {
 	c.made++
 	copy(n[:], c.key.String()[len("billing/charge/"):])
 	binary.BigEndian.PutUint32(n[8:], c.made)
-	binary.BigEndian.PutUint32(n[12:], uint32(c.n(1<<30)))
+	binary.BigEndian.PutUint32(n[12:], uint32(c.randN(1<<30)))
 	c.nonces[n] = &nonceState{first: time.Now(), notAfter: c.ledger.Now().Add(30 * time.Second)}
 	return n
 }
@@ -157,8 +157,8 @@ func (c *soakCaller) newNonce() (n flight.Nonce) {
 func (c *soakCaller) request(n flight.Nonce) remote.OpenRequest {
 	c.nonces[n].requests++
 	req := remote.OpenRequest{Key: c.key, Submission: c.submission, Nonce: n, NotAfter: c.nonces[n].notAfter, Owner: "caller"}
-	if c.n(2) == 0 {
-		req.Wait = c.nap(30 * time.Second)
+	if c.randN(2) == 0 {
+		req.Wait = c.randDuration(30 * time.Second)
 	}
 	if c.kept {
 		req.Session = c.session
@@ -171,8 +171,8 @@ func (c *soakCaller) call() bool {
 	if c.kept && c.session == "" {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
 		sent := time.Now()
-		a, err, answered := asked(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
-			return c.any().NewSession(ctx, 0, "caller")
+		a, err, answered := callNode(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
+			return c.randomNode().NewSession(ctx, 0, "caller")
 		})
 		cancel()
 		if !answered || err != nil {
@@ -186,60 +186,60 @@ func (c *soakCaller) call() bool {
 	return c.open(c.newNonce(), nil)
 }
 
-// open sends one open, or the finding before it, until there is a final answer.
-func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerdictRequest) bool {
+// actionOpen sends one open, or the finding before it, until there is a final answer.
+func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerificationRequest) bool {
 	state := c.nonces[n]
-	for end := time.Now().Add(5*time.Second + c.nap(time.Minute)); ; c.pause(c.nap(time.Second)) {
+	for end := time.Now().Add(5*time.Second + c.randDuration(time.Minute)); ; c.pause(c.randDuration(time.Second)) {
 		if time.Now().After(end) {
-			c.giveUp(n)
+			c.abandon(n)
 			return true
 		}
-		if c.n(25) == 0 {
+		if c.randN(25) == 0 {
 			return false
 		}
 		a, sent, err, answered := c.send(n, verdict)
 		switch {
 		case !answered: // the request or its answer was lost
-		case err == nil && a.Decision == flight.Replay:
+		case err == nil && a.Decision == flight.DecisionReplay:
 			if r := a.Flight.Receipt; r == nil || r.ExternalID != "ch_1" {
 				c.t.Errorf("%s: receipt %+v", c.key, r)
 			}
 			c.count("replay")
 			return true
-		case err == nil && a.Decision == flight.Look:
-			return c.look(n, a, sent)
+		case err == nil && a.Decision == flight.DecisionVerify:
+			return c.lookUp(n, a, sent)
 		case err == nil:
 			return c.act(n, a, sent)
-		case c.final(err, state):
+		case c.isFinal(err, state):
 			return true
 		}
 	}
 }
 
 // send sends the request, and perhaps a copy to another node, and waits for one answer.
-func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerdictRequest) (a remote.OpenAnswer, sent time.Time, err error, answered bool) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.nap(40*time.Second))
+func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerificationRequest) (a remote.OpenAnswer, sent time.Time, err error, answered bool) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.randDuration(40*time.Second))
 	defer cancel()
 	ask := func(at *node, req remote.OpenRequest) func(ctx context.Context) (remote.OpenAnswer, error) {
 		return func(ctx context.Context) (remote.OpenAnswer, error) {
 			if verdict != nil {
 				v := *verdict
 				v.Open = req
-				return at.Verdict(ctx, v)
+				return at.Verify(ctx, v)
 			}
 			return at.Open(ctx, req)
 		}
 	}
-	if c.n(5) == 0 { // a copy whose answer is ignored
-		copied := ask(c.any(), c.request(n))
-		go func() { _, _, _ = asked(ctx, copied) }()
+	if c.randN(5) == 0 { // a copy whose answer is ignored
+		copied := ask(c.randomNode(), c.request(n))
+		go func() { _, _, _ = callNode(ctx, copied) }()
 	}
 	sent = time.Now()
 	done := make(chan struct{})
-	first := ask(c.any(), c.request(n))
+	first := ask(c.randomNode(), c.request(n))
 	go func() {
 		defer close(done)
-		a, err, answered = asked(ctx, first)
+		a, err, answered = callNode(ctx, first)
 	}()
 	for open := true; open; { // it renews while it waits
 		wait := 2 * time.Second
@@ -252,11 +252,11 @@ func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerdictRequest) (a rem
 			}
 		}
 	}
-	return a, sent, err, answered && c.n(8) > 0
+	return a, sent, err, answered && c.randN(8) > 0
 }
 
 // isFinal reports whether an error is final for a nonce: nothing was opened under it, and nothing will be.
-func (c *soakCaller) final(err error, state *nonceState) bool {
+func (c *soakCaller) isFinal(err error, state *nonceState) bool {
 	var (
 		conflict *effect.Conflict
 		expired  *effect.OpenExpired
@@ -282,7 +282,7 @@ func (c *soakCaller) final(err error, state *nonceState) bool {
 // checkStillOpen checks in the ledger that the caller's attempt is open while the caller may start. Rule 3 (d) may end
 // an attempt with a time-out.
 func (c *soakCaller) checkStillOpen() {
-	if c.number == 0 || c.timed() || !time.Now().Before(c.trusts) {
+	if c.number == 0 || c.hasTimeout() || !time.Now().Before(c.trusts) {
 		return
 	}
 	f, _ := c.ledger.Flight(c.key.FlightID())
@@ -292,7 +292,7 @@ func (c *soakCaller) checkStillOpen() {
 }
 
 // useSession makes the caller trust and renew the session of an answer (rule 6).
-func (c *soakCaller) adopt(a remote.OpenAnswer, sent time.Time) {
+func (c *soakCaller) useSession(a remote.OpenAnswer, sent time.Time) {
 	if c.session != a.Session {
 		c.session, c.trusts = a.Session, time.Time{}
 	}
@@ -302,26 +302,26 @@ func (c *soakCaller) adopt(a remote.OpenAnswer, sent time.Time) {
 // act performs the effect, or not, and reports it until the report is answered; false: the caller has died.
 func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
 	state := c.nonces[n]
-	c.adopt(a, sent)
+	c.useSession(a, sent)
 	c.number = a.Flight.AttemptNumber()
-	c.noteMayAct(c, c.number)
+	c.recordMayAct(c, c.number)
 	c.checkStillOpen()
-	c.pause(c.nap(3 * time.Second))
-	if c.n(4) == 0 {
-		c.frozen(c.nap(40 * time.Second))
+	c.pause(c.randDuration(3 * time.Second))
+	if c.randN(4) == 0 {
+		c.sleepFrozen(c.randDuration(40 * time.Second))
 	}
-	starts := time.Now().Before(c.trusts) && (!c.timed() || time.Since(state.first) < c.submission.Policy.AttemptTimeout)
+	starts := time.Now().Before(c.trusts) && (!c.hasTimeout() || time.Since(state.first) < c.submission.Policy.AttemptTimeout)
 	c.checkStillOpen()
-	fate := c.n(20)
-	word := reportOf(a, flight.Succeeded, "ch_1")
+	fate := c.randN(20)
+	word := reportOf(a, flight.OutcomeSucceeded, "ch_1")
 	switch {
 	case fate == 0:
 		return false // died before the effect
 	case !starts || fate < 6:
-		c.giveUp(n)
+		c.abandon(n)
 		return true
 	case fate < 12:
-		word = reportOf(a, flight.NotDone, "") // the provider was unreachable
+		word = reportOf(a, flight.OutcomeNotDone, "") // the provider was unreachable
 		c.count("not done")
 	default:
 		c.p.act(a.IdempotencyKey)
@@ -329,30 +329,30 @@ func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bo
 	}
 	state.report = &word
 	c.number = 0 // nothing more starts
-	c.noteMayNotAct(c)
-	c.pause(c.nap(15 * time.Second))
+	c.recordMayNotAct(c)
+	c.pause(c.randDuration(15 * time.Second))
 	switch fate {
 	case 12:
 		return false // died after the effect
 	case 13:
-		word = reportOf(a, flight.Unknown, "")
+		word = reportOf(a, flight.OutcomeUnknown, "")
 	}
-	for !c.tell(func(ctx context.Context) error { _, err := c.any().Report(ctx, word); return err }) {
-		c.pause(c.nap(time.Second))
+	for !c.try(func(ctx context.Context) error { _, err := c.randomNode().Report(ctx, word); return err }) {
+		c.pause(c.randDuration(time.Second))
 	}
 	return true
 }
 
 // lookUp asks the provider and sends the finding with a new nonce.
-func (c *soakCaller) look(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
+func (c *soakCaller) lookUp(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
 	c.count("look")
-	c.adopt(a, sent)
-	c.pause(c.nap(5 * time.Second))
-	v := &remote.VerdictRequest{ID: a.Flight.ID, Probe: a.Probe, Result: flight.DidNotHappen}
+	c.useSession(a, sent)
+	c.pause(c.randDuration(5 * time.Second))
+	v := &remote.VerificationRequest{ID: a.Flight.ID, Verification: a.Verification, Result: flight.FindingNotHappened}
 	if id, found := c.p.find(a.IdempotencyKey); found {
-		v.Result, v.ExternalID, v.Body = flight.Happened, id, flight.NewBlob("", []byte(id), 100)
-	} else if c.n(5) == 0 {
-		v.Result = flight.NoVerb
+		v.Result, v.ExternalID, v.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), 100)
+	} else if c.randN(5) == 0 {
+		v.Result = flight.FindingNone
 	}
 	c.nonces[n].gaveUp = true
 	return c.open(c.newNonce(), v)

@@ -60,7 +60,7 @@ func TestSoak(t *testing.T) {
 func soakOnce(t *testing.T, seed uint64) {
 	s := &soak{cluster: newCluster(t), rnd: rand.New(rand.NewPCG(seed, 2)), over: make(chan struct{}), stats: map[string]int{},
 		mayAct: map[flight.Key]map[*soakCaller]time.Time{}, effects: map[flight.Key]*provider{}}
-	s.script = new(script)
+	s.transcript = new(transcript)
 	s.nodes = []*node{s.node("n0", ""), s.node("n1", "")}
 	var callers, trouble sync.WaitGroup
 	for _, f := range []func(){s.troubleEtcd, s.troubleLedger, s.kill, s.removeClaims} {
@@ -68,19 +68,19 @@ func soakOnce(t *testing.T, seed uint64) {
 	}
 	for i := range 15 {
 		key := keyOf(fmt.Sprint(i))
-		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
+		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.RecoveryResend)}
 		s.effects[key] = p
 		policy := flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second}
 		for n := range 3 {
 			c := &soakCaller{soak: s, key: key, submission: submissionOf(`{}`, policy), p: p, kept: n > 0, nonces: map[flight.Nonce]*nonceState{}}
-			callers.Go(c.live)
+			callers.Go(c.run)
 		}
 	}
 	callers.Wait()
 	close(s.over)
 	trouble.Wait()
 	s.heal()
-	asleep(t, 5*time.Minute) // all sessions are over
+	sleep(t, 5*time.Minute) // all sessions are over
 	claims, err := s.nodes[0].leases.Claims(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, claims)
@@ -90,7 +90,7 @@ func soakOnce(t *testing.T, seed uint64) {
 	t.Logf("%d nodes killed; %v", s.killed, s.stats)
 }
 
-// judge checks the guarantees for one key, and that nothing blocks the key.
+// requireOneEffect checks the guarantees for one key, and that nothing blocks the key.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f, err := s.ledger.Flight(key.FlightID())
@@ -126,13 +126,15 @@ func (s *soak) judge(key flight.Key, p *provider) {
 	}
 }
 
-func (s *soak) n(n int) int {
+func (s *soak) randN(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rnd.IntN(n)
 }
 
-func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(int(most))) }
+func (s *soak) randDuration(most time.Duration) time.Duration {
+	return time.Duration(s.randN(int(most)))
+}
 
 func (s *soak) count(what string) {
 	s.mu.Lock()
@@ -141,20 +143,20 @@ func (s *soak) count(what string) {
 }
 
 // randomNode returns a random node.
-func (s *soak) any() *node {
-	i := s.n(2)
+func (s *soak) randomNode() *node {
+	i := s.randN(2)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[i]
 }
 
 // every calls f at random intervals until the soak ends.
-func (s *soak) until(most time.Duration, f func()) {
+func (s *soak) every(most time.Duration, f func()) {
 	for {
 		select {
 		case <-s.over:
 			return
-		case <-time.After(s.nap(most)):
+		case <-time.After(s.randDuration(most)):
 			f()
 		}
 	}
@@ -163,54 +165,54 @@ func (s *soak) until(most time.Duration, f func()) {
 func (s *soak) heal() {
 	for _, n := range s.nodes {
 		n.leases.Partition(leasetest.CutNothing)
-		n.leases.Slow(time.Millisecond)
-		n.access.deliver(s.t.Context())
-		n.access.readOn()
+		n.leases.SlowAnswers(time.Millisecond)
+		n.ledger.deliver(s.t.Context())
+		n.ledger.resumeReading()
 	}
 	s.ledger.Heal()
 }
 
 func (s *soak) troubleEtcd() {
-	s.until(8*time.Second, func() {
-		n := s.any()
-		switch s.n(8) {
+	s.every(8*time.Second, func() {
+		n := s.randomNode()
+		switch s.randN(8) {
 		case 0, 1:
-			n.leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.n(2)])
+			n.leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.randN(2)])
 		case 2:
-			n.leases.Suspend(s.nap(20 * time.Second))
+			n.leases.Suspend(s.randDuration(20 * time.Second))
 		case 3:
-			n.leases.LoseAnswers(1 + s.n(3))
+			n.leases.LoseAnswers(1 + s.randN(3))
 		case 4:
-			n.leases.Slow(s.nap(3 * time.Second))
+			n.leases.SlowAnswers(s.randDuration(3 * time.Second))
 		default:
 			n.leases.Partition(leasetest.CutNothing)
-			n.leases.Slow(0)
+			n.leases.SlowAnswers(0)
 		}
 	})
 }
 
 // troubleLedger loses, delays and duplicates the commands of one node, and delays its reads.
 func (s *soak) troubleLedger() {
-	s.until(8*time.Second, func() {
-		n := s.any()
-		switch s.n(8) {
+	s.every(8*time.Second, func() {
+		n := s.randomNode()
+		switch s.randN(8) {
 		case 0:
-			n.access.set(accessDeaf)
+			n.ledger.set(faultLoseAnswers)
 		case 1:
-			n.access.set(accessStuck)
+			n.ledger.set(faultHoldCommands)
 		case 2:
-			n.access.stopReading()
+			n.ledger.stopReading()
 		case 3:
-			n.access.Lag(s.n(20))
+			n.ledger.Lag(s.randN(20))
 		case 4:
-			s.ledger.LoseAnswers(1 + s.n(3))
+			s.ledger.LoseAnswers(1 + s.randN(3))
 		case 5:
-			n.access.readOn()
+			n.ledger.resumeReading()
 		default:
-			copies := n.access.copies()
-			n.access.deliver(s.t.Context())
-			if s.n(2) == 0 {
-				n.access.deliverAgain(s.t.Context(), copies)
+			copies := n.ledger.copies()
+			n.ledger.deliver(s.t.Context())
+			if s.randN(2) == 0 {
+				n.ledger.redeliver(s.t.Context(), copies)
 			}
 		}
 	})
@@ -218,8 +220,8 @@ func (s *soak) troubleLedger() {
 
 // kill kills a node and starts another in its place.
 func (s *soak) kill() {
-	s.until(2*time.Minute, func() {
-		i := s.n(2)
+	s.every(2*time.Minute, func() {
+		i := s.randN(2)
 		s.mu.Lock()
 		s.killed++
 		old := s.nodes[i]
@@ -230,18 +232,18 @@ func (s *soak) kill() {
 		s.nodes[i] = next
 		s.mu.Unlock()
 		go old.die("killed")
-		copies := old.access.copies()
-		if s.n(2) == 0 { // its held commands arrive after its death
-			time.Sleep(s.nap(20 * time.Second))
-			old.access.deliverAgain(s.t.Context(), copies)
+		copies := old.ledger.copies()
+		if s.randN(2) == 0 { // its held commands arrive after its death
+			time.Sleep(s.randDuration(20 * time.Second))
+			old.ledger.redeliver(s.t.Context(), copies)
 		}
 	})
 }
 
 // removeClaims deletes all claims, also of running effects, which harms nothing.
 func (s *soak) removeClaims() {
-	s.until(40*time.Second, func() {
-		n := s.any()
+	s.every(40*time.Second, func() {
+		n := s.randomNode()
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 		defer cancel()
 		if claims, err := n.leases.Claims(ctx); err == nil {
@@ -251,7 +253,7 @@ func (s *soak) removeClaims() {
 }
 
 // callNode runs a call that may block for good, because its node dies. It returns false then, and when ctx ends.
-func asked[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (answer T, err error, answered bool) {
+func callNode[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (answer T, err error, answered bool) {
 	type back struct {
 		answer T
 		err    error
@@ -270,7 +272,7 @@ func asked[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (
 }
 
 // recordMayAct checks that no other caller of the key may act, and records that c may.
-func (s *soak) noteMayAct(c *soakCaller, number uint32) {
+func (s *soak) recordMayAct(c *soakCaller, number uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.mayAct[c.key]
@@ -279,14 +281,14 @@ func (s *soak) noteMayAct(c *soakCaller, number uint32) {
 		s.mayAct[c.key] = all
 	}
 	for other, until := range all {
-		if other != c && !c.timed() && time.Now().Before(until) {
+		if other != c && !c.hasTimeout() && time.Now().Before(until) {
 			s.t.Errorf("%s: attempt %d may act, and so may another caller, for %v", c.key, number, time.Until(until))
 		}
 	}
 	all[c] = c.trusts
 }
 
-func (s *soak) noteMayNotAct(c *soakCaller) {
+func (s *soak) recordMayNotAct(c *soakCaller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mayAct[c.key], c)

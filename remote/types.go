@@ -21,7 +21,7 @@ type OpenRequest struct {
 	Owner   string
 	TTL     time.Duration // of a session that is created; 0: the default
 	Wait    time.Duration // how long to wait for another holder's attempt; 0: not at all
-	Unnamed bool          // the caller sent no nonce and cannot repeat the open; this node creates Nonce
+	NoNonce bool          // the caller sent no nonce and cannot repeat the open; this node creates Nonce
 }
 
 // OpenAnswer says how the caller continues: act (DecisionProceed, the only answer that means it), use the receipt
@@ -34,10 +34,10 @@ type OpenAnswer struct {
 	FencingToken   string           // with DecisionProceed
 	IdempotencyKey string           // with DecisionProceed and DecisionVerify
 	Input          flight.Blob      // as first submitted, with its bytes, with DecisionProceed and DecisionVerify
-	Probe          string           // with DecisionVerify: the token for the VerificationRequest
+	Verification   string           // with DecisionVerify: the token for the VerificationRequest
 	Trust          time.Duration    // counted from when the caller sent the request
 	RenewEvery     time.Duration
-	Resend         *time.Duration  // with DecisionProceed: the effect must start within it, counted like Trust; nil: no bound
+	ResendWithin   *time.Duration  // with DecisionProceed: the effect must start within it, counted like Trust; nil: no bound
 	Previous       *flight.Attempt // the attempt before; nil: none
 	PolicyDiffers  bool            // the first caller's policy applies, and differs from the request's
 }
@@ -63,17 +63,17 @@ type ReportRequest struct {
 }
 
 // VerificationRequest reports the finding of a look-up.
-type VerdictRequest struct {
-	ID         flight.ID
-	Probe      string
-	Result     flight.Verb // FindingHappened, FindingNotHappened or FindingNone
-	ExternalID string
-	Body       flight.Blob
-	Open       OpenRequest // follows if the effect did not happen; needs a new nonce; Key and Submission may be zero
+type VerificationRequest struct {
+	ID           flight.ID
+	Verification string
+	Result       flight.Finding // FindingHappened, FindingNotHappened or FindingNone
+	ExternalID   string
+	Body         flight.Blob
+	Open         OpenRequest // follows if the effect did not happen; needs a new nonce; Key and Submission may be zero
 }
 
 // RenewRequest renews a session.
-type Renewal struct {
+type RenewRequest struct {
 	// OpenDigest is the Digest of the attempts that the caller believes to be open under the session. If it matches, or
 	// is empty, the answer lists no attempts.
 	OpenDigest string

@@ -17,21 +17,23 @@ import (
 )
 
 // metric is one line of a part's output: a name with one value or several.
-type said struct {
-	Name    string             `json:"name"`
-	Figure  float64            `json:"figure,omitempty"`
-	Figures map[string]float64 `json:"figures,omitempty"`
+type metric struct {
+	Name   string             `json:"name"`
+	Value  float64            `json:"figure,omitempty"`
+	Values map[string]float64 `json:"figures,omitempty"`
 }
 
 // metricWriter writes the metrics of a part. err is the first error.
-type teller struct {
+type metricWriter struct {
 	out io.Writer
 	err error
 }
 
-func (t *teller) say(name string, figure float64) { t.write(said{Name: name, Figure: figure}) }
+func (t *metricWriter) report(name string, figure float64) {
+	t.write(metric{Name: name, Value: figure})
+}
 
-func (t *teller) write(one said) {
+func (t *metricWriter) write(one metric) {
 	line, err := json.Marshal(one)
 	if err == nil {
 		_, err = t.out.Write(append(line, '\n'))
@@ -49,7 +51,7 @@ type child struct {
 }
 
 // startPart starts a part with the same options and additional arguments.
-func start(ctx context.Context, o options, part string, more ...string) (*child, error) {
+func startPart(ctx context.Context, o options, part string, more ...string) (*child, error) {
 	args := append([]string{"-part", part, "-dir", o.dir, "-receipts", strconv.Itoa(o.receipts), "-ending", strconv.Itoa(o.ending),
 		"-rounds", strconv.Itoa(o.rounds), "-span", o.span.String(), "-callers", strconv.Itoa(o.callers), "-from", strconv.Itoa(o.from)}, more...)
 	program, err := os.Executable()
@@ -71,8 +73,8 @@ func start(ctx context.Context, o options, part string, more ...string) (*child,
 }
 
 // next waits for the next metric of the part.
-func (c *child) listen() (said, error) {
-	var one said
+func (c *child) next() (metric, error) {
+	var one metric
 	if !c.lines.Scan() {
 		return one, fmt.Errorf("the part ended early: %w", c.cmd.Wait())
 	}
@@ -80,16 +82,16 @@ func (c *child) listen() (said, error) {
 }
 
 // expect waits for the next metric, which must have this name, and returns its value.
-func (c *child) hear(name string) (float64, error) {
-	one, err := c.listen()
+func (c *child) expect(name string) (float64, error) {
+	one, err := c.next()
 	if err == nil && one.Name != name {
 		err = fmt.Errorf("unexpected output of the part: %s, not %s", one.Name, name)
 	}
-	return one.Figure, err
+	return one.Value, err
 }
 
 // stop closes the part's standard input and waits for its end.
-func (c *child) end() error {
+func (c *child) stop() error {
 	_ = c.in.Close() // fails if the process has ended already
 	for c.lines.Scan() {
 	}

@@ -13,35 +13,35 @@ import (
 )
 
 // variant is one of the operations that are compared.
-type side struct {
+type variant struct {
 	name    string
 	callers int
-	once    func(ctx context.Context, n int) error
+	op      func(ctx context.Context, n int) error
 }
 
 // compare runs all variants in turn, round by round, and writes the time per unit and the latencies of each.
-func take(ctx context.Context, o *options, tell *teller, sides []side) error {
+func compare(ctx context.Context, o *options, out *metricWriter, variants []variant) error {
 	var number atomic.Int64
-	number.Store(int64(fresh()))
+	number.Store(int64(unusedKeys()))
 	for round := range o.rounds + 1 { // round 0 warms up and is discarded
-		for i := range sides {
-			one := &sides[(i+round)%len(sides)] // the order rotates
+		for i := range variants {
+			one := &variants[(i+round)%len(variants)] // the order rotates
 			f, err := one.run(ctx, o.span, &number)
 			if err != nil {
 				return fmt.Errorf("%s: %w", one.name, err)
 			}
 			if round > 0 {
-				tell.write(said{Name: one.name, Figures: f})
+				out.write(metric{Name: one.name, Values: f})
 			}
 			fmt.Fprintf(os.Stderr, "round %d  %-40s %8.0f/s  median %.3f ms  p99 %.3f ms\n", round, one.name, f["rate"], f["median"]*1e3, f["p99"]*1e3)
 			runtime.GC() // collects the garbage of this variant before the next one
 		}
 	}
-	return tell.err
+	return out.err
 }
 
 // run runs the callers of a variant for the span, and waits for them.
-func (s *side) run(ctx context.Context, span time.Duration, number *atomic.Int64) (map[string]float64, error) {
+func (s *variant) run(ctx context.Context, span time.Duration, number *atomic.Int64) (map[string]float64, error) {
 	took := make([][]time.Duration, s.callers)
 	errs := make([]error, s.callers)
 	var group sync.WaitGroup
@@ -50,7 +50,7 @@ func (s *side) run(ctx context.Context, span time.Duration, number *atomic.Int64
 		group.Go(func() {
 			for time.Since(start) < span && errs[i] == nil {
 				began := time.Now()
-				errs[i] = s.once(ctx, int(number.Add(1)))
+				errs[i] = s.op(ctx, int(number.Add(1)))
 				took[i] = append(took[i], time.Since(began))
 			}
 		})
@@ -73,27 +73,27 @@ func figures(took []time.Duration, elapsed time.Duration) map[string]float64 {
 }
 
 // collectMetrics runs a part of comparisons and collects its metrics by name.
-func collect(ctx context.Context, o options, part string, into map[string][]map[string]float64) error {
-	return hearAll(ctx, o, func(one said) { into[one.Name] = append(into[one.Name], one.Figures) }, part)
+func collectMetrics(ctx context.Context, o options, part string, into map[string][]map[string]float64) error {
+	return readMetrics(ctx, o, func(one metric) { into[one.Name] = append(into[one.Name], one.Values) }, part)
 }
 
 // forwardMetrics runs a part of comparisons and writes its metrics as its own.
-func pass(ctx context.Context, o options, tell *teller, part string, more ...string) error {
-	return errors.Join(hearAll(ctx, o, tell.write, part, more...), tell.err)
+func forwardMetrics(ctx context.Context, o options, out *metricWriter, part string, more ...string) error {
+	return errors.Join(readMetrics(ctx, o, out.write, part, more...), out.err)
 }
 
-func hearAll(ctx context.Context, o options, hear func(said), part string, more ...string) error {
-	c, err := start(ctx, o, part, more...)
+func readMetrics(ctx context.Context, o options, hear func(metric), part string, more ...string) error {
+	c, err := startPart(ctx, o, part, more...)
 	if err != nil {
 		return err
 	}
 	for {
-		one, err := c.listen()
+		one, err := c.next()
 		if err != nil {
 			return err
 		}
 		if one.Name == "done" {
-			return c.end()
+			return c.stop()
 		}
 		hear(one)
 	}

@@ -22,41 +22,41 @@ const (
 const hotKeys = 100
 
 // ledgersPart compares the full ledger with an empty one.
-func ledgersPart(ctx context.Context, o options, tell *teller) error {
-	full, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.full())})
+func ledgersPart(ctx context.Context, o options, out *metricWriter) error {
+	full, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.fullDir())})
 	if err != nil {
 		return err
 	}
-	empty, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.hollow())})
+	empty, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.emptyDir())})
 	if err != nil {
 		return errors.Join(err, full.Close(ctx))
 	}
-	settle(ctx, full)
+	waitCompacted(ctx, full)
 	newKey := func(s *clusterstore.Store) func(context.Context, int) error {
-		return func(ctx context.Context, n int) error { return fly(ctx, s, &o, n) }
+		return func(ctx context.Context, n int) error { return openAndReport(ctx, s, &o, n) }
 	}
-	err = take(ctx, &o, tell, []side{
+	err = compare(ctx, &o, out, []variant{
 		{ledgerRandom, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(o.receipts)) }},
 		{ledgerHot, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(hotKeys)) }},
 	})
 	if err == nil {
-		err = take(ctx, &o, tell, []side{{ledgerFull, o.callers, newKey(full)}, {ledgerEmpty, o.callers, newKey(empty)}})
+		err = compare(ctx, &o, out, []variant{{ledgerFull, o.callers, newKey(full)}, {ledgerEmpty, o.callers, newKey(empty)}})
 	}
-	tell.say("done", 0)
-	return errors.Join(err, full.Close(ctx), empty.Close(ctx), tell.err)
+	out.report("done", 0)
+	return errors.Join(err, full.Close(ctx), empty.Close(ctx), out.err)
 }
 
 // waitCompacted waits until the compaction backlog has not changed for five seconds. The bench measures a large ledger
 // at rest, not one whose compactions still run.
-func settle(ctx context.Context, s *clusterstore.Store) {
+func waitCompacted(ctx context.Context, s *clusterstore.Store) {
 	const unchanged, interval = 5, time.Second
 	for last, same := uint64(0), 0; same < unchanged && ctx.Err() == nil; same++ {
-		if now := s.Stats().Backlog; now != last {
+		if now := s.Stats().CompactionDebt; now != last {
 			last, same = now, 0
 		}
 		time.Sleep(interval)
 	}
-	fmt.Fprintf(os.Stderr, "compaction backlog: %d MiB\n", s.Stats().Backlog>>20)
+	fmt.Fprintf(os.Stderr, "compaction backlog: %d MiB\n", s.Stats().CompactionDebt>>20)
 }
 
 // readReceipt reads a flight and the bytes of its receipt.
@@ -65,7 +65,7 @@ func readReceipt(s *clusterstore.Store, n int) error {
 	if err != nil || f == nil {
 		return fmt.Errorf("%s: not found: %v", keyOf(n), err)
 	}
-	body, err := s.Body(f.ID, f.Generation, clusterstore.Receipt)
+	body, err := s.Body(f.ID, f.Generation, clusterstore.BodyReceipt)
 	if err == nil && flight.Digest(flight.FingerprintBytes(body)) != f.Receipt.Body.Digest {
 		err = fmt.Errorf("%s: the stored receipt differs from the reported one", f.Key)
 	}
@@ -74,5 +74,5 @@ func readReceipt(s *clusterstore.Store, n int) error {
 
 func measureLedgers(ctx context.Context, o options, r *results) error {
 	r.compared = map[string][]map[string]float64{}
-	return collect(ctx, o, "ledgers", r.compared)
+	return collectMetrics(ctx, o, "ledgers", r.compared)
 }

@@ -20,8 +20,8 @@ const (
 )
 
 // loadPart fills a new ledger.
-func loadPart(ctx context.Context, o options, tell *teller) error {
-	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.full())})
+func loadPart(ctx context.Context, o options, out *metricWriter) error {
+	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.fullDir())})
 	if err != nil {
 		return err
 	}
@@ -30,12 +30,12 @@ func loadPart(ctx context.Context, o options, tell *teller) error {
 		return errors.Join(err, s.Close(ctx))
 	}
 	took := time.Since(start)
-	tell.say("loaded", took.Seconds())
-	tell.say("heap", heap())
+	out.report("loaded", took.Seconds())
+	out.report("heap", heap())
 	if err := s.Close(ctx); err != nil {
 		return err
 	}
-	return tell.err
+	return out.err
 }
 
 func loadAll(ctx context.Context, s *clusterstore.Store, o *options, start time.Time) error {
@@ -66,7 +66,7 @@ func loadAll(ctx context.Context, s *clusterstore.Store, o *options, start time.
 func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to int) error {
 	commands := make([]flight.Command, 0, 2*(to-from))
 	for n := from; n < to; n++ {
-		g := goodOf(o, n)
+		g := flightAt(o, n)
 		open := g.open(s)
 		commands = append(commands, open, g.report(flight.Token{StoreEpoch: open.StoreEpoch, Number: 1}))
 	}
@@ -75,13 +75,13 @@ func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to 
 		return err
 	}
 	for i := 0; i < len(commands); i += 2 {
-		if replies[i].Decision == flight.Replay {
+		if replies[i].Decision == flight.DecisionReplay {
 			continue // stored by a run that was killed
 		}
-		if replies[i].Decision != flight.Proceed {
+		if replies[i].Decision != flight.DecisionProceed {
 			return fmt.Errorf("%s: the decision is %v, not proceed", commands[i].Target(), replies[i].Decision)
 		}
-		if replies[i+1].Decision == flight.Accepted {
+		if replies[i+1].Decision == flight.DecisionAccepted {
 			continue
 		}
 		if _, err := s.Propose(ctx, commands[i+1]); err != nil { // the Report was applied before its Open
@@ -92,20 +92,20 @@ func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to 
 }
 
 func measureLoad(ctx context.Context, o options, r *results) error {
-	c, err := start(ctx, o, "load")
+	c, err := startPart(ctx, o, "load")
 	if err != nil {
 		return err
 	}
-	if r.loadSeconds, err = c.hear("loaded"); err != nil {
+	if r.loadSeconds, err = c.expect("loaded"); err != nil {
 		return err
 	}
-	if r.loadHeap, err = c.hear("heap"); err != nil {
+	if r.loadHeap, err = c.expect("heap"); err != nil {
 		return err
 	}
-	if err := c.end(); err != nil {
+	if err := c.stop(); err != nil {
 		return err
 	}
 	r.loadMemory = c.peak()
-	r.disk, err = diskOf(ledgerOf(o.full()))
+	r.disk, err = diskOf(ledgerOf(o.fullDir()))
 	return err
 }

@@ -36,7 +36,7 @@ type options struct {
 	busy     bool
 	profile  string
 	url      string
-	how      string
+	suffix   string
 	resume   string
 	from     int
 }
@@ -53,7 +53,7 @@ func parse(args []string) (o options, err error) {
 	flags.BoolVar(&o.empty, "empty", false, "with -part: use the empty ledger")
 	flags.BoolVar(&o.busy, "busy", false, "with -part: generate load")
 	flags.StringVar(&o.url, "url", "", "with -part callers: URL of the node")
-	flags.StringVar(&o.how, "how", "", "with -part callers: suffix of the metric names")
+	flags.StringVar(&o.suffix, "how", "", "with -part callers: suffix of the metric names")
 	flags.StringVar(&o.resume, "resume", "", "continue with the data of a killed run in this directory, which is removed at the end")
 	flags.IntVar(&o.from, "from", 0, "with -resume: number of receipts that are already loaded")
 	flags.StringVar(&o.profile, "cpuprofile", "", "with -part: file for a CPU profile")
@@ -73,7 +73,7 @@ func parse(args []string) (o options, err error) {
 }
 
 // makeDir creates the data directory, or returns the one to resume.
-func (o *options) place() (string, error) {
+func (o *options) makeDir() (string, error) {
 	if o.resume != "" {
 		_, err := os.Stat(ledgerOf(filepath.Join(o.resume, "full")))
 		return o.resume, err
@@ -82,9 +82,9 @@ func (o *options) place() (string, error) {
 }
 
 // parts are the functions that run in their own process, by name.
-func parts() map[string]func(context.Context, options, *teller) error {
-	return map[string]func(context.Context, options, *teller) error{
-		"load": loadPart, "open": openPart, "ledgers": ledgersPart, "ending": endingPart, "node": nodePart, "nodes": nodesPart,
+func parts() map[string]func(context.Context, options, *metricWriter) error {
+	return map[string]func(context.Context, options, *metricWriter) error{
+		"load": loadPart, "open": openPart, "ledgers": ledgersPart, "ending": expiryPart, "node": nodePart, "nodes": nodesPart,
 		"callers": callersPart,
 	}
 }
@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 			node.Tune() // as flightd itself does
 		}
 		if o.profile == "" {
-			return part(ctx, o, &teller{out: os.Stdout})
+			return part(ctx, o, &metricWriter{out: os.Stdout})
 		}
 		file, err := os.Create(o.profile)
 		if err != nil {
@@ -112,11 +112,11 @@ func run(ctx context.Context, args []string) error {
 		if err := pprof.StartCPUProfile(file); err != nil {
 			return err
 		}
-		err = part(ctx, o, &teller{out: os.Stdout})
+		err = part(ctx, o, &metricWriter{out: os.Stdout})
 		pprof.StopCPUProfile()
 		return errors.Join(err, file.Close())
 	}
-	if o.dir, err = o.place(); err != nil {
+	if o.dir, err = o.makeDir(); err != nil {
 		return err
 	}
 	defer os.RemoveAll(o.dir)
@@ -124,18 +124,18 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return r.print(os.Stdout, o)
+	return r.writeTable(os.Stdout, o)
 }
 
 // The data directories of the two nodes that are compared.
-func (o *options) full() string   { return filepath.Join(o.dir, "full") }
-func (o *options) hollow() string { return filepath.Join(o.dir, "empty") }
+func (o *options) fullDir() string  { return filepath.Join(o.dir, "full") }
+func (o *options) emptyDir() string { return filepath.Join(o.dir, "empty") }
 
-func (o *options) data() string {
+func (o *options) partDir() string {
 	if o.empty {
-		return o.hollow()
+		return o.emptyDir()
 	}
-	return o.full()
+	return o.fullDir()
 }
 
 func ledgerOf(data string) string { return filepath.Join(data, "ledger") }
@@ -143,7 +143,7 @@ func ledgerOf(data string) string { return filepath.Join(data, "ledger") }
 // measure runs all parts, one after the other.
 func measure(ctx context.Context, o options) (*results, error) {
 	r := new(results)
-	for _, part := range []func(context.Context, options, *results) error{measureLoad, measureStarts, measureLedgers, measureEnding, measureNode, measureNodes} {
+	for _, part := range []func(context.Context, options, *results) error{measureLoad, measureStarts, measureLedgers, measureExpiry, measureNode, measureNodes} {
 		if err := part(ctx, o, r); err != nil {
 			return nil, err
 		}

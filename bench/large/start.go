@@ -15,8 +15,8 @@ import (
 
 // openPart opens a ledger, writes "ready", and closes it at the end of standard input. With -busy it adds new keys
 // meanwhile.
-func openPart(ctx context.Context, o options, tell *teller) error {
-	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.data())})
+func openPart(ctx context.Context, o options, out *metricWriter) error {
+	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.partDir())})
 	if err != nil {
 		return err
 	}
@@ -25,15 +25,15 @@ func openPart(ctx context.Context, o options, tell *teller) error {
 	if err != nil || f == nil || f.State != flight.StateSucceeded {
 		return fmt.Errorf("%s: not found: %v", keyOf(n), err)
 	}
-	tell.say("ready", 0)
+	out.report("ready", 0)
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	if o.busy {
-		from := fresh()
+		from := unusedKeys()
 		for w := range o.callers {
 			group.Go(func() {
 				for n := from + w; ctx.Err() == nil; n += o.callers {
-					if fly(ctx, s, &o, n) != nil {
+					if openAndReport(ctx, s, &o, n) != nil {
 						return
 					}
 				}
@@ -50,7 +50,7 @@ func openPart(ctx context.Context, o options, tell *teller) error {
 }
 
 // unusedKeys returns a negative number: the following numbers belong to keys that were never used.
-func fresh() int { return -int(time.Now().UnixMicro()) }
+func unusedKeys() int { return -int(time.Now().UnixMicro()) }
 
 const starts = 3
 
@@ -61,8 +61,8 @@ func measureStarts(ctx context.Context, o options, r *results) error {
 		if err != nil {
 			return err
 		}
-		r.closed = append(r.closed, took)
-		if err := c.end(); err != nil {
+		r.startsAfterStop = append(r.startsAfterStop, took)
+		if err := c.stop(); err != nil {
 			return err
 		}
 		if _, c, err = startOnce(ctx, o, "-busy"); err != nil {
@@ -75,8 +75,8 @@ func measureStarts(ctx context.Context, o options, r *results) error {
 		if took, c, err = startOnce(ctx, o); err != nil {
 			return err
 		}
-		r.killed = append(r.killed, took)
-		if err := c.end(); err != nil {
+		r.startsAfterKill = append(r.startsAfterKill, took)
+		if err := c.stop(); err != nil {
 			return err
 		}
 	}
@@ -86,10 +86,10 @@ func measureStarts(ctx context.Context, o options, r *results) error {
 // startOnce starts a process on the ledger and measures the time until it is ready.
 func startOnce(ctx context.Context, o options, more ...string) (seconds float64, c *child, err error) {
 	began := time.Now()
-	if c, err = start(ctx, o, "open", more...); err != nil {
+	if c, err = startPart(ctx, o, "open", more...); err != nil {
 		return 0, nil, err
 	}
-	if _, err := c.hear("ready"); err != nil {
+	if _, err := c.expect("ready"); err != nil {
 		return 0, nil, err
 	}
 	return time.Since(began).Seconds(), c, nil

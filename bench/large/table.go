@@ -14,57 +14,57 @@ import (
 type results struct {
 	loadSeconds, loadHeap, loadMemory float64
 	disk                              disk
-	closed, killed                    []float64
+	startsAfterStop, startsAfterKill  []float64
 	compared                          map[string][]map[string]float64
 	ended, endedSeconds               float64
 	nodeStart                         float64
 	nodeHeap, nodeResident, nodePeak  float64
 }
 
-const mega = 1 << 20
+const mebibyte = 1 << 20
 
 // writeTable writes the table of the measurements and their limits.
-func (r *results) print(w io.Writer, o options) error {
+func (r *results) writeTable(w io.Writer, o options) error {
 	out := bufio.NewWriter(w)
 	total := float64(o.receipts + o.ending)
 	fmt.Fprintf(out, "%s; %d receipts of %d to %d random bytes, with inputs of %d to %d in base64, and %d more whose retention ends in the run; medians of %d rounds of %v.\n\n",
-		machine(), o.receipts, bodyFrom, bodyTo, inputFrom, inputTo, o.ending, o.rounds, o.span)
+		describeHost(), o.receipts, bodyFrom, bodyTo, inputFrom, inputTo, o.ending, o.rounds, o.span)
 	fmt.Fprint(out, "| metric | measured | limit |\n| --- | ---: | ---: |\n")
 	row := func(name, limit, format string, args ...any) {
 		fmt.Fprintf(out, "| %s | %s | %s |\n", name, fmt.Sprintf(format, args...), limit)
 	}
 	row("loaded through the ledger, an open and a report each", "", "%.0f/s", (total-float64(o.from))/r.loadSeconds)
-	row("memory of the ledger while it is loaded: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.loadMemory/mega, r.loadHeap/mega)
-	row("memory of a whole node under load: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.nodePeak/mega, r.nodeHeap/mega)
-	row("start after a stop: process to first answer", "5 s", "%.2f s (%.2f to %.2f)", median(r.closed), slices.Min(r.closed), slices.Max(r.closed))
-	row("start after SIGKILL under load", "5 s", "%.2f s (%.2f to %.2f)", median(r.killed), slices.Min(r.killed), slices.Max(r.killed))
+	row("memory of the ledger while it is loaded: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.loadMemory/mebibyte, r.loadHeap/mebibyte)
+	row("memory of a whole node under load: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.nodePeak/mebibyte, r.nodeHeap/mebibyte)
+	row("start after a stop: process to first answer", "5 s", "%.2f s (%.2f to %.2f)", median(r.startsAfterStop), slices.Min(r.startsAfterStop), slices.Max(r.startsAfterStop))
+	row("start after SIGKILL under load", "5 s", "%.2f s (%.2f to %.2f)", median(r.startsAfterKill), slices.Min(r.startsAfterKill), slices.Max(r.startsAfterKill))
 	row("start of a whole node", "5 s", "%.2f s", r.nodeStart)
-	r.against(row, "new key, ledger", "1.3", ledgerFull, ledgerEmpty, "unit")
-	r.against(row, "new key, node", "1.3", nodeFull, nodeEmpty, "unit")
+	r.compareRow(row, "new key, ledger", "1.3", ledgerFull, ledgerEmpty, "unit")
+	r.compareRow(row, "new key, node", "1.3", nodeFull, nodeEmpty, "unit")
 	for _, how := range [...]string{"", pinned} {
-		r.against(row, "replay over HTTP, random against hot, one caller"+how, "3", httpRandom+how, httpHot+how, "unit")
-		r.against(row, fmt.Sprintf("replay over HTTP, random against hot, %d callers%s", o.callers, how), "3", crowdRandom+how, crowdHot+how, "unit")
-		r.against(row, "replay in the process, random against hot, one caller"+how, "", replayRandom+how, replayHot+how, "unit")
+		r.compareRow(row, "replay over HTTP, random against hot, one caller"+how, "3", httpRandom+how, httpHot+how, "unit")
+		r.compareRow(row, fmt.Sprintf("replay over HTTP, random against hot, %d callers%s", o.callers, how), "3", manyRandom+how, manyHot+how, "unit")
+		r.compareRow(row, "replay in the process, random against hot, one caller"+how, "", replayRandom+how, replayHot+how, "unit")
 	}
-	r.against(row, "receipt read from the ledger, random against hot, one caller", "", ledgerRandom, ledgerHot, "unit")
+	r.compareRow(row, "receipt read from the ledger, random against hot, one caller", "", ledgerRandom, ledgerHot, "unit")
 	row("disk per receipt", "", "%.0f bytes", r.disk.total()/total)
 	for _, part := range [...]string{"state", "log", "snapshots"} {
 		row("of that "+part, "", "%.0f bytes", r.disk[part]/total)
 	}
 	row("retentions ended beside new keys", "", "%.0f/s, %.0f in all", r.ended/r.endedSeconds, r.ended)
 	for _, p := range [...]string{"median", "p99", "p999", "max"} {
-		before, during := r.compared[calm][0][p], r.compared[whileEnding][0][p]
+		before, during := r.compared[idleLoad][0][p], r.compared[expiryLoad][0][p]
 		row("new key's "+p+", before and while retentions end", "", "%.1f ms, %.1f ms", before*1e3, during*1e3)
 	}
 	return out.Flush()
 }
 
 // compareRow writes the ratio of two variants, computed per round.
-func (r *results) against(row func(name, limit, format string, args ...any), what, bar, mine, theirs, of string) {
+func (r *results) compareRow(row func(name, limit, format string, args ...any), what, bar, mine, theirs, field string) {
 	a, b := r.compared[mine], r.compared[theirs]
 	var ratios, as, bs []float64
 	for i := range min(len(a), len(b)) {
-		ratios, as, bs = append(ratios, a[i][of]/b[i][of]), append(as, a[i][of]), append(bs, b[i][of])
+		ratios, as, bs = append(ratios, a[i][field]/b[i][field]), append(as, a[i][field]), append(bs, b[i][field])
 	}
 	if len(ratios) == 0 {
 		return
@@ -79,7 +79,7 @@ func median(values []float64) float64 {
 }
 
 // describeHost returns the processor, the number of cores, the platform and the Go version.
-func machine() string {
+func describeHost() string {
 	model := "unknown processor"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(info)) {

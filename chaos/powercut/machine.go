@@ -17,7 +17,7 @@ import (
 const (
 	baseImage = "base.img" // without flightd; built once
 	disk      = "disk.img"
-	cargo     = "payload.tar" // the binary and its unit, read at every boot
+	payload   = "payload.tar" // the binary and its unit, read at every boot
 	kernel    = "vmlinuz"
 	initrd    = "initrd.img"
 )
@@ -25,7 +25,7 @@ const (
 // prepareScript configures a Debian that at every boot installs binary and unit from its second disk, starts flightd,
 // and forwards port 7421 to it. With cut=SECONDS on the kernel's command line it resets itself that long after flightd
 // has created its first file.
-const prepare = `set -eu
+const prepareScript = `set -eu
 root="$1"
 printf '[Match]\nName=en*\n[Network]\nDHCP=yes\n' > "$root/etc/systemd/network/en.network"
 chroot "$root" systemctl enable systemd-networkd
@@ -67,11 +67,11 @@ chroot "$root" systemctl enable load.service proxy.socket
 `
 
 // build writes the payload disk and, the first time, builds the base image.
-func (s *site) build(ctx context.Context, flightd string) error {
+func (s *lab) build(ctx context.Context, flightd string) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	if err := s.load(flightd, "deploy/systemd/flightd.service"); err != nil {
+	if err := s.writePayload(flightd, "deploy/systemd/flightd.service"); err != nil {
 		return err
 	}
 	if _, err := os.Stat(s.path(baseImage)); err == nil {
@@ -79,7 +79,7 @@ func (s *site) build(ctx context.Context, flightd string) error {
 	}
 	fmt.Println("building the disk image from Debian packages, once")
 	hook, root := s.path("prepare.sh"), s.path("root")
-	if err := errors.Join(os.WriteFile(hook, []byte(prepare), 0o600), os.RemoveAll(root)); err != nil {
+	if err := errors.Join(os.WriteFile(hook, []byte(prepareScript), 0o600), os.RemoveAll(root)); err != nil {
 		return err
 	}
 	temp := s.path(baseImage + ".tmp")
@@ -99,11 +99,11 @@ func (s *site) build(ctx context.Context, flightd string) error {
 	return nil
 }
 
-func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *lab) path(name string) string { return filepath.Join(s.dir, name) }
 
 // writePayload writes the second disk.
-func (s *site) load(binary, unit string) (err error) {
-	f, err := os.Create(s.path(cargo))
+func (s *lab) writePayload(binary, unit string) (err error) {
+	f, err := os.Create(s.path(payload))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *site) load(binary, unit string) (err error) {
 }
 
 // resetDisk replaces the machine's disk by a copy of the base image.
-func (s *site) wipe(ctx context.Context) error {
+func (s *lab) resetDisk(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", s.path(baseImage), s.path(disk)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cp: %w\n%s", err, out)
@@ -144,7 +144,7 @@ const address = "127.0.0.1:17421"
 
 // boot starts a machine. Its disk bypasses the host's page cache, so data that the guest had not written is lost by a
 // cut.
-func (s *site) boot(options string) (*machine, error) {
+func (s *lab) boot(options string) (*machine, error) {
 	s.started++
 	log, err := os.Create(s.path(fmt.Sprintf("boot-%d.log", s.started)))
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *site) boot(options string) (*machine, error) {
 	m := &machine{log: log}
 	m.cmd = exec.Command("qemu-system-x86_64", "-accel", s.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
 		"-kernel", s.path(kernel), "-initrd", s.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
-		"-drive", "file="+s.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+s.path(cargo)+",format=raw,if=virtio,readonly=on",
+		"-drive", "file="+s.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+s.path(payload)+",format=raw,if=virtio,readonly=on",
 		"-netdev", "user,id=n0,hostfwd=tcp:"+address+"-:7421", "-device", "virtio-net-pci,netdev=n0")
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
@@ -163,7 +163,7 @@ func (s *site) boot(options string) (*machine, error) {
 }
 
 // powerOn starts a machine and waits until its flightd is ready.
-func (s *site) powerOn(ctx context.Context) (*machine, error) {
+func (s *lab) powerOn(ctx context.Context) (*machine, error) {
 	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
 	} else if err := l.Close(); err != nil {
@@ -173,7 +173,7 @@ func (s *site) powerOn(ctx context.Context) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, up)
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	ask := http.Client{Timeout: 2 * time.Second}
 	for {
@@ -183,15 +183,15 @@ func (s *site) powerOn(ctx context.Context) (*machine, error) {
 				return m, nil
 			}
 		}
-		if !rest(ctx, 200*time.Millisecond) {
+		if !sleep(ctx, 200*time.Millisecond) {
 			m.cut()
-			return nil, fmt.Errorf("flightd is not ready %v after power-on; see %s", up, m.log.Name())
+			return nil, fmt.Errorf("flightd is not ready %v after power-on; see %s", bootTimeout, m.log.Name())
 		}
 	}
 }
 
 // bootAndCut boots a machine that resets itself the given time after flightd has created its first file.
-func (s *site) cutItself(ctx context.Context, after time.Duration) error {
+func (s *lab) bootAndCut(ctx context.Context, after time.Duration) error {
 	m, err := s.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
 	if err != nil {
 		return err
@@ -201,8 +201,8 @@ func (s *site) cutItself(ctx context.Context, after time.Duration) error {
 	select {
 	case <-over:
 		return m.log.Close()
-	case <-time.After(up):
-		err = fmt.Errorf("the machine did not reset itself within %v; see %s", up, m.log.Name())
+	case <-time.After(bootTimeout):
+		err = fmt.Errorf("the machine did not reset itself within %v; see %s", bootTimeout, m.log.Name())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

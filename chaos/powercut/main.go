@@ -24,7 +24,7 @@ func main() {
 }
 
 // bootTimeout limits the time from power-on to a ready flightd.
-const up = 3 * time.Minute
+const bootTimeout = 3 * time.Minute
 
 func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 8, "number of power cuts")
@@ -36,7 +36,7 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	fmt.Printf("seed %d\n", *seed)
-	s := site{dir: *dir, accel: *accel, random: random}
+	s := lab{dir: *dir, accel: *accel, random: random}
 	if err := s.build(ctx, *flightd); err != nil {
 		return err
 	}
@@ -47,15 +47,15 @@ func run(ctx context.Context) error {
 }
 
 // lab holds the disk images and logs of the machines, of which one runs at a time.
-type site struct {
+type lab struct {
 	dir, accel string
 	random     *rand.Rand
 	started    int // number of machines so far, for the names of their logs
 }
 
 // cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
-func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
-	if err := s.wipe(ctx); err != nil {
+func (s *lab) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := s.resetDisk(ctx); err != nil {
 		return err
 	}
 	m, err := s.powerOn(ctx)
@@ -68,36 +68,36 @@ func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	j := newJudge(c, s.random.Uint64())
+	j := newChecker(c, s.random.Uint64())
 	for round := 1; round <= rounds; round++ {
 		span := time.Duration(2000+s.random.IntN(9000)) * time.Millisecond
-		work := j.work(ctx)
-		if !rest(ctx, span) {
+		work := j.startCallers(ctx)
+		if !sleep(ctx, span) {
 			return context.Cause(ctx)
 		}
 		m.cut()
-		tried := work()
+		keys := work()
 		began := time.Now()
 		if m, err = s.powerOn(ctx); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		verdict := j.judge(ctx, tried)
-		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), verdict)
-		if verdict.broken > 0 {
-			return fmt.Errorf("%d promises broken", verdict.broken)
+		found := j.check(ctx, keys)
+		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), found)
+		if found.broken > 0 {
+			return fmt.Errorf("%d promises broken", found.broken)
 		}
 	}
 	return nil
 }
 
 // cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
-func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
+func (s *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
-		if err := s.wipe(ctx); err != nil {
+		if err := s.resetDisk(ctx); err != nil {
 			return err
 		}
 		after := time.Duration(s.random.IntN(2500)) * time.Millisecond
-		if err := s.cutItself(ctx, after); err != nil {
+		if err := s.bootAndCut(ctx, after); err != nil {
 			return err
 		}
 		m, err := s.powerOn(ctx)
@@ -109,9 +109,9 @@ func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 			m.cut()
 			return err
 		}
-		j := newJudge(c, s.random.Uint64())
-		k := j.next()
-		j.try(ctx, k)
+		j := newChecker(c, s.random.Uint64())
+		k := j.newKey()
+		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
 		m.cut()
 		if !k.acknowledged {
@@ -123,7 +123,7 @@ func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect returns a client with an empty spool.
-func (s *site) connect(ctx context.Context) (*client.Client, error) {
+func (s *lab) connect(ctx context.Context) (*client.Client, error) {
 	spool := s.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (s *site) connect(ctx context.Context) (*client.Client, error) {
 }
 
 // sleep waits for d. It returns false if ctx ends first.
-func rest(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

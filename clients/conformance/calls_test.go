@@ -14,19 +14,19 @@ import (
 )
 
 // manyCallers: 50 callers of one key in five processes get one effect and one receipt.
-func crowd(t *trial) {
-	t.provider.shut("/effect")
+func manyCallers(t *trial) {
+	t.provider.block("/effect")
 	var calls []*pending
 	for range 5 {
 		calls = append(calls, t.driver().begin(t.call(func(c *call) { c.Callers = 10 })))
 	}
-	t.provider.arrived(t, "/effect")
-	eventually(t, "every process sends an open", patience, func() bool { return len(t.proxy.requests(":open")) >= 5 })
-	t.provider.open("/effect")
+	t.provider.waitArrived(t, "/effect")
+	eventually(t, "every process sends an open", waitTimeout, func() bool { return len(t.proxy.requests(":open")) >= 5 })
+	t.provider.unblock("/effect")
 	sources := map[string]int{}
 	var body string
 	for _, p := range calls {
-		for _, a := range p.all() {
+		for _, a := range p.wait() {
 			require.Empty(t, a.Error, a.Detail)
 			sources[a.Source]++
 			if body == "" {
@@ -38,44 +38,44 @@ func crowd(t *trial) {
 	}
 	require.Equal(t, 1, sources["executed"], "%v", sources)
 	require.Equal(t, 50, sources["executed"]+sources["joined"]+sources["replayed"])
-	t.landed(1)
+	t.requireOneEffect(1)
 }
 
 // replay: the receipt is replayed byte for byte in every language, and all languages compute the same fingerprint.
 func replay(t *trial) {
 	first := t.driver().do(t.call())
-	t.got(first, "executed")
+	t.requireAnswer(first, "executed")
 	require.NotEmpty(t, first.Body)
 	require.Equal(t, "ch_1", first.ExternalID)
 	for _, again := range []answer{
 		t.driver().do(t.call()),
 		newDriver(t.T, languages()[0], t.setup()).do(t.call()),
 	} {
-		t.got(again, "replayed")
+		t.requireAnswer(again, "replayed")
 		require.Equal(t, string(first.Body), string(again.Body))
 		require.JSONEq(t, string(first.Value), string(again.Value))
 		require.Equal(t, first.ExternalID, again.ExternalID)
 	}
 	require.JSONEq(t, string(first.Value), string(first.Body), "the value is the decoded body")
-	t.landed(1)
+	t.requireOneEffect(1)
 }
 
 // withoutInput: a missing input has the same fingerprint in every language.
 func withoutInput(t *trial) {
 	nothing := func(c *call) { c.Input = nil }
-	t.got(t.driver().do(t.call(nothing)), "executed")
-	t.got(newDriver(t.T, languages()[0], t.setup()).do(t.call(nothing)), "replayed")
-	t.got(t.driver().do(t.call()), "idempotency_conflict")
-	t.landed(1)
+	t.requireAnswer(t.driver().do(t.call(nothing)), "executed")
+	t.requireAnswer(newDriver(t.T, languages()[0], t.setup()).do(t.call(nothing)), "replayed")
+	t.requireAnswer(t.driver().do(t.call()), "idempotency_conflict")
+	t.requireOneEffect(1)
 }
 
 // openLost: the answer of :open is lost after the commit. The client repeats the open and gets the same attempt.
 func openLost(t *trial) {
-	t.proxy.once(":open", fault{drop: true})
-	t.got(t.driver().do(t.call()), "executed")
+	t.proxy.failOnce(":open", fault{drop: true})
+	t.requireAnswer(t.driver().do(t.call()), "executed")
 	require.Len(t, t.proxy.requests(":open"), 2)
 	require.Equal(t, nonceOf(t, 0), nonceOf(t, 1), "the repeat has the same nonce")
-	require.False(t, t.landed(1).Tainted)
+	require.False(t, t.requireOneEffect(1).Tainted)
 }
 
 func nonceOf(t *trial, open int) string {
@@ -88,92 +88,92 @@ func nonceOf(t *trial, open int) string {
 
 // reportLost: the answer of the report is lost after the commit. The receipt is valid, and no report stays on disk.
 func reportLost(t *trial) {
-	t.proxy.once("/report", fault{drop: true})
-	t.got(t.driver().do(t.call()), "executed")
+	t.proxy.failOnce("/report", fault{drop: true})
+	t.requireAnswer(t.driver().do(t.call()), "executed")
 	require.GreaterOrEqual(t, len(t.proxy.requests("/report")), 2)
-	require.Empty(t, t.landed(1).Evidence)
+	require.Empty(t, t.requireOneEffect(1).Evidence)
 	require.Empty(t, t.spooled())
 }
 
 // answerDrips: the answer of the report arrives byte by byte and never ends. The report is spooled and sent again, as
 // after a missing answer.
 func answerDrips(t *trial) {
-	t.proxy.once("/report", fault{drip: true})
-	t.got(t.driver().do(t.call()), "executed")
+	t.proxy.failOnce("/report", fault{drip: true})
+	t.requireAnswer(t.driver().do(t.call()), "executed")
 	require.GreaterOrEqual(t, len(t.proxy.requests("/report")), 2)
-	require.Empty(t, t.landed(1).Evidence)
+	require.Empty(t, t.requireOneEffect(1).Evidence)
 	require.Empty(t, t.spooled())
 }
 
 // conflict: another input under the same key is an error, never a replay.
 func conflict(t *trial) {
 	d := t.driver()
-	t.got(d.do(t.call()), "executed")
+	t.requireAnswer(d.do(t.call()), "executed")
 	other := d.do(t.call(func(c *call) { c.Input = map[string]any{"cents": 4201} }))
-	t.got(other, "idempotency_conflict")
+	t.requireAnswer(other, "idempotency_conflict")
 	require.Contains(t, string(other.Value), "/cents")
-	t.landed(1)
+	t.requireOneEffect(1)
 }
 
 // declined: a declined effect has a receipt. All callers get the error, and no second request reaches the provider.
 func declined(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{402} })
+	t.provider.configure(func(p *provider) { p.status = []int{402} })
 	d := t.driver()
 	first := d.do(t.call())
-	t.got(first, "declined")
+	t.requireAnswer(first, "declined")
 	for _, again := range []answer{d.do(t.call()), t.driver().do(t.call())} {
-		t.got(again, "declined")
+		t.requireAnswer(again, "declined")
 		require.Equal(t, string(first.Value), string(again.Value))
 	}
-	require.Len(t, t.asked(), 1)
+	require.Len(t, t.providerRequests(), 1)
 	require.Equal(t, "failed", t.flight().State)
 }
 
 // unknownIsHeld: after an answer with an unknown outcome the flight is held, and no second request is sent.
 func unknownIsHeld(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{500} })
+	t.provider.configure(func(p *provider) { p.status = []int{500} })
 	d := t.driver()
-	t.got(d.do(t.call()), "in_doubt")
-	t.got(d.do(t.call()), "in_doubt")
-	t.got(t.driver().do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 1)
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	t.requireAnswer(t.driver().do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
 	require.Equal(t, "in_doubt", t.flight().State)
 }
 
 // errorBeforeEffect: an error before the effect leaves no doubt, and the next call acts.
 func errorBeforeEffect(t *trial) {
 	d := t.driver()
-	t.got(d.do(t.call(func(c *call) { c.ThrowBefore = true })), "not_done")
+	t.requireAnswer(d.do(t.call(func(c *call) { c.ThrowBefore = true })), "not_done")
 	require.Equal(t, "queued", t.flight().State)
-	t.got(d.do(t.call()), "executed")
-	t.landed(2)
+	t.requireAnswer(d.do(t.call()), "executed")
+	t.requireOneEffect(2)
 }
 
 // workAfterReturn: a goroutine that a callback left running starts no effect after the callback has returned, because
 // the attempt was already reported as not done.
-func leftBehind(t *trial) {
-	t.provider.shut("/before")
+func workAfterReturn(t *trial) {
+	t.provider.block("/before")
 	d := t.driver()
-	t.got(d.do(t.call(t.pausedBefore, func(c *call) { c.LeaveBehind = t.provider.url + "/after" })), "not_done")
+	t.requireAnswer(d.do(t.call(t.pausedBefore, func(c *call) { c.LeaveBehind = t.provider.url + "/after" })), "not_done")
 	require.Equal(t, "queued", t.flight().State)
-	t.provider.open("/before")
-	t.provider.arrived(t, "/after")
-	require.Empty(t, t.asked())
-	t.got(d.do(t.call()), "executed")
-	t.landed(2)
+	t.provider.unblock("/before")
+	t.provider.waitArrived(t, "/after")
+	require.Empty(t, t.providerRequests())
+	t.requireAnswer(d.do(t.call()), "executed")
+	t.requireOneEffect(2)
 }
 
 // timeoutBeforeEffect: a callback that reaches its effect after the attempt's time-out starts nothing and leaves no
 // doubt.
-func timeIsOver(t *trial) {
-	t.provider.shut("/before")
+func timeoutBeforeEffect(t *trial) {
+	t.provider.block("/before")
 	d := t.driver()
 	p := d.begin(t.call(t.pausedBefore, func(c *call) { c.AttemptTimeoutMS = 200 }))
-	t.provider.arrived(t, "/before")
+	t.provider.waitArrived(t, "/before")
 	<-time.After(400 * time.Millisecond)
-	t.provider.open("/before")
-	require.Contains(t, []string{"lease_lost", "not_done"}, p.one().Error)
-	require.Empty(t, t.asked())
+	t.provider.unblock("/before")
+	require.Contains(t, []string{"lease_lost", "not_done"}, p.waitOne().Error)
+	require.Empty(t, t.providerRequests())
 	f := t.flight()
 	require.Equal(t, "queued", f.State)
 	require.False(t, f.Tainted)
@@ -181,74 +181,74 @@ func timeIsOver(t *trial) {
 
 // notDone: after an answer which says that nothing happened, the next call acts.
 func notDone(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{429} })
+	t.provider.configure(func(p *provider) { p.status = []int{429} })
 	d := t.driver()
-	t.got(d.do(t.call()), "not_done")
-	t.got(d.do(t.call()), "executed")
-	require.Len(t, t.asked(), 2)
-	require.Equal(t, t.asked()[0].key, t.asked()[1].key, "one intent, one idempotency key")
-	require.Less(t, t.asked()[0].token, t.asked()[1].token, "tokens sort by age")
-	t.landed(2)
+	t.requireAnswer(d.do(t.call()), "not_done")
+	t.requireAnswer(d.do(t.call()), "executed")
+	require.Len(t, t.providerRequests(), 2)
+	require.Equal(t, t.providerRequests()[0].key, t.providerRequests()[1].key, "one intent, one idempotency key")
+	require.Less(t, t.providerRequests()[0].token, t.providerRequests()[1].token, "tokens sort by age")
+	t.requireOneEffect(2)
 }
 
 // notDoneAfterSuccess: "not done" for one of two requests does not cover the other one, which succeeded: no caller acts
 // again.
-func notDoneBesideWhatStands(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{201, 429} })
+func notDoneAfterSuccess(t *trial) {
+	t.provider.configure(func(p *provider) { p.status = []int{201, 429} })
 	d := t.driver()
-	t.got(d.do(t.call(func(c *call) { c.Twice = true })), "in_doubt")
-	t.got(d.do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 2)
+	t.requireAnswer(d.do(t.call(func(c *call) { c.Twice = true })), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 2)
 	require.Len(t, t.charges(), 1)
 }
 
 // unknownStopsAttempt: after a request with an unknown outcome the same attempt sends no other request.
-func unknownIsNotDoneAgain(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{500, 201} })
+func unknownStopsAttempt(t *trial) {
+	t.provider.configure(func(p *provider) { p.status = []int{500, 201} })
 	d := t.driver()
-	t.got(d.do(t.call(func(c *call) { c.Again = true })), "in_doubt")
-	t.got(d.do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 1)
+	t.requireAnswer(d.do(t.call(func(c *call) { c.Again = true })), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
 }
 
 // resendInOneAttempt: under resend the attempt may send a second request, because the provider deduplicates.
-func resentInOneAttempt(t *trial) {
-	t.provider.set(func(p *provider) { p.status, p.honour = []int{500, 201}, true })
-	t.got(t.driver().do(t.call(recovery("resend"), window, func(c *call) { c.Again = true })), "executed")
-	require.Len(t, t.asked(), 2)
-	t.landed(1)
+func resendInOneAttempt(t *trial) {
+	t.provider.configure(func(p *provider) { p.status, p.honour = []int{500, 201}, true })
+	t.requireAnswer(t.driver().do(t.call(recovery("resend"), longWindow, func(c *call) { c.Again = true })), "executed")
+	require.Len(t, t.providerRequests(), 2)
+	t.requireOneEffect(1)
 }
 
 // redirected: a provider that has acted may redirect. The answer at the new location says nothing about the effect.
 func redirected(t *trial) {
-	t.provider.set(func(p *provider) { p.status = []int{303} })
+	t.provider.configure(func(p *provider) { p.status = []int{303} })
 	d := t.driver()
-	t.got(d.do(t.call()), "in_doubt")
-	t.got(d.do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 1)
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
 }
 
 // busy: a caller whose wait ends gets idempotency_in_flight. A longer wait returns the receipt.
 func busy(t *trial) {
-	t.provider.shut("/effect")
+	t.provider.block("/effect")
 	first := t.driver().begin(t.call())
-	t.provider.arrived(t, "/effect")
+	t.provider.waitArrived(t, "/effect")
 	other := t.driver()
-	t.got(other.do(t.call(waitMS(200))), "idempotency_in_flight")
+	t.requireAnswer(other.do(t.call(waitMS(200))), "idempotency_in_flight")
 	waiting := other.begin(t.call())
-	t.provider.open("/effect")
-	t.got(first.one(), "executed")
-	a := waiting.one()
+	t.provider.unblock("/effect")
+	t.requireAnswer(first.waitOne(), "executed")
+	a := waiting.waitOne()
 	require.Empty(t, a.Error, a.Detail)
 	require.NotEqual(t, "executed", a.Source)
-	t.landed(1)
+	t.requireOneEffect(1)
 }
 
 // noHammering: a client that must wait for a verification repeats its open only a few times.
 func noHammering(t *trial) {
-	t.provider.set(func(p *provider) { p.hangUp = true })
-	a := t.driver().do(t.call(t.verifying, waitMS(2500), func(c *call) { c.SettleMS = 60_000 }))
-	t.got(a, "idempotency_in_flight")
+	t.provider.configure(func(p *provider) { p.dropConnection = true })
+	a := t.driver().do(t.call(t.withLookup, waitMS(2500), func(c *call) { c.SettleMS = 60_000 }))
+	t.requireAnswer(a, "idempotency_in_flight")
 	require.LessOrEqual(t, len(t.proxy.requests(":open")), 8)
 	require.Len(t, t.charges(), 1)
 }
@@ -256,70 +256,70 @@ func noHammering(t *trial) {
 // serversInTurn: the client tries the servers in turn and skips one that is not reachable.
 func serversInTurn(t *trial) {
 	d := t.driver(func(s *setup) { s.Address = "http://127.0.0.1:1, " + strings.TrimPrefix(t.proxy.url, "http://") })
-	t.got(d.do(t.call()), "executed")
-	t.landed(1)
+	t.requireAnswer(d.do(t.call()), "executed")
+	t.requireOneEffect(1)
 }
 
 // twoDeployments: a client that has acted with one deployment never acts with another one, which does not know its
 // effects: neither while its own is down, nor after its own has lost its data.
 func twoDeployments(t *trial) {
-	t.moveOut()
-	other := newHouse(t.T)
-	d := t.driver(func(s *setup) { s.Address, s.PatienceMS = t.proxy.url+","+other.address(), 300 })
-	t.got(d.do(t.call()), "executed")
-	t.house.kill()
-	t.got(d.do(t.call()), "wrong_deployment")
-	t.house.start()
-	t.got(d.do(t.call()), "replayed")
-	t.house.wipe()
-	t.got(d.do(t.call()), "wrong_deployment")
-	require.Len(t, t.asked(), 1)
+	t.useOwnServer()
+	other := newServer(t.T)
+	d := t.driver(func(s *setup) { s.Address, s.RetryTimeoutMS = t.proxy.url+","+other.address(), 300 })
+	t.requireAnswer(d.do(t.call()), "executed")
+	t.server.kill()
+	t.requireAnswer(d.do(t.call()), "wrong_deployment")
+	t.server.start()
+	t.requireAnswer(d.do(t.call()), "replayed")
+	t.server.resetData()
+	t.requireAnswer(d.do(t.call()), "wrong_deployment")
+	require.Len(t, t.providerRequests(), 1)
 	require.Empty(t, other.flight(t.key).State)
 }
 
 // Without a server no effect starts.
-func nobodyThere(t *trial) {
-	d := t.driver(func(s *setup) { s.Address, s.PatienceMS = "http://127.0.0.1:1", 300 })
-	t.got(d.do(t.call()), "unavailable")
-	require.Empty(t, t.asked())
+func noServer(t *trial) {
+	d := t.driver(func(s *setup) { s.Address, s.RetryTimeoutMS = "http://127.0.0.1:1", 300 })
+	t.requireAnswer(d.do(t.call()), "unavailable")
+	require.Empty(t, t.providerRequests())
 }
 
 // abandonAfterLostAnswer: an open whose caller's time-out ended is abandoned and leaves no doubt, because nothing was
 // sent.
-func goneWithItsAnswer(t *trial) { goneFor(t, 0) }
+func abandonAfterLostAnswer(t *trial) { abandonAfter(t, 0) }
 
 // abandonAfterOutage: the abandon is repeated while no server is reachable.
-func goneForLonger(t *trial) { goneFor(t, 7*time.Second) }
+func abandonAfterOutage(t *trial) { abandonAfter(t, 7*time.Second) }
 
-func goneFor(t *trial, outage time.Duration) {
-	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed")
-	t.provider.set(func(p *provider) { p.charges, p.seen = nil, nil })
+func abandonAfter(t *trial, outage time.Duration) {
+	t.requireAnswer(t.driver().do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed")
+	t.provider.configure(func(p *provider) { p.charges, p.requests = nil, nil })
 	away := true
-	t.proxy.always(func(path string) fault {
+	t.proxy.setFaults(func(path string) fault {
 		return fault{drop: away && strings.HasSuffix(path, ":open"), cut: away && outage > 0 && strings.HasSuffix(path, ":abandon")}
 	})
-	d := t.driver(func(s *setup) { s.PatienceMS = 300 })
-	t.got(d.do(t.call()), "unavailable")
+	d := t.driver(func(s *setup) { s.RetryTimeoutMS = 300 })
+	t.requireAnswer(d.do(t.call()), "unavailable")
 	<-time.After(outage)
 	t.proxy.mu.Lock()
 	away = false
 	t.proxy.mu.Unlock()
-	t.house.until(t.key, "is abandoned", patience, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.server.waitFlight(t.key, "is abandoned", waitTimeout, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
 	require.NotEmpty(t, t.proxy.requests(":abandon"))
-	t.got(t.driver().do(t.call()), "executed")
-	t.landed(2)
+	t.requireAnswer(t.driver().do(t.call()), "executed")
+	t.requireOneEffect(2)
 }
 
 // answerAfterTrust: trust counts from the sending of the request. An answer that arrives after its end starts no
 // effect.
-func answerTooLate(t *trial) {
-	t.proxy.once(":open", fault{late: 2 * time.Second})
-	t.got(t.driver(ttl(2)).do(t.call()), "executed")
+func answerAfterTrust(t *trial) {
+	t.proxy.failOnce(":open", fault{delay: 2 * time.Second})
+	t.requireAnswer(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
 	require.Equal(t, "succeeded", f.State)
 	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late attempt was abandoned")
 	require.Len(t, t.charges(), 1)
-	require.Len(t, t.asked(), 1)
+	require.Len(t, t.providerRequests(), 1)
 	require.False(t, f.Tainted)
 }
 
@@ -328,11 +328,11 @@ func answerTooLate(t *trial) {
 // doubt would be the answer.
 func answerAfterItsSession(t *trial) {
 	opens, abandons := 0, 0
-	t.proxy.always(func(path string) fault {
+	t.proxy.setFaults(func(path string) fault {
 		switch {
 		case strings.HasSuffix(path, ":open"):
 			if opens++; opens == 1 {
-				return fault{late: 5 * time.Second}
+				return fault{delay: 5 * time.Second}
 			}
 		case strings.HasSuffix(path, ":abandon"):
 			if abandons++; abandons < 4 {
@@ -341,44 +341,44 @@ func answerAfterItsSession(t *trial) {
 		}
 		return fault{}
 	})
-	t.got(t.driver(ttl(2)).do(t.call()), "executed")
+	t.requireAnswer(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
 	require.Len(t, t.proxy.requests(":open"), 2)
 	require.Len(t, t.charges(), 1)
-	require.Len(t, t.asked(), 1)
+	require.Len(t, t.providerRequests(), 1)
 	require.False(t, f.Tainted)
 }
 
 // lateRenewals: while an effect runs, its session is renewed, and each renewal carries a digest of the open attempts. A
 // delayed copy of a renewal ends no attempt: the effect continues, and no other caller acts.
 func lateRenewals(t *trial) {
-	t.provider.shut("/effect")
+	t.provider.block("/effect")
 	p := t.driver(ttl(6)).begin(t.call())
-	t.provider.arrived(t, "/effect")
-	eventually(t, "three renewals", patience, func() bool { return len(t.proxy.requests("/renew")) >= 3 })
+	t.provider.waitArrived(t, "/effect")
+	eventually(t, "three renewals", waitTimeout, func() bool { return len(t.proxy.requests("/renew")) >= 3 })
 	renewals := t.proxy.requests("/renew")
 	digest := wire.OpenDigest([]wire.OpenAttempt{{Nonce: wire.NonceHex(nonceOf(t, 0)), Attempt: 1}})
 	for _, r := range renewals {
 		require.Contains(t, r.body, `"`+digest+`"`)
-		answer, err := http.Post(t.house.address()+r.path, "application/json", strings.NewReader(r.body))
+		answer, err := http.Post(t.server.address()+r.path, "application/json", strings.NewReader(r.body))
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusOK, answer.StatusCode)
 	}
-	t.got(t.driver().do(t.call(waitMS(200))), "idempotency_in_flight")
-	t.provider.open("/effect")
-	t.got(p.one(), "executed")
-	t.landed(1)
+	t.requireAnswer(t.driver().do(t.call(waitMS(200))), "idempotency_in_flight")
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "executed")
+	t.requireOneEffect(1)
 }
 
 // firstServerNeverAnswers: the first server executes every request, but its answers are lost. The next server returns
 // the same answers: one attempt, one receipt, no doubt.
-func firstTakesAndIsSilent(t *trial) {
-	silent := newProxy(t.T, t.house)
-	silent.always(func(path string) fault { return fault{drop: path != "/version"} })
+func firstServerNeverAnswers(t *trial) {
+	silent := newProxy(t.T, t.server)
+	silent.setFaults(func(path string) fault { return fault{drop: path != "/version"} })
 	d := t.driver(func(s *setup) { s.Address = silent.url + "," + t.proxy.url })
-	t.got(d.do(t.call()), "executed")
-	require.False(t, t.landed(1).Tainted)
+	t.requireAnswer(d.do(t.call()), "executed")
+	require.False(t, t.requireOneEffect(1).Tainted)
 	require.NotEmpty(t, silent.requests(":open"))
 	require.Empty(t, t.spooled())
 }
@@ -386,8 +386,8 @@ func firstTakesAndIsSilent(t *trial) {
 // nested: "not done" of a flight inside another flight's effect does not apply to the outer effect, which was sent.
 func nested(t *trial) {
 	d := t.driver()
-	t.got(d.do(t.call(func(c *call) { c.Inner = t.id + "-inner" })), "in_doubt")
-	t.got(d.do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 1)
-	require.Equal(t, "queued", t.house.flight(t.key+"-inner").State)
+	t.requireAnswer(d.do(t.call(func(c *call) { c.Inner = t.id + "-inner" })), "in_doubt")
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
+	require.Equal(t, "queued", t.server.flight(t.key+"-inner").State)
 }

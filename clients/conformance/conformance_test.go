@@ -16,24 +16,24 @@ import (
 // scenarios are all scenarios. Each has its own key, proxy, provider and spool. Scenarios that do not kill flightd
 // share one server, so that they run in parallel.
 func scenarios() []scenario {
-	return append(between(), []scenario{
-		{"many-callers", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
-		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneBesideWhatStands}, {"unknown-stops-attempt", unknownIsNotDoneAgain},
-		{"resend-in-one-attempt", resentInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
-		{"error-before-effect", errorBeforeEffect}, {"work-after-return", leftBehind}, {"timeout-before-effect", timeIsOver}, {"not-done", notDone}, {"busy", busy},
-		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"no-server", nobodyThere}, {"answer-after-trust", answerTooLate}, {"answer-after-its-session", answerAfterItsSession},
-		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", goneWithItsAnswer}, {"abandon-after-outage", goneForLonger},
-		{"server-killed-during-effect", killedInMidEffect}, {"server-down-at-report", awayAtTheEnd},
-		{"server-down-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
+	return append(middleboxScenarios(), []scenario{
+		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
+		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
+		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
+		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"busy", busy},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"no-server", noServer}, {"answer-after-trust", answerAfterTrust}, {"answer-after-its-session", answerAfterItsSession},
+		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", abandonAfterLostAnswer}, {"abandon-after-outage", abandonAfterOutage},
+		{"server-killed-during-effect", serverKilledDuringEffect}, {"server-down-at-report", serverDownAtReport},
+		{"server-down-for-three-ttls", serverDownForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-same-client", spoolDeliveredByItself}, {"spool-delivered-by-next-client", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
-		{"spool-skips-rejected-report", spoolGoesOn}, {"spool-sent-byte-for-byte", spoolIsSentAsItIs}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-full", diskTakesNothing},
-		{"server-data-lost", wiped}, {"server-data-lost-during-effect", wipedInMidEffect}, {"unrecorded-is-not-abandoned", unrecordedIsNotLetGo}, {"unrecorded-after-client-exit", unrecordedAndGone},
-		{"first-server-never-answers", firstTakesAndIsSilent}, {"nested", nested},
+		{"spool-skips-rejected-report", spoolSkipsRejectedReport}, {"spool-sent-byte-for-byte", spoolSentByteForByte}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-full", diskFull},
+		{"server-data-lost", serverDataLost}, {"server-data-lost-during-effect", serverDataLostDuringEffect}, {"unrecorded-is-not-abandoned", unrecordedIsNotAbandoned}, {"unrecorded-after-client-exit", unrecordedAfterClientExit},
+		{"first-server-never-answers", firstServerNeverAnswers}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
-		{"resend-window-over", windowIsOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
-		{"verify-own-unknown-outcome", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
-		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"slow-lookup", lookTakesItsTime},
-		{"caller-without-lookup-abandons", whoCannotLookLetsGo},
+		{"resend-window-over", resendWindowOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
+		{"verify-own-unknown-outcome", verifyOwnUnknownOutcome}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
+		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"slow-lookup", slowLookup},
+		{"caller-without-lookup-abandons", callerWithoutLookupAbandons},
 	}...)
 }
 
@@ -60,8 +60,8 @@ func TestConformance(t *testing.T) {
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
-			l.ready(t)
-			shared := newHouse(t)
+			l.requireReady(t)
+			shared := newServer(t)
 			for _, s := range scenarios() {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
@@ -76,27 +76,27 @@ func TestConformance(t *testing.T) {
 type trial struct {
 	*testing.T
 	language language
-	house    *house
+	server   *server
 	proxy    *proxy
 	provider *provider
 	spool    string
 	id, key  string
 }
 
-func newTrial(t *testing.T, l language, id string, h *house) *trial {
-	return &trial{T: t, language: l, house: h, proxy: newProxy(t, h), provider: newProvider(t), spool: t.TempDir(),
+func newTrial(t *testing.T, l language, id string, h *server) *trial {
+	return &trial{T: t, language: l, server: h, proxy: newProxy(t, h), provider: newProvider(t), spool: t.TempDir(),
 		id: id, key: "default/charge/" + id}
 }
 
 // useOwnServer starts a flightd for this trial alone, which may kill it.
-func (t *trial) moveOut() {
-	t.house = newHouse(t.T)
-	t.proxy = newProxy(t.T, t.house)
+func (t *trial) useOwnServer() {
+	t.server = newServer(t.T)
+	t.proxy = newProxy(t.T, t.server)
 }
 
 // setup returns the set-up of a client behind the proxy.
 func (t *trial) setup() setup {
-	return setup{Address: t.proxy.url, Spool: t.spool, PatienceMS: 20_000, ReportWaitMS: 20_000}
+	return setup{Address: t.proxy.url, Spool: t.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000}
 }
 
 // driver starts a client of the trial's language.
@@ -123,33 +123,33 @@ func (t *trial) call(changes ...func(*call)) call {
 	return c
 }
 
-func waitMS(ms int) func(*call)          { return func(c *call) { c.WaitMS = ms } }
-func recovery(word string) func(*call)   { return func(c *call) { c.Recovery = word } }
-func (t *trial) pausedBefore(c *call)    { c.Before = t.provider.url + "/before" }
-func ttl(seconds int) func(*setup)       { return func(s *setup) { s.TTL = seconds } }
-func reportWait(ms int) func(*setup)     { return func(s *setup) { s.ReportWaitMS = ms } }
-func (t *trial) flight() wire.Flight     { t.Helper(); return t.house.flight(t.key) }
-func (t *trial) charges() (all []charge) { all, _ = t.provider.happened(); return all }
-func (t *trial) asked() []call2provider  { _, all := t.provider.happened(); return all }
-func succeeded(f wire.Flight) bool       { return f.State == "succeeded" }
-func inDoubt(f wire.Flight) bool         { return f.State == "in_doubt" }
-func (a *answer) fits(error, src string) bool {
+func waitMS(ms int) func(*call)                      { return func(c *call) { c.WaitMS = ms } }
+func recovery(word string) func(*call)               { return func(c *call) { c.Recovery = word } }
+func (t *trial) pausedBefore(c *call)                { c.Before = t.provider.url + "/before" }
+func ttl(seconds int) func(*setup)                   { return func(s *setup) { s.TTL = seconds } }
+func reportWait(ms int) func(*setup)                 { return func(s *setup) { s.ReportWaitMS = ms } }
+func (t *trial) flight() wire.Flight                 { t.Helper(); return t.server.flight(t.key) }
+func (t *trial) charges() (all []charge)             { all, _ = t.provider.recorded(); return all }
+func (t *trial) providerRequests() []providerRequest { _, all := t.provider.recorded(); return all }
+func succeeded(f wire.Flight) bool                   { return f.State == "succeeded" }
+func inDoubt(f wire.Flight) bool                     { return f.State == "in_doubt" }
+func (a *answer) matches(error, src string) bool {
 	return a.Error == error && (src == "" || a.Source == src)
 }
 
 // requireAnswer checks that an answer has the wanted source, or the wanted error code.
-func (t *trial) got(a answer, want string) {
+func (t *trial) requireAnswer(a answer, want string) {
 	t.Helper()
 	switch want {
 	case "executed", "joined", "replayed":
-		require.Truef(t, a.fits("", want), "wanted %s, got %+v", want, a)
+		require.Truef(t, a.matches("", want), "wanted %s, got %+v", want, a)
 	default:
-		require.Truef(t, a.fits(want, ""), "wanted error %s, got %+v", want, a)
+		require.Truef(t, a.matches(want, ""), "wanted error %s, got %+v", want, a)
 	}
 }
 
 // requireOneEffect checks that the flight succeeded after that many attempts, with one charge and without an overlap.
-func (t *trial) landed(attempts uint32) wire.Flight {
+func (t *trial) requireOneEffect(attempts uint32) wire.Flight {
 	t.Helper()
 	f := t.flight()
 	require.Equal(t, "succeeded", f.State)
@@ -160,9 +160,9 @@ func (t *trial) landed(attempts uint32) wire.Flight {
 }
 
 // waitFlight waits until the condition holds for the trial's flight.
-func (t *trial) until(what string, holds func(wireFlight) bool) {
+func (t *trial) waitFlight(what string, holds func(wireFlight) bool) {
 	t.Helper()
-	eventually(t, t.key+" "+what, patience, func() bool { return holds(t.flight()) })
+	eventually(t, t.key+" "+what, waitTimeout, func() bool { return holds(t.flight()) })
 }
 
 // spooled returns the file names of the spooled reports.

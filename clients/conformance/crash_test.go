@@ -25,133 +25,133 @@ type wireFlight = wire.Flight
 
 // serverKilledDuringEffect: flightd is killed and restarted during the effect. The effect continues, and its receipt is
 // stored.
-func killedInMidEffect(t *trial) {
-	t.moveOut()
-	t.provider.shut("/effect")
+func serverKilledDuringEffect(t *trial) {
+	t.useOwnServer()
+	t.provider.block("/effect")
 	p := t.driver().begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.house.kill()
-	t.house.start()
-	t.provider.open("/effect")
-	t.got(p.one(), "executed")
-	t.landed(1)
-	t.got(t.driver().do(t.call()), "replayed")
+	t.provider.waitArrived(t, "/effect")
+	t.server.kill()
+	t.server.start()
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "executed")
+	t.requireOneEffect(1)
+	t.requireAnswer(t.driver().do(t.call()), "replayed")
 }
 
 // serverDownForThreeTTLs: flightd is killed during the effect and stays down for three times the session's TTL. The
 // lease is lost and the flight in doubt, until the report ends the doubt.
-func awayForThreeTTLs(t *trial) {
-	t.moveOut()
-	t.provider.shut("/effect")
+func serverDownForThreeTTLs(t *trial) {
+	t.useOwnServer()
+	t.provider.block("/effect")
 	p := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.house.kill()
+	t.provider.waitArrived(t, "/effect")
+	t.server.kill()
 	<-time.After(3 * shortTTL)
-	t.house.start()
-	t.provider.open("/effect")
-	t.got(p.one(), "executed")
-	t.landed(1)
+	t.server.start()
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "executed")
+	t.requireOneEffect(1)
 }
 
 // deadCallerIsHeld: a caller is killed during the effect. The flight becomes in doubt without another call, and no
 // caller acts.
 func deadCallerIsHeld(t *trial) {
-	t.provider.shut("/effect")
+	t.provider.block("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
 	d.begin(t.call())
-	t.provider.arrived(t, "/effect")
+	t.provider.waitArrived(t, "/effect")
 	d.signal(syscall.SIGKILL)
-	t.provider.open("/effect")
-	t.isInDoubt()
-	t.got(t.driver().do(t.call()), "in_doubt")
-	require.Len(t, t.asked(), 1)
+	t.provider.unblock("/effect")
+	t.waitInDoubt()
+	t.requireAnswer(t.driver().do(t.call()), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
 }
 
 // serverDownAtReport: flightd is down when the effect ends. The report waits on disk until flightd is up.
-func awayAtTheEnd(t *trial) {
-	t.moveOut()
-	t.provider.shut("/effect")
+func serverDownAtReport(t *trial) {
+	t.useOwnServer()
+	t.provider.block("/effect")
 	p := t.driver().begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.house.kill()
-	t.provider.open("/effect")
-	eventually(t, "the report is on disk", patience, func() bool { return len(t.spooled()) == 1 })
-	t.house.start()
-	t.got(p.one(), "executed")
-	t.landed(1)
+	t.provider.waitArrived(t, "/effect")
+	t.server.kill()
+	t.provider.unblock("/effect")
+	eventually(t, "the report is on disk", waitTimeout, func() bool { return len(t.spooled()) == 1 })
+	t.server.start()
+	t.requireAnswer(p.waitOne(), "executed")
+	t.requireOneEffect(1)
 	require.Empty(t, t.spooled())
 }
 
 // leaveUnrecorded executes an effect whose report no server stores. The report stays on disk.
-func (t *trial) unrecorded(l language) *driver {
+func (t *trial) leaveUnrecorded(l language) *driver {
 	t.Helper()
-	t.moveOut()
-	t.provider.shut("/effect")
+	t.useOwnServer()
+	t.provider.block("/effect")
 	s := t.setup()
 	reportWait(300)(&s)
 	d := newDriver(t.T, l, s)
 	p := d.begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.house.kill()
-	t.provider.open("/effect")
-	t.got(p.one(), "unrecorded")
+	t.provider.waitArrived(t, "/effect")
+	t.server.kill()
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "unrecorded")
 	require.Len(t, t.spooled(), 1)
 	return d
 }
 
 // leaveSpooledReport kills the caller while its report is spooled, and then restarts flightd.
-func (t *trial) leaveReport(l language) {
+func (t *trial) leaveSpooledReport(l language) {
 	t.Helper()
-	t.unrecorded(l).signal(syscall.SIGKILL)
-	t.house.start()
+	t.leaveUnrecorded(l).signal(syscall.SIGKILL)
+	t.server.start()
 }
 
 // spoolDeliveredByItself: a client that has returned Unrecorded continues to send the report.
 func spoolDeliveredByItself(t *trial) {
-	d := t.unrecorded(t.language)
-	t.house.start()
-	t.house.until(t.key, "has its receipt", patience, succeeded)
-	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
-	t.got(d.do(t.call()), "replayed")
-	t.landed(1)
+	d := t.leaveUnrecorded(t.language)
+	t.server.start()
+	t.server.waitFlight(t.key, "has its receipt", waitTimeout, succeeded)
+	eventually(t, "the spool is empty", waitTimeout, func() bool { return len(t.spooled()) == 0 })
+	t.requireAnswer(d.do(t.call()), "replayed")
+	t.requireOneEffect(1)
 }
 
 // requireDelivered checks that a client which calls another key delivers the spooled report.
-func (t *trial) delivered(l language) {
+func (t *trial) requireDelivered(l language) {
 	t.Helper()
 	require.NotEqual(t, "succeeded", t.flight().State)
 	d := newDriver(t.T, l, t.setup())
-	t.got(d.do(t.call(func(c *call) { c.ID += "-other" })), "executed")
-	t.provider.set(func(p *provider) { p.charges = p.charges[:1] })
-	t.house.until(t.key, "has its receipt", patience, succeeded)
-	t.got(d.do(t.call()), "replayed")
-	t.landed(1)
-	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
+	t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	t.provider.configure(func(p *provider) { p.charges = p.charges[:1] })
+	t.server.waitFlight(t.key, "has its receipt", waitTimeout, succeeded)
+	t.requireAnswer(d.do(t.call()), "replayed")
+	t.requireOneEffect(1)
+	eventually(t, "the spool is empty", waitTimeout, func() bool { return len(t.spooled()) == 0 })
 }
 
 // spoolDeliveredLater: the next process delivers the report of a dead process.
 func spoolDeliveredLater(t *trial) {
-	t.leaveReport(t.language)
-	t.delivered(t.language)
+	t.leaveSpooledReport(t.language)
+	t.requireDelivered(t.language)
 }
 
 // spoolIsShared: a client of one language delivers the report of another language.
 func spoolIsShared(t *trial) {
 	goLanguage := languages()[0]
-	t.leaveReport(goLanguage)
-	t.delivered(t.language)
+	t.leaveSpooledReport(goLanguage)
+	t.requireDelivered(t.language)
 	t.id, t.key, t.provider = t.id+"-back", t.key+"-back", newProvider(t.T)
-	t.leaveReport(t.language)
-	t.delivered(goLanguage)
+	t.leaveSpooledReport(t.language)
+	t.requireDelivered(goLanguage)
 }
 
 // spoolSkipsRejectedReport: a report that no server stores does not delay other reports, and an unreadable file is
 // kept.
-func spoolGoesOn(t *trial) {
+func spoolSkipsRejectedReport(t *trial) {
 	takes := func(string) bool { return false }
-	t.proxy.always(func(path string) fault {
+	t.proxy.setFaults(func(path string) fault {
 		if strings.HasSuffix(path, "/report") && !takes(path) {
-			return fault{cut: true, page: &page{503, "application/problem+json", `{"code":"internal","status":500,"retryable":true}`}}
+			return fault{cut: true, canned: &cannedAnswer{503, "application/problem+json", `{"code":"internal","status":500,"retryable":true}`}}
 		}
 		return fault{}
 	})
@@ -159,8 +159,8 @@ func spoolGoesOn(t *trial) {
 	d := t.driver(reportWait(300))
 	flights := map[string]string{} // by path of the report
 	for _, n := range []string{"-a", "-b", "-c"} {
-		t.got(d.do(t.call(func(c *call) { c.ID += n })), "unrecorded")
-		flights[t.house.flight(t.key+n).ID] = t.key + n
+		t.requireAnswer(d.do(t.call(func(c *call) { c.ID += n })), "unrecorded")
+		flights[t.server.flight(t.key+n).ID] = t.key + n
 	}
 	require.Len(t, t.spooled(), 4)
 	first := t.reportIn(t.spooled()[1])
@@ -169,21 +169,21 @@ func spoolGoesOn(t *trial) {
 	t.proxy.mu.Unlock()
 	for id, key := range flights {
 		if id != first {
-			eventually(t, key+" has its receipt", patience, func() bool { return succeeded(t.house.flight(key)) })
+			eventually(t, key+" has its receipt", waitTimeout, func() bool { return succeeded(t.server.flight(key)) })
 		}
 	}
 	t.proxy.mu.Lock()
 	takes = func(string) bool { return true }
 	t.proxy.mu.Unlock()
-	eventually(t, "the first report is delivered, too", patience, func() bool { return succeeded(t.house.flight(flights[first])) })
-	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 1 })
+	eventually(t, "the first report is delivered, too", waitTimeout, func() bool { return succeeded(t.server.flight(flights[first])) })
+	eventually(t, "the spool is empty", waitTimeout, func() bool { return len(t.spooled()) == 1 })
 }
 
 // spoolSentByteForByte: a spooled report of any language is sent byte for byte. Decoding and encoding it could change a
 // number, and so the receipt.
-func spoolIsSentAsItIs(t *trial) {
+func spoolSentByteForByte(t *trial) {
 	const body = `{"id":"ch_1", "number": 12345678901234567890, "ratio":1.0,"half":5e-1}`
-	t.leaveReport(t.language)
+	t.leaveSpooledReport(t.language)
 	path := filepath.Join(t.spool, t.spooled()[0])
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -200,8 +200,8 @@ func spoolIsSentAsItIs(t *trial) {
 	require.NoError(t, err)
 	sum := crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli))
 	require.NoError(t, os.WriteFile(path, append(binary.BigEndian.AppendUint32([]byte("FDC1"), sum), text...), 0o600))
-	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
-	f := t.house.until(t.key, "has its receipt", patience, succeeded)
+	t.requireAnswer(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	f := t.server.waitFlight(t.key, "has its receipt", waitTimeout, succeeded)
 	require.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body))), f.Receipt.Digest)
 }
 
@@ -211,8 +211,8 @@ func spoolOfALaterVersion(t *trial) {
 	path := filepath.Join(t.spool, "0.report")
 	require.NoError(t, os.WriteFile(path, []byte(later), 0o600))
 	d := t.driver()
-	t.got(d.do(t.call()), "executed")
-	eventually(t, "it is logged", patience, func() bool { return strings.Contains(d.log.String(), "a later version") })
+	t.requireAnswer(d.do(t.call()), "executed")
+	eventually(t, "it is logged", waitTimeout, func() bool { return strings.Contains(d.log.String(), "a later version") })
 	left, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, later, string(left))
@@ -230,92 +230,92 @@ func (t *trial) reportIn(name string) string {
 }
 
 // diskFull: if the report cannot be written to disk, the process that holds it continues to send it.
-func diskTakesNothing(t *trial) {
-	t.moveOut()
-	t.provider.shut("/effect")
+func diskFull(t *trial) {
+	t.useOwnServer()
+	t.provider.block("/effect")
 	s := t.setup()
 	reportWait(300)(&s)
 	d := newDriver(t.T, t.language, s)
 	p := d.begin(t.call())
-	t.provider.arrived(t, "/effect")
+	t.provider.waitArrived(t, "/effect")
 	require.NoError(t, os.RemoveAll(t.spool))
 	require.NoError(t, os.WriteFile(t.spool, nil, 0o600))
-	t.house.kill()
-	t.provider.open("/effect")
-	t.got(p.one(), "unrecorded")
-	t.house.start()
-	t.until("has its receipt", succeeded)
-	t.got(d.do(t.call()), "replayed")
-	t.landed(1)
+	t.server.kill()
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "unrecorded")
+	t.server.start()
+	t.waitFlight("has its receipt", succeeded)
+	t.requireAnswer(d.do(t.call()), "replayed")
+	t.requireOneEffect(1)
 }
 
 // withholdReport executes an effect whose report is cut off by the proxy, while the server is up and the session is
 // renewed.
-func (t *trial) withheld() (d *driver, over func()) {
+func (t *trial) withholdReport() (d *driver, over func()) {
 	t.Helper()
-	over = t.proxy.until("/report", fault{cut: true})
+	over = t.proxy.failUntil("/report", fault{cut: true})
 	d = t.driver(ttl(int(shortTTL/time.Second)), reportWait(300))
-	t.got(d.do(t.call()), "unrecorded")
+	t.requireAnswer(d.do(t.call()), "unrecorded")
 	return d, over
 }
 
 // requireBlocked checks that a client with another spool may not act.
-func (t *trial) notActedOn() {
+func (t *trial) requireBlocked() {
 	t.Helper()
-	other := t.driver(func(s *setup) { s.Spool, s.Address = t.TempDir(), t.house.address() })
+	other := t.driver(func(s *setup) { s.Spool, s.Address = t.TempDir(), t.server.address() })
 	a := other.do(t.call(waitMS(int(3 * shortTTL / time.Millisecond))))
 	require.Contains(t, []string{"in_doubt", "idempotency_in_flight"}, a.Error, "%+v", a)
 }
 
 // unrecordedIsNotAbandoned: an attempt whose report no server has stored is never abandoned, neither while another
 // attempt of the same client keeps the session renewed, nor by a later attempt.
-func unrecordedIsNotLetGo(t *trial) {
-	d, over := t.withheld()
-	t.provider.shut("/effect")
+func unrecordedIsNotAbandoned(t *trial) {
+	d, over := t.withholdReport()
+	t.provider.block("/effect")
 	second := d.begin(t.call(func(c *call) { c.ID += "-second" }))
-	t.provider.arrived(t, "/effect")
-	t.notActedOn()
+	t.provider.waitArrived(t, "/effect")
+	t.requireBlocked()
 	over()
-	t.provider.open("/effect")
-	t.got(second.one(), "executed")
-	t.until("has its receipt", succeeded)
-	t.got(d.do(t.call()), "replayed")
-	require.Len(t, t.asked(), 2, "one for each key")
+	t.provider.unblock("/effect")
+	t.requireAnswer(second.waitOne(), "executed")
+	t.waitFlight("has its receipt", succeeded)
+	t.requireAnswer(d.do(t.call()), "replayed")
+	require.Len(t, t.providerRequests(), 2, "one for each key")
 }
 
 // unrecordedAfterClientExit: nor does the end of the process abandon it. The next client delivers the report.
-func unrecordedAndGone(t *trial) {
-	d, over := t.withheld()
+func unrecordedAfterClientExit(t *trial) {
+	d, over := t.withholdReport()
 	require.NoError(t, d.in.Close())
-	t.notActedOn()
+	t.requireBlocked()
 	over()
-	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
-	t.until("has its receipt", succeeded)
-	require.Len(t, t.asked(), 2, "one for each key")
+	t.requireAnswer(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	t.waitFlight("has its receipt", succeeded)
+	require.Len(t, t.providerRequests(), 2, "one for each key")
 }
 
 // serverDataLost: flightd loses its data and starts as another deployment. A running client does not act there; a new
 // one does.
-func wiped(t *trial) {
-	t.moveOut()
+func serverDataLost(t *trial) {
+	t.useOwnServer()
 	d := t.driver()
-	t.got(d.do(t.call(func(c *call) { c.ID += "-before" })), "executed")
-	t.house.wipe()
-	t.got(d.do(t.call()), "wrong_deployment")
-	t.got(t.driver().do(t.call()), "executed")
-	t.got(d.do(t.call()), "wrong_deployment")
-	require.Len(t, t.asked(), 2, "one for each key")
+	t.requireAnswer(d.do(t.call(func(c *call) { c.ID += "-before" })), "executed")
+	t.server.resetData()
+	t.requireAnswer(d.do(t.call()), "wrong_deployment")
+	t.requireAnswer(t.driver().do(t.call()), "executed")
+	t.requireAnswer(d.do(t.call()), "wrong_deployment")
+	require.Len(t, t.providerRequests(), 2, "one for each key")
 }
 
 // serverDataLostDuringEffect: a report stays in the spool if another deployment answers.
-func wipedInMidEffect(t *trial) {
-	t.moveOut()
-	t.provider.shut("/effect")
+func serverDataLostDuringEffect(t *trial) {
+	t.useOwnServer()
+	t.provider.block("/effect")
 	p := t.driver(reportWait(300)).begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.house.wipe()
-	t.provider.open("/effect")
-	t.got(p.one(), "unrecorded")
+	t.provider.waitArrived(t, "/effect")
+	t.server.resetData()
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "unrecorded")
 	require.Len(t, t.spooled(), 1)
 }
 
@@ -332,168 +332,171 @@ func (t *trial) freeze(d *driver, meanwhile func()) {
 	d.signal(syscall.SIGCONT)
 }
 
-func (t *trial) isInDoubt() { t.Helper(); t.house.until(t.key, "is in doubt", patience, inDoubt) }
+func (t *trial) waitInDoubt() {
+	t.Helper()
+	t.server.waitFlight(t.key, "is in doubt", waitTimeout, inDoubt)
+}
 
 // frozenBeforeEffectHold: a caller that was frozen before its effect starts nothing and removes its doubt by an
 // abandon.
 func frozenBeforeEffectHold(t *trial) {
-	t.provider.shut("/before")
+	t.provider.block("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
 	p := d.begin(t.call(t.pausedBefore))
-	t.provider.arrived(t, "/before")
-	t.freeze(d, t.isInDoubt)
-	t.provider.open("/before")
-	t.got(p.one(), "lease_lost")
-	require.Empty(t, t.asked())
+	t.provider.waitArrived(t, "/before")
+	t.freeze(d, t.waitInDoubt)
+	t.provider.unblock("/before")
+	t.requireAnswer(p.waitOne(), "lease_lost")
+	require.Empty(t, t.providerRequests())
 	f := t.flight()
 	require.Equal(t, "queued", f.State)
 	require.False(t, f.Tainted)
-	t.got(t.driver().do(t.call()), "executed")
-	t.landed(2)
+	t.requireAnswer(t.driver().do(t.call()), "executed")
+	t.requireOneEffect(2)
 }
 
 // frozenInEffectHold: the report of a caller that was frozen during its effect ends the doubt.
 func frozenInEffectHold(t *trial) {
-	t.provider.shut("/effect")
+	t.provider.block("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
 	p := d.begin(t.call())
-	t.provider.arrived(t, "/effect")
-	t.freeze(d, t.isInDoubt)
-	t.provider.open("/effect")
-	t.got(p.one(), "executed")
-	require.Empty(t, t.landed(1).Evidence)
+	t.provider.waitArrived(t, "/effect")
+	t.freeze(d, t.waitInDoubt)
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "executed")
+	require.Empty(t, t.requireOneEffect(1).Evidence)
 }
 
 // longWindow sets a provider window that is far longer than the test.
-func window(c *call) { c.ProviderWindowMS = 3_600_000 }
+func longWindow(c *call) { c.ProviderWindowMS = 3_600_000 }
 
 // resendWindowOver: a resend that was allowed within the provider's window does not start after it.
-func windowIsOver(t *trial) {
+func resendWindowOver(t *trial) {
 	const span = 5 * time.Second
 	short := func(c *call) { c.Recovery, c.ProviderWindowMS = "resend", int(span/time.Millisecond) }
-	t.provider.set(func(p *provider) { p.status = []int{500} })
+	t.provider.configure(func(p *provider) { p.status = []int{500} })
 	d := t.driver()
-	t.got(d.do(t.call(short)), "unknown")
-	t.provider.shut("/before")
+	t.requireAnswer(d.do(t.call(short)), "unknown")
+	t.provider.block("/before")
 	p := d.begin(t.call(short, t.pausedBefore))
-	t.provider.arrived(t, "/before")
+	t.provider.waitArrived(t, "/before")
 	<-time.After(span)
-	t.provider.open("/before")
-	t.got(p.one(), "in_doubt")
-	require.Len(t, t.asked(), 1)
+	t.provider.unblock("/before")
+	t.requireAnswer(p.waitOne(), "in_doubt")
+	require.Len(t, t.providerRequests(), 1)
 }
 
 // frozenBeforeEffectResend: under resend another caller acts while the holder is frozen before its effect. The holder
 // starts nothing.
 func frozenBeforeEffectResend(t *trial) {
-	t.provider.shut("/before")
+	t.provider.block("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
-	p := d.begin(t.call(t.pausedBefore, recovery("resend"), window))
-	t.provider.arrived(t, "/before")
-	t.freeze(d, func() { t.got(t.driver().do(t.call(recovery("resend"), window)), "executed") })
-	t.provider.open("/before")
-	t.got(p.one(), "replayed")
-	require.Len(t, t.asked(), 1)
-	t.landed(2)
+	p := d.begin(t.call(t.pausedBefore, recovery("resend"), longWindow))
+	t.provider.waitArrived(t, "/before")
+	t.freeze(d, func() { t.requireAnswer(t.driver().do(t.call(recovery("resend"), longWindow)), "executed") })
+	t.provider.unblock("/before")
+	t.requireAnswer(p.waitOne(), "replayed")
+	require.Len(t, t.providerRequests(), 1)
+	t.requireOneEffect(2)
 }
 
 // frozenInEffectResend: under resend another caller acts while the holder is frozen during its effect. The provider
 // deduplicates by the key: one effect. The holder's report is fenced, and the holder gets the receipt.
 func frozenInEffectResend(t *trial) {
-	t.provider.set(func(p *provider) { p.honour = true })
-	t.provider.shut("/effect")
+	t.provider.configure(func(p *provider) { p.honour = true })
+	t.provider.block("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
-	p := d.begin(t.call(recovery("resend"), window))
-	t.provider.arrived(t, "/effect")
+	p := d.begin(t.call(recovery("resend"), longWindow))
+	t.provider.waitArrived(t, "/effect")
 	t.freeze(d, func() {
-		other := t.driver().begin(t.call(recovery("resend"), window))
-		eventually(t, "the other one acts", patience, func() bool { return len(t.asked()) == 2 })
-		t.provider.open("/effect")
-		t.got(other.one(), "executed")
+		other := t.driver().begin(t.call(recovery("resend"), longWindow))
+		eventually(t, "the other one acts", waitTimeout, func() bool { return len(t.providerRequests()) == 2 })
+		t.provider.unblock("/effect")
+		t.requireAnswer(other.waitOne(), "executed")
 	})
-	t.got(p.one(), "replayed")
-	asked := t.asked()
+	t.requireAnswer(p.waitOne(), "replayed")
+	asked := t.providerRequests()
 	require.Equal(t, asked[0].key, asked[1].key)
 	require.Less(t, asked[0].token, asked[1].token)
 	require.Equal(t, asked[0].input, asked[1].input, "a resend sends the exact bytes of the first attempt")
-	require.Len(t, t.landed(2).Evidence, 1, "the fenced report is kept")
+	require.Len(t, t.requireOneEffect(2).Evidence, 1, "the fenced report is kept")
 }
 
 // withLookup configures a call with a look-up.
-func (t *trial) verifying(c *call) {
+func (t *trial) withLookup(c *call) {
 	c.Recovery, c.Look, c.SettleMS, c.AttemptTimeoutMS = "verify", t.provider.url+"/look", 200, 30_000
 }
 
 // verifyOwnUnknownOutcome: the provider acts and drops the connection. The same call looks the effect up and gets the
 // receipt.
-func verifyOwnDoubt(t *trial) {
-	t.provider.set(func(p *provider) { p.hangUp = true })
-	a := t.driver().do(t.call(t.verifying))
+func verifyOwnUnknownOutcome(t *trial) {
+	t.provider.configure(func(p *provider) { p.dropConnection = true })
+	a := t.driver().do(t.call(t.withLookup))
 	require.Empty(t, a.Error, a.Detail)
 	require.Equal(t, "ch_1", t.value(a).ID)
 	require.Equal(t, "ch_1", a.ExternalID)
-	require.Equal(t, "lookup", t.landed(1).Receipt.From)
-	t.got(t.driver().do(t.call(t.verifying)), "replayed")
+	require.Equal(t, "lookup", t.requireOneEffect(1).Receipt.From)
+	t.requireAnswer(t.driver().do(t.call(t.withLookup)), "replayed")
 }
 
 // verifyDeadHolderHappened: a caller dies during its effect. The next caller is asked to verify, and finds the effect.
 func verifyDeadHolderHappened(t *trial) {
-	t.provider.shut("/effect")
+	t.provider.block("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
-	d.begin(t.call(t.verifying))
-	t.provider.arrived(t, "/effect")
+	d.begin(t.call(t.withLookup))
+	t.provider.waitArrived(t, "/effect")
 	d.signal(syscall.SIGKILL)
-	t.provider.open("/effect")
-	a := t.driver().do(t.call(t.verifying))
+	t.provider.unblock("/effect")
+	a := t.driver().do(t.call(t.withLookup))
 	require.Empty(t, a.Error, a.Detail)
 	require.Equal(t, "ch_1", t.value(a).ID)
-	require.Len(t, t.asked(), 1)
-	t.landed(1)
+	require.Len(t, t.providerRequests(), 1)
+	t.requireOneEffect(1)
 }
 
 // verifyDeadHolderDidNot: a caller dies before its effect. The next caller is asked to verify, finds nothing, and acts.
 func verifyDeadHolderDidNot(t *trial) {
-	t.provider.shut("/before")
+	t.provider.block("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
-	d.begin(t.call(t.verifying, t.pausedBefore))
-	t.provider.arrived(t, "/before")
+	d.begin(t.call(t.withLookup, t.pausedBefore))
+	t.provider.waitArrived(t, "/before")
 	d.signal(syscall.SIGKILL)
-	t.provider.open("/before")
-	t.got(t.driver().do(t.call(t.verifying)), "executed")
-	require.Len(t, t.asked(), 1)
-	t.landed(2)
+	t.provider.unblock("/before")
+	t.requireAnswer(t.driver().do(t.call(t.withLookup)), "executed")
+	require.Len(t, t.providerRequests(), 1)
+	t.requireOneEffect(2)
 }
 
 // slowLookup: a look-up may take longer than the session's TTL. The session is renewed, and no other caller verifies.
-func lookTakesItsTime(t *trial) {
-	t.provider.set(func(p *provider) { p.hangUp = true })
-	t.provider.shut("/look")
-	first := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.verifying))
-	t.provider.arrived(t, "/look")
-	other := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.verifying))
+func slowLookup(t *trial) {
+	t.provider.configure(func(p *provider) { p.dropConnection = true })
+	t.provider.block("/look")
+	first := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.withLookup))
+	t.provider.waitArrived(t, "/look")
+	other := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.withLookup))
 	<-time.After(3 * shortTTL)
-	t.provider.open("/look")
+	t.provider.unblock("/look")
 	for _, p := range []*pending{first, other} {
-		a := p.one()
+		a := p.waitOne()
 		require.Empty(t, a.Error, a.Detail)
 	}
-	require.Equal(t, 1, t.provider.came("/look"))
-	require.Len(t, t.asked(), 1)
-	t.landed(1)
+	require.Equal(t, 1, t.provider.requestCount("/look"))
+	require.Len(t, t.providerRequests(), 1)
+	t.requireOneEffect(1)
 }
 
 // callerWithoutLookupAbandons: a caller that is asked to verify and has no look-up abandons, so that another caller can
 // verify.
-func whoCannotLookLetsGo(t *trial) {
-	t.provider.shut("/effect")
+func callerWithoutLookupAbandons(t *trial) {
+	t.provider.block("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
-	d.begin(t.call(t.verifying))
-	t.provider.arrived(t, "/effect")
+	d.begin(t.call(t.withLookup))
+	t.provider.waitArrived(t, "/effect")
 	d.signal(syscall.SIGKILL)
-	t.provider.open("/effect")
-	t.got(t.driver(ttl(60)).do(t.call()), "in_doubt")
-	a := t.driver().do(t.call(t.verifying, waitMS(10_000)))
+	t.provider.unblock("/effect")
+	t.requireAnswer(t.driver(ttl(60)).do(t.call()), "in_doubt")
+	a := t.driver().do(t.call(t.withLookup, waitMS(10_000)))
 	require.Empty(t, a.Error, a.Detail)
 	require.Equal(t, "ch_1", t.value(a).ID)
-	t.landed(1)
+	t.requireOneEffect(1)
 }

@@ -54,7 +54,7 @@ func wanted() map[string]bool {
 }
 
 // requireReady fails the test if the language's tools are missing. A selected language is never skipped.
-func (l language) ready(t *testing.T) {
+func (l language) requireReady(t *testing.T) {
 	t.Helper()
 	_, err := exec.LookPath(l.needs)
 	if err == nil && l.file != "" {
@@ -67,11 +67,11 @@ func (l language) ready(t *testing.T) {
 
 // setup is a driver's first line.
 type setup struct {
-	Address      string `json:"address"`
-	TTL          int    `json:"ttl_s,omitempty"`
-	Spool        string `json:"spool"`
-	PatienceMS   int    `json:"retry_timeout_ms"`
-	ReportWaitMS int    `json:"report_wait_ms"`
+	Address        string `json:"address"`
+	TTL            int    `json:"ttl_s,omitempty"`
+	Spool          string `json:"spool"`
+	RetryTimeoutMS int    `json:"retry_timeout_ms"`
+	ReportWaitMS   int    `json:"report_wait_ms"`
 }
 
 // call is each further line.
@@ -126,27 +126,27 @@ func newDriver(t testing.TB, l language, s setup) *driver {
 	t.Helper()
 	args := l.driver()
 	d := &driver{t: t, cmd: exec.Command(args[0], args[1:]...), log: new(lockedBuffer), answers: make(map[int]chan answer)}
-	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(), dieWithUs(), d.log
+	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(), killWithParent(), d.log
 	out, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.in, err = d.cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, d.cmd.Start())
-	heard := make(chan struct{})
-	go func() { defer close(heard); d.hear(out) }() // the cleanup waits for it
+	readerDone := make(chan struct{})
+	go func() { defer close(readerDone); d.readAnswers(out) }() // the cleanup waits for it
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
-		<-heard
+		<-readerDone
 		_ = d.cmd.Wait()
 		if t.Failed() && d.log.String() != "" {
 			t.Logf("output of the driver:\n%s", d.log)
 		}
 	})
-	d.say(s)
+	d.send(s)
 	return d
 }
 
-func (d *driver) hear(out io.Reader) {
+func (d *driver) readAnswers(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -162,7 +162,7 @@ func (d *driver) hear(out io.Reader) {
 	}
 }
 
-func (d *driver) say(line any) {
+func (d *driver) send(line any) {
 	d.t.Helper()
 	data, err := json.Marshal(line)
 	require.NoError(d.t, err)
@@ -187,29 +187,29 @@ func (d *driver) begin(c call) *pending {
 	c.Call = d.calls
 	d.answers[c.Call] = p.answers
 	d.mu.Unlock()
-	d.say(c)
+	d.send(c)
 	return p
 }
 
 // wait waits for the answers of all callers.
-func (p *pending) all() (all []answer) {
+func (p *pending) wait() (all []answer) {
 	p.d.t.Helper()
-	over := time.After(patience)
+	over := time.After(waitTimeout)
 	for range p.callers {
 		select {
 		case a := <-p.answers:
 			all = append(all, a)
 		case <-over:
-			p.d.t.Fatalf("%d of %d callers got their answers within %v\n%s", len(all), p.callers, patience, p.d.log)
+			p.d.t.Fatalf("%d of %d callers got their answers within %v\n%s", len(all), p.callers, waitTimeout, p.d.log)
 		}
 	}
 	return all
 }
 
-func (p *pending) one() answer { p.d.t.Helper(); return p.all()[0] }
+func (p *pending) waitOne() answer { p.d.t.Helper(); return p.wait()[0] }
 
 // do sends a call and returns its answer.
-func (d *driver) do(c call) answer { d.t.Helper(); return d.begin(c).one() }
+func (d *driver) do(c call) answer { d.t.Helper(); return d.begin(c).waitOne() }
 
 func (d *driver) signal(s syscall.Signal) {
 	d.t.Helper()

@@ -5,4 +5,4 @@ package conformance
 import "syscall"
 
 // killWithParent makes the kernel kill the child process when the test process dies.
-func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+func killWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -23,14 +23,14 @@ import (
 type provider struct {
 	url string
 
-	mu      sync.Mutex // guards the fields below
-	charges []charge
-	seen    []call2provider
-	honour  bool  // one Idempotency-Key, one charge
-	status  []int // statuses of the next answers; 2xx, 303 and 500 charge, all others do not
-	hangUp  bool  // charge at the next request, and close the connection without an answer
-	waiting map[string]int
-	gates   map[string]chan struct{} // of blocked paths; closed by unblock
+	mu             sync.Mutex // guards the fields below
+	charges        []charge
+	requests       []providerRequest
+	honour         bool  // one Idempotency-Key, one charge
+	status         []int // statuses of the next answers; 2xx, 303 and 500 charge, all others do not
+	dropConnection bool  // charge at the next request, and close the connection without an answer
+	arrivals       map[string]int
+	gates          map[string]chan struct{} // of blocked paths; closed by unblock
 }
 
 // charge is an effect. Its answer has values that a JSON decoder and encoder could change.
@@ -42,16 +42,16 @@ type charge struct {
 	key   string
 }
 
-// call2provider is one request for the effect.
-type call2provider struct{ key, token, input string }
+// providerRequest is one request for the effect.
+type providerRequest struct{ key, token, input string }
 
 func newProvider(t testing.TB) *provider {
 	t.Helper()
-	p := &provider{waiting: make(map[string]int), gates: make(map[string]chan struct{})}
+	p := &provider{arrivals: make(map[string]int), gates: make(map[string]chan struct{})}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
 		for _, path := range []string{"/effect", "/before", "/look"} {
-			p.open(path)
+			p.unblock(path)
 		}
 		server.CloseClientConnections()
 		server.Close()
@@ -67,16 +67,16 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case "/before", "/after":
-		p.pass(r)
+		p.waitGate(r)
 		_, _ = w.Write([]byte("null"))
 	case "/look":
-		p.pass(r)
-		p.look(w)
+		p.waitGate(r)
+		p.lookup(w)
 	case "/page":
 		http.NotFound(w, r)
 	case "/effect":
-		status, made, hangUp := p.perform(call2provider{r.Header.Get("Idempotency-Key"), r.Header.Get("Flightd-Fencing-Token"), string(body)})
-		p.pass(r)
+		status, made, hangUp := p.execute(providerRequest{r.Header.Get("Idempotency-Key"), r.Header.Get("Flightd-Fencing-Token"), string(body)})
+		p.waitGate(r)
 		if hangUp {
 			panic(http.ErrAbortHandler)
 		}
@@ -89,18 +89,18 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // execute performs the effect. A charge that it records has happened, whatever is answered.
-func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) {
+func (p *provider) execute(c providerRequest) (status int, made any, hangUp bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	status, hangUp, p.hangUp = http.StatusCreated, p.hangUp, false
+	status, hangUp, p.dropConnection = http.StatusCreated, p.dropConnection, false
 	if len(p.status) > 0 {
 		status, p.status = p.status[0], p.status[1:]
 	}
 	if status >= 300 && status != http.StatusInternalServerError && status != http.StatusSeeOther {
-		p.seen = append(p.seen, c)
+		p.requests = append(p.requests, c)
 		return status, "no", hangUp
 	}
-	p.seen = append(p.seen, c)
+	p.requests = append(p.requests, c)
 	for _, old := range p.charges {
 		if p.honour && old.key == c.key {
 			return status, old, hangUp
@@ -111,7 +111,7 @@ func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) 
 	return status, one, hangUp
 }
 
-func (p *provider) look(w http.ResponseWriter) {
+func (p *provider) lookup(w http.ResponseWriter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	found := struct {
@@ -125,13 +125,13 @@ func (p *provider) look(w http.ResponseWriter) {
 }
 
 // block blocks the answers of a path. unblock releases them and all later ones.
-func (p *provider) shut(path string) {
+func (p *provider) block(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gates[path] = make(chan struct{})
 }
 
-func (p *provider) open(path string) {
+func (p *provider) unblock(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gate := p.gates[path]; gate != nil {
@@ -140,10 +140,10 @@ func (p *provider) open(path string) {
 	}
 }
 
-func (p *provider) pass(r *http.Request) {
+func (p *provider) waitGate(r *http.Request) {
 	p.mu.Lock()
 	gate := p.gates[r.URL.Path]
-	p.waiting[r.URL.Path]++
+	p.arrivals[r.URL.Path]++
 	p.mu.Unlock()
 	if gate == nil {
 		return
@@ -155,31 +155,31 @@ func (p *provider) pass(r *http.Request) {
 }
 
 // waitArrived waits until a request has reached the path.
-func (p *provider) arrived(t testing.TB, path string) {
+func (p *provider) waitArrived(t testing.TB, path string) {
 	t.Helper()
-	eventually(t, "a request to "+path, patience, func() bool {
+	eventually(t, "a request to "+path, waitTimeout, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.waiting[path] > 0
+		return p.arrivals[path] > 0
 	})
 }
 
 // requestCount returns the number of requests to a path.
-func (p *provider) came(path string) int {
+func (p *provider) requestCount(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.waiting[path]
+	return p.arrivals[path]
 }
 
 // recorded returns all charges and all requests.
-func (p *provider) happened() (charges []charge, asked []call2provider) {
+func (p *provider) recorded() (charges []charge, asked []providerRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append(charges, p.charges...), append(asked, p.seen...)
+	return append(charges, p.charges...), append(asked, p.requests...)
 }
 
 // configure changes the provider's behaviour under its lock.
-func (p *provider) set(change func(*provider)) {
+func (p *provider) configure(change func(*provider)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(p)

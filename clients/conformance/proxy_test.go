@@ -17,24 +17,24 @@ import (
 
 // fault is the disturbance of one request.
 type fault struct {
-	drop  bool          // the server executes the request, and the connection is closed without an answer
-	cut   bool          // the connection is closed, and the server never receives the request
-	late  time.Duration // the answer is delayed
-	page  *page         // the answer is replaced; with cut, the server never receives the request
-	again time.Duration // the request is repeated after this time, and that answer is discarded
-	often int           // with repeatAfter: the number of further repeats
-	drip  bool          // the answer is written byte by byte, without its last byte
-	swap  bool          // the answer is exchanged with the answer to another request, if one arrives soon
+	drop         bool          // the server executes the request, and the connection is closed without an answer
+	cut          bool          // the connection is closed, and the server never receives the request
+	delay        time.Duration // the answer is delayed
+	canned       *cannedAnswer // the answer is replaced; with cut, the server never receives the request
+	repeatAfter  time.Duration // the request is repeated after this time, and that answer is discarded
+	extraRepeats int           // with repeatAfter: the number of further repeats
+	drip         bool          // the answer is written byte by byte, without its last byte
+	exchange     bool          // the answer is exchanged with the answer to another request, if one arrives soon
 }
 
 // cannedAnswer is an answer that does not come from flightd.
-type page struct {
+type cannedAnswer struct {
 	status int
 	kind   string
 	body   string
 }
 
-func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (p *cannedAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", p.kind)
 	w.WriteHeader(p.status)
 	_, _ = io.WriteString(w, p.body)
@@ -42,15 +42,15 @@ func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // proxy is a fault-injecting HTTP proxy between clients and a server.
 type proxy struct {
-	house *house
-	url   string
+	server *server
+	url    string
 
 	repeats sync.WaitGroup // repeated requests; the test's cleanup waits for them
 	swaps   chan offer     // answers to exchange; several proxies may share the channel
 
-	mu    sync.Mutex // guards seen and fault
-	seen  []request
-	fault func(path string) fault
+	mu           sync.Mutex // guards seen and fault
+	seenRequests []request
+	fault        func(path string) fault
 }
 
 // request is a request that the proxy has received.
@@ -59,12 +59,12 @@ type request struct {
 	body string
 }
 
-func newProxy(t testing.TB, h *house) *proxy {
+func newProxy(t testing.TB, h *server) *proxy {
 	t.Helper()
-	p := &proxy{house: h, swaps: make(chan offer)}
+	p := &proxy{server: h, swaps: make(chan offer)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := &http.Server{Handler: p, ReadHeaderTimeout: patience}
+	server := &http.Server{Handler: p, ReadHeaderTimeout: waitTimeout}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(l) }() // the cleanup closes the server and waits
 	t.Cleanup(func() { _ = server.Close(); <-served; p.repeats.Wait() })
@@ -77,13 +77,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	f := p.note(request{path: r.URL.Path, body: string(body)})
-	target := p.house.address()
-	if f.again > 0 {
+	f := p.record(request{path: r.URL.Path, body: string(body)})
+	target := p.server.address()
+	if f.repeatAfter > 0 {
 		p.repeat(r, body, f)
 	}
-	if f.cut && f.page != nil {
-		f.page.ServeHTTP(w, r)
+	if f.cut && f.canned != nil {
+		f.canned.ServeHTTP(w, r)
 		return
 	}
 	if f.cut || target == "" {
@@ -103,19 +103,19 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil || f.drop {
 		panic(http.ErrAbortHandler)
 	}
-	if f.page != nil {
-		f.page.ServeHTTP(w, r)
+	if f.canned != nil {
+		f.canned.ServeHTTP(w, r)
 		return
 	}
-	if f.late > 0 {
+	if f.delay > 0 {
 		select {
-		case <-time.After(f.late):
+		case <-time.After(f.delay):
 		case <-r.Context().Done():
 		}
 	}
 	given := &response{answer.StatusCode, answer.Header, data}
-	if f.swap {
-		given = p.swap(given)
+	if f.exchange {
+		given = p.swapAnswer(given)
 	}
 	for name, values := range given.header {
 		w.Header()[name] = values
@@ -123,7 +123,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(given.status)
 	data = given.body
 	if f.drip {
-		drip(w, r, data)
+		dripBody(w, r, data)
 		return
 	}
 	_, _ = w.Write(data) // fails if the client has closed the connection
@@ -146,7 +146,7 @@ type offer struct {
 const swapTime = 200 * time.Millisecond
 
 // swapAnswer exchanges own for the answer to another request. Without another request within swapTime it returns own.
-func (p *proxy) swap(own *response) *response {
+func (p *proxy) swapAnswer(own *response) *response {
 	over := time.NewTimer(swapTime)
 	defer over.Stop()
 	back := make(chan *response, 1)
@@ -165,9 +165,9 @@ func (p *proxy) swap(own *response) *response {
 func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 	method, uri, header := r.Method, r.URL.RequestURI(), r.Header.Clone()
 	p.repeats.Go(func() {
-		<-time.After(f.again)
-		for range f.often + 1 {
-			out, err := http.NewRequest(method, p.house.address()+uri, bytes.NewReader(body))
+		<-time.After(f.repeatAfter)
+		for range f.extraRepeats + 1 {
+			out, err := http.NewRequest(method, p.server.address()+uri, bytes.NewReader(body))
 			if err != nil {
 				return // the server is not running
 			}
@@ -180,7 +180,7 @@ func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 }
 
 // dripBody writes all but the last byte, five per second.
-func drip(w http.ResponseWriter, r *http.Request, data []byte) {
+func dripBody(w http.ResponseWriter, r *http.Request, data []byte) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for _, b := range data[:len(data)-1] {
@@ -196,10 +196,10 @@ func drip(w http.ResponseWriter, r *http.Request, data []byte) {
 	panic(http.ErrAbortHandler)
 }
 
-func (p *proxy) note(r request) fault {
+func (p *proxy) record(r request) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = append(p.seen, r)
+	p.seenRequests = append(p.seenRequests, r)
 	if p.fault == nil {
 		return fault{}
 	}
@@ -207,9 +207,9 @@ func (p *proxy) note(r request) fault {
 }
 
 // failOnce injects f into the first request to a path with the suffix.
-func (p *proxy) once(suffix string, f fault) {
+func (p *proxy) failOnce(suffix string, f fault) {
 	met := false
-	p.always(func(path string) fault {
+	p.setFaults(func(path string) fault {
 		if met || !strings.HasSuffix(path, suffix) {
 			return fault{}
 		}
@@ -219,7 +219,7 @@ func (p *proxy) once(suffix string, f fault) {
 }
 
 // setFaults sets the function that returns the fault of each request.
-func (p *proxy) always(f func(path string) fault) {
+func (p *proxy) setFaults(f func(path string) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f
@@ -229,7 +229,7 @@ func (p *proxy) always(f func(path string) fault) {
 func (p *proxy) requests(suffix string) (all []request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.seen {
+	for _, r := range p.seenRequests {
 		if strings.HasSuffix(r.path, suffix) {
 			all = append(all, r)
 		}

@@ -22,7 +22,7 @@ type snippet struct {
 }
 
 // findSnippets returns the snippets of a file: fences after a comment <!-- run: name -->.
-func marked(t *testing.T, file string) (all []snippet) {
+func findSnippets(t *testing.T, file string) (all []snippet) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func marked(t *testing.T, file string) (all []snippet) {
 var readmes = map[string]int{"../README.md": 4, "../../README.md": 3}
 
 // expectedOutput is the output of the first and the second run of each snippet.
-var prints = map[string][2]string{
+var expectedOutput = map[string][2]string{
 	"python":        {"executed ch_17\n", "replayed ch_17\n"},
 	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
 	"typescript":    {"executed ch_17\n", "replayed ch_17\n"},
@@ -47,7 +47,7 @@ var prints = map[string][2]string{
 // TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.
 func TestReadmes(t *testing.T) {
 	for file, count := range readmes {
-		snippets := marked(t, file)
+		snippets := findSnippets(t, file)
 		require.GreaterOrEqual(t, len(snippets), count, file)
 		for _, s := range snippets {
 			if l := s.language(); l != "" && !wanted()[l] {
@@ -56,9 +56,9 @@ func TestReadmes(t *testing.T) {
 			}
 			t.Run(filepath.ToSlash(filepath.Join("clients/conformance", file))+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				want, known := prints[s.name]
+				want, known := expectedOutput[s.name]
 				require.True(t, known, "no expected output for snippet %q: add it to expectedOutput", s.name)
-				h := newHouse(t)
+				h := newServer(t)
 				run := s.prepare(t, h)
 				for _, text := range want {
 					require.Equal(t, text, run())
@@ -79,7 +79,7 @@ func (s snippet) language() string {
 }
 
 // prepare writes the snippet to a directory, and returns a function that runs it.
-func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
+func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -89,7 +89,7 @@ func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 	command := func(name string, args ...string) func() string {
 		return func() string {
 			cmd := exec.Command(name, args...)
-			cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, dieWithUs()
+			cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, killWithParent()
 			var err lockedBuffer
 			cmd.Stderr = &err
 			out, failed := cmd.Output()
@@ -99,15 +99,15 @@ func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 	}
 	switch s.kind {
 	case "python":
-		languages()[1].ready(t)
+		languages()[1].requireReady(t)
 		write("flightd.py", read(t, "../python/flightd.py"))
 		write("snippet.py", s.text)
 		return command("python3", "snippet.py")
 	case "ts":
-		languages()[2].ready(t)
-		return s.compiled(t, dir, write, command)
+		languages()[2].requireReady(t)
+		return s.compileTypeScript(t, dir, write, command)
 	case "bash":
-		needs(t, "bash", "curl", "jq", "openssl")
+		requireTools(t, "bash", "curl", "jq", "openssl")
 		port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
 		write(".curlrc", fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port))
 		return command("bash", "-euo", "pipefail", "-c", s.text)
@@ -117,7 +117,7 @@ func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 }
 
 // compileTypeScript compiles the snippet with the client's compiler options, and returns a function that runs it.
-func (s snippet) compiled(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
+func (s snippet) compileTypeScript(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
 	t.Helper()
 	modules, err := filepath.Abs("../typescript/node_modules")
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func read(t *testing.T, path string) string {
 }
 
 // requireTools fails the test if a tool is missing.
-func needs(t *testing.T, tools ...string) {
+func requireTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -45,7 +45,7 @@ func TestSoak(t *testing.T) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			s := newSoak(t, seed)
 			s.run()
-			s.judge()
+			s.check()
 		})
 	}
 }
@@ -60,155 +60,157 @@ const sweepTime = 5 * time.Second
 // never in doubt.
 type soak struct {
 	*testing.T
-	rnd     *chance
-	gentle  bool
-	house   *house
-	bank    *bank
-	spool   string
-	seats   []*seat
-	swaps   chan offer     // shared by all proxies
-	callers sync.WaitGroup // run waits for them
+	rnd            *lockedRand
+	callersHealthy bool
+	server         *server
+	provider       *soakProvider
+	spool          string
+	slots          []*callerSlot
+	swaps          chan offer     // shared by all proxies
+	callers        sync.WaitGroup // run waits for them
 
-	mu   sync.Mutex
-	used map[int]bool        // numbers of the keys in use
-	told map[string][]answer // answers to the callers, by id
+	mu       sync.Mutex
+	usedKeys map[int]bool        // numbers of the keys in use
+	answers  map[string][]answer // answers to the callers, by id
 }
 
 // callerSlot holds a driver process, and its successor after the process was killed.
-type seat struct {
+type callerSlot struct {
 	language language
 	proxy    *proxy
 
-	mu   sync.Mutex
-	d    *driver
-	gone chan struct{} // closed when d is killed
+	mu     sync.Mutex
+	d      *driver
+	killed chan struct{} // closed when d is killed
 }
 
 // lockedRand is a random source for concurrent use.
-type chance struct {
+type lockedRand struct {
 	mu  sync.Mutex
 	rnd *rand.Rand
 }
 
-func (c *chance) n(n int) int {
+func (c *lockedRand) intN(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rnd.IntN(n)
 }
 
-func (c *chance) upTo(most time.Duration) time.Duration { return time.Duration(c.n(int(most))) }
+func (c *lockedRand) duration(most time.Duration) time.Duration {
+	return time.Duration(c.intN(int(most)))
+}
 
 func newSoak(t *testing.T, seed uint64) *soak {
-	s := &soak{T: t, rnd: &chance{rnd: rand.New(rand.NewPCG(seed, 3))}, gentle: seed%2 == 0, house: newHouse(t), spool: t.TempDir(),
-		swaps: make(chan offer), used: map[int]bool{}, told: map[string][]answer{}}
-	s.bank = newBank(t, s.rnd)
+	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%2 == 0, server: newServer(t), spool: t.TempDir(),
+		swaps: make(chan offer), usedKeys: map[int]bool{}, answers: map[string][]answer{}}
+	s.provider = newSoakProvider(t, s.rnd)
 	for _, l := range languages() {
 		if !wanted()[l.name] {
 			continue
 		}
-		l.ready(t)
+		l.requireReady(t)
 		for range 2 {
-			one := &seat{language: l, proxy: newProxy(t, s.house)}
+			one := &callerSlot{language: l, proxy: newProxy(t, s.server)}
 			one.proxy.swaps = s.swaps
-			s.seats = append(s.seats, one)
-			s.sit(one)
+			s.slots = append(s.slots, one)
+			s.restart(one)
 		}
 	}
 	return s
 }
 
 // restart starts a new process in a slot and kills the old one. Calls of the old process end by the closed channel.
-func (s *soak) sit(one *seat) {
+func (s *soak) restart(one *callerSlot) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	if one.d != nil {
-		close(one.gone)
+		close(one.killed)
 		one.d.signal(syscall.SIGKILL)
 	}
-	one.d, one.gone = newDriver(s.T, one.language, setup{Address: one.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
-		PatienceMS: 3000, ReportWaitMS: 1000}), make(chan struct{})
+	one.d, one.killed = newDriver(s.T, one.language, setup{Address: one.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
+		RetryTimeoutMS: 3000, ReportWaitMS: 1000}), make(chan struct{})
 }
 
 // ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens.
 func (s *soak) ttl() time.Duration {
-	if s.gentle {
+	if s.callersHealthy {
 		return 3 * shortTTL
 	}
 	return shortTTL
 }
 
 // begin sends a call to the slot's process. The channel is closed when that process is killed.
-func (one *seat) ask(c call) (*pending, chan struct{}) {
+func (one *callerSlot) begin(c call) (*pending, chan struct{}) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	return one.d.begin(c), one.gone
+	return one.d.begin(c), one.killed
 }
 
 // run starts the callers, injects faults for soakSpan, removes the faults, and waits for the callers.
 func (s *soak) run() {
 	over := make(chan struct{})
 	start := time.Now()
-	for _, one := range s.seats {
-		one.proxy.always(s.faults())
+	for _, one := range s.slots {
+		one.proxy.setFaults(s.faults())
 		for range 4 {
 			s.callers.Go(func() { s.call(one, start, over) })
 		}
 	}
 	for time.Since(start) < soakSpan {
-		s.trouble()
-		<-time.After(s.rnd.upTo(time.Second))
+		s.injectProcessFault()
+		<-time.After(s.rnd.duration(time.Second))
 	}
-	for _, one := range s.seats {
-		one.proxy.always(func(string) fault { return fault{} })
+	for _, one := range s.slots {
+		one.proxy.setFaults(func(string) fault { return fault{} })
 	}
-	s.bank.beGood()
+	s.provider.stopFaults()
 	close(over)
 	s.callers.Wait()
 }
 
 // injectProcessFault kills or freezes flightd or a caller, at random.
-func (s *soak) trouble() {
-	one := s.seats[s.rnd.n(len(s.seats))]
-	switch n := s.rnd.n(10); {
+func (s *soak) injectProcessFault() {
+	one := s.slots[s.rnd.intN(len(s.slots))]
+	switch n := s.rnd.intN(10); {
 	case n < 2:
-		s.house.kill()
-		<-time.After(s.rnd.upTo(3 * time.Second))
-		s.house.start()
+		s.server.kill()
+		<-time.After(s.rnd.duration(3 * time.Second))
+		s.server.start()
 	case n < 3:
-		s.house.freeze(s.rnd.upTo(stallTime))
-	case s.gentle:
+		s.server.freeze(s.rnd.duration(stallTime))
+	case s.callersHealthy:
 	case n < 6:
-		s.sit(one)
+		s.restart(one)
 	case n < 9:
 		one.d.signal(syscall.SIGSTOP)
-		<-time.After(s.rnd.upTo(3 * shortTTL))
+		<-time.After(s.rnd.duration(3 * shortTTL))
 		one.d.signal(syscall.SIGCONT)
 	}
 }
 
 // faults returns a function that chooses a random fault for each request.
 func (s *soak) faults() func(string) fault {
-	strangers := slices.SortedFunc(maps.Values(pages()), func(a, b page) int { return strings.Compare(a.body+a.kind, b.body+b.kind) })
+	answers := slices.SortedFunc(maps.Values(cannedAnswers()), func(a, b cannedAnswer) int { return strings.Compare(a.body+a.kind, b.body+b.kind) })
 	return func(path string) (f fault) {
 		if path == "/version" {
 			return f
 		}
-		switch n := s.rnd.n(100); {
+		switch n := s.rnd.intN(100); {
 		case n < 16:
 			f.cut = true
 		case n < 36:
 			f.drop = true
 		case n < 48:
-			f.late = s.rnd.upTo(2 * shortTTL)
+			f.delay = s.rnd.duration(2 * shortTTL)
 		case n < 54:
-			f.page = &strangers[s.rnd.n(len(strangers))]
-			f.cut = f.page.turnsAway() || s.rnd.n(2) == 0
+			f.canned = &answers[s.rnd.intN(len(answers))]
+			f.cut = f.canned.rejects() || s.rnd.intN(2) == 0
 		case n < 70:
-			f.again, f.often = s.rnd.upTo(2*shortTTL), s.rnd.n(3)
+			f.repeatAfter, f.extraRepeats = s.rnd.duration(2*shortTTL), s.rnd.intN(3)
 		case n < 76:
-			f.swap = true
+			f.exchange = true
 		case strings.HasSuffix(path, "/renew"): // a running effect must survive late copies of a renewal
-			f.again, f.often = s.rnd.upTo(shortTTL), 1
+			f.repeatAfter, f.extraRepeats = s.rnd.duration(shortTTL), 1
 		}
 		return f
 	}
@@ -225,19 +227,19 @@ func (s *soak) keyOf(n int) soakKey {
 	return soakKey{id: fmt.Sprintf("%s-%d", recovery, n), recovery: recovery}
 }
 
-func (s *soak) use(n int) soakKey {
+func (s *soak) useKey(n int) soakKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used[n] = true
+	s.usedKeys[n] = true
 	return s.keyOf(n)
 }
 
 func (s *soak) callOf(k soakKey) call {
 	c := call{Name: "charge", ID: k.id, Callers: 1, Input: map[string]any{"id": k.id, "cents": 4200}, Recovery: k.recovery, WaitMS: 3000,
-		Effect: s.bank.url + "/effect/" + k.id}
+		Effect: s.provider.url + "/effect/" + k.id}
 	switch k.recovery {
 	case "verify":
-		c.Look, c.SettleMS, c.AttemptTimeoutMS = s.bank.url+"/look/"+k.id, 200, 8000
+		c.Look, c.SettleMS, c.AttemptTimeoutMS = s.provider.url+"/look/"+k.id, 200, 8000
 	case "resend":
 		c.ProviderWindowMS = int(time.Hour / time.Millisecond)
 	}
@@ -245,73 +247,73 @@ func (s *soak) callOf(k soakKey) call {
 }
 
 // call is one caller. All callers use the same few keys at a time, and new keys every half second.
-func (s *soak) call(one *seat, start time.Time, over <-chan struct{}) {
+func (s *soak) call(one *callerSlot, start time.Time, over <-chan struct{}) {
 	for {
 		select {
 		case <-over:
 			return
 		default:
 		}
-		k := s.use(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.n(9))
-		p, gone := one.ask(s.callOf(k))
+		k := s.useKey(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.intN(9))
+		p, gone := one.begin(s.callOf(k))
 		select {
 		case a := <-p.answers:
-			s.tell(k.id, a)
+			s.recordAnswer(k.id, a)
 		case <-gone:
-		case <-time.After(patience):
-			s.Errorf("no answer for %s from the %s client within %v", k.id, one.language.name, patience)
+		case <-time.After(waitTimeout):
+			s.Errorf("no answer for %s from the %s client within %v", k.id, one.language.name, waitTimeout)
 			return
 		}
-		<-time.After(s.rnd.upTo(100 * time.Millisecond))
+		<-time.After(s.rnd.duration(100 * time.Millisecond))
 	}
 }
 
-func (s *soak) tell(id string, a answer) {
+func (s *soak) recordAnswer(id string, a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told[id] = append(s.told[id], a)
+	s.answers[id] = append(s.answers[id], a)
 }
 
 // check checks all keys after the faults have ended.
-func (s *soak) judge() {
-	eventually(s.T, "all reports are delivered", patience, func() bool {
+func (s *soak) check() {
+	eventually(s.T, "all reports are delivered", waitTimeout, func() bool {
 		left, err := os.ReadDir(s.spool)
 		require.NoError(s, err)
 		return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".report") })
 	})
-	s.leave()
-	d := newDriver(s.T, languages()[0], setup{Address: s.house.address(), Spool: s.spool, PatienceMS: 20_000, ReportWaitMS: 20_000})
-	words := map[string]int{}
-	for _, n := range slices.Sorted(maps.Keys(s.used)) {
-		s.judgeKey(d, s.keyOf(n), words)
+	s.stopCallers()
+	d := newDriver(s.T, languages()[0], setup{Address: s.server.address(), Spool: s.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000})
+	counts := map[string]int{}
+	for _, n := range slices.Sorted(maps.Keys(s.usedKeys)) {
+		s.checkKey(d, s.keyOf(n), counts)
 	}
-	s.Logf("%d keys: %v", len(s.used), words)
+	s.Logf("%d keys: %v", len(s.usedKeys), counts)
 }
 
 // stopCallers kills the callers, which ends their sessions. Otherwise a session could block a verification that was
 // assigned to it before a restart of flightd. With healthy callers it first waits until the clients have abandoned all
 // unanswered opens: no flight without a request may be running or in doubt.
-func (s *soak) leave() {
-	for n := range s.used {
+func (s *soak) stopCallers() {
+	for n := range s.usedKeys {
 		k := s.keyOf(n)
-		if !s.gentle || k.recovery != "hold" || len(s.bank.of(k.id).asked) > 0 {
+		if !s.callersHealthy || k.recovery != "hold" || len(s.provider.account(k.id).requests) > 0 {
 			continue
 		}
 		key := "default/charge/" + k.id
-		for f, start := s.house.flight(key), time.Now(); f.Tainted || f.State == "in_doubt" || f.State == "running"; f = s.house.flight(key) {
-			if time.Since(start) > patience {
-				s.Errorf("no request was sent for %s, but its state is %s: %s", key, f.State, s.house.history(key))
+		for f, start := s.server.flight(key), time.Now(); f.Tainted || f.State == "in_doubt" || f.State == "running"; f = s.server.flight(key) {
+			if time.Since(start) > waitTimeout {
+				s.Errorf("no request was sent for %s, but its state is %s: %s", key, f.State, s.server.history(key))
 				break
 			}
 			<-time.After(100 * time.Millisecond)
 		}
 	}
-	for _, one := range s.seats {
+	for _, one := range s.slots {
 		one.d.signal(syscall.SIGKILL)
 	}
 }
 
-func (a answer) brief() string {
+func (a answer) summary() string {
 	if a.Error != "" || a.Source == "" {
 		return fmt.Sprintf("%s (%.60s)", a.Error, a.Detail)
 	}
@@ -319,7 +321,7 @@ func (a answer) brief() string {
 }
 
 // history returns the events of a flight as text.
-func (h *house) history(key string) string {
+func (h *server) history(key string) string {
 	id := flight.MustKey(key).FlightID().String()
 	answer, err := http.Get(h.address() + "/v1/flights/" + id + "/events")
 	if err != nil {
@@ -331,59 +333,59 @@ func (h *house) history(key string) string {
 }
 
 // checkKey calls once more for a key, and compares the flight, all answers to callers, and the provider's account.
-func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
+func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	key := "default/charge/" + k.id
 	last := s.callOf(k)
 	last.WaitMS = 20_000
-	before, asked := s.house.flight(key), time.Now()
+	before, asked := s.server.flight(key), time.Now()
 	final := d.do(last)
 	took := time.Since(asked)
-	f := s.house.flight(key)
-	account := s.bank.of(k.id)
-	s.tell(k.id, final)
-	tell := func() string {
+	f := s.server.flight(key)
+	account := s.provider.account(k.id)
+	s.recordAnswer(k.id, final)
+	describe := func() string {
 		var told []string
-		for _, a := range s.told[k.id] {
-			told = append(told, a.brief())
+		for _, a := range s.answers[k.id] {
+			told = append(told, a.summary())
 		}
 		return fmt.Sprintf("%s\n%s before the last call, now %s, tainted %v, attempts %d\nanswers: %s\nprovider: %s\nhistory:%s", key, before.State, f.State, f.Tainted, f.Attempts,
-			strings.Join(told, "; "), account, s.house.history(key))
+			strings.Join(told, "; "), account, s.server.history(key))
 	}
 	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
-		s.Errorf("the last call of a key was answered with %s: %s", final.Error, tell())
+		s.Errorf("the last call of a key was answered with %s: %s", final.Error, describe())
 	}
 	if took > s.ttl()+sweepTime {
-		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, tell())
+		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, describe())
 	}
 	if final.Error == "in_doubt" && k.recovery != "hold" {
-		s.Errorf("in doubt, though the recovery is not hold: %s", tell())
+		s.Errorf("in doubt, though the recovery is not hold: %s", describe())
 	}
 	if len(account.charges) > 1 {
-		s.Errorf("the effect happened %d times: %s", len(account.charges), tell())
+		s.Errorf("the effect happened %d times: %s", len(account.charges), describe())
 	}
-	if k.recovery == "hold" && account.after() {
-		s.Errorf("a request followed a request with an unknown outcome: %s", tell())
+	if k.recovery == "hold" && account.repeatedAfterUnknown() {
+		s.Errorf("a request followed a request with an unknown outcome: %s", describe())
 	}
-	if s.gentle && (f.Tainted || f.State == "in_doubt") && len(account.asked) == 0 {
-		s.Errorf("in doubt, though no request was sent: %s", tell())
+	if s.callersHealthy && (f.Tainted || f.State == "in_doubt") && len(account.requests) == 0 {
+		s.Errorf("in doubt, though no request was sent: %s", describe())
 	}
 	if f.State == "succeeded" && len(account.charges) != 1 || f.State == "failed" && len(account.charges) != 0 {
-		s.Errorf("%s, but the effect happened %d times: %s", f.State, len(account.charges), tell())
+		s.Errorf("%s, but the effect happened %d times: %s", f.State, len(account.charges), describe())
 	}
 	for _, key := range account.keys() {
-		if key != account.asked[0].key {
-			s.Errorf("two idempotency keys: %s", tell())
+		if key != account.requests[0].key {
+			s.Errorf("two idempotency keys: %s", describe())
 		}
 	}
-	for _, a := range s.told[k.id] {
-		words[k.recovery+" "+a.Source+a.Error]++
+	for _, a := range s.answers[k.id] {
+		counts[k.recovery+" "+a.Source+a.Error]++
 		switch {
 		case a.Error == "" && (f.State != "succeeded" || string(a.Body) != string(final.Body) || len(a.Body) == 0):
-			s.Errorf("a caller has another receipt: %s: %s", a.brief(), tell())
+			s.Errorf("a caller has another receipt: %s: %s", a.summary(), describe())
 		case a.Error == "declined" && f.State != "failed":
-			s.Errorf("a caller got declined: %s", tell())
+			s.Errorf("a caller got declined: %s", describe())
 		case a.Error == "unrecorded" && (strings.Contains(a.Detail, "ended as succeeded") || strings.Contains(a.Detail, "ended as refused")) && f.State != "succeeded" && f.State != "failed":
-			s.Errorf("an outcome was lost: %s", tell())
+			s.Errorf("an outcome was lost: %s", describe())
 		}
 	}
 }

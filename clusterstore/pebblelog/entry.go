@@ -14,7 +14,7 @@ const (
 	entryFixed   = 1 + 1 + 8 + 8 + 4
 )
 
-var errShort = fmt.Errorf("%w: entry is too short", ErrDamaged)
+var errShortEntry = fmt.Errorf("%w: entry is too short", ErrCorrupt)
 
 func logKey(index uint64) []byte {
 	key := make([]byte, 9)
@@ -53,17 +53,17 @@ func encodeEntry(b []byte, e *raft.Log) {
 // decodeEntry copies the entry out of b, which Pebble reuses.
 func decodeEntry(b []byte, e *raft.Log) error {
 	if len(b) == 0 {
-		return errShort
+		return errShortEntry
 	}
 	if b[0] != entryVersion {
 		return fmt.Errorf("%w: version %d", ErrNewer, b[0])
 	}
 	if len(b) < entryFixed {
-		return errShort
+		return errShortEntry
 	}
 	extensions := binary.BigEndian.Uint32(b[18:])
 	if uint64(extensions) > uint64(len(b)-entryFixed) {
-		return errShort
+		return errShortEntry
 	}
 	e.Type = raft.LogType(b[1])
 	e.Term = binary.BigEndian.Uint64(b[2:])

@@ -12,10 +12,10 @@ import (
 
 // Set stores a stable value, which is durable when Set returns.
 func (s *Store) Set(key, value []byte) error {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	if err := s.db.Set(stableKey(key), value, pebble.Sync); err != nil {
 		return fmt.Errorf("pebblelog: set %s: %w", key, err)
 	}
@@ -24,10 +24,10 @@ func (s *Store) Set(key, value []byte) error {
 
 // Get reads a stable value. For a value that was never set it returns the error text that raft expects: "not found".
 func (s *Store) Get(key []byte) ([]byte, error) {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return nil, ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	value, closer, err := s.db.Get(stableKey(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, errNotFound
@@ -50,7 +50,7 @@ func (s *Store) GetUint64(key []byte) (uint64, error) {
 		return 0, err
 	}
 	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: %s has %d bytes, want 8", ErrDamaged, key, len(value))
+		return 0, fmt.Errorf("%w: %s has %d bytes, want 8", ErrCorrupt, key, len(value))
 	}
 	return binary.BigEndian.Uint64(value), nil
 }
@@ -58,13 +58,13 @@ func (s *Store) GetUint64(key []byte) (uint64, error) {
 // Bootstrap writes the first entry of a new cluster's log, its configuration, together with term 1. Both are in one
 // synced write: if the process dies in Bootstrap, both are stored or none.
 func (s *Store) Bootstrap(configuration raft.Configuration) error {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.Load() != 0 {
+	if s.lastIndex.Load() != 0 {
 		return errors.New("pebblelog: bootstrap: the log is not empty")
 	}
 	entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configuration)}
@@ -79,14 +79,14 @@ func (s *Store) Bootstrap(configuration raft.Configuration) error {
 	if err != nil {
 		return fmt.Errorf("pebblelog: bootstrap: %w", err)
 	}
-	s.grow(1, 1)
+	s.extendRange(1, 1)
 	return nil
 }
 
 func stableKey(name []byte) []byte { return append([]byte{stablePrefix}, name...) }
 
 // HasTerm reports whether raft ever stored its term here.
-func (s *Store) Termed() (bool, error) {
+func (s *Store) HasTerm() (bool, error) {
 	_, err := s.GetUint64([]byte(currentTerm))
 	if errors.Is(err, errNotFound) {
 		return false, nil

@@ -22,7 +22,7 @@ var errNotFound = errors.New("not found")
 var ErrNewer = errors.New("pebblelog: entry written by a newer version")
 
 // ErrCorrupt is returned for an entry, a number or a log that this package cannot have written.
-var ErrDamaged = errors.New("pebblelog: corrupt")
+var ErrCorrupt = errors.New("pebblelog: corrupt")
 
 // ErrClosed is returned by all methods of a closed store.
 var ErrClosed = errors.New("pebblelog: the store is closed")
@@ -43,12 +43,12 @@ const currentTerm = "CurrentTerm"
 // Store is raft's log and stable store. Its methods may be called concurrently, as raft does: one writer of entries,
 // many readers.
 type Store struct {
-	db       *DB
-	mu       sync.Mutex    // held by writers of entries, so that first and last follow the order of writes in db
-	users    gate.Gate     // counts the calls that use db; Close waits for them
-	first    atomic.Uint64 // index of the oldest entry; 0: the log is empty
-	last     atomic.Uint64 // index of the newest entry
-	appended atomic.Uint64 // bytes of entries since Open
+	db         *DB
+	mu         sync.Mutex    // held by writers of entries, so that first and last follow the order of writes in db
+	inFlight   gate.Gate     // counts the calls that use db; Close waits for them
+	firstIndex atomic.Uint64 // index of the oldest entry; 0: the log is empty
+	lastIndex  atomic.Uint64 // index of the newest entry
+	appended   atomic.Uint64 // bytes of entries since Open
 }
 
 // Options adds the settings of a Store to o. The caller sets the rest: file system, cache, logger.
@@ -69,7 +69,7 @@ func Open(dir string, o *pebble.Options) (*Store, error) {
 		return nil, fmt.Errorf("pebblelog: open %s: %w", dir, err)
 	}
 	s := &Store{db: db}
-	if err := errors.Join(s.checkFormat(), s.findEnds()); err != nil {
+	if err := errors.Join(s.checkFormat(), s.loadRange()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
@@ -101,7 +101,7 @@ func (s *Store) checkFormat() error {
 // A raft that has shut down may still read: a goroutine that raft does not wait for reads the age of the oldest entry
 // every ten seconds. A read during Pebble's Close leaks, and a read after it panics.
 func (s *Store) Close() error {
-	if !s.users.Close() {
+	if !s.inFlight.Close() {
 		return ErrClosed
 	}
 	return s.db.Close()
@@ -112,29 +112,29 @@ func (s *Store) Appended() uint64 { return s.appended.Load() }
 
 // DiskBytes returns the disk space that the store uses; 0 once it is closed.
 func (s *Store) DiskBytes() uint64 {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return 0
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	return s.db.Metrics().DiskSpaceUsage()
 }
 
 // TableError returns the last error of the operating system if a table write failed in the last minute, else nil. While
 // tables cannot be written, memtables pile up, and at Pebble's limit every write waits.
-func (s *Store) Refused() error { return s.db.Refused() }
+func (s *Store) TableError() error { return s.db.TableError() }
 
 // FirstIndex returns the index of the oldest entry; 0 when the log is empty.
-func (s *Store) FirstIndex() (uint64, error) { return s.first.Load(), nil }
+func (s *Store) FirstIndex() (uint64, error) { return s.firstIndex.Load(), nil }
 
 // LastIndex returns the index of the newest entry; 0 when the log is empty.
-func (s *Store) LastIndex() (uint64, error) { return s.last.Load(), nil }
+func (s *Store) LastIndex() (uint64, error) { return s.lastIndex.Load(), nil }
 
 // GetLog reads one entry. Errors: raft.ErrLogNotFound when no entry has this index, ErrCorrupt, ErrNewer, ErrClosed.
 func (s *Store) GetLog(index uint64, entry *raft.Log) error {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	value, closer, err := s.db.Get(logKey(index))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return raft.ErrLogNotFound
@@ -150,10 +150,10 @@ func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 // Scan calls visit for the entries from..LastIndex in order and stops at the first error. A missing entry is
 // ErrCorrupt. A start scans the log because raft panics on a corrupt entry.
 func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: logKey(from), UpperBound: []byte{logPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("pebblelog: scan: %w", err)
@@ -163,7 +163,7 @@ func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
 	for valid := it.First(); valid; valid = it.Next() {
 		index := binary.BigEndian.Uint64(it.Key()[1:])
 		if index != want {
-			return fmt.Errorf("%w: entry %d is missing, the next one is %d", ErrDamaged, want, index)
+			return fmt.Errorf("%w: entry %d is missing, the next one is %d", ErrCorrupt, want, index)
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -190,10 +190,10 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	batch := s.db.NewBatchWithSize(batchSize(entries))
@@ -212,40 +212,40 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 		return fmt.Errorf("pebblelog: store entries %d to %d: %w", entries[0].Index, entries[len(entries)-1].Index, err)
 	}
 	s.appended.Add(size)
-	s.grow(entries[0].Index, entries[len(entries)-1].Index)
+	s.extendRange(entries[0].Index, entries[len(entries)-1].Index)
 	return nil
 }
 
 // extendRange adds the written entries from..to to the range first..last. s.mu is held.
-func (s *Store) grow(from, to uint64) {
-	if first := s.first.Load(); first == 0 || from < first {
-		s.first.Store(from)
+func (s *Store) extendRange(from, to uint64) {
+	if first := s.firstIndex.Load(); first == 0 || from < first {
+		s.firstIndex.Store(from)
 	}
-	if to > s.last.Load() {
-		s.last.Store(to)
+	if to > s.lastIndex.Load() {
+		s.lastIndex.Store(to)
 	}
 }
 
 // DeleteRange deletes the entries from..to, both included. The deletion is durable when it returns.
 func (s *Store) DeleteRange(from, to uint64) error {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.db.DeleteRange(logKey(from), logKey(to+1), pebble.Sync); err != nil {
 		return fmt.Errorf("pebblelog: delete entries %d to %d: %w", from, to, err)
 	}
-	return s.findEnds()
+	return s.loadRange()
 }
 
 // Scrub rewrites the tables that hold deleted entries, so that the entries are no longer on disk.
 func (s *Store) Scrub(ctx context.Context) error {
-	if !s.users.Enter() {
+	if !s.inFlight.Enter() {
 		return ErrClosed
 	}
-	defer s.users.Leave()
+	defer s.inFlight.Leave()
 	if err := s.db.Flush(ctx); err != nil {
 		return fmt.Errorf("pebblelog: scrub: %w", err)
 	}
@@ -256,7 +256,7 @@ func (s *Store) Scrub(ctx context.Context) error {
 }
 
 // loadRange reads the first and last index from the database. s.mu is held, or the store is being opened.
-func (s *Store) findEnds() (err error) {
+func (s *Store) loadRange() (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{logPrefix}, UpperBound: []byte{logPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("pebblelog: find the log's ends: %w", err)
@@ -272,7 +272,7 @@ func (s *Store) findEnds() (err error) {
 	if err := it.Error(); err != nil {
 		return fmt.Errorf("pebblelog: find the log's ends: %w", err)
 	}
-	s.first.Store(first)
-	s.last.Store(last)
+	s.firstIndex.Store(first)
+	s.lastIndex.Store(last)
 	return nil
 }

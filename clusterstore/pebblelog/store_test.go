@@ -32,7 +32,7 @@ func options(fs vfs.FS) *pebble.Options {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.LogStore(t, func(t *testing.T) storetest.Log {
+	storetest.TestLogStore(t, func(t *testing.T) storetest.Log {
 		s, err := pebblelog.Open("log", options(vfs.NewMem()))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -41,15 +41,15 @@ func TestConformance(t *testing.T) {
 }
 
 // Raft's own in-memory store passes the same suite, so the suite requires nothing that raft does not.
-func TestConformanceOfRaftsOwn(t *testing.T) {
-	storetest.LogStore(t, func(*testing.T) storetest.Log { return ownStore{raft.NewInmemStore()} })
+func TestConformance_RaftInmemStore(t *testing.T) {
+	storetest.TestLogStore(t, func(*testing.T) storetest.Log { return inmemStore{raft.NewInmemStore()} })
 }
 
 // inmemStore is raft's store with two corrections. GetUint64 returns "not found", which raft's own does not. FirstIndex
 // skips missing entries, where raft's own assumes that the log has no gap.
-type ownStore struct{ *raft.InmemStore }
+type inmemStore struct{ *raft.InmemStore }
 
-func (o ownStore) GetUint64(key []byte) (uint64, error) {
+func (o inmemStore) GetUint64(key []byte) (uint64, error) {
 	n, err := o.InmemStore.GetUint64(key)
 	if err == nil && n == 0 {
 		err = errors.New("not found")
@@ -57,7 +57,7 @@ func (o ownStore) GetUint64(key []byte) (uint64, error) {
 	return n, err
 }
 
-func (o ownStore) FirstIndex() (uint64, error) {
+func (o inmemStore) FirstIndex() (uint64, error) {
 	first, err := o.InmemStore.FirstIndex()
 	last, _ := o.LastIndex()
 	for ; first < last && errors.Is(o.GetLog(first, new(raft.Log)), raft.ErrLogNotFound); first++ {
@@ -79,7 +79,7 @@ func TestReopen(t *testing.T) {
 	first, _ := s.FirstIndex()
 	last, _ := s.LastIndex()
 	require.Equal(t, []uint64{4, 9}, []uint64{first, last})
-	termed, err := s.Termed()
+	termed, err := s.HasTerm()
 	require.NoError(t, err)
 	require.True(t, termed)
 	require.NoError(t, s.Close())
@@ -145,11 +145,11 @@ func TestCrashKeepsWhatWasStored(t *testing.T) {
 		}
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
 		require.NoError(t, s.Close())
-		requireWhole(t, crashed, next-1)
+		requireEntries(t, crashed, next-1)
 	}
 }
 
-func requireWhole(t *testing.T, fs vfs.FS, last uint64) {
+func requireEntries(t *testing.T, fs vfs.FS, last uint64) {
 	t.Helper()
 	s, err := pebblelog.Open("log", options(fs))
 	require.NoError(t, err)
@@ -177,8 +177,8 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 	require.NoError(t, s.StoreLogs(storetest.Entries(6, 8, 1)))
 	after := fs.CrashClone(everything)
 	require.NoError(t, s.Close())
-	name := walOf(t, after)
-	short, whole := content(t, before, name), content(t, after, name)
+	name := newestWAL(t, after)
+	short, whole := readFile(t, before, name), readFile(t, after, name)
 	require.Greater(t, len(whole), len(short))
 	for cut := len(short); cut < len(whole); cut++ {
 		copied := vfs.NewMem()
@@ -189,11 +189,11 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 		_, err = f.Write(bytes.Clone(whole[:cut])) // a vfs file may change the slice that it is given
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
-		requireWhole(t, copied, 5)
+		requireEntries(t, copied, 5)
 	}
 }
 
-func walOf(t *testing.T, fs vfs.FS) string {
+func newestWAL(t *testing.T, fs vfs.FS) string {
 	names, err := fs.List("log")
 	require.NoError(t, err)
 	newest := ""
@@ -206,7 +206,7 @@ func walOf(t *testing.T, fs vfs.FS) string {
 	return fs.PathJoin("log", newest)
 }
 
-func content(t *testing.T, fs vfs.FS, name string) []byte {
+func readFile(t *testing.T, fs vfs.FS, name string) []byte {
 	info, err := fs.Stat(name)
 	require.NoError(t, err)
 	f, err := fs.Open(name)

@@ -18,12 +18,12 @@ type Log interface {
 
 // TestLogStore is the conformance suite for a log and stable store: open returns an empty one, which the test closes
 // if it has a Close method.
-func LogStore(t *testing.T, open func(t *testing.T) Log) {
-	for name, exam := range map[string]func(*testing.T, Log){
-		"empty": examEmpty, "entries": examEntries, "truncate": examTruncate, "overwrite": examOverwrite,
-		"hole": examHole, "large": examLarge, "stable": examStable,
+func TestLogStore(t *testing.T, open func(t *testing.T) Log) {
+	for name, test := range map[string]func(*testing.T, Log){
+		"empty": testEmpty, "entries": testEntries, "truncate": testTruncate, "overwrite": testOverwrite,
+		"hole": testHole, "large": testLarge, "stable": testStable,
 	} {
-		t.Run(name, func(t *testing.T) { exam(t, open(t)) })
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }
 
@@ -54,14 +54,14 @@ func requireEntry(t *testing.T, s Log, want *raft.Log) {
 	require.Equal(t, *want, got)
 }
 
-func examEmpty(t *testing.T, s Log) {
+func testEmpty(t *testing.T, s Log) {
 	requireEnds(t, s, 0, 0)
 	require.ErrorIs(t, s.GetLog(1, new(raft.Log)), raft.ErrLogNotFound)
 	require.NoError(t, s.StoreLogs(nil))
 	requireEnds(t, s, 0, 0)
 }
 
-func examEntries(t *testing.T, s Log) {
+func testEntries(t *testing.T, s Log) {
 	one := &raft.Log{Index: 5, Term: 2, Type: raft.LogConfiguration, Data: []byte{0, 1, 255}, Extensions: []byte("x"),
 		AppendedAt: time.Unix(1700000000, 123456789)}
 	require.NoError(t, s.StoreLog(one))
@@ -81,7 +81,7 @@ func examEntries(t *testing.T, s Log) {
 	require.Equal(t, more[0].Data, kept.Data, "what was read stays as it was")
 }
 
-func examTruncate(t *testing.T, s Log) {
+func testTruncate(t *testing.T, s Log) {
 	require.NoError(t, s.StoreLogs(Entries(1, 20, 1)))
 	require.NoError(t, s.DeleteRange(1, 5))
 	requireEnds(t, s, 6, 20)
@@ -99,7 +99,7 @@ func examTruncate(t *testing.T, s Log) {
 	requireEnds(t, s, 30, 31)
 }
 
-func examOverwrite(t *testing.T, s Log) {
+func testOverwrite(t *testing.T, s Log) {
 	require.NoError(t, s.StoreLogs(Entries(1, 3, 1)))
 	again := Entries(3, 4, 2)
 	require.NoError(t, s.StoreLogs(again))
@@ -107,7 +107,7 @@ func examOverwrite(t *testing.T, s Log) {
 	requireEntry(t, s, again[0])
 }
 
-func examHole(t *testing.T, s Log) {
+func testHole(t *testing.T, s Log) {
 	require.NoError(t, s.StoreLogs(Entries(1, 3, 1)))
 	require.NoError(t, s.StoreLogs(Entries(10, 11, 2)))
 	requireEnds(t, s, 1, 11)
@@ -116,7 +116,7 @@ func examHole(t *testing.T, s Log) {
 	requireEnds(t, s, 10, 11)
 }
 
-func examLarge(t *testing.T, s Log) {
+func testLarge(t *testing.T, s Log) {
 	e := &raft.Log{Index: 1, Term: 1, Data: make([]byte, 3<<20)}
 	for i := range e.Data {
 		e.Data[i] = byte(i * 7)
@@ -125,7 +125,7 @@ func examLarge(t *testing.T, s Log) {
 	requireEntry(t, s, e)
 }
 
-func examStable(t *testing.T, s Log) {
+func testStable(t *testing.T, s Log) {
 	number, err := s.GetUint64([]byte("term"))
 	requireNotFound(t, err)
 	require.Zero(t, number)

@@ -16,14 +16,14 @@ import (
 // child is the command that exec runs. It has its own process group, which is killed when this process dies: an orphan
 // would act at the same time as the next attempt.
 type child struct {
-	cmd   *exec.Cmd
-	leash *leash
-	done  chan struct{} // closed when the command has ended and its group is gone; end may be read then
-	end   childEnd
+	cmd         *exec.Cmd
+	parentWatch *parentWatch
+	done        chan struct{} // closed when the command has ended and its group is gone; end may be read then
+	end         childEnd
 
-	mu   sync.Mutex // guards reaped and terminatedAt; it is held while a signal is sent
-	gone bool       // the command was waited for, so its process group id may belong to another program
-	told time.Time  // when SIGTERM was sent; zero: never
+	mu           sync.Mutex // guards reaped and terminatedAt; it is held while a signal is sent
+	reaped       bool       // the command was waited for, so its process group id may belong to another program
+	terminatedAt time.Time  // when SIGTERM was sent; zero: never
 }
 
 // childEnd is how a command ended.
@@ -53,15 +53,15 @@ func startChild(spec childSpec) (*child, error) {
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = spec.env, spec.stdin, spec.out, spec.err
 	cmd.SysProcAttr = childAttributes()
 	cmd.WaitDelay = outputDelay
-	leash, err := newLeash()
+	leash, err := newParentWatch()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, leash: leash, done: make(chan struct{})}
+	c := &child{cmd: cmd, parentWatch: leash, done: make(chan struct{})}
 	started := make(chan error)
-	go c.live(started)
+	go c.run(started)
 	if err := <-started; err != nil {
-		leash.untie()
+		leash.stop()
 		return nil, err
 	}
 	return c, nil
@@ -70,7 +70,7 @@ func startChild(spec childSpec) (*child, error) {
 // run starts the command, waits for it and closes c.done. It is a goroutine of its own, locked to its thread: Linux
 // sends the parent-death signal when the thread that started the child dies. If this process dies anywhere in here, the
 // kernel and parentWatch kill the command.
-func (c *child) live(started chan<- error) {
+func (c *child) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := c.cmd.Start()
@@ -78,18 +78,18 @@ func (c *child) live(started chan<- error) {
 		started <- err
 		return
 	}
-	c.leash.tie(c.cmd.Process.Pid)
+	c.parentWatch.watchGroup(c.cmd.Process.Pid)
 	started <- nil
 	err = c.cmd.Wait()
-	c.end = ended(c.cmd.ProcessState, err)
+	c.end = endOf(c.cmd.ProcessState, err)
 	c.mu.Lock()
-	c.gone = true
-	told := c.told
+	c.reaped = true
+	terminatedAt := c.terminatedAt
 	c.mu.Unlock()
-	if !told.IsZero() || c.end.signal != 0 {
-		clearGroup(c.cmd.Process.Pid, told)
+	if !terminatedAt.IsZero() || c.end.signal != 0 {
+		endGroup(c.cmd.Process.Pid, terminatedAt)
 	}
-	c.leash.untie()
+	c.parentWatch.stop()
 	close(c.done)
 }
 
@@ -99,29 +99,29 @@ func (c *child) live(started chan<- error) {
 //
 // The command was waited for, so only its group keeps the number in use. The group is polled every groupPollEvery, too
 // often for the number to be reused between two polls.
-func clearGroup(group int, told time.Time) {
-	if told.IsZero() {
-		told = time.Now()
+func endGroup(group int, terminatedAt time.Time) {
+	if terminatedAt.IsZero() {
+		terminatedAt = time.Now()
 		_ = syscall.Kill(-group, syscall.SIGTERM)
 	}
-	look := time.NewTicker(groupPause)
-	defer look.Stop()
-	var probe syscall.Signal // 0 only tests whether the group exists
-	for !errors.Is(syscall.Kill(-group, probe), syscall.ESRCH) && time.Since(told) < grace+burial {
-		<-look.C
-		if time.Since(told) >= grace {
-			probe = syscall.SIGKILL
+	ticker := time.NewTicker(groupPollEvery)
+	defer ticker.Stop()
+	var signal syscall.Signal // 0 only tests whether the group exists
+	for !errors.Is(syscall.Kill(-group, signal), syscall.ESRCH) && time.Since(terminatedAt) < killGrace+reapTimeout {
+		<-ticker.C
+		if time.Since(terminatedAt) >= killGrace {
+			signal = syscall.SIGKILL
 		}
 	}
 }
 
 const (
-	groupPause = 10 * time.Millisecond // between two tests whether the group is empty
-	burial     = time.Second           // how long to wait for killed processes that their parent has not reaped
+	groupPollEvery = 10 * time.Millisecond // between two tests whether the group is empty
+	reapTimeout    = time.Second           // how long to wait for killed processes that their parent has not reaped
 )
 
 // endOf converts the result of exec.Cmd.Wait.
-func ended(state *os.ProcessState, err error) childEnd {
+func endOf(state *os.ProcessState, err error) childEnd {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return childEnd{code: exitFailed, err: err}
@@ -137,7 +137,7 @@ const (
 	lastSignal = 64
 )
 
-// send sends a signal to the command's process group.
+// sendBatch sends a signal to the command's process group.
 func (c *child) send(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,23 +145,23 @@ func (c *child) send(s syscall.Signal) {
 }
 
 func (c *child) sendLocked(s syscall.Signal) {
-	if !c.gone {
+	if !c.reaped {
 		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have just ended
 	}
 }
 
 // terminate sends SIGTERM to the group, once.
-func (c *child) tell() {
+func (c *child) terminate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.told.IsZero() {
-		c.told = time.Now()
+	if c.terminatedAt.IsZero() {
+		c.terminatedAt = time.Now()
 		c.sendLocked(syscall.SIGTERM)
 	}
 }
 
 // killGrace is the time between SIGTERM and SIGKILL.
-const grace = 5 * time.Second
+const killGrace = 5 * time.Second
 
 // wait waits for the command. When ctx ends, it sends SIGTERM, and SIGKILL after killGrace.
 func (c *child) wait(ctx context.Context) childEnd {
@@ -170,8 +170,8 @@ func (c *child) wait(ctx context.Context) childEnd {
 		return c.end
 	case <-ctx.Done():
 	}
-	c.tell()
-	timer := time.NewTimer(grace)
+	c.terminate()
+	timer := time.NewTimer(killGrace)
 	defer timer.Stop()
 	select {
 	case <-c.done:
@@ -185,47 +185,47 @@ func (c *child) wait(ctx context.Context) childEnd {
 // parentWatch is a shell process that kills the command's group when this process dies, even by SIGKILL. It also kills
 // the processes that the command has started, which the parent-death signal does not reach. It reads a pipe whose write
 // end only this process holds.
-type leash struct {
-	watcher *exec.Cmd
+type parentWatch struct {
+	process *exec.Cmd
 	pipe    io.WriteCloser
 }
 
 // parentWatchScript reads the group id, then a second line. If the pipe closes before the second line, the parent is
 // dead.
-const leashScript = `read -r group || exit 0; read -r word && exit 0; kill -s KILL -- "-$group"`
+const parentWatchScript = `read -r group || exit 0; read -r word && exit 0; kill -s KILL -- "-$group"`
 
-func newLeash() (*leash, error) {
-	l := &leash{watcher: exec.Command("/bin/sh", "-c", leashScript)}
-	l.watcher.Env = []string{}
-	l.watcher.Dir = "/"
-	l.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	pipe, err := l.watcher.StdinPipe()
+func newParentWatch() (*parentWatch, error) {
+	w := &parentWatch{process: exec.Command("/bin/sh", "-c", parentWatchScript)}
+	w.process.Env = []string{}
+	w.process.Dir = "/"
+	w.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	pipe, err := w.process.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := l.watcher.Start(); err != nil {
+	if err := w.process.Start(); err != nil {
 		if parentDeathSignal && errors.Is(err, os.ErrNotExist) {
-			return &leash{}, nil // no shell: the kernel still kills the command itself
+			return &parentWatch{}, nil // no shell: the kernel still kills the command itself
 		}
 		return nil, err
 	}
-	l.pipe = pipe
-	return l, nil
+	w.pipe = pipe
+	return w, nil
 }
 
 // watchGroup writes the id of the group to kill.
-func (l *leash) tie(group int) {
-	if l.pipe != nil {
-		_, _ = io.WriteString(l.pipe, strconv.Itoa(group)+"\n") // fails only if the watcher is dead
+func (w *parentWatch) watchGroup(group int) {
+	if w.pipe != nil {
+		_, _ = io.WriteString(w.pipe, strconv.Itoa(group)+"\n") // fails only if the watcher is dead
 	}
 }
 
 // stop ends the watcher without killing the group, and waits for it.
-func (l *leash) untie() {
-	if l.pipe == nil {
+func (w *parentWatch) stop() {
+	if w.pipe == nil {
 		return
 	}
-	_, _ = io.WriteString(l.pipe, "0\n0\n")
-	_ = l.pipe.Close()
-	_ = l.watcher.Wait()
+	_, _ = io.WriteString(w.pipe, "0\n0\n")
+	_ = w.pipe.Close()
+	_ = w.process.Wait()
 }

@@ -81,7 +81,7 @@ func TestChild_EndsAsItDid(t *testing.T) {
 	}
 }
 
-func TestChild_ThatCannotBeStartedIsNoChild(t *testing.T) {
+func TestChild_StartError(t *testing.T) {
 	for _, argv := range [][]string{{"/does/not/exist"}, {"no-such-program-anywhere"}, {t.TempDir()}} {
 		if _, err := startChild(childSpec{argv: argv}); err == nil {
 			t.Errorf("%v was started", argv)

@@ -15,32 +15,32 @@ import (
 )
 
 // completionTimeout bounds how long a completion waits for keys from the server.
-const completionPatience = 700 * time.Millisecond
+const completionTimeout = 700 * time.Millisecond
 
 // maxCompletions bounds how many keys are offered.
-const mostCompletions = 100
+const maxCompletions = 100
 
 func (a *app) completionCommand() *cobra.Command {
-	return group("completion", "Print a shell's completion script; keys are completed live from the server",
-		a.shell("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # with the package bash-completion",
+	return commandGroup("completion", "Print a shell's completion script; keys are completed live from the server",
+		a.shellCompletion("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # with the package bash-completion",
 			a.bashCompletion),
-		a.shell("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, unless it is there already\n  source <(flightd completion zsh)                   # after it\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
+		a.shellCompletion("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, unless it is there already\n  source <(flightd completion zsh)                   # after it\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
 			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
-		a.shell("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
+		a.shellCompletion("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
 			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
-		a.shell("powershell", "  flightd completion powershell | Out-String | Invoke-Expression",
+		a.shellCompletion("powershell", "  flightd completion powershell | Out-String | Invoke-Expression",
 			func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) }))
 }
 
-func (a *app) shell(name, example string, write func(root *cobra.Command) error) *cobra.Command {
+func (a *app) shellCompletion(name, example string, write func(root *cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: "Print the completion script of " + name, Example: example,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 	}
 }
 
-// bashCompletion writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
+// bashCompletionPackage writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
 // the script splits the typed words at spaces; cobra's script would print an error at every Tab.
 func (a *app) bashCompletion(root *cobra.Command) error {
 	var script strings.Builder
@@ -76,7 +76,7 @@ func (a *app) completeAll(cmd *cobra.Command) {
 		}
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if words := wordsOf(f); words != nil {
+		if words := flagWords(f); words != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
@@ -96,7 +96,7 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 }
 
 // flagWords returns the words that a flag takes; nil if they are not known or name a file.
-func wordsOf(f *pflag.Flag) []string {
+func flagWords(f *pflag.Flag) []string {
 	if c, ok := f.Value.(*choice); ok {
 		return c.words
 	}
@@ -120,9 +120,9 @@ func wordsOf(f *pflag.Flag) []string {
 func statesFor(cmd *cobra.Command) []string {
 	switch cmd.CommandPath() {
 	case "flightd doubt resolve", "flightd doubt show":
-		return []string{flight.InDoubt.String()}
+		return []string{flight.StateInDoubt.String()}
 	case "flightd flights cancel":
-		return []string{flight.Scheduled.String(), flight.Queued.String(), flight.AwaitingApproval.String(), flight.Running.String(), flight.Waiting.String(), flight.InDoubt.String()}
+		return []string{flight.StateScheduled.String(), flight.StateReady.String(), flight.StateAwaitingApproval.String(), flight.StateRunning.String(), flight.StateWaiting.String(), flight.StateInDoubt.String()}
 	case "flightd flights retry":
 		return []string{flight.StateFailed.String(), flight.StateCancelled.String()}
 	}
@@ -132,34 +132,34 @@ func statesFor(cmd *cobra.Command) []string {
 // completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
 func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 || a.settle(cmd) != nil {
+	if len(args) > 0 || a.resolveSettings(cmd) != nil {
 		return nil, done
 	}
 	parent := cmd.Context()
 	if parent == nil {
 		parent = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(parent, completionPatience)
+	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
 	c, err := client.Connect(ctx, strings.Join(a.servers, ","), client.WithNamespace(a.namespace), client.WithoutSpool(),
-		client.WithPatience(completionPatience), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
 		return nil, done
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return a.keysLike(ctx, c, typed, statesFor(cmd)), done
+	return a.matchingKeys(ctx, c, typed, statesFor(cmd)), done
 }
 
 // matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.
-func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
-	for _, way := range a.spellings(typed) {
-		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: way.prefix, Limit: mostCompletions, AllNamespaces: true})
+func (a *app) matchingKeys(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
+	for _, form := range a.keyForms(typed) {
+		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: form.prefix, Limit: maxCompletions, AllNamespaces: true})
 		if err != nil {
 			return words
 		}
 		for _, f := range page.Flights {
-			word := strings.TrimPrefix(f.Key, way.left)
-			if way.id {
+			word := strings.TrimPrefix(f.Key, form.trim)
+			if form.id {
 				word = f.ID
 			}
 			if f.Key != "" && strings.HasPrefix(word, typed) {
@@ -172,23 +172,23 @@ func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, stat
 
 // keyForm is a way to write a key: full keys with this prefix, less the part that may be omitted, or the ids of such
 // flights.
-type spelling struct {
+type keyForm struct {
 	prefix string // of the full keys
-	left   string // omitted from the front of the key
+	trim   string // omitted from the front of the key
 	id     bool   // the form is a flight id
 }
 
 // keyForms returns the forms that the typed word may be the beginning of: NAME/ID, the ID of a key made by exec, a full
 // key, or a flight id.
-func (a *app) spellings(typed string) []spelling {
-	here, made := a.namespace+"/", a.namespace+"/"+execName+"/"
-	ways := []spelling{{prefix: here + typed, left: here}}
+func (a *app) keyForms(typed string) []keyForm {
+	namespacePrefix, execPrefix := a.namespace+"/", a.namespace+"/"+defaultName+"/"
+	forms := []keyForm{{prefix: namespacePrefix + typed, trim: namespacePrefix}}
 	if typed == "" {
-		return ways
+		return forms
 	}
-	ways = append(ways, spelling{prefix: made + typed, left: made}, spelling{prefix: typed})
+	forms = append(forms, keyForm{prefix: execPrefix + typed, trim: execPrefix}, keyForm{prefix: typed})
 	if strings.HasPrefix(typed, "fl_") {
-		ways = append(ways, spelling{prefix: here, id: true})
+		forms = append(forms, keyForm{prefix: namespacePrefix, id: true})
 	}
-	return ways
+	return forms
 }

@@ -17,11 +17,11 @@ func (s *server) complete(words ...string) []string {
 	if r.code != 0 {
 		s.t.Fatalf("__complete %q: %v", words, r)
 	}
-	return offered(r.out)
+	return offeredWords(r.out)
 }
 
 // offeredWords returns the words of a completion, without their descriptions.
-func offered(out string) (words []string) {
+func offeredWords(out string) (words []string) {
 	for line := range strings.Lines(out) {
 		if word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); !strings.HasPrefix(word, ":") {
 			words = append(words, word)
@@ -69,25 +69,25 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 			return strings.Join(s.complete(strings.Split(test.words, " ")...), " ") == test.want
 		})
 	}
-	for _, its := range []string{"", bashCompletion} {
-		eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.bash(its, "why", "pa") == "pay-7" })
-		if got := s.bash(its, "do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
+	for _, its := range []string{"", bashCompletionPackage} {
+		eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.completeInBash(its, "why", "pa") == "pay-7" })
+		if got := s.completeInBash(its, "do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
 			t.Errorf("bash offers %q", got)
 		}
-		if got := s.bash(its, "exec", "--recovery", ""); got != "hold resend" {
+		if got := s.completeInBash(its, "exec", "--recovery", ""); got != "hold resend" {
 			t.Errorf("behind a flag bash offers %q", got)
 		}
-		if got := s.bash(its, "exec", "--recovery=r"); got != "resend" {
+		if got := s.completeInBash(its, "exec", "--recovery=r"); got != "resend" {
 			t.Errorf("behind = bash offers %q", got)
 		}
 	}
 }
 
 // bashCompletionPackage stands for the package bash-completion, which many machines lack.
-const bashCompletion = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }`
+const bashCompletionPackage = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }`
 
 // completeInBash completes words in a real bash that has sourced the completion script.
-func (s *server) bash(has string, words ...string) string {
+func (s *server) completeInBash(has string, words ...string) string {
 	s.t.Helper()
 	script := `source <("$0" completion bash); PATH=$(dirname "$0"):$PATH
 COMP_WORDS=(flightd "$@"); COMP_CWORD=$#; COMP_LINE="flightd $*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9

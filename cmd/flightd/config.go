@@ -8,7 +8,7 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Show the settings and the source of each", a.configShow(), a.configWhere())
+	return commandGroup("config", "Show the settings and the source of each", a.configShow(), a.configPathCommand())
 }
 
 func (a *app) configShow() *cobra.Command {
@@ -20,7 +20,7 @@ func (a *app) configShow() *cobra.Command {
 file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file.`,
 		Example: `  flightd config show --origin
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.showConfig(origin) },
 	}
 	c.Flags().BoolVar(&origin, "origin", false, "show the source of each setting")
@@ -30,7 +30,7 @@ file overrides the defaults. With -o yaml and without --origin, the output is a 
 func (a *app) showConfig(origin bool) error {
 	switch a.format {
 	case "id":
-		for _, d := range a.decided {
+		for _, d := range a.settings {
 			if _, err := fmt.Fprintln(a.out, d.Name); err != nil {
 				return err
 			}
@@ -38,7 +38,7 @@ func (a *app) showConfig(origin bool) error {
 		return nil
 	case "table":
 		heading, rows := []string{"SETTING", "VALUE"}, [][]string{}
-		for _, d := range a.decided {
+		for _, d := range a.settings {
 			row := []string{d.Name, d.Value}
 			if origin {
 				row = append(row, d.Origin)
@@ -48,34 +48,34 @@ func (a *app) showConfig(origin bool) error {
 		if origin {
 			heading = append(heading, "ORIGIN")
 		}
-		return table(a.out, heading, rows)
+		return writeTable(a.out, heading, rows)
 	}
 	if origin {
-		return a.print(a.decided)
+		return a.printData(a.settings)
 	}
-	return a.print(a.settledFile())
+	return a.printData(a.resolvedFile())
 }
 
 // resolvedFile returns the effective settings in the form of the settings file.
-func (a *app) settledFile() configFile {
-	colourless, _ := strconv.ParseBool(a.setting("no_color").Value) // resolveSettings has rejected other values
+func (a *app) resolvedFile() configFile {
+	noColor, _ := strconv.ParseBool(a.setting("no_color").Value) // resolveSettings has rejected other values
 	return configFile{
-		Server: a.servers, Namespace: a.namespace, Output: a.format, NoColor: &colourless,
+		Server: a.servers, Namespace: a.namespace, Output: a.format, NoColor: &noColor,
 		Data: a.setting("data").Value, Listen: a.setting("listen").Value, ListenMetrics: a.setting("listen_metrics").Value,
 		LogLevel: a.setting("log_level").Value, LogFormat: a.setting("log_format").Value,
 	}
 }
 
-func (a *app) configWhere() *cobra.Command {
+func (a *app) configPathCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "path",
 		Short:   "Print the path of the settings file",
 		Example: "  ${EDITOR:-vi} \"$(flightd config path)\"",
-		Args:    exactly(0, "no arguments"),
+		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = a.settle(cmd) // the path of an invalid file is printed, too
+			_ = a.resolveSettings(cmd) // the path of an invalid file is printed, too
 			if a.format == "json" || a.format == "yaml" {
-				return a.print(map[string]string{"path": a.configPath()})
+				return a.printData(map[string]string{"path": a.configPath()})
 			}
 			_, err := fmt.Fprintln(a.out, a.configPath())
 			return err

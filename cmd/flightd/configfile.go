@@ -39,7 +39,7 @@ func (l *addressList) UnmarshalYAML(read func(any) error) error {
 }
 
 // value returns the file's value of a setting; "": the file does not set it.
-func (f configFile) say(s setting) string {
+func (f configFile) value(s setting) string {
 	switch s.name {
 	case "server":
 		return strings.Join(f.Server, ",")
@@ -89,11 +89,11 @@ func (a *app) readConfig() (configFile, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return configFile{}, nil
 	case err != nil:
-		return configFile{}, &coded{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
+		return configFile{}, &exitError{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
 	}
 	f, err := parseConfig(data)
 	if err != nil {
-		return f, &coded{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "run flightd help settings for the list of settings"}
+		return f, &exitError{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "run flightd help settings for the list of settings"}
 	}
 	return f, nil
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // operatorFlags hold the actor and the reason of an operator's decision. Both are recorded.
-type operatorFlags struct{ reason, as string }
+type operatorFlags struct{ reason, actor string }
 
-func (d *operatorFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&d.reason, "reason", "", "the reason for the decision; required and recorded")
-	flags.StringVar(&d.as, "as", "", "name of the person who decides; recorded (your user name)")
+func (o *operatorFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.reason, "reason", "", "the reason for the decision; required and recorded")
+	flags.StringVar(&o.actor, "as", "", "name of the person who decides; recorded (your user name)")
 }
 
 // check rejects a decision without a reason.
-func (d *operatorFlags) check() error {
-	if strings.TrimSpace(d.reason) == "" {
-		return &coded{code: exitUsage, err: fmt.Errorf("--reason is missing: a decision is recorded with its reason"),
+func (o *operatorFlags) check() error {
+	if strings.TrimSpace(o.reason) == "" {
+		return &exitError{code: exitUsage, err: fmt.Errorf("--reason is missing: a decision is recorded with its reason"),
 			hint: "give it, as in --reason 'the bank statement shows no charge'; flightd why shows it later"}
 	}
 	return nil
@@ -32,7 +32,7 @@ func (a *app) confirm(irreversible bool, format string, args ...any) error {
 	case a.yes:
 		return nil
 	case !isTerminal(a.in) && irreversible:
-		return &coded{code: exitUsage, err: fmt.Errorf(format+" Standard input is not a terminal, so nothing was changed", args...),
+		return &exitError{code: exitUsage, err: fmt.Errorf(format+" Standard input is not a terminal, so nothing was changed", args...),
 			hint: "pass --yes to confirm"}
 	case !isTerminal(a.in):
 		return nil
@@ -43,5 +43,5 @@ func (a *app) confirm(irreversible bool, format string, args ...any) error {
 	case "y", "yes":
 		return nil
 	}
-	return &coded{code: exitFailed, err: fmt.Errorf("nothing was changed")}
+	return &exitError{code: exitFailed, err: fmt.Errorf("nothing was changed")}
 }

@@ -12,17 +12,17 @@ import (
 )
 
 // decisionCommands returns the commands that record a decision, each with a flight that it would change.
-func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, commands map[string][]string) {
+func decisionCommands(t *testing.T) (world *httpapitest.Fake, env map[string]string, commands map[string][]string) {
 	t.Helper()
 	world = httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	t.Cleanup(server.Close)
 	for _, id := range []string{"free", "redact"} {
-		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.Succeeded})
+		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.OutcomeSucceeded})
 	}
 	world.Apply(t, &flight.Submit{Key: flight.MustKey("default/charge/retry")})
-	world.Apply(t, &flight.Cancel{Key: flight.MustKey("default/charge/retry"), Generation: 1, Who: "ann", Why: "a test"})
-	submitted(t, world, 1)
+	world.Apply(t, &flight.Cancel{Key: flight.MustKey("default/charge/retry"), Generation: 1, Actor: "ann", Reason: "a test"})
+	submitFlight(t, world, 1)
 	return world, map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, map[string][]string{
 		"free":     {"flights", "free", "charge/free"},
 		"redact":   {"flights", "redact", "charge/redact"},
@@ -36,7 +36,7 @@ func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, c
 
 // A decision is recorded with the reason that a person gives; there is no default reason.
 func TestDecisions_NeedAReason(t *testing.T) {
-	_, env, commands := regretted(t)
+	_, env, commands := decisionCommands(t)
 	for name, args := range commands {
 		for _, reason := range [][]string{nil, {"--reason", ""}, {"--reason", " "}} {
 			r := cli(env, append(append(args, "--yes"), reason...)...)
@@ -52,7 +52,7 @@ func TestDecisions_NeedAReason(t *testing.T) {
 
 // Without a terminal, an irreversible command needs --yes.
 func TestDecisions_WithoutATerminalNeedYes(t *testing.T) {
-	world, env, commands := regretted(t)
+	world, env, commands := decisionCommands(t)
 	for name, args := range commands {
 		if name == "cancel" { // reversible
 			continue

@@ -17,17 +17,17 @@ import (
 )
 
 // queryTimeout is how long read-only commands try to reach a server. Nothing is lost when they give up.
-const lookPatience = 3 * time.Second
+const queryTimeout = 3 * time.Second
 
 // closeTimeout is how long a command that is about to end keeps sending spooled reports.
-const farewell = 2 * time.Second
+const closeTimeout = 2 * time.Second
 
 // spoolTimeout is how long a command waits, before its first request, for spooled reports to be sent: the answer may
 // depend on them.
-const spoolPatience = 2 * time.Second
+const spoolTimeout = 2 * time.Second
 
 // connectTimeout is how long a command waits for the first answer of a server: enough for a restart.
-const connectPatience = 5 * time.Second
+const connectTimeout = 5 * time.Second
 
 // connect connects to the first server that answers, and sends the spooled reports before it returns: the outcome of
 // the flight that the command asks about may be among them.
@@ -36,30 +36,30 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 		client.WithNamespace(a.namespace),
 		client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	}, opts...)
-	patience, cancel := context.WithTimeoutCause(ctx, connectPatience, fmt.Errorf("no answer for %v", connectPatience))
+	waitCtx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no answer for %v", connectTimeout))
 	defer cancel()
-	c, err := client.Connect(patience, strings.Join(a.servers, ","), all...)
-	var homeless *fs.PathError
-	switch _, nowhere := client.DefaultSpool(); {
+	c, err := client.Connect(waitCtx, strings.Join(a.servers, ","), all...)
+	var pathErr *fs.PathError
+	switch _, noSpool := client.DefaultSpoolDir(); {
 	case err == nil:
-		patience, cancel := context.WithTimeout(ctx, spoolPatience)
+		waitCtx, cancel := context.WithTimeout(ctx, spoolTimeout)
 		defer cancel()
-		c.AwaitSpool(patience)
+		c.WaitForSpool(waitCtx)
 		return c, nil
-	case nowhere != nil, errors.As(err, &homeless):
-		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or set XDG_STATE_HOME to a directory that you own; outcomes that no server has stored yet are kept there"}
+	case noSpool != nil, errors.As(err, &pathErr):
+		return nil, &exitError{code: exitConfig, err: err, hint: "set HOME, or set XDG_STATE_HOME to a directory that you own; outcomes that no server has stored yet are kept there"}
 	}
 	return nil, callError(err)
 }
 
 // withClient runs a short command with a client and closes the client.
 func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opts ...client.Option) error {
-	c, err := a.connect(ctx, append(opts, client.WithPatience(lookPatience))...)
+	c, err := a.connect(ctx, append(opts, client.WithRetryTimeout(queryTimeout))...)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		_ = c.Close(ctx) // reports that were not sent stay in the spool
 	}()
@@ -67,9 +67,9 @@ func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opt
 }
 
 // actorName returns the actor of a decision: the value of --as, else the name of the OS user.
-func person(as string) string {
-	if as != "" {
-		return as
+func actorName(actor string) string {
+	if actor != "" {
+		return actor
 	}
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -80,29 +80,29 @@ func person(as string) string {
 // callError adds the exit code and the hint to an error of a request, and prefixes its text with its code, if it has
 // one.
 func callError(err error) error {
-	var c *coded
-	if err == nil || errors.As(err, &c) {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
 		return err
 	}
-	var s silent
-	if errors.As(err, &s) {
+	var status exitStatus
+	if errors.As(err, &status) {
 		return err
 	}
 	word, code, hint := classOf(err)
 	if word != "" {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
-	var said *client.Error
-	if errors.As(err, &said) && said.Unwrap() == nil && said.Problem.Hint != "" {
+	var apiErr *client.Error
+	if errors.As(err, &apiErr) && apiErr.Unwrap() == nil && apiErr.Problem.Hint != "" {
 		// The error's text ends with the hint, which is worded for HTTP.
-		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+said.Problem.Hint+")"))
-		hint = orWord(hint, hintHere(&said.Problem))
+		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+apiErr.Problem.Hint+")"))
+		hint = orDefault(hint, cliHint(&apiErr.Problem))
 	}
-	return &coded{code: code, err: err, hint: hint}
+	return &exitError{code: code, err: err, hint: hint}
 }
 
 // cliHint rewords the hint of a problem for the command line, where bodies and ETags are not visible.
-func hintHere(p *client.Problem) string {
+func cliHint(p *client.Problem) string {
 	class, _ := p.Code.Class()
 	switch {
 	case p.Code == wire.PreconditionFailed && p.Key != "":

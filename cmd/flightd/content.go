@@ -28,16 +28,16 @@ type fullFlight struct {
 }
 
 // readFullFlight reads the input of a flight. If that fails, it prints a message and returns the flight alone.
-func (a *app) readFull(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
+func (a *app) readFullFlight(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
 	w := fullFlight{Flight: f}
 	id, err := flight.ParseID(f.ID)
-	if err != nil || a.format == "id" || f.State == flight.Absent.String() || f.State == flight.Expired.String() || f.Redacted != nil {
+	if err != nil || a.format == "id" || f.State == flight.StateAbsent.String() || f.State == flight.StateExpired.String() || f.Redacted != nil {
 		return w
 	}
 	w.input, err = c.Input(ctx, id)
-	var none *effect.Missing
+	var missing *effect.Missing
 	if err != nil {
-		if !errors.As(err, &none) && client.CodeOf(err) != wire.Expired {
+		if !errors.As(err, &missing) && client.CodeOf(err) != wire.Expired {
 			a.say("read the input: %v", err)
 		}
 		return w
@@ -71,17 +71,17 @@ func (w *fullFlight) write(out io.Writer, server string) error {
 }
 
 // maxContentShown bounds the bytes of an input or a receipt that are printed.
-const maxShown = 4 << 10
+const maxContentShown = 4 << 10
 
 // writeContent prints text with every line indented, so that no line looks like one of this program. For bytes that are
 // not text, and for the rest of a long text, it prints the command that fetches them.
-func writeContent(out io.Writer, name, url, kind, digest string, data []byte, size int) error {
+func writeContent(out io.Writer, name, url, contentType, digest string, data []byte, size int) error {
 	shown, isText := textOf(data, size > len(data))
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, counted(size, "byte", "bytes"), oneLine(orWord(kind, "unknown type")), digest)
+	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, pluralize(size, "byte", "bytes"), oneLine(orDefault(contentType, "unknown type")), digest)
 	if isText {
 		for line := range strings.Lines(shown) {
-			fmt.Fprintln(&b, "  "+clean(strings.TrimRight(line, "\r\n")))
+			fmt.Fprintln(&b, "  "+printable(strings.TrimRight(line, "\r\n")))
 		}
 	}
 	var more []string
@@ -107,8 +107,8 @@ func writeContent(out io.Writer, name, url, kind, digest string, data []byte, si
 // textOf returns the first maxContentShown bytes as text. cut reports that the data may end inside a character.
 func textOf(data []byte, cut bool) (shown string, isText bool) {
 	text := data
-	if len(text) > maxShown {
-		text, cut = text[:maxShown], true
+	if len(text) > maxContentShown {
+		text, cut = text[:maxContentShown], true
 	}
 	for n := 1; cut && n < utf8.UTFMax && n <= len(text); n++ { // drop a character that was cut in two
 		if last := text[len(text)-n]; utf8.RuneStart(last) {
@@ -122,7 +122,7 @@ func textOf(data []byte, cut bool) (shown string, isText bool) {
 }
 
 // printable replaces control characters in a line of foreign text, so that it cannot control the terminal.
-func clean(line string) string {
+func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\t' {
 			return r

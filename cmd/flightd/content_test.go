@@ -18,7 +18,7 @@ import (
 )
 
 // doubtful returns a server with a flight in doubt, default/charge/1, that has this input.
-func doubtful(t *testing.T, kind, input string) (world *httpapitest.World, env map[string]string) {
+func doubtful(t *testing.T, kind, input string) (world *httpapitest.Fake, env map[string]string) {
 	t.Helper()
 	world = httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -27,7 +27,7 @@ func doubtful(t *testing.T, kind, input string) (world *httpapitest.World, env m
 	open.Submission.Input = flight.NewBlob(kind, []byte(input), flight.MaxInput)
 	answer, err := world.Remote().Open(t.Context(), open)
 	require.NoError(t, err)
-	world.Expire(t, answer.Session)
+	world.ExpireSession(t, answer.Session)
 	return world, map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 }
 
@@ -83,7 +83,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 	world, env := doubtful(t, "application/json", "{}")
 	long := strings.Repeat("x", flight.MaxReceiptBody+1)
 	for id, body := range map[string]string{"short": `{"paid":true}`, "long": long} {
-		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.Succeeded,
+		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.OutcomeSucceeded,
 			Body: flight.NewBlob("text/plain", []byte(body), flight.MaxReceiptBody)})
 	}
 	r := cli(env, "flights", "get", "charge/short")
@@ -94,7 +94,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 	r = cli(env, "flights", "get", "charge/long")
 	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are stored", flight.MaxReceiptBody))
 
-	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Who: "ann", Why: "a test"})
+	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Actor: "ann", Reason: "a test"})
 	r = cli(env, "flights", "get", "charge/short")
 	require.Zero(t, r.code)
 	require.NotContains(t, r.out, "paid\":")
@@ -105,7 +105,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 // If the server cannot return the input, the rest of the flight is still printed.
 func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 	world := httpapitest.New(t)
-	submitted(t, world, 1)
+	submitFlight(t, world, 1)
 	api := httpapi.New(world.Config())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/input") {

@@ -22,7 +22,7 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 			shop := newShop(t, false)
 			args := []string{"exec", "--key", "pay", "--ttl", ttl.String(), "--wait", "forever", "--", shop.path("pay.sh")}
 			i := s.begin(args...)
-			s.died(t)
+			s.waitKilled(t)
 			s.start()
 			r := i.wait()
 			if r.code != 0 || len(shop.pids("started")) != 1 {
@@ -39,7 +39,7 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 }
 
 // waitKilled waits for a server that kills itself.
-func (s *server) died(t *testing.T) {
+func (s *server) waitKilled(t *testing.T) {
 	t.Helper()
 	done := make(chan error, 1)
 	cmd := s.cmd

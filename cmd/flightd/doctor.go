@@ -10,9 +10,9 @@ import (
 
 // Status of a finding.
 const (
-	ok   = "ok"
-	warn = "warn"
-	fail = "fail"
+	statusOK   = "ok"
+	statusWarn = "warn"
+	statusFail = "fail"
 )
 
 // finding is the result of one check.
@@ -25,16 +25,16 @@ type finding struct {
 }
 
 // doctorReport holds all findings and the worst status among them.
-type diagnosis struct {
+type doctorReport struct {
 	Status   string    `json:"status"`
 	Findings []finding `json:"findings"`
 }
 
 // summarize returns the report of these findings.
-func diagnose(findings []finding) diagnosis {
-	d := diagnosis{Status: ok, Findings: findings}
+func summarize(findings []finding) doctorReport {
+	d := doctorReport{Status: statusOK, Findings: findings}
 	for _, f := range findings {
-		if f.Status == fail || d.Status == ok {
+		if f.Status == statusFail || d.Status == statusOK {
 			d.Status = f.Status
 		}
 	}
@@ -53,7 +53,7 @@ The exit code is 0 if no check failed (warnings are not failures), 69 if no serv
 		Example: `  flightd doctor
   flightd doctor --data /var/lib/flightd -o json
   flightd doctor -o id                # only the names of checks with a warning or failure`,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
 	}
 	c.Flags().String("data", "", "data directory whose disk is measured (the server's, if it is on this machine)")
@@ -61,25 +61,25 @@ The exit code is 0 if no check failed (warnings are not failures), 69 if no serv
 }
 
 func (a *app) doctor(ctx context.Context) error {
-	e := &examination{app: a}
-	e.look(ctx)
-	if err := a.writeDiagnosis(diagnose(e.findings)); err != nil {
+	e := &doctorRun{app: a}
+	e.measure(ctx)
+	if err := a.writeDoctorReport(summarize(e.findings)); err != nil {
 		return err
 	}
 	switch {
-	case e.alone:
-		return silent(exitUnreachable)
-	case diagnose(e.findings).Status == fail:
-		return silent(exitFailed)
+	case e.noServer:
+		return exitStatus(exitUnreachable)
+	case summarize(e.findings).Status == statusFail:
+		return exitStatus(exitFailed)
 	}
 	return nil
 }
 
-func (a *app) writeDiagnosis(d diagnosis) error {
+func (a *app) writeDoctorReport(d doctorReport) error {
 	switch a.format {
 	case "id":
 		for _, f := range d.Findings {
-			if f.Status == ok {
+			if f.Status == statusOK {
 				continue
 			}
 			if _, err := fmt.Fprintln(a.out, f.Check); err != nil {
@@ -95,11 +95,11 @@ func (a *app) writeDiagnosis(d diagnosis) error {
 		}
 		return nil
 	}
-	return a.print(d)
+	return a.printData(d)
 }
 
 func (a *app) writeFinding(f finding) error {
-	colours := map[string]colour{ok: green, warn: yellow, fail: red}
+	colours := map[string]colour{statusOK: green, statusWarn: yellow, statusFail: red}
 	word := a.paint(a.out, colours[f.Status], f.Status) + strings.Repeat(" ", 5-len(f.Status))
 	_, err := fmt.Fprintf(a.out, "%s %-9s %s\n", word, f.Check, f.Says)
 	if f.Do != "" && err == nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-func TestDoctor_Judges(t *testing.T) {
+func TestDoctor_Checks(t *testing.T) {
 	now := time.Now()
 	fast := func(d ...time.Duration) renewals { return renewals{took: d} }
 	disk := func(median, worst time.Duration, free uint64) finding {
-		return judgeDisk("/d", syncs{took: []time.Duration{median, median, worst}, free: free})
+		return checkDisk("/d", syncs{took: []time.Duration{median, median, worst}, free: free})
 	}
 	etcd := func(change func(*wire.Etcd)) finding {
 		e := wire.Etcd{Version: "3.7.3", Revision: 1_000_000, Compacted: 990_000, InUse: 1 << 20, Quota: 1 << 30}
 		change(&e)
-		return judgeEtcd(&e)
+		return checkEtcd(&e)
 	}
 	v := func(version, api string) wire.Version { return wire.Version{Version: version, API: api} }
 	for name, test := range map[string]struct {
@@ -35,88 +35,88 @@ func TestDoctor_Judges(t *testing.T) {
 		want string
 		says string
 	}{
-		"folders":           {judgeFolders(folders{config: "/c", spool: "/s"}), ok, "/s"},
-		"spool not mine":    {judgeFolders(folders{config: "/c", spool: "/s", trouble: errors.New("no")}), fail, "cannot be spooled"},
-		"no reports":        {judgeSpool("/s", spooledReports{}), ok, "no report is waiting"},
-		"a report waits":    {judgeSpool("/s", spooledReports{waiting: 1}), warn, "1 report waits on"},
-		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 reports wait"},
-		"reports put aside": {judgeSpool("/s", spooledReports{aside: []string{"x.refused"}}), warn, "x.refused"},
-		"server's spool":    {judgeNodeSpool("/d", wire.Spool{}), ok, "no report waits"},
-		"it has something":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1}), warn, "1 report waits on the server's disk"},
-		"it has put aside":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1, PutAside: 2}), warn, "2 quarantined"},
-		"one of two":        {judgeAnswer(answer{"a", errors.New("no")}, false), warn, "does not answer"},
-		"none of them":      {judgeAnswer(answer{"a", errors.New("no")}, true), fail, "does not answer"},
-		"ready":             {judgeParts([]wire.Check{{Name: "etcd", OK: true}}), ok, "etcd"},
-		"not ready":         {judgeParts([]wire.Check{{Name: "etcd"}, {Name: "ledger", OK: true}}), fail, "not ready: etcd"},
-		"same version":      {judgeVersions(v("1", "v1"), v("1", "v1")), ok, "1"},
-		"other version":     {judgeVersions(v("1", "v1"), v("2", "v1")), warn, "client 1, server 2"},
-		"no version":        {judgeVersions(v("devel", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), ok, "cannot be compared"},
-		"same commit":       {judgeVersions(v("devel-e17c766aabbc", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), ok, "the same commit"},
-		"other commit":      {judgeVersions(v("devel-e17c766aabbd", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), warn, "client devel-"},
-		"local changes":     {judgeVersions(v("devel-e17c766aabbc-dirty", "v1"), v("devel-e17c766aabbc", "v1")), warn, "client devel-"},
-		"no doubts":         {judgeDoubts(doubts{}), ok, "no flight is in doubt"},
-		"a doubt":           {judgeDoubts(doubts{count: 1}), warn, "1 flight is in doubt"},
-		"many doubts":       {judgeDoubts(doubts{count: 500, more: true}), warn, "at least 500 flights are in doubt"},
-		"doubts unknown":    {judgeDoubts(doubts{err: errors.New("no")}), warn, "cannot be listed"},
-		"other API":         {judgeVersions(v("1", "v1"), v("9", "v2")), fail, "uses API v1"},
+		"folders":           {checkFolders(folders{config: "/c", spool: "/s"}), statusOK, "/s"},
+		"spool not mine":    {checkFolders(folders{config: "/c", spool: "/s", spoolErr: errors.New("no")}), statusFail, "cannot be spooled"},
+		"no reports":        {checkSpool("/s", spooledReports{}), statusOK, "no report is waiting"},
+		"a report waits":    {checkSpool("/s", spooledReports{waiting: 1}), statusWarn, "1 report waits on"},
+		"reports wait":      {checkSpool("/s", spooledReports{waiting: 2}), statusWarn, "2 reports wait"},
+		"reports put aside": {checkSpool("/s", spooledReports{quarantined: []string{"x.refused"}}), statusWarn, "x.refused"},
+		"server's spool":    {checkNodeSpool("/d", wire.Spool{}), statusOK, "no report waits"},
+		"it has something":  {checkNodeSpool("/d", wire.Spool{Waiting: 1}), statusWarn, "1 report waits on the server's disk"},
+		"it has put aside":  {checkNodeSpool("/d", wire.Spool{Waiting: 1, Quarantined: 2}), statusWarn, "2 quarantined"},
+		"one of two":        {checkServer(serverAnswer{"a", errors.New("no")}, false), statusWarn, "does not answer"},
+		"none of them":      {checkServer(serverAnswer{"a", errors.New("no")}, true), statusFail, "does not answer"},
+		"ready":             {checkParts([]wire.Check{{Name: "etcd", OK: true}}), statusOK, "etcd"},
+		"not ready":         {checkParts([]wire.Check{{Name: "etcd"}, {Name: "ledger", OK: true}}), statusFail, "not ready: etcd"},
+		"same version":      {checkVersions(v("1", "v1"), v("1", "v1")), statusOK, "1"},
+		"other version":     {checkVersions(v("1", "v1"), v("2", "v1")), statusWarn, "client 1, server 2"},
+		"no version":        {checkVersions(v("devel", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), statusOK, "cannot be compared"},
+		"same commit":       {checkVersions(v("devel-e17c766aabbc", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), statusOK, "the same commit"},
+		"other commit":      {checkVersions(v("devel-e17c766aabbd", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), statusWarn, "client devel-"},
+		"local changes":     {checkVersions(v("devel-e17c766aabbc-dirty", "v1"), v("devel-e17c766aabbc", "v1")), statusWarn, "client devel-"},
+		"no doubts":         {checkDoubts(doubts{}), statusOK, "no flight is in doubt"},
+		"a doubt":           {checkDoubts(doubts{count: 1}), statusWarn, "1 flight is in doubt"},
+		"many doubts":       {checkDoubts(doubts{count: 500, more: true}), statusWarn, "at least 500 flights are in doubt"},
+		"doubts unknown":    {checkDoubts(doubts{err: errors.New("no")}), statusWarn, "cannot be listed"},
+		"other API":         {checkVersions(v("1", "v1"), v("9", "v2")), statusFail, "uses API v1"},
 
-		"clock":               {judgeClock(clockReading{offset: 900 * time.Microsecond, local: now}, 0), ok, "agrees"},
-		"clock, slow way":     {judgeClock(clockReading{offset: 2 * time.Second, trip: 4 * time.Second, local: now}, 0), ok, "agrees"},
-		"clock, nearly":       {judgeClock(clockReading{offset: 500 * time.Millisecond, local: now}, 0), ok, "500ms behind"},
-		"clock behind":        {judgeClock(clockReading{offset: 3 * time.Second, local: now}, 0), warn, "3s behind"},
-		"clock far ahead":     {judgeClock(clockReading{offset: -time.Hour, local: now}, 0), fail, "1h0m0s ahead"},
-		"clock of 1970":       {judgeClock(clockReading{local: time.Unix(0, 0)}, 0), fail, "1970"},
-		"clock being set":     {judgeClock(clockReading{stepped: -time.Second, local: now}, 0), warn, "was set by -1s"},
-		"ledger time strays":  {judgeClock(clockReading{local: now}, time.Minute), warn, "ledger"},
-		"etcd":                {etcd(func(*wire.Etcd) {}), ok, "compacted up to revision 990000 of 1000000"},
-		"no etcd":             {judgeEtcd(nil), fail, "does not answer"},
-		"old etcd":            {etcd(func(e *wire.Etcd) { e.Problem = "too old" }), fail, "too old"},
-		"etcd never forgets":  {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), warn, "not compacted"},
-		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), warn, "716.8 MiB"},
-		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), fail, "rejects new claims"},
+		"clock":               {checkClock(clockReading{offset: 900 * time.Microsecond, local: now}, 0), statusOK, "agrees"},
+		"clock, slow way":     {checkClock(clockReading{offset: 2 * time.Second, roundTrip: 4 * time.Second, local: now}, 0), statusOK, "agrees"},
+		"clock, nearly":       {checkClock(clockReading{offset: 500 * time.Millisecond, local: now}, 0), statusOK, "500ms behind"},
+		"clock behind":        {checkClock(clockReading{offset: 3 * time.Second, local: now}, 0), statusWarn, "3s behind"},
+		"clock far ahead":     {checkClock(clockReading{offset: -time.Hour, local: now}, 0), statusFail, "1h0m0s ahead"},
+		"clock of 1970":       {checkClock(clockReading{local: time.Unix(0, 0)}, 0), statusFail, "1970"},
+		"clock being set":     {checkClock(clockReading{stepped: -time.Second, local: now}, 0), statusWarn, "was set by -1s"},
+		"ledger time strays":  {checkClock(clockReading{local: now}, time.Minute), statusWarn, "ledger"},
+		"etcd":                {etcd(func(*wire.Etcd) {}), statusOK, "compacted up to revision 990000 of 1000000"},
+		"no etcd":             {checkEtcd(nil), statusFail, "does not answer"},
+		"old etcd":            {etcd(func(e *wire.Etcd) { e.Problem = "too old" }), statusFail, "too old"},
+		"etcd never forgets":  {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), statusWarn, "not compacted"},
+		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), statusWarn, "716.8 MiB"},
+		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), statusFail, "rejects new claims"},
 
-		"lease":                  {judgeLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), ok, "at worst 2ms; a TTL of 15s leaves 7s"},
-		"slow lease":             {judgeLease(15*time.Second, fast(time.Millisecond, time.Second)), warn, "at worst 1s"},
-		"hopeless":               {judgeLease(15*time.Second, fast(4*time.Second)), fail, "at worst 4s"},
-		"no lease":               {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be renewed"},
-		"disk":                   {disk(time.Millisecond, 5*time.Millisecond, 50<<30), ok, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
-		"slow disk":              {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), warn, "20ms"},
-		"stalling disk":          {disk(time.Millisecond, time.Second, 50<<30), warn, "at worst 1s"},
-		"hopeless disk":          {disk(300*time.Millisecond, time.Second, 50<<30), fail, "300ms"},
-		"filling disk":           {disk(time.Millisecond, time.Millisecond, 500<<20), warn, "500.0 MiB"},
-		"full disk":              {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
-		"disk under the reserve": {disk(time.Millisecond, time.Millisecond, 200<<20), fail, "are free"},
-		"disk without a byte":    {judgeDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), fail, "no space left"},
-		"foreign disk":           {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "measure /d"},
+		"lease":                  {checkLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), statusOK, "at worst 2ms; a TTL of 15s leaves 7s"},
+		"slow lease":             {checkLease(15*time.Second, fast(time.Millisecond, time.Second)), statusWarn, "at worst 1s"},
+		"hopeless":               {checkLease(15*time.Second, fast(4*time.Second)), statusFail, "at worst 4s"},
+		"no lease":               {checkLease(15*time.Second, renewals{err: errors.New("no")}), statusFail, "could not be renewed"},
+		"disk":                   {disk(time.Millisecond, 5*time.Millisecond, 50<<30), statusOK, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
+		"slow disk":              {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), statusWarn, "20ms"},
+		"stalling disk":          {disk(time.Millisecond, time.Second, 50<<30), statusWarn, "at worst 1s"},
+		"hopeless disk":          {disk(300*time.Millisecond, time.Second, 50<<30), statusFail, "300ms"},
+		"filling disk":           {disk(time.Millisecond, time.Millisecond, 500<<20), statusWarn, "500.0 MiB"},
+		"full disk":              {disk(time.Millisecond, time.Millisecond, 50<<20), statusFail, "50.0 MiB"},
+		"disk under the reserve": {disk(time.Millisecond, time.Millisecond, 200<<20), statusFail, "are free"},
+		"disk without a byte":    {checkDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), statusFail, "no space left"},
+		"foreign disk":           {checkDisk("/d", syncs{err: errors.New("no")}), statusWarn, "measure /d"},
 	} {
-		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == ok) {
+		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == statusOK) {
 			t.Errorf("%s: want %s %q, got %+v", name, test.want, test.says, f)
 		}
 	}
-	if d := diagnose([]finding{{Status: ok}, {Status: fail}, {Status: warn}}); d.Status != fail {
+	if d := summarize([]finding{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}}); d.Status != statusFail {
 		t.Errorf("the worst of them is %s", d.Status)
 	}
 }
 
 // TestDoctor_TimeoutIsNotConnectionRefused: the remedy for a server that does not answer is not to start another one.
-func TestDoctor_ASilentServerIsNoMissingOne(t *testing.T) {
+func TestDoctor_TimeoutIsNotConnectionRefused(t *testing.T) {
 	for cause, missing := range map[error]bool{
 		context.DeadlineExceeded: false,
 		syscall.ECONNREFUSED:     true,
 		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // the last of several tries timed out
 	} {
-		f := judgeAnswer(answer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
-		if f.Status != fail || strings.Contains(f.Do, "nothing listens there") != missing {
+		f := checkServer(serverAnswer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
+		if f.Status != statusFail || strings.Contains(f.Do, "nothing listens there") != missing {
 			t.Errorf("%v: %+v", cause, f)
 		}
 	}
 }
 
 // runDoctor runs doctor and returns its findings by check.
-func (s *server) examined(args ...string) (by map[string]finding, r result) {
+func (s *server) runDoctor(args ...string) (by map[string]finding, r result) {
 	s.t.Helper()
 	r = s.flightd(append([]string{"doctor", "-o", "json"}, args...)...)
-	var d diagnosis
+	var d doctorReport
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		s.t.Fatalf("%v: %v", err, r)
 	}
@@ -128,7 +128,7 @@ func (s *server) examined(args ...string) (by map[string]finding, r result) {
 }
 
 // TestDoctor_RunningServer: every check has measured figures. doctor leaves no file behind and changes no report.
-func TestDoctor_OfALivingServer(t *testing.T) {
+func TestDoctor_RunningServer(t *testing.T) {
 	s := startServer(t)
 	reports := filepath.Join(s.state, "flightd", "reports")
 	if err := os.MkdirAll(reports, 0o700); err != nil {
@@ -139,7 +139,7 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	by, r := s.examined()
+	by, r := s.runDoctor()
 	if r.code != 0 || r.err != "" {
 		t.Errorf("%v", r)
 	}
@@ -148,11 +148,11 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 		"clock": "offset_ms", "etcd": "compacted", "spool": "quarantined", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
 	} {
 		f := by[check]
-		if f.Status == "" || f.Status == fail || fact != "" && f.Facts[fact] == nil {
+		if f.Status == "" || f.Status == statusFail || fact != "" && f.Facts[fact] == nil {
 			t.Errorf("%s: %+v", check, f)
 		}
 	}
-	if f := by["reports"]; f.Status != warn || f.Facts["waiting"] != 2.0 || f.Facts["quarantined"] != 1.0 {
+	if f := by["reports"]; f.Status != statusWarn || f.Facts["waiting"] != 2.0 || f.Facts["quarantined"] != 1.0 {
 		t.Errorf("reports: %+v", f)
 	}
 	if f := by["disk"]; f.Facts["data"] != s.data || f.Facts["fsync_worst_ms"].(float64) <= 0 {
@@ -176,19 +176,19 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 }
 
 // TestDoctor_NoServer: the finding has a remedy, and the checks that need no server still run.
-func TestDoctor_WhereNoServerRuns(t *testing.T) {
+func TestDoctor_NoServer(t *testing.T) {
 	s := startServer(t)
 	s.kill()
 	r := s.flightd("doctor", "--data", s.data)
 	if r.code != exitUnreachable || !strings.Contains(r.out, "fail  server") || !strings.Contains(r.out, "start a server with flightd dev") || !strings.Contains(r.out, s.data+" syncs") {
 		t.Errorf("%v", r)
 	}
-	by, r := s.examined("--server", "http://127.0.0.1:1,"+s.url())
-	if r.code != exitUnreachable || by["server"].Status != fail || by["etcd"].Check != "" || by["disk"].Status != ok {
+	by, r := s.runDoctor("--server", "http://127.0.0.1:1,"+s.url())
+	if r.code != exitUnreachable || by["server"].Status != statusFail || by["etcd"].Check != "" || by["disk"].Status != statusOK {
 		t.Errorf("%v", r)
 	}
 	s.start()
-	if by, r = s.examined("--server", s.url()+",http://127.0.0.1:1"); r.code != 0 || by["server"].Status != warn || by["lease"].Status == fail {
+	if by, r = s.runDoctor("--server", s.url()+",http://127.0.0.1:1"); r.code != 0 || by["server"].Status != statusWarn || by["lease"].Status == statusFail {
 		t.Errorf("one of two: %v", r)
 	}
 }
@@ -196,13 +196,13 @@ func TestDoctor_WhereNoServerRuns(t *testing.T) {
 // TestDoctor_CountsDoubts of all namespaces, and names the command that lists them. A doubt is no failure.
 func TestDoctor_CountsDoubts(t *testing.T) {
 	s := startServer(t)
-	by, r := s.examined()
-	require.Equal(t, ok, by["doubts"].Status, "%v", r)
+	by, r := s.runDoctor()
+	require.Equal(t, statusOK, by["doubts"].Status, "%v", r)
 	s.flightd("exec", "--key", "a", "--", "sh", "-c", "exit 3")
 	s.flightd("exec", "-n", "other", "--key", "b", "--", "sh", "-c", "exit 3")
-	by, r = s.examined()
+	by, r = s.runDoctor()
 	require.Zero(t, r.code, "%v", r)
-	require.Equal(t, warn, by["doubts"].Status)
+	require.Equal(t, statusWarn, by["doubts"].Status)
 	require.Equal(t, 2.0, by["doubts"].Facts["count"])
 	require.Contains(t, by["doubts"].Do, "flightd doubt ls -A")
 }

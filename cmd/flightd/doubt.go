@@ -17,17 +17,17 @@ import (
 )
 
 func (a *app) doubtCommand() *cobra.Command {
-	return group("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", a.doubtList(), a.doubtShow(), a.doubtResolve())
+	return commandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", a.doubtList(), a.doubtShow(), a.doubtResolve())
 }
 
 func (a *app) doubtList() *cobra.Command {
-	q := client.Query{States: []string{flight.InDoubt.String()}}
+	q := client.Query{States: []string{flight.StateInDoubt.String()}}
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List the flights in doubt",
 		Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
 			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "doubts", doubtTable) },
 	}
 	listFlags(c.Flags(), &q)
@@ -37,21 +37,21 @@ func (a *app) doubtList() *cobra.Command {
 func doubtTable(w io.Writer, flights []client.Flight) error {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
-		since := moment(f.CreatedAt.Time)
+		since := formatTime(f.CreatedAt.Time)
 		if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
-			since = moment(l.ClosedAt.Time)
+			since = formatTime(l.ClosedAt.Time)
 		}
-		rows = append(rows, []string{keyOf(&f), since, strconv.Itoa(int(f.Attempts)), wentWrong(&f)})
+		rows = append(rows, []string{displayKey(&f), since, strconv.Itoa(int(f.Attempts)), doubtCause(&f)})
 	}
-	return table(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
+	return writeTable(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
 }
 
 // doubtCause returns the known cause of a doubt. The cause of recovery hold is omitted: it is the same in every row.
-func wentWrong(f *client.Flight) string {
+func doubtCause(f *client.Flight) string {
 	switch l := f.LastAttempt; {
 	case l == nil || l.Error == "":
 		return f.Cause
-	case f.Recovery == flight.Hold.String():
+	case f.Recovery == flight.RecoveryHold.String():
 		return l.Error
 	default:
 		return l.Error + "; " + f.Cause
@@ -63,22 +63,22 @@ func (a *app) doubtShow() *cobra.Command {
 		Use:     "show KEY-or-ID",
 		Short:   "Show everything stored about one flight in doubt: history, input, receipt",
 		Example: "  flightd doubt show charge/order-42",
-		Args:    exactly(1, "a key or an id"),
+		Args:    exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0], true) })
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.writeWhy(cmd.Context(), c, args[0], true) })
 		},
 	}
 }
 
 // resolution is a person's decision about a flight in doubt.
-type verdict struct {
-	happened, didNot, fail bool
-	receipt, externalID    string
+type resolution struct {
+	happened, didNotHappen, fail bool
+	receipt, externalID          string
 	operatorFlags
 }
 
 func (a *app) doubtResolve() *cobra.Command {
-	var v verdict
+	var v resolution
 	c := &cobra.Command{
 		Use:   "resolve KEY-or-ID (--happened | --did-not-happen | --fail)",
 		Short: "Resolve a flight in doubt; waiting callers get the result",
@@ -91,20 +91,20 @@ func (a *app) doubtResolve() *cobra.Command {
 --reason records how the person knows. Without a terminal, --yes is required.`,
 		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'the bank statement shows it'
   flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
-		Args: exactly(1, "a key or an id"),
+		Args: exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, meaning, err := a.request(v)
+			r, meaning, err := a.resolveRequest(v)
 			if err != nil {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				return a.resolve(cmd.Context(), c, args[0], r, meaning)
-			}, client.WithActor(person(v.as)))
+			}, client.WithActor(actorName(v.actor)))
 		},
 	}
 	flags := c.Flags()
 	flags.BoolVar(&v.happened, "happened", false, "the effect happened")
-	flags.BoolVar(&v.didNot, "did-not-happen", false, "the effect did not happen; it may be tried again")
+	flags.BoolVar(&v.didNotHappen, "did-not-happen", false, "the effect did not happen; it may be tried again")
 	flags.BoolVar(&v.fail, "fail", false, "the effect did not happen and must not be tried again")
 	flags.StringVar(&v.receipt, "receipt", "", "with --happened: the body of the receipt; @FILE reads a file, @- standard input")
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
@@ -113,23 +113,23 @@ func (a *app) doubtResolve() *cobra.Command {
 }
 
 // resolveRequest converts the decision for the API. word describes it to a person.
-func (a *app) request(v verdict) (r client.ResolveRequest, word string, err error) {
+func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string, err error) {
 	r.Reason = v.reason
-	said := 0
+	chosen := 0
 	for _, one := range []struct {
 		flag         bool
 		result, more string
-	}{{v.happened, "happened", ""}, {v.didNot, "not_happened", " and may run again"}, {v.fail, "fail", ""}} {
+	}{{v.happened, "happened", ""}, {v.didNotHappen, "not_happened", " and may run again"}, {v.fail, "fail", ""}} {
 		if one.flag {
-			said++
-			r.Result, word = one.result, inWords(one.result)+one.more
+			chosen++
+			r.Result, word = one.result, resultText(one.result)+one.more
 		}
 	}
-	if said != 1 {
-		return r, "", usage("choose one of --happened, --did-not-happen and --fail")
+	if chosen != 1 {
+		return r, "", usageError("choose one of --happened, --did-not-happen and --fail")
 	}
 	if !v.happened && (v.receipt != "" || v.externalID != "") {
-		return r, "", usage("--receipt and --external-id need --happened")
+		return r, "", usageError("--receipt and --external-id need --happened")
 	}
 	if err := v.check(); err != nil {
 		return r, "", err
@@ -145,28 +145,28 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 	if name, isFile := strings.CutPrefix(v.receipt, "@"); isFile {
 		body, err = a.readFile(name, flight.MaxReceiptBody)
 	} else {
-		err = slip(v.receipt)
+		err = checkReceiptText(v.receipt)
 	}
 	if err != nil {
 		return r, "", err
 	}
-	r.Base64, r.ContentType = body, typeOf(body)
+	r.Base64, r.ContentType = body, contentTypeOf(body)
 	return r, word, nil
 }
 
 // checkReceiptText rejects a receipt that is probably a mistake: a receipt can never be changed.
-func slip(text string) error {
+func checkReceiptText(text string) error {
 	if start := strings.TrimSpace(text); strings.HasPrefix(start, "{") && !json.Valid([]byte(text)) {
-		return usage("--receipt %s: invalid JSON; correct it, or pass it as a file with @FILE to store it as it is", text)
+		return usageError("--receipt %s: invalid JSON; correct it, or pass it as a file with @FILE to store it as it is", text)
 	}
 	if f, err := os.Stat(text); err == nil && f.Mode().IsRegular() {
-		return &coded{code: exitUsage, err: fmt.Errorf("--receipt %s: this is the name of a file; @FILE reads a file", text), hint: didYouMean("@" + text)}
+		return &exitError{code: exitUsage, err: fmt.Errorf("--receipt %s: this is the name of a file; @FILE reads a file", text), hint: didYouMean("@" + text)}
 	}
 	return nil
 }
 
 // resultText describes the result of a resolution.
-func inWords(result string) string {
+func resultText(result string) string {
 	switch result {
 	case "happened":
 		return "it happened"
@@ -179,7 +179,7 @@ func inWords(result string) string {
 }
 
 // contentTypeOf returns the content type of a receipt body given by a person.
-func typeOf(body []byte) string {
+func contentTypeOf(body []byte) string {
 	switch {
 	case json.Valid(body):
 		return "application/json"
@@ -190,7 +190,7 @@ func typeOf(body []byte) string {
 }
 
 func (a *app) resolve(ctx context.Context, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
-	f, err := a.find(ctx, c, word)
+	f, err := a.findFlight(ctx, c, word)
 	if err != nil {
 		return err
 	}
@@ -198,12 +198,12 @@ func (a *app) resolve(ctx context.Context, c *client.Client, word string, r clie
 	if err != nil {
 		return err
 	}
-	if err := a.confirm(true, "%s: %s?", keyOf(f), meaning); err != nil {
+	if err := a.confirm(true, "%s: %s?", displayKey(f), meaning); err != nil {
 		return err
 	}
 	if f, err = c.Resolve(ctx, id, f.Version, r); err != nil {
 		return err
 	}
-	a.say("%s: %s", keyOf(f), present(f))
-	return a.show(f)
+	a.say("%s: %s", displayKey(f), stateText(f))
+	return a.writeFlight(f)
 }

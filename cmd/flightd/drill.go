@@ -28,12 +28,12 @@ duplicates.`,
   flightd drill --only after-effect                # one point, every victim, every recovery
   flightd drill --only caller,verify -o json
   flightd drill --without-flightd                  # the control: it must fail`,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.drill(cmd.Context(), cfg) },
 	}
 	flags := c.Flags()
 	flags.StringSliceVar(&cfg.Only, "only", nil, "run only these points, faults, victims or recoveries")
-	flags.IntVar(&cfg.Lanes, "workers", 3, "how many servers are killed in parallel")
+	flags.IntVar(&cfg.Workers, "workers", 3, "how many servers are killed in parallel")
 	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (default a new one, kept only if a promise was broken)")
 	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act without flightd, as a control")
 	c.AddCommand(a.drillCRMCommand(), a.drillCallerCommand())
@@ -41,20 +41,20 @@ duplicates.`,
 }
 
 func (a *app) drill(ctx context.Context, cfg drill.Config) error {
-	if cfg.Lanes < 1 {
-		return usage("--workers %d: at least 1", cfg.Lanes)
+	if cfg.Workers < 1 {
+		return usageError("--workers %d: at least 1", cfg.Workers)
 	}
 	if _, err := drill.Select(drill.PlanOf(cfg), cfg.Only); err != nil {
-		return usage("--only: %v", err)
+		return usageError("--only: %v", err)
 	}
 	var err error
 	if cfg.Binary, err = os.Executable(); err != nil {
 		return err
 	}
 	cfg.Progress = func(p drill.Progress) {
-		a.say("%d of %d: %s, %s: %s", p.Done, p.Total, p.Row.Mishap, p.Row.Recovery, p.Row.Verdict())
+		a.say("%d of %d: %s, %s: %s", p.Done, p.Total, p.Row.Scenario, p.Row.Recovery, p.Row.Result())
 	}
-	report, err := drill.Perform(ctx, cfg)
+	report, err := drill.Execute(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (a *app) drill(ctx context.Context, cfg drill.Config) error {
 		return err
 	}
 	if report.Broken > 0 {
-		return silent(exitFailed)
+		return exitStatus(exitFailed)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (a *app) writeDrill(report drill.Report) error {
 		return nil
 	}
 	a.say("%s", report.Summary())
-	return a.print(report)
+	return a.printData(report)
 }
 
 // drillCRMCommand is the CRM process of a drill.
@@ -90,7 +90,7 @@ func (a *app) drillCRMCommand() *cobra.Command {
 		Use:    "crm",
 		Short:  "Run the CRM of a drill",
 		Hidden: true,
-		Args:   exactly(0, "no arguments"),
+		Args:   exactArgs(0, "no arguments"),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.in, a.out) },
 	}
 }
@@ -103,11 +103,11 @@ func (a *app) drillCallerCommand() *cobra.Command {
 		Use:    "caller",
 		Short:  "Run one caller of a drill",
 		Hidden: true,
-		Args:   exactly(0, "no arguments"),
+		Args:   exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if cfg.Crash, err = crashpoint.Parse(a.env(crashpoint.Env)); err != nil {
-				return &coded{code: exitConfig, err: err}
+				return &exitError{code: exitConfig, err: err}
 			}
 			cfg.Server, cfg.PauseAt = strings.Join(a.servers, ","), crashpoint.Point(pause)
 			cfg.In, cfg.Out, cfg.Logger = a.in, a.out, slog.New(slog.NewTextHandler(a.err, nil))

@@ -71,7 +71,7 @@ the claim on the key is lost within --ttl.`,
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
-				return usage("write the command after --, as in flightd exec --key order-42 -- ./charge.sh 42")
+				return usageError("write the command after --, as in flightd exec --key order-42 -- ./charge.sh 42")
 			}
 			return nil
 		},
@@ -130,19 +130,19 @@ func (a *app) execCall(f execFlags, argv []string) (effect.Call, error) {
 	var call effect.Call
 	var err error
 	if f.key == "" {
-		return call, usage("--key is required: the name of the intent, such as order-42")
+		return call, usageError("--key is required: the name of the intent, such as order-42")
 	}
 	if call.Key, err = a.newKey(f.key); err != nil {
 		return call, err
 	}
 	if f.ttl < lease.MinTTL || f.ttl > lease.MaxTTL || f.ttl%time.Second != 0 {
-		return call, usage("--ttl %v: whole seconds from %v to %v", f.ttl, lease.MinTTL, lease.MaxTTL)
+		return call, usageError("--ttl %v: whole seconds from %v to %v", f.ttl, lease.MinTTL, lease.MaxTTL)
 	}
 	if f.timeout < 0 || f.reportWait < 0 {
-		return call, usage("--timeout and --report-wait cannot be negative")
+		return call, usageError("--timeout and --report-wait cannot be negative")
 	}
 	if f.capture > flight.MaxReceiptBody {
-		return call, usage("--capture %s: a receipt keeps at most %d KiB", f.capture.String(), flight.MaxReceiptBody>>10)
+		return call, usageError("--capture %s: a receipt keeps at most %d KiB", f.capture.String(), flight.MaxReceiptBody>>10)
 	}
 	if call.Submission, err = a.execSubmission(f, argv); err != nil {
 		return call, err
@@ -178,14 +178,14 @@ func (a *app) execSubmission(f execFlags, argv []string) (flight.Submission, err
 		return flight.Submission{}, err
 	}
 	if len(data) > flight.MaxInput {
-		return flight.Submission{}, usage("--input %s: the stored input would have %d bytes; at most %d are allowed", f.input, len(data), flight.MaxInput)
+		return flight.Submission{}, usageError("--input %s: the stored input would have %d bytes; at most %d are allowed", f.input, len(data), flight.MaxInput)
 	}
 	s := flight.Submission{
 		Input:  flight.NewBlob("application/json", data, flight.MaxInput),
 		Policy: flight.Policy{AttemptTimeout: f.timeout},
 	}
 	if s.Policy.Recovery, err = flight.ParseRecovery(f.recovery.value); err != nil {
-		return s, usage("--recovery: %v", err)
+		return s, usageError("--recovery: %v", err)
 	}
 	if f.fingerprint.value == "command" {
 		s.Fingerprint, err = flight.FingerprintJSON(data, nil)
@@ -199,17 +199,17 @@ func (a *app) readFile(name string, limit int64) ([]byte, error) {
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, &coded{code: exitUsage, err: err}
+			return nil, &exitError{code: exitUsage, err: err}
 		}
 		defer file.Close()
 		from = file
 	}
 	data, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
-		return nil, &coded{code: exitUsage, err: fmt.Errorf("read %s: %w", name, err)}
+		return nil, &exitError{code: exitUsage, err: fmt.Errorf("read %s: %w", name, err)}
 	}
 	if int64(len(data)) > limit {
-		return nil, usage("%s has more than %d bytes", name, limit)
+		return nil, usageError("%s has more than %d bytes", name, limit)
 	}
 	return data, nil
 }

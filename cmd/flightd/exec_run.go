@@ -30,18 +30,18 @@ type execution struct {
 	capture *capture
 	notices *waitNotices // of the wait for another holder
 
-	mu       sync.Mutex              // guards all below, and orders signals against the start of the command
-	client   *client.Client          // nil: not connected yet
-	at       *effect.Attempt         // of the command; nil: not opened yet
-	kill     context.CancelCauseFunc // ends the command
-	child    *child                  // nil: not started
-	called   os.Signal               // a signal that arrived before the start: the command must not start any more
-	end      *childEnd               // nil: the command has not ended
-	ended    bool                    // a terminating signal was forwarded: the exit code proves nothing any more
-	cut      bool                    // the command was ended by its time-out or a signal
-	startErr error                   // why the command was not started
-	told     bool                    // the first signal after the command's end was answered with a message
-	landed   bool                    // the outcome is stored or spooled
+	mu            sync.Mutex              // guards all below, and orders signals against the start of the command
+	client        *client.Client          // nil: not connected yet
+	attempt       *effect.Attempt         // of the command; nil: not opened yet
+	kill          context.CancelCauseFunc // ends the command
+	child         *child                  // nil: not started
+	pendingSignal os.Signal               // a signal that arrived before the start: the command must not start any more
+	end           *childEnd               // nil: the command has not ended
+	signalled     bool                    // a terminating signal was forwarded: the exit code proves nothing any more
+	cutShort      bool                    // the command was ended by its time-out or a signal
+	startErr      error                   // why the command was not started
+	warned        bool                    // the first signal after the command's end was answered with a message
+	reportDone    bool                    // the outcome is stored or spooled
 }
 
 // exec runs a command once, or replays its output.
@@ -53,20 +53,20 @@ func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(int(f.capture), a.out, a.err)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer e.passSignals(cancel)()
-	c, err := a.connect(ctx, client.WithTTL(f.ttl), client.WithReportWait(max(f.reportWait, time.Millisecond)))
+	defer e.forwardSignals(cancel)()
+	c, err := a.connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
 	if err != nil {
 		return err
 	}
-	e.connected(c)
+	e.setClient(c)
 	e.notices = &waitNotices{key: call.Key, wait: time.Duration(f.wait), say: a.say, read: func(ctx context.Context) (*client.Flight, error) {
 		return c.Flight(ctx, call.Key.FlightID())
 	}}
 	e.notices.start(ctx)
 	result, err := c.Do(ctx, call, e.handle)
 	e.notices.stop()
-	e.reported()
-	done, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	e.setReportDone()
+	done, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer stop()
 	_ = c.Close(done) // a report that was not stored stays in the spool
 	return e.conclude(call.Key, result, err)
@@ -92,18 +92,18 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	if err != nil {
 		return effect.Answer{}, err
 	}
-	told, end := e.watch(ctx, at, c)
-	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
+	cutShort, end := e.waitCommand(ctx, at, c)
+	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, cutShort)
 }
 
 // insideExecEnv is the environment variable by which a flightd detects that it runs inside an exec.
-const insideExec = "FLIGHTD_FLIGHT_ID"
+const insideExecEnv = "FLIGHTD_FLIGHT_ID"
 
-// environment returns the command's environment, with the variables of its attempt.
+// envSource returns the command's environment, with the variables of its attempt.
 func (e *execution) environment(at *effect.Attempt) []string {
 	return append(os.Environ(),
 		"FLIGHTD_KEY="+at.Key().String(),
-		insideExec+"="+at.Key().FlightID().String(),
+		insideExecEnv+"="+at.Key().FlightID().String(),
 		"FLIGHTD_FENCING_TOKEN="+at.FencingToken(),
 		fmt.Sprintf("FLIGHTD_ATTEMPT=%d", at.Number()),
 		"IDEMPOTENCY_KEY="+at.IdempotencyKey(),
@@ -114,13 +114,13 @@ func (e *execution) environment(at *effect.Attempt) []string {
 func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec childSpec) (*child, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.called != nil {
-		return nil, effect.NotDone(fmt.Errorf("%v arrived before the command was started", e.called))
+	if e.pendingSignal != nil {
+		return nil, effect.NotDone(fmt.Errorf("%v arrived before the command was started", e.pendingSignal))
 	}
 	if err := at.Sending(); err != nil {
 		return nil, err
 	}
-	e.at, e.kill = at, kill
+	e.attempt, e.kill = at, kill
 	if e.child, e.startErr = startChild(spec); e.startErr != nil {
 		return nil, effect.NotDone(e.startErr)
 	}
@@ -128,20 +128,20 @@ func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec
 }
 
 // waitCommand waits for the command. cutShort reports that a time-out or a signal ended it.
-func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (told bool, end childEnd) {
+func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *child) (cutShort bool, end childEnd) {
 	lost := make(chan struct{}) // closed when the goroutine below has ended; waitCommand waits for it
 	go func() {
 		defer close(lost)
 		select {
 		case <-at.LeaseLost():
-			e.leaseLost()
+			e.onLeaseLost()
 		case <-c.done:
 		}
 	}()
 	end = c.wait(ctx)
 	<-lost
-	told = ctx.Err() != nil
-	if told {
+	cutShort = ctx.Err() != nil
+	if cutShort {
 		why := context.Cause(ctx)
 		if errors.Is(why, context.DeadlineExceeded) {
 			why = errors.New("its time is over (--timeout)")
@@ -150,15 +150,15 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	told = told || e.ended
-	e.end, e.cut = &end, told
-	return told, end
+	cutShort = cutShort || e.signalled
+	e.end, e.cutShort = &end, cutShort
+	return cutShort, end
 }
 
 var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
 
 // onLeaseLost kills the command if --on-lease-lost says so.
-func (e *execution) leaseLost() {
+func (e *execution) onLeaseLost() {
 	if e.flags.leaseLost.value == "kill" {
 		e.kill(errLeaseLost)
 		return
@@ -169,8 +169,8 @@ func (e *execution) leaseLost() {
 // classify returns the outcome of the command as an error of package effect; nil: succeeded. A killed command, or a
 // shell whose command was killed, has an unknown outcome. No exit code means not done unless a flag names it: a script
 // may have charged the card before the command whose exit code it returns.
-func (e *execution) classify(end childEnd, told bool) error {
-	what := fmt.Errorf("exit status %d", end.code)
+func (e *execution) classify(end childEnd, cutShort bool) error {
+	status := fmt.Errorf("exit status %d", end.code)
 	switch {
 	case end.err != nil:
 		return end.err
@@ -179,32 +179,32 @@ func (e *execution) classify(end childEnd, told bool) error {
 	case end.code == 0:
 		return nil
 	case slices.Contains(e.flags.notDone, end.code):
-		return effect.NotDone(what)
-	case told, end.code > signalBase && end.code <= signalBase+lastSignal:
-		return what
+		return effect.NotDone(status)
+	case cutShort, end.code > signalBase && end.code <= signalBase+lastSignal:
+		return status
 	case e.flags.failure.value == "not_done":
-		return effect.NotDone(what)
+		return effect.NotDone(status)
 	case e.flags.failure.value == "refused":
-		return effect.Refused(what)
+		return effect.Refused(status)
 	}
-	return what
+	return status
 }
 
 // conclude turns the result of Do into messages and the exit code.
 func (e *execution) conclude(key flight.Key, result effect.Result, err error) error {
 	e.mu.Lock()
-	end, startErr, called := e.end, e.startErr, e.called
+	end, startErr, pendingSignal := e.end, e.startErr, e.pendingSignal
 	e.mu.Unlock()
 	switch {
 	case end != nil:
-		if lost := e.capture.failed(); lost != nil {
+		if lost := e.capture.writeError(); lost != nil {
 			e.app.say("%s: the command ran, but its output could not be written completely: %v; repeat the exec to print the stored output", key, lost)
 		}
-		return e.afterRun(key, end, result, err)
+		return e.finishRun(key, end, result, err)
 	case startErr != nil:
-		return notStarted(e.argv[0], startErr)
-	case called != nil:
-		return &coded{code: signalBase + int(called.(syscall.Signal)), err: fmt.Errorf("%v: gave up; nothing was started here", called)}
+		return notStartedError(e.argv[0], startErr)
+	case pendingSignal != nil:
+		return &exitError{code: signalBase + int(pendingSignal.(syscall.Signal)), err: fmt.Errorf("%v: gave up; nothing was started here", pendingSignal)}
 	}
 	var declined *effect.Declined
 	if err == nil || errors.As(err, &declined) {
@@ -212,23 +212,23 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	}
 	var conflict *effect.Conflict
 	if errors.As(err, &conflict) {
-		return otherCommand(conflict)
+		return conflictError(conflict)
 	}
 	var doubt *effect.InDoubt
 	if errors.As(err, &doubt) {
-		return e.heldBack(doubt)
+		return e.inDoubtError(doubt)
 	}
 	return callError(err)
 }
 
 // inDoubtError reports that the command was not run, because an earlier attempt may have performed the effect.
-func (e *execution) heldBack(d *effect.InDoubt) error {
-	return &coded{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
-		hint: e.waysOut(d.Key, "")}
+func (e *execution) inDoubtError(d *effect.InDoubt) error {
+	return &exitError{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
+		hint: e.doubtHint(d.Key, "")}
 }
 
 // doubtHint names the commands that resolve a doubt, and the flags that avoid it.
-func (e *execution) waysOut(key flight.Key, more string) string {
+func (e *execution) doubtHint(key flight.Key, more string) string {
 	notDone := "--not-done-exit 75 for a command that exits with 75 when nothing was done, or "
 	if codes := e.flags.notDone; len(codes) > 0 {
 		notDone = fmt.Sprintf("exit %d when nothing was done, or ", codes[0])
@@ -238,7 +238,7 @@ func (e *execution) waysOut(key flight.Key, more string) string {
 }
 
 // conflictError reports the difference to the key's first use in terms of the command line, not of the stored input.
-func otherCommand(c *effect.Conflict) error {
+func conflictError(c *effect.Conflict) error {
 	var line, input bool
 	var foreign []string
 	for _, field := range c.Fields {
@@ -251,23 +251,23 @@ func otherCommand(c *effect.Conflict) error {
 			foreign = append(foreign, field)
 		}
 	}
-	what := "the command line or the input differs"
+	difference := "the command line or the input differs"
 	switch {
 	case foreign != nil:
-		what = "not by exec; its input has other fields: " + strings.Join(foreign, " ")
+		difference = "not by exec; its input has other fields: " + strings.Join(foreign, " ")
 	case line && input:
-		what = "the command line and the input differ"
+		difference = "the command line and the input differ"
 	case line:
-		what = "the command line differs"
+		difference = "the command line differs"
 	case input:
-		what = "the input differs"
+		difference = "the input differs"
 	}
-	return &coded{code: exitUsage, err: fmt.Errorf("%s: %s was first used with another command: %s; nothing was run", wire.Conflict, c.Key, what),
+	return &exitError{code: exitUsage, err: fmt.Errorf("%s: %s was first used with another command: %s; nothing was run", wire.Conflict, c.Key, difference),
 		hint: "use a new key for a new intent; if the intent is the same, pass --fingerprint none"}
 }
 
 // notStartedError returns the exit code that shells use for a command that cannot be started. The key stays free.
-func notStarted(program string, err error) error {
+func notStartedError(program string, err error) error {
 	code, hint := 126, "nothing was done; the key is free for this command line, and for another one with --fingerprint none"
 	if errors.Is(err, syscall.ENOEXEC) {
 		hint = "name the interpreter in the first line of the script, as in #!/bin/sh; " + hint
@@ -275,11 +275,11 @@ func notStarted(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("start %s: %w", program, err), hint: hint}
+	return &exitError{code: code, err: fmt.Errorf("start %s: %w", program, err), hint: hint}
 }
 
 // finishRun returns the command's exit code, and prints the state of its key if that is not succeeded.
-func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
+func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
 	var (
 		declined   *effect.Declined
 		unsettled  *effect.Unsettled
@@ -291,16 +291,16 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		result, err = declined.Result, nil
 	}
 	switch {
-	case err == nil && result.Source == effect.Executed:
-	case errors.As(err, &unsettled) && unsettled.Outcome == flight.NotDone:
+	case err == nil && result.Source == effect.SourceExecuted:
+	case errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		e.app.say("%s: not done (exit %d); the key is free for another try", key, code)
 	case errors.As(err, &unsettled):
 		e.app.say("%s: outcome unknown (exit %d); the next exec runs the command again (--recovery resend)", key, code)
 	case errors.As(err, &doubt) && code != exitOK:
 		e.app.say("%s is in doubt: exit code %d does not tell whether the effect happened\n  %s", key, code,
-			e.waysOut(key, e.failureHint(end)))
+			e.doubtHint(key, e.failureHint(end)))
 	case errors.As(err, &unrecorded):
-		e.app.say("%s: the command ran, but its outcome is not stored yet; %s", key, whereabouts(unrecorded, code))
+		e.app.say("%s: the command ran, but its outcome is not stored yet; %s", key, unrecordedText(unrecorded, code))
 	case err == nil || superseded(err):
 		e.app.say("%s: this attempt was superseded by another attempt or a decision; its outcome is stored as evidence; see flightd why %s", key, key)
 		code = exitInDoubt
@@ -310,15 +310,15 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	if code == exitOK {
 		return nil
 	}
-	return silent(code)
+	return exitStatus(code)
 }
 
 // unrecordedText describes what happens to an outcome that is not stored.
-func whereabouts(u *effect.Unrecorded, code int) string {
+func unrecordedText(u *effect.Unrecorded, code int) string {
 	switch {
-	case errors.Is(u.Cause, client.ErrNotKept):
+	case errors.Is(u.Cause, client.ErrNotSpooled):
 		return fmt.Sprintf("it could not be spooled either, so it is lost with this process: note exit code %d for the person who resolves the doubt", code)
-	case client.PutAside(u):
+	case client.IsQuarantined(u):
 		return fmt.Sprintf("the server rejected it (%s), and the report is quarantined in the spool", client.CodeOf(u.Cause))
 	}
 	return "it stays on disk, and the next flightd command that reaches a server reports it"
@@ -326,7 +326,7 @@ func whereabouts(u *effect.Unrecorded, code int) string {
 
 // failureHint is the part of doubtHint about --failure; "" for a killed command, to which --failure does not apply.
 func (e *execution) failureHint(end *childEnd) string {
-	if e.cut || end.signal != 0 {
+	if e.cutShort || end.signal != 0 {
 		return ""
 	}
 	return "--failure not_done, or "
@@ -342,7 +342,7 @@ func superseded(err error) bool {
 }
 
 // sayOnNewLine is say after a newline, if the printed output does not end with one.
-func (a *app) sayBehind(printed []byte, format string, args ...any) {
+func (a *app) sayOnNewLine(printed []byte, format string, args ...any) {
 	if n := len(printed); n > 0 && printed[n-1] != '\n' {
 		_, _ = io.WriteString(a.err, "\n")
 	}
@@ -361,9 +361,9 @@ func (a *app) replay(result effect.Result) error {
 		if _, err := a.out.Write(answer.Body); err != nil {
 			return err
 		}
-		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run%s", result.Key, result.Source, when, erased)
-		if result.Outcome == flight.Refused {
-			return silent(exitFailed)
+		a.sayOnNewLine(answer.Body, "%s: %s receipt of %s; nothing was run%s", result.Key, result.Source, when, erased)
+		if result.Outcome == flight.OutcomeRefused {
+			return exitStatus(exitFailed)
 		}
 		return nil
 	}
@@ -381,12 +381,12 @@ func (a *app) replay(result effect.Result) error {
 	if r.Truncated {
 		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
 	}
-	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, when, more)
+	a.sayOnNewLine(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, when, more)
 	if writeErr != nil {
 		return writeErr
 	}
 	if r.ExitCode != exitOK {
-		return silent(r.ExitCode)
+		return exitStatus(r.ExitCode)
 	}
 	return nil
 }

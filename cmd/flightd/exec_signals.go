@@ -18,19 +18,19 @@ import (
 // running effect.
 //
 // stop ends the goroutine and waits for it.
-func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
+func (e *execution) forwardSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGPIPE)
-	if passed := heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP); len(passed) > 0 {
-		signal.Notify(signals, passed...)
+	if forwarded := notIgnored(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP); len(forwarded) > 0 {
+		signal.Notify(signals, forwarded...)
 	}
-	quit, home := make(chan struct{}), make(chan struct{})
+	quit, done := make(chan struct{}), make(chan struct{})
 	go func() { // stop waits for it
-		defer close(home)
+		defer close(done)
 		for {
 			select {
 			case s := <-signals:
-				e.pass(s, cancel)
+				e.onSignal(s, cancel)
 			case <-quit:
 				return
 			}
@@ -39,18 +39,18 @@ func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
 	return func() {
 		signal.Stop(signals)
 		close(quit)
-		<-home
+		<-done
 	}
 }
 
 // onSignal handles one signal.
-func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
+func (e *execution) onSignal(s os.Signal, cancel context.CancelCauseFunc) {
 	number, ok := s.(syscall.Signal)
 	switch {
 	case !ok || number == syscall.SIGPIPE:
 	case number == syscall.SIGTSTP:
 		e.suspend()
-	case e.heed(number, cancel):
+	case e.handleSignal(number, cancel):
 		gone, now := context.WithCancel(context.Background())
 		now()
 		_ = e.client.Close(gone) // a report that is not stored by now stays in the spool
@@ -58,49 +58,49 @@ func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
 }
 
 // handleSignal forwards a signal, or ends the wait. enough reports that the retries of the report are to be ended.
-func (e *execution) heed(s syscall.Signal, cancel context.CancelCauseFunc) (enough bool) {
+func (e *execution) handleSignal(s syscall.Signal, cancel context.CancelCauseFunc) (enough bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.client != nil && (e.end != nil || e.landed):
-		return e.hurryLocked(s)
+	case e.client != nil && (e.end != nil || e.reportDone):
+		return e.handleSignalWhileReportingLocked(s)
 	case e.child != nil:
-		e.ended = e.ended || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
+		e.signalled = e.signalled || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
 		e.child.send(s)
 	default:
-		e.called = s
-		cancel(&coded{code: signalBase + int(s), err: fmt.Errorf("%v: the wait was ended; nothing was started", s)})
+		e.pendingSignal = s
+		cancel(&exitError{code: signalBase + int(s), err: fmt.Errorf("%v: the wait was ended; nothing was started", s)})
 	}
 	return false
 }
 
 // handleSignalWhileReportingLocked handles a signal that arrives after the command's end. Its sender may not know that
 // the command has ended, so the first signal only prints a message; the next one ends the retries of the report.
-func (e *execution) hurryLocked(s syscall.Signal) (enough bool) {
+func (e *execution) handleSignalWhileReportingLocked(s syscall.Signal) (enough bool) {
 	switch {
 	case s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
 		return false // meant for the command
-	case e.landed || e.told:
+	case e.reportDone || e.warned:
 		return true
 	}
-	e.told = true
+	e.warned = true
 	e.app.say("%s: the command has ended (exit %d), and its outcome is being reported; "+
-		"another signal ends that, and the report stays on disk for the next flightd command that reaches a server", e.at.Key(), e.end.code)
+		"another signal ends that, and the report stays on disk for the next flightd command that reaches a server", e.attempt.Key(), e.end.code)
 	return false
 }
 
 // setClient stores the client whose reports a signal may cut short.
-func (e *execution) connected(c *client.Client) {
+func (e *execution) setClient(c *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client = c
 }
 
 // setReportDone records that the outcome is stored or spooled.
-func (e *execution) reported() {
+func (e *execution) setReportDone() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.landed = true
+	e.reportDone = true
 }
 
 // suspend handles Ctrl-Z: it stops the command and this process until SIGCONT. The command must not run on alone,
@@ -115,7 +115,7 @@ func (e *execution) suspend() {
 	running := e.child != nil && e.end == nil
 	if running {
 		e.child.send(syscall.SIGSTOP)
-		e.app.say("%s: stopped together with its command; the claim on the key expires within %v (--ttl)", e.at.Key(), e.flags.ttl)
+		e.app.say("%s: stopped together with its command; the claim on the key expires within %v (--ttl)", e.attempt.Key(), e.flags.ttl)
 	}
 	stopSelf()
 	if running {
@@ -126,9 +126,9 @@ func (e *execution) suspend() {
 // continueLocked continues the command. With --on-lease-lost kill, a command whose claim is lost must not act any more:
 // it gets SIGTERM before SIGCONT.
 func (e *execution) continueLocked() {
-	if e.flags.leaseLost.value == "kill" && e.at.Sending() != nil {
+	if e.flags.leaseLost.value == "kill" && e.attempt.Sending() != nil {
 		e.kill(errLeaseLost)
-		e.child.tell()
+		e.child.terminate()
 	}
 	e.child.send(syscall.SIGCONT)
 }

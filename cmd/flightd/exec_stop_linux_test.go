@@ -21,7 +21,7 @@ func TestHelperShell(t *testing.T) {
 	if os.Getenv("FLIGHTD_TEST_SHELL") == "" {
 		return
 	}
-	args := os.Args[len(os.Args)-flagsBehind():]
+	args := os.Args[len(os.Args)-argsAfterDash():]
 	c := exec.Command(args[1], args[2:]...)
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -40,7 +40,7 @@ func TestHelperShell(t *testing.T) {
 }
 
 // argsAfterDash returns the number of arguments after --.
-func flagsBehind() int {
+func argsAfterDash() int {
 	for i, arg := range os.Args {
 		if arg == "--" {
 			return len(os.Args) - i - 1
@@ -80,7 +80,7 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := startServer(t)
 			shop := newShop(t, true)
-			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", actsWhenContinued(shop))
+			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", paysWhenContinued(shop))
 			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 && len(shop.pids("job")) == 1 })
 			runner, command := shop.pids("job")[0], shop.pids("started")[0]
 			if err := syscall.Kill(runner, syscall.SIGTSTP); err != nil {
@@ -105,10 +105,10 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 }
 
 // TestExec_LostLeaseKillsAStoppedCommand: a stopped command whose claim is lost gets SIGTERM before SIGCONT.
-func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
+func TestExec_LostLeaseKillsAStoppedCommand(t *testing.T) {
 	shop := newShop(t, false)
 	lost := false
-	e, _ := anAttempt(t, []string{"/bin/sh"}, false)
+	e, _ := newTestAttempt(t, []string{"/bin/sh"}, false)
 	e.flags.leaseLost = newChoice("kill", "finish")
 	at := effect.NewAttempt(effect.Spec{MayStart: func() error {
 		if lost {
@@ -117,7 +117,7 @@ func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
 		return nil
 	}})
 	var killed error
-	c, err := e.start(at, func(err error) { killed = err }, childSpec{argv: []string{"/bin/sh", "-c", actsWhenContinued(shop)}, out: io.Discard, err: io.Discard})
+	c, err := e.start(at, func(err error) { killed = err }, childSpec{argv: []string{"/bin/sh", "-c", paysWhenContinued(shop)}, out: io.Discard, err: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,18 +132,18 @@ func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
 }
 
 // paysWhenContinued returns a script that records its start, and pays as soon as it is continued.
-func actsWhenContinued(shop *shop) string {
+func paysWhenContinued(shop *shop) string {
 	return fmt.Sprintf("trap 'echo $$ >> %s; exit' CONT; echo $$ >> %s; while :; do :; done", shop.path("paid"), shop.path("started"))
 }
 
 // TestExec_SessionLeaderIgnoresTSTP: a session leader, as in a container, has no shell that could continue it.
-func TestExec_WhereNobodyCouldContinueItNothingStopsIt(t *testing.T) {
+func TestExec_SessionLeaderIgnoresTSTP(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)
 	i := s.beginWith(&syscall.SysProcAttr{Setsid: true}, program, "exec", "--key", "alone", "--", shop.path("pay.sh"))
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	i.signal(syscall.SIGTSTP)
-	shop.goOn()
+	shop.release()
 	if r := i.wait(); r.code != 0 || len(shop.pids("paid")) != 1 || strings.Contains(r.err, "stopped") {
 		t.Errorf("%v", r)
 	}

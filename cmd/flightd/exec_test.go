@@ -57,7 +57,7 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	s.start()
-	shop.goOn()
+	shop.release()
 	a, b := first.wait(), waiter.wait()
 	if a.code != 0 || b.code != 0 || a.out != b.out || len(shop.pids("paid")) != 1 {
 		t.Errorf("the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
@@ -90,8 +90,8 @@ func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
 	}
 }
 
-// batch runs exec many times at once.
-func (s *server) batch(n int, args ...string) []result {
+// runMany runs exec many times at once.
+func (s *server) runMany(n int, args ...string) []result {
 	s.t.Helper()
 	results := make([]result, n)
 	var all sync.WaitGroup
@@ -108,11 +108,11 @@ func TestExec_HundredAtOnceRunOnce(t *testing.T) {
 	shop := newShop(t, false)
 	args := []string{"exec", "--key", "pay-7", "--wait", "forever", "--", shop.path("pay.sh")}
 	start := time.Now()
-	first := s.batch(100, args...)
+	first := s.runMany(100, args...)
 	t.Logf("100 at once: %v", time.Since(start))
 	s.kill()
 	s.start()
-	second := s.batch(100, args...)
+	second := s.runMany(100, args...)
 	if paid := shop.pids("paid"); len(paid) != 1 {
 		t.Fatalf("paid by %v", paid)
 	}
@@ -158,7 +158,7 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 				t.Fatal("the command was killed with the server")
 			}
 			s.start()
-			shop.goOn()
+			shop.release()
 			r := first.wait()
 			if r.code != 0 || !strings.HasPrefix(r.out, fmt.Sprintf("paid by %d ", pid)) {
 				t.Fatalf("the runner: %v", r)
@@ -184,7 +184,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	first.wait()
 	eventually(t, "the command is dead, too", 5*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
-	shop.goOn()
+	shop.release()
 	eventually(t, "it is in doubt without another call", 30*time.Second, func() bool { return s.flight("pay-9").State == "in_doubt" })
 	if r := s.flightd(args...); r.code != exitInDoubt || len(shop.pids("started")) != 1 || !strings.Contains(r.err, "flightd doubt resolve") {
 		t.Fatalf("the second one: %v\nstarted: %v", r, shop.pids("started"))
@@ -230,7 +230,7 @@ func TestExec_KilledUnderResend(t *testing.T) {
 		return true
 	})
 	first.wait()
-	shop.goOn()
+	shop.release()
 	r := second.wait()
 	if paid := shop.pids("paid"); r.code != 0 || len(paid) != 1 || paid[0] == orphan {
 		t.Errorf("the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
@@ -252,7 +252,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 			first.signal(syscall.SIGSTOP)
 			<-time.After(3 * ttl) // the freeze itself is tested
-			shop.goOn()
+			shop.release()
 			if test.other {
 				if r := s.flightd(args...); r.code != 0 || strings.Contains(r.out, "attempt 1") {
 					t.Fatalf("the other one: %v", r)

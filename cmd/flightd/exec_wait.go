@@ -74,14 +74,14 @@ func holderOf(f *client.Flight) string {
 	switch {
 	case f == nil:
 		return ""
-	case f.State == flight.Scheduled.String():
-		return "its next attempt is scheduled for " + moment(f.NotBefore.Time)
-	case f.State != flight.Running.String() && f.State != flight.Waiting.String():
+	case f.State == flight.StateScheduled.String():
+		return "its next attempt is scheduled for " + formatTime(f.NotBefore.Time)
+	case f.State != flight.StateRunning.String() && f.State != flight.StateWaiting.String():
 		return ""
-	case f.Looking:
+	case f.Verifying:
 		return "the provider is being asked whether the effect happened"
 	case f.LastAttempt == nil:
 		return "its attempt is open"
 	}
-	return fmt.Sprintf("attempt %d is held by %s since %s", f.LastAttempt.Attempt, oneLine(orWord(f.LastAttempt.Owner, "an unnamed caller")), moment(f.LastAttempt.OpenedAt.Time))
+	return fmt.Sprintf("attempt %d is held by %s since %s", f.LastAttempt.Attempt, oneLine(orDefault(f.LastAttempt.Owner, "an unnamed caller")), formatTime(f.LastAttempt.OpenedAt.Time))
 }

@@ -31,12 +31,12 @@ func noticesDuring(t *testing.T, length, wait time.Duration, read func() (*clien
 
 func TestExec_WaitNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		running := &client.Flight{State: flight.Running.String(), LastAttempt: &wire.Attempt{Attempt: 2, Owner: "web-1:47\x1b", OpenedAt: wire.Time{Time: time.Now()}}}
+		running := &client.Flight{State: flight.StateRunning.String(), LastAttempt: &wire.Attempt{Attempt: 2, Owner: "web-1:47\x1b", OpenedAt: wire.Time{Time: time.Now()}}}
 		read := func() (*client.Flight, error) { return running, nil }
 		require.Empty(t, noticesDuring(t, 1900*time.Millisecond, forever, read), "a short wait is silent")
 		said := noticesDuring(t, 20*time.Second, 20*time.Second, read)
 		require.Equal(t, []string{"default/exec/w: waiting for another caller: attempt 2 is held by web-1:47  since " +
-			moment(running.LastAttempt.OpenedAt.Time) + "; exec waits at most 18s more (--wait 20s)"}, said)
+			formatTime(running.LastAttempt.OpenedAt.Time) + "; exec waits at most 18s more (--wait 20s)"}, said)
 		said = noticesDuring(t, 65*time.Second, forever, read)
 		require.Len(t, said, 3, "after 2, 32 and 62 seconds")
 		require.Contains(t, said[2], "--wait forever")
@@ -46,17 +46,17 @@ func TestExec_WaitNotices(t *testing.T) {
 // Without another holder there is nothing to print: exec waits for the server, which has its own messages.
 func TestExec_WaitNoticesNeedAHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, state := range []flight.State{flight.Absent, flight.Queued, flight.InDoubt, flight.StateSucceeded} {
+		for _, state := range []flight.State{flight.StateAbsent, flight.StateReady, flight.StateInDoubt, flight.StateSucceeded} {
 			require.Empty(t, noticesDuring(t, time.Minute, forever, func() (*client.Flight, error) {
 				return &client.Flight{State: state.String()}, nil
 			}), state)
 		}
 		require.Empty(t, noticesDuring(t, time.Minute, forever, func() (*client.Flight, error) { return nil, errors.New("no server") }))
 		for want, f := range map[string]client.Flight{
-			"the provider is being asked":  {State: flight.Running.String(), Looking: true},
-			"its attempt is open":          {State: flight.Running.String()},
-			"held by an unnamed caller":    {State: flight.Waiting.String(), LastAttempt: &wire.Attempt{Attempt: 1}},
-			"attempt is scheduled for 202": {State: flight.Scheduled.String(), NotBefore: wire.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
+			"the provider is being asked":  {State: flight.StateRunning.String(), Verifying: true},
+			"its attempt is open":          {State: flight.StateRunning.String()},
+			"held by an unnamed caller":    {State: flight.StateWaiting.String(), LastAttempt: &wire.Attempt{Attempt: 1}},
+			"attempt is scheduled for 202": {State: flight.StateScheduled.String(), NotBefore: wire.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
 		} {
 			require.Contains(t, holderOf(&f), want)
 		}
@@ -73,7 +73,7 @@ func TestExec_SaysForWhomItWaits(t *testing.T) {
 	require.Equal(t, exitBusy, r.code, "%v", r)
 	require.Contains(t, r.err, fmt.Sprintf("default/exec/w: waiting for another caller: attempt 1 is held by %s since ", s.flight("w").LastAttempt.Owner))
 	require.Contains(t, r.err, "; exec waits at most 1s more (--wait 3s)\n")
-	shop.goOn()
+	shop.release()
 	r = first.wait()
 	require.Zero(t, r.code, "%v", r)
 	require.NotContains(t, r.err, "waiting for")

@@ -42,29 +42,29 @@ func exitCodes() []exitCode {
 }
 
 // exitError is an error with the exit code of the program.
-type coded struct {
+type exitError struct {
 	code int
 	err  error
 	hint string // the remedy; may be empty
 }
 
-func (c *coded) Error() string { return c.err.Error() }
-func (c *coded) Unwrap() error { return c.err }
+func (c *exitError) Error() string { return c.err.Error() }
+func (c *exitError) Unwrap() error { return c.err }
 
 // usageError reports an invalid command line.
-func usage(format string, args ...any) error {
-	return &coded{code: exitUsage, err: fmt.Errorf(format, args...)}
+func usageError(format string, args ...any) error {
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
 // exitStatus ends the program with a code and prints nothing.
-type silent int
+type exitStatus int
 
-func (s silent) Error() string { return fmt.Sprintf("exit %d", int(s)) }
+func (s exitStatus) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
 // explain returns the exit code, the message and the hint of an error; message and hint may be empty.
 func explain(err error) (code int, message, hint string) {
-	var c *coded
-	var s silent
+	var c *exitError
+	var s exitStatus
 	switch {
 	case err == nil:
 		return exitOK, "", ""

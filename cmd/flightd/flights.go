@@ -19,15 +19,15 @@ import (
 )
 
 func (a *app) flightsCommand() *cobra.Command {
-	return group("flights", "List, show and watch flights; cancel, retry, redact and free them",
+	return commandGroup("flights", "List, show and watch flights; cancel, retry, redact and free them",
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
-		a.operate("cancel", "Cancel a flight; a running attempt is asked to stop",
+		a.operatorCommand("cancel", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
-		a.operate("retry", "Let a flight that ended without a receipt run again",
+		a.operatorCommand("retry", "Let a flight that ended without a receipt run again",
 			true, "let %s run again?", (*client.Client).Retry),
-		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
+		a.operatorCommand("redact", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
-		a.operate("free", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
+		a.operatorCommand("free", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
 			true, "free %s, so that the next call with it acts, although the effect may have happened?", (*client.Client).Free))
 }
 
@@ -38,7 +38,7 @@ func (a *app) flightsList() *cobra.Command {
 		Short: "List flights",
 		Example: `  flightd flights ls --state in_doubt,running
   flightd flights ls --action charge --since 1h -o json`,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "flights", flightTable) },
 	}
 	flags := c.Flags()
@@ -49,7 +49,7 @@ func (a *app) flightsList() *cobra.Command {
 
 // listFlags adds the flags of every command that lists flights.
 func listFlags(flags *pflag.FlagSet, q *client.Query) {
-	everywhere(flags, &q.AllNamespaces)
+	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
 	flags.Var((*sinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
@@ -57,27 +57,27 @@ func listFlags(flags *pflag.FlagSet, q *client.Query) {
 }
 
 // allNamespacesFlag adds the flag of every command that reads a namespace.
-func everywhere(flags *pflag.FlagSet, all *bool) {
+func allNamespacesFlag(flags *pflag.FlagSet, all *bool) {
 	flags.BoolVarP(all, "all-namespaces", "A", false, "read all namespaces; overrides --namespace")
 }
 
 func stateWords() (words []string) {
-	for s := flight.Scheduled; s < flight.Expired; s++ {
+	for s := flight.StateScheduled; s < flight.StateExpired; s++ {
 		words = append(words, s.String())
 	}
 	return words
 }
 
 // checkPrefix rejects a prefix that no key of the namespace can have.
-func (a *app) findable(prefix string, everywhere bool) error {
-	if _, bad := wire.Listed(a.namespace, prefix); bad != nil && !everywhere {
-		return usage("--prefix %s: no key of namespace %s has this prefix; a full key begins with its namespace; -n selects another namespace, -A all", prefix, a.namespace)
+func (a *app) checkPrefix(prefix string, everywhere bool) error {
+	if _, bad := wire.ParseListNamespace(a.namespace, prefix); bad != nil && !everywhere {
+		return usageError("--prefix %s: no key of namespace %s has this prefix; a full key begins with its namespace; -n selects another namespace, -A all", prefix, a.namespace)
 	}
 	return nil
 }
 
 // sayNone prints that a list is empty, since an empty table alone would be ambiguous.
-func (a *app) nothing(what string, everywhere bool) {
+func (a *app) sayNone(what string, everywhere bool) {
 	if everywhere {
 		a.say("no %s", what)
 		return
@@ -88,13 +88,13 @@ func (a *app) nothing(what string, everywhere bool) {
 // list prints the flights of a query; what is the plural noun for them.
 func (a *app) list(ctx context.Context, q client.Query, what string, show func(io.Writer, []client.Flight) error) error {
 	if q.Limit <= 0 {
-		return usage("--limit %d: at least 1", q.Limit)
+		return usageError("--limit %d: at least 1", q.Limit)
 	}
-	if err := a.findable(q.KeyPrefix, q.AllNamespaces); err != nil {
+	if err := a.checkPrefix(q.KeyPrefix, q.AllNamespaces); err != nil {
 		return err
 	}
 	return a.withClient(ctx, func(c *client.Client) error {
-		flights, next, err := gather(ctx, c, q)
+		flights, next, err := listPages(ctx, c, q)
 		if err != nil {
 			return err
 		}
@@ -111,22 +111,22 @@ func (a *app) list(ctx context.Context, q client.Query, what string, show func(i
 			return nil
 		case "table":
 			if len(flights) == 0 {
-				a.nothing(what, q.AllNamespaces)
+				a.sayNone(what, q.AllNamespaces)
 			}
 			return show(a.out, flights)
 		}
-		return a.print(client.FlightPage{Flights: flights, Next: next})
+		return a.printData(client.FlightPage{Flights: flights, Next: next})
 	})
 }
 
 // maxPage is the largest page of the API.
-const fullPage = 500
+const maxPage = 500
 
 // listPages reads pages up to the query's limit. next is the cursor of the next page; "": none.
-func gather(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
+func listPages(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
 	flights = []client.Flight{}
 	for limit := q.Limit; len(flights) < limit; {
-		q.Limit = min(limit-len(flights), fullPage)
+		q.Limit = min(limit-len(flights), maxPage)
 		page, err := c.List(ctx, q)
 		if err != nil {
 			return nil, "", err
@@ -142,13 +142,13 @@ func gather(ctx context.Context, c *client.Client, q client.Query) (flights []cl
 func flightTable(w io.Writer, flights []client.Flight) error {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
-		rows = append(rows, []string{keyOf(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
+		rows = append(rows, []string{displayKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
 	}
-	return table(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
+	return writeTable(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
 }
 
 // displayKey returns the key, or the id of a tombstone, which has no key.
-func keyOf(f *client.Flight) string {
+func displayKey(f *client.Flight) string {
 	if f.Key == "" {
 		return "(" + f.ID + ")"
 	}
@@ -161,24 +161,24 @@ func (a *app) flightsGet() *cobra.Command {
 		Short: "Show one flight, with its input and its receipt",
 		Example: `  flightd flights get charge/order-42
   flightd flights get fl_abc… -o json`,
-		Args: exactly(1, "a key or an id"),
+		Args: exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.find(cmd.Context(), c, args[0])
+				f, err := a.findFlight(cmd.Context(), c, args[0])
 				if err != nil {
 					return err
 				}
-				w := a.readFull(cmd.Context(), c, f)
+				w := a.readFullFlight(cmd.Context(), c, f)
 				switch a.format {
 				case "id":
-					return a.show(f)
+					return a.writeFlight(f)
 				case "table":
-					if err := a.show(f); err != nil {
+					if err := a.writeFlight(f); err != nil {
 						return err
 					}
 					return w.write(a.out, a.servers[0])
 				}
-				return a.print(w)
+				return a.printData(w)
 			})
 		},
 	}
@@ -186,22 +186,22 @@ func (a *app) flightsGet() *cobra.Command {
 
 // findFlight reads the flight named by word. It adds the key to a tombstone if the word has it. It returns *exitError
 // if no candidate exists.
-func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
-	all, err := a.meant(word)
+func (a *app) findFlight(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
+	candidates, err := a.candidates(word)
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range all {
-		f, err := c.Flight(ctx, one.id)
-		if was := freedKey(err); was != nil {
-			return nil, &coded{code: exitFailed, err: was, hint: "run flightd why " + was.key + " to see its history"}
+	for _, candidate := range candidates {
+		f, err := c.Flight(ctx, candidate.id)
+		if freedErr := asFreedKey(err); freedErr != nil {
+			return nil, &exitError{code: exitFailed, err: freedErr, hint: "run flightd why " + freedErr.key + " to see its history"}
 		}
 		var missing *effect.Missing
 		if errors.As(err, &missing) {
 			continue
 		}
 		if err == nil && f.Key == "" {
-			f.Key = one.key
+			f.Key = candidate.key
 		}
 		return f, err
 	}
@@ -209,53 +209,53 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 }
 
 // freedError reports that a key has no flight now because its flight was freed.
-type freed struct {
+type freedError struct {
 	id           string
 	key, version string
 	detail       string
 }
 
-func (f *freed) Error() string { return "not_found: " + f.key + ": " + f.detail }
+func (f *freedError) Error() string { return "not_found: " + f.key + ": " + f.detail }
 
 // flight returns the remaining facts as a flight in state absent.
-func (f *freed) flight() *client.Flight {
-	return &client.Flight{ID: f.id, Key: f.key, State: flight.Absent.String(), Version: f.version}
+func (f *freedError) flight() *client.Flight {
+	return &client.Flight{ID: f.id, Key: f.key, State: flight.StateAbsent.String(), Version: f.version}
 }
 
 // asFreedKey returns nil if err has another cause. The server's problem names the key only if the key was used before.
-func freedKey(err error) *freed {
-	var said *client.Error
-	if !errors.As(err, &said) || said.Problem.Code != wire.NotFound || said.Problem.Key == "" {
+func asFreedKey(err error) *freedError {
+	var apiErr *client.Error
+	if !errors.As(err, &apiErr) || apiErr.Problem.Code != wire.NotFound || apiErr.Problem.Key == "" {
 		return nil
 	}
-	p := &said.Problem
-	return &freed{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
+	p := &apiErr.Problem
+	return &freedError{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
 }
 
 // notFound reports that word names no flight; the hint names the commands that list them.
 func (a *app) notFound(word string) error {
 	hint := fmt.Sprintf("run flightd flights ls to list the keys of namespace %s, or flightd flights ls -A for all", a.namespace)
 	if !strings.Contains(word, "/") && !strings.HasPrefix(word, "fl_") {
-		hint = fmt.Sprintf("%s without a name is read as %s/%s, a key of flightd exec; add the name of other keys, as in charge/%s; %s", word, execName, word, word, hint)
+		hint = fmt.Sprintf("%s without a name is read as %s/%s, a key of flightd exec; add the name of other keys, as in charge/%s; %s", word, defaultName, word, word, hint)
 	}
-	return &coded{code: exitFailed, hint: hint,
+	return &exitError{code: exitFailed, hint: hint,
 		err: fmt.Errorf("%s: no flight for %s in namespace %s", wire.NotFound, word, a.namespace)}
 }
 
 // writeFlight prints one flight.
-func (a *app) show(f *client.Flight) error {
+func (a *app) writeFlight(f *client.Flight) error {
 	switch a.format {
 	case "id":
 		_, err := fmt.Fprintln(a.out, f.ID)
 		return err
 	case "table":
-		return table(a.out, []string{"FLIGHT", f.ID}, details(f))
+		return writeTable(a.out, []string{"FLIGHT", f.ID}, flightRows(f))
 	}
-	return a.print(f)
+	return a.printData(f)
 }
 
 // flightRows returns the fields of a flight as rows of a table.
-func details(f *client.Flight) (rows [][]string) {
+func flightRows(f *client.Flight) (rows [][]string) {
 	add := func(name, format string, args ...any) {
 		if s := strings.TrimSpace(fmt.Sprintf(format, args...)); s != "" {
 			rows = append(rows, []string{name, s})
@@ -263,14 +263,14 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	add("key", "%s", f.Key)
 	add("state", "%s", f.State)
-	if f.State == flight.Absent.String() { // the fields below belong to a generation that has not begun
+	if f.State == flight.StateAbsent.String() { // the fields below belong to a generation that has not begun
 		add("freed", "%s", freedBy(f))
 		return rows
 	}
 	add("cause", "%s", f.Cause)
 	add("recovery", "%s", f.Recovery)
 	add("fingerprint", "%s", f.Fingerprint)
-	if f.State == flight.Expired.String() { // a tombstone has neither attempts nor the source of the receipt
+	if f.State == flight.StateExpired.String() { // a tombstone has neither attempts nor the source of the receipt
 		if f.Receipt != nil {
 			add("receipt", "%s; its body is no longer stored, %s", f.Receipt.Outcome, f.Receipt.Digest)
 		}
@@ -282,10 +282,10 @@ func details(f *client.Flight) (rows [][]string) {
 		if l.Error != "" {
 			why = " (" + l.Error + ")"
 		}
-		add("last attempt", "%d by %s: %s%s", l.Attempt, orWord(l.Owner, "an unnamed caller"), orWord(l.Outcome, "open"), why)
+		add("last attempt", "%d by %s: %s%s", l.Attempt, orDefault(l.Owner, "an unnamed caller"), orDefault(l.Outcome, "open"), why)
 	}
-	add("created", "%s", moment(f.CreatedAt.Time))
-	add("finished", "%s", moment(f.FinishedAt.Time))
+	add("created", "%s", formatTime(f.CreatedAt.Time))
+	add("finished", "%s", formatTime(f.FinishedAt.Time))
 	if r := f.Receipt; r != nil {
 		if r.Attempt > 0 {
 			add("receipt", "%s by attempt %d, from a %s", r.Outcome, r.Attempt, r.From)
@@ -293,22 +293,22 @@ func details(f *client.Flight) (rows [][]string) {
 			add("receipt", "%s, from an %s", r.Outcome, r.From)
 		}
 		add("external id", "%s", r.ExternalID)
-		add("body", "%s of %s, %s", counted(r.Size, "byte", "bytes"), orWord(r.ContentType, "unknown type"), r.Digest)
+		add("body", "%s of %s, %s", pluralize(r.Size, "byte", "bytes"), orDefault(r.ContentType, "unknown type"), r.Digest)
 	}
 	if m := f.Redacted; m != nil {
-		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+		add("redacted", "input and receipt erased %s by %s: %s", formatTime(m.At.Time), m.Actor, m.Reason)
 	}
 	if m := f.CancelRequested; m != nil {
-		add("cancel requested", "%s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+		add("cancel requested", "%s by %s: %s", formatTime(m.At.Time), m.Actor, m.Reason)
 	}
 	if !f.HeldUntil.IsZero() {
-		add("held", "%s", held(f))
+		add("held", "%s", heldText(f))
 	}
-	if s := f.Settled; s != nil {
-		add("resolved", "%s, by %s: %s", inWords(s.Result), s.Who, s.Why)
+	if s := f.Resolution; s != nil {
+		add("resolved", "%s, by %s: %s", resultText(s.Result), s.Actor, s.Reason)
 	}
 	for _, e := range f.Evidence {
-		add("evidence", "attempt %d reported %s after it was superseded, at %s %s", e.Attempt, e.Outcome, moment(e.At.Time), e.ExternalID)
+		add("evidence", "attempt %d reported %s after it was superseded, at %s %s", e.Attempt, e.Outcome, formatTime(e.At.Time), e.ExternalID)
 	}
 	if f.Overlap {
 		add("OVERLAP", "the evidence names a second effect")
@@ -318,21 +318,21 @@ func details(f *client.Flight) (rows [][]string) {
 
 // freedBy describes who freed a key, why, and the last state of its flight.
 func freedBy(f *client.Flight) string {
-	if len(f.Past) == 0 {
+	if len(f.PreviousGenerations) == 0 {
 		return ""
 	}
-	last := f.Past[len(f.Past)-1]
-	return fmt.Sprintf("%s by %s: %s; its state was %s", moment(last.At.Time), last.Who, last.Why, last.State)
+	last := f.PreviousGenerations[len(f.PreviousGenerations)-1]
+	return fmt.Sprintf("%s by %s: %s; its state was %s", formatTime(last.At.Time), last.Actor, last.Reason, last.State)
 }
 
-func orWord(s, word string) string {
+func orDefault(s, word string) string {
 	if s == "" {
 		return word
 	}
 	return s
 }
 
-func moment(t time.Time) string {
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
@@ -340,22 +340,22 @@ func moment(t time.Time) string {
 }
 
 // operatorCall is a client method that carries out an operator's decision on one flight.
-type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
+type operatorCall func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
 // operatorCommand returns the command for do. question is the confirmation prompt.
-func (a *app) operate(verb, short string, irreversible bool, question string, do operator) *cobra.Command {
+func (a *app) operatorCommand(verb, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
 	var d operatorFlags
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
 		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
-		Args:    exactly(1, "a key or an id"),
+		Args:    exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := d.check(); err != nil {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.find(cmd.Context(), c, args[0])
+				f, err := a.findFlight(cmd.Context(), c, args[0])
 				if err != nil {
 					return err
 				}
@@ -363,15 +363,15 @@ func (a *app) operate(verb, short string, irreversible bool, question string, do
 				if err != nil {
 					return err
 				}
-				if err := a.confirm(irreversible, question, keyOf(f)); err != nil {
+				if err := a.confirm(irreversible, question, displayKey(f)); err != nil {
 					return err
 				}
 				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.reason}); err != nil {
 					return err
 				}
-				a.say("%s: %s", keyOf(f), present(f))
-				return a.show(f)
-			}, client.WithActor(person(d.as)))
+				a.say("%s: %s", displayKey(f), stateText(f))
+				return a.writeFlight(f)
+			}, client.WithActor(actorName(d.actor)))
 		},
 	}
 	d.flags(c.Flags())

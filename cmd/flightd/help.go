@@ -90,7 +90,7 @@ flightd config show --origin prints every value and its source. The file is $XDG
 ~/.config/flightd/config.yaml; an unknown field is an error.
 `)
 	for _, s := range settings() {
-		fmt.Fprintf(&b, "\n  %-14s  --%-14s  %-22s  %s (%s)", s.name, s.flag, s.env, s.about, s.unsaid())
+		fmt.Fprintf(&b, "\n  %-14s  --%-14s  %-22s  %s (%s)", s.name, s.flag, s.env, s.about, s.defaultText())
 	}
 	b.WriteString(`
 
@@ -104,7 +104,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	e := &coded{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
+	e := &exitError{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
 	if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
 		e.hint = didYouMean(strings.Join(same, " or "))
 	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {

@@ -16,15 +16,15 @@ import (
 )
 
 // importFlags hold the command line of an import.
-type importing struct {
+type importFlags struct {
 	file      string
 	dryRun    bool
 	keepGoing bool
-	as        string
+	actor     string
 }
 
 func (a *app) importCommand() *cobra.Command {
-	var im importing
+	var im importFlags
 	c := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Import receipts of effects that happened before flightd was used",
@@ -47,7 +47,7 @@ FILE may be - for standard input.`,
   flightd import receipts.ndjson
   psql -Atc "select json_build_object('key', 'default/charge/' || id, 'outcome', 'succeeded', 'external_id', charge_id,
     'finished_at', paid_at at time zone 'utc' || 'Z') from orders where paid_at > now() - interval '30 days'" | flightd import -`,
-		Args: exactly(1, "a file"),
+		Args: exactArgs(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			im.file = args[0]
 			return a.importFile(cmd.Context(), im)
@@ -56,25 +56,25 @@ FILE may be - for standard input.`,
 	flags := c.Flags()
 	flags.BoolVar(&im.dryRun, "dry-run", false, "change nothing; report every invalid line and what would be imported")
 	flags.BoolVar(&im.keepGoing, "keep-going", false, "skip invalid lines; the exit code is then 1")
-	flags.StringVar(&im.as, "as", "", "name of the person who imports; recorded (your user name)")
+	flags.StringVar(&im.actor, "as", "", "name of the person who imports; recorded (your user name)")
 	return c
 }
 
-func (a *app) importFile(ctx context.Context, im importing) error {
+func (a *app) importFile(ctx context.Context, im importFlags) error {
 	var from io.Reader = a.in
 	if im.file != "-" {
 		file, err := os.Open(im.file)
 		if err != nil {
-			return &coded{code: exitUsage, err: err}
+			return &exitError{code: exitUsage, err: err}
 		}
 		defer file.Close()
 		from = file
 	}
 	return a.withClient(ctx, func(c *client.Client) error {
-		run := &importRun{app: a, importing: im, client: c, start: time.Now()}
-		err := run.all(ctx, from)
+		run := &importRun{app: a, importFlags: im, client: c, start: time.Now()}
+		err := run.run(ctx, from)
 		if sum := run.summary(); err == nil {
-			return errors.Join(a.showImport(&sum), run.verdict())
+			return errors.Join(a.showImport(&sum), run.status())
 		}
 		end := "repeat the command to continue"
 		if im.dryRun {
@@ -82,7 +82,7 @@ func (a *app) importFile(ctx context.Context, im importing) error {
 		}
 		a.say("%s; %s", run.progress(), end)
 		return err
-	}, client.WithActor(person(im.as)))
+	}, client.WithActor(actorName(im.actor)))
 }
 
 // importSummary is the result of an import.
@@ -106,10 +106,10 @@ func (a *app) showImport(s *importSummary) error {
 		}
 		return nil
 	case "json", "yaml":
-		return a.print(s)
+		return a.printData(s)
 	}
-	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", counted(s.Lines, "line", "lines"), s.Seconds, s.Imported,
-		imported(s.DryRun), counted(s.Existing, "existed already", "existed already"), counted(len(s.Differing), "differs", "differ"), s.Unread)
+	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", pluralize(s.Lines, "line", "lines"), s.Seconds, s.Imported,
+		importedWord(s.DryRun), pluralize(s.Existing, "existed already", "existed already"), pluralize(len(s.Differing), "differs", "differ"), s.Unread)
 	for i := 0; i < len(s.Differing) && err == nil; i++ {
 		d := &s.Differing[i]
 		_, err = fmt.Fprintf(a.out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
@@ -118,7 +118,7 @@ func (a *app) showImport(s *importSummary) error {
 }
 
 // importedWord is the verb of the summary.
-func imported(dryRun bool) string {
+func importedWord(dryRun bool) string {
 	if dryRun {
 		return "would be imported"
 	}
@@ -126,7 +126,7 @@ func imported(dryRun bool) string {
 }
 
 // maxLine is enough for the largest input and the largest receipt in one line.
-const longestLine = 1 << 20
+const maxLine = 1 << 20
 
 // lineReader reads a file line by line.
 type lineReader struct {
@@ -135,7 +135,7 @@ type lineReader struct {
 }
 
 // errLongLine is returned for a line of more than maxLine bytes.
-var errLongLine = fmt.Errorf("longer than %d bytes", longestLine)
+var errLongLine = fmt.Errorf("longer than %d bytes", maxLine)
 
 // next returns a line without its newline, valid until the next call. It returns io.EOF after the last line. After
 // errLongLine, which skips the rest of the line, it may be called again.

@@ -13,19 +13,19 @@ import (
 )
 
 // importWorkers is the number of concurrent requests.
-const importers = 4
+const importWorkers = 4
 
 // importRun is a running import.
 type importRun struct {
 	*app
-	importing
+	importFlags
 	client *client.Client
 	start  time.Time
 
-	mu     sync.Mutex // guards all below
-	sum    importSummary
-	told   time.Time // of the last progress message
-	failed error     // the first error
+	mu         sync.Mutex // guards all below
+	sum        importSummary
+	progressAt time.Time // of the last progress message
+	firstErr   error     // the first error
 }
 
 // importBatch is the part of the file that is sent in one request.
@@ -35,42 +35,42 @@ type importBatch struct {
 }
 
 // run imports the file, to its end or to the first error. It waits for its workers.
-func (r *importRun) all(ctx context.Context, from io.Reader) error {
+func (r *importRun) run(ctx context.Context, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	batches := make(chan *importBatch)
 	var senders sync.WaitGroup
-	for range importers {
+	for range importWorkers {
 		senders.Go(func() {
 			for b := range batches {
-				if err := r.send(ctx, b); err != nil {
-					r.fail(err)
+				if err := r.sendBatch(ctx, b); err != nil {
+					r.setErr(err)
 					cancel()
 				}
 			}
 		})
 	}
-	r.fail(r.read(ctx, from, batches))
+	r.setErr(r.read(ctx, from, batches))
 	close(batches)
 	senders.Wait()
-	return r.failed
+	return r.firstErr
 }
 
 // setErr records the first error.
-func (r *importRun) fail(err error) {
+func (r *importRun) setErr(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed == nil {
-		r.failed = err
+	if r.firstErr == nil {
+		r.firstErr = err
 	}
 }
 
 // read checks every line and sends batches. The valid lines before an invalid one are still sent. An invalid line ends
 // the import; a dry run reports it and reads on, and --keep-going skips it.
 func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *importBatch) error {
-	lines := &lineReader{in: bufio.NewReaderSize(from, longestLine)}
+	lines := &lineReader{in: bufio.NewReaderSize(from, maxLine)}
 	b, now := new(importBatch), time.Now()
-	hand := func() error {
+	flush := func() error {
 		if len(b.numbers) == 0 {
 			return nil
 		}
@@ -85,7 +85,7 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 	for {
 		line, err := lines.next()
 		if err != nil && !errors.Is(err, errLongLine) {
-			if failed := hand(); failed != nil || !errors.Is(err, io.EOF) {
+			if failed := flush(); failed != nil || !errors.Is(err, io.EOF) {
 				return errors.Join(failed, err)
 			}
 			return r.invalidLines()
@@ -98,14 +98,14 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 		}
 		if err != nil {
 			if !r.keepGoing && !r.dryRun {
-				return errors.Join(hand(), &coded{code: exitUsage, err: fmt.Errorf("line %d: %w", lines.number, err),
+				return errors.Join(flush(), &exitError{code: exitUsage, err: fmt.Errorf("line %d: %w", lines.number, err),
 					hint: "correct it and repeat the command, or skip invalid lines with --keep-going"})
 			}
-			r.skip(lines.number, err)
+			r.skipLine(lines.number, err)
 			continue
 		}
 		if len(b.numbers) == client.MaxImportLines || len(b.lines)+len(line)+1 > client.MaxImportBody {
-			if err := hand(); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
@@ -115,7 +115,7 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 }
 
 // lineRange names the lines of a batch.
-func (b *importBatch) where() string {
+func (b *importBatch) lineRange() string {
 	first, last := b.numbers[0], b.numbers[len(b.numbers)-1]
 	if first == last {
 		return fmt.Sprintf("line %d", first)
@@ -127,7 +127,7 @@ func (b *importBatch) where() string {
 const maxInvalidLines = 100
 
 // skipLine reports and counts an invalid line.
-func (r *importRun) skip(number int, err error) {
+func (r *importRun) skipLine(number int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sum.Unread++
@@ -149,17 +149,17 @@ func (r *importRun) invalidLines() error {
 		return nil
 	}
 	if n > maxInvalidLines {
-		r.say("%s not shown", counted(n-maxInvalidLines, "more invalid line is", "more invalid lines are"))
+		r.say("%s not shown", pluralize(n-maxInvalidLines, "more invalid line is", "more invalid lines are"))
 	}
-	return &coded{code: exitUsage, err: fmt.Errorf("%s", counted(n, "line is invalid", "lines are invalid")),
+	return &exitError{code: exitUsage, err: fmt.Errorf("%s", pluralize(n, "line is invalid", "lines are invalid")),
 		hint: "correct them and repeat the command, or skip invalid lines with --keep-going"}
 }
 
 // sendBatch sends one batch to a server and adds up the answer.
-func (r *importRun) send(ctx context.Context, b *importBatch) error {
+func (r *importRun) sendBatch(ctx context.Context, b *importBatch) error {
 	answer, err := r.client.Import(ctx, b.lines, r.dryRun)
 	if err != nil {
-		return fmt.Errorf("%s: %w", b.where(), err)
+		return fmt.Errorf("%s: %w", b.lineRange(), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,11 +172,11 @@ func (r *importRun) send(ctx context.Context, b *importBatch) error {
 		}
 		r.sum.Differing = append(r.sum.Differing, d)
 	}
-	if now := time.Now(); now.Sub(r.told) > time.Second {
-		if !r.told.IsZero() || now.Sub(r.start) > time.Second {
+	if now := time.Now(); now.Sub(r.progressAt) > time.Second {
+		if !r.progressAt.IsZero() || now.Sub(r.start) > time.Second {
 			r.say("%s", r.progressLocked())
 		}
-		r.told = now
+		r.progressAt = now
 	}
 	return nil
 }
@@ -188,8 +188,8 @@ func (r *importRun) progress() string {
 }
 
 func (r *importRun) progressLocked() string {
-	return fmt.Sprintf("%s, %d %s, %d existed already, %s", counted(r.sum.Lines, "line", "lines"), r.sum.Imported, imported(r.dryRun),
-		r.sum.Existing, counted(len(r.sum.Differing), "differs", "differ"))
+	return fmt.Sprintf("%s, %d %s, %d existed already, %s", pluralize(r.sum.Lines, "line", "lines"), r.sum.Imported, importedWord(r.dryRun),
+		r.sum.Existing, pluralize(len(r.sum.Differing), "differs", "differ"))
 }
 
 func (r *importRun) summary() importSummary {
@@ -204,11 +204,11 @@ func (r *importRun) summary() importSummary {
 }
 
 // status returns the exit code of an import that read the whole file.
-func (r *importRun) verdict() error {
+func (r *importRun) status() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sum.Unread > 0 || len(r.sum.Differing) > 0 {
-		return silent(exitFailed)
+		return exitStatus(exitFailed)
 	}
 	return nil
 }

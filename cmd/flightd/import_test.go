@@ -18,17 +18,17 @@ import (
 )
 
 // receiptsFile writes a file of n receipts and returns its path.
-func receipts(t *testing.T, n int) string {
+func receiptsFile(t *testing.T, n int) string {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `{"key":"default/exec/old-%d","outcome":"succeeded","external_id":"ch_%d","body":{"exit_code":0,"stdout":"paid %d\n"},`+
 			`"content_type":"application/vnd.flightd.exec+json","finished_at":"2026-01-0%dT10:00:00Z","retention":"3650d"}`+"\n", i, i, i, 1+i%9)
 	}
-	return written(t, b.String())
+	return tempFile(t, b.String())
 }
 
-func written(t *testing.T, text string) string {
+func tempFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "receipts.ndjson")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -37,7 +37,7 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-func summaryOf(t *testing.T, r result) (sum importSummary) {
+func decodeSummary(t *testing.T, r result) (sum importSummary) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
 		t.Fatalf("%v: %v", err, r)
@@ -48,19 +48,19 @@ func summaryOf(t *testing.T, r result) (sum importSummary) {
 func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 	s := startServer(t)
 	const n = 25_000
-	file := receipts(t, n)
-	if sum := summaryOf(t, s.flightd("import", file, "--dry-run", "-o", "json")); sum.Imported != n || !sum.DryRun {
+	file := receiptsFile(t, n)
+	if sum := decodeSummary(t, s.flightd("import", file, "--dry-run", "-o", "json")); sum.Imported != n || !sum.DryRun {
 		t.Fatalf("dry run: %+v", sum)
 	}
 	if status := s.get("/v1/flights/fl_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil); status != http.StatusNotFound {
 		t.Fatalf("status %d", status)
 	}
-	first := summaryOf(t, s.flightd("import", file, "-o", "json"))
+	first := decodeSummary(t, s.flightd("import", file, "-o", "json"))
 	if first.Imported != n || first.Existing != 0 || first.Lines != n || len(first.Differing) > 0 {
 		t.Fatalf("first: %+v", first)
 	}
 	t.Logf("%.0f lines/s", n/first.Seconds)
-	if again := summaryOf(t, s.flightd("import", file, "-o", "json")); again.Existing != n || again.Imported != 0 {
+	if again := decodeSummary(t, s.flightd("import", file, "-o", "json")); again.Existing != n || again.Imported != 0 {
 		t.Fatalf("again: %+v", again)
 	}
 	ran := s.flightd("exec", "--key", "old-7", "--fingerprint", "none", "--", "sh", "-c", "echo paid once more")
@@ -73,7 +73,7 @@ func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 	}
 	s.kill()
 	s.start()
-	if again := summaryOf(t, s.flightd("import", file, "-o", "json")); again.Existing != n {
+	if again := decodeSummary(t, s.flightd("import", file, "-o", "json")); again.Existing != n {
 		t.Fatalf("after a crash: %+v", again)
 	}
 }
@@ -81,24 +81,24 @@ func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	s := startServer(t)
 	good := `{"key":"default/charge/a","outcome":"succeeded","external_id":"1"}` + "\n"
-	file := written(t, good+"\n"+`{"key":"default/charge/b","outcome":"done"}`+"\n"+`{"key":"default/charge/c","outcome":"refused"}`+"\n")
+	file := tempFile(t, good+"\n"+`{"key":"default/charge/b","outcome":"done"}`+"\n"+`{"key":"default/charge/c","outcome":"refused"}`+"\n")
 	r := s.flightd("import", file, "-o", "json")
 	if r.code != exitUsage || !strings.Contains(r.err, "line 3: ") || !strings.Contains(r.err, "outcome") || r.out != "" {
 		t.Errorf("a bad line: %v", r)
 	}
 	r = s.flightd("import", file, "--keep-going", "-o", "json")
-	if sum := summaryOf(t, r); r.code != exitFailed || sum.Imported != 1 || sum.Existing != 1 || sum.Unread != 1 || !strings.Contains(r.err, "line 3") {
+	if sum := decodeSummary(t, r); r.code != exitFailed || sum.Imported != 1 || sum.Existing != 1 || sum.Unread != 1 || !strings.Contains(r.err, "line 3") {
 		t.Errorf("--keep-going: %v", r)
 	}
-	other := written(t, good+strings.Replace(good, `"1"`, `"2"`, 1))
+	other := tempFile(t, good+strings.Replace(good, `"1"`, `"2"`, 1))
 	r = s.flightd("import", other)
 	if r.code != exitFailed || !strings.Contains(r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1") {
 		t.Errorf("another receipt: %v", r)
 	}
-	if r = s.flightd("import", written(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 existed already") {
+	if r = s.flightd("import", tempFile(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 existed already") {
 		t.Errorf("one line: %v", r)
 	}
-	if r = s.flightd("import", written(t, good), "-n", "billing"); r.code != exitUsage || !strings.Contains(r.err, "namespace") {
+	if r = s.flightd("import", tempFile(t, good), "-n", "billing"); r.code != exitUsage || !strings.Contains(r.err, "namespace") {
 		t.Errorf("another namespace: %v", r)
 	}
 	if r = s.flightd("import", filepath.Join(t.TempDir(), "none")); r.code != exitUsage {
@@ -130,9 +130,9 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 }
 
 // TestRedact_LaterCallSaysErased: a later exec prints that the body is erased, even if exec did not write the receipt.
-func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
+func TestRedact_LaterCallSaysErased(t *testing.T) {
 	s := startServer(t)
-	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
+	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
 	if r := s.flightd("import", file); r.code != 0 {
 		t.Fatal(r)
 	}
@@ -166,7 +166,7 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 // TestFree_TheKeyActsAgain: a key can be freed after its receipt has expired, as the hint says, and before.
 func TestFree_TheKeyActsAgain(t *testing.T) {
 	s := startServer(t)
-	expired := written(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
+	expired := tempFile(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
 	if r := s.flightd("import", expired); r.code != 0 {
 		t.Fatal(r)
 	}
@@ -189,9 +189,9 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 }
 
 // TestImport_DryRunChangesNothing: also if a line is invalid.
-func TestImport_ADryRunClaimsNothing(t *testing.T) {
+func TestImport_DryRunChangesNothing(t *testing.T) {
 	s := startServer(t)
-	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
+	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
 	r := s.flightd("import", file, "--dry-run")
 	if r.code != exitUsage || !strings.Contains(r.err, "1 would be imported") || !strings.Contains(r.err, "nothing was changed") || strings.Contains(r.err, "what is in is in") {
 		t.Errorf("dry run: %v", r)
@@ -217,7 +217,7 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 		fmt.Fprintf(&text, good, n)
 		text.WriteString("{}\n")
 	}
-	file := written(t, text.String()+strings.Repeat("x", longestLine+1)+"\n"+fmt.Sprintf(good, 200))
+	file := tempFile(t, text.String()+strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 200))
 	r := cli(env, "import", file, "--dry-run")
 	require.Equal(t, exitUsage, r.code, "%v", r)
 	require.Contains(t, r.err, "line 2: ")
@@ -228,10 +228,10 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 	require.Contains(t, r.err, "208 lines, 104 would be imported")
 	require.Contains(t, r.err, "nothing was changed")
 
-	long := written(t, strings.Repeat("x", longestLine+1)+"\n"+fmt.Sprintf(good, 1))
+	long := tempFile(t, strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 1))
 	r = cli(env, "import", long, "--dry-run")
 	require.Equal(t, exitUsage, r.code, "%v", r)
-	require.Contains(t, r.err, fmt.Sprintf("line 1: longer than %d bytes\n", longestLine))
+	require.Contains(t, r.err, fmt.Sprintf("line 1: longer than %d bytes\n", maxLine))
 	require.Contains(t, r.err, "1 line is invalid\n")
 	r = cli(env, "import", long)
 	require.Equal(t, exitUsage, r.code, "%v", r)

@@ -8,50 +8,50 @@ import (
 )
 
 // defaultName is the name of a key that is given as an ID alone.
-const execName = "exec"
+const defaultName = "exec"
 
 // newKey parses the key of a flight that may be started: ID, or NAME/ID. It rejects a full key: read as an ID with
 // slashes, it would name another intent, and the effect would run a second time.
 func (a *app) newKey(s string) (flight.Key, error) {
 	if strings.HasPrefix(s, a.namespace+"/") && strings.Count(s, "/") > 1 {
-		return flight.Key{}, usage("--key %s begins with the namespace; write NAME/ID, here %s", s, strings.TrimPrefix(s, a.namespace+"/"))
+		return flight.Key{}, usageError("--key %s begins with the namespace; write NAME/ID, here %s", s, strings.TrimPrefix(s, a.namespace+"/"))
 	}
 	name, id, ok := strings.Cut(s, "/")
 	if !ok {
-		name, id = execName, s
+		name, id = defaultName, s
 	}
 	key, err := flight.NewKey(a.namespace, name, id)
 	if err != nil {
-		return key, usage("--key %s: %v", s, err)
+		return key, usageError("--key %s: %v", s, err)
 	}
 	return key, nil
 }
 
 // candidate is a flight that a word may name; key is empty if the word is an id.
-type meant struct {
+type candidate struct {
 	id  flight.ID
 	key string
 }
 
 // candidates parses the name of an existing flight: an id, a full key, NAME/ID or ID. It returns every flight that the
 // word may name, in this order.
-func (a *app) meant(s string) ([]meant, error) {
+func (a *app) candidates(s string) ([]candidate, error) {
 	if strings.HasPrefix(s, "fl_") {
 		if id, err := flight.ParseID(s); err == nil {
-			return []meant{{id: id}}, nil
+			return []candidate{{id: id}}, nil
 		}
 	}
-	var all []meant
+	var all []candidate
 	add := func(k flight.Key, err error) {
 		if err == nil {
-			all = append(all, meant{id: k.FlightID(), key: k.String()})
+			all = append(all, candidate{id: k.FlightID(), key: k.String()})
 		}
 	}
 	add(flight.ParseKey(s))
 	add(flight.ParseKey(a.namespace + "/" + s))
-	add(flight.ParseKey(a.namespace + "/" + execName + "/" + s))
+	add(flight.ParseKey(a.namespace + "/" + defaultName + "/" + s))
 	if len(all) == 0 {
-		return nil, &coded{code: exitUsage, err: fmt.Errorf("%q is neither a key nor a flight id", s)}
+		return nil, &exitError{code: exitUsage, err: fmt.Errorf("%q is neither a key nor a flight id", s)}
 	}
 	return all, nil
 }

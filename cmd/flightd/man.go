@@ -14,7 +14,7 @@ func (a *app) manCommand() *cobra.Command {
 		Short:   "Write the manual, one page per command, into a directory",
 		Example: "  flightd man man1 && man ./man1/flightd.1",
 		Hidden:  true, // for packagers
-		Args:    exactly(1, "a directory"),
+		Args:    exactArgs(1, "a directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

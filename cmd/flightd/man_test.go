@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMan_TellsEveryCommandFlagAndCode: every command has a page with its flags, and the page flightd.1 has exit codes
+// TestMan_HasEveryCommandFlagAndCode: every command has a page with its flags, and the page flightd.1 has exit codes
 // and settings.
-func TestMan_TellsEveryCommandFlagAndCode(t *testing.T) {
+func TestMan_HasEveryCommandFlagAndCode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	r := cli(nil, "man", dir)
@@ -21,7 +21,7 @@ func TestMan_TellsEveryCommandFlagAndCode(t *testing.T) {
 		require.NoError(t, err)
 		return strings.ReplaceAll(string(text), `\-`, "-")
 	}
-	for _, c := range commands(t) {
+	for _, c := range allCommands(t) {
 		text := page(c.CommandPath())
 		require.Contains(t, text, `"Nov 2023" "flightd `+buildVersion()+`" "User Commands"`, "the date of SOURCE_DATE_EPOCH")
 		require.NotContains(t, text, "Auto generated")

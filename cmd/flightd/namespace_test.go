@@ -15,7 +15,7 @@ import (
 )
 
 // TestLists_RespectTheNamespace: the namespace setting applies to lists; -A lists all namespaces.
-func TestListsAreOfTheNamespace(t *testing.T) {
+func TestLists_RespectTheNamespace(t *testing.T) {
 	world := httpapitest.New(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/2"} {
 		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
@@ -49,7 +49,7 @@ func TestListsAreOfTheNamespace(t *testing.T) {
 }
 
 // TestLists_EmptyListPrintsANote: an empty table is followed by a message on standard error; JSON and ids are not.
-func TestAnEmptyListSaysSo(t *testing.T) {
+func TestLists_EmptyListPrintsANote(t *testing.T) {
 	world := httpapitest.New(t)
 	world.Apply(t, &flight.Submit{Key: flight.MustKey("billing/charge/2")})
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -78,7 +78,7 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 	for i, key := range []string{"default/charge/1", "default/charge/20", "default/mail/1", "other/charge/1"} {
 		answer, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: flight.MustKey(key), Nonce: flight.Nonce{byte(i + 1)}, Owner: "host:1"})
 		require.NoError(t, err)
-		world.Expire(t, answer.Session)
+		world.ExpireSession(t, answer.Session)
 	}
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	t.Cleanup(server.Close)

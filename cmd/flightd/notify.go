@@ -10,7 +10,7 @@ const notifyEnv = "NOTIFY_SOCKET"
 
 // notifySupervisor sends a state to the supervisor that started this process, if there is one. A failure is printed:
 // systemd would take the service for one that never became ready.
-func (a *app) tellSupervisor(state string) {
+func (a *app) notifySupervisor(state string) {
 	name := a.env(notifyEnv)
 	if name == "" {
 		return

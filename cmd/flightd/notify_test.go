@@ -54,14 +54,14 @@ func TestDev_WithoutSupervisor(t *testing.T) {
 	var talk strings.Builder
 	env := map[string]string{}
 	a := &app{terminal: terminal{err: &talk, env: func(k string) string { return env[k] }}}
-	a.tellSupervisor("READY=1")
+	a.notifySupervisor("READY=1")
 	if talk.Len() > 0 {
 		t.Errorf("said %q", talk.String())
 	}
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), "@flightd-test-nobody"} {
 		talk.Reset()
 		env[notifyEnv] = name
-		if a.tellSupervisor("READY=1"); !strings.Contains(talk.String(), "supervisor") {
+		if a.notifySupervisor("READY=1"); !strings.Contains(talk.String(), "supervisor") {
 			t.Errorf("%s: said %q", name, talk.String())
 		}
 	}

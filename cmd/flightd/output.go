@@ -12,7 +12,7 @@ import (
 )
 
 // printData prints data as JSON or YAML, according to -o. Commands with a table print that themselves.
-func (a *app) print(v any) error {
+func (a *app) printData(v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
@@ -26,13 +26,13 @@ func (a *app) print(v any) error {
 	return err
 }
 
-// say prints a message to standard error.
+// value prints a message to standard error.
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, "flightd: "+format+"\n", args...)
 }
 
 // pluralize returns a number with its noun.
-func counted(n int, one, more string) string {
+func pluralize(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -51,7 +51,7 @@ func oneLine(s string) string {
 }
 
 // writeTable prints rows under a heading, in aligned columns.
-func table(w io.Writer, heading []string, rows [][]string) error {
+func writeTable(w io.Writer, heading []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush returns the error
 	for _, r := range rows {

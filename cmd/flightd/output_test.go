@@ -74,7 +74,7 @@ func otherCommands() map[string]string {
 // TestOutput_EveryCommandTakesEveryFormat: standard output has data only, standard error has messages.
 func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	data, other := dataCommands(), otherCommands()
-	for _, c := range commands(t) {
+	for _, c := range allCommands(t) {
 		path := strings.TrimPrefix(c.CommandPath(), "flightd ")
 		if c.HasSubCommands() && !c.HasLocalFlags() {
 			continue
@@ -94,7 +94,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 			if r.code != 0 || (r.err != "") != changes || strings.Contains(r.out, "flightd: ") || !strings.HasSuffix(r.out, "\n") && path != "doctor" {
 				t.Errorf("%s: %v", name, r)
 			}
-			if err := readable(format, r.out); err != nil {
+			if err := checkReadable(format, r.out); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, r.out)
 			}
 		}
@@ -102,7 +102,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 }
 
 // checkReadable returns an error if out is not valid in this format.
-func readable(format, out string) error {
+func checkReadable(format, out string) error {
 	var v any
 	switch format {
 	case "json":
@@ -147,7 +147,7 @@ func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
 		if err := c.Wait(); err != nil {
 			t.Errorf("%s: %v\n%s", format, err, talk.String())
 		}
-		if err := readable(format, said.String()); err != nil || !strings.Contains(said.String(), "http://127.0.0.1:") || !strings.Contains(talk.String(), "is ready") {
+		if err := checkReadable(format, said.String()); err != nil || !strings.Contains(said.String(), "http://127.0.0.1:") || !strings.Contains(talk.String(), "is ready") {
 			t.Errorf("%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
 		}
 	}

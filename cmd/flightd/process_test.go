@@ -262,7 +262,7 @@ func newShop(t testing.TB, wait bool) *shop {
 func (s *shop) path(name string) string { return filepath.Join(s.dir, name) }
 
 // release creates the file go.
-func (s *shop) goOn() {
+func (s *shop) release() {
 	s.t.Helper()
 	if err := os.WriteFile(s.path("go"), nil, 0o600); err != nil {
 		s.t.Fatal(err)

@@ -74,12 +74,12 @@ func TestReceipt_AlwaysFits(t *testing.T) {
 }
 
 // brokenWriter is a closed pipe.
-type broken struct{}
+type brokenWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestCapture_NeverFails(t *testing.T) {
-	c := newCapture(10, broken{}, broken{})
+	c := newCapture(10, brokenWriter{}, brokenWriter{})
 	if n, err := c.out.Write([]byte("abc")); n != 3 || err != nil || c.out.kept.String() != "abc" {
 		t.Errorf("%d, %v, %q", n, err, c.out.kept.String())
 	}

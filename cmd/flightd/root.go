@@ -21,13 +21,13 @@ type terminal struct {
 // app is one invocation of the program: its terminal and its settings.
 type app struct {
 	terminal
-	decided   []decided // all settings; the fields below are derived from them
-	servers   []string
-	namespace string
-	format    string
-	noColor   bool
-	yes       bool
-	misled    error // help was requested for an unknown command
+	settings     []settingValue // all settings; the fields below are derived from them
+	servers      []string
+	namespace    string
+	format       string
+	noColor      bool
+	yes          bool
+	unknownTopic error // help was requested for an unknown command
 }
 
 // defaultServer is the default address of flightd dev.
@@ -43,14 +43,14 @@ func run(ctx context.Context, term terminal, args []string) int {
 	root.SetErr(term.err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = a.misled
+		err = a.unknownTopic
 	}
 	code, message, hint := explain(err)
-	if code == exitBusy && message != "" && a.env(insideExec) != "" { // a command's own exit code has no message
+	if code == exitBusy && message != "" && a.env(insideExecEnv) != "" { // a command's own exit code has no message
 		code = exitBusyInside
 	}
-	if a.decided == nil {
-		_ = a.settle(root) // for the colour of an error that came first
+	if a.settings == nil {
+		_ = a.resolveSettings(root) // for the colour of an error that came first
 	}
 	a.complain(message, hint)
 	return code
@@ -88,21 +88,21 @@ func (a *app) root() *cobra.Command {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 			return noSuchCommand(cmd, words) // the flag belongs to the unknown command
 		}
-		return &coded{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
+		return &exitError{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
 	})
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd.HasSubCommands() {
-			a.misled = noSuchCommand(cmd, cmd.Flags().Args())
+			a.unknownTopic = noSuchCommand(cmd, cmd.Flags().Args())
 		}
-		if a.misled != nil {
+		if a.unknownTopic != nil {
 			return
 		}
 		var page strings.Builder
 		root.SetOut(&page)
 		help(cmd, args)
 		root.SetOut(a.out)
-		_, _ = io.WriteString(a.out, narrowed(page.String(), columns(a.out)))
+		_, _ = io.WriteString(a.out, wrap(page.String(), terminalWidth(a.out)))
 	})
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of a server; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
@@ -112,10 +112,10 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.yes, "yes", false, "answer yes to every question; required for irreversible commands without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
-		if unsettling(cmd) {
+		if skipsSettings(cmd) {
 			return nil
 		}
-		return a.settle(cmd)
+		return a.resolveSettings(cmd)
 	}
 	for _, section := range a.sections() {
 		root.AddGroup(&cobra.Group{ID: section.id, Title: section.title})
@@ -151,7 +151,7 @@ func (a *app) sections() []section {
 
 // skipsSettings reports whether a command must work with invalid settings: it helps to correct them, or a shell runs it
 // at every start.
-func unsettling(cmd *cobra.Command) bool {
+func skipsSettings(cmd *cobra.Command) bool {
 	switch cmd.Name() {
 	case cobra.ShellCompRequestCmd, "help", "man":
 		return true
@@ -160,7 +160,7 @@ func unsettling(cmd *cobra.Command) bool {
 }
 
 // commandGroup returns a command that only has subcommands.
-func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+func commandGroup(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: noSuchCommand, SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -170,11 +170,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 }
 
 // exactArgs requires n arguments; what describes them.
-func exactly(n int, what string) cobra.PositionalArgs {
+func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return &coded{code: exitUsage, hint: "see " + cmd.CommandPath() + " --help",
-				err: fmt.Errorf("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))}
+			return &exitError{code: exitUsage, hint: "see " + cmd.CommandPath() + " --help",
+				err: fmt.Errorf("%s takes %s; %s given", cmd.CommandPath(), what, pluralize(len(args), "argument is", "arguments are"))}
 		}
 		return nil
 	}

@@ -14,15 +14,15 @@ import (
 
 // setting is one setting. A flag overrides the environment, which overrides the file, which overrides the default.
 type setting struct {
-	name   string // in the file
-	flag   string // without its dashes
-	env    string
-	preset string // the default; may be empty
-	about  string
+	name         string // in the file
+	flag         string // without its dashes
+	env          string
+	defaultValue string // the default; may be empty
+	about        string
 }
 
 // defaultText returns the default for the help.
-func (s setting) unsaid() string { return cmp.Or(s.preset, "none") }
+func (s setting) defaultText() string { return cmp.Or(s.defaultValue, "none") }
 
 // settings is the table of all settings.
 func settings() []setting {
@@ -40,23 +40,23 @@ func settings() []setting {
 }
 
 // settingValue is the effective value of a setting and its source.
-type decided struct {
-	Name   string `json:"name"`
-	Value  string `json:"value"`
-	Origin string `json:"origin"` // flag --x, env X, file PATH or default
-	byFlag bool
+type settingValue struct {
+	Name     string `json:"name"`
+	Value    string `json:"value"`
+	Origin   string `json:"origin"` // flag --x, env X, file PATH or default
+	fromFlag bool
 }
 
 // settingSource returns the value of a setting in one source; "": not set there.
-type said func(setting) string
+type settingSource func(setting) string
 
 // resolveValues takes every setting from the flags, the environment or the file, in this order, else from its default.
-func decide(flag, env, file said, path string) []decided {
-	all := make([]decided, 0, len(settings()))
+func resolveValues(flag, env, file settingSource, path string) []settingValue {
+	all := make([]settingValue, 0, len(settings()))
 	for _, s := range settings() {
-		d := decided{Name: s.name, Value: s.preset, Origin: "default"}
+		d := settingValue{Name: s.name, Value: s.defaultValue, Origin: "default"}
 		if v := flag(s); v != "" {
-			d.Value, d.Origin, d.byFlag = v, "flag --"+s.flag, true
+			d.Value, d.Origin, d.fromFlag = v, "flag --"+s.flag, true
 		} else if v := env(s); v != "" {
 			d.Value, d.Origin = v, "env "+s.env
 		} else if v := file(s); v != "" {
@@ -68,7 +68,7 @@ func decide(flag, env, file said, path string) []decided {
 }
 
 // flagSource reads settings from the flags of a command line.
-func flagsOf(cmd *cobra.Command) said {
+func flagSource(cmd *cobra.Command) settingSource {
 	return func(s setting) string {
 		f := cmd.Flag(s.flag)
 		if f == nil || !f.Changed {
@@ -83,7 +83,7 @@ func flagsOf(cmd *cobra.Command) said {
 
 // envSource reads settings from the environment. By convention, NO_COLOR means yes with any value
 // (https://no-color.org).
-func environment(env func(string) string) said {
+func envSource(env func(string) string) settingSource {
 	return func(s setting) string {
 		v := env(s.env)
 		if s.name == "no_color" && v != "" {
@@ -94,47 +94,47 @@ func environment(env func(string) string) said {
 }
 
 // resolveSettings reads and validates all settings.
-func (a *app) settle(cmd *cobra.Command) error {
+func (a *app) resolveSettings(cmd *cobra.Command) error {
 	file, err := a.readConfig()
 	if err != nil {
 		return err
 	}
-	a.decided = decide(flagsOf(cmd), environment(a.env), file.say, a.configPath())
+	a.settings = resolveValues(flagSource(cmd), envSource(a.env), file.value, a.configPath())
 	a.servers = addresses(a.setting("server").Value)
 	a.namespace = a.setting("namespace").Value
 	a.format = a.setting("output").Value
 	if a.noColor, err = strconv.ParseBool(a.setting("no_color").Value); err != nil {
-		return a.unsettled(a.setting("no_color"), "true or false", "")
+		return a.invalidSetting(a.setting("no_color"), "true or false", "")
 	}
 	if !isFormat(a.format) {
-		return a.unsettled(a.setting("output"), "the formats are table, json, yaml and id", nearest(a.format, formats()))
+		return a.invalidSetting(a.setting("output"), "the formats are table, json, yaml and id", nearest(a.format, formats()))
 	}
 	if len(a.servers) == 0 {
-		return a.unsettled(a.setting("server"), "no server is named", "")
+		return a.invalidSetting(a.setting("server"), "no server is named", "")
 	}
 	if _, err := flight.NewKey(a.namespace, "name", "id"); err != nil {
-		return a.unsettled(a.setting("namespace"), err.Error(), "")
+		return a.invalidSetting(a.setting("namespace"), err.Error(), "")
 	}
 	return nil
 }
 
 // setting returns the value of one setting.
-func (a *app) setting(name string) decided {
-	for _, d := range a.decided {
+func (a *app) setting(name string) settingValue {
+	for _, d := range a.settings {
 		if d.Name == name {
 			return d
 		}
 	}
-	return decided{Name: name, Origin: "default"}
+	return settingValue{Name: name, Origin: "default"}
 }
 
 // invalidSetting rejects a value: with exitUsage if a flag set it, else with exitConfig.
-func (a *app) unsettled(d decided, rule, meant string) error {
-	if !d.byFlag {
-		return &coded{code: exitConfig, err: fmt.Errorf("%s: %q from %s: %s", d.Name, d.Value, d.Origin, rule), hint: didYouMean(meant)}
+func (a *app) invalidSetting(d settingValue, rule, suggestion string) error {
+	if !d.fromFlag {
+		return &exitError{code: exitConfig, err: fmt.Errorf("%s: %q from %s: %s", d.Name, d.Value, d.Origin, rule), hint: didYouMean(suggestion)}
 	}
 	name, _ := strings.CutPrefix(d.Origin, "flag ")
-	return &coded{code: exitUsage, err: fmt.Errorf("%s %s: %s", name, d.Value, rule), hint: didYouMean(meant)}
+	return &exitError{code: exitUsage, err: fmt.Errorf("%s %s: %s", name, d.Value, rule), hint: didYouMean(suggestion)}
 }
 
 // addresses splits a list of servers and adds http:// where it is missing.

@@ -16,7 +16,7 @@ import (
 
 func (a *app) tailCommand() *cobra.Command {
 	var q client.EventQuery
-	var stop bool
+	var noFollow bool
 	c := &cobra.Command{
 		Use:   "tail",
 		Short: "Follow the events of all flights",
@@ -28,31 +28,31 @@ missed.`,
   flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
   flightd tail --action charge --last 0 -o json`,
-		Args: exactly(0, "no arguments"),
+		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Last < 0 {
-				return usage("--last %d: at least 0", q.Last)
+				return usageError("--last %d: at least 0", q.Last)
 			}
-			if err := a.findable(q.KeyPrefix, q.AllNamespaces); err != nil {
+			if err := a.checkPrefix(q.KeyPrefix, q.AllNamespaces); err != nil {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				if stop {
-					return a.pastEvents(cmd.Context(), c, q)
+				if noFollow {
+					return a.printPastEvents(cmd.Context(), c, q)
 				}
 				return a.follow(cmd.Context(), c, q)
 			})
 		},
 	}
 	flags := c.Flags()
-	everywhere(flags, &q.AllNamespaces)
+	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.IntVar(&q.Last, "last", 10, "begin with this many past events")
 	flags.Var((*sinceValue)(&q.Since), "since", "only past events within this time, such as 1h or 30d, or since this time; 0: all")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id instead")
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
 	flags.StringSliceVar(&q.Kinds, "kind", nil, "only these kinds of events, such as opened, reported, in_doubt, overlap, duplicates")
-	flags.BoolVar(&stop, "no-follow", false, "stop after the last past event")
+	flags.BoolVar(&noFollow, "no-follow", false, "stop after the last past event")
 	return c
 }
 
@@ -67,7 +67,7 @@ func kindWords() (words []string) {
 // follow prints events as they arrive.
 func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery) error {
 	lost := false
-	q.Lost = func(why error) {
+	q.OnDisconnect = func(why error) {
 		if !lost {
 			a.say("the stream was interrupted (%v); it continues after the last event when a server answers", why)
 		}
@@ -78,7 +78,7 @@ func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery)
 			if ctx.Err() != nil {
 				return nil // ended by Ctrl-C
 			}
-			return a.tooOld(err)
+			return a.expiredError(err)
 		}
 		lost = false
 		if e.Kind == wire.MessageGap {
@@ -93,9 +93,9 @@ func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery)
 }
 
 // printPastEvents prints the events up to now.
-func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQuery) error {
+func (a *app) printPastEvents(ctx context.Context, c *client.Client, q client.EventQuery) error {
 	if q.Last == 0 && q.After == "" {
-		return usage("--last 0 --no-follow would print nothing")
+		return usageError("--last 0 --no-follow would print nothing")
 	}
 	var end flight.Version
 	if q.After != "" { // without it, there is only one page
@@ -107,7 +107,7 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 	for some := false; ; {
 		page, err := c.EventPage(ctx, q, 0)
 		if err != nil {
-			return a.tooOld(err)
+			return a.expiredError(err)
 		}
 		some = some || len(page.Events) > 0
 		for _, e := range page.Events {
@@ -116,9 +116,9 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 			}
 		}
 		next, err := flight.ParseVersion(page.Next)
-		if q.After == "" || err != nil || !end.Later(next) {
+		if q.After == "" || err != nil || !end.After(next) {
 			if err == nil && !some && a.format == "table" {
-				a.nothing("events", q.AllNamespaces)
+				a.sayNone("events", q.AllNamespaces)
 			}
 			return err
 		}
@@ -136,10 +136,10 @@ func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) 
 }
 
 // expiredError adds a hint to the error for a position whose events are deleted.
-func (a *app) tooOld(err error) error {
+func (a *app) expiredError(err error) error {
 	var e *client.Error
 	if errors.As(err, &e) && e.Problem.Code == wire.Expired {
-		return &coded{code: exitFailed, err: fmt.Errorf("expired: %s", e.Problem.Detail),
+		return &exitError{code: exitFailed, err: fmt.Errorf("expired: %s", e.Problem.Detail),
 			hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}
 	}
 	return err
@@ -152,7 +152,7 @@ func (a *app) writeEvent(e client.Event) error {
 		_, err := fmt.Fprintln(a.out, e.ID)
 		return err
 	case "table":
-		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", moment(e.At.Time), orWord(e.Key, e.FlightID), oneLine(sentence(e)))
+		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", formatTime(e.At.Time), orDefault(e.Key, e.FlightID), oneLine(eventText(e)))
 		return err
 	}
 	data, err := json.Marshal(e)

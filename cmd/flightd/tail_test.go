@@ -131,7 +131,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 			t.Errorf("%v", r)
 		}
 		var story struct {
-			Duplicates wire.Duplicates `json:"duplicates"`
+			Duplicates wire.DuplicateStats `json:"duplicates"`
 		}
 		r = s.flightd("why", "t/1", "-o", "json")
 		if err := json.Unmarshal([]byte(r.out), &story); err != nil || story.Duplicates.Count != 11 || len(story.Duplicates.Callers) != 8 {

@@ -48,7 +48,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  flightd version\n  flightd version -o json",
-		Args:    exactly(0, "no arguments"),
+		Args:    exactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			v := struct {
 				Version string `json:"version"`
@@ -60,7 +60,7 @@ func (a *app) versionCommand() *cobra.Command {
 				_, err := fmt.Fprintln(a.out, v.Version)
 				return err
 			}
-			return a.print(v)
+			return a.printData(v)
 		},
 	}
 }

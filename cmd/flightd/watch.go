@@ -14,7 +14,7 @@ const (
 	// watchWait bounds one long poll.
 	watchWait = 50 * time.Second
 	// watchTimeout is how long watch retries while no server answers.
-	watchPatience = time.Minute
+	watchTimeout = time.Minute
 )
 
 func (a *app) flightsWatch() *cobra.Command {
@@ -27,18 +27,18 @@ The exit code is 0 if the flight succeeded, and 1 if it failed or was cancelled.
 resolved.`,
 		Example: `  flightd flights watch charge/order-42
   flightd flights watch fl_abc… -o json`,
-		Args: exactly(1, "a key or an id"),
+		Args: exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				return a.watch(cmd.Context(), c, args[0])
-			}, client.WithPatience(watchPatience))
+			}, client.WithRetryTimeout(watchTimeout))
 		},
 	}
 }
 
-// watch prints the events of a flight until it ends.
+// waitCommand prints the events of a flight until it ends.
 func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
-	f, err := a.find(ctx, c, word)
+	f, err := a.findFlight(ctx, c, word)
 	if err != nil {
 		return err
 	}
@@ -46,34 +46,34 @@ func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 	if err != nil {
 		return err
 	}
-	told, doubted := 0, ""
+	printed, doubtVersion := 0, ""
 	for {
 		story, err := c.History(ctx, id)
 		if err != nil {
-			return watched(ctx, err)
+			return ignoreCancelled(ctx, err)
 		}
-		for _, e := range story.Events[min(told, len(story.Events)):] {
+		for _, e := range story.Events[min(printed, len(story.Events)):] {
 			e.Key, e.FlightID = f.Key, f.ID
 			if err := a.writeEvent(e); err != nil {
 				return err
 			}
 		}
-		told = max(told, len(story.Events))
-		if isOver(f.State) {
-			return a.endOfWatch(f, story.Duplicates)
+		printed = max(printed, len(story.Events))
+		if isTerminalState(f.State) {
+			return a.finishWatch(f, story.Duplicates)
 		}
-		if f.State == flight.InDoubt.String() && doubted != f.Version {
-			doubted = f.Version
-			a.say("%s is %s", keyOf(f), present(f))
+		if f.State == flight.StateInDoubt.String() && doubtVersion != f.Version {
+			doubtVersion = f.Version
+			a.say("%s is %s", displayKey(f), stateText(f))
 		}
 		if f, err = c.WaitFlight(ctx, id, f.Version, watchWait); err != nil {
-			return watched(ctx, err)
+			return ignoreCancelled(ctx, err)
 		}
 	}
 }
 
 // ignoreCancelled returns nil if Ctrl-C ended the watch.
-func watched(ctx context.Context, err error) error {
+func ignoreCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -81,19 +81,19 @@ func watched(ctx context.Context, err error) error {
 }
 
 // isTerminalState reports whether a flight in this state has ended.
-func isOver(state string) bool {
+func isTerminalState(state string) bool {
 	s, err := flight.ParseState(state)
 	return err == nil && s.Terminal()
 }
 
 // finishWatch prints the final state and returns the exit code.
-func (a *app) endOfWatch(f *client.Flight, d *client.Duplicates) error {
-	for _, line := range duplicates(d) {
+func (a *app) finishWatch(f *client.Flight, d *client.Duplicates) error {
+	for _, line := range duplicateLines(d) {
 		a.say("%s", line)
 	}
-	a.say("%s: %s", keyOf(f), present(f))
+	a.say("%s: %s", displayKey(f), stateText(f))
 	if !succeeded(f) {
-		return silent(exitFailed)
+		return exitStatus(exitFailed)
 	}
 	return nil
 }
@@ -101,5 +101,5 @@ func (a *app) endOfWatch(f *client.Flight, d *client.Duplicates) error {
 // succeeded reports whether a flight that has ended succeeded; a tombstone has the outcome in its receipt.
 func succeeded(f *client.Flight) bool {
 	return f.State == flight.StateSucceeded.String() ||
-		f.State == flight.Expired.String() && f.Receipt != nil && f.Receipt.Outcome == flight.Succeeded.String()
+		f.State == flight.StateExpired.String() && f.Receipt != nil && f.Receipt.Outcome == flight.OutcomeSucceeded.String()
 }

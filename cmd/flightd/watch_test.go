@@ -67,10 +67,10 @@ func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 }
 
 // TestBanner_NamesTheMetricsAddress if it differs from the API's.
-func TestWelcomeTellsWhereMetricsAre(t *testing.T) {
+func TestBanner_NamesTheMetricsAddress(t *testing.T) {
 	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
 		var out, talk bytes.Buffer
-		(&app{terminal: terminal{out: &out, err: &talk}}).welcome(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, true)
+		(&app{terminal: terminal{out: &out, err: &talk}}).printBanner(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, true)
 		if out.String() != defaultServer+"\n" {
 			t.Errorf("data: %q", out.String())
 		}

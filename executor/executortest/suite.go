@@ -18,7 +18,7 @@ import (
 // Store has all ports of one ledger.
 type Store interface {
 	executor.Ledger
-	executor.Memory
+	executor.Reader
 	executor.Sessions
 }
 
@@ -36,8 +36,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"reports are idempotent, late ones evidence": testReports,
 		"time and epochs":                            testHeader,
 		"sessions that hold flights end":             testSessions,
-		"an ended context":                           testOverContext,
-		"concurrent flights":                         testMany,
+		"an ended context":                           testEndedContext,
+		"concurrent flights":                         testConcurrent,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -83,16 +83,16 @@ func read(t *testing.T, b Store, id string) *flight.Flight {
 func testOpen(t *testing.T, b Store) {
 	o := openOf(b, "1", 10, "42 EUR")
 	first := propose(t, b, o)
-	require.Equal(t, flight.Proceed, first.Decision)
+	require.Equal(t, flight.DecisionProceed, first.Decision)
 	require.Equal(t, flight.Token{StoreEpoch: o.StoreEpoch, Number: 1}, first.Token)
 	require.True(t, first.Changed)
 	again := propose(t, b, openOf(b, "1", 10, "42 EUR"))
-	require.Equal(t, flight.Proceed, again.Decision)
+	require.Equal(t, flight.DecisionProceed, again.Decision)
 	require.Equal(t, first.Token, again.Token)
 	require.False(t, again.Changed)
 	require.Equal(t, first.Flight.Version, again.Flight.Version)
 	other := propose(t, b, openOf(b, "1", 11, "43 EUR"))
-	require.Equal(t, flight.Conflict, other.Decision)
+	require.Equal(t, flight.DecisionConflict, other.Decision)
 	require.NotNil(t, other.Flight)
 }
 
@@ -101,11 +101,11 @@ func testReads(t *testing.T, b Store) {
 	opened := propose(t, b, openOf(b, "1", 10, "42 EUR"))
 	f := read(t, b, "1")
 	require.Equal(t, opened.Flight.Version, f.Version, "a read returns the version of the reply")
-	require.Equal(t, flight.Running, f.State)
+	require.Equal(t, flight.StateRunning, f.State)
 	require.Nil(t, f.Input.Data, "a flight is read without bodies")
-	require.Equal(t, 6, f.Input.Kept)
-	closed := report(t, b, opened, flight.Succeeded, "paid")
-	require.Equal(t, flight.Accepted, closed.Decision)
+	require.Equal(t, 6, f.Input.StoredSize)
+	closed := report(t, b, opened, flight.OutcomeSucceeded, "paid")
+	require.Equal(t, flight.DecisionAccepted, closed.Decision)
 	f = read(t, b, "1")
 	require.Equal(t, closed.Flight.Version, f.Version)
 	require.Equal(t, flight.StateSucceeded, f.State)
@@ -119,7 +119,7 @@ func testBodies(t *testing.T, b Store) {
 	got, err := b.Input(opened.Flight)
 	require.NoError(t, err)
 	require.Equal(t, input, string(got))
-	closed := report(t, b, opened, flight.Succeeded, body)
+	closed := report(t, b, opened, flight.OutcomeSucceeded, body)
 	for range 2 {
 		got, err = b.ReceiptBody(closed.Flight)
 		require.NoError(t, err)
@@ -130,23 +130,23 @@ func testBodies(t *testing.T, b Store) {
 
 func testGenerations(t *testing.T, b Store) {
 	opened := propose(t, b, openOf(b, "1", 10, "first"))
-	report(t, b, opened, flight.Succeeded, "first receipt")
-	freed := propose(t, b, &flight.Free{Key: key("1"), Generation: 1})
-	require.Equal(t, flight.Absent, freed.Flight.State)
+	report(t, b, opened, flight.OutcomeSucceeded, "first receipt")
+	freed := propose(t, b, &flight.FreeKey{Key: key("1"), Generation: 1})
+	require.Equal(t, flight.StateAbsent, freed.Flight.State)
 	opened = propose(t, b, openOf(b, "1", 11, "second"))
-	require.Equal(t, flight.Proceed, opened.Decision)
+	require.Equal(t, flight.DecisionProceed, opened.Decision)
 	require.EqualValues(t, 2, opened.Flight.Generation)
 	input, err := b.Input(opened.Flight)
 	require.NoError(t, err)
 	require.Equal(t, "second", string(input))
-	closed := report(t, b, opened, flight.Succeeded, "second receipt")
+	closed := report(t, b, opened, flight.OutcomeSucceeded, "second receipt")
 	body, err := b.ReceiptBody(closed.Flight)
 	require.NoError(t, err)
 	require.Equal(t, "second receipt", string(body))
 
 	opened = propose(t, b, openOf(b, "2", 20, "stays"))
-	report(t, b, opened, flight.Unknown, "")
-	propose(t, b, &flight.Resolve{Key: key("2"), Generation: 1, Version: read(t, b, "2").Version, Verb: flight.Fail})
+	report(t, b, opened, flight.OutcomeUnknown, "")
+	propose(t, b, &flight.Resolve{Key: key("2"), Generation: 1, Version: read(t, b, "2").Version, Finding: flight.FindingFail})
 	propose(t, b, &flight.Retry{Key: key("2"), Generation: 1})
 	opened = propose(t, b, openOf(b, "2", 21, "stays"))
 	require.EqualValues(t, 2, opened.Flight.Generation)
@@ -163,7 +163,7 @@ func testEmptyBodies(t *testing.T, b Store) {
 	body, err := b.ReceiptBody(opened.Flight)
 	require.NoError(t, err)
 	require.Empty(t, body)
-	closed := report(t, b, opened, flight.Succeeded, "")
+	closed := report(t, b, opened, flight.OutcomeSucceeded, "")
 	body, err = b.ReceiptBody(closed.Flight)
 	require.NoError(t, err)
 	require.Empty(t, body)
@@ -186,7 +186,7 @@ func testWait(t *testing.T, b Store) {
 	go wait(flight.Version{}) // the flight has changed before the wait
 	require.Equal(t, opened.Flight.Version, (<-woken).Version)
 	go wait(opened.Flight.Version)
-	closed := report(t, b, opened, flight.Succeeded, "paid")
+	closed := report(t, b, opened, flight.OutcomeSucceeded, "paid")
 	require.Equal(t, closed.Flight.Version, (<-woken).Version)
 }
 
@@ -207,7 +207,7 @@ func testLive(t *testing.T, b Store) {
 		id := fmt.Sprint(i)
 		opened := propose(t, b, openOf(b, id, int64(i+1), ""))
 		if i%5 == 0 {
-			report(t, b, opened, flight.Succeeded, "paid")
+			report(t, b, opened, flight.OutcomeSucceeded, "paid")
 			continue
 		}
 		want[id] = true
@@ -228,22 +228,22 @@ func testLive(t *testing.T, b Store) {
 
 func testReports(t *testing.T, b Store) {
 	first := propose(t, b, openOf(b, "1", 10, ""))
-	closed := report(t, b, first, flight.Succeeded, "paid")
-	again := report(t, b, first, flight.Succeeded, "paid")
-	require.Equal(t, flight.Accepted, again.Decision)
+	closed := report(t, b, first, flight.OutcomeSucceeded, "paid")
+	again := report(t, b, first, flight.OutcomeSucceeded, "paid")
+	require.Equal(t, flight.DecisionAccepted, again.Decision)
 	require.Equal(t, closed.Flight.Version, again.Flight.Version)
-	other, err := b.Report(t.Context(), &flight.Report{Key: key("1"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded, ExternalID: "ch_2"})
+	other, err := b.Report(t.Context(), &flight.Report{Key: key("1"), Generation: 1, Token: first.Token, Outcome: flight.OutcomeSucceeded, ExternalID: "ch_2"})
 	require.NoError(t, err)
-	require.Equal(t, flight.Fenced, other.Decision)
+	require.Equal(t, flight.DecisionFenced, other.Decision)
 	require.True(t, other.Flight.Overlap)
-	require.Contains(t, kinds(other.Events), flight.EventOverlap)
-	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded})
+	require.Contains(t, eventKinds(other.Events), flight.EventOverlap)
+	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.OutcomeSucceeded})
 	require.NoError(t, err)
-	require.Equal(t, flight.Fenced, lost.Decision)
+	require.Equal(t, flight.DecisionFenced, lost.Decision)
 	require.Len(t, read(t, b, "2").Evidence, 1, "evidence of an attempt that this ledger never had")
 }
 
-func kinds(events []flight.Event) (kinds []flight.EventKind) {
+func eventKinds(events []flight.Event) (kinds []flight.EventKind) {
 	for _, e := range events {
 		kinds = append(kinds, e.Kind)
 	}
@@ -260,17 +260,17 @@ func testHeader(t *testing.T, b Store) {
 	require.GreaterOrEqual(t, b.Now(), before)
 	require.GreaterOrEqual(t, b.Now(), opened.Flight.CreatedAt)
 	propose(t, b, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: 7})
-	require.EqualValues(t, 7, b.Header().Guard)
+	require.EqualValues(t, 7, b.Header().GuardCounter)
 	late := openOf(b, "2", 1001, "")
 	late.NotAfter = b.Now().Add(-time.Second)
-	require.Equal(t, flight.OpenExpired, propose(t, b, late).Decision)
+	require.Equal(t, flight.DecisionOpenExpired, propose(t, b, late).Decision)
 	require.Nil(t, read(t, b, "2"))
 }
 
 func testSessions(t *testing.T, b Store) {
 	h := b.Header()
-	const flights = flight.MaxEnded + 10
-	ended := &flight.Ended{ReadRevision: 20, Epoch: h.LeaseEpoch, StoreEpoch: h.StoreEpoch}
+	const flights = flight.MaxEndSessionFlights + 10
+	ended := &flight.EndSession{ReadRevision: 20, Epoch: h.LeaseEpoch, StoreEpoch: h.StoreEpoch}
 	for i := range flights {
 		opened := propose(t, b, openOf(b, fmt.Sprint(i), 10, ""))
 		ended.Session = opened.Flight.Newest().Session
@@ -285,26 +285,26 @@ func testSessions(t *testing.T, b Store) {
 
 	stale := *ended
 	stale.ReadRevision = 9
-	require.Equal(t, flight.Fenced, propose(t, b, &stale).Decision, "etcd was read before the session was created")
+	require.Equal(t, flight.DecisionFenced, propose(t, b, &stale).Decision, "etcd was read before the session was created")
 	require.Equal(t, flights, b.HeldCount())
 	propose(t, b, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: 3})
-	require.Equal(t, flight.Fenced, propose(t, b, ended).Decision, "etcd was restored from a backup")
+	require.Equal(t, flight.DecisionFenced, propose(t, b, ended).Decision, "etcd was restored from a backup")
 	ended.Counter = 3
 	require.True(t, propose(t, b, ended).More)
 	require.Equal(t, 10, b.HeldCount())
-	require.Equal(t, flight.SessionEnded, propose(t, b, openOf(b, "new", 10, "")).Decision)
+	require.Equal(t, flight.DecisionSessionEnded, propose(t, b, openOf(b, "new", 10, "")).Decision)
 	require.False(t, propose(t, b, ended).More)
 	require.Zero(t, b.HeldCount())
-	require.Equal(t, flight.InDoubt, read(t, b, "7").State)
+	require.Equal(t, flight.StateInDoubt, read(t, b, "7").State)
 
 	other := openOf(b, "other", 10, "")
 	other.Session.ID = "ses_other"
-	withdraw := &flight.Withdraw{Key: other.Key, Session: other.Session.ID, StoreEpoch: h.StoreEpoch}
-	require.Equal(t, flight.Accepted, propose(t, b, withdraw).Decision)
-	require.Equal(t, flight.SessionEnded, propose(t, b, other).Decision)
+	withdraw := &flight.WithdrawSession{Key: other.Key, Session: other.Session.ID, StoreEpoch: h.StoreEpoch}
+	require.Equal(t, flight.DecisionAccepted, propose(t, b, withdraw).Decision)
+	require.Equal(t, flight.DecisionSessionEnded, propose(t, b, other).Decision)
 }
 
-func testOverContext(t *testing.T, b Store) {
+func testEndedContext(t *testing.T, b Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Propose(ctx, openOf(b, "1", 10, ""))
@@ -312,15 +312,15 @@ func testOverContext(t *testing.T, b Store) {
 		return // the reply came first
 	}
 	again := propose(t, b, openOf(b, "1", 10, ""))
-	require.Equal(t, flight.Proceed, again.Decision, "the second try proceeds, whether or not the first was applied")
+	require.Equal(t, flight.DecisionProceed, again.Decision, "the second try proceeds, whether or not the first was applied")
 	require.EqualValues(t, 1, again.Flight.AttemptCount)
 }
 
-func testMany(t *testing.T, b Store) {
+func testConcurrent(t *testing.T, b Store) {
 	const flights = 200
 	done := make(chan error, flights)
 	for i := range flights {
-		go func() { done <- flyOne(t.Context(), b, fmt.Sprint(i), int64(i+1)) }()
+		go func() { done <- openAndReport(t.Context(), b, fmt.Sprint(i), int64(i+1)) }()
 	}
 	for range flights {
 		require.NoError(t, <-done)
@@ -332,15 +332,15 @@ func testMany(t *testing.T, b Store) {
 }
 
 // openAndReport opens and reports one flight, and reads the result.
-func flyOne(ctx context.Context, b Store, id string, revision int64) error {
+func openAndReport(ctx context.Context, b Store, id string, revision int64) error {
 	opened, err := b.Propose(ctx, openOf(b, id, revision, id))
 	if err != nil {
 		return err
 	}
-	if opened.Decision != flight.Proceed {
+	if opened.Decision != flight.DecisionProceed {
 		return fmt.Errorf("%s: %v", id, opened.Decision)
 	}
-	closed, err := b.Report(ctx, &flight.Report{Key: key(id), Generation: 1, Token: opened.Token, Outcome: flight.Succeeded,
+	closed, err := b.Report(ctx, &flight.Report{Key: key(id), Generation: 1, Token: opened.Token, Outcome: flight.OutcomeSucceeded,
 		Body: flight.NewBlob("", []byte("receipt of "+id), flight.MaxReceiptBody)})
 	if err != nil {
 		return err

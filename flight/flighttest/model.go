@@ -19,7 +19,7 @@ const (
 	OpOpen OpKind = iota + 1
 	OpReport
 	OpAbandon
-	OpVerdict
+	OpReportFinding
 	OpResolve
 	OpGet // a linearizable read; a read that may be stale promises less
 )
@@ -32,7 +32,7 @@ type Op struct {
 	Nonce    flight.Nonce    // Open, Abandon
 	Token    flight.Token    // Report
 	Outcome  flight.Outcome  // Report
-	Verb     flight.Verb     // Verdict, Resolve
+	Finding  flight.Finding  // Verdict, Resolve
 	Effect   string          // Report of success, FindingHappened: the identity of the effect
 }
 
@@ -51,16 +51,16 @@ const Never = int64(math.MaxInt64)
 // register is one possible state of a key after a history. Clients cannot observe that the session of an attempt has ended or
 // that its time is over: an attempt that has not reported may have been marked lost at any time.
 type register struct {
-	fence  flight.Token
-	nonce  flight.Nonce // of the newest attempt
-	used   string       // all used nonces, concatenated
-	open   bool         // the newest attempt has not reported
-	own    bool         // the newest attempt may have had an unreported effect
-	others bool         // an earlier attempt may have had an unreported effect
-	end    flight.State // StateAbsent until the flight is over
-	effect string       // of its receipt
-	said   flight.Verb  // the last finding of a person or a look-up
-	heard  uint8        // set of the outcomes that the newest attempt has reported
+	fence            flight.Token
+	nonce            flight.Nonce   // of the newest attempt
+	used             string         // all used nonces, concatenated
+	open             bool           // the newest attempt has not reported
+	newestTainted    bool           // the newest attempt may have had an unreported effect
+	earlierTainted   bool           // an earlier attempt may have had an unreported effect
+	final            flight.State   // StateAbsent until the flight is over
+	effect           string         // of its receipt
+	lastFinding      flight.Finding // the last finding of a person or a look-up
+	reportedOutcomes uint8          // set of the outcomes that the newest attempt has reported
 }
 
 // Model is the flight as a linearizable register, one for each key.
@@ -94,8 +94,8 @@ func partitionByKey(history []porcupine.Operation) [][]porcupine.Operation {
 
 // step returns the possible registers after the operation; none if the result is impossible.
 func (r register) step(o Op, result Result) []any {
-	if result.Decision != flight.NoDecision {
-		if next, ok := r.known(o, result); ok {
+	if result.Decision != flight.DecisionNone {
+		if next, ok := r.answered(o, result); ok {
 			return []any{next}
 		}
 		return nil
@@ -113,22 +113,22 @@ func (r register) step(o Op, result Result) []any {
 func (r register) possible(o Op) []register {
 	var all []register
 	try := func(result Result) {
-		if next, ok := r.known(o, result); ok {
+		if next, ok := r.answered(o, result); ok {
 			all = append(all, next)
 		}
 	}
 	switch o.Kind {
 	case OpOpen:
-		try(Result{Decision: flight.Proceed, Token: r.nextToken()})
-		try(Result{Decision: flight.Doubtful})
-		try(Result{Decision: flight.Look})
+		try(Result{Decision: flight.DecisionProceed, Token: r.nextToken()})
+		try(Result{Decision: flight.DecisionInDoubt})
+		try(Result{Decision: flight.DecisionVerify})
 	case OpReport:
-		for _, end := range [...]flight.State{flight.Absent, flight.StateSucceeded, flight.StateFailed} {
-			try(Result{Decision: flight.Accepted, State: end})
+		for _, end := range [...]flight.State{flight.StateAbsent, flight.StateSucceeded, flight.StateFailed} {
+			try(Result{Decision: flight.DecisionAccepted, State: end})
 		}
-	case OpAbandon, OpVerdict, OpResolve:
-		try(Result{Decision: flight.Accepted})
-		try(Result{Decision: flight.Accepted, State: flight.StateFailed})
+	case OpAbandon, OpReportFinding, OpResolve:
+		try(Result{Decision: flight.DecisionAccepted})
+		try(Result{Decision: flight.DecisionAccepted, State: flight.StateFailed})
 	}
 	return all
 }
@@ -154,7 +154,7 @@ func (r *register) use(n flight.Nonce) {
 	}
 }
 
-func (r register) known(o Op, result Result) (register, bool) {
+func (r register) answered(o Op, result Result) (register, bool) {
 	switch o.Kind {
 	case OpOpen:
 		return r.opened(o, result)
@@ -162,133 +162,133 @@ func (r register) known(o Op, result Result) (register, bool) {
 		return r.reported(o, result)
 	case OpAbandon:
 		return r.abandoned(o, result)
-	case OpVerdict, OpResolve:
-		return r.settled(o, result)
+	case OpReportFinding, OpResolve:
+		return r.resolved(o, result)
 	}
-	return r, r.shows(result)
+	return r, r.matches(result)
 }
 
 // matches reports whether the state and effect of an answer are possible in r.
-func (r register) shows(result Result) bool {
+func (r register) matches(result Result) bool {
 	switch s := result.State; {
-	case s.Terminal() || r.end != flight.Absent:
-		return s == r.end && result.Effect == r.effect
-	case s == flight.InDoubt:
-		return r.own || r.others
+	case s.Terminal() || r.final != flight.StateAbsent:
+		return s == r.final && result.Effect == r.effect
+	case s == flight.StateInDoubt:
+		return r.newestTainted || r.earlierTainted
 	}
 	return true
 }
 
 func (r register) opened(o Op, result Result) (register, bool) {
 	switch result.Decision {
-	case flight.Conflict:
+	case flight.DecisionConflict:
 		return r, true
-	case flight.Replay:
-		return r, r.end != flight.Absent && r.shows(result)
-	case flight.Proceed:
-	case flight.Doubtful, flight.Look:
+	case flight.DecisionReplay:
+		return r, r.final != flight.StateAbsent && r.matches(result)
+	case flight.DecisionProceed:
+	case flight.DecisionInDoubt, flight.DecisionVerify:
 		r.use(o.Nonce)
-		return r, r.end == flight.Absent && (r.own || r.others)
+		return r, r.final == flight.StateAbsent && (r.newestTainted || r.earlierTainted)
 	default:
-		return r, r.end == flight.Absent
+		return r, r.final == flight.StateAbsent
 	}
-	if r.end != flight.Absent {
+	if r.final != flight.StateAbsent {
 		return r, false
 	}
 	if r.open && r.nonce == o.Nonce {
 		return r, result.Token == r.fence
 	}
-	clear := !r.own && !r.others
-	if result.Token != r.nextToken() || r.isUsed(o.Nonce) || !clear && o.Recovery != flight.Resend {
+	clear := !r.newestTainted && !r.earlierTainted
+	if result.Token != r.nextToken() || r.isUsed(o.Nonce) || !clear && o.Recovery != flight.RecoveryResend {
 		return r, false
 	}
-	r.others = r.others || r.own
+	r.earlierTainted = r.earlierTainted || r.newestTainted
 	r.fence, r.nonce = result.Token, o.Nonce
 	r.use(o.Nonce)
-	r.open, r.own = true, true // from now on its effect may happen
-	r.said, r.heard = flight.NoVerb, 0
+	r.open, r.newestTainted = true, true // from now on its effect may happen
+	r.lastFinding, r.reportedOutcomes = flight.FindingNone, 0
 	return r, true
 }
 
 func (r register) reported(o Op, result Result) (register, bool) {
-	fenced := o.Token != r.fence || r.end != flight.Absent
+	fenced := o.Token != r.fence || r.final != flight.StateAbsent
 	switch {
-	case result.Decision != flight.Accepted:
+	case result.Decision != flight.DecisionAccepted:
 		return r, fenced
 	case o.Token != r.fence:
 		return r, false
-	case r.end != flight.Absent: // a repeat of an accepted report
-		return r, o.Outcome != flight.Succeeded || r.end == flight.StateSucceeded && o.Effect == r.effect
+	case r.final != flight.StateAbsent: // a repeat of an accepted report
+		return r, o.Outcome != flight.OutcomeSucceeded || r.final == flight.StateSucceeded && o.Effect == r.effect
 	}
-	if r.heard&(1<<o.Outcome) != 0 {
-		return r, result.State == flight.Absent || r.shows(result) // a repeat
+	if r.reportedOutcomes&(1<<o.Outcome) != 0 {
+		return r, result.State == flight.StateAbsent || r.matches(result) // a repeat
 	}
 	r.open = false
-	r.heard |= 1 << o.Outcome
+	r.reportedOutcomes |= 1 << o.Outcome
 	switch o.Outcome {
-	case flight.Succeeded:
-		r.end, r.effect = flight.StateSucceeded, o.Effect
-	case flight.Refused:
-		r.own = false
+	case flight.OutcomeSucceeded:
+		r.final, r.effect = flight.StateSucceeded, o.Effect
+	case flight.OutcomeRefused:
+		r.newestTainted = false
 		if result.State == flight.StateFailed {
-			r.end = flight.StateFailed
-		} else if !r.others {
+			r.final = flight.StateFailed
+		} else if !r.earlierTainted {
 			return r, false
 		}
-	case flight.NotDone:
-		r.own = false
-		r.spend(result)
+	case flight.OutcomeNotDone:
+		r.newestTainted = false
+		r.endIfRetriesExhausted(result)
 	default:
-		r.own = true
+		r.newestTainted = true
 	}
-	known := result.State != flight.Absent
-	return r, !known || r.shows(Result{State: result.State, Effect: r.effect})
+	known := result.State != flight.StateAbsent
+	return r, !known || r.matches(Result{State: result.State, Effect: r.effect})
 }
 
 // endIfRetriesExhausted ends a flight as failed if the answer shows that its retries are exhausted.
-func (r *register) spend(result Result) {
-	if result.State == flight.StateFailed && !r.own && !r.others {
-		r.end = flight.StateFailed
+func (r *register) endIfRetriesExhausted(result Result) {
+	if result.State == flight.StateFailed && !r.newestTainted && !r.earlierTainted {
+		r.final = flight.StateFailed
 	}
 }
 
 // abandoned applies an Abandon, which is always accepted.
 func (r register) abandoned(o Op, result Result) (register, bool) {
-	if result.Decision != flight.Accepted {
+	if result.Decision != flight.DecisionAccepted {
 		return r, false
 	}
 	r.use(o.Nonce)
-	if o.Nonce == r.nonce && r.open && r.end == flight.Absent {
-		r.open, r.own = false, false
-		r.heard |= 1 << flight.NotDone
-		r.spend(result)
+	if o.Nonce == r.nonce && r.open && r.final == flight.StateAbsent {
+		r.open, r.newestTainted = false, false
+		r.reportedOutcomes |= 1 << flight.OutcomeNotDone
+		r.endIfRetriesExhausted(result)
 	}
 	return r, true
 }
 
 // resolved applies the finding of a look-up or of a person.
-func (r register) settled(o Op, result Result) (register, bool) {
-	if result.Decision != flight.Accepted {
+func (r register) resolved(o Op, result Result) (register, bool) {
+	if result.Decision != flight.DecisionAccepted {
 		return r, true
 	}
-	if r.said == o.Verb && (r.end != flight.Absent || !r.own && !r.others) {
+	if r.lastFinding == o.Finding && (r.final != flight.StateAbsent || !r.newestTainted && !r.earlierTainted) {
 		return r, true // a repeat
 	}
-	if r.end != flight.Absent || !r.own && !r.others {
+	if r.final != flight.StateAbsent || !r.newestTainted && !r.earlierTainted {
 		return r, false
 	}
-	if o.Verb == flight.NoVerb {
+	if o.Finding == flight.FindingNone {
 		return r, true // inconclusive
 	}
-	r.said = o.Verb
-	switch o.Verb {
-	case flight.Happened:
-		r.end, r.effect = flight.StateSucceeded, o.Effect
-	case flight.DidNotHappen:
-		r.open, r.own, r.others = false, false, false
-		r.spend(result)
-	case flight.Fail:
-		r.end = flight.StateFailed
+	r.lastFinding = o.Finding
+	switch o.Finding {
+	case flight.FindingHappened:
+		r.final, r.effect = flight.StateSucceeded, o.Effect
+	case flight.FindingNotHappened:
+		r.open, r.newestTainted, r.earlierTainted = false, false, false
+		r.endIfRetriesExhausted(result)
+	case flight.FindingFail:
+		r.final = flight.StateFailed
 	}
 	return r, true
 }

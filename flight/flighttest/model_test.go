@@ -28,7 +28,7 @@ func (l *ledger) do(t *testing.T, o Op) Result {
 	f := l.flights[o.Key]
 	g, version, probe := uint32(1), flight.Version{}, uint32(0)
 	if f != nil {
-		g, version, probe = f.Generation, f.Version, f.Probes
+		g, version, probe = f.Generation, f.Version, f.Verifications
 	}
 	var c flight.Command
 	switch o.Kind {
@@ -39,15 +39,15 @@ func (l *ledger) do(t *testing.T, o Op) Result {
 		c = &flight.Report{Key: k, Generation: g, Token: o.Token, Outcome: o.Outcome, ExternalID: o.Effect}
 	case OpAbandon:
 		c = &flight.Abandon{Key: k, Nonce: o.Nonce, NotAfter: notAfter, StoreEpoch: 1}
-	case OpVerdict:
-		c = &flight.Verdict{Key: k, Generation: g, Probe: probe, Result: o.Verb, ExternalID: o.Effect}
+	case OpReportFinding:
+		c = &flight.ReportFinding{Key: k, Generation: g, Verification: probe, Finding: o.Finding, ExternalID: o.Effect}
 	case OpResolve:
-		c = &flight.Resolve{Key: k, Generation: g, Version: version, Verb: o.Verb, ExternalID: o.Effect}
+		c = &flight.Resolve{Key: k, Generation: g, Version: version, Finding: o.Finding, ExternalID: o.Effect}
 	case OpGet:
-		return show(f, flight.Accepted)
+		return resultOf(f, flight.DecisionAccepted)
 	}
 	reply := l.apply(t, o.Key, c)
-	result := show(l.flights[o.Key], reply.Decision)
+	result := resultOf(l.flights[o.Key], reply.Decision)
 	result.Token = reply.Token
 	return result
 }
@@ -65,7 +65,7 @@ func (l *ledger) apply(t *testing.T, key string, c flight.Command) flight.Reply 
 // lose proves that the session of a key's open attempt has ended, if an attempt is open.
 func (l *ledger) lose(t *testing.T, key string) {
 	if holder := l.flights[key].Holder(); holder != nil {
-		l.apply(t, key, &flight.Ended{Session: *holder, ReadRevision: holder.Revision, Epoch: 1, StoreEpoch: 1})
+		l.apply(t, key, &flight.EndSession{Session: *holder, ReadRevision: holder.Revision, Epoch: 1, StoreEpoch: 1})
 	}
 }
 
@@ -77,7 +77,7 @@ func sessionOf(n flight.Nonce) flight.Session {
 	return flight.Session{ID: flight.SessionID(fmt.Sprintf("%x", n)), Revision: 7, Epoch: 1}
 }
 
-func show(f *flight.Flight, d flight.Decision) Result {
+func resultOf(f *flight.Flight, d flight.Decision) Result {
 	result := Result{Decision: d}
 	if f != nil {
 		result.State = f.State
@@ -97,9 +97,9 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 	for at := int64(0); at < int64(keys*each); at++ {
 		k := r.IntN(keys)
 		o := Op{Key: fmt.Sprint(k), Kind: OpKind(1 + r.IntN(6)), Recovery: flight.Recovery(k % 3)}
-		o.Verb = flight.Verb(1 + r.IntN(3))
-		if o.Kind == OpVerdict {
-			o.Verb = flight.Verb(r.IntN(3))
+		o.Finding = flight.Finding(1 + r.IntN(3))
+		if o.Kind == OpReportFinding {
+			o.Finding = flight.Finding(r.IntN(3))
 		}
 		o.Outcome = flight.Outcome(1 + r.IntN(4))
 		if known := tokens[o.Key]; len(known) > 0 {
@@ -117,7 +117,7 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 		if r.IntN(4) == 0 {
 			l.lose(t, o.Key)
 		}
-		if o.Kind == OpReport && o.Outcome == flight.Succeeded || o.Verb == flight.Happened && (o.Kind == OpVerdict || o.Kind == OpResolve) {
+		if o.Kind == OpReport && o.Outcome == flight.OutcomeSucceeded || o.Finding == flight.FindingHappened && (o.Kind == OpReportFinding || o.Kind == OpResolve) {
 			o.Effect = fmt.Sprint("effect ", r.IntN(2))
 		}
 		op := porcupine.Operation{ClientId: int(at), Input: o, Call: 10*at - r.Int64N(25), Return: 10*at + r.Int64N(25)}
@@ -127,7 +127,7 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 		}
 		if !silent || r.IntN(2) == 0 {
 			result := l.do(t, o)
-			if result.Decision == flight.Proceed {
+			if result.Decision == flight.DecisionProceed {
 				tokens[o.Key] = append(tokens[o.Key], result.Token)
 			}
 			if !silent {
@@ -139,7 +139,7 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 	return all
 }
 
-func TestModel_AcceptsWhatASoundLedgerAnswers(t *testing.T) {
+func TestModel_AcceptsCorrectLedger(t *testing.T) {
 	for seed := range uint64(2000) {
 		h := history(t, rand.New(rand.NewPCG(seed, 1)), 3, 25)
 		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(Model(), h, time.Minute),
@@ -147,24 +147,24 @@ func TestModel_AcceptsWhatASoundLedgerAnswers(t *testing.T) {
 	}
 }
 
-func TestModel_CatchesWhatMayNotBe(t *testing.T) {
+func TestModel_RejectsViolations(t *testing.T) {
 	token := func(number uint32) flight.Token { return flight.Token{StoreEpoch: 1, Number: number} }
 	open := func(nonce byte) Op { return Op{Kind: OpOpen, Nonce: flight.Nonce{nonce}} }
-	resendOpen := func(nonce byte) Op { o := open(nonce); o.Recovery = flight.Resend; return o }
+	resendOpen := func(nonce byte) Op { o := open(nonce); o.Recovery = flight.RecoveryResend; return o }
 	abandon := func(nonce byte) Op { return Op{Kind: OpAbandon, Nonce: flight.Nonce{nonce}} }
 	report := func(tk flight.Token, o flight.Outcome, effect string) Op {
 		return Op{Kind: OpReport, Token: tk, Outcome: o, Effect: effect}
 	}
 	proceed := func(tk flight.Token) Result {
-		return Result{Decision: flight.Proceed, Token: tk, State: flight.Running}
+		return Result{Decision: flight.DecisionProceed, Token: tk, State: flight.StateRunning}
 	}
-	accepted := Result{Decision: flight.Accepted}
-	doubtful := Result{Decision: flight.Doubtful, State: flight.InDoubt}
+	accepted := Result{Decision: flight.DecisionAccepted}
+	doubtful := Result{Decision: flight.DecisionInDoubt, State: flight.StateInDoubt}
 	done := func(d flight.Decision, effect string) Result {
 		return Result{Decision: d, State: flight.StateSucceeded, Effect: effect}
 	}
 	get := Op{Kind: OpGet}
-	notDone := Op{Kind: OpResolve, Verb: flight.DidNotHappen}
+	notDone := Op{Kind: OpResolve, Finding: flight.FindingNotHappened}
 	type step struct {
 		op     Op
 		result Result
@@ -175,34 +175,34 @@ func TestModel_CatchesWhatMayNotBe(t *testing.T) {
 		good  bool
 		steps []step
 	}{
-		{"a flight from open to replay", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
-		{"a report without an answer is observed", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
-		{"a report without an answer is not observed yet", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
-		{"a report is observed and then not", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
-		{"a late report is accepted", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}}},
-		{"a late report is fenced", true, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced, State: flight.Running}}}},
-		{"the newest report is fenced", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced}}}},
-		{"a receipt changes", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {get, done(flight.Accepted, "y")}}},
-		{"a second receipt is accepted", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {report(one, flight.Succeeded, "y"), accepted}}},
-		{"a receipt is lost", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {open(2), proceed(two)}}},
-		{"a replay without a receipt", false, []step{{open(1), done(flight.Replay, "x")}}},
+		{"a flight from open to replay", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}, {open(2), done(flight.DecisionReplay, "x")}, {get, done(flight.DecisionAccepted, "x")}}},
+		{"a report without an answer is observed", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}}},
+		{"a report without an answer is not observed yet", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
+		{"a report is observed and then not", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
+		{"a late report is accepted", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}}},
+		{"a late report is fenced", true, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced, State: flight.StateRunning}}}},
+		{"the newest report is fenced", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced}}}},
+		{"a receipt changes", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {get, done(flight.DecisionAccepted, "y")}}},
+		{"a second receipt is accepted", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {report(one, flight.OutcomeSucceeded, "y"), accepted}}},
+		{"a receipt is lost", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {open(2), proceed(two)}}},
+		{"a replay without a receipt", false, []step{{open(1), done(flight.DecisionReplay, "x")}}},
 		{"two proceed under hold", false, []step{{open(1), proceed(one)}, {open(2), proceed(two)}}},
 		{"two proceed with one token", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(one)}}},
 		{"two proceed under hold, one without an answer", false, []step{{open(1), Result{}}, {open(2), proceed(two)}}},
 		{"a token jumps", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(token(3))}}},
 		{"an earlier attempt proceeds again", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {resendOpen(1), proceed(one)}}},
 		{"a repeat proceeds", true, []step{{open(1), proceed(one)}, {open(1), proceed(one)}}},
-		{"a used nonce opens again", false, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(1), proceed(two)}}},
+		{"a used nonce opens again", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeNotDone, ""), accepted}, {open(1), proceed(two)}}},
 		{"an abandoned nonce opens", false, []step{{abandon(1), accepted}, {open(1), proceed(one)}}},
 		{"an abandoned nonce opens, the abandon without an answer", true, []step{{abandon(1), Result{}}, {open(1), proceed(one)}}},
 		{"a nonce opens that was answered in doubt", false, []step{{open(1), proceed(one)}, {open(2), doubtful}, {notDone, accepted}, {open(2), proceed(two)}}},
 		{"a person allows another", true, []step{{open(1), proceed(one)}, {notDone, accepted}, {open(2), proceed(two)}}},
 		{"a decision without an answer and another proceeds", true, []step{{open(1), proceed(one)}, {notDone, Result{}}, {open(2), proceed(two)}}},
-		{"a person overrides a receipt", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {Op{Kind: OpResolve, Verb: flight.Happened, Effect: "y"}, accepted}}},
-		{"an unknown outcome loses its taint", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(2), proceed(two)}}},
-		{"not done frees the flight", true, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(2), proceed(two)}}},
+		{"a person overrides a receipt", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {Op{Kind: OpResolve, Finding: flight.FindingHappened, Effect: "y"}, accepted}}},
+		{"an unknown outcome loses its taint", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeUnknown, ""), accepted}, {open(2), proceed(two)}}},
+		{"not done frees the flight", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeNotDone, ""), accepted}, {open(2), proceed(two)}}},
 		{"an abandoned attempt frees the flight", true, []step{{open(1), proceed(one)}, {abandon(1), accepted}, {open(2), proceed(two)}}},
-		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(two)}}},
+		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeUnknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(two)}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h []porcupine.Operation
@@ -218,10 +218,10 @@ func TestModel_CatchesWhatMayNotBe(t *testing.T) {
 	}
 }
 
-func TestModel_KeysAreJudgedApart(t *testing.T) {
+func TestModel_PartitionsByKey(t *testing.T) {
 	open := func(key string, at int64) porcupine.Operation {
 		return porcupine.Operation{Input: Op{Key: key, Kind: OpOpen, Nonce: flight.Nonce{1}},
-			Output: Result{Decision: flight.Proceed, Token: flight.Token{StoreEpoch: 1, Number: 1}}, Call: at, Return: at + 1}
+			Output: Result{Decision: flight.DecisionProceed, Token: flight.Token{StoreEpoch: 1, Number: 1}}, Call: at, Return: at + 1}
 	}
 	require.True(t, porcupine.CheckOperations(Model(), []porcupine.Operation{open("a", 1), open("b", 2)}))
 }

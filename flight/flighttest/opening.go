@@ -8,78 +8,78 @@ import (
 )
 
 // checkOpening: I1, I2, I5 and the preconditions of an effect.
-func (s *step) opening() {
+func (s *step) checkOpening() {
 	a, b := s.a, s.b
 	if !s.opened() {
-		s.fence()
+		s.checkFence()
 		return
 	}
 	c, isOpen := s.c.(*flight.Open)
 	if !isOpen {
-		s.need(false, "I5: an attempt was opened by another command than Open")
+		s.require(false, "I5: an attempt was opened by another command than Open")
 		return
 	}
 	n := a.Newest()
-	s.need(s.r.Decision == flight.Proceed, "I5: an attempt was opened, and the answer was not proceed")
-	s.need(a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1, "I2: the token does not rise by one")
-	s.need(a.Fence == s.token(n) && n.StoreEpoch == s.h.StoreEpoch, "I2: the token is not of this ledger")
-	s.need(n.Session == c.Session && n.Nonce == c.Nonce && n.NotAfter == c.NotAfter, "the attempt does not belong to the caller of the Open")
-	s.need(n.OpenedAt == s.h.Now, "OpenedAt is not the time of the Open")
-	s.need(s.refusal(c) == flight.NoDecision, "an Open that must be rejected opened an attempt")
-	s.need(b.State != flight.InDoubt && b.State != flight.AwaitingApproval && b.Probe == nil, "an attempt was opened in doubt, during a look-up or before an approval")
-	s.need(!b.State.Terminal(), "I4: an attempt was opened after the flight had ended")
-	s.need(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
-	s.need(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
-	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt of a tainted flight was opened without a safe resend")
+	s.require(s.r.Decision == flight.DecisionProceed, "I5: an attempt was opened, and the answer was not proceed")
+	s.require(a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1, "I2: the token does not rise by one")
+	s.require(a.Fence == s.token(n) && n.StoreEpoch == s.h.StoreEpoch, "I2: the token is not of this ledger")
+	s.require(n.Session == c.Session && n.Nonce == c.Nonce && n.NotAfter == c.NotAfter, "the attempt does not belong to the caller of the Open")
+	s.require(n.OpenedAt == s.h.Now, "OpenedAt is not the time of the Open")
+	s.require(s.expectedRejection(c) == flight.DecisionNone, "an Open that must be rejected opened an attempt")
+	s.require(b.State != flight.StateInDoubt && b.State != flight.StateAwaitingApproval && b.Verification == nil, "an attempt was opened in doubt, during a look-up or before an approval")
+	s.require(!b.State.Terminal(), "I4: an attempt was opened after the flight had ended")
+	s.require(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
+	s.require(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
+	s.require(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.RecoveryResend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt of a tainted flight was opened without a safe resend")
 	r := a.Policy.Retry
-	s.need(!r.Declared() || a.Policy.Saga || int(b.Counted) < r.Attempts, "an attempt was opened beyond the retry policy")
+	s.require(!r.Declared() || a.Policy.Saga || int(b.CountedAttempts) < r.Attempts, "an attempt was opened beyond the retry policy")
 }
 
 // keyKnown reports whether the provider surely remembers our key for at least forAs, by the clock that is ahead. The ledger's
 // time runs at 19/20 of real time at least.
 func (s *step) keyKnown(f *flight.Flight, forAs time.Duration) bool {
-	passed := max(s.h.Now, s.h.Wall).At().Sub(f.FirstSend.At())
+	passed := max(s.h.Now, s.h.Wall).AsTime().Sub(f.FirstSend.AsTime())
 	return f.Policy.ProviderWindow == 0 || passed+forAs < f.Policy.ProviderWindow*19/20
 }
 
 // checkFence: without a new attempt, the fence moves only above the token of a fenced report.
-func (s *step) fence() {
+func (s *step) checkFence() {
 	a, b := s.a.Fence, s.b.Fence
 	c, isReport := s.c.(*flight.Report)
-	if !isReport || s.r.Decision != flight.Fenced {
-		s.need(a == b, "I2: the fence moved without an attempt")
+	if !isReport || s.r.Decision != flight.DecisionFenced {
+		s.require(a == b, "I2: the fence moved without an attempt")
 		return
 	}
 	above := flight.Token{StoreEpoch: max(b.StoreEpoch, c.Token.StoreEpoch), Number: max(b.Number, c.Token.Number)}
-	s.need(a == above || a == b && !s.r.Changed, "I2: the token of a fenced report may be assigned again")
+	s.require(a == above || a == b && !s.r.Changed, "I2: the token of a fenced report may be assigned again")
 }
 
 // expectedRejection is the answer that an Open must get in any state of the flight; DecisionNone if it may open an attempt.
-func (s *step) refusal(c *flight.Open) flight.Decision {
+func (s *step) expectedRejection(c *flight.Open) flight.Decision {
 	b, now := s.b, s.h.Now
-	used := nonceKnown(b, c.Nonce)
-	full := s.remembered(b) >= flight.MaxUsedNonces
+	used := isUsedNonce(b, c.Nonce)
+	full := s.unexpiredNonces(b) >= flight.MaxUsedNonces
 	switch {
 	case c.StoreEpoch != s.h.StoreEpoch:
-		return flight.Fenced
+		return flight.DecisionFenced
 	case c.NotAfter > now.Add(flight.MaxOpenLife) && full && !used && c.NotAfter <= now.Add(flight.MaxNonceLife):
-		return flight.Exhausted
+		return flight.DecisionExhausted
 	case c.NotAfter > now.Add(flight.MaxOpenLife):
-		return flight.OpenExpired
-	case used && b.State == flight.InDoubt && !opened(b, c.Nonce):
-		return flight.Doubtful
+		return flight.DecisionOpenExpired
+	case used && b.State == flight.StateInDoubt && !hasOpened(b, c.Nonce):
+		return flight.DecisionInDoubt
 	case used:
-		return flight.Fenced
+		return flight.DecisionFenced
 	case c.NotAfter < now:
-		return flight.OpenExpired
-	case s.ended || c.Session.Epoch != s.h.LeaseEpoch:
-		return flight.SessionEnded
+		return flight.DecisionOpenExpired
+	case s.sessionEnded || c.Session.Epoch != s.h.LeaseEpoch:
+		return flight.DecisionSessionEnded
 	case full:
-		return flight.Exhausted
+		return flight.DecisionExhausted
 	case !s.stepMayOpen(c) || s.h.StoreEpoch < b.Fence.StoreEpoch || b.Fence.Number+1 == 0:
-		return flight.Fenced
+		return flight.DecisionFenced
 	}
-	return flight.NoDecision
+	return flight.DecisionNone
 }
 
 // stepMayOpen: I9. A step opens only in its phase; with a driver's token, while that driver's attempt is open; without one,
@@ -88,88 +88,88 @@ func (s *step) stepMayOpen(c *flight.Open) bool {
 	if !c.Key.IsStep() {
 		return true
 	}
-	want := flight.Forward
+	want := flight.PhaseForward
 	if c.Key.IsUndo() {
-		want = flight.Undoing
+		want = flight.PhaseUndoing
 	}
 	if s.saga == nil || s.saga.Phase != want || s.saga.State.Terminal() {
 		return false
 	}
 	if c.Submission.Driver.IsZero() {
-		return s.b.State != flight.Absent
+		return s.b.State != flight.StateAbsent
 	}
 	driver := s.saga.OpenAttempt()
 	return driver != nil && s.token(driver) == c.Submission.Driver
 }
 
 // checkAnswers: the answer to an Open for a flight that is not over.
-func (s *step) answers() {
+func (s *step) checkAnswers() {
 	c, ok := s.c.(*flight.Open)
-	if !ok || settled(s.b, c.Submission.Fingerprint) != flight.NoDecision {
+	if !ok || finalAnswer(s.b, c.Submission.Fingerprint) != flight.DecisionNone {
 		return
 	}
 	a, b, d := s.a, s.b, s.r.Decision
 	if c.StoreEpoch == s.h.StoreEpoch {
-		if at := b.OpenAttempt(); at != nil && at.Nonce == c.Nonce && b.State == flight.Running {
-			s.need(d == flight.Proceed && !s.r.Changed, "I10: the repeat of an Open whose attempt is open was not answered proceed")
+		if at := b.OpenAttempt(); at != nil && at.Nonce == c.Nonce && b.State == flight.StateRunning {
+			s.require(d == flight.DecisionProceed && !s.r.Changed, "I10: the repeat of an Open whose attempt is open was not answered proceed")
 			return
 		}
-		if p := b.Probe; p != nil && p.Nonce == c.Nonce && c.Nonce != (flight.Nonce{}) {
-			s.need(d == flight.Look && !s.r.Changed, "I10: the repeat of the assigned caller's Open was not answered verify")
+		if p := b.Verification; p != nil && p.Nonce == c.Nonce && c.Nonce != (flight.Nonce{}) {
+			s.require(d == flight.DecisionVerify && !s.r.Changed, "I10: the repeat of the assigned caller's Open was not answered verify")
 			return
 		}
 	}
-	if want := s.refusal(c); want != flight.NoDecision {
-		s.need(d == want, "an Open should have been answered "+want.String())
-		far := want == flight.OpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
-		s.need(!s.r.Changed || far, "an Open that opens nothing changed something")
+	if want := s.expectedRejection(c); want != flight.DecisionNone {
+		s.require(d == want, "an Open should have been answered "+want.String())
+		far := want == flight.DecisionOpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
+		s.require(!s.r.Changed || far, "an Open that opens nothing changed something")
 		return
 	}
 	switch d {
-	case flight.Busy:
-		waits := a.State == flight.Waiting || a.State == flight.Scheduled || a.Probe != nil
-		s.need(a.OpenAttempt() != nil || waits, "busy although nothing holds the key")
+	case flight.DecisionBusy:
+		waits := a.State == flight.StateWaiting || a.State == flight.StateScheduled || a.Verification != nil
+		s.require(a.OpenAttempt() != nil || waits, "busy although nothing holds the key")
 		if at := b.OpenAttempt(); at != nil {
-			over, _ := s.end(at)
-			s.need(!over || a.OpenAttempt() == nil, "I1: an attempt whose time is over still holds the key")
+			over, _ := s.mayEnd(at)
+			s.require(!over || a.OpenAttempt() == nil, "I1: an attempt whose time is over still holds the key")
 		}
-	case flight.Doubtful:
-		s.need(a.State == flight.InDoubt && nonceKnown(a, c.Nonce), "I10: the nonce of an Open that was answered in_doubt is not used up")
-	case flight.Unapproved:
-		s.need(a.State == flight.AwaitingApproval, "awaiting_approval although no approval is required")
-	case flight.Proceed:
-		s.need(s.opened(), "I5: proceed although no attempt was opened")
-	case flight.Look:
-		s.need(s.r.Changed, "verify although no caller was assigned")
+	case flight.DecisionInDoubt:
+		s.require(a.State == flight.StateInDoubt && isUsedNonce(a, c.Nonce), "I10: the nonce of an Open that was answered in_doubt is not used up")
+	case flight.DecisionAwaitingApproval:
+		s.require(a.State == flight.StateAwaitingApproval, "awaiting_approval although no approval is required")
+	case flight.DecisionProceed:
+		s.require(s.opened(), "I5: proceed although no attempt was opened")
+	case flight.DecisionVerify:
+		s.require(s.r.Changed, "verify although no caller was assigned")
 	default:
-		s.need(false, "an Open that may open an attempt was rejected")
+		s.require(false, "an Open that may open an attempt was rejected")
 	}
 }
 
 // checkClosing: an open attempt ends only in the permitted ways (I1).
-func (s *step) closing() {
+func (s *step) checkClosing() {
 	b := s.b
 	old := b.OpenAttempt()
 	if old == nil {
 		return
 	}
-	why, lost := s.end(old)
+	why, lost := s.mayEnd(old)
 	if still := s.a.OpenAttempt(); still != nil && still.Number == old.Number {
-		s.need(*still == *old, "an open attempt changed")
+		s.require(*still == *old, "an open attempt changed")
 		_, opens := s.c.(*flight.Open) // a rejected Open does not change the attempt; see checkAnswers
-		s.need(!why || opens, "I1: an attempt that should have ended is open")
+		s.require(!why || opens, "I1: an attempt that should have ended is open")
 		return
 	}
-	s.need(why, "I1: an attempt was ended by a command that must not end it")
+	s.require(why, "I1: an attempt was ended by a command that must not end it")
 	if closed := findAttempt(s.a, old.Number); closed != nil && lost {
-		s.need(closed.Lost && closed.Outcome == flight.Unknown && closed.Doubt, "a lost attempt did not taint the flight")
+		s.require(closed.Lost && closed.Outcome == flight.OutcomeUnknown && closed.Taints, "a lost attempt did not taint the flight")
 	}
 }
 
 // mayEnd reports whether the command may end the open attempt, and whether the attempt is then marked lost.
-func (s *step) end(old *flight.Attempt) (may, lost bool) {
+func (s *step) mayEnd(old *flight.Attempt) (may, lost bool) {
 	b := s.b
-	waits := b.State == flight.Waiting
+	waits := b.State == flight.StateWaiting
 	until := deadline(old, b.Policy)
 	if waits {
 		until = b.Wake.At
@@ -180,7 +180,7 @@ func (s *step) end(old *flight.Attempt) (may, lost bool) {
 		return over, true
 	case *flight.WakeUp:
 		return over && c.Generation == b.Generation, true
-	case *flight.Ended:
+	case *flight.EndSession:
 		return !waits && old.Session.ID == c.Session.ID && s.proves(c, c.Session) && s.proves(c, old.Session), true
 	case *flight.Report:
 		return c.Token == s.token(old) && c.Generation == b.Generation, false
@@ -202,25 +202,25 @@ func deadline(a *flight.Attempt, p flight.Policy) flight.Time {
 
 // checkProceed: DecisionProceed is the only answer that permits the effect, and only the caller of the open attempt gets it
 // (I5).
-func (s *step) proceeding() {
-	if s.r.Decision != flight.Proceed {
-		s.need(s.r.Token.IsZero(), "a token was returned without proceed")
+func (s *step) checkProceed() {
+	if s.r.Decision != flight.DecisionProceed {
+		s.require(s.r.Token.IsZero(), "a token was returned without proceed")
 		return
 	}
 	c, isOpen := s.c.(*flight.Open)
 	if !isOpen {
-		s.need(false, "I5: proceed for another command than Open")
+		s.require(false, "I5: proceed for another command than Open")
 		return
 	}
 	at := s.a.OpenAttempt()
-	s.need(at != nil && s.a.State == flight.Running, "I5: proceed although no attempt is open")
+	s.require(at != nil && s.a.State == flight.StateRunning, "I5: proceed although no attempt is open")
 	if at != nil {
-		s.need(at.Nonce == c.Nonce && s.r.Token == s.token(at), "I1: proceed for a second caller")
-		s.need(s.opened() || !s.r.Changed, "I10: a repeated Open changed something")
+		s.require(at.Nonce == c.Nonce && s.r.Token == s.token(at), "I1: proceed for a second caller")
+		s.require(s.opened() || !s.r.Changed, "I10: a repeated Open changed something")
 	}
 }
 
 // hasOpened reports whether a nonce has opened a stored attempt of this generation.
-func opened(f *flight.Flight, nonce flight.Nonce) bool {
+func hasOpened(f *flight.Flight, nonce flight.Nonce) bool {
 	return slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Nonce == nonce })
 }

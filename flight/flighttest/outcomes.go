@@ -13,7 +13,7 @@ func (s *step) fromNewest(c *flight.Report) bool {
 }
 
 // reports: I3 and I8.
-func (s *step) reports() {
+func (s *step) checkReports() {
 	c, ok := s.c.(*flight.Report)
 	if !ok {
 		return
@@ -22,32 +22,32 @@ func (s *step) reports() {
 	n := b.Newest()
 	own := n != nil && c.Generation == b.Generation && c.Token == s.token(n)
 	if !s.fromNewest(c) {
-		s.need(a.State == b.State && a.Receipt == b.Receipt && a.Doubts == b.Doubts && a.Counted == b.Counted &&
+		s.require(a.State == b.State && a.Receipt == b.Receipt && a.TaintingAttempts == b.TaintingAttempts && a.CountedAttempts == b.CountedAttempts &&
 			len(a.Attempts) == len(b.Attempts), "I3: a report of a fenced attempt changed the flight")
-		s.need(s.r.Decision == flight.Fenced || own && s.r.Decision == flight.Accepted && !s.r.Changed, "I3: a report of a fenced attempt was accepted")
-		if s.r.Decision == flight.Accepted {
+		s.require(s.r.Decision == flight.DecisionFenced || own && s.r.Decision == flight.DecisionAccepted && !s.r.Changed, "I3: a report of a fenced attempt was accepted")
+		if s.r.Decision == flight.DecisionAccepted {
 			r := b.Receipt
-			s.need(r == nil && !c.Outcome.Final() || n.Reported != 0 && (!c.Outcome.Final() || r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)),
+			s.require(r == nil && !c.Outcome.Final() || n.ReportedOutcomes != 0 && (!c.Outcome.Final() || r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)),
 				"I3: a report with another receipt was accepted as a repeat")
 		}
 		return
 	}
-	s.need(s.r.Decision == flight.Accepted, "I8: the newest attempt's report was rejected")
-	repeated := n.Reported&(1<<c.Outcome) != 0
-	others := b.Doubts - one(n.Doubt)
+	s.require(s.r.Decision == flight.DecisionAccepted, "I8: the newest attempt's report was rejected")
+	repeated := n.ReportedOutcomes&(1<<c.Outcome) != 0
+	others := b.TaintingAttempts - countIf(n.Taints)
 	switch c.Outcome {
-	case flight.Succeeded:
-		s.need(a.State == flight.StateSucceeded, "I8: a success was not stored")
-	case flight.Refused:
-		s.need(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil, "a refusal was not stored")
-	case flight.Unknown:
-		s.need(repeated || a.Tainted(), "an unknown outcome did not taint the flight")
-	case flight.NotDone:
-		s.need(a.Receipt == nil, "a not_done report stored a receipt")
+	case flight.OutcomeSucceeded:
+		s.require(a.State == flight.StateSucceeded, "I8: a success was not stored")
+	case flight.OutcomeRefused:
+		s.require(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil, "a refusal was not stored")
+	case flight.OutcomeUnknown:
+		s.require(repeated || a.Tainted(), "an unknown outcome did not taint the flight")
+	case flight.OutcomeNotDone:
+		s.require(a.Receipt == nil, "a not_done report stored a receipt")
 	}
 }
 
-func one(b bool) uint32 {
+func countIf(b bool) uint32 {
 	if b {
 		return 1
 	}
@@ -55,141 +55,141 @@ func one(b bool) uint32 {
 }
 
 // checkEvidence: a late report is stored, and an overlap is always raised (I3).
-func (s *step) evidence() {
+func (s *step) checkEvidence() {
 	a, b := s.a, s.b
-	if a.State == flight.Expired && b.State != flight.Expired {
+	if a.State == flight.StateExpired && b.State != flight.StateExpired {
 		return // a tombstone has no evidence; the history has it
 	}
-	s.need(len(a.Evidence) >= len(b.Evidence) && a.EvidenceMore >= b.EvidenceMore, "evidence was removed")
+	s.require(len(a.Evidence) >= len(b.Evidence) && a.EvidenceOmitted >= b.EvidenceOmitted, "evidence was removed")
 	c, ok := s.c.(*flight.Report)
-	if ok && s.r.Decision == flight.Fenced {
-		state, receipt, known := endOf(b, c.Generation)
+	if ok && s.r.Decision == flight.DecisionFenced {
+		state, receipt, known := finalStateOf(b, c.Generation)
 		same := receipt != nil && receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)
-		second := known && c.Outcome == flight.Succeeded && state.Terminal() && !same
-		s.need(!second || a.Overlap, "I3: an overlap was not raised")
-		if b.State == flight.Expired && !second {
-			s.need(!s.r.Changed, "a tombstone stored a report that proves no second effect")
+		second := known && c.Outcome == flight.OutcomeSucceeded && state.Terminal() && !same
+		s.require(!second || a.Overlap, "I3: an overlap was not raised")
+		if b.State == flight.StateExpired && !second {
+			s.require(!s.r.Changed, "a tombstone stored a report that proves no second effect")
 			return
 		}
 		kept := slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool {
 			return e.Token == c.Token && e.Generation == c.Generation && e.Outcome == c.Outcome && e.ExternalID == c.ExternalID && e.Digest == c.Body.Digest
 		})
-		s.need(kept || a.EvidenceMore > b.EvidenceMore, "I3: a fenced report was not stored")
-		allSucceeded := !slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool { return e.Outcome != flight.Succeeded })
-		s.need(kept || c.Outcome != flight.Succeeded || allSucceeded, "I3: a fenced report of success was counted and not stored")
+		s.require(kept || a.EvidenceOmitted > b.EvidenceOmitted, "I3: a fenced report was not stored")
+		allSucceeded := !slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool { return e.Outcome != flight.OutcomeSucceeded })
+		s.require(kept || c.Outcome != flight.OutcomeSucceeded || allSucceeded, "I3: a fenced report of success was counted and not stored")
 	}
 	if a.State.Terminal() && !b.State.Terminal() {
 		for _, e := range a.Evidence {
 			another := a.Receipt == nil || !a.Receipt.SameEffect(e.Outcome, e.ExternalID, e.Digest)
-			s.need(e.Generation != a.Generation || e.Outcome != flight.Succeeded || !another || a.Overlap, "I3: an overlap was not raised at the end")
+			s.require(e.Generation != a.Generation || e.Outcome != flight.OutcomeSucceeded || !another || a.Overlap, "I3: an overlap was not raised at the end")
 		}
 	}
 }
 
 // finalStateOf returns the final state and receipt of a generation, if the flight still has them.
-func endOf(f *flight.Flight, generation uint32) (flight.State, *flight.Receipt, bool) {
+func finalStateOf(f *flight.Flight, generation uint32) (flight.State, *flight.Receipt, bool) {
 	if generation == f.Generation {
-		if f.State == flight.Expired {
-			return f.Was, f.Receipt, true
+		if f.State == flight.StateExpired {
+			return f.FinalState, f.Receipt, true
 		}
 		return f.State, f.Receipt, true
 	}
-	for _, p := range f.Past {
+	for _, p := range f.PreviousGenerations {
 		if p.Generation == generation {
 			return p.State, p.Receipt, true
 		}
 	}
-	return flight.Absent, nil, false
+	return flight.StateAbsent, nil, false
 }
 
 // checkReceipts: the permitted origins of a receipt; a receipt never changes (I3, I4).
-func (s *step) receipts() {
+func (s *step) checkReceipts() {
 	a, b := s.a, s.b
-	if a.Receipt == b.Receipt || !s.sameGeneration() && !s.fresh {
+	if a.Receipt == b.Receipt || !s.sameGeneration() && !s.unused {
 		return
 	}
 	if _, redacts := s.c.(*flight.Redact); redacts && b.Receipt != nil {
 		return // a redacted receipt is a new value; see checkRedact
 	}
 	if b.Receipt != nil {
-		expired := a.State == flight.Expired && b.State != flight.Expired
-		s.need(expired && a.Receipt != nil && a.Receipt.Outcome == b.Receipt.Outcome && a.Receipt.Body.Digest == b.Receipt.Body.Digest,
+		expired := a.State == flight.StateExpired && b.State != flight.StateExpired
+		s.require(expired && a.Receipt != nil && a.Receipt.Outcome == b.Receipt.Outcome && a.Receipt.Body.Digest == b.Receipt.Body.Digest,
 			"I4: a receipt changed")
 		return
 	}
 	r := a.Receipt
 	_, imports := s.c.(*flight.Import)
-	s.need((r.At == s.h.Now || imports) && r.Attempt == b.AttemptNumber(), "a receipt names another time or attempt")
+	s.require((r.At == s.h.Now || imports) && r.Attempt == b.AttemptNumber(), "a receipt names another time or attempt")
 	switch c := s.c.(type) {
 	case *flight.Report:
-		s.need(s.fromNewest(c), "I3: a receipt came from a fenced attempt")
-		s.need(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.FromReport,
+		s.require(s.fromNewest(c), "I3: a receipt came from a fenced attempt")
+		s.require(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.SourceReport,
 			"the receipt differs from the report")
-	case *flight.Verdict:
-		s.need(s.answersProbe(c) && c.Result == flight.Happened, "a receipt came from a look-up that was not assigned")
-		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromLookup, "the receipt differs from the finding")
+	case *flight.ReportFinding:
+		s.require(s.answersVerification(c) && c.Finding == flight.FindingHappened, "a receipt came from a look-up that was not assigned")
+		s.require(r.Outcome == flight.OutcomeSucceeded && r.ExternalID == c.ExternalID && r.Source == flight.SourceLookup, "the receipt differs from the finding")
 	case *flight.Resolve:
-		s.need(b.State == flight.InDoubt && b.Version == c.Version && c.Verb == flight.Happened, "a receipt came from a person who saw another version")
-		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromPerson, "the receipt differs from the attached one")
+		s.require(b.State == flight.StateInDoubt && b.Version == c.Version && c.Finding == flight.FindingHappened, "a receipt came from a person who saw another version")
+		s.require(r.Outcome == flight.OutcomeSucceeded && r.ExternalID == c.ExternalID && r.Source == flight.SourcePerson, "the receipt differs from the attached one")
 	case *flight.Import:
-		s.need(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.FromImport,
+		s.require(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.SourceImport,
 			"the receipt differs from the imported one")
 	default:
-		s.need(false, "I4: a receipt was stored by a command without one")
+		s.require(false, "I4: a receipt was stored by a command without one")
 	}
 }
 
 // checkEndings: a flight that ended does not change (I4), except by expiry.
-func (s *step) endings() {
+func (s *step) checkEndings() {
 	a, b := s.a, s.b
 	if !b.State.Terminal() || !s.sameGeneration() {
 		return
 	}
-	if a.State == flight.Expired && b.State != flight.Expired {
+	if a.State == flight.StateExpired && b.State != flight.StateExpired {
 		c, ok := s.c.(*flight.Expire)
-		s.need(ok && c.Generation == b.Generation && s.h.Now >= b.ExpiresAt(), "I4: a flight expired before its time")
-		s.need(s.saga == nil || s.saga.State == flight.Expired, "a step expired before its saga")
-		s.need(a.Fence == b.Fence && a.Fingerprint == b.Fingerprint && a.Was == b.State && a.Generation == b.Generation && a.Sealed == b.Sealed,
+		s.require(ok && c.Generation == b.Generation && s.h.Now >= b.ExpiresAt(), "I4: a flight expired before its time")
+		s.require(s.saga == nil || s.saga.State == flight.StateExpired, "a step expired before its saga")
+		s.require(a.Fence == b.Fence && a.Fingerprint == b.Fingerprint && a.FinalState == b.State && a.Generation == b.Generation && a.Sealed == b.Sealed,
 			"I4: the tombstone lost a field that guards the key")
 		return
 	}
-	s.need(a.State == b.State && a.Doubts == b.Doubts && a.AttemptCount == b.AttemptCount && a.FinishedAt == b.FinishedAt &&
-		a.Probe == nil && a.Wake == nil && a.Cause == b.Cause && a.Cancel == b.Cancel, "I4: a flight that had ended changed")
+	s.require(a.State == b.State && a.TaintingAttempts == b.TaintingAttempts && a.AttemptCount == b.AttemptCount && a.FinishedAt == b.FinishedAt &&
+		a.Verification == nil && a.Wake == nil && a.Cause == b.Cause && a.Cancel == b.Cancel, "I4: a flight that had ended changed")
 }
 
 // minTaint is the least number of tainting attempts that the command may leave. Only a success, a look-up, a person, or an
 // answer under a key that the provider honours clears all of them; an attempt's own report or Abandon clears its own taint.
-func (s *step) floor() uint32 {
+func (s *step) minTaint() uint32 {
 	b := s.b
-	doubts, own := b.Doubts, uint32(0)
+	doubts, own := b.TaintingAttempts, uint32(0)
 	if n := b.Newest(); n != nil {
-		own = one(n.Doubt)
+		own = countIf(n.Taints)
 	}
 	switch c := s.c.(type) {
 	case *flight.Report:
 		if !s.fromNewest(c) {
 			return doubts
 		}
-		repeated := b.Newest().Reported&(1<<c.Outcome) != 0
+		repeated := b.Newest().ReportedOutcomes&(1<<c.Outcome) != 0
 		switch {
-		case c.Outcome == flight.Succeeded:
+		case c.Outcome == flight.OutcomeSucceeded:
 			return 0
-		case c.Outcome == flight.Refused && (b.Policy.Saga || b.Policy.Recovery == flight.Resend && s.keyKnown(b, 0)):
+		case c.Outcome == flight.OutcomeRefused && (b.Policy.Saga || b.Policy.Recovery == flight.RecoveryResend && s.keyKnown(b, 0)):
 			return 0
-		case c.Outcome == flight.Unknown:
-			return doubts + one(own == 0 && !repeated)
+		case c.Outcome == flight.OutcomeUnknown:
+			return doubts + countIf(own == 0 && !repeated)
 		}
 		return doubts - own
 	case *flight.Abandon:
 		if n := b.Newest(); n != nil && c.Nonce == n.Nonce && c.StoreEpoch == s.h.StoreEpoch {
 			return doubts - own
 		}
-	case *flight.Verdict:
-		if s.answersProbe(c) && c.Result != flight.NoVerb {
+	case *flight.ReportFinding:
+		if s.answersVerification(c) && c.Finding != flight.FindingNone {
 			return 0
 		}
 	case *flight.Resolve:
-		if b.State == flight.InDoubt && b.Version == c.Version {
+		if b.State == flight.StateInDoubt && b.Version == c.Version {
 			return 0
 		}
 	}
@@ -202,52 +202,52 @@ func (s *step) floor() uint32 {
 }
 
 // checkTaint: taint is sticky, and its recovery is the declared one.
-func (s *step) doubts() {
+func (s *step) checkTaint() {
 	a, b := s.a, s.b
 	if !s.sameGeneration() || b.State.Terminal() {
 		return
 	}
-	floor := s.floor()
+	floor := s.minTaint()
 	if a.State.Terminal() {
-		s.need(floor == 0 || a.State == flight.StateSucceeded, "taint: a tainted flight ended as "+a.State.String())
+		s.require(floor == 0 || a.State == flight.StateSucceeded, "taint: a tainted flight ended as "+a.State.String())
 		return
 	}
-	s.need(a.Doubts >= floor, "taint: it was cleared without knowledge of the outcome")
+	s.require(a.TaintingAttempts >= floor, "taint: it was cleared without knowledge of the outcome")
 	if !a.Tainted() || a.Policy.Saga {
 		return
 	}
-	waits := a.State == flight.Queued || a.State == flight.Scheduled
-	began := b.State != flight.Queued && b.State != flight.Scheduled || !b.Tainted()
-	s.need(!waits || a.Policy.Recovery == flight.Resend, "a tainted flight is retried without resend")
-	s.need(!waits || !began || s.keyKnown(a, a.Policy.AttemptTimeout), "a tainted flight is retried outside the provider's window")
-	s.need(!waits || a.Cancel == nil, "a tainted flight is retried after a cancel")
+	waits := a.State == flight.StateReady || a.State == flight.StateScheduled
+	began := b.State != flight.StateReady && b.State != flight.StateScheduled || !b.Tainted()
+	s.require(!waits || a.Policy.Recovery == flight.RecoveryResend, "a tainted flight is retried without resend")
+	s.require(!waits || !began || s.keyKnown(a, a.Policy.AttemptTimeout), "a tainted flight is retried outside the provider's window")
+	s.require(!waits || a.Cancel == nil, "a tainted flight is retried after a cancel")
 	canAsk := a.Policy.CanLookUp()
-	s.need(a.Probe == nil || canAsk, "a look-up is due although the provider cannot be asked")
-	held := a.Policy.Recovery == flight.Hold // hold waits for a person even if a look-up is possible
-	s.need(a.State != flight.InDoubt || b.State == flight.InDoubt || !canAsk || b.Probe != nil || held, "in doubt before the provider was asked")
+	s.require(a.Verification == nil || canAsk, "a look-up is due although the provider cannot be asked")
+	held := a.Policy.Recovery == flight.RecoveryHold // hold waits for a person even if a look-up is possible
+	s.require(a.State != flight.StateInDoubt || b.State == flight.StateInDoubt || !canAsk || b.Verification != nil || held, "in doubt before the provider was asked")
 }
 
 // checkRetries: the state after a not_done report.
-func (s *step) retries() {
+func (s *step) checkRetries() {
 	a, b := s.a, s.b
 	c, ok := s.c.(*flight.Report)
-	if !ok || c.Outcome != flight.NotDone || !s.fromNewest(c) || b.OpenAttempt() == nil || a.Tainted() || b.Policy.Saga {
+	if !ok || c.Outcome != flight.OutcomeNotDone || !s.fromNewest(c) || b.OpenAttempt() == nil || a.Tainted() || b.Policy.Saga {
 		return
 	}
-	waits := a.State == flight.Queued || a.State == flight.Scheduled
+	waits := a.State == flight.StateReady || a.State == flight.StateScheduled
 	p := b.Policy.Retry
 	switch {
 	case b.Cancel != nil:
-		s.need(a.State == flight.StateCancelled, "a cancelled flight is retried")
+		s.require(a.State == flight.StateCancelled, "a cancelled flight is retried")
 	case !p.Declared():
-		s.need(waits, "a flight without a retry policy is not ready")
-	case int(b.Counted) >= p.Attempts:
-		s.need(a.State == flight.StateFailed, "a flight with exhausted retries did not fail")
+		s.require(waits, "a flight without a retry policy is not ready")
+	case int(b.CountedAttempts) >= p.Attempts:
+		s.require(a.State == flight.StateFailed, "a flight with exhausted retries did not fail")
 	case p.Within == 0:
-		s.need(waits, "a declared retry is not scheduled")
+		s.require(waits, "a declared retry is not scheduled")
 	}
-	if a.State == flight.Scheduled {
-		s.need(a.NotBefore >= s.h.Now.Add(c.RetryAfter), "Retry-After was not honoured")
+	if a.State == flight.StateScheduled {
+		s.require(a.NotBefore >= s.h.Now.Add(c.RetryAfter), "Retry-After was not honoured")
 	}
 }
 

@@ -54,23 +54,23 @@ func callersConfigurations() []Configuration {
 		}},
 		{"W2 one-shot, two nodes, withdrawn after busy, claims, no deaths", Holds, both, 0, func(g *callersConfig) {
 			withdraw(g)
-			g.nodes, g.alike, g.noDeaths, g.noCrashes = 2, true, true, true
+			g.nodes, g.interchangeable, g.noDeaths, g.noCrashes = 2, true, true, true
 		}},
 		{"W3 one-shot, two nodes, withdrawn after busy, deaths, no claims", Holds, both, 0, func(g *callersConfig) {
 			withdraw(g)
-			g.nodes, g.alike, g.claimsOff = 2, true, true
+			g.nodes, g.interchangeable, g.claimsOff = 2, true, true
 		}},
 		{"W4 one-shot, two nodes, withdrawn after busy, no deaths, no claims", Holds, both, 0, func(g *callersConfig) {
 			withdraw(g)
 			small(g)
-			g.nodes, g.alike, g.checkFalseDoubt = 2, true, true
+			g.nodes, g.interchangeable, g.checkFalseDoubt = 2, true, true
 			g.live = g.hold
 		}},
 
 		{"W5 as W4, one attempt", Holds, both, 0, func(g *callersConfig) {
 			withdraw(g)
 			small(g)
-			g.nodes, g.attempts, g.alike, g.checkFalseDoubt = 2, 1, true, true
+			g.nodes, g.attempts, g.interchangeable, g.checkFalseDoubt = 2, 1, true, true
 		}},
 		{"X1 one-shot, not_after too far ahead, nonce unused", Violates, hold, hold, func(g *callersConfig) {
 			withdraw(g)
@@ -94,7 +94,7 @@ func callersConfigurations() []Configuration {
 			g.oneShot, g.sessionBesideOpen = true, true
 		}},
 		{"N8 control 8: a one-shot session ended after busy", Violates, both, hold, func(g *callersConfig) {
-			g.oneShot, g.revokeAfterBusy, g.nodes, g.alike = true, true, 2, true
+			g.oneShot, g.revokeAfterBusy, g.nodes, g.interchangeable = true, true, 2, true
 			small(g)
 		}},
 		{"N9 control 9: a one-shot session ended before its report is committed", Violates, both, both, func(g *callersConfig) {

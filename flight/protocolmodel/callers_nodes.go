@@ -26,7 +26,7 @@ func (g *callersConfig) takeOpens(s *callersState, node, c int, out *steps[calle
 		if !has(s.requests, n) {
 			continue
 		}
-		awaited := int(p.turn) == turn && p.phase == callerWaiting && p.alive == 1
+		awaited := int(p.nonceIndex) == turn && p.phase == callerWaiting && p.alive == 1
 		if !awaited && has(s.used, n) && !g.forgetUsed {
 			continue // opens nothing, and no caller waits
 		}

@@ -26,7 +26,7 @@ type callerAttempt struct{ nonce, session, status, claimRevision uint8 }
 
 type caller struct {
 	phase, alive, trusts uint8
-	turn                 uint8 // which of its nonces is current
+	nonceIndex           uint8 // which of its nonces is current
 	sessionsMade         uint8
 	session              uint8 // session + 1
 	attempt              uint8 // of the answer proceed, + 1
@@ -71,7 +71,7 @@ type callersConfig struct {
 	live    bool // check L1
 
 	claimsOff, noDeaths, noCrashes bool // smaller state spaces
-	alike                          bool // one-shot, two callers with one nonce each: see orderAlike
+	interchangeable                bool // one-shot, two callers with one nonce each: see orderBySymmetry
 	revokeAfterBusy                bool // a node revokes the session of an open that was answered busy
 	withdrawFirst                  bool // after WithdrawSession was answered
 	laggingRepeats                 bool // a lagging node answers a repeat from its own view
@@ -274,7 +274,7 @@ func (g *callersConfig) leftAttempt(s *callersState) bool {
 	newest := int(s.attemptCount) - 1
 	nonce := int(s.attempts[newest].nonce)
 	p := s.callers[g.owner(nonce)]
-	return p.alive == 1 && p.phase == callerIsThrough && nonce%g.noncesPerCaller == int(p.turn) && !has(s.effects, newest)
+	return p.alive == 1 && p.phase == callerIsThrough && nonce%g.noncesPerCaller == int(p.nonceIndex) && !has(s.effects, newest)
 }
 
 func (g *callersConfig) settled(s *callersState) bool {

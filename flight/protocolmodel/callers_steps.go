@@ -40,7 +40,7 @@ func (g *callersConfig) successors(s *callersState, out *steps[callersState]) {
 
 func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersState]) {
 	p := &s.callers[c]
-	nonce := c*g.noncesPerCaller + int(p.turn)
+	nonce := c*g.noncesPerCaller + int(p.nonceIndex)
 	switch p.phase {
 	case callerIdle:
 		g.callerOpens(s, c, nonce, out)
@@ -73,10 +73,10 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 		t.callers[c].phase = callerIsThrough
 		out.add(t, eventually, "abandon answered", c)
 	case callerIsThrough:
-		if int(p.turn)+1 < g.noncesPerCaller {
+		if int(p.nonceIndex)+1 < g.noncesPerCaller {
 			t := *s
 			t.callers[c].phase, t.callers[c].attempt = callerIdle, 0
-			t.callers[c].turn++
+			t.callers[c].nonceIndex++
 			out.add(t, perhaps, "caller takes a new nonce", c)
 		}
 	}
@@ -189,7 +189,7 @@ func (g *callersConfig) callerFaults(s *callersState, c int, out *steps[callersS
 	if g.renewalAbandons && p.session != 0 {
 		listed := 0
 		if p.phase >= callerWaiting && p.phase <= callerActed {
-			listed = int(p.turn) + 1
+			listed = int(p.nonceIndex) + 1
 		}
 		if listed < 2 {
 			t := *s

@@ -31,7 +31,7 @@ func (c Configuration) Run(limits Limits) Result { return c.run(limits) }
 
 // Failure returns the difference between a result and the required one, or "". A control must be found; any other
 // configuration must pass as far as it was explored.
-func (c Configuration) Verdict(r Result) string {
+func (c Configuration) Failure(r Result) string {
 	switch c.Expect {
 	case Violates:
 		if r.Violation == "" {

@@ -60,7 +60,7 @@ type endedConfig struct {
 
 	// Controls.
 	noComparison     bool // 2: read and create revision are not compared
-	refusedRemembers bool // a rejected EndSession is remembered
+	rememberRejected bool // a rejected EndSession is remembered
 	noMemory         bool // an accepted one is not
 	forgets          bool // the memory ends while a copy of an Open lives
 }
@@ -76,7 +76,7 @@ func (g *endedConfig) endAttempt(k *endedKey) {
 // applyEnded is rule 4. It reports whether the ledger accepts the proof.
 func (g *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
 	if read < t.created[session] && !g.noComparison {
-		if g.refusedRemembers {
+		if g.rememberRejected {
 			t.remembered |= bit(session)
 		}
 		return false

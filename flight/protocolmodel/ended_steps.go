@@ -57,7 +57,7 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 			continue
 		}
 		b := bit(int(read))
-		meets := g.openerRepeats && g.openerMeets(s, session)
+		meets := g.openerRepeats && g.openerWaits(s, session)
 		if s.proposed[session]&b == 0 && (!g.once || !has(s.remembered, session) || meets) {
 			t := *s
 			t.proposed[session] |= b
@@ -87,8 +87,8 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 	}
 }
 
-// openerMeets reports whether an operation of the other session waits for a key whose attempt is of this session.
-func (g *endedConfig) openerMeets(s *endedState, session int) bool {
+// openerWaits reports whether an operation of the other session waits for a key whose attempt is of this session.
+func (g *endedConfig) openerWaits(s *endedState, session int) bool {
 	for key := range 2 {
 		k := &s.keys[key]
 		opener := (1-session)*2 + key
@@ -175,7 +175,7 @@ func endedConfigurations() []Configuration {
 		}},
 		{"E6 as E1, no deaths", Holds, true, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
 		{"EN1 control 2: revisions are not compared", Violates, true, func(g *endedConfig) { g.noComparison = true }},
-		{"EN2 control: a rejected EndSession is remembered", Violates, true, func(g *endedConfig) { g.refusedRemembers = true }},
+		{"EN2 control: a rejected EndSession is remembered", Violates, true, func(g *endedConfig) { g.rememberRejected = true }},
 		{"EN3 control: an accepted EndSession is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
 		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, true, func(g *endedConfig) { g.forgets = true }},
 		{"EN5 control: a batch that is not repeated", Blocks, true, func(g *endedConfig) {

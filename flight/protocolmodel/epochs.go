@@ -15,10 +15,10 @@ type epochAttempt struct{ owner, status, leaseEpoch uint8 }
 
 // etcdHistory is the content of an etcd backup.
 type etcdHistory struct {
-	revision   uint8
-	counter    uint8 // of the guard key
-	leaseEpoch uint8 // of the guard key
-	markers    uint8 // sessions
+	revision    uint8
+	counter     uint8 // of the guard key
+	leaseEpoch  uint8 // of the guard key
+	sessionKeys uint8 // sessions
 }
 
 // endedProof is an EndSession in flight: the result of one read transaction that did not find the session key.
@@ -48,11 +48,11 @@ type epochsConfig struct {
 	bump       bool  // a restored etcd shows a higher revision
 	raises     uint8 // of the guard counter
 
-	trustRegained bool // an owner renews a session, and trusts it again, after its trust has ended
-	sessionReads  bool // a session is used only if the counter read with its session key is not below the ledger's record, read after
-	guardFirst    bool // the guard key gets the new lease epoch before the ledger does
-	renewalReads  bool // a renewal counts only if the guard key, read after it, has the session's lease epoch
-	deleteMarkers bool // the operator's raise deletes the session keys and leases of older epochs
+	trustRegained     bool // an owner renews a session, and trusts it again, after its trust has ended
+	sessionReads      bool // a session is used only if the counter read with its session key is not below the ledger's record, read after
+	guardFirst        bool // the guard key gets the new lease epoch before the ledger does
+	renewalReads      bool // a renewal counts only if the guard key, read after it, has the session's lease epoch
+	deleteSessionKeys bool // the operator's raise deletes the session keys and leases of older epochs
 
 	// Controls.
 	ignoreCounter   bool // the ledger accepts an EndSession with any counter
@@ -89,7 +89,7 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 		if s.alive[c] == 1 && s.etcd.leaseEpoch == s.leaseEpoch && !below { // the transaction compares the guard key
 			t := *s
 			t.etcd.revision++
-			t.etcd.markers |= b
+			t.etcd.sessionKeys |= b
 			t.created[c], t.sessionEpoch[c], t.trusts[c] = t.etcd.revision, t.etcd.leaseEpoch, 1+s.leaseEpoch
 			out.add(t, perhaps, "session made", c)
 		}
@@ -100,9 +100,9 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 		readsOther := g.renewalReads && s.etcd.leaseEpoch != s.sessionEpoch[c]
 		if s.trusts[c] > 0 { // surely, where no renewal succeeds any more
 			t.trusts[c] = 0
-			out.add(t, s.etcd.markers&b == 0 || readsOther, "trust ends", c)
+			out.add(t, s.etcd.sessionKeys&b == 0 || readsOther, "trust ends", c)
 		}
-		if s.etcd.markers&b != 0 && !readsOther && s.trusts[c] != 1+s.leaseEpoch && (s.trusts[c] > 0 || g.trustRegained) {
+		if s.etcd.sessionKeys&b != 0 && !readsOther && s.trusts[c] != 1+s.leaseEpoch && (s.trusts[c] > 0 || g.trustRegained) {
 			t := *s
 			t.trusts[c] = 1 + s.leaseEpoch
 			out.add(t, s.trusts[c] == 0, "session renewed", c)
@@ -111,9 +111,9 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 		t.alive[c], t.trusts[c], t.phases[c] = 0, 0, operationOver
 		out.add(t, perhaps, "caller dies", c)
 	}
-	if s.etcd.markers&b != 0 && s.trusts[c] == 0 {
+	if s.etcd.sessionKeys&b != 0 && s.trusts[c] == 0 {
 		t := *s
-		t.etcd.markers &^= b
+		t.etcd.sessionKeys &^= b
 		t.etcd.revision++
 		out.add(t, s.alive[c] == 0, "session ends", c)
 	}
@@ -121,7 +121,7 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 
 // proofSteps: a node reads etcd, does not find the session key, and proposes EndSession at any later time.
 func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochsState]) {
-	if !has(s.etcd.markers, session) {
+	if !has(s.etcd.sessionKeys, session) {
 		t := *s
 		t.proofs[session] = endedProof{1, s.etcd.revision, s.etcd.counter, s.etcd.leaseEpoch}
 		out.add(t, s.created[session] > 0, "a read does not find the session key of session", session)
@@ -274,10 +274,10 @@ func (g *epochsConfig) writeGuard(t *epochsState) {
 	t.guardRaised, t.etcd.leaseEpoch = 1, 1
 	t.etcd.counter = max(t.etcd.counter, t.record)
 	t.etcd.revision++
-	if g.deleteMarkers {
+	if g.deleteSessionKeys {
 		for c := range 2 {
 			if t.sessionEpoch[c] == 0 {
-				t.etcd.markers &^= bit(c)
+				t.etcd.sessionKeys &^= bit(c)
 			}
 		}
 	}
@@ -313,7 +313,7 @@ func (g *epochsConfig) canonical(t *epochsState) {
 
 func (t *epochsState) swapCallers() {
 	swap := func(set uint8) uint8 { return set&1<<1 | set&2>>1 }
-	for _, set := range []*uint8{&t.etcd.markers, &t.backup.markers, &t.remembered, &t.used, &t.opens, &t.proceeds, &t.effects} {
+	for _, set := range []*uint8{&t.etcd.sessionKeys, &t.backup.sessionKeys, &t.remembered, &t.used, &t.opens, &t.proceeds, &t.effects} {
 		*set = swap(*set)
 	}
 	for k := range int(t.attemptCount) {

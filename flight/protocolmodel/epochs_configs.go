@@ -14,7 +14,7 @@ func epochsConfigurations() []Configuration {
 		{"G3 as G1, two raises of the counter", Holds, false, func(g *epochsConfig) { g.raises = 2 }},
 		{"G4 as G2, two raises of the counter", Holds, false, func(g *epochsConfig) { g.bump, g.raises = false, 2 }},
 		{"G5 the guard key of the new epoch deletes the session keys of older epochs", Holds, false, func(g *epochsConfig) {
-			g.renewalReads, g.deleteMarkers = false, true
+			g.renewalReads, g.deleteSessionKeys = false, true
 		}},
 		{"G6 renewals do not read the guard key", Violates, true, func(g *epochsConfig) { g.renewalReads = false }},
 		{"G7 the ledger raises the lease epoch before the guard key has it", Violates, true, func(g *epochsConfig) { g.guardFirst = false }},

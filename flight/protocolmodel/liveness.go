@@ -96,7 +96,7 @@ func (x *search[S]) findFairCycles() {
 			}
 			if len(members) > 1 {
 				x.result.Cycles++
-				if inside, fair := x.judge(members, component, last); fair {
+				if inside, fair := x.inspectComponent(members, component, last); fair {
 					x.result.FairCycles++
 					if int(v) < badFrom {
 						badFrom = int(v)
@@ -109,9 +109,9 @@ func (x *search[S]) findFairCycles() {
 	}
 }
 
-// judge reports whether a run may stay in a component forever under weak fairness: no step is possible in all of its
+// inspectComponent reports whether a run may stay in a component forever under weak fairness: no step is possible in all of its
 // states without being taken inside. It returns the steps inside.
-func (x *search[S]) judge(members []uint32, component []int32, number int32) (steps []string, fair bool) {
+func (x *search[S]) inspectComponent(members []uint32, component []int32, number int32) (steps []string, fair bool) {
 	possible := map[uint32]int{} // in how many members
 	inside := map[uint32]bool{}
 	for _, w := range members {

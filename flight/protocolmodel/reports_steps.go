@@ -37,7 +37,7 @@ func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSta
 	case openAwaits, openProceeds:
 		if q.phase == openAwaits {
 			g.awaitAnswer(s, n, out)
-			g.leave(s, n, out)
+			g.leaveSteps(s, n, out)
 		}
 		t := *s
 		t.nonces[n].phase = openGivenUp
@@ -98,7 +98,7 @@ func (g *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsSt
 }
 
 // leaveSteps: the owner receives a final answer and leaves (rule 6).
-func (g *reportsConfig) leave(s *reportsState, n int, out *steps[reportsState]) {
+func (g *reportsConfig) leaveSteps(s *reportsState, n int, out *steps[reportsState]) {
 	c, b := g.owner(n), bit(n)
 	q := &s.nonces[n]
 	leave := func(why string) {

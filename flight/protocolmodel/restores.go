@@ -49,7 +49,7 @@ type restoresConfig struct {
 	startsAtClaim bool // after proceed, the claim of another live session is replaced although the hold is not over
 }
 
-func (g *restoresConfig) counts(s *restoresState, epoch int) bool {
+func (g *restoresConfig) acceptsEpoch(s *restoresState, epoch int) bool {
 	return g.ignoreEpoch || int(s.epoch) == epoch
 }
 
@@ -58,7 +58,7 @@ func (g *restoresConfig) successors(s *restoresState, out *steps[restoresState])
 		g.callerSteps(s, c, out)
 		g.sessionSteps(s, c, out)
 		for epoch := range 2 {
-			if g.counts(s, epoch) {
+			if g.acceptsEpoch(s, epoch) {
 				g.commandSteps(s, c, epoch, out)
 			}
 		}

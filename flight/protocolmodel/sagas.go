@@ -31,17 +31,17 @@ type sagaActor struct {
 }
 
 type sagasState struct {
-	undoing, closed uint8 // the phase of the saga; it is over
-	driverCount     uint8
-	driverOpen      uint8 // the newest driver's attempt is open
-	driverOwner     uint8 // per driver's attempt: its caller
-	submitted       uint8 // the pool's step
-	steps           [stepCount]sagaStep
-	actors          [3]sagaActor
-	opens, used     [2]uint8 // per driver's attempt: steps whose Open was sent, was applied
-	submits, turns  uint8    // sent, per driver's attempt
-	poolOpen        uint8    // sent
-	fault           uint8    // 1: opened without its driver, 2: forward after BeginUndo, 3: undo before it
+	undoing, closed       uint8 // the phase of the saga; it is over
+	driverCount           uint8
+	driverOpen            uint8 // the newest driver's attempt is open
+	driverOwner           uint8 // per driver's attempt: its caller
+	submitted             uint8 // the pool's step
+	steps                 [stepCount]sagaStep
+	actors                [3]sagaActor
+	opens, used           [2]uint8 // per driver's attempt: steps whose Open was sent, was applied
+	submits, undoRequests uint8    // sent, per driver's attempt
+	poolOpen              uint8    // sent
+	fault                 uint8    // 1: opened without its driver, 2: forward after BeginUndo, 3: undo before it
 }
 
 // sagasConfig is a configuration of the model of sagas.
@@ -190,9 +190,9 @@ func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) 
 		t.closed, t.driverOpen, t.actors[a].drives = 1, 0, 0
 		out.add(t, eventually, "ledger: report of the driver, the saga is over", number)
 	}
-	if s.undoing == 0 && !has(s.turns, number-1) {
+	if s.undoing == 0 && !has(s.undoRequests, number-1) {
 		t := *s
-		t.turns |= bit(number - 1)
+		t.undoRequests |= bit(number - 1)
 		out.add(t, perhaps, "driver proposes BeginUndo", number)
 	}
 }
@@ -270,7 +270,7 @@ func (g *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasSt
 		t.submitted = 1
 		out.add(t, eventually, "ledger: the pool's step submitted", number)
 	}
-	if has(s.turns, number-1) && driven {
+	if has(s.undoRequests, number-1) && driven {
 		t := *s
 		t.undoing = 1
 		out.add(t, eventually, "ledger: the undo begins", number)

@@ -24,7 +24,7 @@ const (
 
 type verifier struct {
 	phase, alive, trusts, session uint8
-	turns                         uint8 // opens so far
+	opens                         uint8 // opens so far
 	attempt                       uint8 // + 1
 	verifies                      uint8 // 0: nothing, 1: it has the newest verification, 2: an older one
 	look                          uint8
@@ -45,10 +45,10 @@ type verificationState struct {
 
 // verificationConfig is a configuration of the model of verifications.
 type verificationConfig struct {
-	callers  int
-	turns    int // opens per caller, each with a nonce of its own
-	attempts int
-	live     bool
+	callers        int
+	opensPerCaller int // opens per caller, each with a nonce of its own
+	attempts       int
+	live           bool
 
 	anyTime            bool // a newer verification may be given at any time
 	noDeadline         bool // control: a verification is exclusive until its session has ended, however long
@@ -182,9 +182,9 @@ func (g *verificationConfig) callerSteps(s *verificationState, c int, out *steps
 	t := *s
 	switch q.phase {
 	case verifierIdle, verifierOver:
-		if int(q.turns) < g.turns {
+		if int(q.opens) < g.opensPerCaller {
 			t.callers[c].phase = verifierAsks
-			t.callers[c].turns++
+			t.callers[c].opens++
 			out.add(t, perhaps, "caller sends its open", c)
 		}
 	case verifierAsks:
@@ -224,11 +224,11 @@ func (g *verificationConfig) callerSteps(s *verificationState, c int, out *steps
 			out.add(t, !has(s.inAir, k), "ledger: outcome unknown", c)
 		}
 	}
-	g.lookSteps(s, c, out)
+	g.verifySteps(s, c, out)
 }
 
 // verifySteps: a caller with a verification asks the provider, perhaps slowly, and sends its finding.
-func (g *verificationConfig) lookSteps(s *verificationState, c int, out *steps[verificationState]) {
+func (g *verificationConfig) verifySteps(s *verificationState, c int, out *steps[verificationState]) {
 	q := &s.callers[c]
 	if q.verifies == 0 || q.phase != verifierAsks {
 		return
@@ -279,7 +279,7 @@ func (g *verificationConfig) canonical(t *verificationState) {
 	for c := range g.callers {
 		p := &t.callers[c]
 		if p.alive == 0 {
-			p.phase, p.turns = verifierOver, 0
+			p.phase, p.opens = verifierOver, 0
 		}
 		if p.phase == verifierOver {
 			p.attempt, p.verifies, p.look = 0, 0, lookNone
@@ -345,7 +345,7 @@ func (g verificationConfig) run(limits Limits) Result {
 
 // verificationConfigurations has letter V.
 func verificationConfigurations() []Configuration {
-	base := verificationConfig{callers: 2, turns: 2, attempts: 3, reportsUnknownSoon: true}
+	base := verificationConfig{callers: 2, opensPerCaller: 2, attempts: 3, reportsUnknownSoon: true}
 	var all []Configuration
 	for _, row := range []struct {
 		name   string
@@ -354,7 +354,7 @@ func verificationConfigurations() []Configuration {
 		change func(*verificationConfig)
 	}{
 		{"V1 exclusive until a deadline or the end of its session", Holds, true, func(g *verificationConfig) { g.live = true }},
-		{"V2 three callers, one nonce each", Holds, false, func(g *verificationConfig) { g.callers, g.turns, g.live = 3, 1, true }},
+		{"V2 three callers, one nonce each", Holds, false, func(g *verificationConfig) { g.callers, g.opensPerCaller, g.live = 3, 1, true }},
 		{"V3 a newer verification may be given at any time", Blocks, true, func(g *verificationConfig) { g.anyTime, g.live = true, true }},
 		{"V4 as V3, safety", Holds, true, func(g *verificationConfig) { g.anyTime = true }},
 		{"VN1 control: a finding of an older verification counts", Violates, true, func(g *verificationConfig) { g.olderCounts = true }},

@@ -13,33 +13,33 @@ import (
 // ledger implements the ports of the HTTP API on the fake's ledger.
 type ledger struct {
 	*flightdtest.Ledger
-	w *World
+	fake *Fake
 }
 
 var (
-	_ httpapi.Ledger   = ledger{}
-	_ httpapi.Operator = ledger{}
-	_ httpapi.Feed     = ledger{}
-	_ httpapi.Tallies  = ledger{}
+	_ httpapi.Ledger           = ledger{}
+	_ httpapi.Operator         = ledger{}
+	_ httpapi.Feed             = ledger{}
+	_ httpapi.DuplicateCounter = ledger{}
 )
 
 // History implements httpapi.Ledger.
 func (l ledger) History(id flight.ID) ([]httpapi.Event, error) {
-	l.w.known()
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return slices.Clone(l.w.history[id]), nil
+	l.fake.usedKeys()
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	return slices.Clone(l.fake.history[id]), nil
 }
 
 // List implements httpapi.Ledger.
 func (l ledger) List(q httpapi.Query) (httpapi.Page, error) {
 	var fit []*flight.Flight
-	for _, key := range l.w.known() {
+	for _, key := range l.fake.usedKeys() {
 		f, err := l.Flight(key.FlightID())
 		if err != nil {
 			return httpapi.Page{}, err
 		}
-		if f.Key.IsZero() || f.State == flight.Absent || len(q.States) > 0 && !slices.Contains(q.States, f.State) ||
+		if f.Key.IsZero() || f.State == flight.StateAbsent || len(q.States) > 0 && !slices.Contains(q.States, f.State) ||
 			!strings.HasPrefix(key.String(), q.Prefix) || q.Name != "" && key.Name() != q.Name ||
 			q.Namespace != "" && key.Namespace() != q.Namespace || f.CreatedAt < q.Since {
 			continue
@@ -59,10 +59,10 @@ func (l ledger) List(q httpapi.Query) (httpapi.Page, error) {
 
 // Propose implements httpapi.Operator.
 func (l ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	if err := l.w.before(ctx, "Propose"); err != nil {
+	if err := l.fake.beforeCall(ctx, "Propose"); err != nil {
 		return flight.Reply{}, err
 	}
-	return recorder{l.Ledger, l.w}.Propose(ctx, c)
+	return recorder{l.Ledger, l.fake}.Propose(ctx, c)
 }
 
 // ProposeAll implements httpapi.Operator.
@@ -78,26 +78,26 @@ func (l ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.
 }
 
 // maxFeedPage keeps pages of the feed small, so that tests read several.
-const smallPage = 3
+const maxFeedPage = 3
 
 // Read implements httpapi.Feed.
 func (l ledger) Read(after flight.Version, limit int) (httpapi.FeedPage, error) {
-	l.w.known()
+	l.fake.usedKeys()
 	next := l.Header().Version
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
 	switch {
-	case l.w.levers.Cut.Later(after):
-		return httpapi.FeedPage{}, &httpapi.CutError{First: l.w.levers.Cut}
-	case after.Later(next):
-		return httpapi.FeedPage{}, &httpapi.AheadError{Place: after}
+	case l.fake.faults.CompactedAt.After(after):
+		return httpapi.FeedPage{}, &httpapi.CompactedError{First: l.fake.faults.CompactedAt}
+	case after.After(next):
+		return httpapi.FeedPage{}, &httpapi.FuturePositionError{Position: after}
 	}
 	page := httpapi.FeedPage{Next: next}
-	for _, e := range l.w.feed {
-		if !e.Version.Later(after) || e.Version.Later(next) {
+	for _, e := range l.fake.feed {
+		if !e.Version.After(after) || e.Version.After(next) {
 			continue
 		}
-		if n := len(page.Events); n >= min(limit, smallPage) && page.Events[n-1].Version != e.Version {
+		if n := len(page.Events); n >= min(limit, maxFeedPage) && page.Events[n-1].Version != e.Version {
 			page.Next, page.More = page.Events[n-1].Version, true
 			break
 		}
@@ -108,12 +108,12 @@ func (l ledger) Read(after flight.Version, limit int) (httpapi.FeedPage, error) 
 
 // Last implements httpapi.Feed.
 func (l ledger) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
-	l.w.known()
+	l.fake.usedKeys()
 	next := l.Header().Version
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
 	var fit []httpapi.FeedEvent
-	for _, e := range slices.Backward(l.w.feed) {
+	for _, e := range slices.Backward(l.fake.feed) {
 		if len(fit) >= n && (n == 0 || fit[0].Version != e.Version) || stop != nil && stop(&e) {
 			break
 		}
@@ -127,10 +127,10 @@ func (l ledger) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.
 // Await implements httpapi.Feed.
 func (l ledger) Await(ctx context.Context, after flight.Version) error {
 	for {
-		l.w.mu.Lock()
-		changed := l.w.changed
-		l.w.mu.Unlock()
-		if l.Header().Version.Later(after) {
+		l.fake.mu.Lock()
+		changed := l.fake.changed
+		l.fake.mu.Unlock()
+		if l.Header().Version.After(after) {
 			return nil
 		}
 		select {
@@ -141,14 +141,16 @@ func (l ledger) Await(ctx context.Context, after flight.Version) error {
 	}
 }
 
-// Duplicate implements httpapi.Tallies.
-func (l ledger) Duplicate(key flight.Key, who string) {
+// CountDuplicate implements httpapi.Tallies.
+func (l ledger) CountDuplicate(key flight.Key, who string) {
 	now := l.Now()
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	sum := l.w.tallies[key.FlightID()]
-	l.w.tallies[key.FlightID()] = sum.Plus(flight.Tally{Count: 1, First: now, Last: now, Callers: []flight.Caller{{Who: who, At: now}}})
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	sum := l.fake.duplicates[key.FlightID()]
+	l.fake.duplicates[key.FlightID()] = sum.Add(flight.DuplicateStats{Count: 1, First: now, Last: now, Callers: []flight.Caller{{Actor: who, At: now}}})
 }
 
 // DuplicateStats implements httpapi.Tallies.
-func (l ledger) Tally(id flight.ID) (flight.Tally, error) { return l.w.Tally(id), nil }
+func (l ledger) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
+	return l.fake.DuplicateStats(id), nil
+}

@@ -27,7 +27,7 @@ type Tag struct {
 }
 
 // Spec is the input of Build.
-type Book struct {
+type Spec struct {
 	Title, Version, Summary, About string
 	Tags                           []Tag
 	Operations                     []Operation
@@ -38,69 +38,69 @@ type Book struct {
 type builder struct {
 	doc       *Document
 	schemas   *schemas
-	missing   []string
+	problems  []string
 	usedIn    map[string]bool // request headers
 	usedOut   map[string]bool // response headers, with the suffix of optional ones
 	usedCodes map[wire.Code]bool
 }
 
 // Build builds the document. The error lists everything that is undocumented, and every table entry that nothing uses.
-func Build(book *Book) (*Document, error) {
-	b := &builder{doc: newDocument(book), schemas: newSchemas(), usedIn: map[string]bool{}, usedOut: map[string]bool{}, usedCodes: map[wire.Code]bool{}}
+func Build(spec *Spec) (*Document, error) {
+	b := &builder{doc: newDocument(spec), schemas: newSchemas(), usedIn: map[string]bool{}, usedOut: map[string]bool{}, usedCodes: map[wire.Code]bool{}}
 	b.schemas.ref(wire.Problem{}, false)
-	for i := range book.Operations {
-		b.operation(&book.Operations[i])
+	for i := range spec.Operations {
+		b.operation(&spec.Operations[i])
 	}
-	b.components(book)
-	b.surplus()
-	if len(b.missing) > 0 {
-		return nil, errors.New("openapi: " + strings.Join(b.missing, "; "))
+	b.addComponents(spec)
+	b.checkUnused()
+	if len(b.problems) > 0 {
+		return nil, errors.New("openapi: " + strings.Join(b.problems, "; "))
 	}
 	return b.doc, nil
 }
 
-func newDocument(book *Book) *Document {
+func newDocument(spec *Spec) *Document {
 	return &Document{
 		OpenAPI: "3.1.0",
-		Info: info{Title: book.Title, Version: book.Version, Summary: book.Summary, Description: book.About,
+		Info: info{Title: spec.Title, Version: spec.Version, Summary: spec.Summary, Description: spec.About,
 			License: license{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Servers:  []server{{URL: "/", Description: "the server that serves this document"}},
 		Security: []struct{}{},
-		Tags:     book.Tags,
-		book:     book,
+		Tags:     spec.Tags,
+		spec:     spec,
 	}
 }
 
-func (b *builder) miss(format string, args ...any) {
-	b.missing = append(b.missing, fmt.Sprintf(format, args...))
+func (b *builder) addProblem(format string, args ...any) {
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
 }
 
 func (b *builder) operation(o *Operation) {
 	for _, code := range o.Problems {
 		if _, known := code.Class(); !known {
-			b.miss("%s: unknown code %s", o.Pattern, code)
+			b.addProblem("%s: unknown code %s", o.Pattern, code)
 		}
 	}
 	if o.ID == "" || o.Tag == "" || o.Summary == "" || len(o.Answers) == 0 {
-		b.miss("%s: ID, Tag, Summary and Answers are required", o.Pattern)
+		b.addProblem("%s: ID, Tag, Summary and Answers are required", o.Pattern)
 	}
-	d := &described{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About}
-	b.parameters(d, o)
+	d := &pathOperation{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About}
+	b.addParameters(d, o)
 	if o.Request != nil {
-		d.Body = b.body(o)
+		d.Body = b.requestBodyOf(o)
 	}
 	for i := range o.Answers {
-		b.answer(d, &o.Answers[i])
+		b.addResponse(d, &o.Answers[i])
 	}
-	b.problems(d, o)
+	b.addProblemResponses(d, o)
 	slices.SortStableFunc(d.Responses, func(x, y Member[*response]) int { return strings.Compare(x.Name, y.Name) })
-	b.put(o, d)
+	b.addOperation(o, d)
 }
 
-func (b *builder) body(o *Operation) *requestBody {
+func (b *builder) requestBodyOf(o *Operation) *requestBody {
 	r, kind := &requestBody{Required: true}, wire.TypeJSON
-	if o.Lines != "" {
-		r.Description, kind = "One such object per line.", o.Lines
+	if o.LinesType != "" {
+		r.Description, kind = "One such object per line.", o.LinesType
 	}
 	m := media{Schema: b.schemas.ref(o.Request, true)}
 	if o.Example != "" {
@@ -110,7 +110,7 @@ func (b *builder) body(o *Operation) *requestBody {
 	return r
 }
 
-func (b *builder) put(o *Operation, d *described) {
+func (b *builder) addOperation(o *Operation, d *pathOperation) {
 	path, method := o.path(), strings.ToLower(o.method())
 	for i := range b.doc.Paths {
 		if b.doc.Paths[i].Name == path {
@@ -118,25 +118,25 @@ func (b *builder) put(o *Operation, d *described) {
 			return
 		}
 	}
-	b.doc.Paths.put(path, Map[*described]{{method, d}})
+	b.doc.Paths.put(path, Map[*pathOperation]{{method, d}})
 }
 
-func (b *builder) parameters(d *described, o *Operation) {
+func (b *builder) addParameters(d *pathOperation, o *Operation) {
 	names, keys := o.pathParameters()
 	for i, name := range names {
-		w, known := pathWords()[keys[i]]
+		w, known := pathDocs()[keys[i]]
 		if !known {
-			b.miss("%s: %s is not in the table pathWords", o.Pattern, keys[i])
+			b.addProblem("%s: %s is not in the table pathWords", o.Pattern, keys[i])
 		}
-		d.Parameters = append(d.Parameters, &parameter{Name: name, In: "path", Description: w.about, Required: true, Schema: text(w.pattern)})
+		d.Parameters = append(d.Parameters, &parameter{Name: name, In: "path", Description: w.about, Required: true, Schema: stringSchema(w.pattern)})
 	}
 	for i := range o.Query {
 		q := &o.Query[i]
 		d.Parameters = append(d.Parameters, &parameter{Name: q.Name, In: "query", Description: q.About, Required: q.Required, Schema: &q.Schema})
 	}
-	for _, name := range slices.Concat(o.Parameters, everyRequest()) {
+	for _, name := range slices.Concat(o.Parameters, commonRequestHeaders()) {
 		if _, known := requestHeaders()[name]; !known {
-			b.miss("%s: %s is not in the table requestHeaders", o.Pattern, name)
+			b.addProblem("%s: %s is not in the table requestHeaders", o.Pattern, name)
 		}
 		b.usedIn[name] = true
 		d.Parameters = append(d.Parameters, &parameter{Ref: parameterPath + name})
@@ -144,19 +144,19 @@ func (b *builder) parameters(d *described, o *Operation) {
 }
 
 // addResponse documents an answer that is not a problem.
-func (b *builder) answer(d *described, a *Answer) {
+func (b *builder) addResponse(d *pathOperation, a *Answer) {
 	r := &response{Description: a.About}
-	always, sometimes := everyAnswer(a.Status)
-	b.headers(r, slices.Concat(always, a.Headers), slices.Concat(sometimes, a.Maybe))
+	always, sometimes := commonResponseHeaders(a.Status)
+	b.headers(r, slices.Concat(always, a.Headers), slices.Concat(sometimes, a.Optional))
 	for _, c := range a.Content {
 		m := media{Schema: &Schema{}}
 		switch {
-		case c.Or != nil:
-			for _, of := range append([]any{c.Of}, c.Or...) {
+		case c.Alternatives != nil:
+			for _, of := range append([]any{c.Value}, c.Alternatives...) {
 				m.Schema.AnyOf = append(m.Schema.AnyOf, b.schemas.ref(of, false))
 			}
-		case c.Of != nil:
-			m.Schema = b.schemas.ref(c.Of, false)
+		case c.Value != nil:
+			m.Schema = b.schemas.ref(c.Value, false)
 		case strings.HasPrefix(c.Type, "text/"):
 			m.Schema.Type = "string"
 		}
@@ -167,12 +167,12 @@ func (b *builder) answer(d *described, a *Answer) {
 
 // optionalSuffix marks the component of an optional response header. A header that is required in one answer and
 // optional in another needs two components.
-const maybe = ".maybe"
+const optionalSuffix = ".maybe"
 
 func (b *builder) headers(r *response, always, sometimes []string) {
 	put := func(name, suffix string) {
 		if _, known := answerHeaders()[name]; !known {
-			b.miss("%s is not in the table answerHeaders", name)
+			b.addProblem("%s is not in the table answerHeaders", name)
 		}
 		b.usedOut[name+suffix] = true
 		r.Headers.put(name, &headerRef{Ref: headerPath + name + suffix})
@@ -181,12 +181,12 @@ func (b *builder) headers(r *response, always, sometimes []string) {
 		put(name, "")
 	}
 	for _, name := range sometimes {
-		put(name, maybe)
+		put(name, optionalSuffix)
 	}
 }
 
 // addProblemResponses documents the problems of an operation, grouped by status.
-func (b *builder) problems(d *described, o *Operation) {
+func (b *builder) addProblemResponses(d *pathOperation, o *Operation) {
 	byStatus := map[string][]wire.Code{}
 	for _, class := range wire.Classes() {
 		if slices.Contains(o.Problems, class.Code) {
@@ -195,7 +195,7 @@ func (b *builder) problems(d *described, o *Operation) {
 		}
 	}
 	for _, status := range sortedKeys(byStatus) {
-		name, r := b.problem(byStatus[status])
+		name, r := b.problemResponse(byStatus[status])
 		if have, both := d.Responses.Get(status); both { // GET /readyz has two kinds of 503
 			have.Description += "; or " + r.Description
 			have.Content = append(have.Content, r.Content...)
@@ -209,7 +209,7 @@ func (b *builder) problems(d *described, o *Operation) {
 }
 
 // problemResponse returns the response for codes that have the same status, and the name of its component.
-func (b *builder) problem(codes []wire.Code) (name string, r *response) {
+func (b *builder) problemResponse(codes []wire.Code) (name string, r *response) {
 	r = &response{}
 	m := media{}
 	var titles, names []string
@@ -219,7 +219,7 @@ func (b *builder) problem(codes []wire.Code) (name string, r *response) {
 		m.Examples.put(string(code), example{Ref: "#/components/examples/" + string(code)})
 		b.usedCodes[code] = true
 	}
-	named := &Schema{Type: "object", Properties: Map[*Schema]{{"code", oneOf(names...)}}}
+	named := &Schema{Type: "object", Properties: Map[*Schema]{{"code", enumSchema(names...)}}}
 	m.Schema = &Schema{AllOf: []*Schema{{Ref: schemaPath + "Problem"}, named}}
 	r.Description = strings.Join(titles, "; ")
 	r.Content.put(wire.TypeProblem, m)
@@ -231,8 +231,8 @@ func (b *builder) problem(codes []wire.Code) (name string, r *response) {
 // problemHeaders returns the response headers of a code.
 func problemHeaders(code wire.Code) (always, sometimes []string) {
 	class, _ := code.Class()
-	always, sometimes = everyAnswer(class.Status)
-	sometimes = append(sometimes, aboutFlights()...)
+	always, sometimes = commonResponseHeaders(class.Status)
+	sometimes = append(sometimes, flightHeaderNames()...)
 	if class.Retryable || class.Status == http.StatusConflict {
 		always = append(always, wire.HeaderRetryAfter)
 	}
@@ -240,23 +240,23 @@ func problemHeaders(code wire.Code) (always, sometimes []string) {
 	case http.StatusConflict:
 		sometimes = append(sometimes, wire.HeaderStripeRetry, wire.HeaderShouldRetry)
 	case http.StatusGone:
-		sometimes = append(sometimes, wire.HeaderExpires)
+		sometimes = append(sometimes, wire.HeaderIdempotencyExpires)
 	case http.StatusFailedDependency:
-		sometimes = append(sometimes, wire.HeaderReplayed, wire.HeaderExpires)
+		sometimes = append(sometimes, wire.HeaderReplayed, wire.HeaderIdempotencyExpires)
 	}
 	return always, sometimes
 }
 
-func (b *builder) components(book *Book) {
+func (b *builder) addComponents(spec *Spec) {
 	c := &b.doc.Components
-	for _, p := range book.Problems {
+	for _, p := range spec.Problems {
 		if b.usedCodes[p.Code] {
 			c.Examples.put(string(p.Code), example{Summary: p.Title, Value: p.Example})
 		}
 	}
 	c.Schemas = b.schemas.all
 	for _, name := range sortedKeys(answerHeaders()) {
-		for _, suffix := range []string{"", maybe} {
+		for _, suffix := range []string{"", optionalSuffix} {
 			if b.usedOut[name+suffix] {
 				h := answerHeaders()[name]
 				h.Required = suffix == ""
@@ -273,23 +273,23 @@ func (b *builder) components(book *Book) {
 }
 
 // checkUnused reports undocumented fields and unused table entries.
-func (b *builder) surplus() {
+func (b *builder) checkUnused() {
 	for _, name := range b.schemas.unknown {
-		b.miss("%s is not in the tables of httpapi/openapi/fields.go", name)
+		b.addProblem("%s is not in the tables of httpapi/openapi/fields.go", name)
 	}
-	for _, name := range sortedKeys(b.schemas.words) {
+	for _, name := range sortedKeys(b.schemas.docs) {
 		if !b.schemas.used[name] {
-			b.miss("%s is in the tables of httpapi/openapi/fields.go, but no type has it", name)
+			b.addProblem("%s is in the tables of httpapi/openapi/fields.go, but no type has it", name)
 		}
 	}
 	for _, name := range sortedKeys(answerHeaders()) {
-		if !b.usedOut[name] && !b.usedOut[name+maybe] {
-			b.miss("%s is in the table answerHeaders, but no answer has it", name)
+		if !b.usedOut[name] && !b.usedOut[name+optionalSuffix] {
+			b.addProblem("%s is in the table answerHeaders, but no answer has it", name)
 		}
 	}
 	for _, name := range sortedKeys(requestHeaders()) {
 		if !b.usedIn[name] {
-			b.miss("%s is in the table requestHeaders, but no route reads it", name)
+			b.addProblem("%s is in the table requestHeaders, but no route reads it", name)
 		}
 	}
 }

@@ -4,14 +4,14 @@ import "encoding/json"
 
 // Document is an OpenAPI 3.1 document.
 type Document struct {
-	OpenAPI    string               `json:"openapi"`
-	Info       info                 `json:"info"`
-	Servers    []server             `json:"servers"`
-	Security   []struct{}           `json:"security"`
-	Tags       []Tag                `json:"tags"`
-	Paths      Map[Map[*described]] `json:"paths"`
-	Components components           `json:"components"`
-	book       *Book
+	OpenAPI    string                   `json:"openapi"`
+	Info       info                     `json:"info"`
+	Servers    []server                 `json:"servers"`
+	Security   []struct{}               `json:"security"`
+	Tags       []Tag                    `json:"tags"`
+	Paths      Map[Map[*pathOperation]] `json:"paths"`
+	Components components               `json:"components"`
+	spec       *Spec
 }
 
 type info struct {
@@ -47,7 +47,7 @@ type example struct {
 }
 
 // pathOperation is an operation of the document.
-type described struct {
+type pathOperation struct {
 	ID          string         `json:"operationId"`
 	Tags        []string       `json:"tags"`
 	Summary     string         `json:"summary"`

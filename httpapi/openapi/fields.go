@@ -8,22 +8,22 @@ import (
 )
 
 // fieldDoc is the documentation of a type or field, and the limits of its values.
-type words struct {
-	about   string
-	enum    []string
-	pattern string
-	from    int64 // the range of a number; both 0: no limit
-	to      int64
-	length  int // the longest string, in bytes; 0: no limit
-	items   int // the longest array; 0: no limit
-	usual   any // the value of an absent field; nil: none
+type fieldDoc struct {
+	about        string
+	enum         []string
+	pattern      string
+	min          int64 // the range of a number; both 0: no limit
+	max          int64
+	maxLength    int // the longest string, in bytes; 0: no limit
+	maxItems     int // the longest array; 0: no limit
+	defaultValue any // the value of an absent field; nil: none
 }
 
 // applyTo sets the documentation and the limits of a schema.
-func (w *words) limit(s *Schema) {
-	s.Description, s.Enum, s.Pattern, s.MaxLength, s.MaxItems, s.Default = w.about, w.enum, w.pattern, w.length, w.items, w.usual
-	if w.from != w.to {
-		s.Minimum, s.Maximum = &w.from, &w.to
+func (w *fieldDoc) applyTo(s *Schema) {
+	s.Description, s.Enum, s.Pattern, s.MaxLength, s.MaxItems, s.Default = w.about, w.enum, w.pattern, w.maxLength, w.maxItems, w.defaultValue
+	if w.min != w.max {
+		s.Minimum, s.Maximum = &w.min, &w.max
 	}
 }
 
@@ -36,14 +36,14 @@ const (
 )
 
 // maxPolicyMS is the longest duration in a policy.
-const yearMS = int64(wire.MaxDuration / 1e6)
+const maxPolicyMS = int64(wire.MaxDuration / 1e6)
 
 // outcomeNames and stateNames are the names that package flight defines; enumNames lists the names of an enum from one
 // value on.
-func outcomes() (all []string) { return namesOf(flight.Succeeded) }
-func states() (all []string)   { return namesOf(flight.Absent) }
+func outcomeNames() (all []string) { return enumNames(flight.OutcomeSucceeded) }
+func stateNames() (all []string)   { return enumNames(flight.StateAbsent) }
 
-func namesOf[T interface {
+func enumNames[T interface {
 	~uint8
 	String() string
 }](first T) (all []string) {
@@ -53,29 +53,29 @@ func namesOf[T interface {
 	return all
 }
 
-func decisions() []string {
+func decisionNames() []string {
 	return []string{wire.DecisionProceed, wire.DecisionReplay, wire.DecisionVerify}
 }
 
 // allDocs documents each type and each field. The key of a field is its name, or type.name if the name has another
 // meaning in that type.
-func allWords() map[string]words {
-	return joined(
-		typeWords(),
-		requestWords(),
-		policyWords(),
-		answerWords(),
-		flightWords(),
-		bodyWords(),
-		problemWords(),
-		eventWords(),
-		importWords(),
-		smallWords(),
+func allDocs() map[string]fieldDoc {
+	return mergeMaps(
+		typeDocs(),
+		requestDocs(),
+		policyDocs(),
+		answerDocs(),
+		flightDocs(),
+		bodyDocs(),
+		problemDocs(),
+		eventDocs(),
+		importDocs(),
+		serverDocs(),
 	)
 }
 
 // mergeMaps merges the parts of a table.
-func joined[T any](parts ...map[string]T) map[string]T {
+func mergeMaps[T any](parts ...map[string]T) map[string]T {
 	all := map[string]T{}
 	for _, part := range parts {
 		maps.Copy(all, part)
@@ -84,115 +84,115 @@ func joined[T any](parts ...map[string]T) map[string]T {
 }
 
 // typeDocs documents the objects.
-func typeWords() map[string]words {
-	return map[string]words{
-		"OpenRequest":     {about: "An open: the effect that you want to perform once, and the recovery policy. The first caller's policy applies for the life of the key."},
-		"AbandonRequest":  {about: "The abandon of an open: no effect was started under its nonce, and none will be."},
-		"ReportRequest":   {about: "The outcome of an attempt. Send any JSON as `body`, anything else as `body_base64` with its `content_type`. For a long body you may send only the beginning, with `truncated`, and the `size` and `digest` of the whole."},
-		"VerdictRequest":  {about: "The result of a look-up at the provider. `session`, `nonce`, `not_after`, `owner`, `ttl_ms` and `wait_ms` are as in an open: if the effect did not happen, the answer may be `proceed`."},
-		"SessionRequest":  {about: "A session that you renew and close yourself, for any number of flights."},
-		"RenewRequest":    {about: "A renewal of a session, and the open attempts that its owner knows of."},
-		"OperatorRequest": {about: "A decision of a person, with the reason. It is stored in the flight's history."},
-		"ResolveRequest":  {about: "A person's resolution of a flight in doubt. With `happened` send the receipt, if there is one."},
-		"OpenAnswer":      {about: "The decision for the caller. Only `proceed` permits the effect, and only it has the status 201."},
-		"Policy":          {about: "The policy that the first caller of a key declared."},
-		"Attempt":         {about: "One attempt to perform the effect."},
-		"Flight":          {about: "The record of one key."},
-		"FlightPage":      {about: "A page of the list of flights, newest first. Receipts have no bodies here."},
-		"Mark":            {about: "The person, reason and time of a decision."},
-		"Settled":         {about: "A person's resolution of a flight in doubt."},
-		"Receipt":         {about: "The stored first outcome of a flight. It never changes, and every duplicate gets the same bytes."},
-		"Evidence":        {about: "A report that arrived too late. It is stored and shown, but changes nothing."},
-		"Past":            {about: "The record of an earlier generation of a key."},
-		"Event":           {about: "One event of a flight."},
-		"History":         {about: "The events of a flight, oldest first."},
-		"SessionAnswer":   {about: "A session, and the attempts that are open under it."},
-		"OpenAttempt":     {about: "An attempt that is open under a session."},
-		"Ready":           {about: "Whether a node can serve callers."},
-		"Check":           {about: "The state of one part of a node."},
-		"Version":         {about: "The version of the server."},
-		"Problem":         {about: "An error (RFC 9457). Programs branch on `code`; the other fields are for people."},
-		"FieldError":      {about: "One invalid place in a request: exactly one of `pointer`, `header` and `parameter` is set."},
-		"Duplicates":      {about: "The calls of a key that were answered without another effect. They are counted in memory and logged within a second, so a crash can lose the count of the last second."},
-		"Caller":          {about: "A caller, by the name that it gave itself."},
-		"EventPage":       {about: "A page of the events of all flights, in the order of the ledger's log."},
-		"Gap":             {about: "A message in a stream, in place of events that the log no longer has."},
-		"ImportLine":      {about: "One receipt of an effect that happened before flightd was used."},
-		"ImportAnswer":    {about: "The result of an import."},
-		"ImportTrouble":   {about: "A line whose key was not changed, although the ledger has a different record."},
-		"Node":            {about: "The description of a node, with `?verbose`."},
-		"Spool":           {about: "Reports on the disk of a node that the ledger has not stored yet."},
-		"Etcd":            {about: "The state of the etcd in which a node keeps its leases."},
-		"ProblemPage":     {about: "The documentation of a problem code."},
+func typeDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"OpenRequest":         {about: "An open: the effect that you want to perform once, and the recovery policy. The first caller's policy applies for the life of the key."},
+		"AbandonRequest":      {about: "The abandon of an open: no effect was started under its nonce, and none will be."},
+		"ReportRequest":       {about: "The outcome of an attempt. Send any JSON as `body`, anything else as `body_base64` with its `content_type`. For a long body you may send only the beginning, with `truncated`, and the `size` and `digest` of the whole."},
+		"VerificationRequest": {about: "The result of a look-up at the provider. `session`, `nonce`, `not_after`, `owner`, `ttl_ms` and `wait_ms` are as in an open: if the effect did not happen, the answer may be `proceed`."},
+		"SessionRequest":      {about: "A session that you renew and close yourself, for any number of flights."},
+		"RenewRequest":        {about: "A renewal of a session, and the open attempts that its owner knows of."},
+		"OperatorRequest":     {about: "A decision of a person, with the reason. It is stored in the flight's history."},
+		"ResolveRequest":      {about: "A person's resolution of a flight in doubt. With `happened` send the receipt, if there is one."},
+		"OpenAnswer":          {about: "The decision for the caller. Only `proceed` permits the effect, and only it has the status 201."},
+		"Policy":              {about: "The policy that the first caller of a key declared."},
+		"Attempt":             {about: "One attempt to perform the effect."},
+		"Flight":              {about: "The record of one key."},
+		"FlightPage":          {about: "A page of the list of flights, newest first. Receipts have no bodies here."},
+		"Attribution":         {about: "The person, reason and time of a decision."},
+		"Resolution":          {about: "A person's resolution of a flight in doubt."},
+		"Receipt":             {about: "The stored first outcome of a flight. It never changes, and every duplicate gets the same bytes."},
+		"Evidence":            {about: "A report that arrived too late. It is stored and shown, but changes nothing."},
+		"PreviousGeneration":  {about: "The record of an earlier generation of a key."},
+		"Event":               {about: "One event of a flight."},
+		"History":             {about: "The events of a flight, oldest first."},
+		"SessionAnswer":       {about: "A session, and the attempts that are open under it."},
+		"OpenAttempt":         {about: "An attempt that is open under a session."},
+		"Ready":               {about: "Whether a node can serve callers."},
+		"Check":               {about: "The state of one part of a node."},
+		"Version":             {about: "The version of the server."},
+		"Problem":             {about: "An error (RFC 9457). Programs branch on `code`; the other fields are for people."},
+		"FieldError":          {about: "One invalid place in a request: exactly one of `pointer`, `header` and `parameter` is set."},
+		"Duplicates":          {about: "The calls of a key that were answered without another effect. They are counted in memory and logged within a second, so a crash can lose the count of the last second."},
+		"Caller":              {about: "A caller, by the name that it gave itself."},
+		"EventPage":           {about: "A page of the events of all flights, in the order of the ledger's log."},
+		"Gap":                 {about: "A message in a stream, in place of events that the log no longer has."},
+		"ImportLine":          {about: "One receipt of an effect that happened before flightd was used."},
+		"ImportAnswer":        {about: "The result of an import."},
+		"ImportDifference":    {about: "A line whose key was not changed, although the ledger has a different record."},
+		"Node":                {about: "The description of a node, with `?verbose`."},
+		"Spool":               {about: "Reports on the disk of a node that the ledger has not stored yet."},
+		"Etcd":                {about: "The state of the etcd in which a node keeps its leases."},
+		"ProblemPage":         {about: "The documentation of a problem code."},
 	}
 }
 
-func requestWords() map[string]words {
+func requestDocs() map[string]fieldDoc {
 	const text = 64 << 10
-	return map[string]words{
-		"OpenRequest.action":          {about: "the kind of effect: the name part of the key; letters, digits, `.`, `_` and `-`", pattern: `^[A-Za-z0-9._-]+$`, length: flight.MaxKeyPart},
-		"OpenRequest.id":              {about: "the id part of the key, made of business identifiers; printable ASCII without space and `#`, other bytes percent-encoded", pattern: `^[!"$-~]+$`, length: flight.MaxKeyPart},
+	return map[string]fieldDoc{
+		"OpenRequest.action":          {about: "the kind of effect: the name part of the key; letters, digits, `.`, `_` and `-`", pattern: `^[A-Za-z0-9._-]+$`, maxLength: flight.MaxKeyPart},
+		"OpenRequest.id":              {about: "the id part of the key, made of business identifiers; printable ASCII without space and `#`, other bytes percent-encoded", pattern: `^[!"$-~]+$`, maxLength: flight.MaxKeyPart},
 		"OpenRequest.input":           {about: "the input of the effect, as JSON of RFC 7493, at most 256 KiB; an open of the same key with another input is rejected"},
 		"OpenRequest.fingerprint":     {about: "replaces the input if you do not send it: `sha256:` and 64 hex digits; or `none`, to compare the key only", pattern: `^(none|sha256:[0-9a-fA-F]{64})$`},
-		"nonce":                       {about: "random, new for each open: while the attempt is open, a repeat with the same nonce gets the same answer. You cannot repeat or abandon an open without a nonce", length: 255},
-		"AbandonRequest.nonce":        {about: "the nonce of the open", length: 255},
-		"not_after":                   {about: "the ledger time, in milliseconds since 1970, after which this open cannot open an attempt; at most 60 s ahead of the ledger's time. Set it once per nonce and repeat it with the nonce. It does not affect repeats while the attempt is open. Allowed only with a nonce; without `not_after` the node sets it, and you cannot abandon the nonce", to: wire.MaxLedgerTime},
-		"AbandonRequest.not_after":    {about: "the `not_after` of the open; ledger time, in milliseconds since 1970", from: 1, to: wire.MaxLedgerTime},
-		"AbandonRequest.action":       {about: "the name part of the key, as in the open", pattern: `^[A-Za-z0-9._-]+$`, length: flight.MaxKeyPart},
-		"AbandonRequest.id":           {about: "the id part of the key, as in the open", pattern: `^[!"$-~]+$`, length: flight.MaxKeyPart},
-		"AbandonRequest.reason":       {about: "the reason, for people", length: text},
-		"session":                     {about: "your session, under which the attempt is opened; without it the node creates a session that ends with the report", length: 512},
+		"nonce":                       {about: "random, new for each open: while the attempt is open, a repeat with the same nonce gets the same answer. You cannot repeat or abandon an open without a nonce", maxLength: 255},
+		"AbandonRequest.nonce":        {about: "the nonce of the open", maxLength: 255},
+		"not_after":                   {about: "the ledger time, in milliseconds since 1970, after which this open cannot open an attempt; at most 60 s ahead of the ledger's time. Set it once per nonce and repeat it with the nonce. It does not affect repeats while the attempt is open. Allowed only with a nonce; without `not_after` the node sets it, and you cannot abandon the nonce", max: wire.MaxLedgerTime},
+		"AbandonRequest.not_after":    {about: "the `not_after` of the open; ledger time, in milliseconds since 1970", min: 1, max: wire.MaxLedgerTime},
+		"AbandonRequest.action":       {about: "the name part of the key, as in the open", pattern: `^[A-Za-z0-9._-]+$`, maxLength: flight.MaxKeyPart},
+		"AbandonRequest.id":           {about: "the id part of the key, as in the open", pattern: `^[!"$-~]+$`, maxLength: flight.MaxKeyPart},
+		"AbandonRequest.reason":       {about: "the reason, for people", maxLength: text},
+		"session":                     {about: "your session, under which the attempt is opened; without it the node creates a session that ends with the report", maxLength: 512},
 		"OpenAnswer.session":          {about: "the session that holds the attempt: renew this one, even if you sent another one"},
 		"SessionAnswer.session":       {about: "the id of the session"},
-		"owner":                       {about: "the name of the caller, for people: host and process id", length: 1024},
+		"owner":                       {about: "the name of the caller, for people: host and process id", maxLength: 1024},
 		"Attempt.owner":               {about: "the caller that opened it"},
-		"ttl_ms":                      {about: "the time to live of the session without a renewal, in whole seconds from 2000; 0 means 15000", to: int64(wire.MaxTTL / 1e6)},
-		"wait_ms":                     {about: "the longest time to wait for another caller's attempt", to: wire.MaxWaitMS, usual: wire.DefaultWaitMS},
-		"ReportRequest.outcome":       {about: "`succeeded`: the effect happened; `refused`: it did not happen and never will; `not_done`: it certainly did not happen in this attempt; `unknown`: it may have happened", enum: outcomes()},
-		"ReportRequest.error":         {about: "the error, for people", length: text},
-		"VerdictRequest.result":       {about: "the result of the look-up", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultUnknown}},
+		"ttl_ms":                      {about: "the time to live of the session without a renewal, in whole seconds from 2000; 0 means 15000", max: int64(wire.MaxTTL / 1e6)},
+		"wait_ms":                     {about: "the longest time to wait for another caller's attempt", max: wire.MaxWaitMS, defaultValue: wire.DefaultWaitMS},
+		"ReportRequest.outcome":       {about: "`succeeded`: the effect happened; `refused`: it did not happen and never will; `not_done`: it certainly did not happen in this attempt; `unknown`: it may have happened", enum: outcomeNames()},
+		"ReportRequest.error":         {about: "the error, for people", maxLength: text},
+		"VerificationRequest.result":  {about: "the result of the look-up", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultUnknown}},
 		"ResolveRequest.result":       {about: "`happened` stores the receipt; `not_happened` allows a new attempt; `fail` ends the flight without a receipt", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
-		"VerdictRequest.probe":        {about: "the `verification` in the answer `verify`", length: 512},
-		"ReportRequest.fencing_token": {about: "the fencing token in the answer `proceed`", length: 512},
-		"ReportRequest.key":           {about: "the full key, as in the answer to the open; with it every node can accept the report", length: 1024},
+		"VerificationRequest.probe":   {about: "the `verification` in the answer `verify`", maxLength: 512},
+		"ReportRequest.fencing_token": {about: "the fencing token in the answer `proceed`", maxLength: 512},
+		"ReportRequest.key":           {about: "the full key, as in the answer to the open; with it every node can accept the report", maxLength: 1024},
 		"RenewRequest.open_digest":    {about: "the digest of the attempts that you believe to be open under the session: the first 16 bytes, in hex, of the SHA-256 of one line `<nonce> <attempt>` with a line feed for each attempt, sorted as text, where `<nonce>` is as in `OpenAttempt`. If it is right or absent, the answer lists no attempts", pattern: openDigestPattern},
 		"after":                       {about: "list only attempts of flights after this id: the last `flight_id` of an answer with `more`", pattern: flightIDPattern},
-		"OperatorRequest.key":         {about: "the full key; required to free a tombstone, which does not store its key", length: 1024},
-		"reason":                      {about: "the reason, stored in the history", length: text},
-		"as":                          {about: "the person who decides; like the header Flightd-Actor", length: 1024},
+		"OperatorRequest.key":         {about: "the full key; required to free a tombstone, which does not store its key", maxLength: 1024},
+		"reason":                      {about: "the reason, stored in the history", maxLength: text},
+		"as":                          {about: "the person who decides; like the header Flightd-Actor", maxLength: 1024},
 	}
 }
 
-func policyWords() map[string]words {
-	return map[string]words{
-		"attempt_timeout_ms": {about: "the time limit of an attempt; 0: no limit", to: yearMS},
-		"settle_ms":          {about: "the time after a lost attempt during which its effect may still appear at the provider; no look-up happens before; 0: the attempt's timeout and 15 s", to: yearMS},
-		"provider_window_ms": {about: "how long the provider remembers the idempotency key; 0: forever. `resend` does not start an attempt that might not end within 19/20 of it", to: yearMS},
-		"recovery":           {about: "the recovery after an attempt of unknown outcome: `hold` waits for a person, `resend` sends again with the same idempotency key, `verify` looks up the effect at the provider first", enum: namesOf(flight.Hold)},
+func policyDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"attempt_timeout_ms": {about: "the time limit of an attempt; 0: no limit", max: maxPolicyMS},
+		"settle_ms":          {about: "the time after a lost attempt during which its effect may still appear at the provider; no look-up happens before; 0: the attempt's timeout and 15 s", max: maxPolicyMS},
+		"provider_window_ms": {about: "how long the provider remembers the idempotency key; 0: forever. `resend` does not start an attempt that might not end within 19/20 of it", max: maxPolicyMS},
+		"recovery":           {about: "the recovery after an attempt of unknown outcome: `hold` waits for a person, `resend` sends again with the same idempotency key, `verify` looks up the effect at the provider first", enum: enumNames(flight.RecoveryHold)},
 		"lookup":             {about: "the effect can be looked up at the provider, whatever the recovery"},
-		"look_tries":         {about: "the number of look-ups with unknown result after which a person must decide; 0: the default", to: 1000},
+		"look_tries":         {about: "the number of look-ups with unknown result after which a person must decide; 0: the default", max: 1000},
 		"retention":          {about: "how long the receipt is kept after the flight has ended: `30d`, `12h`, `1d12h`", pattern: `^([0-9]+d)?([0-9]+(\.[0-9]+)?(h|m|s|ms))*$`},
 	}
 }
 
-func answerWords() map[string]words {
-	return map[string]words{
-		"OpenAnswer.decision":            {about: "`proceed`: perform the effect, with this token and this idempotency key; `replay`: the effect has happened already, `flight` has the receipt; `verify`: look up the effect at the provider, then post the verification", enum: decisions()},
+func answerDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"OpenAnswer.decision":            {about: "`proceed`: perform the effect, with this token and this idempotency key; `replay`: the effect has happened already, `flight` has the receipt; `verify`: look up the effect at the provider, then post the verification", enum: decisionNames()},
 		"Problem.decision":               {about: "set if the flight in the body is the answer to an open", enum: []string{wire.DecisionReplay}},
 		"flight_id":                      {about: "the id of the flight: `fl_` and a hash of the full key", pattern: flightIDPattern},
 		"key":                            {about: "the full key: namespace, action and id"},
 		"Flight.key":                     {about: "the full key: namespace, action and id; absent for a tombstone, which does not store it"},
 		"generation":                     {about: "the generation of the key; a retry or a free starts the next one"},
-		"OpenAnswer.nonce":               {about: "the nonce of the open; ignore an answer with another nonce than yours", length: 255},
+		"OpenAnswer.nonce":               {about: "the nonce of the open; ignore an answer with another nonce than yours", maxLength: 255},
 		"OpenAnswer.attempt":             {about: "the number of the attempt; it increases with every attempt of the key"},
 		"OpenAnswer.fencing_token":       {about: "identifies the attempt; send it with the effect and with the report. The tokens of a key sort by age, as text"},
-		"OpenAnswer.idempotency_key":     {about: "the idempotency key for the provider, the same for every attempt of this flight", length: 64},
+		"OpenAnswer.idempotency_key":     {about: "the idempotency key for the provider, the same for every attempt of this flight", maxLength: 64},
 		"OpenAnswer.probe":               {about: "permits you to post a verification"},
 		"OpenAnswer.input":               {about: "the input as first submitted, byte for byte: send this one, not your own"},
 		"input_base64":                   {about: "the input as first submitted, if it is not JSON"},
 		"input_content_type":             {about: "the content type of `input_base64`"},
 		"trust_ms":                       {about: "how long you may start effects under the session, counted from the moment when you sent the request"},
-		"resend_ms":                      {about: "with `proceed`, if an earlier attempt may have acted: how long you may start the effect, counted from the moment when you sent the request. After it, report `not_done`, because the provider may have forgotten the idempotency key. Absent: no limit", to: 2 * yearMS},
+		"resend_ms":                      {about: "with `proceed`, if an earlier attempt may have acted: how long you may start the effect, counted from the moment when you sent the request. After it, report `not_done`, because the provider may have forgotten the idempotency key. Absent: no limit", max: 2 * maxPolicyMS},
 		"renew_every_ms":                 {about: "the interval at which to renew the session"},
 		"policy_differs":                 {about: "the policy of the key's first caller differs from yours, and it applies"},
 		"policy":                         {about: "the policy that applies, if it differs from yours"},
@@ -201,89 +201,89 @@ func answerWords() map[string]words {
 		"Problem.flight":                 {about: "with `flight_failed`: the flight and its receipt, if it has one"},
 		"SessionAnswer.cancel_requested": {about: "the ids of this session's flights whose cancellation was requested"},
 		"open_digest":                    {about: "the digest of all attempts that are open under the session, computed as in RenewRequest", pattern: openDigestPattern},
-		"open":                           {about: "the attempts that are open under the session, sorted by flight id, at most 256; absent if the digest that you sent is right, or if you sent none", items: 256},
+		"open":                           {about: "the attempts that are open under the session, sorted by flight id, at most 256; absent if the digest that you sent is right, or if you sent none", maxItems: 256},
 		"more":                           {about: "the list is longer: renew again with the last `flight_id` as `after`"},
 		"OpenAttempt.nonce":              {about: "the nonce as the ledger stores it: the first 16 bytes, in hex, of the SHA-256 of the nonce in the open", pattern: openDigestPattern},
 		"fencing_token":                  {about: "the fencing token of the attempt: report with it"},
 	}
 }
 
-func flightWords() map[string]words {
-	return map[string]words{
-		"Flight.id":          {about: "`fl_` and a hash of the full key: the same in every deployment, forever", pattern: flightIDPattern},
-		"state":              {about: "the state of the flight", enum: states()},
-		"Past.state":         {about: "the state in which the generation ended", enum: states()},
-		"source":             {about: "the origin of this answer: `executed` by this call, `joined` a running attempt, or `replayed` from the ledger", enum: []string{"executed", "joined", "replayed"}},
-		"version":            {about: "the version of the flight; the ETag without its quotes", pattern: versionPattern},
-		"attempts":           {about: "the number of attempts; absent if there was none, and for a tombstone"},
-		"Flight.recovery":    {about: "the recovery after an attempt of unknown outcome", enum: namesOf(flight.Hold)},
-		"Flight.fingerprint": {about: "the fingerprint of the input: `sha256:` and 64 hex digits, or `none`"},
-		"cause":              {about: "the reason why the flight is in doubt, failed or cancelled"},
-		"tainted":            {about: "the outcome of an earlier attempt is still unknown"},
-		"looking":            {about: "a look-up at the provider is due"},
-		"overlap":            {about: "there is evidence of a second effect"},
-		"created_at":         {about: "when the key was first used"},
-		"not_before":         {about: "the earliest time of the next attempt"},
-		"held_until":         {about: "no other caller may act before this time: etcd lost the session of the open attempt, and a person accepted the loss"},
-		"finished_at":        {about: "when the flight ended"},
-		"expires_at":         {about: "when the retention of the receipt ends"},
-		"cancel_requested":   {about: "the request to cancel the flight; the running attempt decides"},
-		"settled":            {about: "the resolution of the last doubt by a person"},
-		"last_attempt":       {about: "the newest attempt"},
-		"receipt":            {about: "the stored outcome"},
-		"evidence":           {about: "reports that arrived too late, at most 16 in full"},
-		"evidence_more":      {about: "the number of further late reports"},
-		"past":               {about: "earlier generations of the key"},
-		"who":                {about: "the person or program"},
-		"why":                {about: "the reason given"},
-		"at":                 {about: "when"},
-		"Settled.result":     {about: "the resolution", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
-		"attempt":            {about: "the number of the attempt"},
-		"outcome":            {about: "the outcome of the attempt", enum: outcomes()},
-		"Attempt.outcome":    {about: "the outcome; absent while the attempt is open", enum: outcomes()},
-		"Receipt.attempt":    {about: "the number of the attempt; absent if there was none, and for a tombstone"},
-		"Receipt.outcome":    {about: "`succeeded` or `refused`", enum: []string{flight.Succeeded.String(), flight.Refused.String()}},
-		"error":              {about: "the error, for people"},
-		"lost":               {about: "the attempt was declared lost; it was not reported"},
-		"opened_at":          {about: "when the attempt was opened"},
-		"closed_at":          {about: "when the attempt ended"},
-		"from":               {about: "the origin of the receipt: the attempt's `report`, a `lookup` at the provider, a `person` or an `import`; absent for a tombstone", enum: namesOf(flight.FromReport)},
-		"FlightPage.flights": {about: "the flights of this page"},
-		"next":               {about: "the cursor of the next page; absent on the last page"},
-		"History.events":     {about: "the events, oldest first"},
-		"Event.id":           {about: "the version of the flight that the event produced", pattern: versionPattern},
-		"kind":               {about: "the kind of event", enum: namesOf(flight.EventSubmitted)},
-		"Event.attempt":      {about: "the number of the attempt; absent if the event is not about an attempt"},
-		"note":               {about: "an error, a reason, or an external id"},
+func flightDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"Flight.id":                {about: "`fl_` and a hash of the full key: the same in every deployment, forever", pattern: flightIDPattern},
+		"state":                    {about: "the state of the flight", enum: stateNames()},
+		"PreviousGeneration.state": {about: "the state in which the generation ended", enum: stateNames()},
+		"source":                   {about: "the origin of this answer: `executed` by this call, `joined` a running attempt, or `replayed` from the ledger", enum: []string{"executed", "joined", "replayed"}},
+		"version":                  {about: "the version of the flight; the ETag without its quotes", pattern: versionPattern},
+		"attempts":                 {about: "the number of attempts; absent if there was none, and for a tombstone"},
+		"Flight.recovery":          {about: "the recovery after an attempt of unknown outcome", enum: enumNames(flight.RecoveryHold)},
+		"Flight.fingerprint":       {about: "the fingerprint of the input: `sha256:` and 64 hex digits, or `none`"},
+		"cause":                    {about: "the reason why the flight is in doubt, failed or cancelled"},
+		"tainted":                  {about: "the outcome of an earlier attempt is still unknown"},
+		"looking":                  {about: "a look-up at the provider is due"},
+		"overlap":                  {about: "there is evidence of a second effect"},
+		"created_at":               {about: "when the key was first used"},
+		"not_before":               {about: "the earliest time of the next attempt"},
+		"held_until":               {about: "no other caller may act before this time: etcd lost the session of the open attempt, and a person accepted the loss"},
+		"finished_at":              {about: "when the flight ended"},
+		"expires_at":               {about: "when the retention of the receipt ends"},
+		"cancel_requested":         {about: "the request to cancel the flight; the running attempt decides"},
+		"settled":                  {about: "the resolution of the last doubt by a person"},
+		"last_attempt":             {about: "the newest attempt"},
+		"receipt":                  {about: "the stored outcome"},
+		"evidence":                 {about: "reports that arrived too late, at most 16 in full"},
+		"evidence_more":            {about: "the number of further late reports"},
+		"past":                     {about: "earlier generations of the key"},
+		"who":                      {about: "the person or program"},
+		"why":                      {about: "the reason given"},
+		"at":                       {about: "when"},
+		"Resolution.result":        {about: "the resolution", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
+		"attempt":                  {about: "the number of the attempt"},
+		"outcome":                  {about: "the outcome of the attempt", enum: outcomeNames()},
+		"Attempt.outcome":          {about: "the outcome; absent while the attempt is open", enum: outcomeNames()},
+		"Receipt.attempt":          {about: "the number of the attempt; absent if there was none, and for a tombstone"},
+		"Receipt.outcome":          {about: "`succeeded` or `refused`", enum: []string{flight.OutcomeSucceeded.String(), flight.OutcomeRefused.String()}},
+		"error":                    {about: "the error, for people"},
+		"lost":                     {about: "the attempt was declared lost; it was not reported"},
+		"opened_at":                {about: "when the attempt was opened"},
+		"closed_at":                {about: "when the attempt ended"},
+		"from":                     {about: "the origin of the receipt: the attempt's `report`, a `lookup` at the provider, a `person` or an `import`; absent for a tombstone", enum: enumNames(flight.SourceReport)},
+		"FlightPage.flights":       {about: "the flights of this page"},
+		"next":                     {about: "the cursor of the next page; absent on the last page"},
+		"History.events":           {about: "the events, oldest first"},
+		"Event.id":                 {about: "the version of the flight that the event produced", pattern: versionPattern},
+		"kind":                     {about: "the kind of event", enum: enumNames(flight.EventSubmitted)},
+		"Event.attempt":            {about: "the number of the attempt; absent if the event is not about an attempt"},
+		"note":                     {about: "an error, a reason, or an external id"},
 	}
 }
 
-func bodyWords() map[string]words {
-	return map[string]words{
+func bodyDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
 		"external_id":      {about: "the id that the provider gave to the effect; never truncated"},
-		"Body.external_id": {about: "the id that the provider gave to the effect; never truncated", length: flight.MaxText},
+		"Body.external_id": {about: "the id that the provider gave to the effect; never truncated", maxLength: flight.MaxText},
 		"body":             {about: "the body, if it is JSON"},
 		"body_base64":      {about: "the body, if it is not JSON or was truncated"},
-		"content_type":     {about: "the content type of the body", length: 255},
+		"content_type":     {about: "the content type of the body", maxLength: 255},
 		"truncated":        {about: "the body was truncated; `size` and `digest` are those of the whole body"},
-		"Body.size":        {about: "the full length in bytes of a truncated body", to: 1<<31 - 1},
+		"Body.size":        {about: "the full length in bytes of a truncated body", max: 1<<31 - 1},
 		"size":             {about: "the full length in bytes; absent if there is no body, and for a tombstone"},
 		"Body.digest":      {about: "the digest of the whole of a truncated body", pattern: `^sha256:[0-9a-fA-F]{64}$`},
 		"digest":           {about: "the digest of the whole body", pattern: digestPattern},
 	}
 }
 
-func problemWords() map[string]words {
-	return map[string]words{
+func problemDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
 		"type":                {about: "the path of the code's page on this server"},
 		"title":               {about: "a short description of the code"},
-		"status":              {about: "the HTTP status", from: 400, to: 599},
+		"status":              {about: "the HTTP status", min: 400, max: 599},
 		"detail":              {about: "the details of this error"},
 		"code":                {about: "the stable name of the error; later versions may add codes"},
 		"retryable":           {about: "the same request, sent again later, may get another answer without anyone acting first"},
 		"hint":                {about: "the next step"},
-		"Problem.state":       {about: "the state of the flight", enum: states()},
-		"Problem.outcome":     {about: "if the retention has ended: the outcome of the flight", enum: states()},
+		"Problem.state":       {about: "the state of the flight", enum: stateNames()},
+		"Problem.outcome":     {about: "if the retention has ended: the outcome of the flight", enum: stateNames()},
 		"Problem.digest":      {about: "if the retention has ended: the digest of the receipt", pattern: digestPattern},
 		"proposed":            {about: "with `idempotency_in_flight` and `in_doubt`: whether the open was proposed to the ledger. If false, the answer is this node's own view, and this node will not propose the open"},
 		"Problem.ledger_time": {about: "with `open_expired`: the ledger's time, in milliseconds since 1970"},
@@ -299,15 +299,15 @@ func problemWords() map[string]words {
 	}
 }
 
-func eventWords() map[string]words {
-	return map[string]words{
+func eventDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
 		"Event.count":        {about: "with `duplicates`: the number of calls"},
 		"Event.flight_id":    {about: "the id of the flight; absent in the events of one flight", pattern: flightIDPattern},
 		"Event.key":          {about: "the full key; absent in the events of one flight"},
 		"Duplicates.count":   {about: "the number of calls"},
 		"first_at":           {about: "the time of the first call"},
 		"last_at":            {about: "the time of the last call"},
-		"callers":            {about: "the last eight callers, newest last", items: 8},
+		"callers":            {about: "the last eight callers, newest last", maxItems: 8},
 		"History.duplicates": {about: "the calls that were answered without another effect; absent if there were none"},
 		"EventPage.events":   {about: "the events, in the order of the log"},
 		"EventPage.next":     {about: "the position to continue after, also if the page is empty", pattern: versionPattern},
@@ -318,27 +318,27 @@ func eventWords() map[string]words {
 	}
 }
 
-func importWords() map[string]words {
-	return map[string]words{
-		"ImportLine.key":         {about: "the full key: namespace, action and id"},
-		"ImportLine.outcome":     {about: "`succeeded` or `refused`", enum: []string{flight.Succeeded.String(), flight.Refused.String()}},
-		"ImportLine.input":       {about: "the input, if it is known"},
-		"ImportLine.fingerprint": {about: "`sha256:` and 64 hex digits, or `none`; absent: the fingerprint of the input, or none if there is no input"},
-		"ImportLine.created_at":  {about: "when the key was first used"},
-		"ImportLine.finished_at": {about: "when the flight ended; the retention starts here; absent: now"},
-		"lines":                  {about: "the number of lines"},
-		"imported":               {about: "the number of new receipts; in a dry run, of receipts that would be new"},
-		"existing":               {about: "the number of keys that were not changed, because the ledger has the same receipt or a tombstone"},
-		"dry_run":                {about: "nothing was changed"},
-		"differing":              {about: "the keys that were not changed, although the ledger has a different record; check them"},
-		"line":                   {about: "the line number; the first line is 1"},
-		"ImportTrouble.state":    {about: "the state of the flight", enum: states()},
-		"ImportTrouble.detail":   {about: "the difference"},
+func importDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"ImportLine.key":          {about: "the full key: namespace, action and id"},
+		"ImportLine.outcome":      {about: "`succeeded` or `refused`", enum: []string{flight.OutcomeSucceeded.String(), flight.OutcomeRefused.String()}},
+		"ImportLine.input":        {about: "the input, if it is known"},
+		"ImportLine.fingerprint":  {about: "`sha256:` and 64 hex digits, or `none`; absent: the fingerprint of the input, or none if there is no input"},
+		"ImportLine.created_at":   {about: "when the key was first used"},
+		"ImportLine.finished_at":  {about: "when the flight ended; the retention starts here; absent: now"},
+		"lines":                   {about: "the number of lines"},
+		"imported":                {about: "the number of new receipts; in a dry run, of receipts that would be new"},
+		"existing":                {about: "the number of keys that were not changed, because the ledger has the same receipt or a tombstone"},
+		"dry_run":                 {about: "nothing was changed"},
+		"differing":               {about: "the keys that were not changed, although the ledger has a different record; check them"},
+		"line":                    {about: "the line number; the first line is 1"},
+		"ImportDifference.state":  {about: "the state of the flight", enum: stateNames()},
+		"ImportDifference.detail": {about: "the difference"},
 	}
 }
 
-func smallWords() map[string]words {
-	return map[string]words{
+func serverDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
 		"Version.version":     {about: "the version of the program"},
 		"Version.ledger_time": {about: "the ledger's time, in milliseconds since 1970"},
 		"api":                 {about: "the version of the API"},

@@ -18,85 +18,91 @@ type header struct {
 
 const etagPattern = `^"[0-9]+\.[0-9]+"$`
 
-func text(pattern string) *Schema     { return &Schema{Type: "string", Pattern: pattern} }
-func oneOf(enum ...string) *Schema    { return &Schema{Type: "string", Enum: enum} }
-func number(from, to int64) *Schema   { return &Schema{Type: "integer", Minimum: &from, Maximum: &to} }
-func seconds(about string) header     { return header{Description: about, Schema: number(0, 1<<31)} }
-func flag(about, value string) header { return header{Description: about, Schema: oneOf(value)} }
+func stringSchema(pattern string) *Schema { return &Schema{Type: "string", Pattern: pattern} }
+func enumSchema(enum ...string) *Schema   { return &Schema{Type: "string", Enum: enum} }
+func integerSchema(from, to int64) *Schema {
+	return &Schema{Type: "integer", Minimum: &from, Maximum: &to}
+}
+func secondsHeader(about string) header {
+	return header{Description: about, Schema: integerSchema(0, 1<<31)}
+}
+func constantHeader(about, value string) header {
+	return header{Description: about, Schema: enumSchema(value)}
+}
 
 // requestHeaders documents all request headers.
 func requestHeaders() map[string]header {
-	return joined(
-		callerHeaders(),
-		conditionHeaders(),
+	return mergeMaps(
+		generalRequestHeaders(),
+		conditionalRequestHeaders(),
 	)
 }
 
 // answerHeaders documents all response headers.
 func answerHeaders() map[string]header {
-	return joined(
+	return mergeMaps(
 		flightHeaders(),
 		receiptHeaders(),
 	)
 }
 
-func callerHeaders() map[string]header {
+func generalRequestHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderNamespace: {Description: "the namespace part of the key, or the namespace to list; absent: `default`. In lists and events `*` selects all namespaces", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
-		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: text("")},
-		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: text("")},
-		wire.HeaderActor:            {Description: "the person who decides; like the field `as`", Schema: text("")},
-		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: text("")},
-		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: text("")},
+		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
+		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
+		wire.HeaderActor:            {Description: "the person who decides; like the field `as`", Schema: stringSchema("")},
+		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: stringSchema("")},
+		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: stringSchema("")},
 	}
 }
 
-func conditionHeaders() map[string]header {
+func conditionalRequestHeaders() map[string]header {
 	return map[string]header{
-		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is rejected", Schema: text(etagPattern), Required: true},
-		"If-None-Match":      {Description: "the ETag of the version that you have: the flight is returned only in another version. You can send a list of ETags; `*` matches every version; an unknown ETag matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
-		wire.HeaderLastEvent: {Description: "the id of the last event that you received in a stream; the stream continues after it", Schema: text(versionPattern), example: "8123.4"},
-		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): wait up to N seconds, at most 55, for another version (with If-None-Match) or for an event; Preference-Applied has the number of seconds", Schema: text(""),
+		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is rejected", Schema: stringSchema(etagPattern), Required: true},
+		"If-None-Match":      {Description: "the ETag of the version that you have: the flight is returned only in another version. You can send a list of ETags; `*` matches every version; an unknown ETag matches none", Schema: stringSchema(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
+		wire.HeaderLastEvent: {Description: "the id of the last event that you received in a stream; the stream continues after it", Schema: stringSchema(versionPattern), example: "8123.4"},
+		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): wait up to N seconds, at most 55, for another version (with If-None-Match) or for an event; Preference-Applied has the number of seconds", Schema: stringSchema(""),
 			example: "wait=20"},
 	}
 }
 
 func flightHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderRequestID:   {Description: "the id of the request in the server's log", Schema: text("")},
-		wire.HeaderLedgerTime:  {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts", Schema: number(0, wire.MaxLedgerTime)},
-		"Cache-Control":        flag("caches must not store the answer", "no-store"),
-		wire.HeaderFlightID:    {Description: "the id of the flight", Schema: text(flightIDPattern)},
-		wire.HeaderState:       {Description: "the state of the flight", Schema: oneOf(states()...)},
-		"ETag":                 {Description: "the version of the flight, for If-Match and If-None-Match", Schema: text(etagPattern)},
-		wire.HeaderReplayed:    {Description: "`true`: the outcome was read from the ledger; `false`: it is new", Schema: oneOf("true", "false")},
-		wire.HeaderExpires:     {Description: "when the retention of the receipt ends, as an HTTP date", Schema: text("")},
-		wire.HeaderRetryAfter:  seconds("repeat the request after this many seconds"),
-		wire.HeaderStripeRetry: flag("tells clients with automatic retries not to retry", "false"),
-		wire.HeaderShouldRetry: flag("tells clients with automatic retries not to retry", "false"),
-		wire.HeaderApplied:     {Description: "the preference that was applied", Schema: text(`^wait=[0-9]+$`)},
-		"Link":                 {Description: "the next page, with `rel=\"next\"`", Schema: text("")},
-		"X-Accel-Buffering":    flag("tells proxies not to buffer a stream", "no"),
-		"Vary":                 {Description: "the answer depends on this request header", Schema: text("")},
+		wire.HeaderRequestID:          {Description: "the id of the request in the server's log", Schema: stringSchema("")},
+		wire.HeaderLedgerTime:         {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts", Schema: integerSchema(0, wire.MaxLedgerTime)},
+		"Cache-Control":               constantHeader("caches must not store the answer", "no-store"),
+		wire.HeaderFlightID:           {Description: "the id of the flight", Schema: stringSchema(flightIDPattern)},
+		wire.HeaderState:              {Description: "the state of the flight", Schema: enumSchema(stateNames()...)},
+		"ETag":                        {Description: "the version of the flight, for If-Match and If-None-Match", Schema: stringSchema(etagPattern)},
+		wire.HeaderReplayed:           {Description: "`true`: the outcome was read from the ledger; `false`: it is new", Schema: enumSchema("true", "false")},
+		wire.HeaderIdempotencyExpires: {Description: "when the retention of the receipt ends, as an HTTP date", Schema: stringSchema("")},
+		wire.HeaderRetryAfter:         secondsHeader("repeat the request after this many seconds"),
+		wire.HeaderStripeRetry:        constantHeader("tells clients with automatic retries not to retry", "false"),
+		wire.HeaderShouldRetry:        constantHeader("tells clients with automatic retries not to retry", "false"),
+		wire.HeaderPreferenceApplied:  {Description: "the preference that was applied", Schema: stringSchema(`^wait=[0-9]+$`)},
+		"Link":                        {Description: "the next page, with `rel=\"next\"`", Schema: stringSchema("")},
+		"X-Accel-Buffering":           constantHeader("tells proxies not to buffer a stream", "no"),
+		"Vary":                        {Description: "the answer depends on this request header", Schema: stringSchema("")},
 	}
 }
 
 func receiptHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderReceiptOutcome: {Description: "`succeeded` or `refused`", Schema: oneOf("succeeded", "refused")},
-		wire.HeaderReceiptDigest:  {Description: "the digest of the whole body, even if only its beginning is stored", Schema: text(digestPattern)},
-		wire.HeaderReceiptSize:    {Description: "the full length of the body in bytes, even if it was truncated", Schema: number(0, 1<<31)},
-		wire.HeaderExternalID:     {Description: "the id that the provider gave to the effect, percent-encoded", Schema: text("")},
-		wire.HeaderDigest:         {Description: "the digest of the bytes of this answer, if they are the whole body", Schema: text(`^sha-256=`)},
-		"X-Content-Type-Options":  flag("browsers must not guess another content type: the bytes are not from this server", "nosniff"),
-		"Content-Security-Policy": {Description: "browsers must not run scripts in the body", Schema: text("")},
+		wire.HeaderReceiptOutcome: {Description: "`succeeded` or `refused`", Schema: enumSchema("succeeded", "refused")},
+		wire.HeaderReceiptDigest:  {Description: "the digest of the whole body, even if only its beginning is stored", Schema: stringSchema(digestPattern)},
+		wire.HeaderReceiptSize:    {Description: "the full length of the body in bytes, even if it was truncated", Schema: integerSchema(0, 1<<31)},
+		wire.HeaderExternalID:     {Description: "the id that the provider gave to the effect, percent-encoded", Schema: stringSchema("")},
+		wire.HeaderDigest:         {Description: "the digest of the bytes of this answer, if they are the whole body", Schema: stringSchema(`^sha-256=`)},
+		"X-Content-Type-Options":  constantHeader("browsers must not guess another content type: the bytes are not from this server", "nosniff"),
+		"Content-Security-Policy": {Description: "browsers must not run scripts in the body", Schema: stringSchema("")},
 	}
 }
 
 // pathDocs documents each name in a path; the key includes the segment before it.
-func pathWords() map[string]words {
-	return map[string]words{
+func pathDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
 		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
 		"sessions/{id}":   {about: "the id of a session"},
 		"problems/{code}": {about: "a problem code"},
@@ -104,14 +110,14 @@ func pathWords() map[string]words {
 }
 
 // commonRequestHeaders are the headers that every request may have; flightHeaderNames those of answers about a flight.
-func everyRequest() []string {
+func commonRequestHeaders() []string {
 	return []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment}
 }
-func aboutFlights() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
+func flightHeaderNames() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
 
 // commonResponseHeaders are the headers that all answers have, always or sometimes. A starting node answers 503 and
 // does not know the ledger's time yet.
-func everyAnswer(status int) (always, sometimes []string) {
+func commonResponseHeaders(status int) (always, sometimes []string) {
 	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime}
 	if status != http.StatusServiceUnavailable {
 		always, sometimes = append(always, sometimes...), nil
@@ -120,7 +126,7 @@ func everyAnswer(status int) (always, sometimes []string) {
 }
 
 // isCommonHeader reports whether all answers have the header.
-func isEverywhere(name string) bool {
-	always, _ := everyAnswer(http.StatusOK)
+func isCommonHeader(name string) bool {
+	always, _ := commonResponseHeaders(http.StatusOK)
 	return slices.Contains(always, name)
 }

@@ -15,12 +15,12 @@ func (d *Document) JSON() ([]byte, error) {
 }
 
 // markdownPage is a buffer for Markdown.
-type page struct{ bytes.Buffer }
+type markdownPage struct{ bytes.Buffer }
 
-func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+func (p *markdownPage) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 // table writes a table. Line feeds and bars in a cell are escaped.
-func (p *page) table(head []string, rows [][]string) {
+func (p *markdownPage) table(head []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
@@ -37,14 +37,14 @@ func (p *page) table(head []string, rows [][]string) {
 
 // Markdown returns the document as a page for people.
 func (d *Document) Markdown() []byte {
-	p := &page{}
+	p := &markdownPage{}
 	p.line("# HTTP API\n")
 	p.line("<!-- Generated from the code by `make docs`. Do not edit. -->\n")
 	p.line("%s\n", d.Info.Description)
 	p.line("Every answer has the headers `X-Request-Id`, `Flightd-Ledger-Time` and `Cache-Control: no-store`. A question mark marks an optional header. " +
 		"Every request may have these headers:\n")
 	var rows [][]string
-	for _, name := range everyRequest() {
+	for _, name := range commonRequestHeaders() {
 		h, _ := d.Components.Parameters.Get(name)
 		rows = append(rows, []string{"`" + name + "`", h.Description})
 	}
@@ -56,45 +56,45 @@ func (d *Document) Markdown() []byte {
 		for _, path := range d.Paths {
 			for _, o := range path.Value {
 				if o.Value.Tags[0] == tag.Name {
-					d.operation(p, path.Name, strings.ToUpper(o.Name), o.Value)
+					d.writeOperation(p, path.Name, strings.ToUpper(o.Name), o.Value)
 				}
 			}
 		}
 	}
-	d.objects(p)
-	d.codes(p)
+	d.writeObjects(p)
+	d.writeCodes(p)
 	return p.Bytes()
 }
 
-func (d *Document) operation(p *page, path, method string, o *described) {
+func (d *Document) writeOperation(p *markdownPage, path, method string, o *pathOperation) {
 	p.line("### %s `%s`\n", method, path)
 	p.line("%s\n", strings.TrimSpace(o.Summary+". "+o.Description))
 	var rows [][]string
 	for _, q := range o.Parameters {
 		if q.Ref != "" {
-			if q, _ = d.Components.Parameters.Get(strings.TrimPrefix(q.Ref, parameterPath)); slices.Contains(everyRequest(), q.Name) {
+			if q, _ = d.Components.Parameters.Get(strings.TrimPrefix(q.Ref, parameterPath)); slices.Contains(commonRequestHeaders(), q.Name) {
 				continue
 			}
 		}
-		rows = append(rows, []string{"`" + q.Name + "`", q.In, must(q.Required), q.Description})
+		rows = append(rows, []string{"`" + q.Name + "`", q.In, requiredText(q.Required), q.Description})
 	}
 	p.table([]string{"parameter", "in", "", "meaning"}, rows)
 	if o.Body != nil {
 		m := o.Body.Content[0].Value
-		p.line("Body: %s. %sExample:\n", kind(m.Schema), spaced(o.Body.Description))
+		p.line("Body: %s. %sExample:\n", typeText(m.Schema), withTrailingSpace(o.Body.Description))
 		p.line("```json\n%s\n```\n", m.Example)
 	}
-	d.responses(p, o)
+	d.writeResponses(p, o)
 }
 
-func spaced(s string) string {
+func withTrailingSpace(s string) string {
 	if s == "" {
 		return ""
 	}
 	return s + " "
 }
 
-func (d *Document) responses(p *page, o *described) {
+func (d *Document) writeResponses(p *markdownPage, o *pathOperation) {
 	var rows [][]string
 	var codes []string
 	for _, r := range o.Responses {
@@ -106,14 +106,14 @@ func (d *Document) responses(p *page, o *described) {
 		}
 		var bodies, headers []string
 		for _, c := range r.Value.Content {
-			bodies = append(bodies, content(c.Name, c.Value.Schema))
+			bodies = append(bodies, contentText(c.Name, c.Value.Schema))
 		}
 		for _, h := range r.Value.Headers {
-			if isEverywhere(h.Name) {
+			if isCommonHeader(h.Name) {
 				continue
 			}
 			word := "`" + h.Name + "`"
-			if strings.HasSuffix(h.Value.Ref, maybe) {
+			if strings.HasSuffix(h.Value.Ref, optionalSuffix) {
 				word += "?"
 			}
 			headers = append(headers, word)
@@ -124,8 +124,8 @@ func (d *Document) responses(p *page, o *described) {
 	p.line("[Problems](#codes): %s.\n", strings.Join(codes, ", "))
 }
 
-func content(mediaType string, s *Schema) string {
-	k := kind(s)
+func contentText(mediaType string, s *Schema) string {
+	k := typeText(s)
 	switch linked := strings.HasPrefix(k, "["); {
 	case linked && strings.HasSuffix(mediaType, "json"):
 		return k
@@ -136,7 +136,7 @@ func content(mediaType string, s *Schema) string {
 }
 
 // writeObjects writes all schemas.
-func (d *Document) objects(p *page) {
+func (d *Document) writeObjects(p *markdownPage) {
 	p.line("## Objects\n")
 	p.line("A field that is not marked `always` is absent if it is empty, zero or false.\n")
 	for _, s := range d.Components.Schemas {
@@ -148,28 +148,28 @@ func (d *Document) objects(p *page) {
 		}
 		var rows [][]string
 		for _, f := range s.Value.Properties {
-			rows = append(rows, []string{"`" + f.Name + "`", kind(f.Value), must(needed[f.Name]), f.Value.Description + values(f.Value)})
+			rows = append(rows, []string{"`" + f.Name + "`", typeText(f.Value), requiredText(needed[f.Name]), f.Value.Description + constraintText(f.Value)})
 		}
 		p.table([]string{"field", "type", "", "meaning"}, rows)
 	}
 }
 
 // writeCodes writes the table of codes.
-func (d *Document) codes(p *page) {
+func (d *Document) writeCodes(p *markdownPage) {
 	p.line("## Codes\n")
 	p.line("`GET /problems/{code}` has the same text for each code, and an example.\n")
 	var rows [][]string
-	for _, c := range d.book.Problems {
+	for _, c := range d.spec.Problems {
 		again := "no"
 		if c.Retryable {
 			again = "yes"
 		}
-		rows = append(rows, []string{"`" + string(c.Code) + "`", fmt.Sprint(c.Status), again, c.About, c.Hint})
+		rows = append(rows, []string{"`" + string(c.Code) + "`", fmt.Sprint(c.Status), again, c.Description, c.Hint})
 	}
 	p.table([]string{"code", "status", "retryable", "meaning", "what to do"}, rows)
 }
 
-func must(needed bool) string {
+func requiredText(needed bool) string {
 	if needed {
 		return "always"
 	}
@@ -177,7 +177,7 @@ func must(needed bool) string {
 }
 
 // typeText names the type of a value; a documented object is a link.
-func kind(s *Schema) string {
+func typeText(s *Schema) string {
 	name, ref := strings.CutPrefix(s.Ref, schemaPath)
 	switch {
 	case ref:
@@ -185,11 +185,11 @@ func kind(s *Schema) string {
 	case len(s.AnyOf) > 0:
 		kinds := make([]string, len(s.AnyOf))
 		for i, k := range s.AnyOf {
-			kinds[i] = kind(k)
+			kinds[i] = typeText(k)
 		}
 		return strings.Join(kinds, " or ")
 	case s.Type == "array":
-		return "array of " + kind(s.Items)
+		return "array of " + typeText(s.Items)
 	case s.Encoding != "":
 		return s.Encoding
 	case s.Format != "":
@@ -201,7 +201,7 @@ func kind(s *Schema) string {
 }
 
 // constraintText describes the limits of a field's values.
-func values(s *Schema) string {
+func constraintText(s *Schema) string {
 	var out []string
 	if len(s.Enum) > 0 {
 		out = append(out, "one of `"+strings.Join(s.Enum, "`, `")+"`")

@@ -17,7 +17,7 @@ type Operation struct {
 	Parameters []string
 	Query      []Parameter
 	Request    any    // a value of the body's type; nil: no body
-	Lines      string // the content type of a body with one such value per line; "": the body is one JSON value
+	LinesType  string // the content type of a body with one such value per line; "": the body is one JSON value
 	Example    string // an example of the body
 	Answers    []Answer
 	Problems   []wire.Code // the possible codes
@@ -25,11 +25,11 @@ type Operation struct {
 
 // Answer is an answer of a route that is not a problem.
 type Answer struct {
-	Status  int
-	About   string
-	Headers []string // always present
-	Maybe   []string // optional
-	Content []Content
+	Status   int
+	About    string
+	Headers  []string // always present
+	Optional []string // optional
+	Content  []Content
 }
 
 // Content is a possible body of an answer. If there are several, the request's Accept selects one.
@@ -37,8 +37,8 @@ type Content struct {
 	Type string // the content type; "*/*" if it varies
 	// Of is a value of the body's type; nil: text or bytes; struct{}{}: any object. For an event stream it is the type
 	// of the data of its messages.
-	Of any
-	Or []any // other possible types
+	Value        any
+	Alternatives []any // other possible types
 }
 
 // Parameter is a query parameter.

@@ -35,13 +35,13 @@ type Schema struct {
 // schemas collects the types of package wire that the operations use.
 type schemas struct {
 	all     Map[*Schema]
-	words   map[string]words // the documentation of each type and field
-	unknown []string         // undocumented types and fields
-	used    map[string]bool  // table entries that were used
+	docs    map[string]fieldDoc // the documentation of each type and field
+	unknown []string            // undocumented types and fields
+	used    map[string]bool     // table entries that were used
 }
 
 func newSchemas() *schemas {
-	return &schemas{words: allWords(), used: map[string]bool{}}
+	return &schemas{docs: allDocs(), used: map[string]bool{}}
 }
 
 // ref returns a reference to the schema of v's type. Requests reject unknown fields; answers may get new fields.
@@ -51,37 +51,37 @@ func (s *schemas) ref(v any, request bool) *Schema {
 		return &Schema{Type: "object"}
 	}
 	if _, known := s.all.Get(t.Name()); !known {
-		s.define(t, request)
+		s.addType(t, request)
 	}
 	return &Schema{Ref: schemaPath + t.Name()}
 }
 
-func (s *schemas) define(t reflect.Type, request bool) {
-	object := &Schema{Type: "object", Description: s.words[t.Name()].about}
+func (s *schemas) addType(t reflect.Type, request bool) {
+	object := &Schema{Type: "object", Description: s.docs[t.Name()].about}
 	s.used[t.Name()] = true
 	if object.Description == "" {
 		s.unknown = append(s.unknown, t.Name())
 	}
 	s.all.put(t.Name(), object) // before its fields, because a type may contain itself
-	s.fields(object, t)
+	s.addFields(object, t)
 	if request {
 		object.Additional = new(bool)
 	}
 }
 
 // addFields adds the fields of a struct, including those of embedded structs.
-func (s *schemas) fields(object *Schema, t reflect.Type) {
+func (s *schemas) addFields(object *Schema, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			s.fields(object, f.Type)
+			s.addFields(object, f.Type)
 			continue
 		case name == "-" || !f.IsExported():
 			continue
 		}
-		object.Properties.put(name, s.field(t, f, name))
+		object.Properties.put(name, s.fieldSchema(t, f, name))
 		if !strings.Contains(options, "omit") {
 			object.Required = append(object.Required, name)
 		}
@@ -89,24 +89,24 @@ func (s *schemas) fields(object *Schema, t reflect.Type) {
 }
 
 // fieldSchema returns the schema of a field, from its type and its documentation.
-func (s *schemas) field(owner reflect.Type, f reflect.StructField, name string) *Schema {
-	schema := s.typed(f.Type)
+func (s *schemas) fieldSchema(owner reflect.Type, f reflect.StructField, name string) *Schema {
+	schema := s.schemaOf(f.Type)
 	key := owner.Name() + "." + name
-	words, known := s.words[key]
+	words, known := s.docs[key]
 	if !known {
 		key = name
-		words, known = s.words[key]
+		words, known = s.docs[key]
 	}
 	if !known {
 		s.unknown = append(s.unknown, owner.Name()+"."+name)
 		return schema
 	}
 	s.used[key] = true
-	words.limit(schema)
+	words.applyTo(schema)
 	return schema
 }
 
-func (s *schemas) typed(t reflect.Type) *Schema {
+func (s *schemas) schemaOf(t reflect.Type) *Schema {
 	switch t {
 	case reflect.TypeFor[wire.Time]():
 		return &Schema{Type: "string", Format: "date-time"}
@@ -117,11 +117,11 @@ func (s *schemas) typed(t reflect.Type) *Schema {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return s.typed(t.Elem())
+		return s.schemaOf(t.Elem())
 	case reflect.Struct:
 		return s.ref(reflect.Zero(t).Interface(), false)
 	case reflect.Slice:
-		return &Schema{Type: "array", Items: s.typed(t.Elem())}
+		return &Schema{Type: "array", Items: s.schemaOf(t.Elem())}
 	case reflect.String:
 		return &Schema{Type: "string"}
 	case reflect.Bool:

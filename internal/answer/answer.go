@@ -15,8 +15,8 @@ import (
 // RetryAfter is the time after which a caller should retry a busy key.
 const RetryAfter = time.Second
 
-// Memory reads the ledger.
-type Memory interface {
+// Reader reads the ledger.
+type Reader interface {
 	Header() flight.Header
 	// Input returns the exact bytes of the flight's input.
 	Input(f *flight.Flight) ([]byte, error)
@@ -24,37 +24,37 @@ type Memory interface {
 	ReceiptBody(f *flight.Flight) ([]byte, error)
 }
 
-// Writer builds answers from one ledger.
-type Writer struct{ Memory Memory }
+// Builder builds answers from one ledger.
+type Builder struct{ Reader Reader }
 
 // IsFinal reports whether only a person can change the answer to the callers of a flight.
 func IsFinal(f *flight.Flight) bool {
-	return f != nil && (f.State.Terminal() || f.State == flight.InDoubt || f.State == flight.AwaitingApproval)
+	return f != nil && (f.State.Terminal() || f.State == flight.StateInDoubt || f.State == flight.StateAwaitingApproval)
 }
 
-// Differs reports whether the flight was opened with another input than this submission's.
-func Differs(f *flight.Flight, s *flight.Submission) bool {
-	return f != nil && f.State != flight.Absent && !f.Fingerprint.Matches(s.Fingerprint)
+// HasOtherInput reports whether the flight was opened with another input than this submission's.
+func HasOtherInput(f *flight.Flight, s *flight.Submission) bool {
+	return f != nil && f.State != flight.StateAbsent && !f.Fingerprint.Matches(s.Fingerprint)
 }
 
 // Final returns nil if the flight has a receipt for this submission, else the error about its state.
-func (w Writer) Final(f *flight.Flight, key flight.Key, s *flight.Submission) error {
+func (w Builder) Final(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	if f == nil {
 		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger returned no flight", key)}
 	}
-	if Differs(f, s) {
+	if HasOtherInput(f, s) {
 		return w.conflict(f, key, s)
 	}
 	switch f.State {
-	case flight.Expired: // a tombstone does not have its key
-		e := &effect.Expired{Key: key, Outcome: f.Was}
+	case flight.StateExpired: // a tombstone does not have its key
+		expired := &effect.Expired{Key: key, Outcome: f.FinalState}
 		if f.Receipt != nil {
-			e.Digest = f.Receipt.Body.Digest
+			expired.Digest = f.Receipt.Body.Digest
 		}
-		return e
-	case flight.InDoubt:
+		return expired
+	case flight.StateInDoubt:
 		return &effect.InDoubt{Key: key, Version: f.Version, Cause: f.Cause}
-	case flight.AwaitingApproval:
+	case flight.StateAwaitingApproval:
 		return &effect.Unapproved{Key: key}
 	case flight.StateSucceeded, flight.StateFailed, flight.StateCancelled:
 		if f.Receipt == nil {
@@ -67,65 +67,65 @@ func (w Writer) Final(f *flight.Flight, key flight.Key, s *flight.Submission) er
 
 // Receipt returns the result of a flight that has a receipt. body is the stored part of the receipt's body; if it is
 // nil, it is read from the ledger.
-func (w Writer) Receipt(f *flight.Flight, body []byte, as effect.Source) (effect.Result, error) {
+func (w Builder) Receipt(f *flight.Flight, body []byte, source effect.Source) (effect.Result, error) {
 	r := f.Receipt
-	if body == nil && r.Body.Kept > 0 {
+	if body == nil && r.Body.StoredSize > 0 {
 		var err error
-		if body, err = w.Memory.ReceiptBody(f); err != nil {
+		if body, err = w.Reader.ReceiptBody(f); err != nil {
 			return effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("read the receipt of %s: %w", f.Key, err)}
 		}
 	}
 	result := effect.Result{
-		Key: f.Key, FlightID: f.ID, Outcome: r.Outcome, Source: as, Attempt: r.Attempt,
+		Key: f.Key, FlightID: f.ID, Outcome: r.Outcome, Source: source, Attempt: r.Attempt,
 		Answer: effect.Answer{ExternalID: r.ExternalID, ContentType: r.Body.ContentType, Body: body},
-		Digest: r.Body.Digest, Size: r.Body.Size, Truncated: r.Body.Truncated(), At: r.At.At(),
+		Digest: r.Body.Digest, Size: r.Body.Size, Truncated: r.Body.Truncated(), At: r.At.AsTime(),
 	}
-	if r.Outcome == flight.Refused {
+	if r.Outcome == flight.OutcomeRefused {
 		return result, &effect.Declined{Result: result}
 	}
 	return result, nil
 }
 
 // conflict returns the error about another input, with the fields that differ if both inputs are available.
-func (w Writer) conflict(f *flight.Flight, key flight.Key, s *flight.Submission) error {
+func (w Builder) conflict(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	c := &effect.Conflict{Key: key}
-	if f.Input.Kept == 0 || s.Input.Data == nil {
+	if f.Input.StoredSize == 0 || s.Input.Data == nil {
 		return c
 	}
-	if stored, err := w.Memory.Input(f); err == nil {
+	if stored, err := w.Reader.Input(f); err == nil {
 		c.Fields = flight.DifferingFields(stored, s.Input.Data, nil)
 	}
 	return c
 }
 
 // Input returns the input to send: the first caller's bytes. A later caller's bytes may differ in spelling.
-func (w Writer) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
+func (w Builder) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
 	b := f.Input
 	switch {
-	case b.Kept == 0:
+	case b.StoredSize == 0:
 		return b, nil
 	case b.Digest == s.Input.Digest && s.Input.Data != nil:
 		return s.Input, nil
 	}
-	data, err := w.Memory.Input(f)
+	data, err := w.Reader.Input(f)
 	b.Data = data
 	return b, err
 }
 
 // IdempotencyKey returns the key for the provider: the same for every attempt of a generation.
-func (w Writer) IdempotencyKey(f *flight.Flight) string {
-	header := w.Memory.Header()
+func (w Builder) IdempotencyKey(f *flight.Flight) string {
+	header := w.Reader.Header()
 	return header.IdempotencyKey(f.Key, f.Generation)
 }
 
 // SealToken returns the fencing token of an attempt for the wire.
-func (w Writer) SealToken(f *flight.Flight, a *flight.Attempt) string {
-	header := w.Memory.Header()
+func (w Builder) SealToken(f *flight.Flight, a *flight.Attempt) string {
+	header := w.Reader.Header()
 	return header.TokenOf(a).Seal(header.Secret, f.ID, f.Generation, a.Session.ID)
 }
 
-// Previous returns a copy of the attempt before the newest one, or nil.
-func Previous(f *flight.Flight) *flight.Attempt {
+// PreviousAttempt returns a copy of the attempt before the newest one, or nil.
+func PreviousAttempt(f *flight.Flight) *flight.Attempt {
 	if len(f.Attempts) < 2 {
 		return nil
 	}

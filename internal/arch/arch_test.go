@@ -64,19 +64,19 @@ func sources(t *testing.T) []source {
 }
 
 // layerViolation describes a forbidden import of one package by another; "": the import is allowed.
-func floorBreach(from, to string) string {
-	a, ok := roomOf(from)
+func layerViolation(from, to string) string {
+	a, ok := layerOf(from)
 	if !ok {
 		return fmt.Sprintf("package %s has no layer: add it to layers()", from)
 	}
-	b, ok := roomOf(to)
+	b, ok := layerOf(to)
 	switch {
 	case !ok:
 		return fmt.Sprintf("package %s has no layer: add it to layers()", to)
-	case a.path == b.path || b.floor < a.floor:
+	case a.path == b.path || b.layer < a.layer:
 		return ""
 	}
-	return fmt.Sprintf("%s (layer %d) imports %s (layer %d)", from, a.floor, to, b.floor)
+	return fmt.Sprintf("%s (layer %d) imports %s (layer %d)", from, a.layer, to, b.layer)
 }
 
 func TestImportsGoDownwards(t *testing.T) {
@@ -86,16 +86,16 @@ func TestImportsGoDownwards(t *testing.T) {
 		}
 		for _, i := range s.imports {
 			if to, ours := strings.CutPrefix(i, Module+"/"); ours {
-				require.Empty(t, floorBreach(s.pkg, to), s.file)
+				require.Empty(t, layerViolation(s.pkg, to), s.file)
 			}
 		}
 	}
 }
 
-func TestLibrariesStayInTheirRooms(t *testing.T) {
+func TestLibrariesAreImportedOnlyWhereAllowed(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, i := range s.imports {
-			for _, f := range fences() {
+			for _, f := range libraryRules() {
 				if within(i, f.library) {
 					require.True(t, mayImport(s, f), "%s imports %s", s.file, i)
 					break // the first rule that matches is the narrower one
@@ -105,15 +105,15 @@ func TestLibrariesStayInTheirRooms(t *testing.T) {
 	}
 }
 
-func mayImport(s source, f fence) bool {
-	rooms := f.rooms
+func mayImport(s source, f libraryRule) bool {
+	packages := f.packages
 	if s.test {
-		rooms = append(rooms, f.tests...)
+		packages = append(packages, f.testPackages...)
 	}
-	return slices.ContainsFunc(rooms, func(r string) bool { return r == "" || within(s.pkg, r) })
+	return slices.ContainsFunc(packages, func(r string) bool { return r == "" || within(s.pkg, r) })
 }
 
-func TestGroundFloorReadsNoClockAndDrawsNoChance(t *testing.T) {
+func TestFlightIsPure(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.pkg != "flight" || s.test {
 			continue
@@ -126,18 +126,18 @@ func TestGroundFloorReadsNoClockAndDrawsNoChance(t *testing.T) {
 }
 
 func TestClientsStayLight(t *testing.T) {
-	for _, pkg := range light() {
+	for _, pkg := range clientPackages() {
 		out, err := exec.Command("go", "list", "-deps", Module+"/"+pkg).Output()
 		require.NoError(t, err)
 		for dep := range strings.Lines(string(out)) {
-			for _, h := range heavy() {
+			for _, h := range heavyLibraries() {
 				require.False(t, within(strings.TrimSpace(dep), h), "%s depends on %s", pkg, dep)
 			}
 		}
 	}
 }
 
-func TestPinsOfTheRaftFamily(t *testing.T) {
+func TestRaftVersionsArePinned(t *testing.T) {
 	// raft-wal v0.4.0 loses the log, and go mod tidy silently falls back to it: see docs/decisions.
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
 	require.NoError(t, err)
@@ -150,11 +150,11 @@ func TestPinsOfTheRaftFamily(t *testing.T) {
 	require.NotContains(t, graph, "github.com/hashicorp/raft-boltdb ")
 }
 
-func TestTheFloorsCanBeBroken(t *testing.T) {
-	require.NotEmpty(t, floorBreach("flight", "lease"))
-	require.NotEmpty(t, floorBreach("lease", "clusterstore"), "packages of one layer do not import each other")
-	require.NotEmpty(t, floorBreach("executor", "httpapi"))
-	require.NotEmpty(t, floorBreach("executor", "somewhere/new"))
-	require.Empty(t, floorBreach("node", "clusterstore"))
-	require.Empty(t, floorBreach("lease/etcdlease", "lease"))
+func TestLayerViolation(t *testing.T) {
+	require.NotEmpty(t, layerViolation("flight", "lease"))
+	require.NotEmpty(t, layerViolation("lease", "clusterstore"), "packages of one layer do not import each other")
+	require.NotEmpty(t, layerViolation("executor", "httpapi"))
+	require.NotEmpty(t, layerViolation("executor", "somewhere/new"))
+	require.Empty(t, layerViolation("node", "clusterstore"))
+	require.Empty(t, layerViolation("lease/etcdlease", "lease"))
 }

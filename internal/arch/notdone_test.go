@@ -63,18 +63,18 @@ func TestNotDone_StatusesAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	for status := 100; status < 600; status++ {
-		want := flight.Unknown
+		want := flight.OutcomeUnknown
 		switch {
 		case status/100 == 2:
-			want = flight.Succeeded
+			want = flight.OutcomeSucceeded
 		case slices.Contains(listed["refused"], status):
-			want = flight.Refused
+			want = flight.OutcomeRefused
 		case slices.Contains(listed["not_done"], status):
-			want = flight.NotDone
+			want = flight.OutcomeNotDone
 		}
 		require.Equal(t, want, flight.HTTPOutcome(status, false), status)
 		if status/100 == 3 {
-			want = flight.NotDone
+			want = flight.OutcomeNotDone
 		}
 		require.Equal(t, want, flight.HTTPOutcome(status, true), status)
 	}
@@ -132,7 +132,7 @@ func goConclusions(t *testing.T) (found []string) {
 			require.NoError(t, err)
 			for _, decl := range parsed.Decls {
 				if f, ok := decl.(*ast.FuncDecl); ok && concludes(f.Body) {
-					found = append(found, folder+"."+nameOf(f))
+					found = append(found, folder+"."+funcName(f))
 				}
 			}
 		}
@@ -140,7 +140,7 @@ func goConclusions(t *testing.T) (found []string) {
 	return slices.Compact(slices.Sorted(slices.Values(found)))
 }
 
-func nameOf(f *ast.FuncDecl) string {
+func funcName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
 	}

@@ -43,8 +43,8 @@ func All() []Point {
 type Set struct {
 	kill func() // does not return
 
-	mu   sync.Mutex    // guards left
-	left map[Point]int // passes until the one that kills, inclusive
+	mu         sync.Mutex    // guards left
+	passesLeft map[Point]int // passes until the one that kills, inclusive
 }
 
 // Parse parses the value of Env; nil for "". Errors quote the invalid entry.
@@ -67,7 +67,7 @@ func Parse(s string) (*Set, error) {
 		}
 		left[Point(name)] = n
 	}
-	return &Set{kill: killSelf, left: left}, nil
+	return &Set{kill: killSelf, passesLeft: left}, nil
 }
 
 // At is called at the point p. It kills this process with SIGKILL if the Set says so.
@@ -76,9 +76,9 @@ func (s *Set) At(p Point) {
 		return
 	}
 	s.mu.Lock()
-	n := s.left[p]
+	n := s.passesLeft[p]
 	if n > 0 {
-		s.left[p] = n - 1
+		s.passesLeft[p] = n - 1
 	}
 	s.mu.Unlock()
 	if n == 1 {

@@ -12,7 +12,7 @@ func TestNilAndEmptyNeverKill(t *testing.T) {
 	}
 }
 
-func TestKillsAtTheNamedPassAndNoOther(t *testing.T) {
+func TestAt_KillsAtTheNamedPassOnly(t *testing.T) {
 	s, err := Parse("after-open@2, before-report")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestKillsAtTheNamedPassAndNoOther(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNoPoint(t *testing.T) {
+func TestParse_RejectsUnknownPoints(t *testing.T) {
 	for _, bad := range []string{"x", "after-open@0", "after-open@x", "after-open,", "after-open@"} {
 		if _, err := Parse(bad); err == nil {
 			t.Errorf("Parse(%q) was accepted", bad)

@@ -5,10 +5,10 @@ import "sync"
 
 // Gate is open until Close or BeginClose. The zero value is an open gate. Its methods may be called concurrently.
 type Gate struct {
-	mu     sync.Mutex // guards all fields
-	closed bool
-	inside int
-	empty  chan struct{} // created by BeginClose, closed when the count is zero
+	mu      sync.Mutex // guards all fields
+	closed  bool
+	count   int
+	drained chan struct{} // created by BeginClose, closed when the count is zero
 }
 
 // Enter counts one user, and returns false if the gate is closed. After true, Leave must follow.
@@ -16,7 +16,7 @@ func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.inside++
+		g.count++
 	}
 	return !g.closed
 }
@@ -25,26 +25,26 @@ func (g *Gate) Enter() bool {
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.inside--; g.inside == 0 && g.empty != nil {
-		close(g.empty)
+	if g.count--; g.count == 0 && g.drained != nil {
+		close(g.drained)
 	}
 }
 
 // EnterNested counts work that belongs to a counted user, even if the gate is closed. It returns false if the gate is
 // closed and the count is zero. After true, Leave must follow.
-func (g *Gate) Join() bool {
+func (g *Gate) EnterNested() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed && g.inside == 0 {
+	if g.closed && g.count == 0 {
 		return false
 	}
-	g.inside++
+	g.count++
 	return true
 }
 
 // Go is EnterNested for f, which runs on a new goroutine. Close waits for it.
 func (g *Gate) Go(f func()) bool {
-	if !g.Join() {
+	if !g.EnterNested() {
 		return false
 	}
 	go func() {
@@ -55,17 +55,17 @@ func (g *Gate) Go(f func()) bool {
 }
 
 // BeginClose rejects new users. The returned channel is closed when the count is zero.
-func (g *Gate) Shut() <-chan struct{} {
+func (g *Gate) BeginClose() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
-	if g.empty == nil {
-		g.empty = make(chan struct{})
-		if g.inside == 0 {
-			close(g.empty)
+	if g.drained == nil {
+		g.drained = make(chan struct{})
+		if g.count == 0 {
+			close(g.drained)
 		}
 	}
-	return g.empty
+	return g.drained
 }
 
 // Close rejects new users and waits until the count is zero. It reports whether this call was the first Close.
@@ -74,6 +74,6 @@ func (g *Gate) Close() (first bool) {
 	first = !g.closed
 	g.closed = true
 	g.mu.Unlock()
-	<-g.Shut()
+	<-g.BeginClose()
 	return first
 }

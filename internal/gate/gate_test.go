@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCloseWaitsForThoseInside(t *testing.T) {
+func TestClose_WaitsForUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		require.True(t, g.Enter())

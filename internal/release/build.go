@@ -21,14 +21,14 @@ func buildFlags(version string) []string {
 }
 
 // toolEnv returns the environment of the toolchain, without the variables that would change the bytes of the binary.
-func plainEnv(p platform, more []string) []string {
+func toolEnv(p platform, more []string) []string {
 	env := append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch,
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GO_EXTLINK_ENABLED=0")
 	return append(env, more...)
 }
 
 // build writes all archives and SHA256SUMS.
-func build(ctx context.Context, o order) error {
+func build(ctx context.Context, o buildSpec) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func build(ctx context.Context, o order) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	common, err := companions(ctx, o, work)
+	common, err := commonEntries(ctx, o, work)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func build(ctx context.Context, o order) error {
 
 func archiveName(version string, p platform) string { return "flightd-" + version + "-" + p.String() }
 
-func buildOne(ctx context.Context, o order, p platform, work string, common []entry) ([]byte, error) {
+func buildOne(ctx context.Context, o buildSpec, p platform, work string, common []entry) ([]byte, error) {
 	binary, err := compile(ctx, o, p, filepath.Join(work, "flightd-"+p.String()))
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func buildOne(ctx context.Context, o order, p platform, work string, common []en
 }
 
 // compile builds the binary for a platform.
-func compile(ctx context.Context, o order, p platform, to string) ([]byte, error) {
+func compile(ctx context.Context, o buildSpec, p platform, to string) ([]byte, error) {
 	to, err := filepath.Abs(to)
 	if err != nil {
 		return nil, err
@@ -98,28 +98,28 @@ func compile(ctx context.Context, o order, p platform, to string) ([]byte, error
 }
 
 // goTool runs the go command in the source folder.
-func goTool(ctx context.Context, o order, p platform, args ...string) ([]byte, error) {
+func goTool(ctx context.Context, o buildSpec, p platform, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "go", args...)
-	c.Dir, c.Env = o.source, plainEnv(p, o.env)
-	var talk bytes.Buffer
-	c.Stderr = &talk
+	c.Dir, c.Env = o.source, toolEnv(p, o.env)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
 	out, err := c.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w\n%s", args[0], err, talk.Bytes())
+		return nil, fmt.Errorf("go %s: %w\n%s", args[0], err, stderr.Bytes())
 	}
 	return out, nil
 }
 
 // commonEntries returns the files that are the same for every platform. The program itself writes manual and
 // completions, so it is built for this machine first. Its version command proves that the version was stamped.
-func companions(ctx context.Context, o order, work string) ([]entry, error) {
+func commonEntries(ctx context.Context, o buildSpec, work string) ([]entry, error) {
 	here := filepath.Join(work, "here")
 	if _, err := compile(ctx, o, platform{runtime.GOOS, runtime.GOARCH}, here); err != nil {
 		return nil, err
 	}
-	said, err := exec.CommandContext(ctx, here, "version").Output()
-	if err != nil || strings.TrimSpace(string(said)) != o.version {
-		return nil, fmt.Errorf("flightd version prints %q (%v), not %s", said, err, o.version)
+	output, err := exec.CommandContext(ctx, here, "version").Output()
+	if err != nil || strings.TrimSpace(string(output)) != o.version {
+		return nil, fmt.Errorf("flightd version prints %q (%v), not %s", output, err, o.version)
 	}
 	licence, err := os.ReadFile(filepath.Join(o.source, "LICENSE"))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // checkReproducible builds everything from two copies of the source and compares all bytes. The folders have names of
 // different lengths, and the second build starts with an empty build cache, so that it reuses nothing of the first.
-func checkTwice(ctx context.Context, o order) error {
+func checkReproducible(ctx context.Context, o buildSpec) error {
 	work, err := os.MkdirTemp("", "flightd-release-check")
 	if err != nil {
 		return err
@@ -23,17 +23,17 @@ func checkTwice(ctx context.Context, o order) error {
 	second.source, second.out = filepath.Join(work, "another", "place", "of the second"), filepath.Join(work, "second")
 	second.env = []string{"GOCACHE=" + filepath.Join(work, "cache"), "TZ=Pacific/Chatham", "LC_ALL=C"}
 	// Both copies are made before the first build, because the source may be edited meanwhile.
-	for _, b := range []order{first, second} {
+	for _, b := range []buildSpec{first, second} {
 		if err := copyTracked(ctx, o.source, b.source); err != nil {
 			return err
 		}
 	}
-	for _, b := range []order{first, second} {
+	for _, b := range []buildSpec{first, second} {
 		if err := build(ctx, b); err != nil {
 			return err
 		}
 	}
-	n, err := sameFiles(first.out, second.out)
+	n, err := compareDirs(first.out, second.out)
 	if err == nil {
 		fmt.Printf("%d files, built twice: equal\n", n)
 	}
@@ -63,7 +63,7 @@ func copyTracked(ctx context.Context, from, to string) error {
 }
 
 // compareDirs compares two folders and returns the number of their files.
-func sameFiles(a, b string) (int, error) {
+func compareDirs(a, b string) (int, error) {
 	names := make(map[string]bool)
 	for _, dir := range []string{a, b} {
 		files, err := os.ReadDir(dir)
@@ -75,7 +75,7 @@ func sameFiles(a, b string) (int, error) {
 		}
 	}
 	for name := range names {
-		if err := sameFile(filepath.Join(a, name), filepath.Join(b, name)); err != nil {
+		if err := compareFile(filepath.Join(a, name), filepath.Join(b, name)); err != nil {
 			return 0, err
 		}
 	}
@@ -85,7 +85,7 @@ func sameFiles(a, b string) (int, error) {
 	return len(names), nil
 }
 
-func sameFile(a, b string) error {
+func compareFile(a, b string) error {
 	first, err := os.ReadFile(a)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func main() {
 }
 
 // buildSpec describes a release to build.
-type order struct {
+type buildSpec struct {
 	source    string // root of the module
 	out       string // where archives and sums go
 	version   string
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	o := order{source: ".", out: *out, version: *version}
+	o := buildSpec{source: ".", out: *out, version: *version}
 	var err error
 	if o.platforms, err = parsePlatforms(*platforms); err != nil {
 		return err
@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *check {
-		return checkTwice(ctx, o)
+		return checkReproducible(ctx, o)
 	}
 	return build(ctx, o)
 }
@@ -87,28 +87,28 @@ func validVersion(v string) bool {
 
 // versionOf returns the version by git describe: the nearest tag and the distance from it, else the commit.
 func versionOf(ctx context.Context, source string) (string, error) {
-	said, err := git(ctx, source, "describe", "--tags", "--match", "v[0-9]*", "--always", "--dirty")
+	version, err := git(ctx, source, "describe", "--tags", "--match", "v[0-9]*", "--always", "--dirty")
 	if err != nil {
 		return "", fmt.Errorf("find the version in git: set -version, or VERSION=v1.2.3 for make: %w", err)
 	}
-	if !strings.HasPrefix(said, "v") {
-		said = "devel-" + said
+	if !strings.HasPrefix(version, "v") {
+		version = "devel-" + version
 	}
-	return said, nil
+	return version, nil
 }
 
 // commitTime returns SOURCE_DATE_EPOCH, or the time of the last commit.
 func commitTime(ctx context.Context, source string) (time.Time, error) {
-	said := os.Getenv("SOURCE_DATE_EPOCH")
-	if said == "" {
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
 		var err error
-		if said, err = git(ctx, source, "log", "-1", "--format=%ct"); err != nil {
+		if epoch, err = git(ctx, source, "log", "-1", "--format=%ct"); err != nil {
 			return time.Time{}, fmt.Errorf("find the commit time in git: set SOURCE_DATE_EPOCH: %w", err)
 		}
 	}
-	seconds, err := strconv.ParseInt(said, 10, 64)
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q: want seconds since 1970: %w", said, err)
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q: want seconds since 1970: %w", epoch, err)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }

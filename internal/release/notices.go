@@ -13,7 +13,7 @@ import (
 
 // notices returns the licences of all modules in the binary, which most of them require, and the location of each
 // module's source, which the MPL requires.
-func notices(ctx context.Context, o order, p platform) ([]byte, error) {
+func notices(ctx context.Context, o buildSpec, p platform) ([]byte, error) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}`
 	out, err := goTool(ctx, o, p, "list", "-deps", "-f", format, "./cmd/flightd")
 	if err != nil {
@@ -33,7 +33,7 @@ func notices(ctx context.Context, o order, p platform) ([]byte, error) {
 	var all bytes.Buffer
 	all.WriteString("This program contains the following modules. The source of each is at https://pkg.go.dev/PATH@VERSION.\n")
 	for _, name := range names {
-		texts, err := licences(modules[name])
+		texts, err := licenseTexts(modules[name])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -43,18 +43,18 @@ func notices(ctx context.Context, o order, p platform) ([]byte, error) {
 }
 
 // licenseFile matches the names of licence files.
-var licenceName = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
+var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
 // licenseTexts returns the licences in a module's folder. A module without a licence must not be distributed: it is an
 // error.
-func licences(dir string) (string, error) {
+func licenseTexts(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err
 	}
 	var texts []string
 	for _, f := range files {
-		if f.IsDir() || !licenceName.MatchString(f.Name()) {
+		if f.IsDir() || !licenseFile.MatchString(f.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))

@@ -58,7 +58,7 @@ func TestRelease_OfThisMachine(t *testing.T) {
 	out := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	here := platform{"linux", "amd64"}
-	o := order{source: root, out: out, version: "v9.9.9-test", at: time.Unix(1_700_000_000, 0), platforms: []platform{here}}
+	o := buildSpec{source: root, out: out, version: "v9.9.9-test", at: time.Unix(1_700_000_000, 0), platforms: []platform{here}}
 	if err := build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -133,20 +133,20 @@ func TestSameFiles_FindsOneByteAndOneFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := sameFiles(a, b); err == nil {
+	if _, err := compareDirs(a, b); err == nil {
 		t.Error("two empty folders were accepted")
 	}
 	write(a, "x", "1")
 	write(b, "x", "1")
-	if n, err := sameFiles(a, b); n != 1 || err != nil {
+	if n, err := compareDirs(a, b); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	write(b, "y", "1")
-	if _, err := sameFiles(a, b); err == nil {
+	if _, err := compareDirs(a, b); err == nil {
 		t.Error("an extra file was not found")
 	}
 	write(a, "y", "2")
-	if _, err := sameFiles(a, b); err == nil {
+	if _, err := compareDirs(a, b); err == nil {
 		t.Error("a different byte was not found")
 	}
 }

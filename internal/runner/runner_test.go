@@ -16,57 +16,59 @@ import (
 )
 
 // fakeTransport is a Transport and an Attempt with scripted answers. It records its calls.
-type script struct {
+type fakeTransport struct {
 	t      *testing.T
 	opens  []func() (Answer, error) // in turn; the last one is repeated
-	after  func(End) (Answer, error)
-	verify func(flight.Verb, effect.Answer) (Answer, error)
+	after  func(Completion) (Answer, error)
+	verify func(flight.Finding, effect.Answer) (Answer, error)
 	trust  context.Context
 	cut    context.CancelCauseFunc
 
 	asked   int
 	renewed int
-	ends    []End
+	ends    []Completion
 }
 
-func newScript(t *testing.T, opens ...func() (Answer, error)) *script {
-	s := &script{t: t, opens: opens}
+func newFakeTransport(t *testing.T, opens ...func() (Answer, error)) *fakeTransport {
+	s := &fakeTransport{t: t, opens: opens}
 	s.trust, s.cut = context.WithCancelCause(t.Context())
-	s.after = func(end End) (Answer, error) {
+	s.after = func(end Completion) (Answer, error) {
 		if end.NotStarted {
-			return Answer{Decision: Again, Setback: end.Err}, nil
+			return Answer{Decision: DecisionRetry, RetryCause: end.Err}, nil
 		}
 		return Answer{Result: effect.Result{Key: key, Outcome: end.Outcome, Answer: end.Answer}}, nil
 	}
 	return s
 }
 
-func (s *script) Open(context.Context, *effect.Call, time.Time) (Answer, error) {
+func (s *fakeTransport) Open(context.Context, *effect.Call, time.Time) (Answer, error) {
 	open := s.opens[min(s.asked, len(s.opens)-1)]
 	s.asked++
 	return open()
 }
-func (s *script) Renew(context.Context) error { s.renewed++; return nil }
-func (s *script) Report(_ context.Context, end End) (Answer, error) {
+func (s *fakeTransport) Renew(context.Context) error { s.renewed++; return nil }
+func (s *fakeTransport) Report(_ context.Context, end Completion) (Answer, error) {
 	s.ends = append(s.ends, end)
 	return s.after(end)
 }
-func (s *script) Verify(_ context.Context, v flight.Verb, a effect.Answer) (Answer, error) {
+func (s *fakeTransport) Verify(_ context.Context, v flight.Finding, a effect.Answer) (Answer, error) {
 	return s.verify(v, a)
 }
-func (s *script) Trust() time.Duration {
+func (s *fakeTransport) Trust() time.Duration {
 	if s.trust.Err() != nil {
 		return 0
 	}
 	return time.Minute
 }
-func (s *script) Context() context.Context                                     { return s.trust }
-func (s *script) Watch(context.Context, context.CancelCauseFunc) (stop func()) { return func() {} }
+func (s *fakeTransport) Context() context.Context { return s.trust }
+func (s *fakeTransport) Watch(context.Context, context.CancelCauseFunc) (stop func()) {
+	return func() {}
+}
 
 // opened returns the answer to an Open that has opened an attempt; with changes the answer.
-func (s *script) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
+func (s *fakeTransport) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
 	return func() (Answer, error) {
-		a := Answer{Decision: d, Attempt: s, Spec: effect.Spec{Key: key, Number: 1}, Sent: clock.Now()}
+		a := Answer{Decision: d, Attempt: s, Spec: effect.Spec{Key: key, Number: 1}, SentAt: clock.Now()}
 		for _, w := range with {
 			w(&a)
 		}
@@ -78,7 +80,7 @@ func paid(context.Context, *effect.Attempt) (effect.Answer, error) {
 	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, nil
 }
 
-func never(t *testing.T) effect.Handler {
+func unreachableHandler(t *testing.T) effect.Handler {
 	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("the handler must not run")
 		return effect.Answer{}, nil
@@ -86,28 +88,28 @@ func never(t *testing.T) effect.Handler {
 }
 
 // withRunner runs a test with a runner over a fakeTransport in virtual time, and closes the runner.
-func in(t *testing.T, test func(t *testing.T, s *script, r *Runner)) {
+func withRunner(t *testing.T, test func(t *testing.T, s *fakeTransport, r *Runner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript(t)
+		s := newFakeTransport(t)
 		r := New(s, 10*time.Second)
 		test(t, s, r)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = r.Close(ctx)
-		r.End()
+		r.CancelBase()
 	})
 }
 
 // An attempt is opened, executed and reported.
 func TestDo(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
-		s.opens = append(s.opens, s.opened(Proceed))
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		s.opens = append(s.opens, s.opened(DecisionProceed))
 		result, err := r.Do(t.Context(), effect.Call{Key: key}, paid, 0)
 		require.NoError(t, err)
 		require.Equal(t, "paid", string(result.Answer.Body))
 		require.Len(t, s.ends, 1)
-		require.Equal(t, flight.Succeeded, s.ends[0].Outcome)
+		require.Equal(t, flight.OutcomeSucceeded, s.ends[0].Outcome)
 	})
 }
 
@@ -115,22 +117,25 @@ func TestDo(t *testing.T) {
 // reason.
 func TestMayStart(t *testing.T) {
 	for name, row := range map[string]struct {
-		with func(s *script, r *Runner, a *Answer)
+		with func(s *fakeTransport, r *Runner, a *Answer)
 		want error
 	}{
-		"trust is over": {func(s *script, _ *Runner, _ *Answer) { s.cut(effect.ErrLeaseLost) }, effect.ErrLeaseLost},
-		"its time-out is over": {func(_ *script, _ *Runner, a *Answer) {
+		"trust is over": {func(s *fakeTransport, _ *Runner, _ *Answer) { s.cut(effect.ErrLeaseLost) }, effect.ErrLeaseLost},
+		"its time-out is over": {func(_ *fakeTransport, _ *Runner, a *Answer) {
 			a.Policy.AttemptTimeout = time.Second
-			a.Sent = a.Sent.Add(-time.Second)
+			a.SentAt = a.SentAt.Add(-time.Second)
 		}, errTooLate},
-		"the machine slept":         {func(_ *script, _ *Runner, a *Answer) { a.Policy.AttemptTimeout = time.Minute; a.Sent.Boot -= time.Hour }, errTooLate},
-		"the key may be forgotten":  {func(_ *script, _ *Runner, a *Answer) { a.Resend = a.Sent }, errTooLate},
-		"Close has begun meanwhile": {func(_ *script, r *Runner, _ *Answer) { r.drain(effect.ErrClosed) }, effect.ErrClosed},
+		"the machine slept": {func(_ *fakeTransport, _ *Runner, a *Answer) {
+			a.Policy.AttemptTimeout = time.Minute
+			a.SentAt.SinceBoot -= time.Hour
+		}, errTooLate},
+		"the key may be forgotten":  {func(_ *fakeTransport, _ *Runner, a *Answer) { a.ResendUntil = a.SentAt }, errTooLate},
+		"Close has begun meanwhile": {func(_ *fakeTransport, r *Runner, _ *Answer) { r.drain(effect.ErrClosed) }, effect.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *script, r *Runner) {
-				s.opens = append(s.opens, s.opened(Proceed, func(a *Answer) { row.with(s, r, a) }))
-				_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+			withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+				s.opens = append(s.opens, s.opened(DecisionProceed, func(a *Answer) { row.with(s, r, a) }))
+				_, err := r.Do(t.Context(), effect.Call{Key: key}, unreachableHandler(t), 0)
 				require.Error(t, err)
 				require.NotEmpty(t, s.ends)
 				for _, end := range s.ends {
@@ -149,13 +154,13 @@ func TestMayStartRightBeforeTheSend(t *testing.T) {
 		rest time.Duration
 		want flight.Outcome
 	}{
-		"in time":                  {func(a *Answer) { a.Resend = a.Sent.Add(4 * time.Second) }, 3 * time.Second, flight.Succeeded},
-		"the key may be forgotten": {func(a *Answer) { a.Resend = a.Sent.Add(4 * time.Second) }, 5 * time.Second, flight.NotDone},
-		"no bound":                 {func(*Answer) {}, time.Hour, flight.Succeeded},
+		"in time":                  {func(a *Answer) { a.ResendUntil = a.SentAt.Add(4 * time.Second) }, 3 * time.Second, flight.OutcomeSucceeded},
+		"the key may be forgotten": {func(a *Answer) { a.ResendUntil = a.SentAt.Add(4 * time.Second) }, 5 * time.Second, flight.OutcomeNotDone},
+		"no bound":                 {func(*Answer) {}, time.Hour, flight.OutcomeSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *script, r *Runner) {
-				s.opens = append(s.opens, s.opened(Proceed, row.with))
+			withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+				s.opens = append(s.opens, s.opened(DecisionProceed, row.with))
 				_, _ = r.Do(t.Context(), effect.Call{Key: key}, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 					time.Sleep(row.rest)
 					return effect.Answer{}, at.Sending()
@@ -167,33 +172,33 @@ func TestMayStartRightBeforeTheSend(t *testing.T) {
 }
 
 // A failed Open is retried with growing pauses until the call ends with an error. A lost lease is renewed.
-func TestSetbacks(t *testing.T) {
+func TestFailedOpens_AreRetriedAndBounded(t *testing.T) {
 	for _, why := range []error{effect.ErrLeaseLost, errors.New("refused")} {
-		in(t, func(t *testing.T, s *script, r *Runner) {
-			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: Again, Setback: why}, nil })
+		withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: DecisionRetry, RetryCause: why}, nil })
 			began := time.Now()
-			_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+			_, err := r.Do(t.Context(), effect.Call{Key: key}, unreachableHandler(t), 0)
 			var unavailable *effect.Unavailable
 			require.ErrorAs(t, err, &unavailable)
 			require.ErrorIs(t, err, why)
-			require.Equal(t, maxSetbacks, s.asked)
-			require.Greater(t, time.Since(began), 15*firstPause)
-			require.Equal(t, errors.Is(why, effect.ErrLeaseLost), s.renewed == maxSetbacks-1)
+			require.Equal(t, maxFailedOpens, s.asked)
+			require.Greater(t, time.Since(began), 15*minRetryPause)
+			require.Equal(t, errors.Is(why, effect.ErrLeaseLost), s.renewed == maxFailedOpens-1)
 		})
 	}
 }
 
 // A wait for another holder is not a failed Open, and resets the count of failed Opens.
-func TestTurnsOfOthersAreNoSetbacks(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
-		for i := range 3 * maxSetbacks {
+func TestFailedOpens_EndedAttemptsDoNotCount(t *testing.T) {
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		for i := range 3 * maxFailedOpens {
 			why := errors.New("refused")
-			if i%(maxSetbacks-1) == 0 {
+			if i%(maxFailedOpens-1) == 0 {
 				why = nil
 			}
-			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: Again, Setback: why}, nil })
+			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: DecisionRetry, RetryCause: why}, nil })
 		}
-		s.opens = append(s.opens, s.opened(Proceed))
+		s.opens = append(s.opens, s.opened(DecisionProceed))
 		_, err := r.Do(t.Context(), effect.Call{Key: key}, paid, 0)
 		require.NoError(t, err)
 	})
@@ -201,9 +206,9 @@ func TestTurnsOfOthersAreNoSetbacks(t *testing.T) {
 
 // A hung handler is reported with an unknown outcome, and its late end is reported, too.
 func TestHungHandler(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
-		s.opens = append(s.opens, s.opened(Proceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
-		s.after = func(End) (Answer, error) { return Answer{Decision: Unsettled}, nil }
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		s.opens = append(s.opens, s.opened(DecisionProceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
+		s.after = func(Completion) (Answer, error) { return Answer{Decision: DecisionUnsettled}, nil }
 		began, release := time.Now(), make(chan struct{})
 		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
 			<-release
@@ -212,20 +217,20 @@ func TestHungHandler(t *testing.T) {
 		}, 0)
 		var unsettled *effect.Unsettled
 		require.ErrorAs(t, err, &unsettled)
-		require.Equal(t, flight.Unknown, unsettled.Outcome)
+		require.Equal(t, flight.OutcomeUnknown, unsettled.Outcome)
 		require.Equal(t, 70*time.Second, time.Since(began))
 		close(release)
 		synctest.Wait()
 		require.Len(t, s.ends, 2)
 		require.True(t, s.ends[1].Late)
-		require.Equal(t, flight.Succeeded, s.ends[1].Outcome)
+		require.Equal(t, flight.OutcomeSucceeded, s.ends[1].Outcome)
 	})
 }
 
 // Close waits at most hungAfter for a handler that ignores the end of its context.
 func TestCloseWithAHungHandler(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
-		s.opens = append(s.opens, s.opened(Proceed))
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		s.opens = append(s.opens, s.opened(DecisionProceed))
 		release := make(chan struct{})
 		go func() {
 			_, _ = r.Do(context.Background(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
@@ -240,7 +245,7 @@ func TestCloseWithAHungHandler(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, r.Close(ctx), ErrHung)
 		require.Equal(t, 11*time.Second, time.Since(began))
-		_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, unreachableHandler(t), 0)
 		require.ErrorIs(t, err, effect.ErrClosed)
 		close(release)
 		synctest.Wait()
@@ -248,23 +253,23 @@ func TestCloseWithAHungHandler(t *testing.T) {
 }
 
 // A caller without a look-up abandons its verification. A joiner with a look-up runs it.
-func TestLookUpByWhoCan(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
+func TestLookUp_JoinerThatCanLooks(t *testing.T) {
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
 		turn := make(chan struct{})
-		s.opens = append(s.opens, func() (Answer, error) { <-turn; return s.opened(Look)() })
-		s.verify = func(v flight.Verb, found effect.Answer) (Answer, error) {
-			require.Equal(t, flight.Happened, v)
+		s.opens = append(s.opens, func() (Answer, error) { <-turn; return s.opened(DecisionVerify)() })
+		s.verify = func(v flight.Finding, found effect.Answer) (Answer, error) {
+			require.Equal(t, flight.FindingHappened, v)
 			return Answer{Result: effect.Result{Key: key, Answer: found}}, nil
 		}
 		blind := make(chan error, 1)
 		go func() {
-			_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+			_, err := r.Do(t.Context(), effect.Call{Key: key}, unreachableHandler(t), 0)
 			blind <- err
 		}()
 		synctest.Wait()
 		seeing := make(chan effect.Result, 1)
 		go func() {
-			result, _ := r.Do(t.Context(), effect.Call{Key: key, LookUp: says(flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil)}, never(t), 0)
+			result, _ := r.Do(t.Context(), effect.Call{Key: key, LookUp: lookUpReturning(flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil)}, unreachableHandler(t), 0)
 			seeing <- result
 		}()
 		synctest.Wait()
@@ -277,43 +282,43 @@ func TestLookUpByWhoCan(t *testing.T) {
 	})
 }
 
-func says(v flight.Verb, a effect.Answer, err error) effect.LookUp {
-	return func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { return v, a, err }
+func lookUpReturning(v flight.Finding, a effect.Answer, err error) effect.LookUp {
+	return func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) { return v, a, err }
 }
 
 // A failed look-up returns FindingNone, and a hung one is waited for until its time-out and hungAfter are over.
-func TestAsk(t *testing.T) {
-	hangs := func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+func TestRunLookUp(t *testing.T) {
+	hangs := func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		<-ctx.Done()
 		time.Sleep(15 * time.Second)
-		return flight.Happened, effect.Answer{}, nil
+		return flight.FindingHappened, effect.Answer{}, nil
 	}
 	for name, row := range map[string]struct {
 		look effect.LookUp
-		want flight.Verb
+		want flight.Finding
 		took time.Duration
 	}{
-		"it happened":        {look: says(flight.Happened, effect.Answer{}, nil), want: flight.Happened},
-		"it did not":         {look: says(flight.DidNotHappen, effect.Answer{}, nil), want: flight.DidNotHappen},
-		"it does not know":   {look: says(flight.NoVerb, effect.Answer{}, nil)},
-		"it says nonsense":   {look: says(99, effect.Answer{}, nil)},
-		"an error":           {look: says(flight.Happened, effect.Answer{}, errors.New("cut"))},
-		"a panic":            {look: func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { panic("boom") }},
+		"it happened":        {look: lookUpReturning(flight.FindingHappened, effect.Answer{}, nil), want: flight.FindingHappened},
+		"it did not":         {look: lookUpReturning(flight.FindingNotHappened, effect.Answer{}, nil), want: flight.FindingNotHappened},
+		"it does not know":   {look: lookUpReturning(flight.FindingNone, effect.Answer{}, nil)},
+		"it says nonsense":   {look: lookUpReturning(99, effect.Answer{}, nil)},
+		"an error":           {look: lookUpReturning(flight.FindingHappened, effect.Answer{}, errors.New("cut"))},
+		"a panic":            {look: func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) { panic("boom") }},
 		"it does not return": {look: hangs, took: 40 * time.Second},
-		"its goroutine ends": {look: func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		"its goroutine ends": {look: func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			runtime.Goexit()
-			return flight.Happened, effect.Answer{}, nil
+			return flight.FindingHappened, effect.Answer{}, nil
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *script, r *Runner) {
-				s.opens = append(s.opens, s.opened(Look))
-				s.verify = func(v flight.Verb, _ effect.Answer) (Answer, error) {
+			withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+				s.opens = append(s.opens, s.opened(DecisionVerify))
+				s.verify = func(v flight.Finding, _ effect.Answer) (Answer, error) {
 					require.Equal(t, row.want, v)
 					return Answer{}, nil
 				}
 				began := time.Now()
-				_, err := r.Do(t.Context(), effect.Call{Key: key, LookUp: row.look}, never(t), 0)
+				_, err := r.Do(t.Context(), effect.Call{Key: key, LookUp: row.look}, unreachableHandler(t), 0)
 				require.NoError(t, err)
 				require.Equal(t, row.took, time.Since(began))
 			})
@@ -322,13 +327,13 @@ func TestAsk(t *testing.T) {
 }
 
 // A handler that calls Do for its own key would wait for itself.
-func TestDoInside(t *testing.T) {
-	in(t, func(t *testing.T, s *script, r *Runner) {
-		s.opens = append(s.opens, s.opened(Proceed))
+func TestDo_ReentryIsRejected(t *testing.T) {
+	withRunner(t, func(t *testing.T, s *fakeTransport, r *Runner) {
+		s.opens = append(s.opens, s.opened(DecisionProceed))
 		var after context.Context
 		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
 			after = context.WithoutCancel(ctx)
-			_, err := r.Do(ctx, effect.Call{Key: key}, never(t), 0)
+			_, err := r.Do(ctx, effect.Call{Key: key}, unreachableHandler(t), 0)
 			var invalid *flight.InvalidError
 			require.ErrorAs(t, err, &invalid)
 			_, err = r.Do(ctx, effect.Call{Key: flight.MustKey("default/charge/order-43")}, paid, 0)
@@ -342,21 +347,21 @@ func TestDoInside(t *testing.T) {
 }
 
 // Each caller gets its own source and its own copy of the bytes.
-func TestShare(t *testing.T) {
-	own := effect.Result{Key: key, Source: effect.Executed, Answer: effect.Answer{Body: []byte("paid")}}
+func TestResultFor_EachCallerOwnsItsBytes(t *testing.T) {
+	own := effect.Result{Key: key, Source: effect.SourceExecuted, Answer: effect.Answer{Body: []byte("paid")}}
 	failed := &effect.Failed{Key: key}
 	for name, err := range map[string]error{"a value": nil, "declined": &effect.Declined{Result: own},
 		"unrecorded": &effect.Unrecorded{Result: own, Cause: failed}, "another error": failed} {
 		t.Run(name, func(t *testing.T) {
 			c := &call{joined: true, result: own, err: err}
-			got, gotErr := c.resultAs(effect.Joined)
-			require.Equal(t, effect.Joined, got.Source)
+			got, gotErr := c.resultFor(effect.SourceJoined)
+			require.Equal(t, effect.SourceJoined, got.Source)
 			clear(got.Answer.Body)
 			switch e := gotErr.(type) {
 			case *effect.Declined:
-				require.Equal(t, effect.Joined, e.Result.Source)
+				require.Equal(t, effect.SourceJoined, e.Result.Source)
 			case *effect.Unrecorded:
-				require.Equal(t, effect.Joined, e.Result.Source)
+				require.Equal(t, effect.SourceJoined, e.Result.Source)
 				clear(e.Result.Answer.Body)
 			default:
 				require.Equal(t, err, gotErr)

@@ -39,27 +39,27 @@ const (
 
 // OpenAnswer is the answer to an open or a verification.
 type OpenAnswer struct {
-	Decision       string          `json:"decision"`
-	Nonce          string          `json:"nonce,omitzero"` // the nonce of the answered open
-	FlightID       string          `json:"flight_id,omitzero"`
-	Key            string          `json:"key,omitzero"`
-	Generation     uint32          `json:"generation,omitzero"`
-	Attempt        uint32          `json:"attempt,omitzero"`
-	FencingToken   string          `json:"fencing_token,omitzero"`
-	IdempotencyKey string          `json:"idempotency_key,omitzero"`
-	Probe          string          `json:"probe,omitzero"`
-	Input          json.RawMessage `json:"input,omitzero"` // as the first caller submitted it: send this input, not your own
-	InputBase64    []byte          `json:"input_base64,omitzero"`
-	InputType      string          `json:"input_content_type,omitzero"`
-	Session        string          `json:"session,omitzero"`
-	TrustMS        int64           `json:"trust_ms,omitzero"` // counted from when the request was sent
-	RenewEveryMS   int64           `json:"renew_every_ms,omitzero" limit:"count"`
-	ResendMS       *int64          `json:"resend_ms,omitzero" limit:"count"` // counted like trust_ms: the effect must start within it, or not at all; nil: no bound
-	Deployment     string          `json:"deployment,omitzero"`              // owns the attempt and takes its report
-	PolicyDiffers  bool            `json:"policy_differs,omitzero"`          // the first caller declared another policy, which applies
-	Policy         *Policy         `json:"policy,omitzero"`                  // the policy that applies, if it differs
-	Previous       *Attempt        `json:"previous,omitzero"`
-	Flight         *Flight         `json:"flight,omitzero"` // with replay
+	Decision         string          `json:"decision"`
+	Nonce            string          `json:"nonce,omitzero"` // the nonce of the answered open
+	FlightID         string          `json:"flight_id,omitzero"`
+	Key              string          `json:"key,omitzero"`
+	Generation       uint32          `json:"generation,omitzero"`
+	Attempt          uint32          `json:"attempt,omitzero"`
+	FencingToken     string          `json:"fencing_token,omitzero"`
+	IdempotencyKey   string          `json:"idempotency_key,omitzero"`
+	Verification     string          `json:"probe,omitzero"`
+	Input            json.RawMessage `json:"input,omitzero"` // as the first caller submitted it: send this input, not your own
+	InputBase64      []byte          `json:"input_base64,omitzero"`
+	InputContentType string          `json:"input_content_type,omitzero"`
+	Session          string          `json:"session,omitzero"`
+	TrustMS          int64           `json:"trust_ms,omitzero"` // counted from when the request was sent
+	RenewEveryMS     int64           `json:"renew_every_ms,omitzero" limit:"count"`
+	ResendMS         *int64          `json:"resend_ms,omitzero" limit:"count"` // counted like trust_ms: the effect must start within it, or not at all; nil: no bound
+	Deployment       string          `json:"deployment,omitzero"`              // owns the attempt and takes its report
+	PolicyDiffers    bool            `json:"policy_differs,omitzero"`          // the first caller declared another policy, which applies
+	Policy           *Policy         `json:"policy,omitzero"`                  // the policy that applies, if it differs
+	Previous         *Attempt        `json:"previous,omitzero"`
+	Flight           *Flight         `json:"flight,omitzero"` // with replay
 }
 
 // Attempt is one try to perform the effect.
@@ -75,45 +75,45 @@ type Attempt struct {
 
 // Flight is the record of one key as the API shows it.
 type Flight struct {
-	ID              string     `json:"id"`
-	Key             string     `json:"key,omitzero"` // empty in a tombstone
-	State           string     `json:"state"`
-	Source          string     `json:"source,omitzero"` // of this answer: executed, joined or replayed
-	Version         string     `json:"version"`
-	Generation      uint32     `json:"generation"`
-	Attempts        uint32     `json:"attempts,omitzero"` // 0 in a tombstone
-	Recovery        string     `json:"recovery,omitzero"`
-	Fingerprint     string     `json:"fingerprint,omitzero"`
-	Cause           string     `json:"cause,omitzero"` // the reason for in doubt, failed or cancelled
-	Tainted         bool       `json:"tainted,omitzero"`
-	Looking         bool       `json:"looking,omitzero"` // a verification is due
-	Overlap         bool       `json:"overlap,omitzero"` // evidence of a second effect was seen
-	CreatedAt       Time       `json:"created_at,omitzero"`
-	NotBefore       Time       `json:"not_before,omitzero"`
-	HeldUntil       Time       `json:"held_until,omitzero"` // the open attempt is not taken over before this time: etcd lost its claim
-	FinishedAt      Time       `json:"finished_at,omitzero"`
-	ExpiresAt       Time       `json:"expires_at,omitzero"`
-	CancelRequested *Mark      `json:"cancel_requested,omitzero"`
-	Settled         *Settled   `json:"settled,omitzero"`
-	Redacted        *Mark      `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
-	LastAttempt     *Attempt   `json:"last_attempt,omitzero"`
-	Receipt         *Receipt   `json:"receipt,omitzero"`
-	Evidence        []Evidence `json:"evidence,omitempty"`
-	EvidenceMore    uint32     `json:"evidence_more,omitzero"`
-	Past            []Past     `json:"past,omitempty"`
+	ID                  string               `json:"id"`
+	Key                 string               `json:"key,omitzero"` // empty in a tombstone
+	State               string               `json:"state"`
+	Source              string               `json:"source,omitzero"` // of this answer: executed, joined or replayed
+	Version             string               `json:"version"`
+	Generation          uint32               `json:"generation"`
+	Attempts            uint32               `json:"attempts,omitzero"` // 0 in a tombstone
+	Recovery            string               `json:"recovery,omitzero"`
+	Fingerprint         string               `json:"fingerprint,omitzero"`
+	Cause               string               `json:"cause,omitzero"` // the reason for in doubt, failed or cancelled
+	Tainted             bool                 `json:"tainted,omitzero"`
+	Verifying           bool                 `json:"looking,omitzero"` // a verification is due
+	Overlap             bool                 `json:"overlap,omitzero"` // evidence of a second effect was seen
+	CreatedAt           Time                 `json:"created_at,omitzero"`
+	NotBefore           Time                 `json:"not_before,omitzero"`
+	HeldUntil           Time                 `json:"held_until,omitzero"` // the open attempt is not taken over before this time: etcd lost its claim
+	FinishedAt          Time                 `json:"finished_at,omitzero"`
+	ExpiresAt           Time                 `json:"expires_at,omitzero"`
+	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`
+	Resolution          *Resolution          `json:"settled,omitzero"`
+	Redacted            *Attribution         `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
+	LastAttempt         *Attempt             `json:"last_attempt,omitzero"`
+	Receipt             *Receipt             `json:"receipt,omitzero"`
+	Evidence            []Evidence           `json:"evidence,omitempty"`
+	EvidenceMore        uint32               `json:"evidence_more,omitzero"`
+	PreviousGenerations []PreviousGeneration `json:"past,omitempty"`
 }
 
-// Mark names the person who asked for a change, with the reason and the time.
-type Mark struct {
-	Who string `json:"who"`
-	Why string `json:"why,omitzero"`
-	At  Time   `json:"at,omitzero"`
+// Attribution names the person who asked for a change, with the reason and the time.
+type Attribution struct {
+	Actor  string `json:"who"`
+	Reason string `json:"why,omitzero"`
+	At     Time   `json:"at,omitzero"`
 }
 
-// Settled is a person's decision about a flight in doubt.
-type Settled struct {
+// Resolution is a person's decision about a flight in doubt.
+type Resolution struct {
 	Result string `json:"result"`
-	Mark
+	Attribution
 }
 
 // Receipt is the stored first outcome of a flight. Every duplicate gets the same bytes. In a tombstone only the
@@ -143,12 +143,12 @@ type Evidence struct {
 	At         Time   `json:"at,omitzero"`
 }
 
-// Past is the summary of an earlier generation of a key.
-type Past struct {
+// PreviousGeneration is the summary of an earlier generation of a key.
+type PreviousGeneration struct {
 	Generation uint32 `json:"generation"`
 	State      string `json:"state"`
-	Who        string `json:"who,omitzero"`
-	Why        string `json:"why,omitzero"`
+	Actor      string `json:"who,omitzero"`
+	Reason     string `json:"why,omitzero"`
 	At         Time   `json:"at,omitzero"`
 	ExternalID string `json:"external_id,omitzero"`
 	Digest     string `json:"digest,omitzero"`
@@ -170,20 +170,20 @@ type Event struct {
 	Generation uint32 `json:"generation,omitzero"`
 	Attempt    uint32 `json:"attempt,omitzero"`
 	Outcome    string `json:"outcome,omitzero"`
-	Who        string `json:"who,omitzero"`
+	Actor      string `json:"who,omitzero"`
 	Note       string `json:"note,omitzero"`
 	Count      uint64 `json:"count,omitzero"` // with duplicates: how many
 }
 
 // History is the answer of GET /v1/flights/{id}/events.
 type History struct {
-	FlightID   string      `json:"flight_id"`
-	Events     []Event     `json:"events"`
-	Duplicates *Duplicates `json:"duplicates,omitzero"`
+	FlightID   string          `json:"flight_id"`
+	Events     []Event         `json:"events"`
+	Duplicates *DuplicateStats `json:"duplicates,omitzero"`
 }
 
-// Duplicates counts the calls of a key that were answered without another effect.
-type Duplicates struct {
+// DuplicateStats counts the calls of a key that were answered without another effect.
+type DuplicateStats struct {
 	Count   uint64   `json:"count"` // a crash may lose the calls of the last second
 	FirstAt Time     `json:"first_at"`
 	LastAt  Time     `json:"last_at"`
@@ -192,8 +192,8 @@ type Duplicates struct {
 
 // Caller is the name that a caller gave itself, and the time of its call.
 type Caller struct {
-	Who string `json:"who"`
-	At  Time   `json:"at"`
+	Actor string `json:"who"`
+	At    Time   `json:"at"`
 }
 
 // EventPage is the answer of GET /v1/events.
@@ -236,8 +236,8 @@ type Node struct {
 
 // Spool counts the reports on a node's disk that its ledger has not stored yet.
 type Spool struct {
-	Waiting  int `json:"waiting"`
-	PutAside int `json:"put_aside"` // quarantined: the node cannot read them
+	Waiting     int `json:"waiting"`
+	Quarantined int `json:"put_aside"` // quarantined: the node cannot read them
 }
 
 // Etcd is the state of the etcd that stores the claims of a node.

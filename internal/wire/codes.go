@@ -17,7 +17,7 @@ const (
 	Forbidden            Code = "forbidden"
 	NotFound             Code = "not_found"
 	MethodNotAllowed     Code = "method_not_allowed"
-	Incomplete           Code = "request_incomplete"
+	RequestIncomplete    Code = "request_incomplete"
 	InFlight             Code = "idempotency_in_flight"
 	InDoubt              Code = "in_doubt"
 	Fenced               Code = "fenced"
@@ -50,7 +50,7 @@ type Class struct {
 	Title     string
 	Hint      string // the next step, for a person
 	// About is the text of the code's page: when the code is returned, and the state of the flight then.
-	About string
+	Description string
 }
 
 // classes is the table of all codes, sorted by status.
@@ -76,7 +76,7 @@ var classes = []Class{
 	{MethodNotAllowed, http.StatusMethodNotAllowed, false, "The method is not allowed",
 		"use one of the methods in the Allow header",
 		"The path exists, but does not support this method. Nothing was changed."},
-	{Incomplete, http.StatusRequestTimeout, true, "The request is incomplete",
+	{RequestIncomplete, http.StatusRequestTimeout, true, "The request is incomplete",
 		"send the same request again",
 		"The connection broke or timed out before the whole body had arrived. Nothing was changed."},
 	{InFlight, http.StatusConflict, true, "The flight is still running",

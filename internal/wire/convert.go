@@ -9,28 +9,28 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	w := &Flight{
 		ID: f.ID.String(), Key: f.Key.String(), State: f.State.String(), Version: f.Version.String(),
 		Generation: f.Generation, Attempts: f.AttemptCount, Fingerprint: f.Fingerprint.String(),
-		Cause: f.Cause, Tainted: f.Tainted(), Looking: f.Looking(), Overlap: f.Overlap,
-		CreatedAt: at(f.CreatedAt), NotBefore: at(f.NotBefore), FinishedAt: at(f.FinishedAt), EvidenceMore: f.EvidenceMore,
+		Cause: f.Cause, Tainted: f.Tainted(), Verifying: f.Verifying(), Overlap: f.Overlap,
+		CreatedAt: timeOf(f.CreatedAt), NotBefore: timeOf(f.NotBefore), FinishedAt: timeOf(f.FinishedAt), EvidenceMore: f.EvidenceOmitted,
 	}
-	if f.State != flight.Expired && f.State != flight.Absent {
+	if f.State != flight.StateExpired && f.State != flight.StateAbsent {
 		w.Recovery = f.Policy.Recovery.String()
-		w.ExpiresAt = at(f.ExpiresAt())
+		w.ExpiresAt = timeOf(f.ExpiresAt())
 	}
 	if f.Cancel != nil {
-		w.CancelRequested = markOf(f.Cancel)
+		w.CancelRequested = attributionOf(f.Cancel)
 	}
-	if f.Settled != nil {
-		w.Settled = &Settled{Result: VerbWord(f.Settled.Verb), Mark: *markOf(&f.Settled.Mark)}
+	if f.Resolution != nil {
+		w.Resolution = &Resolution{Result: FindingWord(f.Resolution.Finding), Attribution: *attributionOf(&f.Resolution.By)}
 	}
 	if f.Redacted != nil {
-		w.Redacted = markOf(f.Redacted)
+		w.Redacted = attributionOf(f.Redacted)
 	}
 	if a := f.Newest(); a != nil {
 		w.LastAttempt = AttemptOf(a)
 	}
 	switch {
 	case f.Receipt == nil:
-	case f.State == flight.Expired: // only the outcome and the digest are left
+	case f.State == flight.StateExpired: // only the outcome and the digest are left
 		w.Receipt = &Receipt{Outcome: f.Receipt.Outcome.String(), Digest: f.Receipt.Body.Digest.String()}
 	default:
 		w.Receipt = receiptOf(f.Receipt, body, withBody)
@@ -38,40 +38,42 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	for i := range f.Evidence {
 		w.Evidence = append(w.Evidence, evidenceOf(&f.Evidence[i]))
 	}
-	for i := range f.Past {
-		w.Past = append(w.Past, pastOf(&f.Past[i]))
+	for i := range f.PreviousGenerations {
+		w.PreviousGenerations = append(w.PreviousGenerations, previousGenerationOf(&f.PreviousGenerations[i]))
 	}
 	return w
 }
 
-// HoldOf returns the time before which the open attempt of a flight is not taken over, because etcd has lost its
+// HeldUntil returns the time before which the open attempt of a flight is not taken over, because etcd has lost its
 // session and a person has accepted that loss. It is zero if there is no such attempt.
-func HoldOf(f *flight.Flight, h flight.Header, now flight.Time) Time {
+func HeldUntil(f *flight.Flight, h flight.Header, now flight.Time) Time {
 	a := f.OpenAttempt()
 	if a == nil || a.Session.Epoch >= h.LeaseEpoch || now >= h.EpochHold {
 		return Time{}
 	}
-	return at(h.EpochHold)
+	return timeOf(h.EpochHold)
 }
 
-func at(t flight.Time) Time {
+func timeOf(t flight.Time) Time {
 	if t == 0 {
 		return Time{}
 	}
-	return Time{t.At()}
+	return Time{t.AsTime()}
 }
 
-func markOf(m *flight.Mark) *Mark { return &Mark{Who: m.Who, Why: m.Why, At: at(m.At)} }
+func attributionOf(m *flight.Attribution) *Attribution {
+	return &Attribution{Actor: m.Actor, Reason: m.Reason, At: timeOf(m.At)}
+}
 
 // AttemptOf converts an attempt.
 func AttemptOf(a *flight.Attempt) *Attempt {
 	return &Attempt{Attempt: a.Number, Outcome: a.Outcome.String(), Error: a.Error, Owner: a.Owner, Lost: a.Lost,
-		OpenedAt: at(a.OpenedAt), ClosedAt: at(a.ClosedAt)}
+		OpenedAt: timeOf(a.OpenedAt), ClosedAt: timeOf(a.ClosedAt)}
 }
 
 func receiptOf(r *flight.Receipt, body []byte, withBody bool) *Receipt {
 	w := &Receipt{Outcome: r.Outcome.String(), ExternalID: r.ExternalID, ContentType: r.Body.ContentType, Size: r.Body.Size,
-		Truncated: r.Body.Truncated(), Digest: r.Body.Digest.String(), Attempt: r.Attempt, From: r.Source.String(), At: at(r.At)}
+		Truncated: r.Body.Truncated(), Digest: r.Body.Digest.String(), Attempt: r.Attempt, From: r.Source.String(), At: timeOf(r.At)}
 	switch {
 	case !withBody || len(body) == 0:
 	case !w.Truncated && IsJSONType(w.ContentType) && ValidJSON(body):
@@ -84,15 +86,15 @@ func receiptOf(r *flight.Receipt, body []byte, withBody bool) *Receipt {
 
 func evidenceOf(e *flight.Evidence) Evidence {
 	w := Evidence{Generation: e.Generation, Attempt: e.Token.Number, Outcome: e.Outcome.String(), ExternalID: e.ExternalID,
-		Error: e.Error, At: at(e.At)}
+		Error: e.Error, At: timeOf(e.At)}
 	if !e.Digest.IsZero() {
 		w.Digest = e.Digest.String()
 	}
 	return w
 }
 
-func pastOf(p *flight.Past) Past {
-	w := Past{Generation: p.Generation, State: p.State.String(), Who: p.EndedBy.Who, Why: p.EndedBy.Why, At: at(p.EndedBy.At)}
+func previousGenerationOf(p *flight.PreviousGeneration) PreviousGeneration {
+	w := PreviousGeneration{Generation: p.Generation, State: p.State.String(), Actor: p.EndedBy.Actor, Reason: p.EndedBy.Reason, At: timeOf(p.EndedBy.At)}
 	if p.Receipt != nil {
 		w.ExternalID, w.Digest = p.Receipt.ExternalID, p.Receipt.Body.Digest.String()
 	}
@@ -101,18 +103,18 @@ func pastOf(p *flight.Past) Past {
 
 // EventOf converts one entry of a history.
 func EventOf(v flight.Version, e *flight.Event) Event {
-	return Event{ID: v.String(), Kind: e.Kind.String(), At: at(e.At), Generation: e.Generation, Attempt: e.Attempt,
-		Outcome: e.Outcome.String(), Who: e.Who, Note: e.Note}
+	return Event{ID: v.String(), Kind: e.Kind.String(), At: timeOf(e.At), Generation: e.Generation, Attempt: e.Attempt,
+		Outcome: e.Outcome.String(), Actor: e.Actor, Note: e.Note}
 }
 
-// DuplicatesOf converts the statistics of duplicates. It returns nil if there was no duplicate.
-func DuplicatesOf(t *flight.Tally) *Duplicates {
+// DuplicateStatsOf converts the statistics of duplicates. It returns nil if there was no duplicate.
+func DuplicateStatsOf(t *flight.DuplicateStats) *DuplicateStats {
 	if t.Count == 0 {
 		return nil
 	}
-	d := &Duplicates{Count: t.Count, FirstAt: at(t.First), LastAt: at(t.Last), Callers: make([]Caller, len(t.Callers))}
+	d := &DuplicateStats{Count: t.Count, FirstAt: timeOf(t.First), LastAt: timeOf(t.Last), Callers: make([]Caller, len(t.Callers))}
 	for i, c := range t.Callers {
-		d.Callers[i] = Caller{Who: c.Who, At: at(c.At)}
+		d.Callers[i] = Caller{Actor: c.Actor, At: timeOf(c.At)}
 	}
 	return d
 }
@@ -125,9 +127,9 @@ const (
 	ResultFail        = "fail"    // of a person only
 )
 
-// VerbWord returns the word of the API for a finding.
-func VerbWord(v flight.Verb) string {
-	if v == flight.NoVerb {
+// FindingWord returns the word of the API for a finding.
+func FindingWord(v flight.Finding) string {
+	if v == flight.FindingNone {
 		return ResultUnknown
 	}
 	return v.String()

@@ -2,26 +2,26 @@ package wire
 
 // Names of headers, in the canonical form of package net/http.
 const (
-	HeaderNamespace      = "Flightd-Namespace"
-	HeaderActor          = "Flightd-As"
-	HeaderState          = "Flightd-State"
-	HeaderDeployment     = "Flightd-Deployment"  // of a request: the only deployment that may answer it
-	HeaderLedgerTime     = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
-	HeaderFlightID       = "Flight-Id"
-	HeaderReplayed       = "Idempotent-Replayed"
-	HeaderExpires        = "Idempotency-Expires"
-	HeaderRequestID      = "X-Request-Id"
-	HeaderRetryAfter     = "Retry-After"
-	HeaderStripeRetry    = "Stripe-Should-Retry"
-	HeaderShouldRetry    = "X-Should-Retry"
-	HeaderPrefer         = "Prefer"
-	HeaderApplied        = "Preference-Applied"
-	HeaderDigest         = "Digest"
-	HeaderReceiptDigest  = "Flightd-Digest"
-	HeaderReceiptSize    = "Flightd-Size"
-	HeaderExternalID     = "Flightd-External-Id"
-	HeaderReceiptOutcome = "Flightd-Outcome"
-	HeaderLastEvent      = "Last-Event-Id"
+	HeaderNamespace          = "Flightd-Namespace"
+	HeaderActor              = "Flightd-As"
+	HeaderState              = "Flightd-State"
+	HeaderDeployment         = "Flightd-Deployment"  // of a request: the only deployment that may answer it
+	HeaderLedgerTime         = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
+	HeaderFlightID           = "Flight-Id"
+	HeaderReplayed           = "Idempotent-Replayed"
+	HeaderIdempotencyExpires = "Idempotency-Expires"
+	HeaderRequestID          = "X-Request-Id"
+	HeaderRetryAfter         = "Retry-After"
+	HeaderStripeRetry        = "Stripe-Should-Retry"
+	HeaderShouldRetry        = "X-Should-Retry"
+	HeaderPrefer             = "Prefer"
+	HeaderPreferenceApplied  = "Preference-Applied"
+	HeaderDigest             = "Digest"
+	HeaderReceiptDigest      = "Flightd-Digest"
+	HeaderReceiptSize        = "Flightd-Size"
+	HeaderExternalID         = "Flightd-External-Id"
+	HeaderReceiptOutcome     = "Flightd-Outcome"
+	HeaderLastEvent          = "Last-Event-Id"
 )
 
 // Content types.

@@ -32,15 +32,15 @@ type ImportLine struct {
 
 // ImportAnswer counts the results of the lines of one request.
 type ImportAnswer struct {
-	Lines     int             `json:"lines"`
-	Imported  int             `json:"imported"`
-	Existing  int             `json:"existing"` // not changed: the stored flight says the same, or is a tombstone
-	DryRun    bool            `json:"dry_run,omitzero"`
-	Differing []ImportTrouble `json:"differing,omitempty"` // not changed, although they differ
+	Lines     int                `json:"lines"`
+	Imported  int                `json:"imported"`
+	Existing  int                `json:"existing"` // not changed: the stored flight says the same, or is a tombstone
+	DryRun    bool               `json:"dry_run,omitzero"`
+	Differing []ImportDifference `json:"differing,omitempty"` // not changed, although they differ
 }
 
-// ImportTrouble is a line that differs from the stored flight of its key, which was not changed.
-type ImportTrouble struct {
+// ImportDifference is a line that differs from the stored flight of its key, which was not changed.
+type ImportDifference struct {
 	Line     int    `json:"line"` // counted from 1
 	Key      string `json:"key"`
 	FlightID string `json:"flight_id"`
@@ -51,7 +51,7 @@ type ImportTrouble struct {
 // DecodeImport reads one line.
 func DecodeImport(data []byte) (ImportLine, *Invalid) {
 	r, bad := decode[ImportLine](data)
-	r.Input = unlessNull(r.Input)
+	r.Input = nullToNil(r.Input)
 	if bad != nil && bad.Pointer == "" { // the document is a line here
 		bad.Detail = strings.Replace(bad.Detail, "the body is", "the line is", 1)
 	}
@@ -78,13 +78,13 @@ func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 	}
 	key, bad := ParseKey(r.Key, BadField("/key", ""))
 	if bad != nil {
-		return withHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
+		return setHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
 	}
 	switch {
 	case key.IsStep():
 		return BadField("/key", "the key of a saga step cannot be imported")
 	case key.Namespace() != namespace:
-		return withHint(BadField("/key", "belongs to namespace %s, but the request is for %s", key.Namespace(), namespace),
+		return setHint(BadField("/key", "belongs to namespace %s, but the request is for %s", key.Namespace(), namespace),
 			"import one namespace at a time: -n NAMESPACE, or the header "+HeaderNamespace)
 	}
 	c.Key = key
@@ -93,10 +93,10 @@ func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 
 func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
 	switch r.Outcome {
-	case flight.Succeeded.String():
-		c.Outcome = flight.Succeeded
-	case flight.Refused.String():
-		c.Outcome = flight.Refused
+	case flight.OutcomeSucceeded.String():
+		c.Outcome = flight.OutcomeSucceeded
+	case flight.OutcomeRefused.String():
+		c.Outcome = flight.OutcomeRefused
 	default:
 		return BadField("/outcome", "must be succeeded or refused; other outcomes have no receipt to import")
 	}
@@ -114,12 +114,12 @@ func (r *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
 	return bad
 }
 
-// clocks is the greatest accepted difference between the clocks of two machines.
-const clocks = 5 * time.Minute
+// maxClockSkew is the greatest accepted difference between the clocks of two machines.
+const maxClockSkew = 5 * time.Minute
 
 func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 	var bad *Invalid
-	read := func(pointer, text string) flight.Time {
+	parse := func(pointer, text string) flight.Time {
 		if text == "" || bad != nil {
 			return 0
 		}
@@ -127,14 +127,14 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 		switch {
 		case err != nil:
 			bad = BadField(pointer, "must be a time like 2026-11-20T14:03:00Z, not %.40q", text)
-		case t.After(now.Add(clocks)):
+		case t.After(now.Add(maxClockSkew)):
 			bad = BadField(pointer, "%s is in the future", text)
 		case t.UnixMilli() <= 0:
 			bad = BadField(pointer, "%s is before 1970", text)
 		}
 		return flight.Time(t.UnixMilli())
 	}
-	c.CreatedAt, c.FinishedAt = read("/created_at", r.CreatedAt), read("/finished_at", r.FinishedAt)
+	c.CreatedAt, c.FinishedAt = parse("/created_at", r.CreatedAt), parse("/finished_at", r.FinishedAt)
 	if bad == nil && c.CreatedAt > c.FinishedAt && c.FinishedAt > 0 {
 		bad = BadField("/created_at", "must not be later than finished_at")
 	}

@@ -36,7 +36,7 @@ func BadParameter(name, format string, args ...any) *Invalid {
 	return &Invalid{Code: InputInvalid, FieldError: FieldError{Parameter: name, Detail: fmt.Sprintf(format, args...)}}
 }
 
-func withHint(e *Invalid, hint string) *Invalid {
+func setHint(e *Invalid, hint string) *Invalid {
 	e.Hint = hint
 	return e
 }

@@ -106,9 +106,9 @@ func decode[T any](data []byte) (r T, bad *Invalid) {
 	const hint = "send a JSON object, at least {}"
 	switch text := bytes.TrimLeft(data, " \t\r\n"); {
 	case len(text) == 0:
-		return r, withHint(BadField("", "the body is empty; a JSON object is expected"), hint)
+		return r, setHint(BadField("", "the body is empty; a JSON object is expected"), hint)
 	case text[0] != '{':
-		return r, withHint(BadField("", "the body is not a JSON object"), hint)
+		return r, setHint(BadField("", "the body is not a JSON object"), hint)
 	}
 	if err := strictjson.DecodeRequest(data, &r); err != nil {
 		return r, invalidJSON(err)
@@ -135,7 +135,7 @@ func DecodeAnswer(data []byte, into any) error {
 		return err
 	}
 	if a, ok := into.(*OpenAnswer); ok {
-		a.Input = unlessNull(a.Input)
+		a.Input = nullToNil(a.Input)
 	}
 	if v := reflect.ValueOf(into).Elem(); v.Kind() == reflect.Struct {
 		if bad := checkLimits("", v, checksOf(v.Type())); bad != nil {
@@ -145,8 +145,8 @@ func DecodeAnswer(data []byte, into any) error {
 	return nil
 }
 
-// unlessNull returns nil for null: an input that is null counts as missing.
-func unlessNull(raw json.RawMessage) json.RawMessage {
+// nullToNil returns nil for null: an input that is null counts as missing.
+func nullToNil(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
 		return nil
 	}

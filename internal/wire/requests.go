@@ -28,7 +28,7 @@ type Policy struct {
 	ProviderWindowMS int64  `json:"provider_window_ms,omitzero" limit:"ms"`
 	Recovery         string `json:"recovery,omitzero" limit:"word"` // hold, resend or verify
 	Lookup           bool   `json:"lookup,omitzero"`                // the caller can ask the provider, with any recovery
-	LookTries        int64  `json:"look_tries,omitzero" limit:"tries"`
+	VerifyAttempts   int64  `json:"look_tries,omitzero" limit:"tries"`
 	Retention        string `json:"retention,omitzero" limit:"word"` // "30d", "12h"
 }
 
@@ -63,18 +63,18 @@ type ReportRequest struct {
 	Body
 }
 
-// VerdictRequest is the body of POST /v1/flights/{id}/verification. Session, nonce, not_after, owner, ttl_ms and
+// VerificationRequest is the body of POST /v1/flights/{id}/verification. Session, nonce, not_after, owner, ttl_ms and
 // wait_ms are used as in an open if the effect did not happen. The nonce must be new: the nonce of the open that was
 // answered with the verification token cannot open an attempt any more.
-type VerdictRequest struct {
-	Probe    string `json:"probe" limit:"token"`
-	Result   string `json:"result" limit:"word"` // happened, not_happened or unknown
-	Session  string `json:"session,omitzero" limit:"token"`
-	Nonce    string `json:"nonce,omitzero" limit:"nonce"`
-	NotAfter int64  `json:"not_after,omitzero" limit:"ledger_time"`
-	Owner    string `json:"owner,omitzero" limit:"word"`
-	TTLMS    int64  `json:"ttl_ms,omitzero" limit:"ms"`
-	WaitMS   *int64 `json:"wait_ms,omitzero" limit:"wait_ms"`
+type VerificationRequest struct {
+	Verification string `json:"probe" limit:"token"`
+	Result       string `json:"result" limit:"word"` // happened, not_happened or unknown
+	Session      string `json:"session,omitzero" limit:"token"`
+	Nonce        string `json:"nonce,omitzero" limit:"nonce"`
+	NotAfter     int64  `json:"not_after,omitzero" limit:"ledger_time"`
+	Owner        string `json:"owner,omitzero" limit:"word"`
+	TTLMS        int64  `json:"ttl_ms,omitzero" limit:"ms"`
+	WaitMS       *int64 `json:"wait_ms,omitzero" limit:"wait_ms"`
 	Body
 }
 
@@ -82,21 +82,21 @@ type VerdictRequest struct {
 type OperatorRequest struct {
 	Key    string `json:"key,omitzero" limit:"word"` // required to free a tombstone, which does not have its key
 	Reason string `json:"reason" limit:"text"`
-	As     string `json:"as,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
+	Actor  string `json:"as,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
 }
 
 // ResolveRequest is the body of POST /v1/flights/{id}/resolve.
 type ResolveRequest struct {
 	Result string `json:"result" limit:"word"` // happened, not_happened or fail
 	Reason string `json:"reason" limit:"text"`
-	As     string `json:"as,omitzero" limit:"word"`
+	Actor  string `json:"as,omitzero" limit:"word"`
 	Body
 }
 
 // DecodeOpen reads the body of an open.
 func DecodeOpen(data []byte) (OpenRequest, *Invalid) {
 	r, bad := decode[OpenRequest](data)
-	r.Input = unlessNull(r.Input)
+	r.Input = nullToNil(r.Input)
 	return r, bad
 }
 
@@ -106,8 +106,10 @@ func DecodeAbandon(data []byte) (AbandonRequest, *Invalid) { return decode[Aband
 // DecodeReport reads the body of a report.
 func DecodeReport(data []byte) (ReportRequest, *Invalid) { return decode[ReportRequest](data) }
 
-// DecodeVerdict reads the body of a verification.
-func DecodeVerdict(data []byte) (VerdictRequest, *Invalid) { return decode[VerdictRequest](data) }
+// DecodeVerification reads the body of a verification.
+func DecodeVerification(data []byte) (VerificationRequest, *Invalid) {
+	return decode[VerificationRequest](data)
+}
 
 // DecodeOperator reads the body of a cancel, retry, free or redact.
 func DecodeOperator(data []byte) (OperatorRequest, *Invalid) { return decode[OperatorRequest](data) }
@@ -134,7 +136,7 @@ func (r *AbandonRequest) AppendJSON(b []byte) []byte { return strictjson.Append(
 func (r *ReportRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
 
 // AppendJSON appends the request as JSON.
-func (r *VerdictRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+func (r *VerificationRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
 
 // AppendJSON appends the request as JSON.
 func (r *ResolveRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

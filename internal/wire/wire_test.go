@@ -13,29 +13,29 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-func moment(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UTC()} }
+func testTime(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UTC()} }
 
 func fullFlight() *Flight {
 	return &Flight{
 		ID: "fl_x", Key: "a/b/c", State: "succeeded", Source: "joined", Version: "8.1", Generation: 2, Attempts: 3, Recovery: "hold",
-		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2), HeldUntil: moment(13),
-		FinishedAt: moment(3), ExpiresAt: moment(4), CancelRequested: &Mark{Who: "me", Why: "so", At: moment(5)},
-		Settled:     &Settled{Result: "fail", Mark: Mark{Who: "you", At: moment(6)}},
-		LastAttempt: &Attempt{Attempt: 3, Outcome: "unknown", Error: "e", Owner: "o", Lost: true, OpenedAt: moment(7), ClosedAt: moment(8)},
+		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Verifying: true, Overlap: true, CreatedAt: testTime(1), NotBefore: testTime(2), HeldUntil: testTime(13),
+		FinishedAt: testTime(3), ExpiresAt: testTime(4), CancelRequested: &Attribution{Actor: "me", Reason: "so", At: testTime(5)},
+		Resolution:  &Resolution{Result: "fail", Attribution: Attribution{Actor: "you", At: testTime(6)}},
+		LastAttempt: &Attempt{Attempt: 3, Outcome: "unknown", Error: "e", Owner: "o", Lost: true, OpenedAt: testTime(7), ClosedAt: testTime(8)},
 		Receipt: &Receipt{Outcome: "succeeded", ExternalID: "x", ContentType: "application/json", Body: json.RawMessage(`{"a":[1,{"b":null}]}`),
-			Size: 20, Digest: "sha256:00", Attempt: 3, From: "report", At: moment(9)},
-		Evidence:     []Evidence{{Generation: 1, Attempt: 2, Outcome: "succeeded", ExternalID: "i", Digest: "d", Error: "e", At: moment(10)}, {Outcome: "refused", At: moment(11)}},
-		EvidenceMore: 4,
-		Past:         []Past{{Generation: 1, State: "failed", Who: "w", Why: "y", At: moment(12), ExternalID: "j", Digest: "d"}},
+			Size: 20, Digest: "sha256:00", Attempt: 3, From: "report", At: testTime(9)},
+		Evidence:            []Evidence{{Generation: 1, Attempt: 2, Outcome: "succeeded", ExternalID: "i", Digest: "d", Error: "e", At: testTime(10)}, {Outcome: "refused", At: testTime(11)}},
+		EvidenceMore:        4,
+		PreviousGenerations: []PreviousGeneration{{Generation: 1, State: "failed", Actor: "w", Reason: "y", At: testTime(12), ExternalID: "j", Digest: "d"}},
 	}
 }
 
 // Answers are the same JSON as package encoding/json writes, and both packages read them.
 func TestAnswersAreJSON(t *testing.T) {
-	policy := Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "resend", Lookup: true, LookTries: 4, Retention: "30d"}
+	policy := Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "resend", Lookup: true, VerifyAttempts: 4, Retention: "30d"}
 	answer := &OpenAnswer{Decision: "proceed", FlightID: "fl_x", Key: "a/b/c", Generation: 1, Attempt: 2, FencingToken: "t", IdempotencyKey: "i",
-		Probe: "p", Input: json.RawMessage(`[1,2]`), InputType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
-		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: moment(1)}, Flight: fullFlight()}
+		Verification: "p", Input: json.RawMessage(`[1,2]`), InputContentType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
+		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: testTime(1)}, Flight: fullFlight()}
 	answer.ResendMS = new(int64) // 0 left, which differs from no bound
 	written := answer.AppendJSON(nil)
 	byJSON, err := json.Marshal(answer)
@@ -88,10 +88,10 @@ func TestOpenDigest(t *testing.T) {
 }
 
 // A request and the history use the same word for a finding.
-func TestAVerdictHasOneWord(t *testing.T) {
-	for verb, word := range map[flight.Verb]string{flight.Happened: ResultHappened, flight.DidNotHappen: ResultNotHappened, flight.Fail: ResultFail} {
+func TestFindingWord_IsTheVerbOfTheHistory(t *testing.T) {
+	for verb, word := range map[flight.Finding]string{flight.FindingHappened: ResultHappened, flight.FindingNotHappened: ResultNotHappened, flight.FindingFail: ResultFail} {
 		require.Equal(t, word, verb.String())
-		require.Equal(t, word, VerbWord(verb))
+		require.Equal(t, word, FindingWord(verb))
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAnswersAreReadLeniently(t *testing.T) {
 func TestRequestsRoundTrip(t *testing.T) {
 	wait := int64(5)
 	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", NotAfter: MaxLedgerTime, Session: "s", Owner: "o",
-		TTLMS: 15000, WaitMS: &wait, Policy: Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "verify", Lookup: true, LookTries: 5, Retention: "1d"}}
+		TTLMS: 15000, WaitMS: &wait, Policy: Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "verify", Lookup: true, VerifyAttempts: 5, Retention: "1d"}}
 	read, bad := DecodeOpen(open.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, open, read)
@@ -124,11 +124,11 @@ func TestRequestsRoundTrip(t *testing.T) {
 	readReport, bad := DecodeReport(report.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, report, readReport)
-	verdict := VerdictRequest{Probe: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
-	readVerdict, bad := DecodeVerdict(verdict.AppendJSON(nil))
+	verdict := VerificationRequest{Verification: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
+	readVerdict, bad := DecodeVerification(verdict.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, verdict, readVerdict)
-	resolve := ResolveRequest{Result: "fail", Reason: "r", As: "me", Body: body}
+	resolve := ResolveRequest{Result: "fail", Reason: "r", Actor: "me", Body: body}
 	readResolve, bad := DecodeResolve(resolve.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, resolve, readResolve)
@@ -138,7 +138,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 	readRenew, bad := DecodeRenew(byJSON)
 	require.Nil(t, bad)
 	require.Equal(t, renew, readRenew)
-	operator := OperatorRequest{Key: "k", Reason: "r", As: "me"}
+	operator := OperatorRequest{Key: "k", Reason: "r", Actor: "me"}
 	readOperator, bad := DecodeOperator(operator.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, operator, readOperator)
@@ -168,7 +168,7 @@ func TestBodies(t *testing.T) {
 		if bad != nil {
 			t.Fatal(bad)
 		}
-		if got.Digest != want.Digest || got.Size != want.Size || got.Kept != want.Kept || !bytes.Equal(got.Data, want.Data) || got.ContentType != kind {
+		if got.Digest != want.Digest || got.Size != want.Size || got.StoredSize != want.StoredSize || !bytes.Equal(got.Data, want.Data) || got.ContentType != kind {
 			t.Fatalf("%+v is not %+v", got, want)
 		}
 	})
@@ -205,7 +205,7 @@ func FuzzDecodeOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = DecodeReport(data)
-		_, _ = DecodeVerdict(data)
+		_, _ = DecodeVerification(data)
 		_, _ = DecodeRenew(data)
 		_, _ = DecodeAbandon(data)
 		var a OpenAnswer
@@ -247,7 +247,7 @@ func TestTable(t *testing.T) {
 		seen[c.Code] = true
 		require.NotEmpty(t, c.Title)
 		require.NotEmpty(t, c.Hint)
-		require.NotEmpty(t, c.About)
+		require.NotEmpty(t, c.Description)
 		require.True(t, c.Status >= 400 && c.Status < 600)
 		again, ok := c.Code.Class()
 		require.True(t, ok)

@@ -40,7 +40,7 @@ func BenchmarkTuning(b *testing.B) {
 	for _, lanes := range []int{1, 2, 3, 4} {
 		for _, size := range []int{30, 60, 100} {
 			b.Run(fmt.Sprintf("lanes=%d/size=%d", lanes, size), func(b *testing.B) {
-				benchClaim(b, 256, true, etcdlease.Tuning{Lanes: lanes, BatchSize: size})
+				benchClaim(b, 256, true, etcdlease.Tuning{Workers: lanes, BatchSize: size})
 			})
 		}
 	}
@@ -51,14 +51,14 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	client := server.InProcess(b)
 	var batches, ops atomic.Int64
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: client, Server: server.Transactor(), Deployment: "bench", Guard: leasetest.NewLedger(), Tuning: tuning,
+		Client: client, Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger(), Tuning: tuning,
 		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx := context.Background()
-	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", AutoRenew: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -107,13 +107,13 @@ func BenchmarkSteady(b *testing.B) {
 }
 
 func benchSteady(b *testing.B, tuned bool) {
-	server := etcdtest.StartTuned(b, func(cfg *embed.Config) {
+	server := etcdtest.StartWith(b, func(cfg *embed.Config) {
 		if tuned {
 			cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 1000, 200
 			cfg.CompactionBatchLimit, cfg.CompactionSleepInterval = 10_000, time.Millisecond
 		}
 	})
-	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Guard: leasetest.NewLedger()})
+	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func benchSteady(b *testing.B, tuned bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin, Member: server.Member()}).Run(ctx) }()
-	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", AutoRenew: true})
 	if err != nil {
 		b.Fatal(err)
 	}

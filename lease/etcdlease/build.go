@@ -44,7 +44,7 @@ func newBuilder(s *store, ops []*lease.Op) *builder {
 }
 
 // takeFirst removes and returns the first element of a block.
-func next[T any](block *[]T) *T {
+func takeFirst[T any](block *[]T) *T {
 	if len(*block) == 0 {
 		return new(T) // comparisons of markers, and nested transactions, need a few more
 	}
@@ -54,7 +54,7 @@ func next[T any](block *[]T) *T {
 }
 
 // concat returns the concatenated words in the memory of the batch.
-func (b *builder) bytes(words ...string) []byte {
+func (b *builder) concat(words ...string) []byte {
 	start := len(b.keys)
 	for _, w := range words {
 		b.keys = append(b.keys, w...)
@@ -63,65 +63,65 @@ func (b *builder) bytes(words ...string) []byte {
 }
 
 // keyExists compares whether the key exists: the create revision of a missing key is 0.
-func (b *builder) exists(key []byte, want bool) *pb.Compare {
-	c := next(&b.compares)
-	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_CREATE, pb.Compare_EQUAL, next(&b.creates)
+func (b *builder) keyExists(key []byte, want bool) *pb.Compare {
+	c := takeFirst(&b.compares)
+	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_CREATE, pb.Compare_EQUAL, takeFirst(&b.creates)
 	if want {
 		c.Result = pb.Compare_GREATER
 	}
 	return c
 }
 
-func (b *builder) sessionLives(id flight.SessionID) *pb.Compare {
-	return b.exists([]byte(b.s.markerKey(id)), true)
+func (b *builder) sessionExists(id flight.SessionID) *pb.Compare {
+	return b.keyExists([]byte(b.s.markerKey(id)), true)
 }
 
 // valueIs compares the value of a key. It fails for a missing key.
 func (b *builder) valueIs(key []byte, value string) *pb.Compare {
-	union := next(&b.values)
-	union.Value = b.bytes(value)
-	c := next(&b.compares)
+	union := takeFirst(&b.values)
+	union.Value = b.concat(value)
+	c := takeFirst(&b.compares)
 	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_VALUE, pb.Compare_EQUAL, union
 	return c
 }
 
-func (b *builder) writtenAt(key []byte, revision int64) *pb.Compare {
-	c := next(&b.compares)
+func (b *builder) modRevisionIs(key []byte, revision int64) *pb.Compare {
+	c := takeFirst(&b.compares)
 	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_MOD, pb.Compare_EQUAL, &pb.Compare_ModRevision{ModRevision: revision}
 	return c
 }
 
 // compareAndOp returns the operation's own comparison (nil: none), without that of its session, and its put or delete.
-func (b *builder) parts(o *lease.Op) (*pb.Compare, *pb.RequestOp) {
-	key := b.bytes(b.s.prefix, "k/", o.Key)
+func (b *builder) compareAndOp(o *lease.Op) (*pb.Compare, *pb.RequestOp) {
+	key := b.concat(b.s.prefix, "k/", o.Key)
 	switch o.Kind {
 	case lease.OpClaim:
-		return b.exists(key, false), b.put(key, b.bytes(o.Value), o.Lease)
+		return b.keyExists(key, false), b.put(key, b.concat(o.Value), o.Lease)
 	case lease.OpReplace:
-		return nil, b.put(key, b.bytes(o.Value), o.Lease)
+		return nil, b.put(key, b.concat(o.Value), o.Lease)
 	case lease.OpRelease:
 		return b.valueIs(key, o.Value), b.remove(key)
 	default:
-		return b.writtenAt(key, o.ModRevision), b.remove(key)
+		return b.modRevisionIs(key, o.ModRevision), b.remove(key)
 	}
 }
 
 func (b *builder) put(key, value []byte, on lease.LeaseID) *pb.RequestOp {
-	p := next(&b.puts)
+	p := takeFirst(&b.puts)
 	p.Key, p.Value, p.Lease = key, value, int64(on)
-	op := next(&b.putOps)
+	op := takeFirst(&b.putOps)
 	op.RequestPut = p
-	r := next(&b.requests)
+	r := takeFirst(&b.requests)
 	r.Request = op
 	return r
 }
 
 func (b *builder) remove(key []byte) *pb.RequestOp {
-	d := next(&b.deletes)
+	d := takeFirst(&b.deletes)
 	d.Key = key
-	op := next(&b.deleteOps)
+	op := takeFirst(&b.deleteOps)
 	op.RequestDeleteRange = d
-	r := next(&b.requests)
+	r := takeFirst(&b.requests)
 	r.Request = op
 	return r
 }
@@ -129,13 +129,13 @@ func (b *builder) remove(key []byte) *pb.RequestOp {
 // nested builds one operation with its own comparisons. A put with an etcd lease that has ended would fail the whole
 // batch. The marker is on the same lease, so comparing it lets only this operation fail.
 func (b *builder) nested(o *lease.Op) *pb.RequestOp {
-	cmp, op := b.parts(o)
+	cmp, op := b.compareAndOp(o)
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
 	if cmp != nil {
 		t.Compare = append(t.Compare, cmp)
 	}
 	if o.Kind.Puts() {
-		t.Compare = append(t.Compare, b.sessionLives(o.Session))
+		t.Compare = append(t.Compare, b.sessionExists(o.Session))
 	}
 	if o.Kind == lease.OpClaim {
 		t.Failure = []*pb.RequestOp{get([]byte(b.s.claimKey(o.Key)))}

@@ -17,7 +17,7 @@ import (
 const maxCompares = 128
 
 // nestedAfterConflict is the number of batches that are sent nested at once after a flat batch failed.
-const waryFor = 16
+const nestedAfterConflict = 16
 
 // Transactor sends transactions to etcd. An embedded server implements it.
 type Transactor interface {
@@ -25,9 +25,9 @@ type Transactor interface {
 }
 
 // grpcTransactor sends each transaction once through a client's connection. The caller decides whether to retry.
-type overNetwork struct{ kv pb.KVClient }
+type grpcTransactor struct{ kv pb.KVClient }
 
-func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (o grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	answer, err := o.kv.Txn(ctx, r, grpc.WaitForReady(false))
 	return answer, clientv3.ContextError(ctx, err)
 }
@@ -39,7 +39,7 @@ func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse
 // batch is sent again, nested: each operation has its own comparison, so that a claimed key or an ended session fails
 // only its own operation. The next batches are sent nested at once, because contention comes in bursts.
 func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
-	if s.wary.Load() <= 0 {
+	if s.nestedLeft.Load() <= 0 {
 		if flat := s.flat(own, ops); flat != nil {
 			done, err := s.server.Txn(ctx, flat)
 			switch {
@@ -51,10 +51,10 @@ func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op
 				}
 				return nil
 			}
-			s.wary.Store(waryFor)
+			s.nestedLeft.Store(nestedAfterConflict)
 		}
 	} else {
-		s.wary.Add(-1)
+		s.nestedLeft.Add(-1)
 	}
 	return s.commitNested(ctx, own, ops)
 }
@@ -63,7 +63,7 @@ func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op
 func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
 	b := newBuilder(s, ops)
 	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops))}
-	t.Compare = append(t.Compare, s.owned(own))
+	t.Compare = append(t.Compare, s.ownershipIs(own))
 	var alive map[flight.SessionID]struct{}
 	var last flight.SessionID
 	for _, o := range ops {
@@ -73,11 +73,11 @@ func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
 					alive = make(map[flight.SessionID]struct{}, 4)
 				}
 				alive[o.Session] = struct{}{}
-				t.Compare = append(t.Compare, b.sessionLives(o.Session))
+				t.Compare = append(t.Compare, b.sessionExists(o.Session))
 			}
 			last = o.Session
 		}
-		cmp, op := b.parts(o)
+		cmp, op := b.compareAndOp(o)
 		if cmp != nil {
 			t.Compare = append(t.Compare, cmp)
 		}
@@ -96,7 +96,7 @@ func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*le
 	for i, o := range ops {
 		nested[i] = b.nested(o)
 	}
-	done, err := s.server.Txn(ctx, s.guarded(s.owned(own), nested...))
+	done, err := s.server.Txn(ctx, s.ifCurrent(s.ownershipIs(own), nested...))
 	switch {
 	case err != nil:
 		return err
@@ -104,7 +104,7 @@ func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*le
 		return ownershipError(done.Responses[0])
 	}
 	for i, o := range ops {
-		if err := s.read(o, done.Responses[i].GetResponseTxn()); err != nil {
+		if err := s.readResult(o, done.Responses[i].GetResponseTxn()); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*le
 }
 
 // readResult writes the result of a nested operation into o.
-func (s *store) read(o *lease.Op, answer *pb.TxnResponse) error {
+func (s *store) readResult(o *lease.Op, answer *pb.TxnResponse) error {
 	if answer == nil {
 		return fmt.Errorf("etcdlease: missing result for %q in the answer to a transaction", o.Key)
 	}
@@ -120,7 +120,7 @@ func (s *store) read(o *lease.Op, answer *pb.TxnResponse) error {
 		return nil
 	}
 	for _, kv := range answer.Responses[0].GetResponseRange().GetKvs() {
-		e := s.entry(kv)
+		e := s.rawClaim(kv)
 		o.Holder = &e
 	}
 	return nil

@@ -22,11 +22,11 @@ type Compactor struct {
 	Settings CompactorSettings
 	Events   CompactorEvents
 
-	last   mark      // newest compaction
-	seen   mark      // at least one Interval ago
-	defrag time.Time // newest defragmentation
-	near   bool      // last value of NearQuota
-	full   time.Time // start of the NOSPACE alarm; zero: no alarm
+	lastCompaction revisionAt // newest compaction
+	previous       revisionAt // at least one Interval ago
+	lastDefrag     time.Time  // newest defragmentation
+	nearQuota      bool       // last value of NearQuota
+	fullSince      time.Time  // start of the NOSPACE alarm; zero: no alarm
 }
 
 // Member is the server of an embedded member. Defragment through an in-process client panics in etcd with a nil
@@ -34,24 +34,24 @@ type Compactor struct {
 type Member interface{ Defragment() error }
 
 // revisionAt is a revision and a time at which it was current.
-type mark struct {
+type revisionAt struct {
 	revision int64
 	at       time.Time
 }
 
 // CompactorSettings configures a Compactor. A zero field means the default that its comment ends with.
 type CompactorSettings struct {
-	Look       time.Duration // period of the checks; history younger than that is not compacted; 1 s
-	Every      time.Duration // time between compactions; 5 s
-	Revisions  int64         // compact earlier after this many revisions; 100,000
-	DefragSize int64         // smallest file to defragment, in bytes; a quarter of the quota
-	DefragRest time.Duration // pause after a defragmentation, which blocks the member; 10 min
+	Interval         time.Duration // period of the checks; history younger than that is not compacted; 1 s
+	CompactEvery     time.Duration // time between compactions; 5 s
+	CompactRevisions int64         // compact earlier after this many revisions; 100,000
+	DefragMinSize    int64         // smallest file to defragment, in bytes; a quarter of the quota
+	DefragPause      time.Duration // pause after a defragmentation, which blocks the member; 10 min
 }
 
 // CompactorEvents has a function for each event. Each function may be nil, is called by Run and must not block.
 type CompactorEvents struct {
 	// SizeRead: the member's file has size bytes, of which inUse are not free pages; above quota etcd rejects writes.
-	Looked       func(size, inUse, quota int64)
+	SizeRead     func(size, inUse, quota int64)
 	Compacted    func(revision int64, took time.Duration)
 	Defragmented func(before, after int64, took time.Duration)
 	// NearQuota: the used part of the quota has risen above 60 %, or fallen below.
@@ -63,24 +63,24 @@ type CompactorEvents struct {
 }
 
 func (s *CompactorSettings) defaults() {
-	if s.Look == 0 {
-		s.Look = time.Second
+	if s.Interval == 0 {
+		s.Interval = time.Second
 	}
-	if s.Every == 0 {
-		s.Every = 5 * time.Second
+	if s.CompactEvery == 0 {
+		s.CompactEvery = 5 * time.Second
 	}
-	if s.Revisions == 0 {
-		s.Revisions = 100_000
+	if s.CompactRevisions == 0 {
+		s.CompactRevisions = 100_000
 	}
-	if s.DefragRest == 0 {
-		s.DefragRest = 10 * time.Minute
+	if s.DefragPause == 0 {
+		s.DefragPause = 10 * time.Minute
 	}
 }
 
 // Run checks the member every Interval until ctx ends, in the goroutine of the caller.
 func (c *Compactor) Run(ctx context.Context) {
 	c.Settings.defaults()
-	tick := time.NewTicker(c.Settings.Look)
+	tick := time.NewTicker(c.Settings.Interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -88,47 +88,47 @@ func (c *Compactor) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := c.look(ctx); err != nil && ctx.Err() == nil && c.Events.Failed != nil {
+		if err := c.runOnce(ctx); err != nil && ctx.Err() == nil && c.Events.Failed != nil {
 			c.Events.Failed(err)
 		}
 	}
 }
 
-func (c *Compactor) look(ctx context.Context) error {
+func (c *Compactor) runOnce(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	status, err := c.Client.Status(bounded, "")
 	if err != nil {
 		return err
 	}
-	if c.Events.Looked != nil {
-		c.Events.Looked(status.DbSize, status.DbSizeInUse, c.quota(status))
+	if c.Events.SizeRead != nil {
+		c.Events.SizeRead(status.DbSize, status.DbSizeInUse, c.quota(status))
 	}
-	now := mark{status.Header.Revision, time.Now()}
-	if c.last.at.IsZero() {
-		c.last, c.seen = mark{at: now.at}, now
+	now := revisionAt{status.Header.Revision, time.Now()}
+	if c.lastCompaction.at.IsZero() {
+		c.lastCompaction, c.previous = revisionAt{at: now.at}, now
 		return nil
 	}
 	// Only the leader compacts: a compaction applies to the whole cluster.
-	if status.Leader == status.Header.MemberId && dueCompaction(c.Settings, c.last, c.seen, now) {
-		if err := c.compact(bounded, c.seen.revision); err != nil {
+	if status.Leader == status.Header.MemberId && dueCompaction(c.Settings, c.lastCompaction, c.previous, now) {
+		if err := c.compact(bounded, c.previous.revision); err != nil {
 			return err
 		}
-		c.last = mark{c.seen.revision, now.at}
+		c.lastCompaction = revisionAt{c.previous.revision, now.at}
 	}
-	c.seen = now
-	c.watchQuota(status)
+	c.previous = now
+	c.reportQuota(status)
 	if err := c.maybeDefrag(ctx, status); err != nil {
 		return err
 	}
-	return c.watchAlarm(ctx, status)
+	return c.updateAlarm(ctx, status)
 }
 
 // dueCompaction reports whether to compact up to previous: enough time has passed since the last compaction, or enough
 // revisions have been added.
-func dueCompaction(s CompactorSettings, last, seen, now mark) bool {
-	return seen.revision > last.revision &&
-		(now.at.Sub(last.at) >= s.Every || now.revision-last.revision >= s.Revisions)
+func dueCompaction(s CompactorSettings, last, previous, now revisionAt) bool {
+	return previous.revision > last.revision &&
+		(now.at.Sub(last.at) >= s.CompactEvery || now.revision-last.revision >= s.CompactRevisions)
 }
 
 func (c *Compactor) compact(ctx context.Context, revision int64) error {
@@ -150,13 +150,13 @@ func (c *Compactor) quota(status *clientv3.StatusResponse) int64 {
 	return status.DbSizeQuota
 }
 
-func (c *Compactor) watchQuota(status *clientv3.StatusResponse) {
+func (c *Compactor) reportQuota(status *clientv3.StatusResponse) {
 	quota := c.quota(status)
 	near := quota > 0 && status.DbSizeInUse > quota*6/10
-	if near != c.near && c.Events.NearQuota != nil {
+	if near != c.nearQuota && c.Events.NearQuota != nil {
 		c.Events.NearQuota(near, status.DbSizeInUse, quota)
 	}
-	c.near = near
+	c.nearQuota = near
 }
 
 // dueDefrag reports whether more than half of the file are free pages and the file has at least worth bytes.
@@ -170,44 +170,44 @@ func dueDefrag(size, inUse, worth int64) bool {
 // It is due if it frees a tenth of the quota and less than 80 % remain in use. Etcd counts inUse at writes only, and a
 // full member has none, so the value may be too high. So it is also due once after two compactions, and every
 // DefragPause.
-func (c *Compactor) dueRescue(size, inUse, quota int64) bool {
-	if c.full.IsZero() {
+func (c *Compactor) dueDefragWhenFull(size, inUse, quota int64) bool {
+	if c.fullSince.IsZero() {
 		return false
 	}
 	return size-inUse > quota/10 && inUse < quota*8/10 ||
-		c.defrag.Before(c.full) && time.Since(c.full) >= 2*c.Settings.Every || time.Since(c.defrag) >= c.Settings.DefragRest
+		c.lastDefrag.Before(c.fullSince) && time.Since(c.fullSince) >= 2*c.Settings.CompactEvery || time.Since(c.lastDefrag) >= c.Settings.DefragPause
 }
 
 func (c *Compactor) maybeDefrag(ctx context.Context, status *clientv3.StatusResponse) error {
-	worth := c.Settings.DefragSize
+	worth := c.Settings.DefragMinSize
 	if worth == 0 {
 		worth = max(c.quota(status)/4, 64<<20)
 	}
-	due := dueDefrag(status.DbSize, status.DbSizeInUse, worth) && time.Since(c.defrag) >= c.Settings.DefragRest
-	if !due && !c.dueRescue(status.DbSize, status.DbSizeInUse, c.quota(status)) {
+	due := dueDefrag(status.DbSize, status.DbSizeInUse, worth) && time.Since(c.lastDefrag) >= c.Settings.DefragPause
+	if !due && !c.dueDefragWhenFull(status.DbSize, status.DbSizeInUse, c.quota(status)) {
 		return nil
 	}
-	c.defrag = time.Now()
+	c.lastDefrag = time.Now()
 	if err := c.Member.Defragment(); err != nil {
 		return err
 	}
 	after, err := c.Client.Status(ctx, "")
 	if err == nil && c.Events.Defragmented != nil {
-		c.Events.Defragmented(status.DbSize, after.DbSize, time.Since(c.defrag))
+		c.Events.Defragmented(status.DbSize, after.DbSize, time.Since(c.lastDefrag))
 	}
 	return err
 }
 
 // updateAlarm reports the NOSPACE alarm, and disarms it when the file is smaller than 90 % of the quota.
-func (c *Compactor) watchAlarm(ctx context.Context, status *clientv3.StatusResponse) error {
+func (c *Compactor) updateAlarm(ctx context.Context, status *clientv3.StatusResponse) error {
 	full := false
 	for _, e := range status.Errors {
 		full = full || strings.Contains(e, pb.AlarmType_NOSPACE.String())
 	}
-	if was := !c.full.IsZero(); full != was {
-		c.full = time.Time{}
+	if was := !c.fullSince.IsZero(); full != was {
+		c.fullSince = time.Time{}
 		if full {
-			c.full = time.Now()
+			c.fullSince = time.Now()
 		}
 		if c.Events.NoSpace != nil {
 			c.Events.NoSpace(full)

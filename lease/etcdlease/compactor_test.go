@@ -36,12 +36,12 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	var size, used, quota atomic.Int64
 	c := etcdlease.Compactor{
 		Client: server.InProcess(t), Member: server.Member(), Quota: 1000,
-		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 50 * time.Millisecond, DefragSize: 1},
+		Settings: etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 50 * time.Millisecond, DefragMinSize: 1},
 		Events: etcdlease.CompactorEvents{
 			Compacted:    func(revision int64, _ time.Duration) { compacted <- revision },
 			NearQuota:    func(is bool, _, _ int64) { near <- is },
 			Defragmented: func(_, after int64, _ time.Duration) { defragged <- after },
-			Looked:       func(s, u, q int64) { size.Store(s); used.Store(u); quota.Store(q) },
+			SizeRead:     func(s, u, q int64) { size.Store(s); used.Store(u); quota.Store(q) },
 			Failed:       func(err error) { t.Error(err) },
 		},
 	}
@@ -87,7 +87,7 @@ func TestCheckServer(t *testing.T) {
 // New succeeds without a reachable etcd; Ready returns the error.
 func TestNewDoesNotNeedEtcd(t *testing.T) {
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Guard: leasetest.NewLedger(),
+		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Ledger: leasetest.NewLedger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestCompactorDefragments(t *testing.T) {
 	defragged := make(chan [2]int64, 10)
 	c := etcdlease.Compactor{
 		Client: server.InProcess(t), Member: server.Member(),
-		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 50 * time.Millisecond, DefragSize: 2 << 20},
+		Settings: etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 50 * time.Millisecond, DefragMinSize: 2 << 20},
 		Events: etcdlease.CompactorEvents{
 			Defragmented: func(before, after int64, _ time.Duration) { defragged <- [2]int64{before, after} },
 			Failed:       func(err error) { t.Error(err) },
@@ -155,7 +155,7 @@ func run(t *testing.T, c *etcdlease.Compactor) (stop func()) {
 func TestCompactorBringsAFullMemberBack(t *testing.T) {
 	t.Parallel()
 	const quota = 8 << 20
-	server := etcdtest.StartTuned(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
+	server := etcdtest.StartWith(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
 	admin := server.InProcess(t)
 	put := func(n int) error {
 		_, err := admin.Put(t.Context(), fmt.Sprint("k", n), strings.Repeat("v", 50_000))
@@ -176,7 +176,7 @@ func TestCompactorBringsAFullMemberBack(t *testing.T) {
 	full, defragged := make(chan bool, 10), make(chan int64, 10)
 	c := etcdlease.Compactor{
 		Client: server.InProcess(t), Member: server.Member(), Quota: quota,
-		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 100 * time.Millisecond, DefragRest: time.Second},
+		Settings: etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 100 * time.Millisecond, DefragPause: time.Second},
 		Events: etcdlease.CompactorEvents{
 			NoSpace:      func(is bool) { full <- is },
 			Defragmented: func(_, after int64, _ time.Duration) { defragged <- after },

@@ -21,7 +21,7 @@ func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
 
 func session(t testing.TB, d *lease.Lessor, ttl time.Duration) lease.Session {
 	t.Helper()
-	s, err := d.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "test", Kept: true})
+	s, err := d.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "test", AutoRenew: true})
 	require.NoError(t, err)
 	return s
 }
@@ -129,13 +129,13 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	for _, d := range []*lease.Lessor{lessor, b.open(t, server.Dial(t), leasetest.Options{})} {
 		_, err := d.Living(t.Context(), younger.ID)
 		require.ErrorIs(t, err, lease.ErrRegressed, "a missing marker proves nothing here")
-		_, err = d.NewSession(t.Context(), lease.Spec{Kept: true})
+		_, err = d.NewSession(t.Context(), lease.Spec{AutoRenew: true})
 		require.ErrorIs(t, err, lease.ErrRegressed)
 	}
 	var lost *lease.RegressedError
 	_, err := s.Reserve(t.Context(), key("2"), leasetest.NewNonce())
 	require.ErrorAs(t, err, &lost)
-	require.Less(t, lost.Seen, lost.Known)
+	require.Less(t, lost.Found, lost.Recorded)
 	b.ledger.RaiseEpoch()
 	next := claim(t, s, key("2"))
 	require.EqualValues(t, 2, next.Session().Epoch)
@@ -231,7 +231,7 @@ func TestHazard37_KeysNameTheirDeployment(t *testing.T) {
 }
 
 // A guard key or counter that is damaged, or of a newer version, is an error.
-func TestUnreadableGuardIsNoAnswer(t *testing.T) {
+func TestUnreadableGuardKeyIsAnError(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	b := newBackend(t, server)

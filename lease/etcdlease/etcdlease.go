@@ -23,19 +23,19 @@ type Config struct {
 	Prefix     string           // of all keys, ending in "/"; "": DefaultPrefix
 	Deployment string
 	Node       string
-	Guard      lease.Guard
+	Ledger     lease.LedgerState
 	Events     lease.Events
 	Tuning     Tuning
 }
 
 // Tuning is for measurements and tests. The zero value selects the defaults.
 type Tuning struct {
-	Lanes         int
+	Workers       int
 	BatchSize     int
 	CommitTimeout time.Duration
-	Maintain      time.Duration
+	MaintainEvery time.Duration
 	Pool          int
-	Now           func() clock.Moment
+	Now           func() clock.Instant
 }
 
 // DefaultPrefix returns the default prefix of a deployment's keys.
@@ -75,9 +75,9 @@ func New(cfg Config) (*lease.Lessor, error) {
 		return nil, &flight.InvalidError{Field: "etcd.batch", Detail: fmt.Sprintf("over the network at most %d comparisons", maxBatch)}
 	}
 	return lease.New(lease.Config{
-		Store: newStore(cfg.Client, cfg.Server, prefix), Guard: cfg.Guard,
+		Store: newStore(cfg.Client, cfg.Server, prefix), Ledger: cfg.Ledger,
 		Deployment: cfg.Deployment, Node: cfg.Node, Events: cfg.Events, Now: t.Now,
-		Lanes: t.Lanes, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, Maintain: t.Maintain, Pool: t.Pool,
+		Workers: t.Workers, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, MaintainEvery: t.MaintainEvery, Pool: t.Pool,
 	})
 }
 
@@ -113,7 +113,7 @@ func CheckServer(ctx context.Context, client *clientv3.Client) error {
 		if err != nil {
 			return fmt.Errorf("%w: etcd at %q: %w", lease.ErrUnavailable, e, err)
 		}
-		if !goodVersion(status.Version) {
+		if !supportedVersion(status.Version) {
 			return fmt.Errorf("%w: %q runs %s, want 3.6.14 or later, or 3.7.1 or later", ErrOldServer, e, status.Version)
 		}
 	}
@@ -122,7 +122,7 @@ func CheckServer(ctx context.Context, client *clientv3.Client) error {
 
 // supportedVersion accepts 3.6 from 3.6.14, and all versions from 3.7.1. Older ones answer the renewal of a revoked
 // lease with success, and do not check the operations in nested transactions.
-func goodVersion(v string) bool {
+func supportedVersion(v string) bool {
 	var major, minor, patch int
 	v, pre, _ := strings.Cut(v, "-")
 	if _, err := fmt.Sscanf(v, "%d.%d.%d", &major, &minor, &patch); err != nil {

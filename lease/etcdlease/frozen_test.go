@@ -32,7 +32,7 @@ func TestHolderProcess(t *testing.T) {
 	}
 	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: etcdtest.DialSocket(t, socket), Prefix: os.Getenv(holderPrefix), Deployment: leasetest.Deployment,
-		Guard: leasetest.NewLedger(),
+		Ledger: leasetest.NewLedger(),
 	})
 	if err != nil {
 		t.Fatal(err)

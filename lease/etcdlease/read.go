@@ -17,12 +17,12 @@ import (
 // pageSize is the number of claims in one read.
 const pageSize = 2000
 
-func (s *store) entry(kv *mvccpb.KeyValue) lease.Entry {
-	return lease.Entry{Key: string(kv.Key[len(s.claimKey("")):]), Value: string(kv.Value), ModRevision: kv.ModRevision}
+func (s *store) rawClaim(kv *mvccpb.KeyValue) lease.RawClaim {
+	return lease.RawClaim{Key: string(kv.Key[len(s.claimKey("")):]), Value: string(kv.Value), ModRevision: kv.ModRevision}
 }
 
 // List implements lease.ClaimStore. It reads page by page, all pages as of the revision of the first one.
-func (s *store) List(ctx context.Context) (all []lease.Entry, err error) {
+func (s *store) List(ctx context.Context) (all []lease.RawClaim, err error) {
 	from, end := s.claimKey(""), clientv3.GetPrefixRangeEnd(s.claimKey(""))
 	for revision := int64(0); ; {
 		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision)}
@@ -34,7 +34,7 @@ func (s *store) List(ctx context.Context) (all []lease.Entry, err error) {
 			revision = got.Header.Revision
 		}
 		for _, kv := range got.Kvs {
-			all = append(all, s.entry(kv))
+			all = append(all, s.rawClaim(kv))
 		}
 		if !got.More || len(got.Kvs) == 0 {
 			return all, nil
@@ -45,7 +45,7 @@ func (s *store) List(ctx context.Context) (all []lease.Entry, err error) {
 
 // ReadGuard implements lease.GuardStore.
 func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
-	state, _, err := s.readAtOnce(ctx, nil)
+	state, _, err := s.readGuardAnd(ctx, nil)
 	return state, err
 }
 
@@ -63,7 +63,7 @@ func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.G
 			reads = append(reads, &pb.RangeRequest{Key: []byte(s.markerKey(id)), KeysOnly: true})
 		}
 	}
-	state, kvs, err := s.readAtOnce(ctx, reads)
+	state, kvs, err := s.readGuardAnd(ctx, reads)
 	if err != nil {
 		return lease.GuardState{}, nil, err
 	}
@@ -75,7 +75,7 @@ func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.G
 }
 
 // readGuardAnd reads the guard key, its counter and the given ranges in one transaction, which is linearizable.
-func (s *store) readAtOnce(ctx context.Context, more []*pb.RangeRequest) (state lease.GuardState, kvs []*mvccpb.KeyValue, err error) {
+func (s *store) readGuardAnd(ctx context.Context, more []*pb.RangeRequest) (state lease.GuardState, kvs []*mvccpb.KeyValue, err error) {
 	ops := []*pb.RequestOp{get([]byte(s.guardKey())), get([]byte(s.counterKey()))}
 	for _, r := range more {
 		ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}})
@@ -89,10 +89,10 @@ func (s *store) readAtOnce(ctx context.Context, more []*pb.RangeRequest) (state 
 	}
 	answer := func(i int) []*mvccpb.KeyValue { return got.Responses[i].GetResponseRange().GetKvs() }
 	state.Revision = got.Header.Revision
-	if state.Owner, err = ownerOf(answer(0)); err != nil {
+	if state.Owner, err = decodeOwner(answer(0)); err != nil {
 		return state, nil, err
 	}
-	if state.Counter, err = counterOf(answer(1)); err != nil {
+	if state.Counter, err = decodeCounter(answer(1)); err != nil {
 		return state, nil, err
 	}
 	for i := range more {
@@ -116,7 +116,7 @@ func parseOwner(v string) (lease.Ownership, error) {
 	return lease.Ownership{}, fmt.Errorf("%w: guard key: unknown format %q", ErrUnreadable, v)
 }
 
-func ownerOf(kvs []*mvccpb.KeyValue) (*lease.Ownership, error) {
+func decodeOwner(kvs []*mvccpb.KeyValue) (*lease.Ownership, error) {
 	if len(kvs) == 0 {
 		return nil, nil
 	}
@@ -124,7 +124,7 @@ func ownerOf(kvs []*mvccpb.KeyValue) (*lease.Ownership, error) {
 	return &o, err
 }
 
-func counterOf(kvs []*mvccpb.KeyValue) (uint64, error) {
+func decodeCounter(kvs []*mvccpb.KeyValue) (uint64, error) {
 	if len(kvs) == 0 {
 		return 0, nil
 	}

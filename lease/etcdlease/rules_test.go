@@ -20,12 +20,12 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-func TestGoodVersions(t *testing.T) {
+func TestSupportedVersions(t *testing.T) {
 	for v, want := range map[string]bool{
 		"3.7.3": true, "3.7.1": true, "3.7.0": false, "3.6.14": true, "3.6.13": false, "3.6.5": false, "3.5.99": false,
 		"3.8.0": true, "4.0.0": true, "2.3.8": false, "3.7.1-rc.0": false, "3.7.2-rc.0": true, "": false, "new": false,
 	} {
-		if got := goodVersion(v); got != want {
+		if got := supportedVersion(v); got != want {
 			t.Errorf("version %q: %v", v, got)
 		}
 	}
@@ -35,10 +35,10 @@ func TestDueCompaction(t *testing.T) {
 	var s CompactorSettings
 	s.defaults()
 	start := time.Now()
-	at := func(revision int64, after time.Duration) mark { return mark{revision, start.Add(after)} }
+	at := func(revision int64, after time.Duration) revisionAt { return revisionAt{revision, start.Add(after)} }
 	for _, c := range []struct {
 		name            string
-		last, seen, now mark
+		last, seen, now revisionAt
 		want            bool
 	}{
 		{"nothing new", at(100, 0), at(100, 9*time.Second), at(100, 10*time.Second), false},

@@ -28,11 +28,11 @@ import (
 //
 // A node with an embedded etcd also writes <prefix>ledger: see LedgerIndex.
 type store struct {
-	client    *clientv3.Client
-	server    Transactor
-	inProcess bool // server is the embedded etcd
-	prefix    string
-	wary      atomic.Int32 // number of batches to send nested at once, after a flat batch failed
+	client     *clientv3.Client
+	server     Transactor
+	inProcess  bool // server is the embedded etcd
+	prefix     string
+	nestedLeft atomic.Int32 // number of batches to send nested at once, after a flat batch failed
 }
 
 var _ lease.Store = (*store)(nil)
@@ -41,7 +41,7 @@ var _ lease.Store = (*store)(nil)
 func newStore(client *clientv3.Client, server Transactor, prefix string) *store {
 	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix}
 	if server == nil {
-		s.server = overNetwork{clientv3.RetryKVClient(client)}
+		s.server = grpcTransactor{clientv3.RetryKVClient(client)}
 	}
 	return s
 }
@@ -65,17 +65,19 @@ func valueIs(key, value string) *pb.Compare {
 	}
 }
 
-func (s *store) owned(own lease.Ownership) *pb.Compare { return valueIs(s.guardKey(), ownerValue(own)) }
+func (s *store) ownershipIs(own lease.Ownership) *pb.Compare {
+	return valueIs(s.guardKey(), ownerValue(own))
+}
 
 // ifCurrent returns a transaction that performs the operations if the condition on the guard key holds, and else reads
 // it.
-func (s *store) guarded(as *pb.Compare, do ...*pb.RequestOp) *pb.TxnRequest {
-	return &pb.TxnRequest{Compare: []*pb.Compare{as}, Success: do, Failure: []*pb.RequestOp{get([]byte(s.guardKey()))}}
+func (s *store) ifCurrent(condition *pb.Compare, then ...*pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: []*pb.Compare{condition}, Success: then, Failure: []*pb.RequestOp{get([]byte(s.guardKey()))}}
 }
 
 // ownershipError decodes the guard key from the failure branch of a transaction.
 func ownershipError(answer *pb.ResponseOp) error {
-	found, err := ownerOf(answer.GetResponseRange().GetKvs())
+	found, err := decodeOwner(answer.GetResponseRange().GetKvs())
 	if err != nil {
 		return err
 	}
@@ -84,11 +86,11 @@ func ownershipError(answer *pb.ResponseOp) error {
 
 // SetOwnership implements lease.GuardStore.
 func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
-	as := absent(s.guardKey())
+	condition := absent(s.guardKey())
 	if old != nil {
-		as = s.owned(*old)
+		condition = s.ownershipIs(*old)
 	}
-	done, err := s.server.Txn(ctx, s.guarded(as, put([]byte(s.guardKey()), []byte(ownerValue(own)), 0)))
+	done, err := s.server.Txn(ctx, s.ifCurrent(condition, put([]byte(s.guardKey()), []byte(ownerValue(own)), 0)))
 	if err != nil {
 		return err
 	}
@@ -100,12 +102,12 @@ func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own leas
 
 // RaiseCounter implements lease.GuardStore.
 func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (bool, error) {
-	as := valueIs(s.counterKey(), strconv.FormatUint(from, 10))
+	condition := valueIs(s.counterKey(), strconv.FormatUint(from, 10))
 	if from == 0 {
-		as = absent(s.counterKey())
+		condition = absent(s.counterKey())
 	}
-	raise := s.guarded(s.owned(own), put([]byte(s.counterKey()), strconv.AppendUint(nil, from+1, 10), 0))
-	raise.Compare = append(raise.Compare, as)
+	raise := s.ifCurrent(s.ownershipIs(own), put([]byte(s.counterKey()), strconv.AppendUint(nil, from+1, 10), 0))
+	raise.Compare = append(raise.Compare, condition)
 	done, err := s.server.Txn(ctx, raise)
 	if err != nil || done.Succeeded {
 		return err == nil, err
@@ -136,13 +138,13 @@ func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) 
 	}
 	g := lease.Granted{Lease: lease.LeaseID(granted.ID), TTL: time.Duration(granted.TTL) * time.Second}
 	value, err := json.Marshal(marker{
-		TTL: g.TTL.Milliseconds(), Epoch: m.Session.Epoch, Kept: m.Kept, OneShot: m.Session.OneShot,
+		TTL: g.TTL.Milliseconds(), Epoch: m.Session.Epoch, Kept: m.AutoRenew, OneShot: m.Session.OneShot,
 		Incarnation: hex.EncodeToString(m.Incarnation[:]), Node: m.Node, Owner: m.Owner,
 	})
 	if err != nil {
 		return lease.Granted{}, err
 	}
-	done, err := s.server.Txn(ctx, s.guarded(s.owned(own), put([]byte(s.markerKey(m.Session.ID)), value, g.Lease)))
+	done, err := s.server.Txn(ctx, s.ifCurrent(s.ownershipIs(own), put([]byte(s.markerKey(m.Session.ID)), value, g.Lease)))
 	if err != nil {
 		return lease.Granted{}, err
 	}
@@ -238,7 +240,7 @@ func (s *store) readMarker(kv *mvccpb.KeyValue) (lease.Marker, error) {
 		Session: flight.Session{
 			ID: flight.SessionID(kv.Key[len(s.markerKey("")):]), Revision: kv.CreateRevision, Epoch: m.Epoch, OneShot: m.OneShot,
 		},
-		Lease: lease.LeaseID(kv.Lease), TTL: time.Duration(m.TTL) * time.Millisecond, Kept: m.Kept, Node: m.Node, Owner: m.Owner,
+		Lease: lease.LeaseID(kv.Lease), TTL: time.Duration(m.TTL) * time.Millisecond, AutoRenew: m.Kept, Node: m.Node, Owner: m.Owner,
 	}
 	if n, err := hex.Decode(read.Incarnation[:], []byte(m.Incarnation)); err != nil || n != len(read.Incarnation) {
 		return lease.Marker{}, fmt.Errorf("%w: marker %q: invalid incarnation", ErrUnreadable, kv.Key)

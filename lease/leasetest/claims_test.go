@@ -17,8 +17,8 @@ import (
 
 // Claims that are queued while a batch is in flight are committed together.
 func TestClaimsAreCommittedInGroups(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		synctest.Wait()
 		f.Freeze()
 		const callers = 300
@@ -42,8 +42,8 @@ func TestClaimsAreCommittedInGroups(t *testing.T) {
 // A release shares a transaction with a claim that follows at once, so that it does not delay the claim. A release
 // without a following operation is committed after coalesceDelay.
 func TestReleaseWaitsForAClaim(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		first := claim(t, s, key("1"))
 		before := f.Commits()
 		first.Release()
@@ -63,9 +63,9 @@ func TestReleaseWaitsForAClaim(t *testing.T) {
 
 // A claim that was never sent, or was rejected, is not deleted.
 func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
-		f.HoldElsewhere(t, key("1"), "b:1")
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
+		f.ClaimFromOtherNode(t, key("1"), "b:1")
 		l := reserve(t, s, key("1"))
 		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrHeld)
 		before := f.Commits()
@@ -79,12 +79,12 @@ func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
 
 func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
 	for _, lost := range []int{1, 3} {
-		bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-			s := kept(t, f)
-			revision := f.World.Revision()
+		inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+			s := localSession(t, f)
+			revision := f.Etcd.Revision()
 			f.LoseAnswers(lost)
 			l := claim(t, s, key("1"))
-			require.Equal(t, revision+1, f.World.Revision(), "written once")
+			require.Equal(t, revision+1, f.Etcd.Revision(), "written once")
 			require.Equal(t, l.Session().ID, claims(t, f)[0].Session)
 
 			f.LoseAnswers(lost)
@@ -98,8 +98,8 @@ func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
 
 // A rejected claim whose answer was lost is sent again and rejected.
 func TestLostAnswerOfARefusedClaim(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, theirs := localSession(t, f), f.ClaimFromOtherNode(t, key("1"), "b:1")
 		f.LoseAnswers(1)
 		l := reserve(t, s, key("1"))
 		var held *lease.HeldError
@@ -116,13 +116,13 @@ func TestLostAnswerOfARefusedClaim(t *testing.T) {
 func TestReleaseOfAnUnansweredClaim(t *testing.T) {
 	for name, fault := range map[string]func(f *leasetest.Fake) (heal func()){
 		"frozen":      func(f *leasetest.Fake) func() { f.Freeze(); return f.Thaw },
-		"slow":        func(f *leasetest.Fake) func() { f.Slow(time.Second); return func() { f.Slow(0) } },
+		"slow":        func(f *leasetest.Fake) func() { f.SlowAnswers(time.Second); return func() { f.SlowAnswers(0) } },
 		"answer lost": func(f *leasetest.Fake) func() { f.LoseAnswers(1); return func() {} },
 		"cut":         func(f *leasetest.Fake) func() { f.Partition(leasetest.CutAnswers); return func() { f.Partition(0) } },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-				s := kept(t, f)
+			inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+				s := localSession(t, f)
 				l := reserve(t, s, key("1"))
 				synctest.Wait()
 				heal := fault(f)
@@ -145,9 +145,9 @@ func TestReleaseOfAnUnansweredClaim(t *testing.T) {
 
 // A claim that is rejected after its release needs no deletion.
 func TestReleaseOfAClaimThatIsRefused(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
-		f.HoldElsewhere(t, key("1"), "b:1")
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
+		f.ClaimFromOtherNode(t, key("1"), "b:1")
 		synctest.Wait()
 		f.Freeze()
 		l := reserve(t, s, key("1"))
@@ -166,8 +166,8 @@ func TestReleaseOfAClaimThatIsRefused(t *testing.T) {
 
 // A claim that is still queued when it is released is not sent at all.
 func TestReleaseOfAQueuedClaim(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		synctest.Wait()
 		f.Freeze()
 		first := reserve(t, s, key("1"))
@@ -189,11 +189,11 @@ func TestReleaseOfAQueuedClaim(t *testing.T) {
 
 // While etcd does not answer, Claim retries until its context or trust ends. The error has the cause of the context.
 func TestClaimWithoutEtcd(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := reserve(t, s, key("1"))
 		f.Partition(leasetest.CutRequests)
-		err := l.Claim(within(t, 7*time.Second))
+		err := l.Claim(withTimeout(t, 7*time.Second))
 		require.ErrorIs(t, err, lease.ErrUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		began := time.Now()
@@ -206,16 +206,16 @@ func TestClaimWithoutEtcd(t *testing.T) {
 // A claim that is written long after its caller gave up is harmless: the caller that may act replaces it, and its
 // release does not delete the replacement.
 func TestClaimThatArrivesLate(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		late := reserve(t, s, key("1"))
-		f.Delay()
-		require.ErrorIs(t, late.Claim(within(t, time.Second)), lease.ErrUnavailable)
-		heir := reserve(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+		f.DelayCommits()
+		require.ErrorIs(t, late.Claim(withTimeout(t, time.Second)), lease.ErrUnavailable)
+		heir := reserve(t, localSession(t, f.Peer(t, leasetest.Options{})), key("1"))
 		require.NoError(t, heir.Claim(t.Context()))
 		heir.Release()
 		time.Sleep(time.Second)
-		f.LandLate()
+		f.CommitDelayed()
 		require.Equal(t, late.Session().ID, claims(t, f)[0].Session)
 		again := reserve(t, s, key("1"))
 		require.ErrorIs(t, again.Claim(t.Context()), lease.ErrHeld)
@@ -228,8 +228,8 @@ func TestClaimThatArrivesLate(t *testing.T) {
 }
 
 func TestReleaseIsTriedUntilEtcdAnswers(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		other := newSession(t, f, lease.Spec{TTL: ttl})
 		nonce := leasetest.NewNonce()
@@ -248,15 +248,15 @@ func TestReleaseIsTriedUntilEtcdAnswers(t *testing.T) {
 
 // A claim with a damaged value still holds its key, is listed, and can be removed. Other claims are not affected.
 func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		peer := f.Peer(t, leasetest.Options{})
-		other := kept(t, peer)
+		other := localSession(t, peer)
 		size := 1 + 4 + 16 + len(s.Ref().ID)
 		for at := range size {
 			k := key(fmt.Sprint(at))
 			l := claim(t, s, k)
-			f.World.Spoil(k, at)
+			f.Etcd.CorruptClaim(k, at)
 			require.ErrorIs(t, reserve(t, other, k).Claim(t.Context()), lease.ErrHeld, "byte %d", at)
 			all := claims(t, peer)
 			require.Len(t, all, 1)
@@ -272,7 +272,7 @@ func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
 }
 
 func TestCloseWaitsForReleases(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		l := claim(t, newSession(t, f, lease.Spec{TTL: ttl, Owner: "remote"}), key("1"))
 		f.Freeze()
 		l.Release()
@@ -288,8 +288,8 @@ func TestCloseWaitsForReleases(t *testing.T) {
 
 // Concurrent removals of one key, and its release, are all answered.
 func TestRemovalsOfOneKeyInOneBatch(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		held := claims(t, f)
 		f.Freeze()

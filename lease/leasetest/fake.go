@@ -20,18 +20,18 @@ const Deployment = "test-deployment"
 // the connection and in the etcd (Etcd). It implements lease.Service.
 type Fake struct {
 	*lease.Lessor
-	World  *World
+	Etcd   *Etcd
 	Ledger *Ledger
 
-	link      *link
-	guard     lease.Guard
-	suspended atomic.Int64
+	link        *link
+	ledgerState lease.LedgerState
+	suspended   atomic.Int64
 }
 
 // Options configure a fake; the zero Options are right for most tests.
 type Options struct {
 	Events     lease.Events
-	Guard      lease.Guard // nil: the fake's own Ledger
+	Ledger     lease.LedgerState // nil: the fake's own Ledger
 	Deployment string
 	Node       string
 	Tune       func(*lease.Config)
@@ -40,29 +40,29 @@ type Options struct {
 // New returns a fake with an etcd of its own. It is closed when the test ends.
 func New(t testing.TB, o Options) *Fake {
 	t.Helper()
-	return Open(t, NewWorld(), NewLedger(), o)
+	return Open(t, NewEtcd(), NewLedger(), o)
 }
 
 // Peer returns another node on the same etcd and the same ledger.
 func (f *Fake) Peer(t testing.TB, o Options) *Fake {
 	t.Helper()
-	return Open(t, f.World, f.Ledger, o)
+	return Open(t, f.Etcd, f.Ledger, o)
 }
 
 // Open returns a node on that etcd, with that ledger. It is closed when the test ends.
-func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
+func Open(t testing.TB, w *Etcd, ledger *Ledger, o Options) *Fake {
 	t.Helper()
-	f := &Fake{World: w, Ledger: ledger, link: newLink(w)}
+	f := &Fake{Etcd: w, Ledger: ledger, link: newLink(w)}
 	cfg := lease.Config{
-		Store: f.link, Guard: o.Guard, Deployment: o.Deployment, Node: o.Node, Events: o.Events, Now: f.now,
+		Store: f.link, Ledger: o.Ledger, Deployment: o.Deployment, Node: o.Node, Events: o.Events, Now: f.now,
 	}
-	if cfg.Guard == nil {
-		cfg.Guard = ledger
+	if cfg.Ledger == nil {
+		cfg.Ledger = ledger
 	}
 	if cfg.Deployment == "" {
 		cfg.Deployment = Deployment
 	}
-	f.guard = cfg.Guard
+	f.ledgerState = cfg.Ledger
 	if o.Tune != nil {
 		o.Tune(&cfg)
 	}
@@ -71,26 +71,26 @@ func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 		t.Fatal(err)
 	}
 	f.Lessor = lessor
-	t.Cleanup(func() { f.shut(t) })
+	t.Cleanup(func() { f.closeAtEnd(t) })
 	return f
 }
 
 // closeAtEnd removes all faults and closes the service.
-func (f *Fake) shut(t testing.TB) {
+func (f *Fake) closeAtEnd(t testing.TB) {
 	f.Partition(CutNothing)
 	f.Thaw()
-	f.LandLate()
+	f.CommitDelayed()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := f.Close(ctx); err != nil {
 		t.Errorf("closing the lease fake: %v", err)
 	}
-	f.link.landing.Wait()
+	f.link.delayedCommits.Wait()
 }
 
-func (f *Fake) now() clock.Moment {
+func (f *Fake) now() clock.Instant {
 	now := time.Now()
-	return clock.Moment{Time: now, Boot: time.Duration(now.UnixNano() + f.suspended.Load())}
+	return clock.Instant{Time: now, SinceBoot: time.Duration(now.UnixNano() + f.suspended.Load())}
 }
 
 // Suspend adds time that the monotonic clock does not count, as in a suspended virtual machine.
@@ -130,40 +130,40 @@ func (f *Fake) Partition(c Cut) {
 func (f *Fake) LoseAnswers(n int) {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
-	f.link.lose = n
+	f.link.answersToLose = n
 }
 
 // DelayCommits answers batches with an error from now on, and performs them only at CommitDelayed.
-func (f *Fake) Delay() {
+func (f *Fake) DelayCommits() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
-	f.link.late = make(chan struct{})
+	f.link.delayed = make(chan struct{})
 }
 
 // CommitDelayed ends DelayCommits and performs the delayed batches.
-func (f *Fake) LandLate() {
+func (f *Fake) CommitDelayed() {
 	f.link.mu.Lock()
-	late := f.link.late
-	f.link.late = nil
+	delayed := f.link.delayed
+	f.link.delayed = nil
 	f.link.mu.Unlock()
-	if late != nil {
-		close(late)
-		f.link.landing.Wait()
+	if delayed != nil {
+		close(delayed)
+		f.link.delayedCommits.Wait()
 	}
 }
 
 // SlowAnswers delays all answers by d.
-func (f *Fake) Slow(d time.Duration) {
+func (f *Fake) SlowAnswers(d time.Duration) {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
-	f.link.slow = d
+	f.link.answerDelay = d
 }
 
 // LoseHints makes Watch miss all deletions from now on.
 func (f *Fake) LoseHints() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
-	f.link.deaf = true
+	f.link.loseHints = true
 }
 
 // Renewals returns the number of renewals sent.
@@ -181,10 +181,10 @@ func (f *Fake) Commits() int {
 }
 
 // ClaimFromOtherNode claims the key on another node, under a local session that lasts until the end of the test.
-func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.Lease {
+func (f *Fake) ClaimFromOtherNode(t testing.TB, key flight.Key, owner string) lease.Lease {
 	t.Helper()
-	other := f.Peer(t, Options{Guard: f.guard})
-	s, err := other.NewSession(context.Background(), lease.Spec{Owner: owner, Kept: true})
+	other := f.Peer(t, Options{Ledger: f.ledgerState})
+	s, err := other.NewSession(context.Background(), lease.Spec{Owner: owner, AutoRenew: true})
 	if err != nil {
 		t.Fatal(err)
 	}

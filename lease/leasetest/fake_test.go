@@ -15,26 +15,26 @@ import (
 
 // backend implements leasetest.Backend with fakes.
 type backend struct {
-	world  *leasetest.World
+	etcd   *leasetest.Etcd
 	ledger *leasetest.Ledger
 }
 
 func (b *backend) Node(t testing.TB, o leasetest.Options) leasetest.Node {
-	return leasetest.Open(t, b.world, b.ledger, o)
+	return leasetest.Open(t, b.etcd, b.ledger, o)
 }
 func (b *backend) Ledger() *leasetest.Ledger                { return b.ledger }
-func (b *backend) Expire(_ testing.TB, id flight.SessionID) { b.world.Expire(id) }
-func (b *backend) DropGuardKey(testing.TB)                  { b.world.SetGuardKey(nil) }
-func (b *backend) SetCounter(_ testing.TB, n uint64)        { b.world.SetCounter(n) }
+func (b *backend) Expire(_ testing.TB, id flight.SessionID) { b.etcd.Expire(id) }
+func (b *backend) DropGuardKey(testing.TB)                  { b.etcd.SetGuardKey(nil) }
+func (b *backend) SetCounter(_ testing.TB, n uint64)        { b.etcd.SetCounter(n) }
 func (b *backend) MarkedOneShot(_ testing.TB, id flight.SessionID) bool {
-	m := b.world.Marker(id)
+	m := b.etcd.Marker(id)
 	return m != nil && m.Session.OneShot
 }
 
 func TestFakeConforms(t *testing.T) {
 	leasetest.Run(t, leasetest.Factory{
 		Backend: func(testing.TB) leasetest.Backend {
-			return &backend{leasetest.NewWorld(), leasetest.NewLedger()}
+			return &backend{leasetest.NewEtcd(), leasetest.NewLedger()}
 		},
 		Within: synctest.Test,
 	})
@@ -49,14 +49,14 @@ const trustFor = ttl - ttl/5
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
 
-func bubble(t *testing.T, o leasetest.Options, run func(t *testing.T, f *leasetest.Fake)) {
+func inBubble(t *testing.T, o leasetest.Options, run func(t *testing.T, f *leasetest.Fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { run(t, leasetest.New(t, o)) })
 }
 
-func kept(t *testing.T, f *leasetest.Fake) lease.Session {
+func localSession(t *testing.T, f *leasetest.Fake) lease.Session {
 	t.Helper()
-	return newSession(t, f, lease.Spec{TTL: ttl, Owner: "a:1", Kept: true})
+	return newSession(t, f, lease.Spec{TTL: ttl, Owner: "a:1", AutoRenew: true})
 }
 
 func newSession(t *testing.T, f *leasetest.Fake, spec lease.Spec) lease.Session {
@@ -80,14 +80,14 @@ func claim(t *testing.T, s lease.Session, k flight.Key) lease.Lease {
 	return l
 }
 
-func claims(t *testing.T, f *leasetest.Fake) []lease.Held {
+func claims(t *testing.T, f *leasetest.Fake) []lease.ListedClaim {
 	t.Helper()
 	all, err := f.Claims(t.Context())
 	require.NoError(t, err)
 	return all
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func withTimeout(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

@@ -13,7 +13,7 @@ import (
 )
 
 // raiseAndRecord raises the counter of the guard key and records it, as the ledger's leader does.
-func raise(t *testing.T, f *leasetest.Fake) uint64 {
+func raiseAndRecord(t *testing.T, f *leasetest.Fake) uint64 {
 	t.Helper()
 	_, counter, err := f.RaiseGuard(t.Context())
 	require.NoError(t, err)
@@ -23,14 +23,14 @@ func raise(t *testing.T, f *leasetest.Fake) uint64 {
 
 // An etcd that was restored with a bumped revision has a higher revision than before and an older counter.
 func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		ended := kept(t, f).Ref()
-		backup := raise(t, f)
-		raise(t, f)
-		l := claim(t, kept(t, f), key("1"))
-		f.World.Expire(ended.ID)
-		f.World.SetCounter(backup)
-		f.World.SetRevision(f.World.Revision() + 1_000_000_000)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		ended := localSession(t, f).Ref()
+		backup := raiseAndRecord(t, f)
+		raiseAndRecord(t, f)
+		l := claim(t, localSession(t, f), key("1"))
+		f.Etcd.Expire(ended.ID)
+		f.Etcd.SetCounter(backup)
+		f.Etcd.SetRevision(f.Etcd.Revision() + 1_000_000_000)
 		_, err := f.Living(t.Context(), ended.ID)
 		require.ErrorIs(t, err, lease.ErrRegressed)
 		require.LessOrEqual(t, l.Trust(), time.Duration(0))
@@ -40,13 +40,13 @@ func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
 // A restored etcd remains rejected when its counter later exceeds the recorded one.
 func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
 	refused := make(chan error, 10)
-	events := lease.Events{Refused: func(err error) { refused <- err }}
-	bubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	events := lease.Events{EtcdRefused: func(err error) { refused <- err }}
+	inBubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		f.Ledger.Record(10)
 		time.Sleep(5 * time.Second) // maintenance detects it without a request
 		require.ErrorIs(t, <-refused, lease.ErrRegressed)
-		f.World.SetCounter(100)
+		f.Etcd.SetCounter(100)
 		time.Sleep(time.Hour)
 		_, err := s.Reserve(t.Context(), key("1"), leasetest.NewNonce())
 		require.ErrorIs(t, err, lease.ErrRegressed)
@@ -61,26 +61,26 @@ func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
 
 // A counter that the ledger records between a request and its answer is not a regression.
 func TestACounterRecordedMeanwhileIsNoRegression(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		localSession(t, f)
 		peer := f.Peer(t, leasetest.Options{})
-		f.Slow(time.Second)
+		f.SlowAnswers(time.Second)
 		done := make(chan error, 1)
 		go func() { _, err := f.Living(t.Context()); done <- err }()
 		time.Sleep(500 * time.Millisecond)
-		raise(t, peer)
+		raiseAndRecord(t, peer)
 		require.NoError(t, <-done)
-		f.Slow(0)
+		f.SlowAnswers(0)
 	})
 }
 
 // Two nodes raise the counter from the same value: each raise counts.
 func TestTwoNodesRaiseTheCounter(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		peer := f.Peer(t, leasetest.Options{})
-		kept(t, peer)
-		f.Slow(time.Second)
-		peer.Slow(time.Second)
+		localSession(t, peer)
+		f.SlowAnswers(time.Second)
+		peer.SlowAnswers(time.Second)
 		raised := make(chan uint64, 2)
 		for _, n := range []*leasetest.Fake{f, peer} {
 			go func() {
@@ -92,37 +92,37 @@ func TestTwoNodesRaiseTheCounter(t *testing.T) {
 			}()
 		}
 		require.ElementsMatch(t, []uint64{1, 2}, []uint64{<-raised, <-raised})
-		require.EqualValues(t, 2, f.World.Counter())
+		require.EqualValues(t, 2, f.Etcd.Counter())
 	})
 }
 
 // A prefix with a foreign guard key is accepted again after the guard key was corrected.
 func TestForeignPrefixIsSetRight(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		l := claim(t, kept(t, f), key("1"))
-		f.World.SetGuardKey(&lease.Ownership{Deployment: "another", Epoch: 7})
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		l := claim(t, localSession(t, f), key("1"))
+		f.Etcd.SetGuardKey(&lease.Ownership{Deployment: "another", Epoch: 7})
 		<-l.Context().Done()
 		_, err := f.Living(t.Context())
 		require.ErrorIs(t, err, lease.ErrForeign)
-		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
+		f.Etcd.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
 		time.Sleep(5 * time.Second)
-		claim(t, kept(t, f), key("2"))
+		claim(t, localSession(t, f), key("2"))
 	})
 }
 
 // The guard key changes while a claim is in flight. The claim is not written with the wrong guard key, and is retried
 // until the guard key is right.
 func TestClaimWhileTheGuardKeyChanges(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		synctest.Wait()
-		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 2}) // another node has raised the epoch
+		f.Etcd.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 2}) // another node has raised the epoch
 		l := reserve(t, s, key("1"))
 		claimed := make(chan error, 1)
 		go func() { claimed <- l.Claim(t.Context()) }()
 		time.Sleep(time.Second)
 		require.Empty(t, claimed)
-		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
+		f.Etcd.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
 		require.NoError(t, <-claimed)
 	})
 }
@@ -135,20 +135,20 @@ func TestLossesHaveAReason(t *testing.T) {
 	}
 	for want, lose := range map[string]func(f *leasetest.Fake, id flight.SessionID){
 		lease.LostExpired:   func(f *leasetest.Fake, _ flight.SessionID) { f.Freeze() },
-		lease.LostRevoked:   func(f *leasetest.Fake, id flight.SessionID) { f.World.Expire(id) },
+		lease.LostRevoked:   func(f *leasetest.Fake, id flight.SessionID) { f.Etcd.Expire(id) },
 		lease.LostEpoch:     func(f *leasetest.Fake, _ flight.SessionID) { f.Ledger.RaiseEpoch() },
 		lease.LostRegressed: func(f *leasetest.Fake, _ flight.SessionID) { f.Ledger.Record(9) },
-		lease.LostForeign:   func(f *leasetest.Fake, _ flight.SessionID) { f.World.SetGuardKey(&lease.Ownership{Deployment: "x"}) },
+		lease.LostForeign:   func(f *leasetest.Fake, _ flight.SessionID) { f.Etcd.SetGuardKey(&lease.Ownership{Deployment: "x"}) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			ended := make(chan end, 10)
 			events := lease.Events{SessionEnded: func(_ flight.SessionID, cause error, leases int) { ended <- end{lease.LostReason(cause), leases} }}
-			bubble(t, leasetest.Options{Events: events, Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
-				s := kept(t, f)
+			inBubble(t, leasetest.Options{Events: events, Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
+				s := localSession(t, f)
 				id := s.Ref().ID
 				l := claim(t, s, key("1"))
 				claim(t, s, key("2")).Release()
-				leases, sessions := f.Held()
+				leases, sessions := f.Counts()
 				require.Equal(t, []int{1, 1}, []int{leases, sessions})
 				lose(f, id)
 				time.Sleep(ttl)

@@ -25,32 +25,32 @@ var errBroken = errors.New("leasetest: the connection broke")
 
 // link is a node's connection to an Etcd. It implements lease.Store with fault injection.
 type link struct {
-	world *World
+	etcd *Etcd
 
-	mu      sync.Mutex // guards the fields below, except delayedCommits
-	cut     Cut
-	thawed  chan struct{}  // closed unless frozen
-	lose    int            // number of answers to commits to lose
-	late    chan struct{}  // commits fail, and are performed when it is closed; nil: off
-	landing sync.WaitGroup // goroutines of delayed commits
-	deaf    bool           // Watch reports nothing
-	slow    time.Duration  // delay of answers
-	commits int            // number of commits sent
-	renews  int            // number of renewals sent
+	mu             sync.Mutex // guards the fields below, except delayedCommits
+	cut            Cut
+	thawed         chan struct{}  // closed unless frozen
+	answersToLose  int            // number of answers to commits to lose
+	delayed        chan struct{}  // commits fail, and are performed when it is closed; nil: off
+	delayedCommits sync.WaitGroup // goroutines of delayed commits
+	loseHints      bool           // Watch reports nothing
+	answerDelay    time.Duration  // delay of answers
+	commits        int            // number of commits sent
+	renews         int            // number of renewals sent
 }
 
 var _ lease.Store = (*link)(nil)
 
-func newLink(w *World) *link {
-	l := &link{world: w, thawed: make(chan struct{})}
+func newLink(w *Etcd) *link {
+	l := &link{etcd: w, thawed: make(chan struct{})}
 	close(l.thawed)
 	return l
 }
 
 // roundTrip performs one request, subject to the faults.
-func (l *link) pass(ctx context.Context, do func()) error {
+func (l *link) roundTrip(ctx context.Context, do func()) error {
 	l.mu.Lock()
-	thawed, cut, slow := l.thawed, l.cut, l.slow
+	thawed, cut, slow := l.thawed, l.cut, l.answerDelay
 	l.mu.Unlock()
 	select {
 	case <-thawed:
@@ -87,34 +87,34 @@ func delay(ctx context.Context, slow time.Duration) error {
 
 // ReadGuard implements lease.GuardStore.
 func (l *link) ReadGuard(ctx context.Context) (state lease.GuardState, err error) {
-	err = l.pass(ctx, func() { state, _ = l.world.readLiving(nil) })
+	err = l.roundTrip(ctx, func() { state, _ = l.etcd.readLiving(nil) })
 	return state, err
 }
 
 // ReadLiving implements lease.GuardStore.
 func (l *link) ReadLiving(ctx context.Context, ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID, err error) {
-	err = l.pass(ctx, func() { state, living = l.world.readLiving(ids) })
+	err = l.roundTrip(ctx, func() { state, living = l.etcd.readLiving(ids) })
 	return state, living, err
 }
 
 // SetOwnership implements lease.GuardStore.
 func (l *link) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	var refused error
-	err := l.pass(ctx, func() { refused = l.world.setOwnership(old, own) })
+	err := l.roundTrip(ctx, func() { refused = l.etcd.setOwnership(old, own) })
 	return errors.Join(err, refused)
 }
 
 // RaiseCounter implements lease.GuardStore.
 func (l *link) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (raised bool, err error) {
 	var refused error
-	err = l.pass(ctx, func() { raised, refused = l.world.raiseCounter(own, from) })
+	err = l.roundTrip(ctx, func() { raised, refused = l.etcd.raiseCounter(own, from) })
 	return raised, errors.Join(err, refused)
 }
 
 // Grant implements lease.EtcdLeases.
 func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (g lease.Granted, err error) {
 	var refused error
-	if err := l.pass(ctx, func() { g, refused = l.world.grant(own, m) }); err != nil {
+	if err := l.roundTrip(ctx, func() { g, refused = l.etcd.grant(own, m) }); err != nil {
 		return lease.Granted{}, err
 	}
 	return g, refused
@@ -126,7 +126,7 @@ func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, 
 	l.renews++
 	l.mu.Unlock()
 	var refused error
-	if err := l.pass(ctx, func() { ttl, refused = l.world.renew(id) }); err != nil {
+	if err := l.roundTrip(ctx, func() { ttl, refused = l.etcd.renew(id) }); err != nil {
 		return 0, err
 	}
 	return ttl, refused
@@ -134,31 +134,31 @@ func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, 
 
 // Revoke implements lease.EtcdLeases.
 func (l *link) Revoke(ctx context.Context, id lease.LeaseID) error {
-	return l.pass(ctx, func() { l.world.revoke(id) })
+	return l.roundTrip(ctx, func() { l.etcd.revoke(id) })
 }
 
 // Marker implements lease.Markers.
 func (l *link) Marker(ctx context.Context, id flight.SessionID) (m *lease.Marker, err error) {
-	err = l.pass(ctx, func() { m = l.world.Marker(id) })
+	err = l.roundTrip(ctx, func() { m = l.etcd.Marker(id) })
 	return m, err
 }
 
 // Markers implements lease.Markers.
 func (l *link) Markers(ctx context.Context) (list []lease.Marker, err error) {
-	err = l.pass(ctx, func() { list = l.world.markers() })
+	err = l.roundTrip(ctx, func() { list = l.etcd.markers() })
 	return list, err
 }
 
 // WatchMarkers implements lease.Markers.
 func (l *link) WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
-	if err := l.pass(ctx, func() {}); err != nil {
+	if err := l.roundTrip(ctx, func() {}); err != nil {
 		return err
 	}
-	return l.world.watchMarkers(ctx, func(id flight.SessionID) {
+	return l.etcd.watchMarkers(ctx, func(id flight.SessionID) {
 		l.mu.Lock()
-		deaf := l.deaf
+		loseHints := l.loseHints
 		l.mu.Unlock()
-		if !deaf && l.pass(ctx, func() {}) == nil {
+		if !loseHints && l.roundTrip(ctx, func() {}) == nil {
 			deleted(id)
 		}
 	})
@@ -168,18 +168,18 @@ func (l *link) WatchMarkers(ctx context.Context, deleted func(flight.SessionID))
 func (l *link) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
 	l.mu.Lock()
 	l.commits++
-	late := l.late
-	lose := l.lose > 0 && late == nil
+	delayed := l.delayed
+	lose := l.answersToLose > 0 && delayed == nil
 	if lose {
-		l.lose--
+		l.answersToLose--
 	}
 	l.mu.Unlock()
-	if late != nil {
-		l.landLater(late, own, ops)
+	if delayed != nil {
+		l.commitLater(delayed, own, ops)
 		return errBroken
 	}
 	var refused error
-	if err := l.pass(ctx, func() { refused = l.world.commit(own, ops) }); err != nil {
+	if err := l.roundTrip(ctx, func() { refused = l.etcd.commit(own, ops) }); err != nil {
 		return err
 	}
 	if lose && refused == nil {
@@ -192,20 +192,20 @@ func (l *link) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op)
 }
 
 // commitLater performs copies of the operations when delayed is closed.
-func (l *link) landLater(late chan struct{}, own lease.Ownership, ops []*lease.Op) {
+func (l *link) commitLater(delayed chan struct{}, own lease.Ownership, ops []*lease.Op) {
 	copies := make([]*lease.Op, len(ops))
 	for i, o := range ops {
 		c := *o
 		copies[i] = &c
 	}
-	l.landing.Go(func() {
-		<-late
-		_ = l.world.commit(own, copies)
+	l.delayedCommits.Go(func() {
+		<-delayed
+		_ = l.etcd.commit(own, copies)
 	})
 }
 
 // List implements lease.ClaimStore.
-func (l *link) List(ctx context.Context) (all []lease.Entry, err error) {
-	err = l.pass(ctx, func() { all = l.world.list() })
+func (l *link) List(ctx context.Context) (all []lease.RawClaim, err error) {
+	err = l.roundTrip(ctx, func() { all = l.etcd.list() })
 	return all, err
 }

@@ -16,8 +16,8 @@ import (
 
 // A session with very many leases spreads them over several etcd leases. Released capacity is used again.
 func TestHazard18_LeasesAreSpread(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		bySession := map[flight.SessionID][]lease.Lease{}
 		for i := range 2500 {
 			ref := s.Ref()
@@ -35,13 +35,13 @@ func TestHazard18_LeasesAreSpread(t *testing.T) {
 			}
 		}
 		reserve(t, s, key("again"))
-		require.Len(t, f.World.Sessions(), 2)
+		require.Len(t, f.Etcd.Sessions(), 2)
 	})
 }
 
 // Every call returns after a lost answer, even with a context that never ends.
 func TestLostAnswersAreNotWaitedFor(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		long := lease.Spec{TTL: 10 * time.Minute}
 		renewed, closed := newSession(t, f, long), newSession(t, f, long)
 		id := newSession(t, f.Peer(t, leasetest.Options{}), long).Ref().ID
@@ -52,7 +52,7 @@ func TestLostAnswersAreNotWaitedFor(t *testing.T) {
 			"Living":     func() error { _, err := f.Living(ctx); return err },
 			"RaiseGuard": func() error { _, _, err := f.RaiseGuard(ctx); return err },
 			"Claims":     func() error { _, err := f.Claims(ctx); return err },
-			"NewSession": func() error { _, err := f.NewSession(ctx, lease.Spec{Kept: true}); return err },
+			"NewSession": func() error { _, err := f.NewSession(ctx, lease.Spec{AutoRenew: true}); return err },
 			"Session":    func() error { _, err := f.Session(ctx, id); return err },
 			"Renew":      func() error { _, err := renewed.Renew(ctx); return err },
 			"EndSession": func() error { return f.EndSession(ctx, id) },
@@ -68,8 +68,8 @@ func TestLostAnswersAreNotWaitedFor(t *testing.T) {
 
 // A trusted session reserves leases without a request to etcd.
 func TestReserveMakesNoCall(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s, remote := kept(t, f), newSession(t, f, lease.Spec{TTL: ttl})
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, remote := localSession(t, f), newSession(t, f, lease.Spec{TTL: ttl})
 		f.Partition(leasetest.CutRequests)
 		for _, s := range []lease.Session{s, remote} {
 			began := time.Now()
@@ -81,26 +81,26 @@ func TestReserveMakesNoCall(t *testing.T) {
 }
 
 func TestPooledSessionCostsNoWrite(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		spec := lease.Spec{TTL: ttl, OneShot: true}
 		newSession(t, f, spec) // fills the pool
 		time.Sleep(10 * ttl)   // the pool is renewed
-		before := f.World.Revision()
+		before := f.Etcd.Revision()
 		s := newSession(t, f, spec)
-		require.Equal(t, before, f.World.Revision())
-		marker := f.World.Marker(s.Ref().ID)
+		require.Equal(t, before, f.Etcd.Revision())
+		marker := f.Etcd.Marker(s.Ref().ID)
 		require.NotNil(t, marker)
 		require.Equal(t, s.Ref(), marker.Session)
 		require.True(t, marker.Session.OneShot)
 		l := claim(t, s, key("1"))
-		require.Equal(t, before+1, f.World.Revision())
+		require.Equal(t, before+1, f.Etcd.Revision())
 		require.Greater(t, l.Trust(), ttl/3)
 	})
 }
 
 // Pooled sessions of an older lease epoch are not returned.
 func TestPoolForgetsAnOlderEpoch(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		spec := lease.Spec{TTL: ttl, OneShot: true}
 		newSession(t, f, spec)
 		synctest.Wait()
@@ -113,7 +113,7 @@ func TestPoolForgetsAnOlderEpoch(t *testing.T) {
 
 // A remote session that is renewed only through another node loses trust on this node. Its claims remain.
 func TestRemoteSessionRenewedElsewhere(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		remote := newSession(t, f, lease.Spec{TTL: ttl, Owner: "remote"})
 		id := remote.Ref().ID
 		l := claim(t, remote, key("1"))
@@ -127,7 +127,7 @@ func TestRemoteSessionRenewedElsewhere(t *testing.T) {
 		}
 		require.LessOrEqual(t, l.Trust(), time.Duration(0))
 		var held *lease.HeldError
-		require.ErrorAs(t, reserve(t, kept(t, f), key("1")).Claim(t.Context()), &held)
+		require.ErrorAs(t, reserve(t, localSession(t, f), key("1")).Claim(t.Context()), &held)
 		require.Equal(t, id, held.Session)
 		again, err := f.Session(t.Context(), id)
 		require.NoError(t, err)
@@ -138,10 +138,10 @@ func TestRemoteSessionRenewedElsewhere(t *testing.T) {
 
 // Concurrent callers that find the same session in etcd get the same Session.
 func TestASessionIsFoundOnce(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		id := newSession(t, f, lease.Spec{TTL: ttl}).Ref().ID
 		other := f.Peer(t, leasetest.Options{})
-		other.Slow(time.Second)
+		other.SlowAnswers(time.Second)
 		found := make(chan lease.Session, 10)
 		for range cap(found) {
 			go func() {
@@ -162,8 +162,8 @@ func TestASessionIsFoundOnce(t *testing.T) {
 
 // The monotonic clock stops while the machine is suspended, so no timer fires; trust ends nevertheless.
 func TestHazard27_SuspendedMachineTrustsNothing(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		require.Positive(t, l.Trust())
 		f.Suspend(time.Hour)
@@ -174,10 +174,10 @@ func TestHazard27_SuspendedMachineTrustsNothing(t *testing.T) {
 
 // Trust counts from the moment when the renewal was sent, also after a slow answer.
 func TestSlowAnswersStretchNothing(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
-		f.Slow(4 * time.Second)
+		f.SlowAnswers(4 * time.Second)
 		trust, err := s.Renew(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, trustFor, trust, "counted from the request")
@@ -186,8 +186,8 @@ func TestSlowAnswersStretchNothing(t *testing.T) {
 }
 
 func TestHazard07_FrozenHolderFindsNoTrust(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		id := l.Session().ID
 		f.Freeze()
@@ -202,7 +202,7 @@ func TestHazard07_FrozenHolderFindsNoTrust(t *testing.T) {
 		}
 		require.LessOrEqual(t, l.Trust(), time.Duration(0), "its end can be proved")
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
-		heir := claim(t, kept(t, other), key("1"))
+		heir := claim(t, localSession(t, other), key("1"))
 		time.Sleep(3 * ttl)
 		f.Thaw()
 		next := claim(t, s, key("2"))
@@ -214,15 +214,15 @@ func TestHazard07_FrozenHolderFindsNoTrust(t *testing.T) {
 
 // A session without leases is revoked as soon as it loses trust, so that other nodes do not wait for its TTL.
 func TestHazard15_ALostSessionThatIsNotInUseEnds(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := reserve(t, s, key("1"))
 		id := l.Session().ID
 		l.Release()
 		f.Partition(leasetest.CutAnswers)
 		<-l.Context().Done()
 		synctest.Wait()
-		require.NotContains(t, f.World.Sessions(), id)
+		require.NotContains(t, f.Etcd.Sessions(), id)
 		sent := f.Renewals()
 		_, err := s.Renew(t.Context())
 		require.ErrorIs(t, err, lease.ErrLost)
@@ -235,9 +235,9 @@ func TestHazard15_ALostSessionThatIsNotInUseEnds(t *testing.T) {
 // A lost session with an unreleased lease is renewed until that lease is released, so that no node can prove its end
 // while the effect may be running. No new lease starts under it.
 func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
-		idle := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
+		idle := localSession(t, f)
 		idleID := idle.Ref().ID
 		l, released, unclaimed := claim(t, s, key("1")), claim(t, s, key("2")), reserve(t, s, key("4"))
 		id := l.Session().ID
@@ -253,16 +253,16 @@ func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 		unclaimed.Release()
 		for range 20 {
 			time.Sleep(ttl)
-			require.Contains(t, f.World.Sessions(), id)
+			require.Contains(t, f.Etcd.Sessions(), id)
 			require.LessOrEqual(t, l.Trust(), time.Duration(0))
 			require.True(t, f.InUse(id))
 		}
-		require.NotContains(t, f.World.Sessions(), idleID, "a lost session without leases was revoked")
+		require.NotContains(t, f.Etcd.Sessions(), idleID, "a lost session without leases was revoked")
 		require.Len(t, claims(t, f), 2, "the claim of the released lease is deleted")
 		l.Release()
 		require.False(t, f.InUse(id))
 		synctest.Wait()
-		require.NotContains(t, f.World.Sessions(), id, "revoked, not expired")
+		require.NotContains(t, f.Etcd.Sessions(), id, "revoked, not expired")
 		sent := f.Renewals()
 		time.Sleep(ttl / 3)
 		require.LessOrEqual(t, f.Renewals()-sent, 2, "one for each trusted session")
@@ -271,43 +271,43 @@ func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 
 // A lost session in use that expires in etcd is not renewed any more, and remains in use for this process.
 func TestALostSessionInUseIsGone(t *testing.T) {
-	bubble(t, leasetest.Options{Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		id := l.Session().ID
-		f.World.Expire(id)
+		f.Etcd.Expire(id)
 		<-l.Context().Done()
 		sent := f.Renewals()
 		time.Sleep(10 * ttl)
 		require.Equal(t, sent, f.Renewals())
 		require.True(t, f.InUse(id))
-		leases, sessions := f.Held()
+		leases, sessions := f.Counts()
 		require.Equal(t, []int{1, 1}, []int{leases, sessions})
 		l.Release()
 		require.False(t, f.InUse(id))
-		leases, sessions = f.Held()
+		leases, sessions = f.Counts()
 		require.Equal(t, []int{0, 0}, []int{leases, sessions})
 	})
 }
 
 // Close revokes a lost session in use.
 func TestCloseRevokesALostSessionInUse(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		f.Ledger.RaiseEpoch()
 		claim(t, s, key("2"))
-		require.Contains(t, f.World.Sessions(), l.Session().ID)
+		require.Contains(t, f.Etcd.Sessions(), l.Session().ID)
 		require.NoError(t, f.Close(t.Context()))
-		require.Empty(t, f.World.Sessions())
+		require.Empty(t, f.Etcd.Sessions())
 		l.Release()
 	})
 }
 
 // A lost session is not trusted again, although it still exists in etcd.
 func TestHazard21_ALostSessionIsNotTrustedAgain(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s := kept(t, f)
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := localSession(t, f)
 		l := claim(t, s, key("1"))
 		f.Partition(leasetest.CutRequests)
 		<-l.Context().Done()
@@ -322,15 +322,15 @@ func TestHazard21_ALostSessionIsNotTrustedAgain(t *testing.T) {
 
 // After EndSession the session is not trusted here, although concurrent requests have found it again.
 func TestEndSessionAgainstFindingIt(t *testing.T) {
-	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		id := newSession(t, f, lease.Spec{TTL: ttl}).Ref().ID
 		other := f.Peer(t, leasetest.Options{})
 		require.NoError(t, other.Ready(t.Context()))
-		other.Slow(time.Second)
+		other.SlowAnswers(time.Second)
 		ended := make(chan error, 1)
 		go func() { ended <- other.EndSession(t.Context(), id) }() // reads the marker, and revokes a second later
 		time.Sleep(100 * time.Millisecond)
-		other.Slow(0)
+		other.SlowAnswers(0)
 		found, err := other.Session(t.Context(), id)
 		require.NoError(t, err)
 		require.Positive(t, found.Trust())

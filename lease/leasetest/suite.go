@@ -38,9 +38,9 @@ type Node interface {
 
 // Factory creates a backend for each case, and may run the case in a bubble.
 type Factory struct {
-	Backend func(t testing.TB) Backend
-	Within  func(t *testing.T, run func(t *testing.T)) // nil: run directly
-	Uncut   bool                                       // the backend has no connection: skip the cases that need a partition
+	Backend      func(t testing.TB) Backend
+	Within       func(t *testing.T, run func(t *testing.T)) // nil: run directly
+	NoPartitions bool                                       // the backend has no connection: skip the cases that need a partition
 }
 
 // TTL is the TTL of the suite's sessions, the shortest that is allowed.
@@ -51,7 +51,7 @@ const TTL = lease.MinTTL
 func Run(t *testing.T, f Factory) {
 	for _, group := range [...][]testCase{claimCases, sessionCases, livingCases, lossCases, guardCases} {
 		for _, c := range group {
-			if c.cuts && f.Uncut {
+			if c.needsPartition && f.NoPartitions {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
@@ -71,9 +71,9 @@ func Run(t *testing.T, f Factory) {
 }
 
 type testCase struct {
-	name string
-	run  func(x *suite)
-	cuts bool // calls Node.Partition
+	name           string
+	run            func(x *suite)
+	needsPartition bool // calls Node.Partition
 }
 
 // suite is one running case. Its helpers fail the test on errors.
@@ -90,17 +90,17 @@ func (x *suite) node(o Options) Node {
 	return x.Node(x.T, o)
 }
 
-func (x *suite) kept(n lease.Sessions, owner string) lease.Session {
+func (x *suite) localSession(n lease.Sessions, owner string) lease.Session {
 	x.Helper()
-	return x.session(n, lease.Spec{TTL: TTL, Owner: owner, Kept: true})
+	return x.newSession(n, lease.Spec{TTL: TTL, Owner: owner, AutoRenew: true})
 }
 
-func (x *suite) remote(n lease.Sessions, ttl time.Duration) lease.Session {
+func (x *suite) remoteSession(n lease.Sessions, ttl time.Duration) lease.Session {
 	x.Helper()
-	return x.session(n, lease.Spec{TTL: ttl, Owner: "remote"})
+	return x.newSession(n, lease.Spec{TTL: ttl, Owner: "remote"})
 }
 
-func (x *suite) session(n lease.Sessions, spec lease.Spec) lease.Session {
+func (x *suite) newSession(n lease.Sessions, spec lease.Spec) lease.Session {
 	x.Helper()
 	s, err := n.NewSession(x.ctx, spec)
 	require.NoError(x, err)
@@ -124,7 +124,7 @@ func (x *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce)
 }
 
 // claimWhenFree waits until the lease's key is free and claims it.
-func (x *suite) claimed(l lease.Lease) {
+func (x *suite) claimWhenFree(l lease.Lease) {
 	x.Helper()
 	require.NoError(x, untilFree(x.ctx, l))
 }
@@ -150,11 +150,11 @@ func pause(ctx context.Context) {
 }
 
 // listClaims returns the claims by key.
-func (x *suite) claims(n lease.ClaimKeys) map[flight.Key]lease.Held {
+func (x *suite) listClaims(n lease.ClaimKeys) map[flight.Key]lease.ListedClaim {
 	x.Helper()
 	all, err := n.Claims(x.ctx)
 	require.NoError(x, err)
-	byKey := make(map[flight.Key]lease.Held, len(all))
+	byKey := make(map[flight.Key]lease.ListedClaim, len(all))
 	for _, h := range all {
 		byKey[h.Key] = h
 	}
@@ -163,20 +163,20 @@ func (x *suite) claims(n lease.ClaimKeys) map[flight.Key]lease.Held {
 }
 
 // requireClaim requires that the key has the claim of the lease, and returns it.
-func (x *suite) isHeld(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.Held {
+func (x *suite) requireClaim(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.ListedClaim {
 	x.Helper()
-	h, ok := x.claims(n)[k]
+	h, ok := x.listClaims(n)[k]
 	require.True(x, ok, "%s is not claimed", k)
-	require.Equal(x, lease.Held{Key: k, Session: l.Session().ID, Nonce: nonce, ModRevision: h.ModRevision}, h)
+	require.Equal(x, lease.ListedClaim{Key: k, Session: l.Session().ID, Nonce: nonce, ModRevision: h.ModRevision}, h)
 	require.Positive(x, h.ModRevision)
 	return h
 }
 
 // waitUntilFree waits until no claim of the key is listed.
-func (x *suite) becomesFree(n lease.ClaimKeys, k flight.Key) {
+func (x *suite) waitUntilFree(n lease.ClaimKeys, k flight.Key) {
 	x.Helper()
 	for {
-		if _, ok := x.claims(n)[k]; !ok {
+		if _, ok := x.listClaims(n)[k]; !ok {
 			return
 		}
 		pause(x.ctx)
@@ -184,7 +184,7 @@ func (x *suite) becomesFree(n lease.ClaimKeys, k flight.Key) {
 }
 
 // requireHeldBy requires that Claim fails because of that claim.
-func (x *suite) refused(l lease.Lease, by lease.Held) {
+func (x *suite) requireHeldBy(l lease.Lease, by lease.ListedClaim) {
 	x.Helper()
 	var held *lease.HeldError
 	err := l.Claim(x.ctx)
@@ -194,7 +194,7 @@ func (x *suite) refused(l lease.Lease, by lease.Held) {
 }
 
 // requireTrustEnds waits for the end of trust in the lease and requires its cause.
-func (x *suite) ends(l lease.Lease, cause error) {
+func (x *suite) requireTrustEnds(l lease.Lease, cause error) {
 	x.Helper()
 	select {
 	case <-l.Context().Done():
@@ -206,7 +206,7 @@ func (x *suite) ends(l lease.Lease, cause error) {
 }
 
 // listLiving calls Living for the given sessions; without ids for all.
-func (x *suite) living(n lease.Liveness, ids ...flight.SessionID) lease.Living {
+func (x *suite) listLiving(n lease.Liveness, ids ...flight.SessionID) lease.Living {
 	x.Helper()
 	living, err := n.Living(x.ctx, ids...)
 	require.NoError(x, err)
@@ -214,10 +214,10 @@ func (x *suite) living(n lease.Liveness, ids ...flight.SessionID) lease.Living {
 }
 
 // waitUntilGone waits until the session's marker is deleted.
-func (x *suite) gone(n lease.Liveness, id flight.SessionID) {
+func (x *suite) waitUntilGone(n lease.Liveness, id flight.SessionID) {
 	x.Helper()
 	for {
-		if _, ok := x.living(n, id).Sessions[id]; !ok {
+		if _, ok := x.listLiving(n, id).Sessions[id]; !ok {
 			return
 		}
 		pause(x.ctx)

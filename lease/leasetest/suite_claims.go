@@ -16,42 +16,42 @@ import (
 var claimCases = []testCase{
 	{name: "ClaimNamesSessionAndNonce", run: func(x *suite) {
 		n := x.node(Options{})
-		a, b := x.kept(n, "a:1"), x.kept(x.node(Options{}), "b:1")
+		a, b := x.localSession(n, "a:1"), x.localSession(x.node(Options{}), "b:1")
 		nonce := NewNonce()
 		l := x.reserve(a, key("1"), nonce)
-		require.Empty(x, x.claims(n), "a reservation writes nothing")
+		require.Empty(x, x.listClaims(n), "a reservation writes nothing")
 		require.NoError(x, l.Claim(x.ctx))
 		require.Equal(x, a.Ref(), l.Session(), "the claim and the open name one session")
 		require.Positive(x, l.Session().Revision)
 		require.EqualValues(x, 1, l.Session().Epoch)
-		held := x.isHeld(n, key("1"), l, nonce)
+		held := x.requireClaim(n, key("1"), l, nonce)
 		require.Greater(x, held.ModRevision, l.Session().Revision)
 		require.Positive(x, l.Trust())
 		require.LessOrEqual(x, l.Trust(), TTL-lease.Margin(TTL))
 		for _, s := range []lease.Session{a, b} {
-			x.refused(x.reserve(s, key("1"), NewNonce()), held)
+			x.requireHeldBy(x.reserve(s, key("1"), NewNonce()), held)
 		}
 	}},
 	{name: "ReleaseFreesTheKey", run: func(x *suite) {
 		n := x.node(Options{})
-		l, _ := x.claim(x.kept(n, "a:1"), key("1"))
+		l, _ := x.claim(x.localSession(n, "a:1"), key("1"))
 		l.Release()
 		l.Release()
 		require.NoError(x, l.Context().Err(), "the session goes on")
 		require.Positive(x, l.Trust())
 		require.ErrorIs(x, l.Claim(x.ctx), lease.ErrReleased)
 		require.ErrorIs(x, l.Replace(x.ctx), lease.ErrReleased)
-		x.claimed(x.reserve(x.kept(x.node(Options{}), "b:1"), key("1"), NewNonce()))
+		x.claimWhenFree(x.reserve(x.localSession(x.node(Options{}), "b:1"), key("1"), NewNonce()))
 	}},
 	{name: "ClaimAgainIsOurs", run: func(x *suite) {
 		n := x.node(Options{})
-		l, nonce := x.claim(x.kept(n, "a:1"), key("1"))
-		first := x.isHeld(n, key("1"), l, nonce)
+		l, nonce := x.claim(x.localSession(n, "a:1"), key("1"))
+		first := x.requireClaim(n, key("1"), l, nonce)
 		require.NoError(x, l.Claim(x.ctx))
-		require.Equal(x, first, x.isHeld(n, key("1"), l, nonce), "it was not written again")
+		require.Equal(x, first, x.requireClaim(n, key("1"), l, nonce), "it was not written again")
 	}},
 	{name: "OneKeyInOrderWithinAProcess", run: func(x *suite) {
-		s := x.kept(x.node(Options{}), "a:1")
+		s := x.localSession(x.node(Options{}), "a:1")
 		for range 20 { // a claim does not overtake the release before it
 			l, _ := x.claim(s, key("1"))
 			l.Release()
@@ -59,53 +59,53 @@ var claimCases = []testCase{
 	}},
 	{name: "ReplaceTakesAForeignClaim", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		old, oldNonce := x.claim(x.kept(a, "a:1"), key("1"))
-		was := x.isHeld(a, key("1"), old, oldNonce)
+		old, oldNonce := x.claim(x.localSession(a, "a:1"), key("1"))
+		was := x.requireClaim(a, key("1"), old, oldNonce)
 		nonce := NewNonce()
-		l := x.reserve(x.kept(b, "b:1"), key("1"), nonce)
-		x.refused(l, was)
+		l := x.reserve(x.localSession(b, "b:1"), key("1"), nonce)
+		x.requireHeldBy(l, was)
 		require.NoError(x, l.Replace(x.ctx))
 		require.NoError(x, l.Replace(x.ctx))
-		now := x.isHeld(a, key("1"), l, nonce)
+		now := x.requireClaim(a, key("1"), l, nonce)
 		require.NoError(x, l.Claim(x.ctx))
-		x.refused(old, now)
+		x.requireHeldBy(old, now)
 	}},
 	{name: "AReleaseSparesTheClaimThatReplacedIt", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		old, oldNonce := x.claim(x.kept(a, "a:1"), key("1"))
-		was := x.isHeld(a, key("1"), old, oldNonce)
+		old, oldNonce := x.claim(x.localSession(a, "a:1"), key("1"))
+		was := x.requireClaim(a, key("1"), old, oldNonce)
 		nonce := NewNonce()
-		l := x.reserve(x.kept(b, "b:1"), key("1"), nonce)
+		l := x.reserve(x.localSession(b, "b:1"), key("1"), nonce)
 		require.NoError(x, l.Replace(x.ctx))
 		old.Release()
 		b.ReleaseClaim(key("1"), old.Session().ID, oldNonce)
 		b.ReleaseClaim(key("1"), l.Session().ID, oldNonce)
-		require.NoError(x, b.RemoveClaims(x.ctx, []lease.Held{was}))
+		require.NoError(x, b.RemoveClaims(x.ctx, []lease.ListedClaim{was}))
 		require.NoError(x, a.Close(x.ctx)) // waits for the releases
-		probe, _ := x.claim(x.kept(b, "b:2"), key("2"))
+		probe, _ := x.claim(x.localSession(b, "b:2"), key("2"))
 		probe.Release()
-		x.becomesFree(b, key("2")) // queued after the releases by name
-		x.isHeld(b, key("1"), l, nonce)
+		x.waitUntilFree(b, key("2")) // queued after the releases by name
+		x.requireClaim(b, key("1"), l, nonce)
 	}},
 	{name: "ReplaceUnderASessionThatIsGone", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		old, oldNonce := x.claim(x.kept(b, "b:1"), key("1"))
-		for _, s := range []lease.Session{x.kept(a, "a:1"), x.remote(a, time.Minute)} {
+		old, oldNonce := x.claim(x.localSession(b, "b:1"), key("1"))
+		for _, s := range []lease.Session{x.localSession(a, "a:1"), x.remoteSession(a, time.Minute)} {
 			l := x.reserve(s, key("1"), NewNonce())
 			x.Expire(x.T, l.Session().ID)
 			began := time.Now()
 			require.ErrorIs(x, l.Replace(x.ctx), lease.ErrLost)
 			require.Less(x, time.Since(began), 20*time.Second, "the answer of etcd ends trust early")
 			require.LessOrEqual(x, l.Trust(), time.Duration(0), "trust ends at once")
-			x.ends(l, lease.ErrLost)
+			x.requireTrustEnds(l, lease.ErrLost)
 			require.ErrorIs(x, l.Claim(x.ctx), lease.ErrLost)
 			l.Release()
 		}
-		x.isHeld(b, key("1"), old, oldNonce)
+		x.requireClaim(b, key("1"), old, oldNonce)
 	}},
 	{name: "ClaimUnderASessionThatIsGoneFailsAlone", run: func(x *suite) {
 		n := x.node(Options{})
-		dead, alive := x.remote(n, time.Minute), x.kept(n, "a:1")
+		dead, alive := x.remoteSession(n, time.Minute), x.localSession(n, "a:1")
 		l := x.reserve(dead, key("1"), NewNonce())
 		x.Expire(x.T, dead.Ref().ID)
 		began := time.Now()
@@ -122,21 +122,21 @@ var claimCases = []testCase{
 	}},
 	{name: "ReleaseByName", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		l, nonce := x.claim(x.remote(a, time.Minute), key("1"))
+		l, nonce := x.claim(x.remoteSession(a, time.Minute), key("1"))
 		b.ReleaseClaim(key("1"), l.Session().ID, NewNonce())
 		b.ReleaseClaim(key("2"), l.Session().ID, nonce)
-		x.isHeld(b, key("1"), l, nonce)
+		x.requireClaim(b, key("1"), l, nonce)
 		b.ReleaseClaim(key("1"), l.Session().ID, nonce)
-		x.becomesFree(b, key("1"))
+		x.waitUntilFree(b, key("1"))
 		l.Release()
 	}},
 	{name: "ClaimsAreListedAndRemoved", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		s := x.kept(a, "a:1")
+		s := x.localSession(a, "a:1")
 		var leases []lease.Lease
 		for i := range 5 {
 			l, nonce := x.claim(s, key(fmt.Sprint(i)))
-			x.isHeld(b, key(fmt.Sprint(i)), l, nonce)
+			x.requireClaim(b, key(fmt.Sprint(i)), l, nonce)
 			leases = append(leases, l)
 		}
 		all, err := b.Claims(x.ctx)
@@ -149,7 +149,7 @@ var claimCases = []testCase{
 		}
 		require.NoError(x, b.RemoveClaims(x.ctx, nil))
 		require.NoError(x, b.RemoveClaims(x.ctx, append(all, all[0])))
-		left := x.claims(b)
+		left := x.listClaims(b)
 		require.Len(x, left, 1)
 		require.Contains(x, left, key("4"))
 		for _, l := range leases {
@@ -159,7 +159,7 @@ var claimCases = []testCase{
 	}},
 	{name: "BatchedClaimsFailAlone", run: func(x *suite) {
 		n := x.node(Options{})
-		s, other := x.kept(n, "a:1"), x.kept(x.node(Options{}), "b:1")
+		s, other := x.localSession(n, "a:1"), x.localSession(x.node(Options{}), "b:1")
 		taken, nonce := x.claim(other, key("taken"))
 		var all sync.WaitGroup
 		for i := range 100 {
@@ -183,16 +183,16 @@ var claimCases = []testCase{
 			})
 		}
 		all.Wait()
-		x.isHeld(n, key("taken"), taken, nonce)
-		require.GreaterOrEqual(x, len(x.claims(n)), 51)
+		x.requireClaim(n, key("taken"), taken, nonce)
+		require.GreaterOrEqual(x, len(x.listClaims(n)), 51)
 	}},
 	{name: "Hazard11_ACrowdClaimsOneAtATime", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		crowd(x, x.kept(a, "a:1"), x.kept(a, "a:2"), x.kept(b, "b:1"))
+		claimConcurrently(x, x.localSession(a, "a:1"), x.localSession(a, "a:2"), x.localSession(b, "b:1"))
 	}},
 	{name: "ACallerThatLeavesHasItsClaimDeleted", run: func(x *suite) {
 		n := x.node(Options{})
-		s := x.kept(n, "a:1")
+		s := x.localSession(n, "a:1")
 		for i := range 20 {
 			k := key(fmt.Sprint(i))
 			l := x.reserve(s, k, NewNonce())
@@ -212,7 +212,7 @@ var claimCases = []testCase{
 
 // claimConcurrently lets many leases of several sessions claim two keys and requires that a key has one claim at a
 // time.
-func crowd(x *suite, sessions ...lease.Session) {
+func claimConcurrently(x *suite, sessions ...lease.Session) {
 	const callers, rounds = 6, 3
 	var holders [2]atomic.Int32
 	var all sync.WaitGroup

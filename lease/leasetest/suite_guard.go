@@ -41,12 +41,12 @@ var guardCases = []testCase{
 		require.NoError(x, err)
 		require.Greater(x, counter, known)
 	}},
-	{name: "Hazard20_TheCounterWentBack", run: func(x *suite) { regressed(x, func() { x.SetCounter(x.T, 2) }) }},
-	{name: "Hazard20_TheCounterIsLost", run: func(x *suite) { regressed(x, func() { x.SetCounter(x.T, 0) }) }},
-	{name: "Hazard20_TheGuardKeyIsLost", run: func(x *suite) { regressed(x, func() { x.DropGuardKey(x.T) }) }},
+	{name: "Hazard20_TheCounterWentBack", run: func(x *suite) { testRegressed(x, func() { x.SetCounter(x.T, 2) }) }},
+	{name: "Hazard20_TheCounterIsLost", run: func(x *suite) { testRegressed(x, func() { x.SetCounter(x.T, 0) }) }},
+	{name: "Hazard20_TheGuardKeyIsLost", run: func(x *suite) { testRegressed(x, func() { x.DropGuardKey(x.T) }) }},
 	{name: "Hazard20_TheCounterIsNotRaisedFromAnOlderOne", run: func(x *suite) {
 		n := x.node(Options{})
-		x.kept(n, "a:1")
+		x.localSession(n, "a:1")
 		x.Ledger().Record(3)
 		_, _, err := n.RaiseGuard(x.ctx)
 		require.ErrorIs(x, err, lease.ErrRegressed)
@@ -57,37 +57,37 @@ var guardCases = []testCase{
 	}},
 	{name: "Hazard20_AnIdleNodeNoticesToo", run: func(x *suite) {
 		n := x.node(Options{})
-		l, _ := x.claim(x.kept(n, "a:1"), key("1"))
+		l, _ := x.claim(x.localSession(n, "a:1"), key("1"))
 		x.Ledger().Record(3) // etcd is older than the record
-		x.ends(l, lease.ErrRegressed)
+		x.requireTrustEnds(l, lease.ErrRegressed)
 	}},
 	{name: "Hazard21_SessionsOfAnOlderEpochAreVoid", run: func(x *suite) {
 		n := x.node(Options{})
-		s, remote := x.kept(n, "a:1"), x.remote(n, time.Minute)
+		s, remote := x.localSession(n, "a:1"), x.remoteSession(n, time.Minute)
 		l, _ := x.claim(s, key("1"))
 		m, nonce := x.claim(remote, key("2"))
 		x.Ledger().RaiseEpoch()
 		next, _ := x.claim(s, key("3"))
 		require.EqualValues(x, 2, next.Session().Epoch)
-		require.EqualValues(x, 2, x.living(n).Epoch)
-		x.ends(l, lease.ErrLost)
-		x.ends(m, lease.ErrLost)
+		require.EqualValues(x, 2, x.listLiving(n).Epoch)
+		x.requireTrustEnds(l, lease.ErrLost)
+		x.requireTrustEnds(m, lease.ErrLost)
 		_, err := n.Session(x.ctx, m.Session().ID)
 		require.ErrorIs(x, err, lease.ErrLost)
 		_, err = remote.Reserve(x.ctx, key("4"), NewNonce())
 		require.ErrorIs(x, err, lease.ErrLost)
-		held := x.isHeld(n, key("2"), m, nonce)
-		require.NoError(x, n.RemoveClaims(x.ctx, []lease.Held{held}), "claims of an older epoch can be removed")
+		held := x.requireClaim(n, key("2"), m, nonce)
+		require.NoError(x, n.RemoveClaims(x.ctx, []lease.ListedClaim{held}), "claims of an older epoch can be removed")
 		x.claim(s, key("2"))
 		l.Release()
 	}},
 	{name: "ANodeBehindTheEpochWaits", run: func(x *suite) {
 		behind := NewLedger()
-		slow := x.node(Options{Guard: behind})
-		s := x.kept(slow, "slow")
+		slow := x.node(Options{Ledger: behind})
+		s := x.localSession(slow, "slow")
 		id := s.Ref().ID
 		x.Ledger().RaiseEpoch()
-		x.kept(x.node(Options{}), "a:1")
+		x.localSession(x.node(Options{}), "a:1")
 		_, err := slow.Living(x.ctx, id)
 		require.ErrorIs(x, err, lease.ErrUnavailable, "the guard key is of another epoch")
 		_, _, err = slow.RaiseGuard(x.ctx)
@@ -95,48 +95,48 @@ var guardCases = []testCase{
 		_, err = slow.NewSession(x.ctx, lease.Spec{TTL: TTL})
 		require.ErrorIs(x, err, lease.ErrUnavailable)
 		behind.RaiseEpoch()
-		x.living(slow, id)
+		x.listLiving(slow, id)
 		x.claim(s, key("1"))
 	}},
 	{name: "Hazard37_TwoDeploymentsOnOnePrefix", run: func(x *suite) {
 		mine := x.node(Options{})
-		id := x.kept(mine, "a:1").Ref().ID
-		stranger := x.node(Options{Deployment: "another", Guard: NewLedger()})
+		id := x.localSession(mine, "a:1").Ref().ID
+		stranger := x.node(Options{Deployment: "another", Ledger: NewLedger()})
 		_, err := stranger.Living(x.ctx, id)
 		require.ErrorIs(x, err, lease.ErrForeign)
 		_, _, err = stranger.RaiseGuard(x.ctx)
 		require.ErrorIs(x, err, lease.ErrForeign)
-		_, err = stranger.NewSession(x.ctx, lease.Spec{TTL: TTL, Kept: true})
+		_, err = stranger.NewSession(x.ctx, lease.Spec{TTL: TTL, AutoRenew: true})
 		require.ErrorIs(x, err, lease.ErrForeign)
 		_, err = stranger.Session(x.ctx, id)
 		require.ErrorIs(x, err, lease.ErrForeign)
 		_, err = stranger.Claims(x.ctx)
 		require.ErrorIs(x, err, lease.ErrForeign)
 		require.ErrorIs(x, stranger.Ready(x.ctx), lease.ErrForeign)
-		require.Contains(x, x.living(mine).Sessions, id)
+		require.Contains(x, x.listLiving(mine).Sessions, id)
 	}},
 }
 
 // testRegressed tests an etcd whose guard key or counter is older than the ledger's record, although its revision has
 // increased, as after a restore with a bumped revision.
-func regressed(x *suite, lose func()) {
+func testRegressed(x *suite, lose func()) {
 	n := x.node(Options{})
 	for range 3 {
 		_, counter, err := n.RaiseGuard(x.ctx)
 		require.NoError(x, err)
 		x.Ledger().Record(counter)
 	}
-	s := x.kept(n, "a:1")
+	s := x.localSession(n, "a:1")
 	l, _ := x.claim(s, key("1"))
-	x.living(n)
+	x.listLiving(n)
 	lose()
 	_, err := n.Living(x.ctx, l.Session().ID)
 	require.ErrorIs(x, err, lease.ErrRegressed)
 	var figures *lease.RegressedError
 	require.ErrorAs(x, err, &figures)
-	require.EqualValues(x, 3, figures.Known)
+	require.EqualValues(x, 3, figures.Recorded)
 	require.EqualValues(x, 1, figures.Epoch)
-	x.ends(l, lease.ErrRegressed)
+	x.requireTrustEnds(l, lease.ErrRegressed)
 	checkRefused := func(n Node) {
 		_, err = n.Living(x.ctx, flight.SessionID("ses_unknown"))
 		require.ErrorIs(x, err, lease.ErrRegressed)
@@ -162,6 +162,6 @@ func regressed(x *suite, lose func()) {
 	require.NoError(x, err)
 	require.EqualValues(x, 2, epoch)
 	x.Ledger().Record(counter)
-	require.EqualValues(x, 2, x.living(n).Epoch)
+	require.EqualValues(x, 2, x.listLiving(n).Epoch)
 	l.Release()
 }

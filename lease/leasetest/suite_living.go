@@ -15,17 +15,17 @@ import (
 var livingCases = []testCase{
 	{name: "LivingIsAProof", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		kept, remote := x.kept(a, "a:1").Ref(), x.remote(b, 6*time.Second).Ref()
-		ended := x.remote(a, 6*time.Second)
+		kept, remote := x.localSession(a, "a:1").Ref(), x.remoteSession(b, 6*time.Second).Ref()
+		ended := x.remoteSession(a, 6*time.Second)
 		require.NoError(x, ended.Close(x.ctx))
-		all := x.living(b)
+		all := x.listLiving(b)
 		require.Equal(x, map[flight.SessionID]struct{}{kept.ID: {}, remote.ID: {}}, all.Sessions)
 		require.EqualValues(x, 1, all.Epoch)
 		for _, s := range []flight.Session{kept, remote, ended.Ref()} {
 			require.GreaterOrEqual(x, all.Revision, s.Revision)
 			require.Equal(x, all.Epoch, s.Epoch)
 		}
-		some := x.living(b, kept.ID, ended.Ref().ID, "ses_unknown")
+		some := x.listLiving(b, kept.ID, ended.Ref().ID, "ses_unknown")
 		require.Equal(x, map[flight.SessionID]struct{}{kept.ID: {}}, some.Sessions)
 		require.GreaterOrEqual(x, some.Revision, all.Revision)
 	}},
@@ -52,12 +52,12 @@ var livingCases = []testCase{
 		n := x.node(Options{})
 		ids := make([]flight.SessionID, 0, 300)
 		for range 3 {
-			ids = append(ids, x.remote(n, 6*time.Second).Ref().ID)
+			ids = append(ids, x.remoteSession(n, 6*time.Second).Ref().ID)
 		}
 		for len(ids) < cap(ids) {
 			ids = append(ids, "ses_unknown")
 		}
-		living := x.living(n, ids...)
+		living := x.listLiving(n, ids...)
 		for _, id := range ids[:3] {
 			require.Contains(x, living.Sessions, id)
 		}
@@ -66,7 +66,7 @@ var livingCases = []testCase{
 	{name: "WatchHintsAtEndedSessions", run: func(x *suite) {
 		n := x.node(Options{})
 		hints := newHints(x, n)
-		dying, closing, living := x.remote(n, 6*time.Second), x.remote(n, 6*time.Second), x.kept(n, "a:1")
+		dying, closing, living := x.remoteSession(n, 6*time.Second), x.remoteSession(n, 6*time.Second), x.localSession(n, "a:1")
 		x.claim(living, key("1"))
 		x.Expire(x.T, dying.Ref().ID)
 		hints.next(x, dying.Ref().ID)
@@ -81,11 +81,11 @@ var livingCases = []testCase{
 // watch has started before the test ends a session.
 type hints struct {
 	ended  chan flight.SessionID
-	spared map[flight.SessionID]bool
+	warmup map[flight.SessionID]bool
 }
 
 func newHints(x *suite, n Node) *hints {
-	h := &hints{ended: make(chan flight.SessionID, 100), spared: map[flight.SessionID]bool{}}
+	h := &hints{ended: make(chan flight.SessionID, 100), warmup: map[flight.SessionID]bool{}}
 	ctx, stop := context.WithCancel(x.ctx)
 	over := make(chan error, 1)
 	go func() { over <- n.Watch(ctx, func(id flight.SessionID) { h.ended <- id }) }()
@@ -94,8 +94,8 @@ func newHints(x *suite, n Node) *hints {
 		require.ErrorIs(x, <-over, context.Canceled)
 	})
 	for {
-		s := x.remote(n, TTL)
-		h.spared[s.Ref().ID] = true
+		s := x.remoteSession(n, TTL)
+		h.warmup[s.Ref().ID] = true
 		require.NoError(x, s.Close(x.ctx))
 		timer := time.NewTimer(200 * time.Millisecond)
 		select {
@@ -112,7 +112,7 @@ func (h *hints) next(x *suite, want flight.SessionID) {
 	for {
 		select {
 		case id := <-h.ended:
-			if !h.spared[id] {
+			if !h.warmup[id] {
 				require.Equal(x, want, id)
 				return
 			}

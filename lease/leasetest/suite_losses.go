@@ -14,12 +14,12 @@ import (
 var lossCases = []testCase{
 	{name: "ARevokedLeaseIsNoticed", run: func(x *suite) {
 		n, other := x.node(Options{}), x.node(Options{})
-		s := x.kept(n, "a:1")
+		s := x.localSession(n, "a:1")
 		l, _ := x.claim(s, key("1"))
 		id := l.Session().ID
 		x.Expire(x.T, id)
-		newer, nonce := x.claim(x.kept(other, "b:1"), key("1"))
-		x.ends(l, lease.ErrLost)
+		newer, nonce := x.claim(x.localSession(other, "b:1"), key("1"))
+		x.requireTrustEnds(l, lease.ErrLost)
 		require.True(x, n.InUse(id), "lost, but not released")
 		again, _ := x.claim(s, key("2"))
 		require.NotEqual(x, id, again.Session().ID, "the session goes on under another id")
@@ -28,15 +28,15 @@ var lossCases = []testCase{
 		l.Release()
 		require.False(x, n.InUse(id))
 		again.Release()
-		x.becomesFree(n, key("2"))
-		x.isHeld(other, key("1"), newer, nonce)
+		x.waitUntilFree(n, key("2"))
+		x.requireClaim(other, key("1"), newer, nonce)
 	}},
 	{name: "ARemoteSessionThatNobodyRenewsEnds", run: func(x *suite) {
 		n := x.node(Options{})
-		s := x.remote(n, TTL)
+		s := x.remoteSession(n, TTL)
 		l, _ := x.claim(s, key("1"))
-		x.ends(l, lease.ErrLost)
-		x.claimed(x.reserve(x.kept(x.node(Options{}), "b:1"), key("1"), NewNonce()))
+		x.requireTrustEnds(l, lease.ErrLost)
+		x.claimWhenFree(x.reserve(x.localSession(x.node(Options{}), "b:1"), key("1"), NewNonce()))
 		_, err := s.Reserve(x.ctx, key("2"), NewNonce())
 		require.ErrorIs(x, err, lease.ErrLost)
 		_, err = n.Session(x.ctx, l.Session().ID)
@@ -45,7 +45,7 @@ var lossCases = []testCase{
 	}},
 	{name: "LostHereAndRenewedElsewhere", run: func(x *suite) {
 		n, other := x.node(Options{}), x.node(Options{})
-		s := x.remote(n, TTL)
+		s := x.remoteSession(n, TTL)
 		l, nonce := x.claim(s, key("1"))
 		there, err := other.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
@@ -58,8 +58,8 @@ var lossCases = []testCase{
 			case <-timer.C:
 			}
 		}
-		x.ends(l, lease.ErrLost)
-		x.isHeld(n, key("1"), l, nonce)
+		x.requireTrustEnds(l, lease.ErrLost)
+		x.requireClaim(n, key("1"), l, nonce)
 		again, err := n.Session(x.ctx, l.Session().ID)
 		require.NoError(x, err)
 		require.Equal(x, l.Session(), again.Ref(), "found by its marker")
@@ -67,14 +67,14 @@ var lossCases = []testCase{
 		require.Positive(x, second.Trust())
 		require.LessOrEqual(x, l.Trust(), time.Duration(0), "lost trust never returns")
 		l.Release()
-		x.becomesFree(n, key("1"))
+		x.waitUntilFree(n, key("1"))
 		require.NoError(x, s.Close(x.ctx), "its owner closes it through the node that lost it")
-		require.NotContains(x, x.living(n, l.Session().ID).Sessions, l.Session().ID)
+		require.NotContains(x, x.listLiving(n, l.Session().ID).Sessions, l.Session().ID)
 	}},
 	{name: "AKeptSessionStays", run: func(x *suite) {
 		renewed := make(chan struct{}, 100)
 		n := x.node(Options{Events: lease.Events{Renewed: func(flight.SessionID, time.Duration) { renewed <- struct{}{} }}})
-		l, nonce := x.claim(x.kept(n, "a:1"), key("1"))
+		l, nonce := x.claim(x.localSession(n, "a:1"), key("1"))
 		for range 6 { // two times to live
 			select {
 			case <-renewed:
@@ -83,19 +83,19 @@ var lossCases = []testCase{
 			}
 		}
 		require.Positive(x, l.Trust())
-		x.isHeld(n, key("1"), l, nonce)
+		x.requireClaim(n, key("1"), l, nonce)
 	}},
 	{name: "ALostSessionInUseIsRenewedUntilItsLeasesAreReleased", run: func(x *suite) {
 		renewed := make(chan flight.SessionID, 100)
 		n := x.node(Options{Events: lease.Events{Renewed: func(id flight.SessionID, _ time.Duration) { renewed <- id }}})
-		s := x.kept(n, "a:1")
+		s := x.localSession(n, "a:1")
 		one, _ := x.claim(s, key("1"))
 		two, nonce := x.claim(s, key("2"))
 		id := one.Session().ID
 		x.Ledger().RaiseEpoch() // ends trust without a change in etcd
 		next, _ := x.claim(s, key("3"))
 		require.NotEqual(x, id, next.Session().ID, "nothing starts under the lost session")
-		x.ends(one, lease.ErrLost)
+		x.requireTrustEnds(one, lease.ErrLost)
 		for range 6 { // two times to live
 			for got := flight.SessionID(""); got != id; {
 				select {
@@ -106,62 +106,62 @@ var lossCases = []testCase{
 			}
 		}
 		one.Release()
-		x.becomesFree(n, key("1"))
-		require.Contains(x, x.living(n, id).Sessions, id, "one lease is not released")
+		x.waitUntilFree(n, key("1"))
+		require.Contains(x, x.listLiving(n, id).Sessions, id, "one lease is not released")
 		require.True(x, n.InUse(id))
-		x.isHeld(n, key("2"), two, nonce)
+		x.requireClaim(n, key("2"), two, nonce)
 		began := time.Now()
 		two.Release()
 		require.False(x, n.InUse(id))
-		x.gone(n, id)
+		x.waitUntilGone(n, id)
 		require.Less(x, time.Since(began), TTL/2, "revoked, not expired")
-		x.becomesFree(n, key("2"))
+		x.waitUntilFree(n, key("2"))
 		require.Positive(x, next.Trust())
 	}},
-	{name: "Hazard13_AHolderIsCutOff", run: func(x *suite) { partitioned(x, CutRequests) }, cuts: true},
-	{name: "Hazard15_AnswersAreLost", run: func(x *suite) { partitioned(x, CutAnswers) }, cuts: true},
+	{name: "Hazard13_AHolderIsCutOff", run: func(x *suite) { testPartition(x, CutRequests) }, needsPartition: true},
+	{name: "Hazard15_AnswersAreLost", run: func(x *suite) { testPartition(x, CutAnswers) }, needsPartition: true},
 	{name: "Hazard36_EarlierLivesAreEndedAtStart", run: func(x *suite) {
 		a := x.node(Options{Node: "n1"})
-		s := x.session(a, lease.Spec{TTL: 30 * time.Second, Owner: "a:1", Kept: true})
-		remote := x.remote(a, 30*time.Second)
+		s := x.newSession(a, lease.Spec{TTL: 30 * time.Second, Owner: "a:1", AutoRenew: true})
+		remote := x.remoteSession(a, 30*time.Second)
 		l, _ := x.claim(s, key("1"))
-		other := x.kept(x.node(Options{Node: "n2"}), "b:1")
+		other := x.localSession(x.node(Options{Node: "n2"}), "b:1")
 		a.Partition(CutRequests) // to etcd it looks like a crash
 		again := x.node(Options{Node: "n1"})
-		own := x.kept(again, "a:2")
+		own := x.localSession(again, "a:2")
 		began := time.Now()
-		x.gone(again, l.Session().ID)
+		x.waitUntilGone(again, l.Session().ID)
 		require.Less(x, time.Since(began), 15*time.Second, "the restarted node waited for the TTL of the old session")
-		living := x.living(again).Sessions
+		living := x.listLiving(again).Sessions
 		require.Contains(x, living, remote.Ref().ID, "remote sessions are not revoked")
 		require.Contains(x, living, other.Ref().ID, "the session of another node")
 		require.Contains(x, living, own.Ref().ID, "its own new session")
 		x.claim(own, key("1"))
 		a.Partition(CutNothing)
-	}, cuts: true},
+	}, needsPartition: true},
 }
 
 // testPartition cuts the connection of a holder. The holder's trust ends before the end of its session can be proved
 // and before another node can claim the key. After the partition it continues under another session.
-func partitioned(x *suite, c Cut) {
+func testPartition(x *suite, c Cut) {
 	n, other := x.node(Options{}), x.node(Options{})
-	s := x.kept(n, "a:1")
+	s := x.localSession(n, "a:1")
 	l, _ := x.claim(s, key("1"))
 	id := l.Session().ID
-	heir := x.reserve(x.kept(other, "b:1"), key("1"), NewNonce())
+	successor := x.reserve(x.localSession(other, "b:1"), key("1"), NewNonce())
 	trusted := make(chan time.Duration, 1)
 	n.Partition(c)
 	go func() {
-		err := untilFree(x.ctx, heir)
+		err := untilFree(x.ctx, successor)
 		trusted <- l.Trust()
 		assert.NoError(x, err)
 	}()
-	x.ends(l, lease.ErrLost)
+	x.requireTrustEnds(l, lease.ErrLost)
 	if c == CutAnswers { // its renewals reach etcd and would keep the session alive for the lease
 		l.Release()
 	}
 	require.LessOrEqual(x, <-trusted, time.Duration(0), "the key was claimed while its holder trusted the session")
-	require.NotContains(x, x.living(other).Sessions, id)
+	require.NotContains(x, x.listLiving(other).Sessions, id)
 	ctx, cancel := context.WithTimeout(x.ctx, 100*time.Millisecond)
 	defer cancel()
 	_, err := s.Reserve(ctx, key("2"), NewNonce())

@@ -16,7 +16,7 @@ var sessionCases = []testCase{
 		n := x.node(Options{})
 		for _, spec := range []lease.Spec{
 			{TTL: time.Second}, {TTL: -1}, {TTL: 2500 * time.Millisecond}, {TTL: time.Hour},
-			{Owner: strings.Repeat("x", lease.MaxOwner+1)}, {Kept: true, OneShot: true},
+			{Owner: strings.Repeat("x", lease.MaxOwner+1)}, {AutoRenew: true, OneShot: true},
 		} {
 			_, err := n.NewSession(x.ctx, spec)
 			var invalid *flight.InvalidError
@@ -25,15 +25,15 @@ var sessionCases = []testCase{
 	}},
 	{name: "CloseEndsEverything", run: func(x *suite) {
 		n := x.node(Options{})
-		s := x.kept(n, "a:1")
+		s := x.localSession(n, "a:1")
 		one, _ := x.claim(s, key("1"))
 		two, _ := x.claim(s, key("2"))
 		two.Release()
 		id := one.Session().ID
 		require.NoError(x, s.Close(x.ctx))
-		x.ends(one, lease.ErrClosed)
-		require.NotContains(x, x.living(n).Sessions, id)
-		require.Empty(x, x.claims(n))
+		x.requireTrustEnds(one, lease.ErrClosed)
+		require.NotContains(x, x.listLiving(n).Sessions, id)
+		require.Empty(x, x.listClaims(n))
 		_, err := s.Reserve(x.ctx, key("1"), NewNonce())
 		require.ErrorIs(x, err, lease.ErrClosed)
 		_, err = s.Renew(x.ctx)
@@ -43,24 +43,24 @@ var sessionCases = []testCase{
 	}},
 	{name: "AClosedServiceRefuses", run: func(x *suite) {
 		n, other := x.node(Options{}), x.node(Options{})
-		s := x.kept(n, "a:1")
+		s := x.localSession(n, "a:1")
 		l, _ := x.claim(s, key("1"))
 		released, _ := x.claim(s, key("2"))
 		released.Release()
 		require.NoError(x, n.Close(x.ctx))
 		require.NoError(x, n.Close(x.ctx))
-		x.ends(l, lease.ErrClosed)
-		for _, spec := range []lease.Spec{{TTL: TTL}, {TTL: TTL, Kept: true}, {TTL: 6 * time.Second, OneShot: true}} {
+		x.requireTrustEnds(l, lease.ErrClosed)
+		for _, spec := range []lease.Spec{{TTL: TTL}, {TTL: TTL, AutoRenew: true}, {TTL: 6 * time.Second, OneShot: true}} {
 			_, err := n.NewSession(x.ctx, spec)
 			require.ErrorIs(x, err, lease.ErrClosed)
 		}
-		require.NotContains(x, x.living(other).Sessions, l.Session().ID)
-		require.Empty(x, x.claims(other))
+		require.NotContains(x, x.listLiving(other).Sessions, l.Session().ID)
+		require.Empty(x, x.listClaims(other))
 		n.ReleaseClaim(key("1"), l.Session().ID, NewNonce())
-		require.ErrorIs(x, n.RemoveClaims(x.ctx, []lease.Held{{Key: key("1")}}), lease.ErrClosed)
+		require.ErrorIs(x, n.RemoveClaims(x.ctx, []lease.ListedClaim{{Key: key("1")}}), lease.ErrClosed)
 	}},
 	{name: "RenewGivesTheWholeWindow", run: func(x *suite) {
-		for _, s := range []lease.Session{x.kept(x.node(Options{}), "a:1"), x.remote(x.node(Options{}), TTL)} {
+		for _, s := range []lease.Session{x.localSession(x.node(Options{}), "a:1"), x.remoteSession(x.node(Options{}), TTL)} {
 			require.Equal(x, TTL, s.TTL())
 			trust, err := s.Renew(x.ctx)
 			require.NoError(x, err)
@@ -71,7 +71,7 @@ var sessionCases = []testCase{
 	}},
 	{name: "ARemoteSessionIsKnownEverywhere", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		s := x.remote(a, 6*time.Second)
+		s := x.remoteSession(a, 6*time.Second)
 		x.claim(s, key("1"))
 		there, err := b.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
@@ -92,34 +92,34 @@ var sessionCases = []testCase{
 	}},
 	{name: "ARemoteSessionOutlivesItsNode", run: func(x *suite) {
 		a := x.node(Options{Node: "n1"})
-		s := x.remote(a, 6*time.Second)
+		s := x.remoteSession(a, 6*time.Second)
 		l, nonce := x.claim(s, key("1"))
 		require.NoError(x, a.Close(x.ctx))
 		again := x.node(Options{Node: "n1"})
 		there, err := again.Session(x.ctx, l.Session().ID)
 		require.NoError(x, err)
 		require.Equal(x, l.Session(), there.Ref())
-		x.isHeld(again, key("1"), l, nonce)
+		x.requireClaim(again, key("1"), l, nonce)
 	}},
 	{name: "AKeptSessionIsNobodyElses", run: func(x *suite) {
-		s := x.kept(x.node(Options{}), "a:1")
+		s := x.localSession(x.node(Options{}), "a:1")
 		_, err := x.node(Options{}).Session(x.ctx, s.Ref().ID)
 		require.ErrorIs(x, err, lease.ErrLost)
 	}},
 	{name: "EndSessionAtAnotherProcess", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		kept, remote := x.kept(a, "a:1"), x.remote(a, 6*time.Second)
+		kept, remote := x.localSession(a, "a:1"), x.remoteSession(a, 6*time.Second)
 		for i, s := range []lease.Session{kept, remote} {
 			l, _ := x.claim(s, key(fmt.Sprint(i)))
 			id := l.Session().ID
 			require.NoError(x, b.EndSession(x.ctx, id))
-			require.NotContains(x, x.living(b, id).Sessions, id)
-			require.Empty(x, x.claims(b), "its claims end with it")
+			require.NotContains(x, x.listLiving(b, id).Sessions, id)
+			require.Empty(x, x.listClaims(b), "its claims end with it")
 			require.NoError(x, b.EndSession(x.ctx, id), "it has ended")
 			_, err := b.Session(x.ctx, id)
 			require.ErrorIs(x, err, lease.ErrLost)
 			if i == 0 {
-				x.ends(l, lease.ErrLost)
+				x.requireTrustEnds(l, lease.ErrLost)
 				require.True(x, a.InUse(id), "an effect may be running")
 			}
 			l.Release()
@@ -130,14 +130,14 @@ var sessionCases = []testCase{
 	}},
 	{name: "EndSessionAtItsOwnProcess", run: func(x *suite) {
 		n := x.node(Options{})
-		remote, kept := x.remote(n, 6*time.Second), x.kept(n, "a:1")
+		remote, kept := x.remoteSession(n, 6*time.Second), x.localSession(n, "a:1")
 		l, _ := x.claim(remote, key("1"))
 		require.NoError(x, n.EndSession(x.ctx, l.Session().ID))
-		x.ends(l, lease.ErrClosed)
+		x.requireTrustEnds(l, lease.ErrClosed)
 		m, _ := x.claim(kept, key("2"))
 		require.NoError(x, n.EndSession(x.ctx, m.Session().ID))
-		x.ends(m, lease.ErrLost)
-		living := x.living(n).Sessions
+		x.requireTrustEnds(m, lease.ErrLost)
+		living := x.listLiving(n).Sessions
 		require.NotContains(x, living, l.Session().ID)
 		require.NotContains(x, living, m.Session().ID)
 		next, _ := x.claim(kept, key("2"))
@@ -147,31 +147,31 @@ var sessionCases = []testCase{
 		n := x.node(Options{})
 		seen := map[flight.SessionID]bool{}
 		for i := range 20 {
-			s := x.session(n, lease.Spec{TTL: 6 * time.Second, OneShot: true})
+			s := x.newSession(n, lease.Spec{TTL: 6 * time.Second, OneShot: true})
 			ref := s.Ref()
 			require.True(x, ref.OneShot)
 			require.False(x, seen[ref.ID], "session %s was returned twice", ref.ID)
 			seen[ref.ID] = true
 			require.True(x, x.MarkedOneShot(x.T, ref.ID))
-			living := x.living(n, ref.ID)
+			living := x.listLiving(n, ref.ID)
 			require.Contains(x, living.Sessions, ref.ID)
 			require.GreaterOrEqual(x, living.Revision, ref.Revision)
 			l, nonce := x.claim(s, key(fmt.Sprint(i)))
 			require.Equal(x, ref, l.Session())
 			require.Positive(x, l.Trust())
-			x.isHeld(n, key(fmt.Sprint(i)), l, nonce)
+			x.requireClaim(n, key(fmt.Sprint(i)), l, nonce)
 			there, err := x.node(Options{}).Session(x.ctx, ref.ID)
 			require.NoError(x, err)
 			require.Equal(x, ref, there.Ref(), "another node reads it from the marker")
 			require.NoError(x, n.EndSession(x.ctx, ref.ID))
 		}
-		s := x.remote(n, 6*time.Second)
+		s := x.remoteSession(n, 6*time.Second)
 		require.False(x, s.Ref().OneShot)
 		require.False(x, x.MarkedOneShot(x.T, s.Ref().ID))
 	}},
 	{name: "InUse", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		kept, remote := x.kept(a, "a:1"), x.remote(a, TTL)
+		kept, remote := x.localSession(a, "a:1"), x.remoteSession(a, TTL)
 		id := kept.Ref().ID
 		require.False(x, a.InUse(id))
 		l, m := x.reserve(kept, key("1"), NewNonce()), x.reserve(kept, key("2"), NewNonce())

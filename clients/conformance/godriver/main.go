@@ -21,11 +21,11 @@ import (
 
 // setup is the first line of input.
 type setup struct {
-	Address      string `json:"address"`
-	TTL          int    `json:"ttl_s"`
-	Spool        string `json:"spool"`
-	PatienceMS   int64  `json:"retry_timeout_ms"`
-	ReportWaitMS int64  `json:"report_wait_ms"`
+	Address        string `json:"address"`
+	TTL            int    `json:"ttl_s"`
+	Spool          string `json:"spool"`
+	RetryTimeoutMS int64  `json:"retry_timeout_ms"`
+	ReportWaitMS   int64  `json:"report_wait_ms"`
 }
 
 // call is each further line of input.
@@ -72,11 +72,11 @@ func main() {
 
 // driver runs calls through one client, which the first successful connect creates.
 type driver struct {
-	setup setup
-	mu    sync.Mutex // guards out
-	out   *json.Encoder
-	meet  sync.Mutex // guards c, and is held while c connects
-	c     *client.Client
+	setup      setup
+	mu         sync.Mutex // guards out
+	out        *json.Encoder
+	connecting sync.Mutex // guards c, and is held while c connects
+	c          *client.Client
 }
 
 func run(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -104,7 +104,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 func (d *driver) answer(ctx context.Context, one call, caller int) {
 	a, err := d.do(ctx, one)
 	if err != nil {
-		a.Error, a.Detail = word(err), err.Error()
+		a.Error, a.Detail = errorName(err), err.Error()
 	}
 	a.Call, a.Caller = one.Call, caller
 	d.mu.Lock()
@@ -113,12 +113,12 @@ func (d *driver) answer(ctx context.Context, one call, caller int) {
 }
 
 func (d *driver) connect(ctx context.Context) (_ *client.Client, err error) {
-	d.meet.Lock()
-	defer d.meet.Unlock()
+	d.connecting.Lock()
+	defer d.connecting.Unlock()
 	if d.c == nil {
 		d.c, err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool),
-			client.WithTTL(time.Duration(d.setup.TTL)*time.Second), client.WithPatience(ms(d.setup.PatienceMS)),
-			client.WithReportWait(ms(d.setup.ReportWaitMS)))
+			client.WithSessionTTL(time.Duration(d.setup.TTL)*time.Second), client.WithRetryTimeout(ms(d.setup.RetryTimeoutMS)),
+			client.WithReportTimeout(ms(d.setup.ReportWaitMS)))
 	}
 	return d.c, err
 }
@@ -183,7 +183,7 @@ func (one call) handler(c *client.Client) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		at.Watch()
 		if one.LeaveBehind != "" {
-			go one.behind(at) // not waited for: the test needs a goroutine that outlives the handler
+			go one.runAfterReturn(at) // not waited for: the test needs a goroutine that outlives the handler
 			return effect.Answer{}, errors.New("before the effect")
 		}
 		if one.Before != "" {
@@ -194,9 +194,9 @@ func (one call) handler(c *client.Client) effect.Handler {
 		if one.ThrowBefore {
 			return effect.Answer{}, errors.New("before the effect")
 		}
-		answer, err := one.perform(ctx, at)
+		answer, err := one.callProvider(ctx, at)
 		if err == nil && one.Twice || err != nil && one.Again {
-			answer, err = one.perform(ctx, at)
+			answer, err = one.callProvider(ctx, at)
 		}
 		if err == nil && one.Inner != "" {
 			err = one.nested(ctx, c)
@@ -222,7 +222,7 @@ func (one call) nested(ctx context.Context, c *client.Client) error {
 }
 
 // callProvider performs the effect.
-func (one call) perform(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+func (one call) callProvider(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
 	if err != nil {
 		return effect.Answer{}, err
@@ -238,32 +238,32 @@ func (one call) perform(ctx context.Context, at *effect.Attempt) (effect.Answer,
 }
 
 // runAfterReturn tries the effect after its handler has returned.
-func (one call) behind(at *effect.Attempt) {
+func (one call) runAfterReturn(at *effect.Attempt) {
 	ctx := context.Background()
 	_, _ = get(ctx, one.Before)
-	_, _ = one.perform(ctx, at)
+	_, _ = one.callProvider(ctx, at)
 	_, _ = get(ctx, one.LeaveBehind)
 }
 
 func lookUp(url string) effect.LookUp {
-	return func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+	return func(ctx context.Context, _ *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		body, err := get(ctx, url)
 		if err != nil {
-			return flight.NoVerb, effect.Answer{}, err
+			return flight.FindingNone, effect.Answer{}, err
 		}
 		var found struct {
 			Happened bool
 			Value    json.RawMessage
 		}
 		if err := json.Unmarshal(body, &found); err != nil {
-			return flight.NoVerb, effect.Answer{}, err
+			return flight.FindingNone, effect.Answer{}, err
 		}
 		if !found.Happened {
-			return flight.DidNotHappen, effect.Answer{}, nil
+			return flight.FindingNotHappened, effect.Answer{}, nil
 		}
 		var charge struct{ ID string }
 		err = json.Unmarshal(found.Value, &charge)
-		return flight.Happened, effect.Answer{ExternalID: charge.ID, ContentType: "application/json", Body: found.Value}, err
+		return flight.FindingHappened, effect.Answer{ExternalID: charge.ID, ContentType: "application/json", Body: found.Value}, err
 	}
 }
 
@@ -281,7 +281,7 @@ func get(ctx context.Context, url string) ([]byte, error) {
 }
 
 // errorName returns the name of an error, which is the same in all languages.
-func word(err error) string {
+func errorName(err error) string {
 	var (
 		declined    *client.Declined
 		failed      *client.Failed

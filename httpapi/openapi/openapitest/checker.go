@@ -33,9 +33,9 @@ type Checker struct {
 	root     map[string]any
 	compiler *jsonschema.Compiler
 
-	mu      sync.Mutex                    // guards the fields below, and compiler
-	schemas map[string]*jsonschema.Schema // compiled, by JSON pointer
-	seen    map[string]bool               // keys are "operation status"
+	mu       sync.Mutex                    // guards the fields below, and compiler
+	schemas  map[string]*jsonschema.Schema // compiled, by JSON pointer
+	observed map[string]bool               // keys are "operation status"
 }
 
 const address = "https://flightd.invalid/openapi.json"
@@ -50,19 +50,19 @@ func New(document []byte) (*Checker, error) {
 	if !ok {
 		return nil, errors.New("openapitest: the document is not an object")
 	}
-	for _, s := range within(root, "components", "schemas") {
+	for _, s := range objectAt(root, "components", "schemas") {
 		if object := s.(map[string]any); object["properties"] != nil && object["additionalProperties"] == nil {
 			object["additionalProperties"] = false
 		}
 	}
-	c := &Checker{root: root, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, seen: map[string]bool{}}
+	c := &Checker{root: root, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, observed: map[string]bool{}}
 	c.compiler.DefaultDraft(jsonschema.Draft2020)
 	c.compiler.AssertFormat()
 	return c, c.compiler.AddResource(address, root)
 }
 
 // objectAt returns the object at a path; nil if there is none.
-func within(v any, path ...string) map[string]any {
+func objectAt(v any, path ...string) map[string]any {
 	object, _ := v.(map[string]any)
 	for _, name := range path {
 		object, _ = object[name].(map[string]any)
@@ -71,33 +71,33 @@ func within(v any, path ...string) map[string]any {
 }
 
 // node is an object of the document and its JSON pointer.
-type place struct {
-	node    map[string]any
+type node struct {
+	value   map[string]any
 	pointer string
 }
 
-func (p place) down(names ...string) place {
+func (p node) child(names ...string) node {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, name := range names {
-		p.node, _ = p.node[name].(map[string]any)
+		p.value, _ = p.value[name].(map[string]any)
 		p.pointer += "/" + escape.Replace(name)
 	}
 	return p
 }
 
 // resolveRef returns the node that p refers to; p itself if it is not a reference.
-func (c *Checker) follow(p place) place {
-	if ref, ok := p.node["$ref"].(string); ok {
-		return place{c.root, ""}.down(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+func (c *Checker) resolveRef(p node) node {
+	if ref, ok := p.value["$ref"].(string); ok {
+		return node{c.root, ""}.child(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 	}
 	return p
 }
 
 // Check returns the first difference between an exchange and the document; nil if there is none.
 func (c *Checker) Check(x *Exchange) error {
-	op, parameters, found := c.operation(x)
+	op, parameters, found := c.findOperation(x)
 	if !found {
-		return c.lost(x)
+		return c.checkUndocumented(x)
 	}
 	name := x.Method + " " + parameters.template
 	fail := func(err error) error {
@@ -107,29 +107,29 @@ func (c *Checker) Check(x *Exchange) error {
 		return fmt.Errorf("%s answered with %d: %w", name, x.Status, err)
 	}
 	c.mu.Lock()
-	c.seen[fmt.Sprintf("%v %d", op.node["operationId"], x.Status)] = true
+	c.observed[fmt.Sprintf("%v %d", op.value["operationId"], x.Status)] = true
 	c.mu.Unlock()
 	if x.Status < 400 {
-		if err := c.request(x, op, parameters); err != nil {
+		if err := c.checkRequest(x, op, parameters); err != nil {
 			return fail(fmt.Errorf("the request was accepted, but is not as documented: %w", err))
 		}
 	}
-	responses := op.down("responses")
-	if _, known := responses.node[strconv.Itoa(x.Status)]; !known {
+	responses := op.child("responses")
+	if _, known := responses.value[strconv.Itoa(x.Status)]; !known {
 		return fail(fmt.Errorf("undocumented status: %s", x.Body))
 	}
-	return fail(c.answer(x, c.follow(responses.down(strconv.Itoa(x.Status)))))
+	return fail(c.checkResponse(x, c.resolveRef(responses.child(strconv.Itoa(x.Status)))))
 }
 
 // Unseen lists the documented answers, other than problems, that no exchange had, as "operation status".
 func (c *Checker) Unseen() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, methods := range within(c.root, "paths") {
-		for _, op := range within(methods) {
-			for status, r := range within(op, "responses") {
-				answer := fmt.Sprintf("%v %s", within(op)["operationId"], status)
-				if within(r)["$ref"] == nil && !c.seen[answer] {
+	for _, methods := range objectAt(c.root, "paths") {
+		for _, op := range objectAt(methods) {
+			for status, r := range objectAt(op, "responses") {
+				answer := fmt.Sprintf("%v %s", objectAt(op)["operationId"], status)
+				if objectAt(r)["$ref"] == nil && !c.observed[answer] {
 					all = append(all, answer)
 				}
 			}
@@ -140,27 +140,27 @@ func (c *Checker) Unseen() (all []string) {
 }
 
 // pathMatch is a path template and the values of its names.
-type matched struct {
+type pathMatch struct {
 	template string
 	values   map[string]string
 }
 
-func (c *Checker) operation(x *Exchange) (op place, m matched, found bool) {
+func (c *Checker) findOperation(x *Exchange) (op node, m pathMatch, found bool) {
 	method := strings.ToLower(x.Method)
 	if method == "head" {
 		method = "get"
 	}
-	paths := place{c.root, ""}.down("paths")
-	for _, template := range slices.Sorted(maps.Keys(paths.node)) {
-		values, fits := match(template, x.URL.Path)
-		if op = paths.down(template, method); fits && op.node != nil {
-			return op, matched{template, values}, true
+	paths := node{c.root, ""}.child("paths")
+	for _, template := range slices.Sorted(maps.Keys(paths.value)) {
+		values, fits := matchPath(template, x.URL.Path)
+		if op = paths.child(template, method); fits && op.value != nil {
+			return op, pathMatch{template, values}, true
 		}
 	}
 	return op, m, false
 }
 
-func match(template, path string) (values map[string]string, fits bool) {
+func matchPath(template, path string) (values map[string]string, fits bool) {
 	want, have := strings.Split(template, "/"), strings.Split(path, "/")
 	if len(want) != len(have) {
 		return nil, false
@@ -177,7 +177,7 @@ func match(template, path string) (values map[string]string, fits bool) {
 }
 
 // checkUndocumented checks the answer to an undocumented request, which must be a problem.
-func (c *Checker) lost(x *Exchange) error {
+func (c *Checker) checkUndocumented(x *Exchange) error {
 	if x.URL.Path == "/metrics" || strings.HasPrefix(x.URL.Path, "/metrics/") && x.Status == http.StatusOK {
 		return nil // the metrics are not part of the API
 	}
@@ -186,18 +186,18 @@ func (c *Checker) lost(x *Exchange) error {
 	default:
 		return fmt.Errorf("%s %s is undocumented, but was answered with %d", x.Method, x.URL.Path, x.Status)
 	}
-	return c.value("/components/schemas/Problem", x.Body)
+	return c.checkJSON("/components/schemas/Problem", x.Body)
 }
 
-func (c *Checker) request(x *Exchange, op place, m matched) error {
+func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
 	query := x.URL.Query()
-	listed, _ := op.node["parameters"].([]any)
+	listed, _ := op.value["parameters"].([]any)
 	for i, p := range listed {
-		at := c.follow(place{p.(map[string]any), op.pointer + "/parameters/" + strconv.Itoa(i)})
-		name := at.node["name"].(string)
+		at := c.resolveRef(node{p.(map[string]any), op.pointer + "/parameters/" + strconv.Itoa(i)})
+		name := at.value["name"].(string)
 		var value string
 		var there bool
-		switch at.node["in"] {
+		switch at.value["in"] {
 		case "path":
 			value, there = m.values[name]
 		case "query":
@@ -206,31 +206,31 @@ func (c *Checker) request(x *Exchange, op place, m matched) error {
 		case "header":
 			value, there = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
 		}
-		if err := c.text(at, name, value, there); err != nil {
+		if err := c.checkText(at, name, value, there); err != nil {
 			return err
 		}
 	}
 	if len(query) > 0 {
 		return fmt.Errorf("undocumented parameters: %v", query)
 	}
-	contents := op.down("requestBody", "content")
-	if contents.node == nil {
+	contents := op.child("requestBody", "content")
+	if contents.value == nil {
 		return nil
 	}
-	if content := contents.down("application/json"); content.node != nil {
-		return c.value(content.down("schema").pointer, x.RequestBody)
+	if content := contents.child("application/json"); content.value != nil {
+		return c.checkJSON(content.child("schema").pointer, x.RequestBody)
 	}
-	content := contents.down(x.RequestHeader.Get("Content-Type"))
-	if content.node == nil {
+	content := contents.child(x.RequestHeader.Get("Content-Type"))
+	if content.value == nil {
 		return fmt.Errorf("undocumented content type %q", x.RequestHeader.Get("Content-Type"))
 	}
-	return c.each(content, bytes.Lines(x.RequestBody))
+	return c.checkEach(content, bytes.Lines(x.RequestBody))
 }
 
 // checkEach checks each part against the schema of the content.
-func (c *Checker) each(content place, parts iter.Seq[[]byte]) error {
+func (c *Checker) checkEach(content node, parts iter.Seq[[]byte]) error {
 	for part := range parts {
-		if err := c.value(content.down("schema").pointer, part); err != nil {
+		if err := c.checkJSON(content.child("schema").pointer, part); err != nil {
 			return err
 		}
 	}
@@ -238,7 +238,7 @@ func (c *Checker) each(content place, parts iter.Seq[[]byte]) error {
 }
 
 // streamMessages returns the data lines of an event stream. A last line without a line feed is skipped.
-func messages(stream []byte) iter.Seq[[]byte] {
+func streamMessages(stream []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for line := range bytes.Lines(stream) {
 			if data, found := bytes.CutPrefix(line, []byte("data: ")); found && bytes.HasSuffix(line, []byte("\n")) && !yield(data) {
@@ -249,8 +249,8 @@ func messages(stream []byte) iter.Seq[[]byte] {
 }
 
 // checkText checks the value of a parameter or header.
-func (c *Checker) text(at place, name, value string, there bool) error {
-	if required, _ := at.node["required"].(bool); !there {
+func (c *Checker) checkText(at node, name, value string, there bool) error {
+	if required, _ := at.value["required"].(bool); !there {
 		if required {
 			return fmt.Errorf("%s is missing", name)
 		}
@@ -260,53 +260,53 @@ func (c *Checker) text(at place, name, value string, there bool) error {
 	if err != nil {
 		return err
 	}
-	if at.down("schema").node["type"] == "integer" {
+	if at.child("schema").value["type"] == "integer" {
 		document = []byte(value)
 	}
-	if err := c.value(at.down("schema").pointer, document); err != nil {
+	if err := c.checkJSON(at.child("schema").pointer, document); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-func (c *Checker) answer(x *Exchange, r place) error {
-	headers := r.down("headers")
-	for name := range headers.node {
-		if err := c.text(c.follow(headers.down(name)), name, x.Header.Get(name), x.Header.Get(name) != ""); err != nil {
+func (c *Checker) checkResponse(x *Exchange, r node) error {
+	headers := r.child("headers")
+	for name := range headers.value {
+		if err := c.checkText(c.resolveRef(headers.child(name)), name, x.Header.Get(name), x.Header.Get(name) != ""); err != nil {
 			return err
 		}
 	}
 	for name := range x.Header {
-		if _, known := headers.node[name]; !known && !ofTransport(name) && headers.node[inDocument(name)] == nil {
+		if _, known := headers.value[name]; !known && !isTransportHeader(name) && headers.value[documentSpelling(name)] == nil {
 			return fmt.Errorf("undocumented header %s: %s", name, x.Header.Get(name))
 		}
 	}
-	contents := r.down("content")
-	if len(contents.node) == 0 || x.Method == http.MethodHead {
+	contents := r.child("content")
+	if len(contents.value) == 0 || x.Method == http.MethodHead {
 		if len(x.Body) > 0 {
 			return fmt.Errorf("unexpected body: %s", x.Body)
 		}
 		return nil
 	}
 	kind := x.Header.Get("Content-Type")
-	content := contents.down(kind)
-	if content.node == nil {
-		content = contents.down("*/*")
+	content := contents.child(kind)
+	if content.value == nil {
+		content = contents.child("*/*")
 	}
-	if content.node == nil {
+	if content.value == nil {
 		return fmt.Errorf("undocumented content type %q", kind)
 	}
 	if kind == "text/event-stream" {
-		return c.each(content, messages(x.Body))
+		return c.checkEach(content, streamMessages(x.Body))
 	}
-	if !strings.HasSuffix(kind, "json") || content.pointer == contents.down("*/*").pointer {
+	if !strings.HasSuffix(kind, "json") || content.pointer == contents.child("*/*").pointer {
 		return nil
 	}
-	return c.value(content.down("schema").pointer, x.Body)
+	return c.checkJSON(content.child("schema").pointer, x.Body)
 }
 
 // documentSpelling returns the document's spelling of a header in Go's canonical form.
-func inDocument(name string) string {
+func documentSpelling(name string) string {
 	if name == "Etag" {
 		return "ETag"
 	}
@@ -314,7 +314,7 @@ func inDocument(name string) string {
 }
 
 // isTransportHeader reports whether a header belongs to HTTP itself; the document does not list these.
-func ofTransport(name string) bool {
+func isTransportHeader(name string) bool {
 	switch name {
 	case "Date", "Content-Type", "Content-Length", "Connection", "Transfer-Encoding":
 		return true
@@ -323,7 +323,7 @@ func ofTransport(name string) bool {
 }
 
 // checkJSON checks data against the schema at a JSON pointer of the document.
-func (c *Checker) value(pointer string, data []byte) error {
+func (c *Checker) checkJSON(pointer string, data []byte) error {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, data)
@@ -352,6 +352,6 @@ func (c *Checker) schema(pointer string) (*jsonschema.Schema, error) {
 }
 
 // CheckSchema checks data against a schema of the document, by its name.
-func (c *Checker) Schema(name string, data []byte) error {
-	return c.value("/components/schemas/"+name, data)
+func (c *Checker) CheckSchema(name string, data []byte) error {
+	return c.checkJSON("/components/schemas/"+name, data)
 }

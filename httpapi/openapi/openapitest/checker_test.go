@@ -131,7 +131,7 @@ func TestScriptOfAStream(t *testing.T) {
 // Each message of a stream is checked separately.
 func TestMessages(t *testing.T) {
 	var got []string
-	for m := range messages([]byte("retry: 1\n\nevent: gap\nid: 8.1\ndata: {}\n\n: still here\n\ndata: []\n\ndata: cut o")) {
+	for m := range streamMessages([]byte("retry: 1\n\nevent: gap\nid: 8.1\ndata: {}\n\n: still here\n\ndata: []\n\ndata: cut o")) {
 		got = append(got, string(m))
 	}
 	require.Equal(t, []string{"{}\n", "[]\n"}, got)

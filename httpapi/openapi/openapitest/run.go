@@ -16,7 +16,7 @@ import (
 // Run sends the requests of the script to the server at base. It checks each answer against the script and, if checker
 // is not nil, against the document. It returns the first difference.
 func (s *Script) Run(ctx context.Context, client *http.Client, base string, checker *Checker) error {
-	known := names{}
+	known := bindings{}
 	for i := range s.Steps {
 		step := &s.Steps[i]
 		x, err := step.send(ctx, client, base, known)
@@ -33,7 +33,7 @@ func (s *Script) Run(ctx context.Context, client *http.Client, base string, chec
 	return nil
 }
 
-func (s *Step) send(ctx context.Context, client *http.Client, base string, known names) (*Exchange, error) {
+func (s *Step) send(ctx context.Context, client *http.Client, base string, known bindings) (*Exchange, error) {
 	body := known.fill(strings.TrimSuffix(s.Body, "\n"))
 	req, err := http.NewRequestWithContext(ctx, s.Method, base+known.fill(s.Target), strings.NewReader(body))
 	if err != nil {
@@ -54,49 +54,49 @@ func (s *Step) send(ctx context.Context, client *http.Client, base string, known
 	}
 	defer func() { _ = answer.Body.Close() }()
 	read := func() ([]byte, error) { return io.ReadAll(answer.Body) }
-	if answer.Header.Get("Content-Type") == streams {
-		read = func() ([]byte, error) { return known.stream(answer.Body, s.Answer) }
+	if answer.Header.Get("Content-Type") == eventStreamType {
+		read = func() ([]byte, error) { return known.readStream(answer.Body, s.Answer) }
 	}
 	data, err := read()
 	return &Exchange{Method: s.Method, URL: req.URL, RequestHeader: req.Header, RequestBody: []byte(body),
 		Status: answer.StatusCode, Header: answer.Header, Body: data}, err
 }
 
-func (s *Step) compare(x *Exchange, known names) error {
+func (s *Step) compare(x *Exchange, known bindings) error {
 	if x.Status != s.Status {
 		return fmt.Errorf("status %d, expected %d: %s", x.Status, s.Status, x.Body)
 	}
-	for name, values := range s.Headers {
-		if err := known.text(values[0], x.Header.Get(name)); err != nil {
+	for name, values := range s.AnswerHeader {
+		if err := known.matchText(values[0], x.Header.Get(name)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	want := strings.TrimSuffix(s.Answer, "\n")
-	if want == "" || x.Header.Get("Content-Type") == streams {
+	if want == "" || x.Header.Get("Content-Type") == eventStreamType {
 		return nil
 	}
 	if !strings.HasSuffix(x.Header.Get("Content-Type"), "json") {
-		return known.text(want, strings.TrimSuffix(string(x.Body), "\n"))
+		return known.matchText(want, strings.TrimSuffix(string(x.Body), "\n"))
 	}
 	var expected, got any
-	if err := numbers([]byte(want), &expected); err != nil {
+	if err := decodeWithNumbers([]byte(want), &expected); err != nil {
 		return fmt.Errorf("invalid JSON in the script: %w", err)
 	}
-	if err := numbers(x.Body, &got); err != nil {
+	if err := decodeWithNumbers(x.Body, &got); err != nil {
 		return err
 	}
-	if err := known.value("", expected, got); err != nil {
+	if err := known.matchValue("", expected, got); err != nil {
 		return fmt.Errorf("%w\n%s", err, x.Body)
 	}
 	return nil
 }
 
 // eventStreamType is the content type of event streams, which do not end.
-const streams = "text/event-stream"
+const eventStreamType = "text/event-stream"
 
 // readStream reads an event stream until it has found all expected lines, in their order. Other lines may come between
 // them.
-func (n names) stream(body io.Reader, want string) (read []byte, err error) {
+func (n bindings) readStream(body io.Reader, want string) (read []byte, err error) {
 	lines := bufio.NewReader(body)
 	for line := range strings.Lines(want) {
 		line = strings.TrimSuffix(line, "\n")
@@ -106,7 +106,7 @@ func (n names) stream(body io.Reader, want string) (read []byte, err error) {
 				return read, fmt.Errorf("the stream ended before %q: %w: %s", line, err, read)
 			}
 			read = append(read, got...)
-			if n.text(line, strings.TrimSuffix(got, "\n")) == nil {
+			if n.matchText(line, strings.TrimSuffix(got, "\n")) == nil {
 				break
 			}
 		}
@@ -114,19 +114,19 @@ func (n names) stream(body io.Reader, want string) (read []byte, err error) {
 	return read, nil
 }
 
-func numbers(data []byte, into any) error {
+func decodeWithNumbers(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return d.Decode(into)
 }
 
 // bindings maps placeholders to the text that they were bound to.
-type names map[string]string
+type bindings map[string]string
 
 var placeholder = regexp.MustCompile(`<[a-z_0-9]*>`)
 
 // fill replaces the placeholders that are bound.
-func (n names) fill(text string) string {
+func (n bindings) fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
 		if value, known := n[p]; known {
 			return value
@@ -136,7 +136,7 @@ func (n names) fill(text string) string {
 }
 
 // matchText compares got with want and binds the placeholders in want that are not bound yet.
-func (n names) text(want, got string) error {
+func (n bindings) matchText(want, got string) error {
 	want = n.fill(want)
 	holes := placeholder.FindAllString(want, -1)
 	pattern := "(?s)^"
@@ -163,23 +163,23 @@ func (n names) text(want, got string) error {
 }
 
 // moreMembers is the name of a member that allows an object to have more members.
-const rest = "..."
+const moreMembers = "..."
 
-func (n names) value(at string, want, got any) error {
+func (n bindings) matchValue(at string, want, got any) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		if !ok {
 			return fmt.Errorf("%s: got %v, expected an object", at, got)
 		}
-		return n.object(at, w, g)
+		return n.matchObject(at, w, g)
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
 			return fmt.Errorf("%s: got %v, expected %v", at, got, want)
 		}
 		for i := range w {
-			if err := n.value(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
+			if err := n.matchValue(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
 				return err
 			}
 		}
@@ -188,7 +188,7 @@ func (n names) value(at string, want, got any) error {
 		if _, isText := got.(string); !isText && !placeholder.MatchString(w) {
 			return fmt.Errorf("%s: got %v, expected the string %q", at, got, w)
 		}
-		if err := n.text(w, fmt.Sprint(got)); err != nil {
+		if err := n.matchText(w, fmt.Sprint(got)); err != nil {
 			return fmt.Errorf("%s: %w", at, err)
 		}
 		return nil
@@ -199,8 +199,8 @@ func (n names) value(at string, want, got any) error {
 	return nil
 }
 
-func (n names) object(at string, want, got map[string]any) error {
-	_, more := want[rest]
+func (n bindings) matchObject(at string, want, got map[string]any) error {
+	_, more := want[moreMembers]
 	for name := range got {
 		if _, known := want[name]; !known && !more {
 			return fmt.Errorf("unexpected member %s/%s", at, name)
@@ -212,14 +212,14 @@ func (n names) object(at string, want, got map[string]any) error {
 	}
 	slices.Sort(order)
 	for _, name := range order {
-		if name == rest {
+		if name == moreMembers {
 			continue
 		}
 		value, there := got[name]
 		if !there {
 			return fmt.Errorf("missing member %s/%s", at, name)
 		}
-		if err := n.value(at+"/"+name, want[name], value); err != nil {
+		if err := n.matchValue(at+"/"+name, want[name], value); err != nil {
 			return err
 		}
 	}

@@ -29,14 +29,14 @@ type Script struct {
 
 // Step is one request and its expected answer.
 type Step struct {
-	Line    int // in the file
-	Method  string
-	Target  string // path and query
-	Header  http.Header
-	Body    string
-	Status  int
-	Headers http.Header // expected headers of the answer
-	Answer  string      // expected body
+	Line         int // in the file
+	Method       string
+	Target       string // path and query
+	Header       http.Header
+	Body         string
+	Status       int
+	AnswerHeader http.Header // expected headers of the answer
+	Answer       string      // expected body
 }
 
 // Parse parses the scripts of a file. Lines that start with // are comments.
@@ -55,11 +55,11 @@ func Parse(text string) (scripts []Script, err error) {
 		case script == nil:
 			err = errors.New("line before the first title")
 		case strings.HasPrefix(line, "> "):
-			step, err = script.ask(step, i+1, line[2:])
+			step, err = script.addRequestLine(step, i+1, line[2:])
 		case step == nil:
 			err = errors.New("line before the first request")
 		case strings.HasPrefix(line, "< "):
-			err = step.expect(line[2:])
+			err = step.addAnswerLine(line[2:])
 		case step.Status == 0:
 			step.Body += line + "\n"
 		default:
@@ -73,7 +73,7 @@ func Parse(text string) (scripts []Script, err error) {
 }
 
 // addRequestLine parses a line of a request: a method and path, or a header.
-func (s *Script) ask(step *Step, line int, text string) (*Step, error) {
+func (s *Script) addRequestLine(step *Step, line int, text string) (*Step, error) {
 	if step != nil && step.Status == 0 {
 		return step, addHeader(step.Header, text)
 	}
@@ -81,14 +81,14 @@ func (s *Script) ask(step *Step, line int, text string) (*Step, error) {
 	if !found {
 		return step, errors.New("expected a method and a path")
 	}
-	s.Steps = append(s.Steps, Step{Line: line, Method: method, Target: target, Header: http.Header{}, Headers: http.Header{}})
+	s.Steps = append(s.Steps, Step{Line: line, Method: method, Target: target, Header: http.Header{}, AnswerHeader: http.Header{}})
 	return &s.Steps[len(s.Steps)-1], nil
 }
 
 // addAnswerLine parses a line of an answer: a status, or a header.
-func (s *Step) expect(text string) (err error) {
+func (s *Step) addAnswerLine(text string) (err error) {
 	if s.Status != 0 {
-		return addHeader(s.Headers, text)
+		return addHeader(s.AnswerHeader, text)
 	}
 	s.Status, err = strconv.Atoi(text)
 	return err

@@ -27,11 +27,11 @@ type Server struct {
 // Start starts a server, which is stopped when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return StartTuned(t, nil)
+	return StartWith(t, nil)
 }
 
 // StartWith is Start with a changed configuration.
-func StartTuned(t testing.TB, tune func(*embed.Config)) *Server {
+func StartWith(t testing.TB, tune func(*embed.Config)) *Server {
 	t.Helper()
 	s := &Server{Dir: filepath.Join(t.TempDir(), "etcd"), socket: socketDir(t), tune: tune}
 	s.Restart(t)

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// layers are the two layers below the executor, lease and ledger, which are measured separately.
+type layers struct {
+	lessor  *lease.Lessor
+	session lease.Session
+	store   *clusterstore.Store
+}
+
+// firstEpoch is a lease guard for a new etcd: epoch 1, counter 0.
+type firstEpoch struct{}
+
+func (firstEpoch) Epoch() uint32   { return 1 }
+func (firstEpoch) Counter() uint64 { return 0 }
+
+func openLayers(ctx context.Context, dir string, raw *rawPath) (*layers, error) {
+	p := &layers{}
+	var err error
+	if p.lessor, err = etcdlease.New(etcdlease.Config{Client: raw.client, Server: raw.member.Server, Deployment: "bench", Node: "bench", Ledger: firstEpoch{}}); err != nil {
+		return nil, err
+	}
+	if p.session, err = p.lessor.NewSession(ctx, lease.Spec{Owner: "bench", AutoRenew: true}); err != nil {
+		p.close()
+		return nil, err
+	}
+	if p.store, err = clusterstore.Open(ctx, clusterstore.Config{Dir: filepath.Join(dir, "ledger")}); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *layers) close() {
+	if p.session != nil {
+		_ = p.session.Close(context.Background())
+	}
+	_ = p.lessor.Close(context.Background())
+	if p.store != nil {
+		_ = p.store.Close(context.Background())
+	}
+}
+
+// claimOnly makes one claim, which is released in the background.
+func (p *layers) claimOnly(ctx context.Context, n uint64) error {
+	held, err := p.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	return held.Claim(ctx)
+}
+
+// openAndReport proposes one Open and one Report without a claim.
+func (p *layers) openAndReport(ctx context.Context, n uint64) error {
+	return p.propose(ctx, call(orderKey("record", n)), flight.Session{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
+}
+
+func orderKey(name string, n uint64) flight.Key {
+	return flight.MustKey(fmt.Sprintf("bench/%s/order-%d", name, n))
+}
+
+// propose opens the call's flight under a session and reports it.
+func (p *layers) propose(ctx context.Context, c effect.Call, session flight.Session) error {
+	open := &flight.Open{
+		Key: c.Key, Submission: c.Submission, Session: session,
+		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: p.store.Header().StoreEpoch,
+	}
+	reply, err := p.store.Propose(ctx, open)
+	if err != nil || reply.Decision != flight.DecisionProceed {
+		return fmt.Errorf("open: %v, %w", reply.Decision, err)
+	}
+	reply, err = p.store.Report(ctx, &flight.Report{
+		Key: c.Key, Generation: reply.Flight.Generation, Token: reply.Token, Outcome: flight.OutcomeSucceeded,
+		ExternalID: fixedAnswer.ExternalID, Body: flight.NewBlob(fixedAnswer.ContentType, fixedAnswer.Body, flight.MaxReceiptBody),
+	})
+	if err != nil || reply.Decision != flight.DecisionAccepted {
+		return fmt.Errorf("report: %v, %w", reply.Decision, err)
+	}
+	return nil
+}

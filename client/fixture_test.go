@@ -1,0 +1,304 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a server over a fake flightd, with faults for its requests, and a log.
+type fixture struct {
+	t            *testing.T
+	world        *httpapitest.Fake
+	nodeSessions []flight.SessionID // of the node itself
+	server       *httptest.Server
+	net          *client.PipeNet // that the server listens on; nil: TCP
+	spool        string
+
+	reached chan struct{}
+
+	mu           sync.Mutex
+	api          http.Handler
+	fault        func(r *http.Request) fault
+	cannedAnswer []byte   // what canned answers
+	seen         []string // paths, in order
+	log          bytes.Buffer
+}
+
+// fault is the fault of one request.
+type fault int
+
+const (
+	none     fault = iota
+	cutAfter       // it is carried out, and the connection cut before the answer
+	cutBefore
+	cutLate   // as cutAfter, but the client must hang up; carried tells that it is carried out
+	slow      // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
+	busy      // answered that somebody else is at it, by a node that has proposed nothing
+	busyAfter // it is carried out, and that is the answer all the same
+	refused   // with a retryable 503
+	shutOut   // with flightd's own 403
+	canned    // answered with g.old
+)
+
+// newWorld makes a flightd in memory without a pool of sessions made in advance.
+func newWorld(t *testing.T) *httpapitest.Fake {
+	ledger := flightdtest.NewLedger()
+	leases := leasetest.Open(t, leasetest.NewEtcd(), leasetest.NewLedger(), leasetest.Options{Ledger: ledger, Tune: func(c *lease.Config) { c.Pool = -1 }})
+	return httpapitest.Open(t, flightdtest.Options{Ledger: ledger, Leases: leases})
+}
+
+func newFixture(t *testing.T) *fixture { return openFixture(t, nil) }
+
+// newBubbleFixture is a rig for a testing/synctest bubble: its network is in memory.
+func newBubbleFixture(t *testing.T) *fixture { return openFixture(t, client.NewPipeNet()) }
+
+func openFixture(t *testing.T, network *client.PipeNet) *fixture {
+	g := &fixture{t: t, world: newWorld(t), net: network, spool: t.TempDir(), reached: make(chan struct{}, 1)}
+	g.api, g.nodeSessions = httpapi.New(g.world.Config()), g.world.Leases.Etcd.Sessions()
+	g.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, api := g.next(r)
+		switch f {
+		case cutAfter:
+			api.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case cutLate:
+			api.ServeHTTP(httptest.NewRecorder(), r)
+			g.reached <- struct{}{}
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		case slow:
+			body, _ := io.ReadAll(r.Body) // so that the server sees the client go
+			g.reached <- struct{}{}
+			<-r.Context().Done()
+			late := r.WithContext(context.WithoutCancel(r.Context()))
+			late.Body = io.NopCloser(bytes.NewReader(body))
+			api.ServeHTTP(httptest.NewRecorder(), late)
+			g.reached <- struct{}{}
+		case canned:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(g.cannedAnswer)
+		case cutBefore:
+			panic(http.ErrAbortHandler)
+		case busy, busyAfter:
+			if f == busyAfter {
+				api.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1,"proposed":false,"flight_id":"` + key.FlightID().String() + `"}`))
+		case refused:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"no_leader","retryable":true,"retry_after_ms":1}`))
+		case shutOut:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"code":"forbidden","retryable":false}`))
+		default:
+			api.ServeHTTP(w, r)
+		}
+	}))
+	if network != nil {
+		require.NoError(t, g.server.Listener.Close())
+		g.server.Listener = network
+	}
+	g.server.Start()
+	t.Cleanup(g.server.Close)
+	return g
+}
+
+func (g *fixture) next(r *http.Request) (fault, http.Handler) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = append(g.seen, r.URL.Path)
+	if g.fault == nil {
+		return none, g.api
+	}
+	f := g.fault(r)
+	return f, g.api
+}
+
+// handler is the server of a deployment.
+func (g *fixture) handler(deployment string) http.Handler {
+	cfg := g.world.Config()
+	cfg.Version.Deployment = deployment
+	return httpapi.New(cfg)
+}
+
+// setDeployment lets another deployment answer from now on.
+func (g *fixture) setDeployment(deployment string) {
+	api := g.handler(deployment)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.api = api
+}
+
+// setFault sets the faults of later requests.
+func (g *fixture) setFault(f func(r *http.Request) fault) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fault = f
+}
+
+// faultOnce lets the first request to a path that ends so meet a fault.
+func (g *fixture) faultOnce(suffix string, f fault) {
+	done := false
+	g.setFault(func(r *http.Request) fault {
+		if done || !hasSuffix(r, suffix) {
+			return none
+		}
+		done = true
+		return f
+	})
+}
+
+func hasSuffix(r *http.Request, suffix string) bool {
+	return len(r.URL.Path) >= len(suffix) && r.URL.Path[len(r.URL.Path)-len(suffix):] == suffix
+}
+
+// count is how many requests to paths that end so were seen.
+func (g *fixture) count(suffix string) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, path := range g.seen {
+		if len(path) >= len(suffix) && path[len(path)-len(suffix):] == suffix {
+			n++
+		}
+	}
+	return n
+}
+
+// Write takes the log.
+func (g *fixture) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(b)
+}
+
+func (g *fixture) logged() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+func (g *fixture) connect(opts ...client.Option) *client.Client {
+	g.t.Helper()
+	return g.connectTo(g.server.URL, opts...)
+}
+
+func (g *fixture) connectTo(address string, opts ...client.Option) *client.Client {
+	g.t.Helper()
+	all := append([]client.Option{client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil)))}, opts...)
+	if g.net != nil {
+		all = append(all, client.WithPipeNet(g.net))
+	}
+	c, err := client.Connect(g.t.Context(), address, all...)
+	require.NoError(g.t, err)
+	g.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+// useSession performs a first effect, so that the client keeps a session from then on.
+func (g *fixture) useSession(c *client.Client) {
+	g.t.Helper()
+	for _, id := range []string{"first", "second"} {
+		one := call(`1`)
+		one.Key = flight.MustKey("default/warm/" + id)
+		_, err := c.Do(g.t.Context(), one, succeedingHandler(`1`))
+		require.NoError(g.t, err)
+	}
+}
+
+// flight returns the flight of a key in the ledger.
+func (g *fixture) flight(key flight.Key) *flight.Flight {
+	return g.world.Flight(key)
+}
+
+// sessions are those of callers that live in etcd.
+func (g *fixture) sessions() []flight.SessionID {
+	return slices.DeleteFunc(g.world.Leases.Etcd.Sessions(), func(id flight.SessionID) bool { return slices.Contains(g.nodeSessions, id) })
+}
+
+// waitForNoSessions waits until no session of a caller is left: nodes end those of single attempts in the background.
+func (g *fixture) waitForNoSessions() {
+	g.t.Helper()
+	require.Eventually(g.t, func() bool { return len(g.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
+}
+
+// expireSessions ends all sessions, as if they had not been renewed.
+func (g *fixture) expireSessions() {
+	g.t.Helper()
+	for _, id := range g.sessions() {
+		g.world.ExpireSession(g.t, id)
+	}
+}
+
+// waitForFlight waits until the flight of the key is as wanted.
+func (g *fixture) waitForFlight(key flight.Key, wanted func(*flight.Flight) bool) *flight.Flight {
+	g.t.Helper()
+	var seen flight.Version
+	for {
+		f, err := g.world.Ledger.Wait(g.t.Context(), key.FlightID(), seen)
+		require.NoError(g.t, err)
+		if wanted(f) {
+			return f
+		}
+		seen = f.Version
+	}
+}
+
+var key = flight.MustKey("default/charge/order-42")
+
+// call is a call for the key with an input.
+func call(input string, policy ...flight.Policy) effect.Call {
+	fp, err := flight.FingerprintJSON([]byte(input), nil)
+	if err != nil {
+		panic(err)
+	}
+	c := effect.Call{Key: key, Submission: flight.Submission{Fingerprint: fp, Input: flight.NewBlob("application/json", []byte(input), flight.MaxInput)}}
+	if len(policy) > 0 {
+		c.Submission.Policy = policy[0]
+	}
+	return c
+}
+
+// succeedingHandler is a handler that succeeds.
+func succeedingHandler(body string) effect.Handler {
+	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{ExternalID: "ch_1", ContentType: "application/json", Body: []byte(body)}, nil
+	}
+}
+
+func unreachableHandler(t *testing.T) effect.Handler {
+	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, errors.New("must not run")
+	}
+}

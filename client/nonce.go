@@ -1,0 +1,198 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// phase is the state of a nonce, as far as this process knows.
+type phase uint8
+
+const (
+	phaseUnknown  phase = iota // not in the table
+	phaseAwaited               // its open has no answer yet, or its look-up is running
+	phaseHeld                  // it has an attempt: the effect may have started
+	phaseSpooled               // the handler has returned, and the report is in the spool
+	phaseReported              // the ledger has stored a report of not_done
+	phaseGivenUp               // abandoned before its effect started
+)
+
+// opening is one nonce and its state, from before its first open is sent until the ledger's final answer. A nonce that
+// was abandoned or reported as not_done stays in its session's table until the session ends: a delayed copy of its open
+// may still open an attempt, and an old renewal answer may still list one.
+type opening struct {
+	key            flight.Key
+	nonce          string
+	notAfter       int64 // the same in each copy of the open
+	client         *Client
+	firstSent      clock.Instant // when the first open was sent: that one may have opened the attempt
+	mayHaveArrived bool          // an earlier open may have arrived
+	call           *effect.Call
+	waitUntil      time.Time // end of the wait for other callers; zero: none
+
+	token, verification string // fencing token of its attempt, or token of its verification
+
+	session    *session // has it in its table; its mutex guards the fields below; nil: no answer has named a session yet
+	phase      phase
+	number     uint32                  // of its attempt, while phaseHeld
+	cancel     context.CancelCauseFunc // cancels the context of its handler
+	reportFile string                  // file of its report in the spool
+	spooledAt  time.Time               // when that file was written
+	report     []byte                  // the stored report, in phaseReported
+	abandoning bool                    // an abandon is being sent
+}
+
+func (c *Client) newOpening(key flight.Key) *opening {
+	return &opening{client: c, key: key, nonce: newNonce(), notAfter: c.ledgerClock.notAfter(), phase: phaseAwaited}
+}
+
+// needsSession reports whether the session has to be renewed for this nonce.
+func (o *opening) needsSession() bool {
+	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.abandoning
+}
+
+// listedAction is the action for an attempt that a renewal lists as open.
+type listedAction uint8
+
+const (
+	doNothing listedAction = iota
+	abandonAttempt
+	repeatReport
+	reportUnknown
+)
+
+// listedActionFor decides the action for an attempt that a renewal lists as open. spooled means that its report is in the
+// spool, listedBefore that the previous renewal listed it, also unexpectedly.
+//
+// An attempt whose effect may have started is never abandoned. The answer may be older than the state of the nonce
+// here, so a report is sent only after two listings in a row. An abandon of a nonce that was given up is always
+// correct, and is sent at once.
+func listedActionFor(p phase, spooled, listedBefore bool) listedAction {
+	switch {
+	case p == phaseGivenUp:
+		return abandonAttempt
+	case mayBeOpen(p, spooled), !listedBefore:
+		return doNothing
+	case p == phaseReported:
+		return repeatReport
+	}
+	return reportUnknown
+}
+
+// mayBeOpen reports whether an attempt in that phase is rightly listed as open.
+func mayBeOpen(p phase, spooled bool) bool {
+	return p == phaseAwaited || p == phaseHeld || p == phaseSpooled && spooled
+}
+
+// isFinal reports whether an answer without an attempt is final for its nonce: no attempt can be opened under the nonce
+// later, and no abandon is needed. only means that no other request with this nonce can have arrived.
+//
+// The answer of the ledger that applied an open is final for the nonce. A node that answers from its own view has not
+// proposed this request, but another copy of the open may have been proposed elsewhere.
+func isFinal(a *OpenAnswer, err error, only bool) bool {
+	p := problemOf(err)
+	switch {
+	case err == nil:
+		return a.Decision == wire.DecisionReplay
+	case p == nil:
+		return false // no server has answered
+	case isRejectedUnread(err):
+		return only // it was not read by a server that could have proposed it
+	}
+	names := flightIDOf(p) != "" // this flight: problemFrom has checked it
+	switch p.Code {
+	case wire.Conflict, wire.Expired, wire.OpenExpired:
+		return names
+	case wire.InDoubt:
+		return names && p.Proposed != nil && (*p.Proposed || only)
+	case wire.InFlight:
+		return names && p.Proposed != nil && !*p.Proposed && only
+	}
+	return only && isRejectedForGood(p.Code)
+}
+
+// isRejectedForGood reports whether each copy of a request with that answer is rejected before a proposal.
+func isRejectedForGood(code Code) bool {
+	switch code {
+	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
+		return true
+	}
+	return false
+}
+
+const (
+	// abandonTryTimeout bounds one call of tryAbandon.
+	abandonTryTimeout = 5 * time.Second
+	// abandonTimeout bounds how long an abandon is repeated.
+	abandonTimeout = 10 * time.Minute
+)
+
+// Abandon declares that no effect was started under the nonce of an open, and that none will be. It ends the attempt
+// that the nonce has opened, or prevents it from opening one. r.NotAfter is that of the open; action and id are those
+// of the key.
+func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
+	r.Action, r.ID = key.Name(), key.BusinessID()
+	resp, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, timeout: abandonTryTimeout})
+	if err == nil && string(bytes.TrimSpace(resp.body)) != "{}" {
+		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of an abandon")}
+	}
+	return err
+}
+
+// tryAbandon sends the abandon of an open. It returns true when the server's answer is final.
+func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
+	ctx, cancel := context.WithTimeout(ctx, abandonTryTimeout)
+	defer cancel()
+	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
+	return reportResultOf(err) != reportLater
+}
+
+// markGivenUp marks a nonce as given up. Its effect has not started.
+func (o *opening) markGivenUp() { o.update(func() { o.phase, o.cancel = phaseGivenUp, nil }) }
+
+// abandonInBackground gives up a nonce whose open may still be carried out, and sends its abandon until a server
+// answers. Without the abandon the attempt would end with its session, as in doubt. The session is renewed meanwhile.
+// values are those of the call, which must still be counted in runner.Work. The channel is closed when the goroutine
+// ends; Close waits for it, and for one more try.
+//
+// If the process dies before a server has answered, the session ends, and the recovery policy decides.
+func (c *Client) abandonInBackground(values context.Context, o *opening) (over <-chan struct{}) {
+	o.update(func() { o.phase, o.cancel, o.abandoning = phaseGivenUp, nil, true })
+	done := make(chan struct{})
+	c.runner.Work.Go(func() {
+		defer close(done)
+		defer o.update(func() { o.abandoning = false })
+		pause, until, last := minRetryPause, time.Now().Add(abandonTimeout), false
+		for !c.tryAbandon(values, o) && !last && time.Now().Before(until) {
+			last = !clock.Sleep(c.runner.DrainContext, pause)
+			pause = min(2*pause, 2*time.Second)
+		}
+	})
+	return done
+}
+
+// abandonWait bounds the wait for an abandon before the key is opened again.
+const abandonWait = 2 * time.Second
+
+// retryAfterAbandon returns the answer that makes the runner open the key again. It waits for a running abandon first:
+// otherwise the next open could find the key in doubt because of the call's own attempt.
+func retryAfterAbandon(ctx context.Context, abandoned <-chan struct{}, setback error) runner.Answer {
+	if abandoned != nil {
+		ctx, cancel := context.WithTimeout(ctx, abandonWait)
+		defer cancel()
+		select {
+		case <-abandoned:
+		case <-ctx.Done():
+		}
+	}
+	return runner.Answer{Decision: runner.DecisionRetry, RetryCause: setback}
+}

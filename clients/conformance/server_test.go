@@ -1,0 +1,191 @@
+//go:build clients
+
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// binaries are the programs under test, built once. If FLIGHTD_TEST_BINARY is set, that flightd is used instead of a
+// build.
+var binaries struct{ flightd, driver string }
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "flightd-clients")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binaries.flightd, binaries.driver = filepath.Join(dir, "flightd"), filepath.Join(dir, "driver")
+	packages := map[string]string{binaries.flightd: "../../cmd/flightd", binaries.driver: "./godriver"}
+	if given := os.Getenv("FLIGHTD_TEST_BINARY"); given != "" {
+		delete(packages, binaries.flightd)
+		binaries.flightd = given
+	}
+	for path, pkg := range packages {
+		build := exec.Command("go", "build", "-o", path, pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // like the release
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// environment returns this process's environment without flightd's settings, and with the given ones.
+func environment(more ...string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "FLIGHTD_") && !strings.HasPrefix(e, "XDG_STATE_HOME=") {
+			env = append(env, e)
+		}
+	}
+	return append(env, more...)
+}
+
+// server is one flightd with its data directory, over all restarts.
+type server struct {
+	t    testing.TB
+	data string
+
+	mu  sync.Mutex // guards cmd and url
+	cmd *exec.Cmd
+	url string // "" while flightd is not running
+}
+
+// newServer starts a flightd that is killed at the end of the test.
+func newServer(t testing.TB) *server {
+	t.Helper()
+	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	h.start()
+	t.Cleanup(func() {
+		h.kill()
+		if text, err := os.ReadFile(h.data + ".log"); t.Failed() && err == nil {
+			t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-logTail):])
+		}
+	})
+	return h
+}
+
+// logTail is the number of bytes of flightd's log that a failed test prints.
+const logTail = 4 << 10
+
+func (h *server) start() {
+	h.t.Helper()
+	cmd := exec.Command(binaries.flightd, "dev", "--data", h.data, "--listen", "127.0.0.1:0")
+	cmd.Env, cmd.SysProcAttr = environment(), killWithParent()
+	log, err := os.OpenFile(h.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(h.t, err)
+	defer log.Close()
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	require.NoError(h.t, err)
+	require.NoError(h.t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		text, _ := os.ReadFile(h.data + ".log")
+		h.t.Fatalf("flightd did not start: %v\n%s", err, text)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cmd, h.url = cmd, strings.TrimSpace(line)
+}
+
+// kill kills flightd with SIGKILL and waits for its end.
+func (h *server) kill() {
+	h.mu.Lock()
+	cmd := h.cmd
+	h.cmd, h.url = nil, ""
+	h.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// freeze stops flightd by SIGSTOP for d.
+func (h *server) freeze(d time.Duration) {
+	h.mu.Lock()
+	cmd := h.cmd
+	h.mu.Unlock()
+	require.NoError(h.t, cmd.Process.Signal(syscall.SIGSTOP))
+	<-time.After(d)
+	require.NoError(h.t, cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// resetData kills flightd, deletes its data and starts it again, as another deployment.
+func (h *server) resetData() {
+	h.t.Helper()
+	h.kill()
+	require.NoError(h.t, os.RemoveAll(h.data))
+	h.start()
+}
+
+func (h *server) address() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.url
+}
+
+// flight reads a flight from the server without the proxy. The state of an unknown flight is "".
+func (h *server) flight(key string) (f wire.Flight) {
+	h.t.Helper()
+	id := flight.MustKey(key).FlightID().String()
+	answer, err := http.Get(h.address() + "/v1/flights/" + id)
+	require.NoError(h.t, err)
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		require.NoError(h.t, json.NewDecoder(answer.Body).Decode(&f))
+	}
+	return f
+}
+
+// waitFlight waits until the condition holds for a flight.
+func (h *server) waitFlight(key, what string, within time.Duration, holds func(wire.Flight) bool) wire.Flight {
+	h.t.Helper()
+	var f wire.Flight
+	eventually(h.t, key+" "+what, within, func() bool { f = h.flight(key); return holds(f) })
+	return f
+}
+
+// waitTimeout is far longer than any wait in these tests takes, even on a busy machine.
+const waitTimeout = 40 * time.Second
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}

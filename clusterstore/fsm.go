@@ -1,0 +1,191 @@
+package clusterstore
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// fsm is raft's state machine: it applies committed entries by the rules of package flight. Raft calls it from one
+// goroutine; readers see the published state.
+//
+// Applied changes are first kept in memory, where readers and later commands find them, and are flushed to the state
+// a moment later in one batch. So a flight that is opened and reported within that time costs one record and no row
+// in the index of live flights. Nothing is lost in a crash: the log is durable, each batch holds the index of its
+// last entry, and a start applies the rest again.
+//
+// Applying must not fail: a node that cannot apply a committed entry differs from the others, so it ends its process.
+// The fsm reads no clock and uses no randomness; the time comes with the entry.
+type fsm struct {
+	cfg          *Config
+	state        *state
+	cache        *cache
+	filter       atomic.Pointer[keyFilter]
+	waiters      *waiters
+	pending      *pendingBatches
+	appliedIndex *appliedIndex
+	snaps        *snapshots
+
+	mu         sync.Mutex    // held while entries are applied and while memBatches are swapped; guards the fields below
+	flushed    *sync.Cond    // condition on mu: flushing became nil
+	meta       meta          // after the last applied entry
+	header     flight.Header // after the last applied entry
+	active     *memBatch     // applied and not yet being flushed
+	flushing   *memBatch     // being flushed; nil: none. It is immutable
+	dirty      chan struct{} // signals runFlush that an entry was applied
+	activeFull chan struct{} // signals runFlush that active is full
+
+	// sessionsMu guards sessions. It is held for writing while entries are applied, so that readers see an entry's
+	// changes of sessions completely or not at all.
+	sessionsMu sync.RWMutex
+	sessions   *flight.Sessions
+
+	view      atomic.Pointer[overlayView]
+	published atomic.Pointer[published]
+}
+
+// published is the part of the fsm's own state that readers see.
+type published struct {
+	header flight.Header
+	meta   meta
+}
+
+func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
+	m := &fsm{cfg: cfg, state: s, snaps: snaps, cache: newCache(cfg.Memory.Flights), waiters: new(waiters),
+		pending: new(pendingBatches), appliedIndex: new(appliedIndex), dirty: make(chan struct{}, 1), activeFull: make(chan struct{}, 1),
+		sessions: flight.NewSessions()}
+	m.flushed = sync.NewCond(&m.mu)
+	m.active = newMemBatch(m)
+	m.view.Store(&overlayView{active: m.active.overlay})
+	return m
+}
+
+// load installs the contents of a state, at the start and after a restore.
+func (m *fsm) load(l loadedState) {
+	m.sessionsMu.Lock()
+	defer m.sessionsMu.Unlock()
+	m.meta, m.header, m.sessions = l.meta, l.header, l.sessions
+	m.filter.Store(l.filter)
+	m.publish()
+}
+
+func (m *fsm) publish() {
+	m.published.Store(&published{header: m.header, meta: m.meta})
+	m.appliedIndex.advance(m.meta.Applied)
+}
+
+// Apply applies one entry.
+func (m *fsm) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
+
+// ApplyBatch applies entries, makes their changes visible to readers, and answers the callers.
+//
+// If the process dies before the changes are flushed, the next start applies the entries again.
+func (m *fsm) ApplyBatch(entries []*raft.Log) []any {
+	start := time.Now()
+	done, commands, err := m.apply(entries)
+	if err != nil {
+		m.cfg.Limits.Kill(fmt.Errorf("clusterstore: committed entries cannot be applied: %w", err))
+	}
+	for _, p := range done {
+		p.complete(nil)
+	}
+	if f := m.cfg.Events.Applied; f != nil && commands > 0 {
+		f(len(entries), commands, time.Since(start))
+	}
+	return make([]any, len(entries))
+}
+
+func (m *fsm) apply(entries []*raft.Log) (done []*batch, commands int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waitForSpaceLocked()
+	m.sessionsMu.Lock()
+	defer m.sessionsMu.Unlock()
+	before := m.active.commands
+	for _, entry := range entries {
+		if entry.Index <= m.meta.Applied {
+			continue // already in the state; raft replays the log at a start
+		}
+		if err := m.active.applyEntry(entry, &done); err != nil {
+			return nil, 0, fmt.Errorf("entry %d: %w", entry.Index, err)
+		}
+	}
+	m.active.publish()
+	m.publish()
+	m.active.wakeWaiters()
+	select {
+	case m.dirty <- struct{}{}:
+	default: // already signalled
+	}
+	return done, m.active.commands - before, nil
+}
+
+// read returns the current record of a flight, from memory where possible; nil for a key that was never used. It is
+// for readers; the fsm uses dirtyFlight.
+func (m *fsm) read(id flight.ID) (*record, error) {
+	r, writes := m.cache.get(id)
+	if r != nil {
+		return r, nil
+	}
+	r, stored, err := m.readUncached(id)
+	if stored && err == nil {
+		m.cache.fill(id, r, writes)
+	}
+	return r, err
+}
+
+// peek returns the current flight without adding it to the cache.
+func (m *fsm) peek(id flight.ID) (*flight.Flight, error) {
+	if r, _ := m.cache.get(id); r != nil {
+		return r.flight, nil
+	}
+	r, _, err := m.readUncached(id)
+	return flightOf(r), err
+}
+
+// readUncached reads a record that is not in the cache. stored: it came from the state and may be cached.
+func (m *fsm) readUncached(id flight.ID) (r *record, stored bool, err error) {
+	if !m.filter.Load().mayContain(id) {
+		return nil, false, nil
+	}
+	if own, ok := m.view.Load().find(id); ok {
+		return own.now, false, nil // nil: the flight was deleted, or never existed
+	}
+	r, err = m.state.record(id)
+	return r, r != nil, err
+}
+
+// appliedIndex lets readers wait until an index was applied.
+type appliedIndex struct {
+	mu       sync.Mutex // guards the fields below
+	index    uint64
+	progress chan struct{} // closed when index advances; nil while nobody waits
+}
+
+func (m *appliedIndex) advance(index uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.index = index
+	if m.progress != nil {
+		close(m.progress)
+		m.progress = nil
+	}
+}
+
+// wait returns a channel that is closed when the index advances; nil when index was already applied.
+func (m *appliedIndex) wait(index uint64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.index >= index {
+		return nil
+	}
+	if m.progress == nil {
+		m.progress = make(chan struct{})
+	}
+	return m.progress
+}

@@ -1,0 +1,91 @@
+package clusterstore
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// quarantine renames a damaged file, so that an operator can inspect it, and logs and publishes the event.
+func (p *spool) quarantine(name string, why error) {
+	fs := p.cfg.FS
+	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+quarantineSuffix)); err != nil {
+		why = errors.Join(why, err)
+	}
+	p.cfg.Logger.Error("clusterstore: a spooled report is quarantined", "file", name, "error", why)
+	if f := p.cfg.Events.ReportQuarantined; f != nil {
+		f(name, why)
+	}
+}
+
+// quarantined returns how many quarantined files exist, from this process or an earlier one; -1 when the directory
+// cannot be read.
+func (p *spool) quarantined() int {
+	names, err := p.cfg.FS.List(p.dir)
+	if err != nil {
+		return -1
+	}
+	n := 0
+	for _, name := range names {
+		if strings.HasSuffix(name, spoolSuffix+quarantineSuffix) {
+			n++
+		}
+	}
+	return n
+}
+
+// quarantinedFlight returns the flight of a quarantined file. Its name holds the flight's id, even when its content
+// is damaged.
+func quarantinedFlight(name string) (id flight.ID, aside bool) {
+	digits, _, _ := strings.Cut(name, "-")
+	if !strings.HasSuffix(name, spoolSuffix+quarantineSuffix) || hex.DecodedLen(len(digits)) != len(id) {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(digits))
+	return id, err == nil
+}
+
+// removeRedacted durably removes the quarantined reports of flights for which redacted returns true.
+func (p *spool) removeRedacted(redacted func(flight.ID) (bool, error)) error {
+	names, err := p.cfg.FS.List(p.dir)
+	if err != nil {
+		return fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
+	}
+	removed := false
+	for _, name := range names {
+		id, aside := quarantinedFlight(name)
+		if !aside {
+			continue
+		}
+		if due, err := redacted(id); err != nil || !due {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
+			return fmt.Errorf("clusterstore: remove %s: %w", name, err)
+		}
+		p.cfg.Logger.Warn("clusterstore: removed a quarantined report, because its flight is redacted", "file", name)
+		removed = true
+	}
+	if !removed {
+		return nil
+	}
+	return syncDir(p.cfg.FS, p.dir)
+}
+
+// scrubQuarantine removes the quarantined reports of the given flights and of every flight redacted earlier.
+func (s *Store) scrubQuarantine(now []flight.ID) error {
+	just := make(map[flight.ID]bool, len(now))
+	for _, id := range now {
+		just[id] = true
+	}
+	return s.spool.removeRedacted(func(id flight.ID) (bool, error) {
+		f, err := s.Flight(id)
+		return just[id] || f != nil && f.Redacted != nil, err
+	})
+}

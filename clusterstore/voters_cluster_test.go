@@ -1,0 +1,249 @@
+package clusterstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// testCluster is three voters in one process, each with its own disk.
+type testCluster struct {
+	t          *testing.T
+	disks      [3]*vfs.MemFS
+	transports [3]*raft.InmemTransport
+	stores     [3]*Store
+}
+
+func newTestCluster(t *testing.T) *testCluster {
+	c := &testCluster{t: t}
+	for i := range c.disks {
+		c.disks[i] = vfs.NewMem()
+		c.start(i)
+	}
+	c.connectAll()
+	t.Cleanup(func() {
+		for _, s := range c.stores {
+			require.NoError(t, s.Close(context.Background()))
+		}
+	})
+	lead := c.leader()
+	require.NoError(t, lead.waitForLeadership(context.Background()))
+	return c
+}
+
+func (c *testCluster) start(i int) {
+	c.t.Helper()
+	var voters []raft.Server
+	for n := range c.disks {
+		voters = append(voters, raft.Server{ID: raft.ServerID(fmt.Sprint("node-", n)), Address: raft.ServerAddress(fmt.Sprint("node-", n))})
+	}
+	_, c.transports[i] = raft.NewInmemTransport(voters[i].Address)
+	cfg := memConfig(c.disks[i])
+	cfg.NodeID, cfg.ClusterID = string(voters[i].ID), "trio"
+	cfg.Log.Trailing = 1
+	cfg.peers = &peers{transport: c.transports[i], voters: voters}
+	s, err := Open(context.Background(), cfg)
+	require.NoError(c.t, err)
+	c.stores[i] = s
+}
+
+func (c *testCluster) connectAll() {
+	for i, a := range c.transports {
+		for j, b := range c.transports {
+			if i != j {
+				a.Connect(b.LocalAddr(), b)
+			}
+		}
+	}
+}
+
+func (c *testCluster) isolate(i int) {
+	c.transports[i].DisconnectAll()
+	for j, other := range c.transports {
+		if j != i {
+			other.Disconnect(c.transports[i].LocalAddr())
+		}
+	}
+}
+
+// leader waits for a leader that is none of the given nodes.
+func (c *testCluster) leader(not ...*Store) *Store {
+	c.t.Helper()
+	for range 10_000 {
+	nodes:
+		for _, s := range c.stores {
+			for _, n := range not {
+				if s == n {
+					continue nodes
+				}
+			}
+			if s != nil && s.leading.Load() != nil {
+				return s
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Fail(c.t, "nobody leads")
+	return nil
+}
+
+func (c *testCluster) indexOf(s *Store) int {
+	for i := range c.stores {
+		if c.stores[i] == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// requireSame waits until all nodes have applied the same entries and checks that they hold the same rows.
+func (c *testCluster) requireSame() {
+	c.t.Helper()
+	time.Sleep(5 * time.Second)
+	var rows [3]map[string]string
+	for i, s := range c.stores {
+		rows[i] = dump(c.t, s)
+		requireConsistent(c.t, s)
+		delete(rows[i], string(kindKey(metaRow))) // holds the node id
+	}
+	require.Equal(c.t, rows[0], rows[1])
+	require.Equal(c.t, rows[0], rows[2])
+}
+
+func TestHazard28_LeadershipLostIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		old := c.leader()
+		openAndReport(t, old, 1)
+		open := openOf(old, testKey(2), 2)
+		c.isolate(c.indexOf(old))
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_, err := old.Propose(ctx, open)
+		require.True(t, isAmbiguous(err), "it is in one log, and may yet be in all: %v", err)
+		_, err = old.Propose(context.Background(), openOf(old, testKey(3), 3))
+		require.ErrorIs(t, err, ErrNotLeader, "an isolated node has no leader")
+
+		next := c.leader(old)
+		reply := propose(t, next, open)
+		require.Equal(t, flight.DecisionProceed, reply.Decision)
+		require.Equal(t, uint32(1), reply.Token.Number)
+		propose(t, next, reportOf(testKey(2), reply.Token, "x"))
+		c.connectAll()
+		c.requireSame()
+	})
+}
+
+func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		old := c.leader()
+		require.NoError(t, old.Barrier(context.Background()))
+		c.isolate(c.indexOf(old))
+		synctest.Wait() // so that responses to earlier heartbeats do not count for the next request
+		require.Equal(t, raft.Leader, old.raft.State(), "it has not noticed yet")
+		soon, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		require.Error(t, old.Barrier(soon), "and is not believed")
+		next := c.leader(old)
+		openAndReport(t, next, 7)
+		f, err := old.Flight(testKey(7).FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f, "an isolated node does not know of the flight")
+		require.Error(t, old.Barrier(context.Background()), "and it does not say that it does")
+		_, err = old.Propose(context.Background(), openOf(old, testKey(7), 7))
+		require.ErrorIs(t, err, ErrNotLeader, "only the log decides")
+		require.NoError(t, next.Barrier(context.Background()))
+		require.NotNil(t, mustFlight(t, next, 7))
+		c.connectAll()
+		c.requireSame()
+	})
+}
+
+// A node that was away for longer than the log reaches back receives a snapshot. Followers decode the entries, the
+// leader does not, and all hold the same rows.
+func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		lead := c.leader()
+		away := (c.indexOf(lead) + 1) % 3
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		everything(t, lead)
+		require.NoError(t, lead.takeSnapshot())
+		for n := 100; n < 120; n++ {
+			openAndReport(t, lead, n)
+		}
+		first, _ := lead.log.FirstIndex()
+		require.Greater(t, first, uint64(60))
+		c.start(away)
+		c.connectAll()
+		c.requireSame()
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "the node received a snapshot")
+		_, err := Open(context.Background(), c.stores[away].cfg)
+		require.ErrorIs(t, err, ErrLocked)
+
+		// The node restarts with the restored state.
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		c.start(away)
+		c.connectAll()
+		openAndReport(t, c.leader(), 500)
+		c.requireSame()
+	})
+}
+
+// requireSameSessions checks that all voters hold the same sessions.
+func (c *testCluster) requireSameSessions(held, ended int) {
+	c.t.Helper()
+	c.requireSame()
+	want := c.stores[0].fsm.sessions
+	require.Len(c.t, heldByAll(want), held)
+	require.Len(c.t, want.EndedSessions(), ended)
+	for _, s := range c.stores {
+		require.Equal(c.t, heldByAll(want), heldByAll(s.fsm.sessions))
+		require.ElementsMatch(c.t, want.EndedSessions(), s.fsm.sessions.EndedSessions())
+	}
+}
+
+// All voters hold the same sessions: those that applied the log, the one that received a snapshot, and the next
+// leader. They forget ended sessions at the same entry.
+func TestVotersKnowTheSameSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		lead := c.leader()
+		manySessions(t, lead)
+		c.requireSameSessions(4, 2)
+
+		away := (c.indexOf(lead) + 1) % 3
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		require.Equal(t, flight.DecisionAccepted, propose(t, lead, endedOf(lead, "session-2")).Decision)
+		require.NoError(t, lead.takeSnapshot())
+		require.Equal(t, flight.DecisionProceed, openUnder(t, lead, 700, "session-0", flight.Policy{}).Decision)
+		c.start(away)
+		c.connectAll()
+		c.requireSameSessions(3, 3)
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "the node received a snapshot")
+
+		c.isolate(c.indexOf(lead))
+		next := c.leader(lead)
+		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, next, 800, "session-2", flight.Policy{}).Decision)
+		time.Sleep(flight.MaxOpenLife)
+		propose(t, next, &flight.Tick{})
+		require.Equal(t, flight.DecisionProceed, openUnder(t, next, 801, "session-2", flight.Policy{}).Decision)
+		c.connectAll()
+		c.requireSameSessions(4, 0)
+		for key := range dump(t, lead) {
+			require.NotEqual(t, byte(endedRow), key[0])
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// problemServer returns the address of a server that answers every request about a flight with one problem.
+func problemServer(t *testing.T, code wire.Code) string {
+	t.Helper()
+	class, known := code.Class()
+	if !known {
+		t.Fatalf("no code %s", code)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(wire.Version{Version: "test", API: "v1", Deployment: "d"})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", wire.TypeProblem)
+		w.WriteHeader(class.Status)
+		_ = json.NewEncoder(w).Encode(wire.Problem{Status: class.Status, Code: code, Title: class.Title, Detail: "on purpose"})
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// withConfig returns an environment with a settings file of this content.
+func withConfig(t *testing.T, content string) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "flightd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "flightd", "config.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"XDG_CONFIG_HOME": dir}
+}
+
+// TestCLI_ExitCodes: flightd help exit-codes lists exactly the codes that occur.
+func TestCLI_ExitCodes(t *testing.T) {
+	got := map[int]bool{exitDied: true} // tested by TestDev_WriteErrorEndsTheProcess, since it ends a process
+	listed := make(map[int]bool)
+	page := cli(nil, "help", "exit-codes").out
+	for _, e := range exitCodes() {
+		listed[e.code] = true
+		if !strings.Contains(page, fmt.Sprintf("%3d  %s", e.code, e.means)) {
+			t.Errorf("help exit-codes does not list %d", e.code)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	at := func(code wire.Code) []string {
+		return []string{"flights", "get", "a/b", "--server", problemServer(t, code)}
+	}
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want int
+	}{
+		{"worked", nil, []string{"version"}, exitOK},
+		{"no such flight", nil, at(wire.NotFound), exitFailed},
+		{"failed", nil, at(wire.FlightFailed), exitFailed},
+		{"expired", nil, at(wire.Expired), exitFailed},
+		{"no such command", nil, []string{"fly"}, exitUsage},
+		{"no such topic", nil, []string{"help", "fly"}, exitUsage},
+		{"no such flag", nil, []string{"version", "--fly"}, exitUsage},
+		{"no such format", nil, []string{"version", "-o", "xml"}, exitUsage},
+		{"no such key", nil, []string{"why", "a b", "--server", problemServer(t, wire.NotFound)}, exitUsage},
+		{"conflict", nil, at(wire.Conflict), exitUsage},
+		{"input", nil, at(wire.InputInvalid), exitUsage},
+		{"no server", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"doctor, no server", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"in flight", nil, at(wire.InFlight), exitBusy},
+		{"approval", nil, at(wire.ApprovalPending), exitBusy},
+		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), exitBusyInside},
+		{"in doubt", nil, at(wire.InDoubt), exitInDoubt},
+		{"fenced", nil, at(wire.Fenced), exitInDoubt},
+		{"forbidden", nil, at(wire.Forbidden), exitForbidden},
+		{"who are you", nil, at(wire.Unauthenticated), exitForbidden},
+		{"namespace", map[string]string{"FLIGHTD_NAMESPACE": "a b"}, []string{"version"}, exitConfig},
+		{"environment", map[string]string{"FLIGHTD_OUTPUT": "xml"}, []string{"version"}, exitConfig},
+		{"settings file", withConfig(t, "colour: red\n"), []string{"version"}, exitConfig},
+		{"not this machine", nil, []string{"dev", "--data", t.TempDir(), "--listen", "192.0.2.1:80"}, exitConfig},
+	} {
+		r := cli(test.env, test.args...)
+		got[r.code] = true
+		if r.code != test.want || (r.err == "") != (r.code == exitOK || test.args[0] == "doctor") {
+			t.Errorf("%s: want %d, got %v", test.name, test.want, r)
+		}
+		if !listed[r.code] {
+			t.Errorf("%s: %d is not listed", test.name, r.code)
+		}
+		if test.args[0] != "doctor" && r.code != exitOK && r.out != "" {
+			t.Errorf("%s: an error was printed to standard output: %q", test.name, r.out)
+		}
+	}
+	for code := range listed {
+		if !got[code] {
+			t.Errorf("no command returns %d", code)
+		}
+	}
+}
+
+// allCommands returns all visible commands.
+func allCommands(t *testing.T) []*cobra.Command {
+	t.Helper()
+	var all []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				all = append(all, sub)
+				walk(sub)
+			}
+		}
+	}
+	a := &app{terminal: terminal{env: func(string) string { return "" }}}
+	walk(a.root())
+	return all
+}
+
+// TestCLI_EveryCommandHelps: every help has a summary and examples with the command, and every command is under a
+// heading.
+func TestCLI_EveryCommandHelps(t *testing.T) {
+	for _, c := range allCommands(t) {
+		r := cli(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		if r.code != 0 || r.err != "" || c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: short %q, %v", c.CommandPath(), c.Short, r)
+		}
+		if c.HasSubCommands() && !c.HasLocalFlags() {
+			continue
+		}
+		examples, use := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Usage:")
+		if examples < 0 || examples > use || !strings.Contains(r.out[examples:use], c.CommandPath()) {
+			t.Errorf("%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
+		}
+	}
+	out, last := cli(nil, "--help").out, 0
+	for _, heading := range []string{"Examples:", "Use:", "Inspect:", "Resolve:", "Operate:", "Topics:", "Flags:"} {
+		at := strings.Index(out, "\n"+heading)
+		if at < last {
+			t.Errorf("%s is at %d, the heading before it at %d", heading, at, last)
+		}
+		last = at
+	}
+	for _, c := range allCommands(t) {
+		if c.Parent().Name() == "flightd" && c.GroupID == "" {
+			t.Errorf("%s is under no heading", c.Name())
+		}
+	}
+}
+
+func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
+	env := withConfig(t, "server: [10.0.0.1:1, 10.0.0.2:2]\nnamespace: file\noutput: json\nno_color: true\ndata: /file\nlisten: 127.0.0.1:3\n"+
+		"listen_metrics: 127.0.0.1:5\nlog_level: warn\nlog_format: json\n")
+	path := filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml")
+	show := func(args ...string) map[string]settingValue {
+		t.Helper()
+		r := cli(env, append([]string{"config", "show", "--origin", "-o", "json"}, args...)...)
+		var all []settingValue
+		if err := json.Unmarshal([]byte(r.out), &all); err != nil || r.code != 0 || r.err != "" {
+			t.Fatalf("%v: %v", err, r)
+		}
+		by := make(map[string]settingValue)
+		for _, d := range all {
+			by[d.Name] = d
+		}
+		return by
+	}
+	for name, want := range map[string]string{"server": "10.0.0.1:1,10.0.0.2:2", "namespace": "file", "no_color": "true", "data": "/file", "listen": "127.0.0.1:3",
+		"listen_metrics": "127.0.0.1:5", "log_level": "warn", "log_format": "json"} {
+		if d := show()[name]; d.Value != want || d.Origin != "file "+path {
+			t.Errorf("the file alone: %+v", d)
+		}
+	}
+	env["FLIGHTD_ADDR"], env["FLIGHTD_NAMESPACE"], env["NO_COLOR"], env["FLIGHTD_DATA"], env["FLIGHTD_LISTEN"] = "10.0.0.3:3", "env", "1", "/env", "127.0.0.1:4"
+	env["FLIGHTD_LISTEN_METRICS"], env["FLIGHTD_LOG_LEVEL"], env["FLIGHTD_LOG_FORMAT"] = "127.0.0.1:6", "error", "text"
+	for name, want := range map[string][2]string{
+		"server": {"10.0.0.3:3", "FLIGHTD_ADDR"}, "namespace": {"env", "FLIGHTD_NAMESPACE"}, "no_color": {"true", "NO_COLOR"},
+		"data": {"/env", "FLIGHTD_DATA"}, "listen": {"127.0.0.1:4", "FLIGHTD_LISTEN"},
+		"listen_metrics": {"127.0.0.1:6", "FLIGHTD_LISTEN_METRICS"}, "log_level": {"error", "FLIGHTD_LOG_LEVEL"}, "log_format": {"text", "FLIGHTD_LOG_FORMAT"},
+	} {
+		if d := show()[name]; d.Value != want[0] || d.Origin != "env "+want[1] {
+			t.Errorf("the environment, too: %+v", d)
+		}
+	}
+	by := show("--server", "10.0.0.5:5", "--server", "10.0.0.6:6", "-n", "flag", "--no-color=false")
+	for name, want := range map[string]string{"server": "10.0.0.5:5,10.0.0.6:6", "namespace": "flag", "no_color": "false", "output": "json"} {
+		if d := by[name]; d.Value != want || !strings.HasPrefix(d.Origin, "flag --") {
+			t.Errorf("flags, too: %+v", d)
+		}
+	}
+	env = nil
+	for name, d := range show() {
+		if name != "output" && d.Origin != "default" {
+			t.Errorf("nothing set: %+v", d)
+		}
+	}
+}
+
+func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
+	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\nlog_level: debug\n")
+	r := cli(env, "config", "show", "-o", "yaml")
+	f, err := parseConfig([]byte(r.out))
+	if err != nil || f.Namespace != "billing" || f.LogLevel != "debug" || len(f.Server) != 1 || f.Server[0] != "http://10.0.0.1:1" {
+		t.Errorf("%v: %+v\n%s", err, f, r.out)
+	}
+	if path := cli(env, "config", "path"); strings.TrimSpace(path.out) != filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml") {
+		t.Errorf("path: %v", path)
+	}
+}
+
+// TestConfig_DevHeedsTheFile: settings that only dev uses are validated by dev alone.
+func TestConfig_DevHeedsTheFile(t *testing.T) {
+	for content, want := range map[string]string{
+		"log_level: loud\n":              "debug, info, warn and error",
+		"log_format: xml\n":              "text and json",
+		"listen_metrics: 0.0.0.0:9464\n": "listen_metrics",
+	} {
+		env := withConfig(t, content+"data: "+t.TempDir()+"\nlisten: 127.0.0.1:0\n")
+		if r := cli(env, "dev"); r.code != exitConfig || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %v", content, r)
+		}
+		if r := cli(env, "config", "path"); r.code != 0 {
+			t.Errorf("%q is rejected by another command: %v", content, r)
+		}
+	}
+}
+
+// TestConfig_MistakesAreShownWithLineAndCaret: help, completion and config path still work.
+func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
+	for content, want := range map[string]string{
+		"namespace: a\ncolour: red\n":    ">  2 | colour: red",
+		"namespace: a\nno_color: [1]\n":  ">  2 | no_color: [1]",
+		"namespace: a\nnamespace: b\n":   ">  2 | namespace: b",
+		"server: {a: b}\n":               ">  1 | server: {a: b}",
+		"namespace: \"a\noutput: json\n": "namespace",
+	} {
+		env := withConfig(t, content)
+		r := cli(env, "flights", "ls")
+		if r.code != exitConfig || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, "^") || !strings.Contains(r.err, "config.yaml") {
+			t.Errorf("%q: %v", content, r)
+		}
+		for _, args := range [][]string{{"help", "settings"}, {"--help"}, {"completion", "bash"}, {"config", "path"}} {
+			if r := cli(env, args...); r.code != 0 || r.err != "" {
+				t.Errorf("%q, %v: %v", content, args, r)
+			}
+		}
+	}
+	for content, want := range map[string]string{"output: jsno\n": "did you mean json?", "output: xml\n": "the formats are"} {
+		if r := cli(withConfig(t, content), "version"); r.code != exitConfig || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %v", content, r)
+		}
+	}
+}
+
+// TestOutput_YAMLSaysWhatJSONSays: YAML and JSON decode to the same value.
+func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
+	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
+		var out strings.Builder
+		a := &app{terminal: terminal{out: &out}, format: "yaml"}
+		if err := a.printData(v); err != nil {
+			t.Fatal(err)
+		}
+		var back any
+		if err := yaml.Unmarshal([]byte(out.String()), &back); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := json.Marshal(v)
+		if got, _ := json.Marshal(back); string(got) != string(want) || !strings.HasSuffix(out.String(), "\n") {
+			t.Errorf("want %s, got %s from %q", want, got, out.String())
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestDev_WriteErrorEndsTheProcess: if every write fails, a running node ends at once with an exit code, a reason and a
+// hint, and without a stack trace, whether the ledger or etcd writes first. Acknowledged data is stored, and nothing is
+// acknowledged after the failure.
+func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
+	for name, write := range map[string]func(s *server) (*http.Response, error){
+		"ledger": func(s *server) (*http.Response, error) {
+			return http.Post(s.url()+"/v1/flights:import", "application/x-ndjson", strings.NewReader(`{"key":"default/charge/1","outcome":"succeeded"}`))
+		},
+		"etcd": func(s *server) (*http.Response, error) {
+			return http.Post(s.url()+"/v1/flights:open", "application/json", strings.NewReader(`{"action":"charge","id":"2","input":{}}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t)
+			pay := []string{"exec", "--key", "pay-1", "--fingerprint", "none", "--", "sh", "-c", "echo paid by $$"}
+			paid := s.flightd(pay...)
+			if paid.code != exitOK {
+				t.Fatal(paid)
+			}
+			if err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := write(s); err == nil {
+				t.Errorf("it answered %s", answer.Status)
+				_ = answer.Body.Close()
+			}
+			overdue := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+			_ = s.cmd.Wait() // the exit code is tested below
+			overdue.Stop()
+			if code, log := s.cmd.ProcessState.ExitCode(), s.log.String(); code != exitDied || !strings.Contains(log, "file too large") ||
+				!strings.Contains(log, "ulimit -f") || strings.Contains(log, "goroutine ") {
+				t.Errorf("exit %d\n%s", code, log)
+			}
+			s.start()
+			if again := s.flightd(pay...); again.out != paid.out {
+				t.Errorf("first %v\nthen %v", paid, again)
+			}
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease"
+)
+
+// doctorRun is one run of doctor. It measures; the functions in doctor_checks.go turn measurements into findings.
+type doctorRun struct {
+	*app
+	findings []finding
+	noServer bool // no server answers
+}
+
+// doctorTimeout bounds one connection. doctorRetryTime bounds its retries: doctor reports the present state, so it does
+// not wait for a server to come up.
+const (
+	doctorTimeout   = 2 * time.Second
+	doctorRetryTime = 300 * time.Millisecond
+)
+
+func (e *doctorRun) add(f finding) { e.findings = append(e.findings, f) }
+
+func (e *doctorRun) measure(ctx context.Context) {
+	e.measureFolders()
+	data := ""
+	if c := e.findServer(ctx); c != nil {
+		data = e.measureServer(ctx, c)
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		_ = c.Close(closeCtx) // no report is pending
+		cancel()
+	}
+	e.measureDisk(data)
+}
+
+// measureFolders examines the user's directories and the spooled reports.
+func (e *doctorRun) measureFolders() {
+	spool, err := client.DefaultSpoolDir()
+	if err != nil {
+		e.add(finding{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
+		return
+	}
+	path := e.configPath()
+	_, statErr := os.Stat(path)
+	e.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool)}))
+	names, err := os.ReadDir(spool)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return // the finding above reports it
+	}
+	var s spooledReports
+	for _, n := range names {
+		switch filepath.Ext(n.Name()) {
+		case ".report":
+			s.waiting++
+		case ".damaged", ".refused":
+			s.quarantined = append(s.quarantined, n.Name())
+		}
+	}
+	e.add(checkSpool(spool, s))
+}
+
+// checkWritable returns nil if a file can be written in the directory, or if the directory can be created.
+func checkWritable(dir string) error {
+	for {
+		info, err := os.Stat(dir)
+		if errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir {
+			dir = filepath.Dir(dir) // the nearest existing directory decides
+			continue
+		}
+		switch {
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+			return fmt.Errorf("%s is not writable: %w", dir, err)
+		}
+		return nil
+	}
+}
+
+// findServer connects to every address and returns a client of the first that answers; nil: none answers.
+func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
+	answers := make([]serverAnswer, 0, len(e.servers))
+	for _, address := range e.servers {
+		c, err := e.connectTo(ctx, address)
+		answers = append(answers, serverAnswer{address, err})
+		switch {
+		case err != nil:
+		case found == nil:
+			found = c
+		default:
+			_ = c.Close(ctx)
+		}
+	}
+	e.noServer = found == nil
+	for _, a := range answers {
+		e.add(checkServer(a, e.noServer))
+	}
+	return found
+}
+
+// connectTo connects to one server. It sends no spooled reports: doctor changes nothing.
+func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	return client.Connect(ctx, address, client.WithNamespace(e.namespace), client.WithoutSpool(), client.WithRetryTimeout(doctorRetryTime),
+		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+}
+
+// measureServer examines a server that answers. It returns the server's data directory.
+func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
+	ready, clock, err := measureClock(ctx, c)
+	if err != nil {
+		e.add(finding{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
+		return ""
+	}
+	e.add(checkParts(ready.Checks))
+	if version, err := c.Version(ctx); err != nil {
+		e.add(finding{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
+	} else {
+		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
+	}
+	e.add(checkDoubts(countDoubts(ctx, c)))
+	if ready.Node == nil {
+		e.add(finding{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
+	} else {
+		e.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
+		e.add(checkEtcd(ready.Node.Etcd))
+		if s := ready.Node.Spool; s != nil {
+			e.add(checkNodeSpool(ready.Node.Data, *s))
+		}
+		data = ready.Node.Data
+	}
+	e.add(checkLease(lease.DefaultTTL, measureRenewals(ctx, c)))
+	return data
+}
+
+// countDoubts counts the flights in doubt on one full page.
+func countDoubts(ctx context.Context, c *client.Client) doubts {
+	page, err := c.List(ctx, client.Query{States: []string{flight.StateInDoubt.String()}, Limit: maxPage, AllNamespaces: true})
+	if err != nil {
+		return doubts{err: err}
+	}
+	return doubts{count: len(page.Flights), more: page.Next != ""}
+}
+
+// clockReading compares the server's clock with this machine's, within half the round-trip time.
+type clockReading struct {
+	offset    time.Duration // how far the server's clock is ahead
+	roundTrip time.Duration // the shortest round trip; the error of offset is at most half of it
+	stepped   time.Duration // by how much this machine's clock was set during the measurement
+	local     time.Time
+}
+
+// measureClock asks three times and uses the answer with the shortest round trip.
+func measureClock(ctx context.Context, c *client.Client) (ready *client.Ready, r clockReading, err error) {
+	start := time.Now()
+	for range 3 {
+		sent := time.Now()
+		answer, err := c.Ready(ctx)
+		if err != nil {
+			return nil, r, err
+		}
+		roundTrip := time.Since(sent)
+		if ready != nil && roundTrip >= r.roundTrip {
+			continue
+		}
+		ready, r.roundTrip = answer, roundTrip
+		if n := answer.Node; n != nil {
+			r.offset = n.Time.Sub(sent.Add(roundTrip / 2).Round(0))
+		}
+	}
+	now := time.Now()
+	r.local, r.stepped = now, now.Round(0).Sub(start.Round(0))-now.Sub(start)
+	return ready, r, nil
+}
+
+// renewals holds the durations of a few lease renewals.
+type renewals struct {
+	took []time.Duration
+	err  error
+}
+
+// measureRenewals creates a session, renews it ten times, and closes it.
+func measureRenewals(ctx context.Context, c *client.Client) (r renewals) {
+	ctx, cancel := context.WithTimeout(ctx, lease.RenewEvery(lease.DefaultTTL))
+	defer cancel()
+	s, err := c.NewSession(ctx, lease.DefaultTTL, "flightd doctor")
+	if err != nil {
+		return renewals{err: err}
+	}
+	defer func() {
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = c.CloseSession(closeCtx, s.Session) // if this fails, the session expires
+	}()
+	for range 10 {
+		sent := time.Now()
+		if _, err := c.Renew(ctx, s.Session, client.RenewRequest{}); err != nil {
+			r.err = err
+			return r
+		}
+		r.took = append(r.took, time.Since(sent))
+	}
+	return r
+}
+
+// measureDisk measures the data directory of --data, else the server's, else the one in the settings. A directory that
+// does not exist on this machine is not measured.
+func (e *doctorRun) measureDisk(serverData string) {
+	dir := serverData
+	if flag := e.setting("data"); dir == "" || flag.fromFlag {
+		dir = flag.Value
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		f := finding{Check: "disk", Status: statusOK, Says: "no data directory " + dir + " on this machine"}
+		if serverData != "" {
+			f.Status, f.Do = statusWarn, "run flightd doctor on the server's machine to measure its disk"
+		}
+		e.add(f)
+		return
+	}
+	e.add(checkDisk(dir, measureSyncs(dir)))
+}
+
+// syncs holds the durations of a few small synced writes, and the free space of the disk.
+type syncs struct {
+	took []time.Duration // shortest first
+	free uint64          // bytes
+	err  error
+}
+
+// measureSyncs writes like a log: small appends, each synced.
+func measureSyncs(dir string) (s syncs) {
+	file, err := os.CreateTemp(dir, "doctor-*")
+	if err != nil {
+		return syncs{err: err}
+	}
+	defer func() { s.err = errors.Join(s.err, file.Close(), os.Remove(file.Name())) }()
+	block := []byte(strings.Repeat("flightd\n", 512))
+	for range 32 {
+		start := time.Now()
+		if _, err := file.Write(block); err != nil {
+			return syncs{err: err}
+		}
+		if err := file.Sync(); err != nil {
+			return syncs{err: err}
+		}
+		s.took = append(s.took, time.Since(start))
+	}
+	sort.Slice(s.took, func(i, j int) bool { return s.took[i] < s.took[j] })
+	var fs unix.Statfs_t
+	if s.err = unix.Statfs(dir, &fs); s.err == nil {
+		s.free = fs.Bavail * uint64(fs.Bsize)
+	}
+	return s
+}

@@ -1,0 +1,417 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sh returns the arguments of an exec of a shell script.
+func sh(key string, flags []string, script string) []string {
+	args := append([]string{"exec", "--key", key, "--ttl", ttl.String()}, flags...)
+	return append(args, "--", "/bin/sh", "-c", script)
+}
+
+func TestExec_OutcomesAndExitCodes(t *testing.T) {
+	s := startServer(t)
+	runs := filepath.Join(t.TempDir(), "runs")
+	for _, test := range []struct {
+		key, flags string
+		exit       int    // of the command
+		state      string // of the flight after it
+		again      int    // exit code of the same exec once more
+		runs       int    // how often the command has run then
+		says       string // on stderr of the first run
+	}{
+		{"ok", "", 0, "succeeded", 0, 1, ""},
+		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
+		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs the command again"},
+		{"temporary", "--not-done-exit 75", 75, "queued", 75, 2, "the key is free"},
+		{"harmless", "--failure not_done", 4, "queued", 4, 2, "the key is free"},
+		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
+		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // --failure does not apply to a killed command
+	} {
+		t.Run(test.key, func(t *testing.T) {
+			script := fmt.Sprintf("echo out; echo err >&2; echo x >> %s.%s; exit %d", runs, test.key, test.exit)
+			want := test.exit
+			if test.exit < 0 {
+				script = fmt.Sprintf("echo out; echo x >> %s.%s; kill %d $$", runs, test.key, test.exit)
+				want = signalBase - test.exit
+			}
+			args := sh(test.key, strings.Fields(test.flags), script)
+			first := s.flightd(args...)
+			if first.code != want || first.out != "out\n" || !strings.Contains(first.err, test.says) {
+				t.Errorf("the first time: %v", first)
+			}
+			if f := s.flight(test.key); f.State != test.state {
+				t.Errorf("the flight is %s", f.State)
+			}
+			again := s.flightd(args...)
+			data, err := os.ReadFile(runs + "." + test.key)
+			if err != nil || again.code != test.again || strings.Count(string(data), "x") != test.runs {
+				t.Errorf("once more: %v\nruns: %q, %v", again, data, err)
+			}
+			if test.again == test.exit && test.runs == 1 && (again.out != first.out || !strings.HasPrefix(again.err, "err\nflightd: default/exec/"+test.key+": replayed")) {
+				t.Errorf("the replay is %v", again)
+			}
+		})
+	}
+}
+
+func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
+	s := startServer(t)
+	script := filepath.Join(t.TempDir(), "pay.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.flightd("exec", "--key", "typo", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "--fingerprint none") {
+		t.Errorf("a misspelt command: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "typo", "--", "true"); r.code != exitUsage || !strings.Contains(r.err, "--fingerprint none") {
+		t.Errorf("the corrected command: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true"); r.code != 0 {
+		t.Errorf("with the flag of the hint: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "the key is free") {
+		t.Errorf("a missing program: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "b", "--", script); r.code != 126 {
+		t.Errorf("a file without execute permission: %v", r)
+	}
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	bare := filepath.Join(t.TempDir(), "bare.sh")
+	if err := os.WriteFile(bare, []byte("echo paid\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.flightd("exec", "--key", "c", "--", bare); r.code != 126 || !strings.Contains(r.err, "#!/bin/sh") {
+		t.Errorf("a script without an interpreter: %v", r)
+	}
+	for _, key := range []string{"a", "b"} {
+		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
+			t.Errorf("%s afterwards: %v", key, r)
+		}
+	}
+}
+
+func TestExec_TellsTheCommandItsAttempt(t *testing.T) {
+	s := startServer(t)
+	r := s.flightd(sh("shop/order-1", nil, `echo "$FLIGHTD_KEY $FLIGHTD_FLIGHT_ID $FLIGHTD_ATTEMPT"; echo "${#FLIGHTD_FENCING_TOKEN} ${#IDEMPOTENCY_KEY}"; cat; echo end`)...)
+	f := s.flight("shop/order-1")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) < 3 || lines[0] != "default/shop/order-1 "+f.ID+" 1" || lines[2] != "end" {
+		t.Fatalf("%v\nflight %s", r, f.ID)
+	}
+	var token, key int
+	if _, err := fmt.Sscan(lines[1], &token, &key); err != nil || token < 20 || key < 20 || key > 64 {
+		t.Errorf("token and idempotency key: %q", lines[1])
+	}
+}
+
+func TestExec_InputIsStoredAndFed(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for name, text := range map[string]string{one: "first\x00input\xff", two: "second"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := func(key, input string, flags ...string) []string {
+		return sh(key, append(flags, "--not-done-exit", "75", "--input", input), `cat; [ "$FLIGHTD_ATTEMPT" -gt 1 ] || exit 75`)
+	}
+	if r := s.flightd(args("in", one)...); r.code != 75 || r.out != "first\x00input\xff" {
+		t.Fatalf("the first: %v", r)
+	}
+	if r := s.flightd(args("in", two)...); r.code != exitUsage || !strings.Contains(r.err, "idempotency_conflict") {
+		t.Errorf("another input: %v", r)
+	}
+	if r := s.flightd(args("in", two, "--fingerprint", "none")...); r.code != 0 || r.out != "first\x00input\xff" {
+		t.Errorf("with --fingerprint none, the first input is used: %v", r)
+	}
+}
+
+func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
+	s := startServer(t)
+	start := time.Now()
+	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
+	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "the command was ended: its time is over (--timeout)") {
+		t.Errorf("%v", r)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if f := s.flight("slow"); f.State != "in_doubt" {
+		t.Errorf("the flight is %s", f.State)
+	}
+	if strings.Contains(r.err, "--failure") || !strings.Contains(r.err, "--recovery resend") {
+		t.Errorf("the hint names a flag that does not apply to a killed command: %v", r)
+	}
+}
+
+// Processes that a command has started are ended before its attempt ends; they would act at the same time as the next
+// attempt.
+func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
+	for name, cut := range map[string]struct {
+		flags  []string
+		signal bool
+	}{"time-out": {flags: []string{"--timeout", "300ms"}}, "signal": {signal: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := newShop(t, true)
+			i := s.begin(sh("orphan", cut.flags, "sh -c 'trap \"\" TERM; echo $$ >> "+shop.path("started")+"; while :; do sleep 0.05; done' >&2 & wait")...)
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			if cut.signal {
+				i.signal(syscall.SIGTERM)
+			}
+			if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) {
+				t.Errorf("%v", r)
+			}
+			if orphan := shop.pids("started")[0]; alive(orphan) {
+				t.Errorf("process %d goes on", orphan)
+				_ = syscall.Kill(orphan, syscall.SIGKILL)
+			}
+		})
+	}
+}
+
+func TestExec_PassesSignalsOn(t *testing.T) {
+	s := startServer(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	i := s.begin(sh("signal", []string{"--not-done-exit", "75"}, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
+	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+	i.signal(syscall.SIGTERM)
+	if r := i.wait(); r.code != 75 || r.out != "cleaned up\n" {
+		t.Errorf("%v", r)
+	}
+	if f := s.flight("signal"); f.State != "queued" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+// --failure not_done applies to a command that fails by itself. A command that ends after a signal may have acted.
+func TestExec_FailureAfterSignalIsUnknown(t *testing.T) {
+	s := startServer(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	i := s.begin(sh("signal-1", []string{"--failure", "not_done"}, "trap 'exit 1' TERM; echo charged > "+mark+"; while :; do sleep 0.05; done")...)
+	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+	i.signal(syscall.SIGTERM)
+	i.wait()
+	if f := s.flight("signal-1"); f.State != "in_doubt" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+// Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.
+func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	args := append([]string{"-c", `trap "" HUP INT; exec "$0" "$@"`, program, "exec", "--key", "nohup", "--"}, shop.path("pay.sh"))
+	i := s.beginCommand("/bin/sh", args...)
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		i.signal(signal)
+		if err := syscall.Kill(shop.pids("started")[0], signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shop.release()
+	if r := i.wait(); r.code != 0 || !strings.HasPrefix(r.out, "paid by") {
+		t.Errorf("%v", r)
+	}
+	if f := s.flight("nohup"); f.State != "succeeded" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+func TestExec_WaitFlag(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") || !strings.Contains(r.err, "flightd why default/exec/w") {
+		t.Errorf("--wait 0: %v", r)
+	}
+	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
+	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
+	eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
+	gone.signal(syscall.SIGTERM)
+	if r := gone.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "nothing was started") {
+		t.Errorf("a waiter that gets SIGTERM: %v", r)
+	}
+	shop.release()
+	a, b := first.wait(), waiter.wait()
+	if a.code != 0 || b.out != a.out || b.code != 0 || !strings.Contains(b.err, "nothing was run") {
+		t.Errorf("the first: %v\nthe waiter: %v", a, b)
+	}
+}
+
+// setClient reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
+func connected(t *testing.T, pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	open, err := os.ReadDir(dir)
+	if err != nil {
+		t.Logf("not known: %v", err)
+		return true
+	}
+	for _, fd := range open {
+		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestExec_WithoutAServerNothingStarts(t *testing.T) {
+	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
+	shop := newShop(t, false)
+	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 || strings.Count(r.err, "\n") != 2 {
+		t.Errorf("%v", r)
+	}
+	if r := s.flightd("flights", "ls"); r.code != exitUnreachable {
+		t.Errorf("flights ls: %v", r)
+	}
+}
+
+func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
+	s := startServer(t)
+	args := sh("long", []string{"--capture", "1KiB"}, "i=0; while [ $i -lt 200 ]; do echo 'line of output'; i=$((i+1)); done")
+	first, again := s.flightd(args...), s.flightd(args...)
+	if first.code != 0 || len(first.out) != 3000 || again.code != 0 || again.out != first.out[:1024] || !strings.Contains(again.err, "of 3000 and 0 bytes, 1024 and 0 were kept") {
+		t.Errorf("the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	}
+}
+
+func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	args := []string{"exec", "--key", "spool", "--report-wait", "100ms", "--", shop.path("pay.sh")}
+	first := s.begin(args...)
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	shop.release()
+	r := first.wait()
+	if r.code != 0 || !strings.Contains(r.err, "not stored yet") {
+		t.Fatalf("the runner: %v", r)
+	}
+	spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*"))
+	if err != nil || len(spooled) == 0 {
+		t.Fatalf("the spool holds %v, %v", spooled, err)
+	}
+	s.start()
+	if r := s.flightd("version"); r.code != 0 { // reaches no server
+		t.Errorf("version: %v", r)
+	}
+	if r := s.flightd("flights", "ls"); r.code != 0 {
+		t.Errorf("flights ls: %v", r)
+	}
+	if f := s.flight("spool"); f.State != "succeeded" {
+		t.Errorf("the flight is %s", f.State)
+	}
+	if again := s.flightd(args...); again.out != r.out || again.code != 0 || len(shop.pids("started")) != 1 {
+		t.Errorf("the next one: %v", again)
+	}
+}
+
+// TestExec_SpoolFailureIsReported: if the report cannot be spooled, the message says that the outcome is lost.
+func TestExec_SpoolFailureIsReported(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "lost", "--report-wait", "100ms", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	reports := filepath.Join(s.state, "flightd", "reports")
+	if err := os.RemoveAll(reports); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(reports, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shop.release()
+	if r := first.wait(); r.code != 0 || strings.Contains(r.err, "waits on disk") || strings.Contains(r.err, "stays on disk") || !strings.Contains(r.err, "lost with this process") {
+		t.Errorf("%v", r)
+	}
+}
+
+// TestExec_SignalsWhileItReports: the first signal prints a message, the second ends the report, and the outcome is not
+// lost.
+func TestExec_SignalsWhileItReports(t *testing.T) {
+	for name, twice := range map[string]bool{"one": false, "two": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := newShop(t, true)
+			args := []string{"exec", "--key", "late", "--report-wait", "40s", "--", shop.path("pay.sh")}
+			i := s.begin(args...)
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			s.kill()
+			shop.release()
+			eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
+				spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*.report"))
+				return err == nil && len(spooled) == 1
+			})
+			began := time.Now()
+			i.signal(syscall.SIGINT)
+			if twice {
+				i.signal(syscall.SIGTERM)
+			} else {
+				s.start()
+			}
+			r := i.wait()
+			if r.code != 0 || !strings.Contains(r.err, "its outcome is being reported") || strings.Contains(r.err, "not stored yet") != twice {
+				t.Errorf("%v", r)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if twice {
+				s.start()
+			}
+			if again := s.flightd(args...); again.code != 0 || again.out != r.out || len(shop.pids("started")) != 1 {
+				t.Errorf("the next one: %v", again)
+			}
+		})
+	}
+}
+
+func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	i := s.begin("exec", "--key", "lost", "--ttl", ttl.String(), "--on-lease-lost", "kill", "--report-wait", "30s", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	eventually(t, "the command is dead", 20*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
+	s.start()
+	if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "--on-lease-lost kill") {
+		t.Errorf("%v", r)
+	}
+	eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
+}
+
+// TestHazard36: a server that restarts within the TTL adopts no claim of its previous incarnation, and neither releases
+// nor takes over the claims of running callers.
+func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "pay", "--ttl", "15s", "--recovery", "resend", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	s.start()
+	if r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh")); r.code != exitBusy {
+		t.Errorf("another one: %v", r)
+	}
+	shop.release()
+	if r := first.wait(); r.code != 0 || len(shop.pids("started")) != 1 {
+		t.Errorf("the first: %v\nstarted: %v", r, shop.pids("started"))
+	}
+	if f := s.flight("pay"); f.State != "succeeded" || f.Attempts != 1 {
+		t.Errorf("the flight is %+v", f)
+	}
+}

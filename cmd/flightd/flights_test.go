@@ -1,0 +1,303 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
+)
+
+func submitFlight(t *testing.T, w *httpapitest.Fake, n int) {
+	w.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+}
+
+// TestFlightsList_MoreThanAPage: --limit may exceed the page size of the server.
+func TestFlightsList_MoreThanAPage(t *testing.T) {
+	world := httpapitest.New(t)
+	for n := range 1203 {
+		submitFlight(t, world, n)
+	}
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
+		r := cli(env, "flights", "ls", "--limit", limit, "-o", "id")
+		if lines := strings.Count(r.out, "\n"); r.code != 0 || lines != want || strings.Contains(r.err, "there may be more") != (want < 1203) {
+			t.Errorf("--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
+		}
+	}
+}
+
+// TestTail_NoFollowEndsUnderLoad: events that arrive during the read do not prolong it.
+func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
+	for name, flags := range map[string][]string{"everything": nil, "what is not there": {"--kind", "overlap"}} {
+		world := httpapitest.New(t)
+		for n := range 250 {
+			submitFlight(t, world, n)
+		}
+		api := httpapi.New(world.Config())
+		var asked atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n := asked.Add(1); r.URL.Path == "/v1/events" && n < 200 {
+				submitFlight(t, world, 1000+int(n))
+			}
+			api.ServeHTTP(w, r)
+		}))
+		env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+		r := cli(env, append([]string{"tail", "--no-follow", "--after", "0.0", "--last", "100", "-o", "id"}, flags...)...)
+		server.Close()
+		if n := asked.Load(); r.code != 0 || n > 50 {
+			t.Errorf("%s: %d requests, exit %d, %s", name, n, r.code, r.err)
+		}
+		if lines := strings.Count(r.out, "\n"); flags == nil && lines < 250 {
+			t.Errorf("%s: %d events", name, lines)
+		}
+	}
+}
+
+// TestWatch_ATombstone: the exit code reports the outcome of an expired flight.
+func TestWatch_ATombstone(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	for outcome, want := range map[flight.Outcome]int{flight.OutcomeSucceeded: 0, flight.OutcomeRefused: exitFailed} {
+		key := flight.MustKey("default/charge/" + outcome.String())
+		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
+		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
+		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
+		if r.code != want || !strings.Contains(r.err, "no longer stored") {
+			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
+		}
+	}
+}
+
+// TestGet_ATombstone: only known fields are printed; not the source of the receipt, the size of its body or the
+// attempts.
+func TestGet_ATombstone(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	key := flight.MustKey("default/charge/1")
+	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
+	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	r := cli(env, "flights", "get", "charge/1")
+	if r.code != 0 || !strings.Contains(r.out, "succeeded; its body is no longer stored, sha256:") {
+		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
+		if strings.Contains(r.out, untrue) {
+			t.Errorf("the output contains %q: %s", untrue, r.out)
+		}
+	}
+}
+
+// TestGet_SaysWhoseTheLastAttemptWas: also if its caller set no owner.
+func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
+	f := client.Flight{ID: "fl_x", State: "in_doubt"}
+	for want, attempt := range map[string]wire.Attempt{
+		"1 by an unnamed caller: succeeded":           {Attempt: 1, Outcome: "succeeded"},
+		"2 by web-1:47: open":                         {Attempt: 2, Owner: "web-1:47"},
+		"3 by web-1:47: unknown (its holder is gone)": {Attempt: 3, Owner: "web-1:47", Outcome: "unknown", Error: "its holder is gone"},
+	} {
+		f.LastAttempt = &attempt
+		if rows := flightRows(&f); !slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "last attempt" && r[1] == want }) {
+			t.Errorf("want %s, got %v", want, rows)
+		}
+	}
+}
+
+// TestOutput_ForeignTextStaysOnOneLine: text of providers and callers may not break a table, forge a line of a history,
+// or control the terminal.
+func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
+	const said = "no\n  2026-11-22  ann settled it\ta\x1b[2Jb\u202ec"
+	f := client.Flight{Key: "default/charge/1", State: "in_doubt", Recovery: "hold", Cause: said, Attempts: 1,
+		LastAttempt:     &wire.Attempt{Attempt: 1, Owner: said, Outcome: "unknown", Error: said},
+		CancelRequested: &wire.Attribution{Actor: said, Reason: said}}
+	running := f
+	running.State = "running"
+	story := &client.History{Events: []client.Event{{Kind: "reported", Actor: said, Note: said}, {Kind: "opened", Actor: said}},
+		Duplicates: &client.Duplicates{Count: 1, Callers: []wire.Caller{{Actor: said}}}}
+	for name, write := range map[string]func(w *strings.Builder) error{
+		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}) },
+		"flights get":  func(w *strings.Builder) error { return writeTable(w, []string{"FLIGHT", f.ID}, flightRows(&f)) },
+		"why":          func(w *strings.Builder) error { return writeHistory(w, &f, story) },
+		"why, running": func(w *strings.Builder) error { return writeHistory(w, &running, story) },
+	} {
+		var out strings.Builder
+		if err := write(&out); err != nil || strings.ContainsAny(out.String(), "\t\x1b\u202e") || strings.Contains(out.String(), "\n  2026-11-22  ann") {
+			t.Errorf("%s: %v\n%q", name, err, out.String())
+		}
+	}
+	var out strings.Builder
+	a := &app{terminal: terminal{out: &out}, format: "table"}
+	if err := a.writeEvent(client.Event{Key: "default/charge/1", Kind: "reported", Note: said}); err != nil || strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("tail: %v %q", err, out.String())
+	}
+}
+
+// TestDoubtTable_SaysWhatWentWrong: the table shows the error of the attempt, not the constant cause of recovery hold.
+func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
+	for want, f := range map[string]client.Flight{
+		"exit status 3":               {Recovery: "hold", Cause: "its recovery is hold", LastAttempt: &wire.Attempt{Error: "exit status 3"}},
+		"cut off; look-ups ended":     {Recovery: "verify", Cause: "look-ups ended", LastAttempt: &wire.Attempt{Error: "cut off"}},
+		"its recovery is hold":        {Recovery: "hold", Cause: "its recovery is hold", LastAttempt: &wire.Attempt{}},
+		"an import without attempts?": {Recovery: "hold", Cause: "an import without attempts?"},
+	} {
+		var out strings.Builder
+		if err := doubtTable(&out, []client.Flight{f}); err != nil || !strings.HasSuffix(out.String(), "  "+want+"\n") {
+			t.Errorf("want %s, got %v\n%s", want, err, out.String())
+		}
+	}
+}
+
+// TestFree_SaysWhatBecameOfTheKey: the attempts of the previous generation are not shown.
+func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann", "--yes")
+	if r.code != 0 || !strings.Contains(r.err, "free; the next call with this key acts") || !strings.Contains(r.out, "by ann: a new order of that number; its state was succeeded") {
+		t.Errorf("got %v", r)
+	}
+	for _, untrue := range []string{"attempts", "fingerprint"} {
+		if strings.Contains(r.out, untrue) {
+			t.Errorf("the output contains %q: %s", untrue, r.out)
+		}
+	}
+}
+
+// TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a time; the error names the allowed forms.
+func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
+	world := httpapitest.New(t)
+	submitFlight(t, world, 1)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
+		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
+			if r := cli(env, append(command, "--since", since)...); r.code != 0 || !strings.Contains(r.out, "default/charge/1") {
+				t.Errorf("%v --since %s: %v", command, since, r)
+			}
+		}
+		for _, since := range []string{"yesterday", "", "1w", "-1h", "9999-01-31T12:00:00Z"} {
+			r := cli(env, append(command, "--since", since)...)
+			if r.code != exitUsage || !strings.Contains(r.err, "30d") || strings.Contains(r.err, "time:") {
+				t.Errorf("%v --since %q: %v", command, since, r)
+			}
+		}
+	}
+	if r := cli(nil, "flights", "ls", "--help"); strings.Contains(r.out, "(default 0") {
+		t.Errorf("help: %v", r)
+	}
+}
+
+// TestFind_FreedKey: the error says that the flight was freed, and why still prints its history.
+func TestFind_FreedKey(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	key := flight.MustKey("default/charge/1")
+	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded})
+	world.Apply(t, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a new order"})
+	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
+		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
+			r := cli(env, append(look, word)...)
+			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its state was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {
+				t.Errorf("%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
+			}
+		}
+	}
+	r := cli(env, "why", "charge/1")
+	if r.code != 0 || !strings.Contains(r.out, "ann freed the key (a new order)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
+		t.Errorf("why: exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight for charge/2") {
+		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if r = cli(env, "why", "charge/1"); r.code != 0 || !strings.Contains(r.out, "freed the key") {
+		t.Errorf("its story: %v", r)
+	}
+}
+
+// TestWhy_RunningFlightShowsCancelRequestAndEpochHold: get and why show a requested cancellation, and until when a
+// raised lease epoch keeps other callers from the flight.
+func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	key := flight.MustKey("default/charge/1")
+	if _, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
+		t.Fatal(err)
+	}
+	says := func(wanted bool, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			for _, look := range [][]string{{"flights", "get", "charge/1"}, {"why", "charge/1"}} {
+				if r := cli(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
+					t.Errorf("%v says %q: %v is wanted\n%s%s", look, word, wanted, r.out, r.err)
+				}
+			}
+		}
+	}
+	says(false, "requested", "no other caller takes it over")
+	world.Apply(t, &flight.Cancel{Key: key, Generation: 1, Actor: "ada", Reason: "the customer called"})
+	says(true, "ada", "the customer called")
+	world.Apply(t, &flight.RaiseEpoch{From: 1, Hold: time.Hour})
+	says(true, "no other caller takes it over before "+formatTime(world.Ledger.Header().EpochHold.AsTime()))
+}
+
+// TestConnect_DrainsTheSpoolFirst: all spooled reports are sent before the first request of a command.
+func TestConnect_DrainsTheSpoolFirst(t *testing.T) {
+	const waiting = 100
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	world := httpapitest.New(t)
+	submitFlight(t, world, 1)
+	api := httpapi.New(world.Config())
+	var outage atomic.Bool
+	var sent, early atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch report := strings.HasSuffix(r.URL.Path, "/report"); {
+		case report && outage.Load():
+			http.Error(w, `{"code":"no_leader","retryable":true}`, http.StatusServiceUnavailable)
+			return
+		case report:
+			sent.Add(1)
+		case strings.HasPrefix(r.URL.Path, "/v1/") && sent.Load() < waiting:
+			early.Add(1)
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	outage.Store(true)
+	c, err := client.Connect(t.Context(), server.URL, client.WithReportTimeout(time.Millisecond), client.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range waiting {
+		_, _ = c.Record(flight.MustKey(fmt.Sprintf("default/charge/%d", n)), client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	}
+	if err := c.Close(t.Context()); err != nil || c.SpooledReports() != waiting {
+		t.Fatalf("the spool holds %d reports; %v", c.SpooledReports(), err)
+	}
+	outage.Store(false)
+	if r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1"); r.code != 0 || sent.Load() != waiting || early.Load() != 0 {
+		t.Errorf("%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/node"
+)
+
+// TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers: that hint would mislead if a server answers with an error.
+func TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers(t *testing.T) {
+	for code, started := range map[string]bool{"unreachable": true, "no_leader": false, "lease_unavailable": false, "draining": false} {
+		_, exit, hint := classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
+		if exit != exitUnreachable || strings.Contains(hint, "flightd dev") != started || hint == "" {
+			t.Errorf("%s: exit %d, %q", code, exit, hint)
+		}
+	}
+}
+
+// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have exitConfig.
+func TestDev_StartErrorsHaveHints(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		code int
+		hint string
+	}{
+		"of another user":     {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
+		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
+		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
+		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "free space"},
+		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, exitFailed, "free space"},
+		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, exitFailed, "ulimit"},
+		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, exitFailed, "dmesg"},
+		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop the flightd"},
+		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
+		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
+		"etcd forgot":         {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
+		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, exitConfig, "move /d/etcd away"},
+		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "free space"},
+		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "restore the previous ledger"},
+		"no ledger":           {&node.LedgerLostError{}, exitConfig, "restore the previous ledger"},
+		"no address":          {&flight.InvalidError{Field: "listen", Detail: "\"7430\" is no host:port"}, exitConfig, "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"},
+		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, exitConfig, "FLIGHTD_LISTEN_METRICS"},
+		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "restore"},
+	} {
+		code, _, hint := explain(devError(test.err))
+		if code != test.code || !strings.Contains(hint, test.hint) {
+			t.Errorf("%s: exit %d, %q", name, code, hint)
+		}
+	}
+	for cause, hinted := range map[error]string{
+		syscall.ENOSPC: "free space", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
+	} {
+		code, message, hint := explain(nodeFailure(fmt.Errorf("the write-ahead log: %w", cause)))
+		if code != exitDied || !strings.Contains(message, cause.Error()) || !strings.Contains(hint, hinted) {
+			t.Errorf("a death of %v: exit %d, %q, %q", cause, code, message, hint)
+		}
+	}
+}
+
+// TestConnect_MissingSpoolDirectoryIsAConfigError: no command runs without a directory for reports.
+func TestConnect_MissingSpoolDirectoryIsAConfigError(t *testing.T) {
+	s := startServer(t)
+	t.Setenv("XDG_STATE_HOME", "")
+	for name, home := range map[string]string{"no home": "", "a home that is a file": "/dev/null"} {
+		t.Setenv("HOME", home)
+		r := cli(map[string]string{"FLIGHTD_ADDR": s.address}, "flights", "ls")
+		if r.code != exitConfig || !strings.Contains(r.err, "XDG_STATE_HOME") {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
+
+// TestHelp_SettingsTopicNamesEveryVariable of flightd dev.
+func TestHelp_SettingsTopicNamesEveryVariable(t *testing.T) {
+	dev := cli(nil, "dev", "--help").out
+	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {
+		if !strings.Contains(cli(nil, "help", "settings").out, name) {
+			t.Errorf("flightd help settings does not know %s", name)
+		}
+	}
+	r := cli(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
+	if r.code != exitConfig || !strings.Contains(r.err, "FLIGHTD_LOG_LEVEL") {
+		t.Errorf("a level that the environment says wrongly: %v", r)
+	}
+}
+
+// TestErrors_HaveHints: the hint is on a line of its own and names commands and flags.
+func TestErrors_HaveHints(t *testing.T) {
+	s := startServer(t)
+	s.flightd("exec", "--key", "held", "--", "sh", "-c", "exit 3")
+	s.flightd("exec", "--key", "paid", "--", "true")
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		says []string
+		not  string
+	}{
+		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, exitInDoubt,
+			[]string{"nothing was run\n", "\n  resolve it:  flightd doubt resolve default/exec/held --reason WHY --happened", "\n  next time:   --not-done-exit 75 for a command that exits with 75 when nothing was done, or --recovery resend"}, "verify"},
+		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 without a name is read as exec/order-42", "charge/order-42"}, ""},
+		{"an unused key", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  run flightd flights ls"}, ""},
+		{"an unknown kind", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: unknown event kind \"opend\"", "opened"}, "JSON pointer"},
+		{"nothing to resolve", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, exitFailed, []string{"precondition_failed", "\n  run flightd why default/exec/paid"}, "("},
+		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "invalid JSON", "@FILE"}, ""},
+		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
+	} {
+		r := s.flightd(test.args...)
+		if r.code != test.code || test.not != "" && strings.Contains(r.err, test.not) {
+			t.Errorf("%s: %v", test.name, r)
+		}
+		for _, want := range test.says {
+			if !strings.Contains(r.err, want) {
+				t.Errorf("%s does not say %q: %v", test.name, want, r)
+			}
+		}
+	}
+	if state := s.flight("held").State; state != "in_doubt" {
+		t.Errorf("a rejected command changed the state to %s", state)
+	}
+	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada", "--yes")
+	if !strings.Contains(r.err, "default/exec/held: ready; no attempt is open, and the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
+		t.Errorf("resolved: %v", r)
+	}
+	if r := s.flightd("why", "held"); !strings.Contains(r.out, "ada resolved it (it did not happen: looked)") {
+		t.Errorf("the story: %v", r)
+	}
+}
+
+// TestWhy_TellsOfAKeyThatWasGivenAway: the history of a freed key is printed until the key is used again.
+func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
+	s := startServer(t)
+	s.flightd("exec", "--key", "given", "--", "true")
+	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada", "--yes")
+	r := s.flightd("why", "given")
+	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
+		t.Errorf("why: %v", r)
+	}
+	if r := s.flightd("why", "given", "-o", "json"); r.code != 0 || !strings.Contains(r.out, `"kind": "freed"`) {
+		t.Errorf("why -o json: %v", r)
+	}
+}
+
+// TestConnect_SaysThatItGaveUp: the error names the address, not the context.
+func TestConnect_SaysThatItGaveUp(t *testing.T) {
+	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
+	if r.code != exitUnreachable || strings.Contains(r.err, "context") || !strings.Contains(r.err, "unreachable: ") || !strings.Contains(r.err, "127.0.0.1:1") {
+		t.Errorf("%v", r)
+	}
+}

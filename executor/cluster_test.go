@@ -1,0 +1,280 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+var update = flag.Bool("update", false, "write the golden transcripts anew")
+
+// transcript has the events of a test in order.
+type transcript struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// add adds a line unless it equals the last one: the number of retries during a wait is random.
+func (s *transcript) add(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	if n := len(s.lines); n == 0 || s.lines[n-1] != line {
+		s.lines = append(s.lines, line)
+	}
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n") + "\n"
+}
+
+// requireGolden compares a transcript with its golden file.
+func requireGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", filepath.FromSlash(name)+".golden")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update to write it")
+	require.Equal(t, string(want), got)
+}
+
+// provider is the external system. It counts effects itself, and has a look-up.
+type provider struct {
+	say     func(string, ...any)
+	honours bool // acts once per idempotency key
+
+	mu    sync.Mutex
+	calls int
+	made  []string // the idempotency key of each effect
+}
+
+// act is the effect.
+func (p *provider) act(at *effect.Attempt) effect.Answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	if id, found := p.findLocked(at.IdempotencyKey()); found && p.honours {
+		p.say("provider: %s again for the same key", id)
+		return effect.Answer{ExternalID: id, Body: []byte(id)}
+	}
+	p.made = append(p.made, at.IdempotencyKey())
+	id := fmt.Sprintf("ch_%d", len(p.made))
+	p.say("provider: %s created", id)
+	return effect.Answer{ExternalID: id, Body: []byte(id)}
+}
+
+func (p *provider) findLocked(key string) (id string, found bool) {
+	for i, k := range p.made {
+		if k == key {
+			return fmt.Sprintf("ch_%d", i+1), true
+		}
+	}
+	return "", false
+}
+
+// find is the look-up.
+func (p *provider) find(key string) (id string, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findLocked(key)
+}
+
+func (p *provider) effects() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.made)
+}
+
+// node is one flightd of a cluster.
+type node struct {
+	*flightdtest.Flightd
+	name       string
+	transcript *transcript
+	testEnd    chan struct{} // closed at the end of the test: blocked calls of a dead node return then
+	ledger     *recordingLedger
+}
+
+// recordingLedger is a node's access to the ledger. It records commands and replies, and blocks when its node is dead.
+type recordingLedger struct {
+	*flightdtest.Ledger
+	node *node
+	mu   sync.Mutex
+	dead bool
+}
+
+var errDead = errors.New("this node is dead")
+
+// blockIfDead blocks the calls of a dead node until the end of the test.
+func (b *recordingLedger) blockIfDead() error {
+	b.mu.Lock()
+	dead := b.dead
+	b.mu.Unlock()
+	if !dead {
+		return nil
+	}
+	<-b.node.testEnd
+	return errDead
+}
+
+func (b *recordingLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	if err := b.blockIfDead(); err != nil {
+		return flight.Reply{}, err
+	}
+	reply, err := b.Ledger.Propose(ctx, c)
+	b.node.logCommand(c, reply, err)
+	return reply, err
+}
+
+func (b *recordingLedger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if err := b.blockIfDead(); err != nil {
+		return flight.Reply{}, err
+	}
+	reply, err := b.Ledger.Report(ctx, r)
+	b.node.logCommand(r, reply, err)
+	return reply, err
+}
+
+func (b *recordingLedger) Flight(id flight.ID) (*flight.Flight, error) {
+	if err := b.blockIfDead(); err != nil {
+		return nil, err
+	}
+	return b.Ledger.Flight(id)
+}
+
+func (b *recordingLedger) Live() iter.Seq2[*flight.Flight, error] {
+	if err := b.blockIfDead(); err != nil {
+		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
+	}
+	return b.Ledger.Live()
+}
+
+// logCommand records a command and its reply.
+func (n *node) logCommand(c flight.Command, reply flight.Reply, err error) {
+	what := ""
+	switch c := c.(type) {
+	case *flight.Open:
+		what = "open"
+	case *flight.Report:
+		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
+	case *flight.Abandon:
+		what = "abandon"
+	case *flight.EndSession:
+		n.transcript.add("%s: the session has ended: %v", n.name, reply.Decision)
+		return
+	case *flight.ReportFinding:
+		what = "finding " + c.Finding.String()
+	default:
+		what = strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight.")
+	}
+	switch {
+	case err != nil:
+		n.transcript.add("%s: %s: %v", n.name, what, err)
+	case reply.Decision == flight.DecisionProceed:
+		n.transcript.add("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+	default:
+		n.transcript.add("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+	}
+}
+
+// cluster is the ledger and the etcd that nodes share.
+type cluster struct {
+	t          *testing.T
+	transcript *transcript
+	ledger     *flightdtest.Ledger
+	etcd       *leasetest.Etcd
+}
+
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t: t, transcript: new(transcript), ledger: flightdtest.NewLedger(), etcd: leasetest.NewEtcd()}
+}
+
+// node starts a node.
+func (w *cluster) node(name string, o flightdtest.Options) *node {
+	n := &node{name: name, transcript: w.transcript, testEnd: make(chan struct{})}
+	n.ledger = &recordingLedger{Ledger: w.ledger, node: n}
+	o.Ledger = w.ledger
+	o.Leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{
+		Ledger: w.ledger,
+	})
+	configure := o.Configure
+	o.Configure = func(cfg *executor.Config) {
+		cfg.Ledger, cfg.Reader = n.ledger, n.ledger
+		if configure != nil {
+			configure(cfg)
+		}
+	}
+	n.Flightd = flightdtest.Open(w.t, o)
+	w.t.Cleanup(func() { close(n.testEnd) })
+	return n
+}
+
+// crashingNode starts a node that dies when it first passes the named point.
+func (w *cluster) crashingNode(name, point string, o flightdtest.Options) *node {
+	var n *node
+	o.Configure = func(cfg *executor.Config) {
+		cfg.Crash = func(p string) {
+			if p == point {
+				n.die(p)
+			}
+		}
+	}
+	n = w.node(name, o)
+	return n
+}
+
+// die is kill -9 as other nodes see it: the node's requests no longer reach etcd or the ledger. It returns at the end
+// of the test.
+func (n *node) die(where string) {
+	n.ledger.mu.Lock()
+	first := !n.ledger.dead
+	n.ledger.dead = true
+	n.ledger.mu.Unlock()
+	if first {
+		n.Leases.Freeze()
+		n.transcript.add("%s: dies %s", n.name, where)
+	}
+	<-n.testEnd
+}
+
+// sleep waits for a virtual duration.
+func sleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// waitForReleases waits until releases are done: the lessor delays them shortly to batch them.
+func waitForReleases(t *testing.T) {
+	t.Helper()
+	sleep(t, 10*time.Millisecond)
+	synctest.Wait()
+}
+
+func policyOf(r flight.Recovery) flight.Policy {
+	return flight.Policy{Recovery: r, AttemptTimeout: 10 * time.Second}
+}
+
+var recoveries = [...]flight.Recovery{flight.RecoveryHold, flight.RecoveryResend, flight.RecoveryVerify}

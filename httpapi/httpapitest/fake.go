@@ -1,0 +1,213 @@
+// Package httpapitest runs the HTTP API on an in-memory flightd, for tests of the API and of its clients. The rules of
+// package flight, the executor and the service for remote callers are real, on package flightdtest. This package adds
+// lists, histories and the event feed.
+package httpapitest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
+)
+
+// Fake is an in-memory flightd and its HTTP API.
+type Fake struct {
+	*flightdtest.Flightd
+
+	mu         sync.Mutex // guards the fields below
+	keys       map[flight.ID]flight.Key
+	history    map[flight.ID][]httpapi.Event
+	feed       []httpapi.FeedEvent // sorted by version
+	duplicates map[flight.ID]flight.DuplicateStats
+	changed    chan struct{} // closed and replaced by the next event
+	faults     Faults
+}
+
+// Faults change the behaviour of the fake. The zero value changes nothing.
+type Faults struct {
+	Trust      time.Duration // validity of sessions; 0: as the service grants
+	RenewEvery time.Duration // 0: as the service asks
+	// Before is called with the name of the method at the start of each call of a remote caller or an operator. If it
+	// returns an error, the call returns that error.
+	Before func(ctx context.Context, method string) error
+	// OnRenewed is called after each successful renewal.
+	OnRenewed func(id flight.SessionID, what remote.RenewRequest)
+	NotReady  string // the reason why the node is not ready; "": it is ready
+	// CompactedAt is the position up to which the feed has no events.
+	CompactedAt flight.Version
+}
+
+// New returns an empty fake that is closed at the end of the test.
+func New(tb testing.TB) *Fake { return Open(tb, flightdtest.Options{}) }
+
+// Open returns a fake with options.
+func Open(tb testing.TB, o flightdtest.Options) *Fake {
+	tb.Helper()
+	w := &Fake{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]httpapi.Event),
+		duplicates: make(map[flight.ID]flight.DuplicateStats), changed: make(chan struct{})}
+	configure, configureRemote := o.Configure, o.ConfigureRemote
+	o.Configure = func(c *executor.Config) {
+		c.Ledger = recorder{c.Ledger, w}
+		if configure != nil {
+			configure(c)
+		}
+	}
+	o.ConfigureRemote = func(c *remote.Config) {
+		c.Ledger = recorder{c.Ledger, w}
+		if configureRemote != nil {
+			configureRemote(c)
+		}
+	}
+	w.Flightd = flightdtest.Open(tb, o)
+	return w
+}
+
+// Config returns the configuration of the HTTP API on this fake.
+func (w *Fake) Config() httpapi.Config {
+	l := ledger{w.Ledger, w}
+	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: w.ready,
+		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
+}
+
+// SetFaults changes the faults.
+func (w *Fake) SetFaults(change func(*Faults)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.faults)
+}
+
+func (w *Fake) currentFaults() Faults {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.faults
+}
+
+// Apply proposes a command. The test fails if the ledger returns an error.
+func (w *Fake) Apply(tb testing.TB, c flight.Command) flight.Reply {
+	tb.Helper()
+	reply, err := recorder{w.Ledger, w}.Propose(context.Background(), c)
+	if err != nil {
+		tb.Fatalf("httpapitest: %v", err)
+	}
+	return reply
+}
+
+// ExpireSession ends a session as if its owner had not renewed it, and runs the sweeper.
+func (w *Fake) ExpireSession(tb testing.TB, id flight.SessionID) {
+	tb.Helper()
+	if err := w.Leases.EndSession(context.Background(), id); err != nil {
+		tb.Fatalf("httpapitest: end session %s: %v", id, err)
+	}
+	if err := w.Sweeper.Sweep(context.Background()); err != nil {
+		tb.Fatalf("httpapitest: sweep: %v", err)
+	}
+}
+
+// Snapshot describes all flights of the ledger, for tests that require that nothing has changed.
+func (w *Fake) Snapshot() string {
+	var lines []string
+	for _, key := range w.usedKeys() {
+		f, _ := w.Ledger.Flight(key.FlightID())
+		lines = append(lines, fmt.Sprintf("%s %s %s %d %d", key, f.State, f.Version, len(f.UsedNonces), len(f.Evidence)))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// DuplicateStats returns the duplicate statistics of a flight.
+func (w *Fake) DuplicateStats(id flight.ID) flight.DuplicateStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.duplicates[id]
+}
+
+func (w *Fake) ready(context.Context) wire.Ready {
+	why := w.currentFaults().NotReady
+	return wire.Ready{Ready: why == "", Checks: []wire.Check{{Name: "world", OK: why == "", Error: why}}}
+}
+
+func (w *Fake) beforeCall(ctx context.Context, method string) error {
+	if before := w.currentFaults().Before; before != nil {
+		return before(ctx, method)
+	}
+	return nil
+}
+
+// recorder is a ledger that reports each command to the fake.
+type recorder struct {
+	executor.Ledger
+	fake *Fake
+}
+
+func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	reply, err := r.Ledger.Propose(ctx, c)
+	r.fake.recordEvents(c.Target())
+	return reply, err
+}
+
+func (r recorder) Report(ctx context.Context, c *flight.Report) (flight.Reply, error) {
+	reply, err := r.Ledger.Report(ctx, c)
+	r.fake.recordEvents(c.Key)
+	return reply, err
+}
+
+// recordEvents adds the new events of a key to its history and to the feed. The fake ledger does not return the version
+// of each event, so all new events get the flight's current version.
+func (w *Fake) recordEvents(key flight.Key) {
+	if key.IsZero() {
+		return
+	}
+	id := key.FlightID()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, err := w.Ledger.Flight(id)
+	if err != nil || f == nil {
+		return
+	}
+	w.keys[id] = key
+	events := w.Ledger.History(key)[len(w.history[id]):]
+	for _, e := range events {
+		event := httpapi.Event{Version: f.Version, Event: e}
+		w.history[id] = append(w.history[id], event)
+		w.feed = append(w.feed, httpapi.FeedEvent{Key: key, Event: event})
+	}
+	if len(events) > 0 {
+		slices.SortStableFunc(w.feed, func(a, b httpapi.FeedEvent) int { return compareVersions(a.Version, b.Version) })
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+}
+
+func compareVersions(a, b flight.Version) int {
+	switch {
+	case a.After(b):
+		return 1
+	case b.After(a):
+		return -1
+	}
+	return 0
+}
+
+// usedKeys returns all keys that were ever used. First it records the events that the sweeper has caused.
+func (w *Fake) usedKeys() []flight.Key {
+	w.mu.Lock()
+	keys := make([]flight.Key, 0, len(w.keys))
+	for _, key := range w.keys {
+		keys = append(keys, key)
+	}
+	w.mu.Unlock()
+	for _, key := range keys {
+		w.recordEvents(key)
+	}
+	return keys
+}

@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// buffers holds buffers for response bodies. writeResponse returns a buffer only after its bytes were written.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
+
+// maxPooledBuffer is the capacity above which a buffer is not reused.
+const maxPooledBuffer = 64 << 10
+
+// writeResponse writes an answer; fill appends its body.
+func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentType []string, fill func([]byte) []byte) {
+	buffer := buffers.Get().(*[]byte)
+	body := fill((*buffer)[:0])
+	h := w.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a caller that misses the answer repeats its request
+	}
+	if cap(body) <= maxPooledBuffer {
+		*buffer = body
+		buffers.Put(buffer)
+	}
+}
+
+// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
+func (a *api) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+}
+
+// setFlightHeaders sets the headers that describe a flight.
+func setFlightHeaders(h http.Header, f *flight.Flight) {
+	h[wire.HeaderFlightID] = []string{f.ID.String()}
+	h[wire.HeaderState] = []string{f.State.String()}
+	h["Etag"] = []string{etag(f.Version)}
+	if f.State.Terminal() && f.State != flight.StateExpired {
+		h[wire.HeaderIdempotencyExpires] = []string{f.ExpiresAt().AsTime().Format(http.TimeFormat)}
+	}
+}
+
+func etag(v flight.Version) string { return `"` + v.String() + `"` }
+
+// writeFlight answers with a flight and its receipt.
+func (a *api) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	f, body, err := a.loadReceiptBody(f)
+	if err != nil {
+		a.writeError(w, r, f.Key, err)
+		return
+	}
+	setFlightHeaders(w.Header(), f)
+	shown := wire.FlightOf(f, body, true)
+	shown.HeldUntil = wire.HeldUntil(f, a.cfg.Ledger.Header(), a.cfg.Ledger.Now())
+	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+}

@@ -1,0 +1,96 @@
+package arch
+
+import "strings"
+
+// Module is the module's path.
+const Module = "github.com/flightd/flightd"
+
+// layeredPackage is a package, with all packages in its folder, and its layer.
+type layeredPackage struct {
+	path  string
+	layer int
+}
+
+// layers returns all packages from the lowest layer up. A package may import packages of lower layers and its own
+// subfolders, and no other package of its own layer.
+func layers() []layeredPackage {
+	return []layeredPackage{
+		{"internal/strictjson", -1},
+		{"flight", 0},
+		{"internal/clock", 0},
+		{"internal/crashpoint", 0},
+		{"internal/gate", 0},
+		{"internal/deadline", 0},
+		{"effect", 1},
+		{"lease", 2},
+		{"clusterstore", 2},
+		{"internal/answer", 3},
+		{"internal/wire", 3},
+		{"internal/runner", 3},
+		{"executor", 4},
+		{"client", 4},
+		{"remote", 5},
+		{"saga", 5},
+		{"action", 5},
+		{"httpapi", 6},
+		{"console", 6},
+		{"metrics", 6},
+		{"node", 7},
+		{"drill", 7},
+		{"cmd", 8},
+		{"chaos", 8},
+		{"bench", 8},
+		{"clients", 8},
+		{"internal/release", 8},
+		{"flightdtest", 8},
+		{"httpapi/httpapitest", 9},
+	}
+}
+
+// libraryRule lists the packages that may import a library, and the packages whose tests may.
+type libraryRule struct {
+	library      string
+	packages     []string
+	testPackages []string
+}
+
+func libraryRules() []libraryRule {
+	return []libraryRule{
+		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}, []string{"lease/etcdlease"}},
+		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}, nil},
+		{"go.etcd.io/bbolt", []string{"node"}, nil},
+		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}, nil},
+		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}, nil},
+		{"github.com/prometheus", []string{"metrics"}, nil},
+		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
+		{"github.com/spf13/cobra", []string{"cmd"}, nil},
+		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
+		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
+		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
+	}
+}
+
+// clientPackages returns the packages that a client's program is built from. None of their transitive dependencies may
+// be a heavy library.
+func clientPackages() []string {
+	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/strictjson", "internal/wire"}
+}
+
+// heavyLibraries returns the libraries that a client's program must not contain.
+func heavyLibraries() []string {
+	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "github.com/prometheus"}
+}
+
+// layerOf finds the entry of layers for a package path relative to the module: the one with the longest matching path.
+func layerOf(path string) (r layeredPackage, found bool) {
+	for _, c := range layers() {
+		if within(path, c.path) && len(c.path) > len(r.path) {
+			r, found = c, true
+		}
+	}
+	return r, found
+}
+
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}

@@ -1,0 +1,396 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Bounds of the durations and times that a caller may declare.
+const (
+	MinTTL       = 2 * time.Second
+	MaxTTL       = 10 * time.Minute
+	MaxDuration  = 366 * 24 * time.Hour // of timeouts, delays and windows
+	MinRetention = time.Second
+	MaxRetention = 10 * 366 * 24 * time.Hour
+	// MaxLedgerTime is the greatest ledger time that every JSON parser reads exactly.
+	MaxLedgerTime = int64(1)<<53 - 1
+)
+
+// Key joins the parts of a key. The code of the error is KeyRequired for a missing part and KeyInvalid for an invalid
+// one.
+func Key(namespace, action, id string) (flight.Key, *Invalid) {
+	missing := func(pointer string) *Invalid {
+		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: pointer, Detail: "missing"}}
+	}
+	switch {
+	case action == "":
+		return flight.Key{}, missing("/action")
+	case id == "":
+		return flight.Key{}, missing("/id")
+	}
+	k, err := flight.NewKey(namespace, action, id)
+	if err != nil {
+		return flight.Key{}, keyInvalid(err)
+	}
+	return k, nil
+}
+
+// ParseListNamespace returns the namespace that a caller lists, "" for all of them. It rejects a key prefix that no key of the
+// namespace can have, because the empty list would look as if no flight existed.
+func ParseListNamespace(namespace, prefix string) (string, *Invalid) {
+	if namespace == AllNamespaces {
+		return "", nil
+	}
+	if _, err := flight.NewKey(namespace, "name", "id"); err != nil {
+		return "", keyInvalid(err)
+	}
+	if begin := namespace + "/"; !strings.HasPrefix(begin, prefix) && !strings.HasPrefix(prefix, begin) {
+		return "", BadParameter("key_prefix", "no key in namespace %s has this prefix, because a full key starts with its namespace; namespace %q selects all", namespace, AllNamespaces)
+	}
+	return namespace, nil
+}
+
+// ParseKey reads a full key. bad names the field or the query parameter that has it, and is returned if the key is
+// invalid.
+func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
+	key, err := flight.ParseKey(s)
+	if err == nil {
+		return key, nil
+	}
+	var e *flight.InvalidError
+	switch bad.Code, bad.Detail = KeyInvalid, err.Error(); {
+	case !errors.As(err, &e):
+	case e.Field == "key": // bad names that place already
+		bad.Detail = e.Detail
+	default:
+		bad.Detail = e.Field + ": " + e.Detail
+	}
+	return key, bad
+}
+
+func keyInvalid(err error) *Invalid {
+	bad := &Invalid{Code: KeyInvalid, FieldError: FieldError{Detail: err.Error()}}
+	var e *flight.InvalidError
+	if errors.As(err, &e) {
+		bad.Detail = e.Detail
+		switch e.Field {
+		case "namespace":
+			bad.Header = HeaderNamespace
+		case "name":
+			bad.Pointer = "/action"
+		default:
+			bad.Pointer = "/" + e.Field
+		}
+	}
+	return bad
+}
+
+// NonceOf returns the nonce of a caller's string.
+func NonceOf(s string) flight.Nonce {
+	sum := sha256.Sum256([]byte(s))
+	return flight.Nonce(sum[:16])
+}
+
+// NonceHex returns the nonce of a caller's string as a renewal lists it.
+func NonceHex(s string) string {
+	n := NonceOf(s)
+	return hex.EncodeToString(n[:])
+}
+
+// Submission returns the submission of the request. It shares the input with the request.
+func (r *OpenRequest) Submission() (flight.Submission, *Invalid) {
+	s := flight.Submission{}
+	var bad *Invalid
+	if s.Policy, bad = r.Policy.Flight(); bad != nil {
+		return s, bad
+	}
+	if len(r.Input) > flight.MaxInput {
+		return s, &Invalid{Code: PayloadTooLarge, FieldError: FieldError{Pointer: "/input",
+			Detail: "longer than 256 KiB"}}
+	}
+	if s.Fingerprint, bad = r.fingerprint(); bad != nil {
+		return s, bad
+	}
+	if r.Input != nil {
+		s.Input = flight.NewBlob(TypeJSON, r.Input, flight.MaxInput)
+	}
+	return s, nil
+}
+
+// fingerprint returns the fingerprint in the request, or else that of the input, which may be missing. With the
+// fingerprint "none" the input is checked by RFC 7493 here; a caller that sends a digest has read its input.
+func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
+	switch {
+	case r.Fingerprint == "none" && r.Input != nil:
+		if _, err := flight.CanonicalJSON(r.Input); err != nil {
+			return flight.NoFingerprint, inputInvalid(err)
+		}
+		return flight.NoFingerprint, nil
+	case r.Fingerprint == "none":
+		return flight.NoFingerprint, nil
+	case r.Fingerprint != "":
+		d, ok := ParseDigest(r.Fingerprint)
+		if !ok || d.IsZero() {
+			return flight.NoFingerprint, BadField("/fingerprint", `must be "none", or "sha256:" and 64 hex digits`)
+		}
+		return flight.Fingerprint(d), nil
+	case r.Input == nil:
+		return flight.FingerprintBytes(nil), nil
+	}
+	fp, err := flight.FingerprintJSON(r.Input, nil)
+	if err != nil {
+		return fp, inputInvalid(err)
+	}
+	return fp, nil
+}
+
+func inputInvalid(err error) *Invalid {
+	bad := BadField("/input", "%v", err)
+	var e *flight.InvalidError
+	if errors.As(err, &e) {
+		bad.Detail = e.Detail
+	}
+	return setHint(bad, "an input is JSON by RFC 7493: unique names, valid Unicode, and numbers that a double holds exactly; send others as strings")
+}
+
+// ParseDigest reads "sha256:" and 64 hex digits.
+func ParseDigest(s string) (d flight.Digest, ok bool) {
+	digits, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || len(digits) != 2*len(d) {
+		return d, false
+	}
+	_, err := hex.Decode(d[:], []byte(digits))
+	return d, err == nil
+}
+
+// Flight returns the policy as the ledger stores it.
+func (p *Policy) Flight() (flight.Policy, *Invalid) {
+	var f flight.Policy
+	var bad *Invalid
+	setDuration := func(to *time.Duration, pointer string, ms int64) {
+		if d := time.Duration(ms) * time.Millisecond; d <= MaxDuration {
+			*to = d
+		} else if bad == nil {
+			bad = BadField(pointer, "must be at most %d (a year)", MaxDuration.Milliseconds())
+		}
+	}
+	setDuration(&f.AttemptTimeout, "/attempt_timeout_ms", p.AttemptTimeoutMS)
+	setDuration(&f.SettleDelay, "/settle_ms", p.SettleMS)
+	setDuration(&f.ProviderWindow, "/provider_window_ms", p.ProviderWindowMS)
+	if bad != nil {
+		return f, bad
+	}
+	f.Lookup, f.VerifyAttempts = p.Lookup, int(p.VerifyAttempts)
+	if p.Recovery != "" {
+		r, err := flight.ParseRecovery(p.Recovery)
+		if err != nil {
+			return f, BadField("/recovery", "must be hold, resend or verify")
+		}
+		f.Recovery = r
+	}
+	if p.Retention != "" {
+		d, err := ParseRetention(p.Retention)
+		if err != nil {
+			return f, BadField("/retention", "%v", err)
+		}
+		f.Retention = d
+	}
+	return f, nil
+}
+
+// PolicyOf converts a policy.
+func PolicyOf(f flight.Policy) Policy {
+	p := Policy{
+		AttemptTimeoutMS: f.AttemptTimeout.Milliseconds(), SettleMS: f.SettleDelay.Milliseconds(),
+		ProviderWindowMS: f.ProviderWindow.Milliseconds(), Recovery: f.Recovery.String(),
+		Lookup: f.Lookup, VerifyAttempts: int64(f.VerifyAttempts),
+	}
+	if f.Retention > 0 {
+		p.Retention = FormatRetention(f.Retention)
+	}
+	return p
+}
+
+const oneDay = 24 * time.Hour
+
+// ParseRetention reads a duration with units up to days: "30d", "12h", "1d12h".
+func ParseRetention(s string) (time.Duration, error) {
+	bad := errors.New(`a retention is like "30d" or "12h", from 1s to 3660d`)
+	days, rest, found := strings.Cut(s, "d")
+	var d time.Duration
+	if found {
+		n := int64(0)
+		for _, c := range []byte(days) {
+			if c < '0' || c > '9' || n > 4000 {
+				return 0, bad
+			}
+			n = 10*n + int64(c-'0')
+		}
+		if days == "" || n > 4000 {
+			return 0, bad
+		}
+		d = time.Duration(n) * oneDay
+	} else {
+		rest = s
+	}
+	if rest != "" {
+		more, err := time.ParseDuration(rest)
+		if err != nil || more < 0 || more > MaxRetention {
+			return 0, bad
+		}
+		d += more
+	}
+	if d < MinRetention || d > MaxRetention {
+		return 0, bad
+	}
+	return d, nil
+}
+
+// FormatRetention formats a duration for ParseRetention.
+func FormatRetention(d time.Duration) string {
+	days, rest := d/oneDay, d%oneDay
+	if days == 0 {
+		return rest.String()
+	}
+	s := (time.Duration(days) * time.Hour).String() // "30h0m0s"
+	s = s[:strings.IndexByte(s, 'h')] + "d"
+	if rest > 0 {
+		s += rest.String()
+	}
+	return s
+}
+
+// TTL returns the time to live of a session; 0 means the default.
+func TTL(ms int64) (time.Duration, *Invalid) {
+	d := time.Duration(ms) * time.Millisecond
+	if ms != 0 && (d < MinTTL || d > MaxTTL || d%time.Second != 0) {
+		return 0, BadField("/ttl_ms", "must be whole seconds, from %d to %d", MinTTL.Milliseconds(), MaxTTL.Milliseconds())
+	}
+	return d, nil
+}
+
+// Wait returns the time to wait; nil means the default.
+func Wait(ms *int64) time.Duration {
+	if ms == nil {
+		return DefaultWaitMS * time.Millisecond
+	}
+	return time.Duration(*ms) * time.Millisecond
+}
+
+// Blob returns the body as the ledger stores it: at most flight.MaxReceiptBody bytes, with the digest and the length
+// of the whole body. It shares its bytes with b.
+func (b *Body) Blob() (flight.Blob, *Invalid) {
+	kind, data := b.ContentType, b.Base64
+	switch {
+	case len(b.ExternalID) > flight.MaxText: // it is always kept whole, so what is longer cannot be kept
+		return flight.Blob{}, BadField("/external_id", "has %d bytes; the limit is %d, send longer ids in the body", len(b.ExternalID), flight.MaxText)
+	case b.JSON != nil && b.Base64 != nil:
+		return flight.Blob{}, BadField("/body_base64", "not allowed together with body")
+	case b.JSON != nil && kind == "":
+		kind, data = TypeJSON, b.JSON
+	case b.JSON != nil && IsJSONType(kind):
+		data = b.JSON
+	case b.JSON != nil:
+		return flight.Blob{}, BadField("/content_type", "must be JSON with body; send other types as body_base64")
+	}
+	if !isHeaderValue(kind) {
+		return flight.Blob{}, BadField("/content_type", "must be printable ASCII of at most 255 bytes")
+	}
+	if b.Truncated {
+		return b.truncatedBlob(kind)
+	}
+	if b.Size != 0 || b.Digest != "" {
+		return flight.Blob{}, BadField("/truncated", "must be true if size or digest is set")
+	}
+	return flight.NewBlob(kind, data, flight.MaxReceiptBody), nil
+}
+
+// truncatedBlob returns the blob of a body of which the caller sent only the beginning.
+func (b *Body) truncatedBlob(kind string) (flight.Blob, *Invalid) {
+	digest, ok := ParseDigest(b.Digest)
+	switch {
+	case b.Base64 == nil:
+		return flight.Blob{}, BadField("/body_base64", "missing; send the beginning of a truncated body as base64")
+	case b.Size <= int64(len(b.Base64)):
+		return flight.Blob{}, BadField("/size", "must be the length of the whole body, more than the %d bytes sent", len(b.Base64))
+	case !ok || digest.IsZero():
+		return flight.Blob{}, BadField("/digest", `must be the digest of the whole body: "sha256:" and 64 hex digits`)
+	}
+	blob := flight.NewBlob(kind, b.Base64, flight.MaxReceiptBody)
+	blob.Size, blob.Digest = int(b.Size), digest
+	return blob, nil
+}
+
+// BodyOf returns the body of a report about an effect. A body that is longer than the ledger stores is truncated, so
+// that no report is too large to be sent.
+func BodyOf(externalID, contentType string, data []byte) Body {
+	if !isHeaderValue(contentType) {
+		contentType = "application/octet-stream"
+	}
+	blob := flight.NewBlob(contentType, data, flight.MaxReceiptBody)
+	b := Body{ExternalID: externalID, ContentType: contentType}
+	switch {
+	case blob.Truncated():
+		b.Base64, b.Truncated, b.Size, b.Digest = blob.Data, true, int64(blob.Size), blob.Digest.String()
+	case IsJSONType(contentType) && ValidJSON(data):
+		b.JSON = data
+		if contentType == TypeJSON {
+			b.ContentType = ""
+		}
+	case len(data) > 0 || contentType != "":
+		b.Base64 = append([]byte{}, data...)
+	}
+	return b
+}
+
+func isHeaderValue(s string) bool {
+	if len(s) > 255 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseOutcome reads the outcome of a report.
+func ParseOutcome(word string) (flight.Outcome, *Invalid) {
+	o, err := flight.ParseOutcome(word)
+	if err != nil {
+		return o, BadField("/outcome", "must be succeeded, refused, not_done or unknown")
+	}
+	return o, nil
+}
+
+// ParseFinding reads the result of a verification.
+func ParseFinding(word string) (flight.Finding, *Invalid) {
+	switch word {
+	case ResultHappened:
+		return flight.FindingHappened, nil
+	case ResultNotHappened:
+		return flight.FindingNotHappened, nil
+	case ResultUnknown:
+		return flight.FindingNone, nil
+	}
+	return flight.FindingNone, BadField("/result", "must be happened, not_happened or unknown")
+}
+
+// ParseResolution reads a person's decision about a flight in doubt.
+func ParseResolution(word string) (flight.Finding, *Invalid) {
+	switch word {
+	case ResultHappened:
+		return flight.FindingHappened, nil
+	case ResultNotHappened:
+		return flight.FindingNotHappened, nil
+	case ResultFail:
+		return flight.FindingFail, nil
+	}
+	return flight.FindingNone, BadField("/result", "must be happened, not_happened or fail")
+}

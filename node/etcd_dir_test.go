@@ -1,0 +1,59 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A member that ends after the creation of its log and before the first entry has no voters, not even itself. The next
+// start must not wait for a leader for ever.
+func TestEtcd_InterruptedFirstStartIsRepeated(t *testing.T) {
+	for range 8 {
+		data := t.TempDir()
+		ctx, cut := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- Run(ctx, Dev(data, "127.0.0.1:0")) }()
+		for log := filepath.Join(data, "etcd", "member", "wal"); !exists(log); { // no pause: the moment is short
+			if len(ended) > 0 {
+				t.Fatalf("it ended with %v", <-ended)
+			}
+		}
+		cut()
+		<-ended // its error does not matter
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ready := make(chan struct{})
+		cfg := Dev(data, "127.0.0.1:0")
+		cfg.Ready = func(Ready) { close(ready) }
+		go func() { ended <- Run(ctx, cfg) }()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			cancel()
+			t.Fatalf("the next start is never ready: %v", <-ended)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the next start ended with %v", err)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Run returns nil when it is stopped during the start.
+func TestStopDuringStartReturnsNil(t *testing.T) {
+	for after := range 12 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("stopped by the test"))
+		if err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0")); err != nil {
+			t.Errorf("stopped after %d ms: %v", after*10, err)
+		}
+		cancel()
+	}
+}

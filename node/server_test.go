@@ -1,0 +1,173 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// client keeps one connection open.
+type client struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func connect(t *testing.T, f *server) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", f.connections.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	return &client{c, bufio.NewReader(c)}
+}
+
+func (s *client) ask(path string) error {
+	_, err := fmt.Fprintf(s, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+	return err
+}
+
+func (s *client) readResponse(t *testing.T) {
+	t.Helper()
+	resp, err := http.ReadResponse(s.answers, nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// smallServer starts a server with at most three connections. A request for /wait is sent to asked and answered after a
+// receive from answer.
+func smallServer(t *testing.T) (f *server, asked, answer chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f = newServer(l)
+	f.connections.limit = 3
+	asked, answer = make(chan struct{}), make(chan struct{})
+	f.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			asked <- struct{}{}
+			<-answer
+		}
+	}))
+	t.Cleanup(func() { close(answer) })
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- f.serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-served)
+	})
+	return f, asked, answer
+}
+
+// At the limit the connection that has been idle the longest is closed for a new one; a busy one is not.
+func TestIdleConnectionsAreClosedForNewOnes(t *testing.T) {
+	f, asked, answer := smallServer(t)
+	busy, first, second := connect(t, f), connect(t, f), connect(t, f)
+	require.NoError(t, busy.ask("/wait"))
+	<-asked
+	for _, s := range []*client{second, first, second, first} {
+		require.NoError(t, s.ask("/"))
+		s.readResponse(t)
+	}
+	third := connect(t, f)
+	require.NoError(t, third.ask("/"))
+	third.readResponse(t)
+	_, err := second.answers.ReadByte()
+	require.Error(t, err, "it has been idle the longest")
+	require.NoError(t, first.ask("/"))
+	first.readResponse(t)
+	answer <- struct{}{}
+	busy.readResponse(t)
+}
+
+// A connection without any request is idle, too.
+func TestUnusedConnectionsAreClosedForNewOnes(t *testing.T) {
+	f, _, _ := smallServer(t)
+	for range 20 {
+		connect(t, f)
+	}
+	s := connect(t, f)
+	require.NoError(t, s.ask("/"))
+	s.readResponse(t)
+}
+
+// If all connections are busy, a new one waits for the first response.
+func TestNewConnectionWaitsForFreeSlot(t *testing.T) {
+	f, asked, answer := smallServer(t)
+	for range 3 {
+		require.NoError(t, connect(t, f).ask("/wait"))
+		<-asked
+	}
+	s := connect(t, f)
+	require.NoError(t, s.ask("/"))
+	answer <- struct{}{}
+	s.readResponse(t)
+}
+
+// A stop does not wait for a free connection: the cleanup stops this server before its requests are answered.
+func TestAFullServerStops(t *testing.T) {
+	f, asked, _ := smallServer(t)
+	for range 3 {
+		require.NoError(t, connect(t, f).ask("/wait"))
+		<-asked
+	}
+	connect(t, f)
+}
+
+func TestMaxConnections(t *testing.T) {
+	for limit, want := range map[uint64]int{0: 8, 20: 8, 64: 16, 128: 64, 1024: 512, 20_000: 11_808, 1 << 63: 1<<31 - 1} {
+		require.Equal(t, want, maxConnections(limit), "%d", limit)
+	}
+}
+
+// A node with more idle connections than file descriptors still serves the next caller and records its flight. The
+// limit is per process, so the node runs in another process.
+func TestIdleConnectionsDoNotBlockCallers(t *testing.T) {
+	const alone = "FLIGHTD_TEST_FEW_FILES"
+	if data := os.Getenv(alone); data != "" {
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}))
+		fmt.Println(startNode(t, data).url)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), alone+"="+t.TempDir())
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	said := bufio.NewReader(stdout)
+	url, err := said.ReadString('\n')
+	require.NoError(t, err)
+	url = strings.TrimSpace(url)
+	for i := range 100 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		require.NoError(t, err)
+		defer c.Close()
+		if i%2 == 0 { // the others send nothing
+			_, err = fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			require.NoError(t, err)
+		}
+	}
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post(url+"/v1/flights:open", "application/json", strings.NewReader(`{"action":"charge","id":"1"}`))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	require.NoError(t, stdin.Close())
+	_, _ = io.Copy(io.Discard, said)
+	require.NoError(t, cmd.Wait())
+}
