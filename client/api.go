@@ -72,7 +72,7 @@ func (c *Client) Verify(ctx context.Context, key flight.Key, r VerdictRequest) (
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
 	}
-	return c.open(ctx, key, flightPath(key.FlightID(), "/verdict"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
+	return c.open(ctx, key, flightPath(key.FlightID(), "/verification"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
 // open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another

@@ -111,7 +111,7 @@ func TestDoErrors(t *testing.T) {
 
 	f, err := c.Resolve(t.Context(), key.FlightID(), doubt.Version.String(), client.ResolveRequest{Result: "not_happened", Reason: "test"})
 	require.NoError(t, err)
-	require.Equal(t, "queued", f.State)
+	require.Equal(t, "ready", f.State)
 	_, err = c.Do(t.Context(), call(`1`), failing(client.Refused(boom), true))
 	var declined *client.Declined
 	require.ErrorAs(t, err, &declined)

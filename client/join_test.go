@@ -273,7 +273,7 @@ func TestALookUpWhoseVerdictIsLost(t *testing.T) {
 		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			return flight.FindingHappened, effect.Answer{ExternalID: "ch_1"}, nil
 		}
-		g.setFault(func(r *http.Request) fault { return map[bool]fault{true: lost}[hasSuffix(r, "/verdict")] })
+		g.setFault(func(r *http.Request) fault { return map[bool]fault{true: lost}[hasSuffix(r, "/verification")] })
 		_, err := c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return effect.Answer{}, errors.New("connection lost")
 		})

@@ -138,7 +138,7 @@ func TestReport_ForbiddenIsRetried(t *testing.T) {
 	g.unrecordedBy(shutOut)
 	require.Len(t, g.files(), 1)
 	require.NoError(t, g.connect().Close(t.Context()))
-	require.Len(t, g.files(), 1, "it is not put aside on the second try either")
+	require.Len(t, g.files(), 1, "it is not quarantined on the second try either")
 	g.setFault(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)

@@ -42,7 +42,7 @@ func lookedUpFacts() Facts {
 	f.Requests = f.Requests[:1]
 	f.Results = []Outcome{receipt(1, "replayed"), receipt(1, "replayed")}
 	f.Receipts = []Outcome{receipt(1, "")}
-	f.History = []client.Event{opened(1), lost(1), {Kind: "looking", Attempt: 1}, {Kind: "verdict", Attempt: 1, Note: "happened"}}
+	f.History = []client.Event{opened(1), lost(1), {Kind: "verifying", Attempt: 1}, {Kind: "verification_reported", Attempt: 1, Note: "happened"}}
 	return f
 }
 

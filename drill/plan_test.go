@@ -82,6 +82,6 @@ func TestTable(t *testing.T) {
 func TestSummarizeHistory(t *testing.T) {
 	require.Equal(t, "#1 lost, look-up: happened", summarizeHistory(lookedUpFacts().History))
 	require.Equal(t, "#1 abandoned, look-up: unknown, #2 fenced, OVERLAP", summarizeHistory([]client.Event{
-		{Kind: "abandoned", Attempt: 1}, {Kind: "verdict"}, {Kind: "report_fenced", Attempt: 2}, {Kind: "overlap"},
+		{Kind: "abandoned", Attempt: 1}, {Kind: "verification_reported"}, {Kind: "report_fenced", Attempt: 2}, {Kind: "overlap"},
 	}))
 }

@@ -100,7 +100,7 @@ const (
 	ResultConflict    = "conflict"
 	ResultBusy        = "busy"
 	ResultUnavailable = "unavailable" // no leader, no etcd, or draining
-	ResultCanceled    = "gone"        // the caller has cancelled the call
+	ResultCanceled    = "canceled"    // the caller has cancelled the call
 	ResultError       = "error"       // anything else
 )
 

@@ -59,7 +59,7 @@ func TestHazard22_AnOlderLedgerOpensNothing(t *testing.T) {
 func TestHazard30_TheSameKeyWithAnotherInputNeverRuns(t *testing.T) {
 	other := openAs(func(o *flight.Open) { o.Submission.Fingerprint = fp2 }, 2, nonce2)
 	lives := map[string][]step{
-		"queued":    {submit},
+		"ready":     {submit},
 		"running":   {open(1, nonce1)},
 		"in doubt":  {open(1, nonce1), endSession(1)},
 		"succeeded": {open(1, nonce1), report(1, flight.OutcomeSucceeded, "x")},

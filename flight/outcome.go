@@ -79,7 +79,7 @@ const (
 	StateExpired
 )
 
-var stateNames = [...]string{"absent", "scheduled", "queued", "awaiting_approval", "running", "waiting", "in_doubt",
+var stateNames = [...]string{"absent", "scheduled", "ready", "awaiting_approval", "running", "waiting", "in_doubt",
 	"succeeded", "failed", "cancelled", "expired"}
 
 // String returns the word of the API.

@@ -55,7 +55,7 @@ func (p Policy) Validate() error {
 	for _, tries := range [...]struct {
 		field string
 		n     int
-	}{{"look_tries", p.VerifyAttempts}, {"retry.attempts", p.Retry.Attempts}} {
+	}{{"verify_attempts", p.VerifyAttempts}, {"retry.attempts", p.Retry.Attempts}} {
 		if tries.n < 0 {
 			return &InvalidError{Field: tries.field, Detail: fmt.Sprintf("%d is negative", tries.n)}
 		}

@@ -12,7 +12,7 @@ import (
 func TestPolicy_ValidateRejects(t *testing.T) {
 	for field, p := range map[string]flight.Policy{
 		"recovery":          {Recovery: flight.RecoveryVerify + 1},
-		"look_tries":        {VerifyAttempts: -1},
+		"verify_attempts":   {VerifyAttempts: -1},
 		"retry.attempts":    {Retry: flight.RetryPolicy{Attempts: -1}},
 		"attempt_timeout":   {AttemptTimeout: -time.Second},
 		"settle_delay":      {SettleDelay: -1},

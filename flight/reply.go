@@ -44,8 +44,8 @@ const (
 	DecisionExhausted
 )
 
-var decisionNames = [...]string{"none", "proceed", "look", "accepted", "replay", "busy", "doubtful", "unapproved",
-	"conflict", "gone", "fenced", "precluded", "missing", "open_expired", "session_ended", "exhausted"}
+var decisionNames = [...]string{"none", "proceed", "verify", "accepted", "replay", "busy", "in_doubt", "awaiting_approval",
+	"conflict", "expired", "fenced", "failed_precondition", "not_found", "open_expired", "session_ended", "exhausted"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {
@@ -122,9 +122,9 @@ const (
 	EventImported
 )
 
-var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "looking",
-	"verdict", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
-	"retried", "freed", "sealed", "suspended", "woken", "turned", "expired", "duplicates", "redacted", "imported"}
+var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "verifying",
+	"verification_reported", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
+	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

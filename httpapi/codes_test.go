@@ -35,7 +35,7 @@ func TestEveryCode(t *testing.T) {
 		return d.post("/v1/flights:open", `{"action":"a","id":"1"}`)
 	}
 	doubt, etag := d.openInDoubt("doubt")
-	running := d.proceed(`{"action":"charge","id":"running","input":{"amount":1,"who":"me"}}`)
+	running := d.proceed(`{"action":"charge","id":"running","input":{"amount":1,"actor":"me"}}`)
 	over := d.proceed(`{"action":"charge","id":"over"}`)
 	require.Equal(t, http.StatusOK, d.report(over, `"outcome":"refused"`).status)
 	approve := flight.MustKey("default/charge/approve")
@@ -53,7 +53,7 @@ func TestEveryCode(t *testing.T) {
 		wire.MethodNotAllowed:  func() reply { return d.get("/v1/sessions") },
 		wire.RequestIncomplete: func() reply { return d.postPart("/v1/flights:open", `{"action":`) },
 		wire.InFlight: func() reply {
-			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"who":"me","amount":1},"wait_ms":0}`)
+			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"actor":"me","amount":1},"wait_ms":0}`)
 		},
 		wire.InDoubt:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"doubt"}`) },
 		wire.Fenced:          func() reply { return d.report(over, `"outcome":"succeeded"`) },
@@ -87,7 +87,7 @@ func TestEveryCode(t *testing.T) {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "Flightd-Deployment", "another")
 		},
 		wire.Conflict: func() reply {
-			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"amount":2,"who":"me"},"wait_ms":0}`)
+			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"amount":2,"actor":"me"},"wait_ms":0}`)
 		},
 		wire.FlightFailed:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"over"}`) },
 		wire.PreconditionRequired: func() reply { return d.post("/v1/flights/"+doubt.FlightID+"/cancel", `{"reason":"x"}`) },
@@ -127,7 +127,7 @@ func TestEveryCode(t *testing.T) {
 			}
 			if p.FlightID != "" {
 				require.NotEmpty(t, r.header.Get("Flightd-State"))
-				require.Equal(t, p.FlightID, r.header.Get("Flight-Id"))
+				require.Equal(t, p.FlightID, r.header.Get("Flightd-Flight-Id"))
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
 	post("/v1/flights/"+a.FlightID+"/report", strings.Repeat(" ", wire.MaxReportBody+1))
 	post("/v1/flights/"+a.FlightID+"/report?x=y", `{}`)
 	post("/v1/flights/"+a.FlightID+"/report", `{}`, "Content-Type", "text/plain")
-	post("/v1/flights/"+a.FlightID+"/verdict", `{}`)
+	post("/v1/flights/"+a.FlightID+"/verification", `{}`)
 }
 
 // An incomplete report is retryable: it must not look like a final rejection, because the complete report may be

@@ -16,7 +16,7 @@ import (
 // importLines posts an import.
 func (d *testServer) importLines(query string, lines ...string) reply {
 	d.t.Helper()
-	return d.post("/v1/flights:import"+query, strings.Join(lines, "\n"), "Content-Type", "application/x-ndjson", "Flightd-As", "ann")
+	return d.post("/v1/flights:import"+query, strings.Join(lines, "\n"), "Content-Type", "application/x-ndjson", "Flightd-Actor", "ann")
 }
 
 func TestRedact(t *testing.T) {
@@ -31,7 +31,7 @@ func TestRedact(t *testing.T) {
 	etag = r.header.Get("ETag")
 	requireProblem(t, d.post(path+"/redact", `{"reason":" "}`, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
 
-	r = d.post(path+"/redact", `{"reason":"asked for","as":"eve"}`, "If-Match", etag)
+	r = d.post(path+"/redact", `{"reason":"asked for","actor":"eve"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 	f := decodeBody[wire.Flight](t, r)
 	require.Equal(t, "eve", f.Redacted.Actor)
@@ -39,7 +39,7 @@ func TestRedact(t *testing.T) {
 	require.Equal(t, "ch_1", f.Receipt.ExternalID)
 	require.Equal(t, before.Receipt.Digest, f.Receipt.Digest)
 	require.Empty(t, f.Receipt.Body)
-	require.Equal(t, r.body, d.post(path+"/redact", `{"reason":"asked for","as":"eve"}`, "If-Match", etag).body, "a repeat whose answer was lost")
+	require.Equal(t, r.body, d.post(path+"/redact", `{"reason":"asked for","actor":"eve"}`, "If-Match", etag).body, "a repeat whose answer was lost")
 
 	p := requireProblem(t, d.get(path+"/receipt"), http.StatusGone, wire.Expired)
 	require.Contains(t, p.Detail, "erased")

@@ -25,7 +25,7 @@ func TestInputBytes(t *testing.T) {
 	require.Equal(t, input, string(r.body), "byte for byte")
 	sum := sha256.Sum256([]byte(input))
 	for name, want := range map[string]string{
-		"Content-Type": "application/json", "Flight-Id": a.FlightID, "Flightd-State": "running", "ETag": d.get(path).header.Get("ETag"),
+		"Content-Type": "application/json", "Flightd-Flight-Id": a.FlightID, "Flightd-State": "running", "ETag": d.get(path).header.Get("ETag"),
 		"Flightd-Digest": flight.Digest(sum).String(), "Flightd-Size": "28", "Digest": "sha-256=" + base64.StdEncoding.EncodeToString(sum[:]),
 		"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox", "Flightd-Outcome": "",
 	} {

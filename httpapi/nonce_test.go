@@ -61,7 +61,7 @@ func TestAbandon(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 		require.Equal(t, `{}`, string(r.body))
 	}
-	require.Equal(t, "queued", d.get("/v1/flights/"+a.FlightID).header.Get("Flightd-State"))
+	require.Equal(t, "ready", d.get("/v1/flights/"+a.FlightID).header.Get("Flightd-State"))
 	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
 	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
 

@@ -237,7 +237,7 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 		return req, "", bad
 	}
 	if req.Verification = v.Verification; req.Verification == "" {
-		return req, "", wire.BadField("/probe", "missing; send the verification from the answer verify")
+		return req, "", wire.BadField("/verification", "missing; send the verification from the answer verify")
 	}
 	if req.Result, bad = wire.ParseFinding(v.Result); bad != nil {
 		return req, "", bad

@@ -29,7 +29,7 @@ func TestOneFlight(t *testing.T) {
 	require.Positive(t, a.TrustMS)
 	require.Positive(t, a.RenewEveryMS)
 	require.Equal(t, "running", r.header.Get("Flightd-State"))
-	require.Equal(t, a.FlightID, r.header.Get("Flight-Id"))
+	require.Equal(t, a.FlightID, r.header.Get("Flightd-Flight-Id"))
 	require.Equal(t, "false", r.header.Get("Idempotent-Replayed"))
 	require.NotEmpty(t, r.header.Get("X-Request-Id"))
 
@@ -127,15 +127,15 @@ func TestVerify(t *testing.T) {
 	require.Equal(t, "unknown", look.Previous.Outcome)
 	require.Equal(t, look.Verification, decodeBody[wire.OpenAnswer](t, d.post("/v1/flights:open", asked)).Verification, "a repeat gets the same answer")
 
-	path := "/v1/flights/" + a.FlightID + "/verdict"
-	r = d.post(path, `{"probe":"`+look.Verification+`","result":"not_happened",`+d.nonce("second")+`}`)
+	path := "/v1/flights/" + a.FlightID + "/verification"
+	r = d.post(path, `{"verification":"`+look.Verification+`","result":"not_happened",`+d.nonce("second")+`}`)
 	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
 	again := decodeBody[wire.OpenAnswer](t, r)
 	require.EqualValues(t, 2, again.Attempt)
 	require.Equal(t, "second", again.Nonce)
 	d.fake.ExpireSession(d.t, flight.SessionID(again.Session))
 	look = decodeBody[wire.OpenAnswer](t, d.post("/v1/flights:open", open))
-	r = d.post(path, `{"probe":"`+look.Verification+`","result":"happened","external_id":"ch_9","body":{"found":1}}`)
+	r = d.post(path, `{"verification":"`+look.Verification+`","result":"happened","external_id":"ch_9","body":{"found":1}}`)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 	f := decodeBody[wire.OpenAnswer](t, r).Flight
 	require.Equal(t, "lookup", f.Receipt.From)

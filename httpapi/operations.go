@@ -112,11 +112,11 @@ func callerOperations() []openapi.Operation {
 		Answers:  []openapi.Answer{flightAnswer("the ledger has stored the report")},
 		Problems: codes(bodyCodes, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.ReportPending, wire.LeaseUnavailable),
 	}, {
-		Pattern: "POST /v1/flights/{id}/verdict", ID: "bringVerdict", Tag: tagCaller, Summary: "Report the result of a look-up at the provider",
+		Pattern: "POST /v1/flights/{id}/verification", ID: "reportVerification", Tag: tagCaller, Summary: "Report the result of a look-up at the provider",
 		About: "Send this after the answer `verify`, when you have looked up the effect at the provider. It is answered like an open: with the receipt if the effect happened, with permission to act if it did not. " +
 			"Draw a new `nonce`: the nonce of the open that was answered `verify` opens no attempt.",
 		Request: wire.VerificationRequest{},
-		Example: `{"probe":"…","result":"happened","external_id":"ch_1","body":{"id":"ch_1"}}`,
+		Example: `{"verification":"…","result":"happened","external_id":"ch_1","body":{"id":"ch_1"}}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.NotFound, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired, wire.LeaseLost,
 			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable),

@@ -123,11 +123,11 @@ func operatorOperation(verb, id, summary, about string, request any, example str
 }
 
 func operatorOperations() []openapi.Operation {
-	const why = `{"reason":"the order was withdrawn","as":"maria"}`
+	const why = `{"reason":"the order was withdrawn","actor":"maria"}`
 	return []openapi.Operation{
 		operatorOperation("resolve", "resolveFlight", "Resolve a flight in doubt",
 			`Check the provider first. A repeat of the same decision gets the same answer; a different decision is rejected.`,
-			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","as":"maria"}`),
+			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","actor":"maria"}`),
 		operatorOperation("cancel", "cancelFlight", "Cancel a flight",
 			"A flight that is not running is cancelled at once. If it is running, the cancellation is requested: the caller sees the request in its next renewal, and its report decides the outcome.",
 			wire.OperatorRequest{}, why),

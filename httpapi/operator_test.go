@@ -24,7 +24,7 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, `"`+p.Version+`"`, etag)
 	require.Equal(t, before, d.fake.Snapshot())
 
-	const body = `{"result":"happened","reason":"seen at the provider","as":"eve","external_id":"ch_1","body":{"id":"ch_1"}}`
+	const body = `{"result":"happened","reason":"seen at the provider","actor":"eve","external_id":"ch_1","body":{"id":"ch_1"}}`
 	r := d.post(path, body, "If-Match", etag)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 	f := decodeBody[wire.Flight](t, r)
@@ -46,10 +46,10 @@ func TestResolve(t *testing.T) {
 func TestResolveNotHappened(t *testing.T) {
 	d := newTestServer(t)
 	a, etag := d.openInDoubt("1")
-	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-As", "eve")
+	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-Actor", "eve")
 	require.Equal(t, http.StatusOK, r.status)
 	f := decodeBody[wire.Flight](t, r)
-	require.Equal(t, "queued", f.State)
+	require.Equal(t, "ready", f.State)
 	require.Equal(t, "eve", f.Resolution.Actor)
 	require.Equal(t, "not_happened", f.Resolution.Result)
 	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
@@ -80,13 +80,13 @@ func TestCancelRetryFree(t *testing.T) {
 	require.Equal(t, cancelled.body, d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag).body, "a repeat whose answer was lost")
 
 	etag = cancelled.header.Get("ETag")
-	retried := d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag)
+	retried := d.post(path+"/retry", `{"reason":"wanted after all","actor":"eve"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, retried.status, "%s", retried.body)
 	f = decodeBody[wire.Flight](t, retried)
-	require.Equal(t, "queued", f.State)
+	require.Equal(t, "ready", f.State)
 	require.EqualValues(t, 2, f.Generation)
 	require.Equal(t, "eve", f.PreviousGenerations[0].Actor)
-	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag).body)
+	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","actor":"eve"}`, "If-Match", etag).body)
 
 	b := d.proceed(`{"action":"charge","id":"1"}`)
 	require.EqualValues(t, 2, b.Attempt, "attempt numbers continue")
@@ -164,7 +164,7 @@ func TestDecision_SameWordsOnLaterVersion(t *testing.T) {
 		return "/v1/flights/" + a.FlightID, r.header.Get("ETag")
 	}
 	free := func(path, etag string) reply {
-		return d.post(path+"/free", `{"reason":"again","as":"ann"}`, "If-Match", etag)
+		return d.post(path+"/free", `{"reason":"again","actor":"ann"}`, "If-Match", etag)
 	}
 	path, first := land()
 	freed := free(path, first)
@@ -187,7 +187,7 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	about := func(r reply, status int, code wire.Code, state string) wire.Problem {
 		t.Helper()
 		p := requireProblem(t, r, status, code)
-		require.Equal(t, []string{a.FlightID, a.FlightID}, []string{p.FlightID, r.header.Get("Flight-Id")})
+		require.Equal(t, []string{a.FlightID, a.FlightID}, []string{p.FlightID, r.header.Get("Flightd-Flight-Id")})
 		require.Equal(t, []string{state, state}, []string{p.State, r.header.Get("Flightd-State")})
 		return p
 	}
@@ -212,7 +212,7 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	r := d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String() + "/events?colour=red")
 	requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
 	require.Equal(t, "absent", r.header.Get("Flightd-State"))
-	require.Empty(t, d.post("/v1/sessions/ses_1/renew", `[]`).header.Get("Flight-Id"))
+	require.Empty(t, d.post("/v1/sessions/ses_1/renew", `[]`).header.Get("Flightd-Flight-Id"))
 }
 
 // A name in a header can have any bytes; only valid UTF-8 is accepted.
@@ -221,13 +221,13 @@ func TestActorMustBeText(t *testing.T) {
 	a, etag := d.openInDoubt("1")
 	path := "/v1/flights/" + a.FlightID + "/resolve"
 	before := d.fake.Snapshot()
-	p := requireProblem(t, d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
-	require.Equal(t, "Flightd-As", p.Errors[0].Header)
+	p := requireProblem(t, d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-Actor", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
+	require.Equal(t, "Flightd-Actor", p.Errors[0].Header)
 	p = requireProblem(t, d.post("/v1/flights:import", `{"key":"default/charge/2","outcome":"succeeded"}`,
-		"Content-Type", "application/x-ndjson", "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
-	require.Equal(t, "Flightd-As", p.Errors[0].Header)
+		"Content-Type", "application/x-ndjson", "Flightd-Actor", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
+	require.Equal(t, "Flightd-Actor", p.Errors[0].Header)
 	require.Equal(t, before, d.fake.Snapshot())
-	r := d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "José")
+	r := d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-Actor", "José")
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
 	require.Equal(t, "José", decodeBody[wire.Flight](t, r).Resolution.Actor)
 }
@@ -238,7 +238,7 @@ func TestLongNameIsRepeated(t *testing.T) {
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	etag := d.report(a, `"outcome":"not_done"`).header.Get("ETag")
 	ask := func() reply {
-		return d.post("/v1/flights/"+a.FlightID+"/cancel", `{"reason":"x"}`, "If-Match", etag, "Flightd-As", strings.Repeat("n", flight.MaxText+1))
+		return d.post("/v1/flights/"+a.FlightID+"/cancel", `{"reason":"x"}`, "If-Match", etag, "Flightd-Actor", strings.Repeat("n", flight.MaxText+1))
 	}
 	first := ask()
 	require.Equal(t, http.StatusOK, first.status, "%s", first.body)

@@ -24,7 +24,7 @@ func TestUnexpectedParametersAreRejected(t *testing.T) {
 		"/v1/flights:open": `{"action":"charge","id":"3"}`, "/v1/sessions": `{}`,
 		"/v1/flights:abandon":      `{"action":"charge","id":"1","nonce":"n","not_after":1}`,
 		"/v1/sessions/ses_1/renew": `{}`, "/v1/sessions/ses_1/close": `{}`,
-		one + "/report": report, one + "/verdict": `{"probe":"x","result":"unknown"}`,
+		one + "/report": report, one + "/verification": `{"verification":"x","result":"unknown"}`,
 		doubt + "/resolve": `{"result":"fail","reason":"x"}`, one + "/cancel": reason, one + "/retry": reason, one + "/free": reason, one + "/redact": reason,
 		one: "", one + "/receipt": "",
 	} {

@@ -272,9 +272,9 @@ func TestQuarantinedReports(t *testing.T) {
 		m := New(Config{})
 		s := &fakeLedger{stats: clusterstore.Stats{Quarantined: aside}}
 		m.RegisterState(s, s)
-		line := fmt.Sprintf("\nflightd_reports_put_aside %d\n", aside)
+		line := fmt.Sprintf("\nflightd_reports_quarantined %d\n", aside)
 		require.Equal(t, want, strings.Contains(scrape(t, m), line), line)
-		require.Equal(t, want, strings.Contains(scrape(t, m), "\nflightd_reports_put_aside "))
+		require.Equal(t, want, strings.Contains(scrape(t, m), "\nflightd_reports_quarantined "))
 	}
 }
 

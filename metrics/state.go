@@ -69,7 +69,7 @@ func stateGauges() []stateGauge {
 			func(r *sample) float64 { return float64(r.sessions) }),
 		f("reports_waiting", "Reports on this node's disk that the ledger has not stored yet.",
 			func(r *sample) float64 { return float64(r.Spooled) }),
-		f("reports_put_aside", "Quarantined reports on this node's disk: unreadable, or for flights that the ledger does not have; absent if unknown.",
+		f("reports_quarantined", "Quarantined reports on this node's disk: unreadable, or for flights that the ledger does not have; absent if unknown.",
 			func(r *sample) float64 {
 				if r.Quarantined < 0 {
 					return math.NaN()

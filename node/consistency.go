@@ -113,7 +113,7 @@ func (n *node) raiseLeaseEpoch(ctx context.Context, lost error) error {
 	if err != nil {
 		return fmt.Errorf("raise the lease epoch: %w", err)
 	}
-	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "who", n.cfg.Actor, "why", n.cfg.RaiseLeaseEpoch,
+	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", n.cfg.Actor, "reason", n.cfg.RaiseLeaseEpoch,
 		"open_attempts", open, "hold", hold, "cause", lost)
 	return nil
 }

@@ -144,7 +144,7 @@ func unknownIsHeld(t *trial) {
 func errorBeforeEffect(t *trial) {
 	d := t.driver()
 	t.requireAnswer(d.do(t.call(func(c *call) { c.ThrowBefore = true })), "not_done")
-	require.Equal(t, "queued", t.flight().State)
+	require.Equal(t, "ready", t.flight().State)
 	t.requireAnswer(d.do(t.call()), "executed")
 	t.requireOneEffect(2)
 }
@@ -155,7 +155,7 @@ func workAfterReturn(t *trial) {
 	t.provider.block("/before")
 	d := t.driver()
 	t.requireAnswer(d.do(t.call(t.pausedBefore, func(c *call) { c.LeaveBehind = t.provider.url + "/after" })), "not_done")
-	require.Equal(t, "queued", t.flight().State)
+	require.Equal(t, "ready", t.flight().State)
 	t.provider.unblock("/before")
 	t.provider.waitArrived(t, "/after")
 	require.Empty(t, t.providerRequests())
@@ -175,7 +175,7 @@ func timeoutBeforeEffect(t *trial) {
 	require.Contains(t, []string{"lease_lost", "not_done"}, p.waitOne().Error)
 	require.Empty(t, t.providerRequests())
 	f := t.flight()
-	require.Equal(t, "queued", f.State)
+	require.Equal(t, "ready", f.State)
 	require.False(t, f.Tainted)
 }
 
@@ -304,7 +304,7 @@ func abandonAfter(t *trial, outage time.Duration) {
 	t.proxy.mu.Lock()
 	away = false
 	t.proxy.mu.Unlock()
-	t.server.waitFlight(t.key, "is abandoned", waitTimeout, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.server.waitFlight(t.key, "is abandoned", waitTimeout, func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
 	require.NotEmpty(t, t.proxy.requests(":abandon"))
 	t.requireAnswer(t.driver().do(t.call()), "executed")
 	t.requireOneEffect(2)
@@ -389,5 +389,5 @@ func nested(t *trial) {
 	t.requireAnswer(d.do(t.call(func(c *call) { c.Inner = t.id + "-inner" })), "in_doubt")
 	t.requireAnswer(d.do(t.call()), "in_doubt")
 	require.Len(t, t.providerRequests(), 1)
-	require.Equal(t, "queued", t.server.flight(t.key+"-inner").State)
+	require.Equal(t, "ready", t.server.flight(t.key+"-inner").State)
 }

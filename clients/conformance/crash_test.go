@@ -349,7 +349,7 @@ func frozenBeforeEffectHold(t *trial) {
 	t.requireAnswer(p.waitOne(), "lease_lost")
 	require.Empty(t, t.providerRequests())
 	f := t.flight()
-	require.Equal(t, "queued", f.State)
+	require.Equal(t, "ready", f.State)
 	require.False(t, f.Tainted)
 	t.requireAnswer(t.driver().do(t.call()), "executed")
 	t.requireOneEffect(2)

@@ -74,7 +74,7 @@ func openAnsweredBy(t *trial, page cannedAnswer) {
 	a := t.driver(func(s *setup) { s.RetryTimeoutMS = 300 }).do(t.call())
 	require.NotEmpty(t, a.Error+a.Detail)
 	over()
-	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
 	t.requireAnswer(t.driver().do(t.call()), "executed")
 	t.requireOneEffect(2)
 }

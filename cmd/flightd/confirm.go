@@ -13,7 +13,7 @@ type operatorFlags struct{ reason, actor string }
 
 func (o *operatorFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.reason, "reason", "", "the reason for the decision; required and recorded")
-	flags.StringVar(&o.actor, "as", "", "name of the person who decides; recorded (your user name)")
+	flags.StringVar(&o.actor, "actor", "", "name of the person who decides; recorded (your user name)")
 }
 
 // check rejects a decision without a reason.

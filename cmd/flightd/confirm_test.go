@@ -45,7 +45,7 @@ func TestDecisions_NeedAReason(t *testing.T) {
 			require.Contains(t, r.err, "\n  ", "a hint: %s", name)
 		}
 	}
-	r := cli(env, append(commands["free"], "--yes", "--reason", "a new order", "--as", "ann")...)
+	r := cli(env, append(commands["free"], "--yes", "--reason", "a new order", "--actor", "ann")...)
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.out, "by ann: a new order")
 }

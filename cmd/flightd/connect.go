@@ -66,7 +66,7 @@ func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opt
 	return callError(do(c))
 }
 
-// actorName returns the actor of a decision: the value of --as, else the name of the OS user.
+// actorName returns the actor of a decision: the value of --actor, else the name of the OS user.
 func actorName(actor string) string {
 	if actor != "" {
 		return actor

@@ -43,18 +43,18 @@ func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
 		state string
 	}{
 		{"", "exit 75", "in_doubt"},
-		{"--not-done-exit 75", "exit 75", "queued"},
-		{"--not-done-exit 3 --not-done-exit 4", "exit 4", "queued"},
+		{"--not-done-exit 75", "exit 75", "ready"},
+		{"--not-done-exit 3 --not-done-exit 4", "exit 4", "ready"},
 		{"--not-done-exit 3", "exit 4", "in_doubt"},
-		{"--not-done-exit 3 --failure refused", "exit 3", "queued"},
+		{"--not-done-exit 3 --failure refused", "exit 3", "ready"},
 		{"--not-done-exit 3 --failure refused", "exit 75", "failed"},
 		{"", "exit 79", "in_doubt"},
 		{"", "exit 126", "in_doubt"}, // a shell's code for a command that it could not run, after commands that it did run
 		{"", "no-such-command", "in_doubt"},
-		{"--failure not_done", "exit 4", "queued"},
+		{"--failure not_done", "exit 4", "ready"},
 		{"--failure not_done", "exit 137", "in_doubt"}, // a shell's code for a killed command
 		{"--failure refused", "exit 143", "in_doubt"},
-		{"--failure not_done", "exit 255", "queued"},
+		{"--failure not_done", "exit 255", "ready"},
 	} {
 		key := fmt.Sprintf("code-%d", i)
 		r := s.flightd(sh(key, strings.Fields(row.flags), row.exit)...)
@@ -64,7 +64,7 @@ func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
 		}
 	}
 	require.Equal(t, 127, s.flightd("exec", "--key", "missing", "--", "/does/not/exist").code)
-	require.Equal(t, "queued", s.flight("missing").State, "that nothing was started is certain")
+	require.Equal(t, "ready", s.flight("missing").State, "that nothing was started is certain")
 	for _, code := range []string{"0", "-1", "126", "137", "many"} {
 		r := s.flightd(sh("bad", []string{"--not-done-exit", code}, "true")...)
 		require.Equal(t, exitUsage, r.code, "%v", r)

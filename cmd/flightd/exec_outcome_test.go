@@ -29,9 +29,9 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 	}{
 		{"ok", "", 0, "succeeded", 0, 1, ""},
 		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
-		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs the command again"},
-		{"temporary", "--not-done-exit 75", 75, "queued", 75, 2, "the key is free"},
-		{"harmless", "--failure not_done", 4, "queued", 4, 2, "the key is free"},
+		{"resend", "--recovery resend", 3, "ready", 3, 2, "the next exec runs the command again"},
+		{"temporary", "--not-done-exit 75", 75, "ready", 75, 2, "the key is free"},
+		{"harmless", "--failure not_done", 4, "ready", 4, 2, "the key is free"},
 		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
 		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // --failure does not apply to a killed command
 	} {
@@ -191,7 +191,7 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 	if r := i.wait(); r.code != 75 || r.out != "cleaned up\n" {
 		t.Errorf("%v", r)
 	}
-	if f := s.flight("signal"); f.State != "queued" {
+	if f := s.flight("signal"); f.State != "ready" {
 		t.Errorf("the flight is %s", f.State)
 	}
 }

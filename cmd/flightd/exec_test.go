@@ -195,7 +195,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 	if err := os.WriteFile(shop.path("receipt.json"), []byte(`{"paid": "by hand"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := s.flightd("doubt", "resolve", "pay-9", "--happened", "--receipt", "@"+shop.path("receipt.json"), "--reason", "looked", "--as", "ada", "--yes")
+	r := s.flightd("doubt", "resolve", "pay-9", "--happened", "--receipt", "@"+shop.path("receipt.json"), "--reason", "looked", "--actor", "ada", "--yes")
 	if r.code != 0 {
 		t.Fatalf("resolve: %v", r)
 	}

@@ -133,7 +133,7 @@ func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
 	for name, write := range map[string]func(w *strings.Builder) error{
 		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}) },
 		"flights get":  func(w *strings.Builder) error { return writeTable(w, []string{"FLIGHT", f.ID}, flightRows(&f)) },
-		"why":          func(w *strings.Builder) error { return writeHistory(w, &f, story) },
+		"reason":       func(w *strings.Builder) error { return writeHistory(w, &f, story) },
 		"why, running": func(w *strings.Builder) error { return writeHistory(w, &running, story) },
 	} {
 		var out strings.Builder
@@ -170,7 +170,7 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	defer server.Close()
 	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann", "--yes")
+	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
 	if r.code != 0 || !strings.Contains(r.err, "free; the next call with this key acts") || !strings.Contains(r.out, "by ann: a new order of that number; its state was succeeded") {
 		t.Errorf("got %v", r)
 	}

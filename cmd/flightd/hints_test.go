@@ -128,7 +128,7 @@ func TestErrors_HaveHints(t *testing.T) {
 	if state := s.flight("held").State; state != "in_doubt" {
 		t.Errorf("a rejected command changed the state to %s", state)
 	}
-	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada", "--yes")
+	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--actor", "ada", "--yes")
 	if !strings.Contains(r.err, "default/exec/held: ready; no attempt is open, and the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
 		t.Errorf("resolved: %v", r)
 	}
@@ -141,7 +141,7 @@ func TestErrors_HaveHints(t *testing.T) {
 func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "given", "--", "true")
-	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada", "--yes")
+	s.flightd("flights", "free", "given", "--reason", "a mistake", "--actor", "ada", "--yes")
 	r := s.flightd("why", "given")
 	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
 		t.Errorf("why: %v", r)

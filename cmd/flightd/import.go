@@ -56,7 +56,7 @@ FILE may be - for standard input.`,
 	flags := c.Flags()
 	flags.BoolVar(&im.dryRun, "dry-run", false, "change nothing; report every invalid line and what would be imported")
 	flags.BoolVar(&im.keepGoing, "keep-going", false, "skip invalid lines; the exit code is then 1")
-	flags.StringVar(&im.actor, "as", "", "name of the person who imports; recorded (your user name)")
+	flags.StringVar(&im.actor, "actor", "", "name of the person who imports; recorded (your user name)")
 	return c
 }
 

@@ -111,7 +111,7 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	if r := s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); r.out != "canary-7f\n" {
 		t.Fatal(r)
 	}
-	r := s.flightd("flights", "redact", "exec/secret", "--reason", "ticket 12", "--as", "ann", "--yes")
+	r := s.flightd("flights", "redact", "exec/secret", "--reason", "ticket 12", "--actor", "ann", "--yes")
 	if r.code != 0 || strings.Contains(r.out, "canary") || !strings.Contains(r.out, "by ann: ticket 12") {
 		t.Fatalf("redact: %v", r)
 	}
@@ -176,7 +176,7 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 		t.Fatalf("guarded by a tombstone: %v", r)
 	}
 	for range 2 { // a tombstone, then a receipt
-		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--as", "ann", "--yes"); r.code != 0 {
+		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--actor", "ann", "--yes"); r.code != 0 {
 			t.Fatalf("free: %v", r)
 		}
 		if r := s.flightd(run...); r.code != 0 || r.out != "ran\n" || strings.Contains(r.err, "nothing was run") {

@@ -95,7 +95,7 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	if text := onTerminal(t, env, "y\n", resolve...); !strings.Contains(text, "[y/N]") || s.flight("order-42").State != "failed" {
 		t.Errorf("yes: %q", text)
 	}
-	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
+	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "ready" {
 		t.Errorf("--yes: %q", text)
 	}
 	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "although the effect may have happened? [y/N]"} {

@@ -135,7 +135,7 @@ func codecs() map[string]codec {
 		"Ready": answerCodec[wire.Ready], "Version": answerCodec[wire.Version], "ProblemPage": answerCodec[wire.ProblemPage],
 		"Policy": answerCodec[wire.Policy], "Attempt": answerCodec[wire.Attempt], "Attribution": answerCodec[wire.Attribution], "Resolution": answerCodec[wire.Resolution],
 		"Receipt": answerCodec[wire.Receipt], "Evidence": answerCodec[wire.Evidence], "PreviousGeneration": answerCodec[wire.PreviousGeneration], "Event": answerCodec[wire.Event],
-		"EventPage": answerCodec[wire.EventPage], "Gap": answerCodec[wire.Gap], "Duplicates": answerCodec[wire.DuplicateStats], "Caller": answerCodec[wire.Caller],
+		"EventPage": answerCodec[wire.EventPage], "Gap": answerCodec[wire.Gap], "DuplicateStats": answerCodec[wire.DuplicateStats], "Caller": answerCodec[wire.Caller],
 		"ImportLine": requestCodec(wire.DecodeImport), "ImportAnswer": answerCodec[wire.ImportAnswer], "ImportDifference": answerCodec[wire.ImportDifference],
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],

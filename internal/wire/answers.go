@@ -47,7 +47,7 @@ type OpenAnswer struct {
 	Attempt          uint32          `json:"attempt,omitzero"`
 	FencingToken     string          `json:"fencing_token,omitzero"`
 	IdempotencyKey   string          `json:"idempotency_key,omitzero"`
-	Verification     string          `json:"probe,omitzero"`
+	Verification     string          `json:"verification,omitzero"`
 	Input            json.RawMessage `json:"input,omitzero"` // as the first caller submitted it: send this input, not your own
 	InputBase64      []byte          `json:"input_base64,omitzero"`
 	InputContentType string          `json:"input_content_type,omitzero"`
@@ -86,27 +86,27 @@ type Flight struct {
 	Fingerprint         string               `json:"fingerprint,omitzero"`
 	Cause               string               `json:"cause,omitzero"` // the reason for in doubt, failed or cancelled
 	Tainted             bool                 `json:"tainted,omitzero"`
-	Verifying           bool                 `json:"looking,omitzero"` // a verification is due
-	Overlap             bool                 `json:"overlap,omitzero"` // evidence of a second effect was seen
+	Verifying           bool                 `json:"verifying,omitzero"` // a verification is due
+	Overlap             bool                 `json:"overlap,omitzero"`   // evidence of a second effect was seen
 	CreatedAt           Time                 `json:"created_at,omitzero"`
 	NotBefore           Time                 `json:"not_before,omitzero"`
 	HeldUntil           Time                 `json:"held_until,omitzero"` // the open attempt is not taken over before this time: etcd lost its claim
 	FinishedAt          Time                 `json:"finished_at,omitzero"`
 	ExpiresAt           Time                 `json:"expires_at,omitzero"`
 	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`
-	Resolution          *Resolution          `json:"settled,omitzero"`
+	Resolution          *Resolution          `json:"resolution,omitzero"`
 	Redacted            *Attribution         `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
 	LastAttempt         *Attempt             `json:"last_attempt,omitzero"`
 	Receipt             *Receipt             `json:"receipt,omitzero"`
 	Evidence            []Evidence           `json:"evidence,omitempty"`
 	EvidenceMore        uint32               `json:"evidence_more,omitzero"`
-	PreviousGenerations []PreviousGeneration `json:"past,omitempty"`
+	PreviousGenerations []PreviousGeneration `json:"previous_generations,omitempty"`
 }
 
 // Attribution names the person who asked for a change, with the reason and the time.
 type Attribution struct {
-	Actor  string `json:"who"`
-	Reason string `json:"why,omitzero"`
+	Actor  string `json:"actor"`
+	Reason string `json:"reason,omitzero"`
 	At     Time   `json:"at,omitzero"`
 }
 
@@ -147,8 +147,8 @@ type Evidence struct {
 type PreviousGeneration struct {
 	Generation uint32 `json:"generation"`
 	State      string `json:"state"`
-	Actor      string `json:"who,omitzero"`
-	Reason     string `json:"why,omitzero"`
+	Actor      string `json:"actor,omitzero"`
+	Reason     string `json:"reason,omitzero"`
 	At         Time   `json:"at,omitzero"`
 	ExternalID string `json:"external_id,omitzero"`
 	Digest     string `json:"digest,omitzero"`
@@ -170,7 +170,7 @@ type Event struct {
 	Generation uint32 `json:"generation,omitzero"`
 	Attempt    uint32 `json:"attempt,omitzero"`
 	Outcome    string `json:"outcome,omitzero"`
-	Actor      string `json:"who,omitzero"`
+	Actor      string `json:"actor,omitzero"`
 	Note       string `json:"note,omitzero"`
 	Count      uint64 `json:"count,omitzero"` // with duplicates: how many
 }
@@ -192,7 +192,7 @@ type DuplicateStats struct {
 
 // Caller is the name that a caller gave itself, and the time of its call.
 type Caller struct {
-	Actor string `json:"who"`
+	Actor string `json:"actor"`
 	At    Time   `json:"at"`
 }
 
@@ -237,7 +237,7 @@ type Node struct {
 // Spool counts the reports on a node's disk that its ledger has not stored yet.
 type Spool struct {
 	Waiting     int `json:"waiting"`
-	Quarantined int `json:"put_aside"` // quarantined: the node cannot read them
+	Quarantined int `json:"quarantined"` // quarantined: the node cannot read them
 }
 
 // Etcd is the state of the etcd that stores the claims of a node.

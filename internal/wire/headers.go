@@ -3,11 +3,11 @@ package wire
 // Names of headers, in the canonical form of package net/http.
 const (
 	HeaderNamespace          = "Flightd-Namespace"
-	HeaderActor              = "Flightd-As"
+	HeaderActor              = "Flightd-Actor"
 	HeaderState              = "Flightd-State"
 	HeaderDeployment         = "Flightd-Deployment"  // of a request: the only deployment that may answer it
 	HeaderLedgerTime         = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
-	HeaderFlightID           = "Flight-Id"
+	HeaderFlightID           = "Flightd-Flight-Id"
 	HeaderReplayed           = "Idempotent-Replayed"
 	HeaderIdempotencyExpires = "Idempotency-Expires"
 	HeaderRequestID          = "X-Request-Id"

@@ -28,7 +28,7 @@ type Policy struct {
 	ProviderWindowMS int64  `json:"provider_window_ms,omitzero" limit:"ms"`
 	Recovery         string `json:"recovery,omitzero" limit:"word"` // hold, resend or verify
 	Lookup           bool   `json:"lookup,omitzero"`                // the caller can ask the provider, with any recovery
-	VerifyAttempts   int64  `json:"look_tries,omitzero" limit:"tries"`
+	VerifyAttempts   int64  `json:"verify_attempts,omitzero" limit:"tries"`
 	Retention        string `json:"retention,omitzero" limit:"word"` // "30d", "12h"
 }
 
@@ -67,7 +67,7 @@ type ReportRequest struct {
 // wait_ms are used as in an open if the effect did not happen. The nonce must be new: the nonce of the open that was
 // answered with the verification token cannot open an attempt any more.
 type VerificationRequest struct {
-	Verification string `json:"probe" limit:"token"`
+	Verification string `json:"verification" limit:"token"`
 	Result       string `json:"result" limit:"word"` // happened, not_happened or unknown
 	Session      string `json:"session,omitzero" limit:"token"`
 	Nonce        string `json:"nonce,omitzero" limit:"nonce"`
@@ -82,14 +82,14 @@ type VerificationRequest struct {
 type OperatorRequest struct {
 	Key    string `json:"key,omitzero" limit:"word"` // required to free a tombstone, which does not have its key
 	Reason string `json:"reason" limit:"text"`
-	Actor  string `json:"as,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
+	Actor  string `json:"actor,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
 }
 
 // ResolveRequest is the body of POST /v1/flights/{id}/resolve.
 type ResolveRequest struct {
 	Result string `json:"result" limit:"word"` // happened, not_happened or fail
 	Reason string `json:"reason" limit:"text"`
-	Actor  string `json:"as,omitzero" limit:"word"`
+	Actor  string `json:"actor,omitzero" limit:"word"`
 	Body
 }
 

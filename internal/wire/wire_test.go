@@ -98,11 +98,11 @@ func TestFindingWord_IsTheVerbOfTheHistory(t *testing.T) {
 // Answers of later versions, with additional fields, are accepted. Invalid answers are rejected.
 func TestAnswersAreReadLeniently(t *testing.T) {
 	var f Flight
-	require.NoError(t, DecodeAnswer([]byte(` {"new":{"a":[1,"}"]},"id":"x","more":null,"receipt":null,"past":[],"created_at":"2026-01-02T03:04:05+01:00"} `), &f))
+	require.NoError(t, DecodeAnswer([]byte(` {"new":{"a":[1,"}"]},"id":"x","more":null,"receipt":null,"previous_generations":[],"created_at":"2026-01-02T03:04:05+01:00"} `), &f))
 	require.Equal(t, "x", f.ID)
 	require.Nil(t, f.Receipt)
 	require.Equal(t, "2026-01-02T02:04:05Z", f.CreatedAt.UTC().Format(time.RFC3339))
-	for _, bad := range []string{``, `[]`, `{"id":1}`, `{"id":"x"`, `{} {}`, `{"created_at":"yesterday"}`, `{"past":{}}`} {
+	for _, bad := range []string{``, `[]`, `{"id":1}`, `{"id":"x"`, `{} {}`, `{"created_at":"yesterday"}`, `{"previous_generations":{}}`} {
 		require.Error(t, DecodeAnswer([]byte(bad), &f), bad)
 	}
 }
