@@ -19,24 +19,24 @@ import (
 
 // Requests and answers of the HTTP API.
 type (
-	OpenRequest     = wire.OpenRequest
-	AbandonRequest  = wire.AbandonRequest
-	RenewRequest    = wire.RenewRequest
-	Policy          = wire.Policy
-	ReportRequest   = wire.ReportRequest
-	VerdictRequest  = wire.VerificationRequest
-	ResolveRequest  = wire.ResolveRequest
-	OperatorRequest = wire.OperatorRequest
-	Body            = wire.Body
-	Flight          = wire.Flight
-	FlightPage      = wire.FlightPage
-	Receipt         = wire.Receipt
-	Event           = wire.Event
-	EventPage       = wire.EventPage
-	History         = wire.History
-	Duplicates      = wire.DuplicateStats
-	Ready           = wire.Ready
-	Version         = wire.Version
+	OpenRequest         = wire.OpenRequest
+	AbandonRequest      = wire.AbandonRequest
+	RenewRequest        = wire.RenewRequest
+	Policy              = wire.Policy
+	ReportRequest       = wire.ReportRequest
+	VerificationRequest = wire.VerificationRequest
+	ResolveRequest      = wire.ResolveRequest
+	OperatorRequest     = wire.OperatorRequest
+	Body                = wire.Body
+	Flight              = wire.Flight
+	FlightPage          = wire.FlightPage
+	Receipt             = wire.Receipt
+	Event               = wire.Event
+	EventPage           = wire.EventPage
+	History             = wire.History
+	Duplicates          = wire.DuplicateStats
+	Ready               = wire.Ready
+	Version             = wire.Version
 )
 
 // OpenAnswer is the answer to Open or Verify.
@@ -68,7 +68,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
-func (c *Client) Verify(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
+func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationRequest) (OpenAnswer, error) {
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
 	}

@@ -259,7 +259,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	}
 	next.firstSent = clock.Now()
 	wait := next.waitMS()
-	answer, err := o.client.Verify(ctx, o.key, VerdictRequest{
+	answer, err := o.client.Verify(ctx, o.key, VerificationRequest{
 		Verification: o.verification, Result: wire.FindingWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
 		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
 	})

@@ -67,8 +67,8 @@ func TestCloseEndsWaits(t *testing.T) {
 // ctx of Close has ended.
 func TestCloseBetweenOpenAndSend(t *testing.T) {
 	for _, warm := range []bool{false, true} {
-		for _, patience := range []time.Duration{time.Minute, 0} {
-			t.Run(fmt.Sprintf("client's session=%t patience=%v", warm, patience), func(t *testing.T) {
+		for _, timeout := range []time.Duration{time.Minute, 0} {
+			t.Run(fmt.Sprintf("client's session=%t timeout=%v", warm, timeout), func(t *testing.T) {
 				g := newFixture(t)
 				c := g.connect()
 				if warm {
@@ -78,7 +78,7 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 				opening := doInBackground(context.Background(), c, call(`1`), unreachableHandler(t))
 				<-g.reached
 				require.Equal(t, flight.StateRunning, g.flight(key).State)
-				closed := closeInBackground(t, c, patience)
+				closed := closeInBackground(t, c, timeout)
 				require.ErrorIs(t, receive(t, opening).err, client.ErrClosed)
 				_ = receive(t, closed)
 				f := g.flight(key)

@@ -272,8 +272,10 @@ func TestAnswerToAnotherOpen(t *testing.T) {
 	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": false, `"nonce": "mine",`: true} {
 		answer := rawAnswer(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
 		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
-			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
-			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
+			"open": func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
+			"verification": func(c *Client) (OpenAnswer, error) {
+				return c.Verify(t.Context(), key, VerificationRequest{Nonce: "mine"})
+			},
 		} {
 			a, err := with(newScriptedClient(t, answer))
 			require.Equal(t, good, err == nil, "%s, %s", ask, given)
@@ -311,8 +313,8 @@ func TestAnswerAboutSomethingElse(t *testing.T) {
 	for name, answer := range map[string]string{"proceed": rawAnswer(201, proceed), "replay": rawAnswer(200, replay), "failed": rawAnswer(424, failed)} {
 		t.Run(name, func(t *testing.T) {
 			for ask, with := range map[string]func(*Client) (OpenAnswer, error){
-				"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
-				"verdict": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerdictRequest{}) },
+				"open":         func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
+				"verification": func(c *Client) (OpenAnswer, error) { return c.Verify(t.Context(), key, VerificationRequest{}) },
 			} {
 				a, err := with(newScriptedClient(t, answer))
 				var unavailable *effect.Unavailable

@@ -215,7 +215,7 @@ func TestJoinersOfNoInput(t *testing.T) {
 }
 
 // Each joined caller has its own wait.
-func TestJoinersHaveTheirOwnPatience(t *testing.T) {
+func TestJoin_EachJoinerHasItsOwnTimeout(t *testing.T) {
 	g := newFixture(t)
 	started, finish := make(chan struct{}), make(chan struct{})
 	first := doInBackground(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -262,7 +262,7 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 }
 
 // After a caller was told to verify, and its verification is lost, other callers may verify at once.
-func TestALookUpWhoseVerdictIsLost(t *testing.T) {
+func TestVerify_LostAnswerIsRepeated(t *testing.T) {
 	for _, lost := range []fault{cutBefore, refused} {
 		g := newFixture(t)
 		c := g.connect(client.WithRetryTimeout(time.Millisecond))

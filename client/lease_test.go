@@ -128,12 +128,12 @@ func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 // awaitRenewals waits for a few more renewals.
 func awaitRenewals(t *testing.T, renewed <-chan struct{}) {
 	t.Helper()
-	patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	timeout, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for range 5 {
 		select {
 		case <-renewed:
-		case <-patience.Done():
+		case <-timeout.Done():
 			require.FailNow(t, "it is not renewed any more")
 		}
 	}
@@ -198,7 +198,7 @@ func TestClose(t *testing.T) {
 }
 
 // When its ctx ends, Close cancels the handlers' contexts, and their outcomes are still reported.
-func TestCloseLosesPatience(t *testing.T) {
+func TestClose_EndsWithItsContext(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()
 	started := make(chan struct{})

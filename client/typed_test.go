@@ -67,7 +67,7 @@ func TestTypedDoKeepsOddResults(t *testing.T) {
 	c := g.connect()
 	long := func(context.Context, client.Attempt) (string, error) { return strings.Repeat("x", 100<<10), nil }
 	text, err := client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
-	require.NoError(t, err, "whoever executed it has the whole result")
+	require.NoError(t, err, "the caller that executed it has the whole result")
 	require.Len(t, text, 100<<10)
 	_, err = client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
 	var short *client.ReceiptTruncated

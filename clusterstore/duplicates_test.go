@@ -128,24 +128,24 @@ func TestDuplicates_ReadBetweenCommitAndAnswer(t *testing.T) {
 // Under a flood of duplicates of ever different keys, the newest are written first, because their records are cached.
 // None waits as long as the flood lasts.
 func TestDuplicates_Flood(t *testing.T) {
-	tallies := newDuplicateCounters(time.Now)
+	counters := newDuplicateCounters(time.Now)
 	numberOf := make(map[flight.ID]int)
 	const first, wave = 20_000, 1000
 	flood := func(upTo int) {
 		for n := len(numberOf); n < upTo; n++ {
 			id := testKey(n).FlightID()
 			numberOf[id] = n
-			tallies.add(id, testKey(n), "somebody")
+			counters.add(id, testKey(n), "somebody")
 		}
 	}
 	flood(first)
 	written := make(map[flight.ID]bool)
-	for tallies.flights.Load() > 0 {
+	for counters.flights.Load() > 0 {
 		latest := len(numberOf)
 		if latest < 2*first {
 			flood(latest + wave)
 		}
-		batch := tallies.takeBatch()
+		batch := counters.takeBatch()
 		require.LessOrEqual(t, len(batch), duplicateFlushFlights)
 		fresh, old := 0, 0
 		for id := range batch {
@@ -162,7 +162,7 @@ func TestDuplicates_Flood(t *testing.T) {
 			require.Greater(t, fresh, len(batch)*3/4, "the newest counts go first")
 			require.Greater(t, old, 0, "the oldest counts are included")
 		}
-		tallies.clearWriting()
+		counters.clearWriting()
 	}
 	require.Len(t, written, len(numberOf), "all counts are written in the end")
 }
@@ -243,23 +243,23 @@ func TestDuplicates_Bounded(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	for s.flushDuplicates(context.Background()) {
 	}
-	tallies := newDuplicateCounters(time.Now)
+	counters := newDuplicateCounters(time.Now)
 	for n := range maxCountedFlights + 1000 {
-		tallies.add(testKey(n).FlightID(), testKey(n), "flood")
+		counters.add(testKey(n).FlightID(), testKey(n), "flood")
 	}
-	require.Equal(t, int64(maxCountedFlights), tallies.flights.Load())
-	tallies.add(testKey(0).FlightID(), testKey(0), "again")
-	_, waiting := tallies.unwritten(testKey(0).FlightID())
+	require.Equal(t, int64(maxCountedFlights), counters.flights.Load())
+	counters.add(testKey(0).FlightID(), testKey(0), "again")
+	_, waiting := counters.unwritten(testKey(0).FlightID())
 	require.Equal(t, uint64(2), waiting.Count, "flights with a counter are still counted")
 	taken, most := 0, 0
 	for range 1000 {
-		batch := tallies.takeBatch()
+		batch := counters.takeBatch()
 		taken += len(batch)
 		most = max(most, len(batch))
 	}
 	require.Equal(t, maxCountedFlights, taken, "each flight once")
 	require.Equal(t, duplicateFlushFlights, most)
-	require.Zero(t, tallies.flights.Load())
+	require.Zero(t, counters.flights.Load())
 }
 
 // Counts that were definitely not committed are kept, and are written once there is a leader.
@@ -288,30 +288,30 @@ func TestDuplicates_WaitForLeader(t *testing.T) {
 // A requeued count is kept even if others have used its capacity meanwhile. At no moment is it missing or counted
 // twice.
 func TestDuplicates_RequeueKeepsAll(t *testing.T) {
-	tallies := newDuplicateCounters(time.Now)
+	counters := newDuplicateCounters(time.Now)
 	for n := range maxCountedFlights {
-		tallies.add(testKey(n).FlightID(), testKey(n), "somebody")
+		counters.add(testKey(n).FlightID(), testKey(n), "somebody")
 	}
-	batch := tallies.takeBatch()
+	batch := counters.takeBatch()
 	for n := range duplicateFlushFlights {
-		tallies.add(testKey(maxCountedFlights+n).FlightID(), testKey(maxCountedFlights+n), "somebody else")
+		counters.add(testKey(maxCountedFlights+n).FlightID(), testKey(maxCountedFlights+n), "somebody else")
 	}
 	for id, c := range batch {
-		written, waiting := tallies.unwritten(id)
+		written, waiting := counters.unwritten(id)
 		require.Equal(t, c, written)
 		require.Zero(t, waiting.Count)
-		tallies.requeue(id, c)
-		written, waiting = tallies.unwritten(id)
+		counters.requeue(id, c)
+		written, waiting = counters.unwritten(id)
 		require.Nil(t, written)
 		require.Equal(t, uint64(1), waiting.Count)
 	}
-	tallies.clearWriting()
-	require.Equal(t, int64(maxCountedFlights+duplicateFlushFlights), tallies.flights.Load())
+	counters.clearWriting()
+	require.Equal(t, int64(maxCountedFlights+duplicateFlushFlights), counters.flights.Load())
 }
 
 // BenchmarkDuplicate measures CountDuplicate, over 100,000 keys in turn.
 func BenchmarkDuplicate(b *testing.B) {
-	tallies := newDuplicateCounters(time.Now)
+	counters := newDuplicateCounters(time.Now)
 	keys, ids := make([]flight.Key, 100_000), make([]flight.ID, 100_000)
 	for n := range keys {
 		keys[n] = testKey(n)
@@ -321,7 +321,7 @@ func BenchmarkDuplicate(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for n := 0; pb.Next(); n++ {
 			n := n * 7919 % len(keys)
-			tallies.add(ids[n], keys[n], "host:1")
+			counters.add(ids[n], keys[n], "host:1")
 		}
 	})
 }

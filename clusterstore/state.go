@@ -149,9 +149,9 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 	if !it.SeekPrefixGE(key) {
 		return nil, it.Error()
 	}
-	var tally *flight.DuplicateStats
+	var stats *flight.DuplicateStats
 	if bytes.Equal(it.Key(), key) {
-		if tally, err = decodeDuplicates(it); err != nil || !it.Next() {
+		if stats, err = decodeDuplicates(it); err != nil || !it.Next() {
 			return nil, errors.Join(err, it.Error())
 		}
 	}
@@ -163,7 +163,7 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 		return nil, err
 	}
 	if r, err = decodeRecord(value); err == nil {
-		r.flight.Duplicates = tally
+		r.flight.Duplicates = stats
 	}
 	return r, err
 }
@@ -208,8 +208,8 @@ func decodeDuplicates(it *pebble.Iterator) (*flight.DuplicateStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	tally := new(flight.DuplicateStats)
-	return tally, flight.DecodeRecord(value, tally)
+	stats := new(flight.DuplicateStats)
+	return stats, flight.DecodeRecord(value, stats)
 }
 
 // loadedState is everything that the fsm loads from a state.

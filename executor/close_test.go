@@ -17,10 +17,10 @@ import (
 )
 
 // closeInBackground runs Close with a time-out on a goroutine.
-func closeInBackground(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
+func closeInBackground(fd *flightdtest.Flightd, timeout time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		done <- fd.Close(ctx)
 	}()

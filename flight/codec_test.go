@@ -92,9 +92,9 @@ func TestCodec_EveryFieldOfEveryCommandComesBack(t *testing.T) {
 	}
 }
 
-// goldenNames label the lines of commands_v1.golden, in the order of everyCommand. They are independent of the types' names.
-const goldenNames = `Submit Open Report Abandon Ended Verdict Suspend WakeUp Cancel Resolve Decide Retry Free Seal Turn Expire
-	Bootstrap RaiseEpoch Tick Redact Import Count Withdraw RecordGuard`
+// goldenNames label the lines of commands_v1.golden, in the order of everyCommand.
+const goldenNames = `Submit Open Report Abandon EndSession ReportFinding Suspend WakeUp Cancel Resolve DecideApproval Retry FreeKey SealKey BeginUndo Expire
+	Bootstrap RaiseEpoch Tick Redact Import CountDuplicates WithdrawSession RecordGuard`
 
 // TestCodec_Golden checks that version 1 of the codec still writes the same bytes: logs with these bytes must stay
 // readable. If this test fails, the format was changed by accident. An intended change is a new field with a new number;
@@ -120,7 +120,7 @@ func TestCodec_Golden(t *testing.T) {
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nTally %x\n", f, h, e, a)
+	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nDuplicateStats %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
 }
 

@@ -48,7 +48,7 @@ func handCoded() map[string]func() (v any, write func() ([]byte, error)) {
 			e := new(flight.Event)
 			return e, func() ([]byte, error) { return flight.EncodeRecord(e) }
 		},
-		"Tally": func() (any, func() ([]byte, error)) {
+		"DuplicateStats": func() (any, func() ([]byte, error)) {
 			a := new(flight.DuplicateStats)
 			return a, func() ([]byte, error) { return flight.EncodeRecord(a) }
 		},

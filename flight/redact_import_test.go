@@ -81,9 +81,9 @@ func TestImport_ClampsTimes(t *testing.T) {
 }
 
 func TestImport_RaisesAnOverlapWithEvidence(t *testing.T) {
-	stray := reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.OutcomeSucceeded, "y")
+	foreign := reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.OutcomeSucceeded, "y")
 	w, _ := applyAll(t, newLedger(soloKey), abandonOf(soloKey, nonce1),
-		stray, importOf(soloKey, flight.OutcomeSucceeded, "x", fp1))
+		foreign, importOf(soloKey, flight.OutcomeSucceeded, "x", fp1))
 	require.True(t, w.flight(soloKey).Overlap)
 }
 

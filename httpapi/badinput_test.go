@@ -21,7 +21,7 @@ func TestBadInput(t *testing.T) {
 	_, etag := d.openInDoubt("doubt")
 	doubt := "/v1/flights/" + d.flightID("charge/doubt")
 	report := "/v1/flights/" + open.FlightID + "/report"
-	verdict := "/v1/flights/" + open.FlightID + "/verification"
+	verification := "/v1/flights/" + open.FlightID + "/verification"
 	token := `"fencing_token":"` + open.FencingToken + `"`
 	long := strings.Repeat("x", 256)
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
@@ -117,13 +117,13 @@ func TestBadInput(t *testing.T) {
 		{"large report", report, `{` + token + `,"outcome":"succeeded","body":"` + strings.Repeat("x", 17<<20) + `"}`, wire.PayloadTooLarge, "", nil},
 		{"no such flight", "/v1/flights/fl_zzz/report", `{` + token + `,"outcome":"succeeded"}`, wire.NotFound, "", nil},
 
-		{"no probe", verdict, `{"result":"happened"}`, wire.InputInvalid, "/verification", nil},
-		{"not a probe", verdict, `{"verification":"x","result":"happened"}`, wire.InputInvalid, "/verification", nil},
-		{"verdict", verdict, `{"verification":"x","result":"maybe"}`, wire.InputInvalid, "/result", nil},
-		{"effect that did not happen", verdict, `{"verification":"x","result":"not_happened","external_id":"ch_1"}`, wire.InputInvalid, "/result", nil},
-		{"effect that nobody knows of", verdict, `{"verification":"x","result":"unknown","body":{"id":"ch_1"}}`, wire.InputInvalid, "/result", nil},
-		{"not_after of a verdict without a nonce", verdict, `{"verification":"x","result":"not_happened","not_after":1}`, wire.InputInvalid, "/not_after", nil},
-		{"null as what did not happen", verdict, `{"verification":"x","result":"not_happened","body":null}`, wire.InputInvalid, "/result", nil},
+		{"no verification", verification, `{"result":"happened"}`, wire.InputInvalid, "/verification", nil},
+		{"not a verification", verification, `{"verification":"x","result":"happened"}`, wire.InputInvalid, "/verification", nil},
+		{"finding", verification, `{"verification":"x","result":"maybe"}`, wire.InputInvalid, "/result", nil},
+		{"effect that did not happen", verification, `{"verification":"x","result":"not_happened","external_id":"ch_1"}`, wire.InputInvalid, "/result", nil},
+		{"effect that nobody knows of", verification, `{"verification":"x","result":"unknown","body":{"id":"ch_1"}}`, wire.InputInvalid, "/result", nil},
+		{"not_after of a verification without a nonce", verification, `{"verification":"x","result":"not_happened","not_after":1}`, wire.InputInvalid, "/not_after", nil},
+		{"null as what did not happen", verification, `{"verification":"x","result":"not_happened","body":null}`, wire.InputInvalid, "/result", nil},
 
 		{"session ttl", "/v1/sessions", `{"ttl_ms":1}`, wire.InputInvalid, "/ttl_ms", nil},
 		{"digest", "/v1/sessions/x/renew", `{"open_digest":"x"}`, wire.InputInvalid, "/open_digest", nil},

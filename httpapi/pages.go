@@ -94,7 +94,7 @@ var htmlPage = template.Must(template.New("problem").Parse(`<!doctype html>
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}pre{background:#242424}}</style>
 <h1><code>{{.Code}}</code> ({{.Status}})</h1>
 <p><strong>{{.Title}}.</strong></p>
-<p>{{.About}} {{.Again}}</p>
+<p>{{.Description}} {{.RetryAdvice}}</p>
 <p><strong>What to do:</strong> {{.Hint}}.</p>
 <pre>{{.Sample}}</pre>
 </html>

@@ -160,11 +160,11 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 // lookUp asks the provider and sends the finding with a new nonce.
 func (c *caller) lookUp(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
 	c.newNonce()
-	verdict := remote.VerificationRequest{ID: answer.Flight.ID, Verification: answer.Verification, Result: flight.FindingNotHappened, Open: c.req}
+	verification := remote.VerificationRequest{ID: answer.Flight.ID, Verification: answer.Verification, Result: flight.FindingNotHappened, Open: c.req}
 	if id, found := c.p.find(answer.IdempotencyKey); found {
-		verdict.Result, verdict.ExternalID, verdict.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
+		verification.Result, verification.ExternalID, verification.Body = flight.FindingHappened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
 	}
-	return c.at.Load().Verify(ctx, verdict)
+	return c.at.Load().Verify(ctx, verification)
 }
 
 func errorType(err error) string { return fmt.Sprintf("%T", err) }

@@ -187,7 +187,7 @@ func (c *soakCaller) call() bool {
 }
 
 // actionOpen sends one open, or the finding before it, until there is a final answer.
-func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerificationRequest) bool {
+func (c *soakCaller) open(n flight.Nonce, verification *remote.VerificationRequest) bool {
 	state := c.nonces[n]
 	for end := time.Now().Add(5*time.Second + c.randDuration(time.Minute)); ; c.pause(c.randDuration(time.Second)) {
 		if time.Now().After(end) {
@@ -197,7 +197,7 @@ func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerificationRequest) b
 		if c.randN(25) == 0 {
 			return false
 		}
-		a, sent, err, answered := c.send(n, verdict)
+		a, sent, err, answered := c.send(n, verification)
 		switch {
 		case !answered: // the request or its answer was lost
 		case err == nil && a.Decision == flight.DecisionReplay:
@@ -217,13 +217,13 @@ func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerificationRequest) b
 }
 
 // send sends the request, and perhaps a copy to another node, and waits for one answer.
-func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerificationRequest) (a remote.OpenAnswer, sent time.Time, err error, answered bool) {
+func (c *soakCaller) send(n flight.Nonce, verification *remote.VerificationRequest) (a remote.OpenAnswer, sent time.Time, err error, answered bool) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.randDuration(40*time.Second))
 	defer cancel()
 	ask := func(at *node, req remote.OpenRequest) func(ctx context.Context) (remote.OpenAnswer, error) {
 		return func(ctx context.Context) (remote.OpenAnswer, error) {
-			if verdict != nil {
-				v := *verdict
+			if verification != nil {
+				v := *verification
 				v.Open = req
 				return at.Verify(ctx, v)
 			}

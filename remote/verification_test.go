@@ -118,8 +118,8 @@ func TestTheSessionOfALookUpAlone(t *testing.T) {
 				report(t, fd, proceed(t, fd, req), flight.OutcomeUnknown, "")
 				req.Nonce, req.Wait = flight.Nonce{2}, time.Minute
 				looks := openForVerification(t, fd, req)
-				verdict := remote.VerificationRequest{ID: looks.Flight.ID, Verification: looks.Verification, Result: result, ExternalID: "ch_1", Body: flight.NewBlob("", []byte("found"), 100)}
-				after, err := fd.Remote().Verify(t.Context(), verdict)
+				verification := remote.VerificationRequest{ID: looks.Flight.ID, Verification: looks.Verification, Result: result, ExternalID: "ch_1", Body: flight.NewBlob("", []byte("found"), 100)}
+				after, err := fd.Remote().Verify(t.Context(), verification)
 				require.NoError(t, err)
 				waitForReleases(t)
 				require.NotContains(t, fd.Leases.Etcd.Sessions(), looks.Session)
@@ -166,16 +166,16 @@ func TestALookUpWhoseSessionEnds(t *testing.T) {
 			sleep(t, 3*time.Second)
 			_, err := fd.Remote().Open(t.Context(), req)
 			requireAs[*effect.LeaseLost](t, err)
-			verdict := verificationOf(looks, flight.FindingHappened, 4)
+			verification := verificationOf(looks, flight.FindingHappened, 4)
 			if late {
 				other := req
 				other.Session, other.Nonce = "", flight.Nonce{3}
 				openForVerification(t, fd, other)
-				_, err = fd.Remote().Verify(t.Context(), verdict)
+				_, err = fd.Remote().Verify(t.Context(), verification)
 				requireAs[*effect.Fenced](t, err)
 				return
 			}
-			over, err := fd.Remote().Verify(t.Context(), verdict)
+			over, err := fd.Remote().Verify(t.Context(), verification)
 			require.NoError(t, err)
 			require.Equal(t, flight.DecisionReplay, over.Decision)
 		})
@@ -198,7 +198,7 @@ func TestTokensOfAnotherFlight(t *testing.T) {
 			_, err := fd.Remote().Report(t.Context(), remote.ReportRequest{ID: id, FencingToken: token, Outcome: o})
 			return err
 		}
-		verdict := func(id flight.ID, probe string, v flight.Finding) error {
+		verification := func(id flight.ID, probe string, v flight.Finding) error {
 			_, err := fd.Remote().Verify(t.Context(), remote.VerificationRequest{ID: id, Verification: probe, Result: v})
 			return err
 		}
@@ -209,9 +209,9 @@ func TestTokensOfAnotherFlight(t *testing.T) {
 			},
 			"outcome": {report(a.Flight.ID, a.FencingToken, flight.OutcomeNone), report(a.Flight.ID, a.FencingToken, 9)},
 			"verification": {
-				verdict(a.Flight.ID, looks.Verification, flight.FindingHappened), verdict(b.Flight.ID, b.FencingToken, flight.FindingHappened), verdict(b.Flight.ID, "", flight.FindingHappened),
+				verification(a.Flight.ID, looks.Verification, flight.FindingHappened), verification(b.Flight.ID, b.FencingToken, flight.FindingHappened), verification(b.Flight.ID, "", flight.FindingHappened),
 			},
-			"result": {verdict(b.Flight.ID, looks.Verification, flight.FindingFail)},
+			"result": {verification(b.Flight.ID, looks.Verification, flight.FindingFail)},
 		} {
 			for i, err := range err {
 				require.Equal(t, field, requireAs[*flight.InvalidError](t, err).Field, "%d: %v", i, err)
@@ -239,11 +239,11 @@ func TestVerify_HappenedNeverActs(t *testing.T) {
 				bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 					a, _, looks := openedForVerification(t, fd)
 					decide(t, fd, a)
-					verdict := verificationOf(looks, flight.FindingHappened, 3)
+					verification := verificationOf(looks, flight.FindingHappened, 3)
 					if !ofSession {
-						verdict.Open.Session = ""
+						verification.Open.Session = ""
 					}
-					answer, err := fd.Remote().Verify(t.Context(), verdict)
+					answer, err := fd.Remote().Verify(t.Context(), verification)
 					require.Error(t, err, "%v after the finding happened", answer.Decision)
 					requireAs[*effect.Fenced](t, err)
 				})
@@ -282,19 +282,19 @@ func TestVerify_FreedKeyIsNotOpened(t *testing.T) {
 func TestVerify_RepeatedAndLate(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a, _, looks := openedForVerification(t, fd)
-		verdict := verificationOf(looks, flight.FindingNotHappened, 3)
-		first, err := fd.Remote().Verify(t.Context(), verdict)
+		verification := verificationOf(looks, flight.FindingNotHappened, 3)
+		first, err := fd.Remote().Verify(t.Context(), verification)
 		require.NoError(t, err)
 		for range 2 {
-			again, err := fd.Remote().Verify(t.Context(), verdict)
+			again, err := fd.Remote().Verify(t.Context(), verification)
 			require.NoError(t, err)
 			require.Equal(t, first.FencingToken, again.FencingToken)
 			require.Equal(t, 1, claimsOf(t, fd))
 		}
 		report(t, fd, first, flight.OutcomeNotDone, "")
 		acts := proceed(t, fd, openOf("1", `{}`, a.Flight.Policy, 5)) // one shot
-		verdict.Open.Nonce, verdict.Open.Wait = flight.Nonce{6}, 0
-		_, err = fd.Remote().Verify(t.Context(), verdict)
+		verification.Open.Nonce, verification.Open.Wait = flight.Nonce{6}, 0
+		_, err = fd.Remote().Verify(t.Context(), verification)
 		requireAs[*effect.Busy](t, err)
 		waitForReleases(t)
 		require.Contains(t, fd.Leases.Etcd.Sessions(), acts.Session)
@@ -322,9 +322,9 @@ func TestVerify_StaleNode(t *testing.T) {
 	withTwoNodes(t, func(t *testing.T, a *faultyLedger, here, there *flightdtest.Flightd) {
 		_, _, looks := openedForVerification(t, there)
 		a.stopReading()
-		verdict := verificationOf(looks, flight.FindingNotHappened, 3)
-		verdict.Open.Wait = 0
-		acts, err := here.Remote().Verify(t.Context(), verdict)
+		verification := verificationOf(looks, flight.FindingNotHappened, 3)
+		verification.Open.Wait = 0
+		acts, err := here.Remote().Verify(t.Context(), verification)
 		require.NoError(t, err)
 		require.Equal(t, flight.DecisionProceed, acts.Decision)
 		report(t, here, acts, flight.OutcomeSucceeded, "ch_1")

@@ -2,7 +2,7 @@
 //
 // After SIGKILL the kernel still has everything that the process wrote. After a power cut only synced data is left. So
 // flightd runs in a virtual machine, under its systemd unit, with its own disk and file system. Powercut kills qemu
-// while callers are running, which loses all data that the guest's kernel had not written. The callers are goroutines
+// while callers are running, which loses all data that the machine's kernel had not written. The callers are goroutines
 // of this process, act through the Go client, and retry when the machine is up again, as a program on another host
 // would. Their effects and receipts are then compared with flightd's answers:
 //

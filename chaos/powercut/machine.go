@@ -142,7 +142,7 @@ type machine struct {
 // address is the address of flightd on the host. It is the same for all machines, because the callers outlive them.
 const address = "127.0.0.1:17421"
 
-// boot starts a machine. Its disk bypasses the host's page cache, so data that the guest had not written is lost by a
+// boot starts a machine. Its disk bypasses the host's page cache, so data that its kernel had not written is lost by a
 // cut.
 func (s *lab) boot(options string) (*machine, error) {
 	s.started++
@@ -211,7 +211,7 @@ func (s *lab) bootAndCut(ctx context.Context, after time.Duration) error {
 	return errors.Join(err, m.log.Close())
 }
 
-// cut kills qemu, as a power cut would. It does nothing for a nil machine or one that has ended. Data that the guest
+// cut kills qemu, as a power cut would. It does nothing for a nil machine or one that has ended. Data that its kernel
 // had not written to the disk is lost.
 func (m *machine) cut() {
 	if m != nil && m.cmd.ProcessState == nil {

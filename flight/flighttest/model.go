@@ -32,7 +32,7 @@ type Op struct {
 	Nonce    flight.Nonce    // Open, Abandon
 	Token    flight.Token    // Report
 	Outcome  flight.Outcome  // Report
-	Finding  flight.Finding  // Verdict, Resolve
+	Finding  flight.Finding  // ReportFinding, Resolve
 	Effect   string          // Report of success, FindingHappened: the identity of the effect
 }
 

@@ -141,7 +141,7 @@ func (l ledger) Await(ctx context.Context, after flight.Version) error {
 	}
 }
 
-// CountDuplicate implements httpapi.Tallies.
+// CountDuplicate implements httpapi.DuplicateCounter.
 func (l ledger) CountDuplicate(key flight.Key, who string) {
 	now := l.Now()
 	l.fake.mu.Lock()
@@ -150,7 +150,7 @@ func (l ledger) CountDuplicate(key flight.Key, who string) {
 	l.fake.duplicates[key.FlightID()] = sum.Add(flight.DuplicateStats{Count: 1, First: now, Last: now, Callers: []flight.Caller{{Actor: who, At: now}}})
 }
 
-// DuplicateStats implements httpapi.Tallies.
+// DuplicateStats implements httpapi.DuplicateCounter.
 func (l ledger) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
 	return l.fake.DuplicateStats(id), nil
 }

@@ -124,10 +124,10 @@ func TestRequestsRoundTrip(t *testing.T) {
 	readReport, bad := DecodeReport(report.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, report, readReport)
-	verdict := VerificationRequest{Verification: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
-	readVerdict, bad := DecodeVerification(verdict.AppendJSON(nil))
+	verification := VerificationRequest{Verification: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
+	readVerification, bad := DecodeVerification(verification.AppendJSON(nil))
 	require.Nil(t, bad)
-	require.Equal(t, verdict, readVerdict)
+	require.Equal(t, verification, readVerification)
 	resolve := ResolveRequest{Result: "fail", Reason: "r", Actor: "me", Body: body}
 	readResolve, bad := DecodeResolve(resolve.AppendJSON(nil))
 	require.Nil(t, bad)
