@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
@@ -22,9 +24,7 @@ func benchClient(b *testing.B) (*httpapitest.Fake, *client.Client) {
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	b.Cleanup(server.Close)
 	c, err := client.Connect(b.Context(), server.URL, client.WithoutSpool())
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -58,9 +58,8 @@ func BenchmarkReplay(b *testing.B) {
 	one := call(`{"amount":100}`)
 	for i := range keys {
 		one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", i))
-		if _, err := c.Do(b.Context(), one, succeedingHandler(`{"id":"ch_1"}`)); err != nil {
-			b.Fatal(err)
-		}
+		_, err := c.Do(b.Context(), one, succeedingHandler(`{"id":"ch_1"}`))
+		require.NoError(b, err)
 	}
 	var n atomic.Int64
 	b.ReportAllocs()
@@ -84,8 +83,7 @@ func BenchmarkReplay(b *testing.B) {
 // cpuTime returns the CPU time of this process so far, which other processes on the machine do not change.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	require.NoError(b, err)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

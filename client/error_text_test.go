@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -13,7 +15,6 @@ func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	one := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
 	two := wire.FieldError{Pointer: "/id", Detail: "it is empty"}
 	text := newError(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: one}).Error(), Errors: []FieldError{one, two}}, flight.Key{}).Error()
-	if strings.Count(text, "is no state") != 1 || strings.Count(text, "it is empty") != 1 {
-		t.Errorf("it says %s", text)
-	}
+	require.Equal(t, 1, strings.Count(text, "is no state"), "it says %s", text)
+	require.Equal(t, 1, strings.Count(text, "it is empty"), "it says %s", text)
 }

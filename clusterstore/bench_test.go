@@ -139,8 +139,8 @@ func BenchmarkAbsent(b *testing.B) {
 	s.fsm.flush()
 	b.ResetTimer()
 	for i := range b.N {
-		if f, err := s.state.record(testKey(keys + i).FlightID()); f != nil || err != nil {
-			b.Fatal(f, err)
-		}
+		f, err := s.state.record(testKey(keys + i).FlightID())
+		require.Nil(b, f, "%v %v", f, err)
+		require.NoError(b, err, "%v %v", f, err)
 	}
 }

@@ -149,9 +149,8 @@ func TestFeedWaits(t *testing.T) {
 		require.NoError(t, <-woken)
 		require.Len(t, readFeed(t, s, end, 10), 3)
 
-		if end, err = s.FeedEnd(); err != nil {
-			t.Fatal(err)
-		}
+		end, err = s.FeedEnd()
+		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, s.FeedWait(ctx, end), context.DeadlineExceeded)

@@ -42,9 +42,7 @@ func runDrill(t *testing.T, args ...string) (report Report, code int) {
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
+	require.False(t, err != nil && !errors.As(err, &exit))
 	require.NoError(t, json.Unmarshal(out.Bytes(), &report), "%s\n%s", &out, &stderr)
 	t.Logf("%s", &stderr)
 	return report, cmd.ProcessState.ExitCode()

@@ -135,9 +135,7 @@ func (s *soak) caller(call effect.Call, p *provider) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second+s.randDuration(2*time.Minute))
 		result, err := s.nodes[s.randN(len(s.nodes))].Do(ctx, call, s.handler(p))
 		cancel()
-		if err == nil && result.Answer.ExternalID != "ch_1" {
-			s.t.Errorf("%s: receipt of %q", call.Key, result.Answer.ExternalID)
-		}
+		require.False(s.t, err == nil && result.Answer.ExternalID != "ch_1", "%s: receipt of %q", call.Key, result.Answer.ExternalID)
 	}
 }
 

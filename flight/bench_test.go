@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -25,9 +27,8 @@ func BenchmarkApply(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		v, _ := flight.Apply(flight.View{Header: testHeader}, open)
-		if _, r := flight.Apply(v, report); r.Decision != flight.DecisionAccepted {
-			b.Fatal(r.Decision)
-		}
+		_, r := flight.Apply(v, report)
+		require.Equal(b, flight.DecisionAccepted, r.Decision, r.Decision)
 	}
 }
 
@@ -39,9 +40,8 @@ func BenchmarkEncode(b *testing.B) {
 			var buf []byte
 			for b.Loop() {
 				var err error
-				if buf, err = flight.Encode(c); err != nil {
-					b.Fatal(err)
-				}
+				buf, err = flight.Encode(c)
+				require.NoError(b, err)
 			}
 			b.ReportMetric(float64(len(buf)), "bytes")
 		})
@@ -52,15 +52,12 @@ func BenchmarkDecode(b *testing.B) {
 	open, report := benchCommands()
 	for name, c := range map[string]flight.Command{"open": open, "report": report} {
 		buf, err := flight.Encode(c)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := flight.Decode(buf); err != nil {
-					b.Fatal(err)
-				}
+				_, err := flight.Decode(buf)
+				require.NoError(b, err)
 			}
 		})
 	}
@@ -76,24 +73,20 @@ func BenchmarkRecord(b *testing.B) {
 	r.Body = r.Body.WithoutData()
 	f.Input, f.Receipt = f.Input.WithoutData(), &r
 	buf, err := flight.EncodeRecord(&f)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := flight.EncodeRecord(&f); err != nil {
-				b.Fatal(err)
-			}
+			_, err := flight.EncodeRecord(&f)
+			require.NoError(b, err)
 		}
 		b.ReportMetric(float64(len(buf)), "bytes")
 	})
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := flight.DecodeRecord(buf, new(flight.Flight)); err != nil {
-				b.Fatal(err)
-			}
+			err := flight.DecodeRecord(buf, new(flight.Flight))
+			require.NoError(b, err)
 		}
 	})
 }
@@ -104,8 +97,7 @@ func BenchmarkCanonicalJSON(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(input)))
 	for b.Loop() {
-		if _, err := flight.FingerprintJSON(input, ignore); err != nil {
-			b.Fatal(err)
-		}
+		_, err := flight.FingerprintJSON(input, ignore)
+		require.NoError(b, err)
 	}
 }

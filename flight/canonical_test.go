@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -27,9 +29,9 @@ func TestCanonicalJSON(t *testing.T) {
 		"[]\r\n\t ":                                                                   `[]`,
 		`""`:                                                                          `""`,
 	} {
-		if got, err := flight.CanonicalJSON([]byte(in)); err != nil || string(got) != want {
-			t.Errorf("%s\n is %s,\nwant %s: %v", in, got, want, err)
-		}
+		got, err := flight.CanonicalJSON([]byte(in))
+		require.NoError(t, err, "%s\n is %s,\nwant %s: %v", in, got, want, err)
+		require.Equal(t, want, string(got), "%s\n is %s,\nwant %s: %v", in, got, want, err)
 	}
 }
 
@@ -48,23 +50,21 @@ func TestCanonicalJSON_RejectsAmbiguousDocuments(t *testing.T) {
 	} {
 		got, err := flight.CanonicalJSON([]byte(in))
 		var invalid *flight.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != "input" || invalid.Detail == "" || got != nil {
-			t.Errorf("%.60q is %s: %v", in, got, err)
-		}
-		if _, err := flight.FingerprintJSON([]byte(in), []string{"/a", "/b"}); err == nil {
-			t.Errorf("%.60q has a fingerprint", in)
-		}
+		require.ErrorAs(t, err, &invalid, "%.60q is %s: %v", in, got, err)
+		require.Equal(t, "input", invalid.Field, "%.60q is %s: %v", in, got, err)
+		require.NotEmpty(t, invalid.Detail, "%.60q is %s: %v", in, got, err)
+		require.Nil(t, got, "%.60q is %s: %v", in, got, err)
+		_, err = flight.FingerprintJSON([]byte(in), []string{"/a", "/b"})
+		require.Error(t, err, "%.60q has a fingerprint", in)
 	}
-	if _, err := flight.CanonicalJSON([]byte(deep(128))); err != nil {
-		t.Errorf("a depth of 128: %v", err)
-	}
+	_, err := flight.CanonicalJSON([]byte(deep(128)))
+	require.NoError(t, err, "a depth of 128: %v", err)
 }
 
 func TestCanonicalJSON_ErrorHasThePointer(t *testing.T) {
 	_, err := flight.CanonicalJSON([]byte(`{"order":{"li/nes":[{"id":1},{"id":9007199254740993}]}}`))
-	if err == nil || !strings.Contains(err.Error(), "at /order/li~1nes/1/id: ") {
-		t.Errorf("the error has no pointer: %v", err)
-	}
+	require.Error(t, err, "the error has no pointer: %v", err)
+	require.Contains(t, err.Error(), "at /order/li~1nes/1/id: ", "the error has no pointer: %v", err)
 }
 
 func TestFingerprintJSON_IgnoresFields(t *testing.T) {
@@ -88,20 +88,17 @@ func TestFingerprintJSON_IgnoresFields(t *testing.T) {
 		{sum(`{"\u0061":1,"b":2}`, "/a"), sum(`{"b":2}`)},
 	}
 	for i, pair := range same {
-		if pair[0] != pair[1] {
-			t.Errorf("pair %d differs", i)
-		}
+		require.Equal(t, pair[1], pair[0], "pair %d differs", i)
 	}
-	if sum(`{"a":1}`) == sum(`{"a":2}`) || sum(`[]`) == sum(`{}`) || sum(`{"a":[0,1]}`, "/a/01") == sum(`{"a":[0]}`) || sum(`"1"`) == sum(`1`) {
-		t.Error("different documents have the same fingerprint")
-	}
-	if sum(`{"b":2, "a":1}`) != flight.FingerprintBytes([]byte(`{"a":1,"b":2}`)) || sum(`{}`) == flight.NoFingerprint {
-		t.Error("the fingerprint is not that of the canonical form")
-	}
+	require.NotEqual(t, sum(`{"a":2}`), sum(`{"a":1}`), "different documents have the same fingerprint")
+	require.NotEqual(t, sum(`{}`), sum(`[]`), "different documents have the same fingerprint")
+	require.NotEqual(t, sum(`{"a":[0]}`), sum(`{"a":[0,1]}`, "/a/01"), "different documents have the same fingerprint")
+	require.NotEqual(t, sum(`1`), sum(`"1"`), "different documents have the same fingerprint")
+	require.Equal(t, flight.FingerprintBytes([]byte(`{"a":1,"b":2}`)), sum(`{"b":2, "a":1}`), "the fingerprint is not that of the canonical form")
+	require.NotEqual(t, flight.NoFingerprint, sum(`{}`), "the fingerprint is not that of the canonical form")
 	for _, pointer := range []string{"", "a", "#/a", "/a~", "/a~2b", "/~"} {
-		if _, err := flight.FingerprintJSON([]byte(`{"a":1}`), []string{pointer}); err == nil {
-			t.Errorf("the pointer %q was accepted", pointer)
-		}
+		_, err := flight.FingerprintJSON([]byte(`{"a":1}`), []string{pointer})
+		require.Error(t, err, "the pointer %q was accepted", pointer)
 	}
 }
 
@@ -122,14 +119,13 @@ func TestDifferingFields(t *testing.T) {
 		{`{"a":1}`, `{"a":`, nil, nil},
 		{`{"a":1}`, `{"a":2}`, []string{"bad"}, nil},
 	} {
-		if got := flight.DifferingFields([]byte(c.a), []byte(c.b), c.ignore); !slices.Equal(got, c.want) {
-			t.Errorf("%s and %s without %q differ at %q, want %q", c.a, c.b, c.ignore, got, c.want)
-		}
+		got := flight.DifferingFields([]byte(c.a), []byte(c.b), c.ignore)
+		require.True(t, slices.Equal(got, c.want), "%s and %s without %q differ at %q, want %q", c.a, c.b, c.ignore, got, c.want)
 	}
 	many := func(n string) []byte { return []byte("[" + strings.Repeat(n+",", 99) + n + "]") }
-	if got := flight.DifferingFields(many("1"), many("2"), nil); len(got) != 16 || got[15] != "/15" {
-		t.Errorf("a hundred differences: %q", got)
-	}
+	got := flight.DifferingFields(many("1"), many("2"), nil)
+	require.Len(t, got, 16, "a hundred differences: %q", got)
+	require.Equal(t, "/15", got[15], "a hundred differences: %q", got)
 }
 
 func FuzzCanonicalJSON(f *testing.F) {
@@ -142,32 +138,24 @@ func FuzzCanonicalJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !json.Valid(in) {
-			t.Fatalf("%q is invalid JSON and was accepted", in)
-		}
+		require.True(t, json.Valid(in), "%q is invalid JSON and was accepted", in)
 		again, err := flight.CanonicalJSON(canonical)
-		if err != nil || !bytes.Equal(canonical, again) {
-			t.Fatalf("the canonical form %q is not stable: %q, %v", canonical, again, err)
-		}
-		if !sameValue(t, in, canonical) {
-			t.Fatalf("%q changed its meaning to %q", in, canonical)
-		}
-		if d := flight.DifferingFields(in, canonical, nil); len(d) > 0 {
-			t.Fatalf("%q differs from its canonical form at %q", in, d)
-		}
+		require.NoError(t, err, "the canonical form %q is not stable: %q, %v", canonical, again, err)
+		require.True(t, bytes.Equal(canonical, again), "the canonical form %q is not stable: %q, %v", canonical, again, err)
+		require.True(t, sameValue(t, in, canonical), "%q changed its meaning to %q", in, canonical)
+		d := flight.DifferingFields(in, canonical, nil)
+		require.LessOrEqual(t, len(d), 0, "%q differs from its canonical form at %q", in, d)
 		one, err1 := flight.FingerprintJSON(in, []string{pointer})
 		two, err2 := flight.FingerprintJSON(canonical, []string{pointer})
-		if one != two || (err1 == nil) != (err2 == nil) {
-			t.Fatalf("%q without %q: %v and %v, %v and %v", in, pointer, one, two, err1, err2)
-		}
+		require.Equal(t, two, one, "%q without %q: %v and %v, %v and %v", in, pointer, one, two, err1, err2)
+		require.Equal(t, (err2 == nil), (err1 == nil), "%q without %q: %v and %v, %v and %v", in, pointer, one, two, err1, err2)
 	})
 }
 
 // sameValue compares two documents as package encoding/json reads them.
 func sameValue(t *testing.T, a, b []byte) bool {
 	var x, y any
-	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
-		t.Fatal(err)
-	}
+	err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y))
+	require.NoError(t, err)
 	return reflect.DeepEqual(x, y)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -82,12 +84,10 @@ func TestCodec_EveryFieldOfEveryCommandComesBack(t *testing.T) {
 				reflect.ValueOf(want).Elem().FieldByName("Key").Set(reflect.ValueOf(soloKey))
 			}
 			b, err := flight.Encode(want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := flight.Decode(b); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%T reads as %+v, want %+v: %v", want, got, want, err)
-			}
+			require.NoError(t, err)
+			got, err := flight.Decode(b)
+			require.NoError(t, err, "%T reads as %+v, want %+v: %v", want, got, want, err)
+			require.Equal(t, want, got, "%T reads as %+v, want %+v: %v", want, got, want, err)
 		}
 	}
 }
@@ -105,9 +105,7 @@ func TestCodec_Golden(t *testing.T) {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
 		b, err := flight.Encode(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		fmt.Fprintf(&now, "%s %s\n", strings.Fields(goldenNames)[i], hex.EncodeToString(b))
 	}
 	golden(t, "testdata/commands_v1.golden", now.String())
@@ -117,9 +115,8 @@ func TestCodec_Golden(t *testing.T) {
 	h, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	e, err3 := flight.EncodeRecord(filled(new(flight.Event)))
 	a, err4 := flight.EncodeRecord(filled(new(flight.DuplicateStats)))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		t.Fatal(err)
-	}
+	err := errors.Join(err1, err2, err3, err4)
+	require.NoError(t, err)
 	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nDuplicateStats %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
 }
@@ -127,49 +124,36 @@ func TestCodec_Golden(t *testing.T) {
 func golden(t *testing.T, file, now string) {
 	t.Helper()
 	if *updateGolden {
-		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		err := os.WriteFile(file, []byte(now), 0o644)
+		require.NoError(t, err)
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != now {
-		t.Errorf("%s differs from the present encoding:\n%s", file, now)
-	}
+	require.NoError(t, err)
+	require.Equal(t, now, string(want), "%s differs from the present encoding:\n%s", file, now)
 }
 
 // TestCodec_GoldenIsStillRead decodes the golden bytes with the present code.
 func TestCodec_GoldenIsStillRead(t *testing.T) {
 	text, err := os.ReadFile("testdata/commands_v1.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := everyCommand()
 	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		name, digits, _ := strings.Cut(line, " ")
 		b, err := hex.DecodeString(digits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n := filler(0)
 		n.fill(reflect.ValueOf(all[i]).Elem())
-		if got, err := flight.Decode(b); err != nil || !reflect.DeepEqual(got, all[i]) {
-			t.Errorf("%s reads as %+v: %v", name, got, err)
-		}
+		got, err := flight.Decode(b)
+		require.NoError(t, err, "%s reads as %+v: %v", name, got, err)
+		require.Equal(t, all[i], got, "%s reads as %+v: %v", name, got, err)
 	}
 }
 
 func TestCodec_RejectsUndecodable(t *testing.T) {
 	tick, err := flight.Encode(&flight.Tick{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	good, err := flight.Encode(&flight.SealKey{Key: soloKey})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	change := func(at int, to byte) []byte { b := bytes.Clone(good); b[at] = to; return b }
 	for name, c := range map[string]struct {
 		bytes []byte
@@ -189,16 +173,13 @@ func TestCodec_RejectsUndecodable(t *testing.T) {
 		"a duplicate field": {[]byte{1, 18, 0xa2, 1, 1, 1, 2}, false},
 		"indefinite length": {[]byte{1, 19, 0xbf, 0xff}, false},
 	} {
-		if got, err := flight.Decode(c.bytes); err == nil || errors.Is(err, flight.ErrNewerCodec) != c.newer {
-			t.Errorf("%s: read as %+v, %v", name, got, err)
-		}
+		got, err := flight.Decode(c.bytes)
+		require.Error(t, err, "%s: read as %+v, %v", name, got, err)
+		require.Equal(t, c.newer, errors.Is(err, flight.ErrNewerCodec), "%s: read as %+v, %v", name, got, err)
 	}
-	if err := flight.DecodeRecord(nil, new(flight.Flight)); err == nil {
-		t.Error("an empty record was decoded")
-	}
-	if err := flight.DecodeRecord([]byte{2, 0xa0}, new(flight.Header)); !errors.Is(err, flight.ErrNewerCodec) {
-		t.Errorf("a record of version 2: %v", err)
-	}
+	require.Error(t, flight.DecodeRecord(nil, new(flight.Flight)), "an empty record was decoded")
+	err = flight.DecodeRecord([]byte{2, 0xa0}, new(flight.Header))
+	require.ErrorIs(t, err, flight.ErrNewerCodec, "a record of version 2: %v", err)
 }
 
 func FuzzDecode(f *testing.F) {
@@ -206,9 +187,7 @@ func FuzzDecode(f *testing.F) {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
 		b, err := flight.Encode(c)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(b)
 		f.Add(b[:len(b)/2])
 	}
@@ -218,23 +197,17 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		once, err := flight.Encode(c)
-		if err != nil {
-			t.Fatalf("encode a decoded command: %v", err)
-		}
+		require.NoError(t, err, "encode a decoded command: %v", err)
 		again, err := flight.Decode(once)
-		if err != nil {
-			t.Fatalf("decode an encoded command: %v", err)
-		}
+		require.NoError(t, err, "decode an encoded command: %v", err)
 		twice, err := flight.Encode(again)
-		if err != nil || !bytes.Equal(once, twice) {
-			t.Fatalf("a command has two spellings: %x and %x: %v", once, twice, err)
-		}
+		require.NoError(t, err, "a command has two spellings: %x and %x: %v", once, twice, err)
+		require.True(t, bytes.Equal(once, twice), "a command has two spellings: %x and %x: %v", once, twice, err)
 		// The rules answer every decodable command and keep the invariants.
 		w := newLedger(soloKey)
 		w.keys[0] = c.Target()
-		if _, _, err := w.apply(c); err != nil {
-			t.Fatalf("%+v: %v", c, err)
-		}
+		_, _, err = w.apply(c)
+		require.NoError(t, err, "%+v: %v", c, err)
 	})
 }
 
@@ -243,9 +216,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	two, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	three, err3 := flight.EncodeRecord(filled(new(flight.Event)))
 	four, err4 := flight.EncodeRecord(filled(new(flight.DuplicateStats)))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		f.Fatal(err)
-	}
+	err := errors.Join(err1, err2, err3, err4)
+	require.NoError(f, err)
 	for _, b := range [][]byte{one, two, three, four, {1, 0xa0}, {1}, {}} {
 		f.Add(b)
 	}
@@ -264,13 +236,10 @@ func recordStays[R interface {
 		return
 	}
 	once, err := flight.EncodeRecord(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := flight.DecodeRecord(once, again); err != nil {
-		t.Fatal(err)
-	}
-	if twice, err := flight.EncodeRecord(again); err != nil || !bytes.Equal(once, twice) {
-		t.Fatalf("a record has two spellings: %x and %x: %v", once, twice, err)
-	}
+	require.NoError(t, err)
+	err = flight.DecodeRecord(once, again)
+	require.NoError(t, err)
+	twice, err := flight.EncodeRecord(again)
+	require.NoError(t, err, "a record has two spellings: %x and %x: %v", once, twice, err)
+	require.True(t, bytes.Equal(once, twice), "a record has two spellings: %x and %x: %v", once, twice, err)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/flightd/flightd/flight"
@@ -19,9 +20,7 @@ import (
 func reflectionMode(t testing.TB) cbor.EncMode {
 	t.Helper()
 	mode, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return mode
 }
 
@@ -68,9 +67,7 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 		head = append(head, 21)
 	}
 	tagged, err := mode.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := append(head, tagged...)
 	got, err := write()
 	if err != nil { // only an undecodable value may be rejected
@@ -205,9 +202,7 @@ func TestCoder_KnowsEveryField(t *testing.T) {
 			visit(name + " up to " + root.Type().Field(i).Name)
 		}
 		visitWithoutEach(root, name+" without its ", visit)
-		if visits < 2*root.NumField() {
-			t.Errorf("%s: only %d visits", name, visits)
-		}
+		require.GreaterOrEqual(t, visits, 2*root.NumField(), "%s: only %d visits", name, visits)
 	}
 }
 
@@ -219,9 +214,7 @@ func FuzzCoderReads(f *testing.F) {
 		n := filler(0)
 		n.fill(reflect.ValueOf(v).Elem())
 		b, err := write()
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -230,9 +223,8 @@ func FuzzCoderReads(f *testing.F) {
 			if len(b) < 2 || readByHand(b, reflect.New(reflect.TypeOf(v).Elem())) != nil {
 				continue
 			}
-			if d := misread(v, b); d != "" {
-				t.Fatal(d)
-			}
+			d := misread(v, b)
+			require.Empty(t, d, d)
 		}
 	})
 }
@@ -240,9 +232,8 @@ func FuzzCoderReads(f *testing.F) {
 // TestCoder_RejectsForeignEncoding checks that a record with one part in another than the canonical encoding is rejected.
 func TestCoder_RejectsForeignEncoding(t *testing.T) {
 	const id = "\x01\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-	if err := flight.DecodeRecord([]byte("\x01\xa2"+id+"\x04\x02"), new(flight.Flight)); err != nil {
-		t.Fatal(err)
-	}
+	err := flight.DecodeRecord([]byte("\x01\xa2"+id+"\x04\x02"), new(flight.Flight))
+	require.NoError(t, err)
 	for name, b := range map[string]string{
 		"nothing":                 "",
 		"not a map":               "\x80",
@@ -265,9 +256,7 @@ func TestCoder_RejectsForeignEncoding(t *testing.T) {
 		"a reserved head":         "\xa2" + id + "\x04\x1c",
 		"a bad key":               "\xa2" + id + "\x02\x63a/b",
 	} {
-		if err := flight.DecodeRecord([]byte("\x01"+b), new(flight.Flight)); err == nil {
-			t.Errorf("%s was decoded", name)
-		}
+		require.Error(t, flight.DecodeRecord([]byte("\x01"+b), new(flight.Flight)), "%s was decoded", name)
 	}
 }
 
@@ -311,9 +300,8 @@ func TestSanitize(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "José": "José", "Jos\xe9": "Jos", long + "é": long, long + "xy": long + "x",
 	} {
-		if got := flight.Sanitize(in); got != want {
-			t.Errorf("%.20q is stored as %.20q", in, got)
-		}
+		got := flight.Sanitize(in)
+		require.Equal(t, want, got, "%.20q is stored as %.20q", in, got)
 	}
 }
 
@@ -423,8 +411,8 @@ func TestCoder_AllocatesOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if b, _ := write(); n != 1 || cap(b) > len(b)+len(b)/4+192 {
-			t.Errorf("%s: %v allocations, capacity %d for %d bytes", name, n, cap(b), len(b))
-		}
+		b, _ := write()
+		require.EqualValues(t, 1, n, "%s: %v allocations, capacity %d for %d bytes", name, n, cap(b), len(b))
+		require.LessOrEqual(t, cap(b), len(b)+len(b)/4+192, "%s: %v allocations, capacity %d for %d bytes", name, n, cap(b), len(b))
 	}
 }

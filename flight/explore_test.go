@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -92,9 +94,7 @@ func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 	first := newLedger(s.keys...)
 	for _, c := range s.prefix {
 		next, _, err := first.apply(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		first = next
 	}
 	visits := []visit{{w: first, from: -1}}
@@ -108,9 +108,7 @@ func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 			for _, c := range s.commands(w) {
 				next, _, err := w.apply(c)
 				steps++
-				if err != nil {
-					t.Fatalf("%v\nthe commands:\n%s  %s", err, pathTo(visits, level), describe(c))
-				}
+				require.NoError(t, err, "%v\nthe commands:\n%s  %s", err, pathTo(visits, level), describe(c))
 				if left == 1 || next.equals(w) {
 					continue
 				}

@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -19,20 +18,19 @@ func TestKey_Parts(t *testing.T) {
 		{"step", k.StepName(), "hotel.undo"}, {"saga", k.Saga().String(), saga.String()}, {"full key", k.String(), "billing/book-trip/cases/order-42#hotel.undo"},
 		{"id of a saga", saga.BusinessID(), "cases/order-42"}, {"step of a saga", saga.StepName(), ""},
 	} {
-		if c.got != c.want {
-			t.Errorf("%s is %q, want %q", c.part, c.got, c.want)
-		}
+		require.Equal(t, c.want, c.got, "%s is %q, want %q", c.part, c.got, c.want)
 	}
-	if !k.IsStep() || !k.IsUndo() || saga.IsStep() || saga.IsUndo() || k.Saga() != saga || !saga.Saga().IsZero() {
-		t.Error("a step, an undo and a saga are not distinguished")
-	}
+	require.True(t, k.IsStep(), "a step, an undo and a saga are not distinguished")
+	require.True(t, k.IsUndo(), "a step, an undo and a saga are not distinguished")
+	require.False(t, saga.IsStep(), "a step, an undo and a saga are not distinguished")
+	require.False(t, saga.IsUndo(), "a step, an undo and a saga are not distinguished")
+	require.Equal(t, saga, k.Saga(), "a step, an undo and a saga are not distinguished")
+	require.True(t, saga.Saga().IsZero(), "a step, an undo and a saga are not distinguished")
 	var none flight.Key
-	if none.Namespace()+none.Name()+none.BusinessID()+none.String() != "" || !none.IsZero() {
-		t.Error("the zero key has a part")
-	}
-	if _, err := k.Step("more"); err == nil {
-		t.Error("a step of a step was accepted")
-	}
+	require.Empty(t, none.Namespace()+none.Name()+none.BusinessID()+none.String(), "the zero key has a part")
+	require.True(t, none.IsZero(), "the zero key has a part")
+	_, err := k.Step("more")
+	require.Error(t, err, "a step of a step was accepted")
 }
 
 func TestKey_InvalidNamesItsField(t *testing.T) {
@@ -47,15 +45,14 @@ func TestKey_InvalidNamesItsField(t *testing.T) {
 	} {
 		_, err := flight.ParseKey(text)
 		var invalid *flight.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%q: %v, want the field %s", text, err, field)
-		}
+		require.ErrorAs(t, err, &invalid, "%q: %v, want the field %s", text, err, field)
+		require.Equal(t, field, invalid.Field, "%q: %v, want the field %s", text, err, field)
 	}
 	for _, text := range []string{"a/b/c", "A.b_c-9/x/y/z", "a/b/%23", "a/b/%25", "a/b/%20%C3%A4", "a/b/~!$&'()*+,;=:@", "a/b/..c",
 		strings.Repeat("a", 255) + "/" + strings.Repeat("b", 255) + "/" + strings.Repeat("c", 255) + "#" + strings.Repeat("d", 255)} {
-		if k, err := flight.ParseKey(text); err != nil || k.String() != text {
-			t.Errorf("%q: %v", text, err)
-		}
+		k, err := flight.ParseKey(text)
+		require.NoError(t, err, "%q: %v", text, err)
+		require.Equal(t, text, k.String(), "%q: %v", text, err)
 	}
 }
 
@@ -75,9 +72,8 @@ func TestKey_InvalidNamesTheWholeCharacter(t *testing.T) {
 	} {
 		_, err := flight.NewKey(key[0], key[1], key[2])
 		var invalid *flight.InvalidError
-		if !errors.As(err, &invalid) || invalid.Detail != want {
-			t.Errorf("%q: %v, want %s", key, err, want)
-		}
+		require.ErrorAs(t, err, &invalid, "%q: %v, want %s", key, err, want)
+		require.Equal(t, want, invalid.Detail, "%q: %v, want %s", key, err, want)
 	}
 }
 
@@ -140,30 +136,22 @@ func FuzzParseKey(f *testing.F) {
 		k, err := flight.ParseKey(s)
 		stored, storedErr := flight.ParseStoredKey(s)
 		if err != nil {
-			if !k.IsZero() {
-				t.Fatalf("%q was rejected, and is %v", s, k)
-			}
-			if storedErr == nil && stored.String() != s {
-				t.Fatalf("%q was stored as %q", s, stored)
-			}
+			require.True(t, k.IsZero(), "%q was rejected, and is %v", s, k)
+			require.False(t, storedErr == nil && stored.String() != s, "%q was stored as %q", s, stored)
 			return
 		}
-		if storedErr != nil || stored != k {
-			t.Fatalf("%q parses as the stored key %v: %v", s, stored, storedErr)
-		}
-		if k.String() != s {
-			t.Fatalf("%q parses as %q", s, k)
-		}
+		require.NoError(t, storedErr, "%q parses as the stored key %v: %v", s, stored, storedErr)
+		require.Equal(t, k, stored, "%q parses as the stored key %v: %v", s, stored, storedErr)
+		require.Equal(t, s, k.String(), "%q parses as %q", s, k)
 		again, err := flight.NewKey(k.Namespace(), k.Name(), k.BusinessID())
 		if err == nil && k.IsStep() {
 			again, err = again.Step(k.StepName())
 		}
-		if err != nil || again != k {
-			t.Fatalf("%q differs from its joined parts: %v, %v", s, again, err)
-		}
-		if id, err := flight.ParseID(k.FlightID().String()); err != nil || id != k.FlightID() {
-			t.Fatalf("the id of %q reads as %v: %v", s, id, err)
-		}
+		require.NoError(t, err, "%q differs from its joined parts: %v, %v", s, again, err)
+		require.Equal(t, k, again, "%q differs from its joined parts: %v, %v", s, again, err)
+		id, err := flight.ParseID(k.FlightID().String())
+		require.NoError(t, err, "the id of %q reads as %v: %v", s, id, err)
+		require.Equal(t, k.FlightID(), id, "the id of %q reads as %v: %v", s, id, err)
 	})
 }
 
@@ -173,9 +161,8 @@ func FuzzParseID(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if id, err := flight.ParseID(s); err == nil && id.String() != s {
-			t.Fatalf("%q and %q are one id", s, id)
-		}
+		id, err := flight.ParseID(s)
+		require.False(t, err == nil && id.String() != s, "%q and %q are one id", s, id)
 	})
 }
 
@@ -184,9 +171,8 @@ func FuzzParseVersion(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if v, err := flight.ParseVersion(s); err == nil && v.String() != s {
-			t.Fatalf("%q and %q are one version", s, v)
-		}
+		v, err := flight.ParseVersion(s)
+		require.False(t, err == nil && v.String() != s, "%q and %q are one version", s, v)
 	})
 }
 
@@ -198,30 +184,24 @@ func TestToken_SealSortsByAgeAndBindsFlight(t *testing.T) {
 	for _, token := range tokens {
 		s := token.Seal(secret, id, 3, "A")
 		got, generation, err := flight.Unseal(s, secret, id)
-		if err != nil || got != token || generation != 3 {
-			t.Errorf("%v opens as %v of generation %d: %v", token, got, generation, err)
-		}
+		require.NoError(t, err, "%v opens as %v of generation %d: %v", token, got, generation, err)
+		require.Equal(t, token, got, "%v opens as %v of generation %d: %v", token, got, generation, err)
+		require.EqualValues(t, 3, generation, "%v opens as %v of generation %d: %v", token, got, generation, err)
 		sealed = append(sealed, s)
-		if _, _, err := flight.Unseal(s, []byte("other"), id); err == nil {
-			t.Error("a token of another deployment was taken")
-		}
-		if _, _, err := flight.Unseal(s, secret, stepKey.FlightID()); err == nil {
-			t.Error("a token of another flight was taken")
-		}
+		_, _, err = flight.Unseal(s, []byte("other"), id)
+		require.Error(t, err, "a token of another deployment was taken")
+		_, _, err = flight.Unseal(s, secret, stepKey.FlightID())
+		require.Error(t, err, "a token of another flight was taken")
 		for i := range s {
 			forged := []byte(s)
 			forged[i] ^= 1
-			if _, _, err := flight.Unseal(string(forged), secret, id); err == nil {
-				t.Errorf("a token changed at %d was taken", i)
-			}
+			_, _, err := flight.Unseal(string(forged), secret, id)
+			require.Error(t, err, "a token changed at %d was taken", i)
 		}
 	}
-	if !slices.IsSorted(sealed) {
-		t.Errorf("sealed tokens do not sort by age: %q", sealed)
-	}
-	if a, b := tokens[0].Seal(secret, id, 1, "A"), tokens[0].Seal(secret, id, 1, "B"); a == b {
-		t.Error("tokens of two sessions are the same")
-	}
+	require.True(t, slices.IsSorted(sealed), "sealed tokens do not sort by age: %q", sealed)
+	a, b := tokens[0].Seal(secret, id, 1, "A"), tokens[0].Seal(secret, id, 1, "B")
+	require.NotEqual(t, b, a, "tokens of two sessions are the same")
 }
 
 func FuzzUnseal(f *testing.F) {
@@ -231,9 +211,8 @@ func FuzzUnseal(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if _, _, err := flight.Unseal(s, secret, id); err == nil && s != good && strings.EqualFold(s, good) {
-			t.Fatalf("%q is a second spelling of %q", s, good)
-		}
+		_, _, err := flight.Unseal(s, secret, id)
+		require.False(t, err == nil && s != good && strings.EqualFold(s, good), "%q is a second spelling of %q", s, good)
 	})
 }
 
@@ -251,9 +230,8 @@ func TestOutcomeOfHTTP(t *testing.T) {
 				ofSafe = flight.OutcomeNotDone
 			}
 			for safe, want := range map[bool]flight.Outcome{false: outcome, true: ofSafe} {
-				if got := flight.HTTPOutcome(status, safe); got != want {
-					t.Errorf("%d is %v, want %v; safe: %v", status, got, want, safe)
-				}
+				got := flight.HTTPOutcome(status, safe)
+				require.Equal(t, want, got, "%d is %v, want %v; safe: %v", status, got, want, safe)
 			}
 		}
 	}
@@ -261,24 +239,24 @@ func TestOutcomeOfHTTP(t *testing.T) {
 
 func TestWords_RoundTripAndReject(t *testing.T) {
 	for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
-		if got, err := flight.ParseOutcome(o.String()); err != nil || got != o {
-			t.Errorf("%v reads as %v: %v", o, got, err)
-		}
+		got, err := flight.ParseOutcome(o.String())
+		require.NoError(t, err, "%v reads as %v: %v", o, got, err)
+		require.Equal(t, o, got, "%v reads as %v: %v", o, got, err)
 	}
 	for s := flight.StateScheduled; s <= flight.StateExpired; s++ {
-		if got, err := flight.ParseState(s.String()); err != nil || got != s {
-			t.Errorf("%v reads as %v: %v", s, got, err)
-		}
+		got, err := flight.ParseState(s.String())
+		require.NoError(t, err, "%v reads as %v: %v", s, got, err)
+		require.Equal(t, s, got, "%v reads as %v: %v", s, got, err)
 	}
 	for r := flight.RecoveryHold; r <= flight.RecoveryVerify; r++ {
-		if got, err := flight.ParseRecovery(r.String()); err != nil || got != r {
-			t.Errorf("%v reads as %v: %v", r, got, err)
-		}
+		got, err := flight.ParseRecovery(r.String())
+		require.NoError(t, err, "%v reads as %v: %v", r, got, err)
+		require.Equal(t, r, got, "%v reads as %v: %v", r, got, err)
 	}
 	_, err1 := flight.ParseOutcome("")
 	_, err2 := flight.ParseState("absent")
 	_, err3 := flight.ParseRecovery("retry")
-	if err1 == nil || err2 == nil || err3 == nil {
-		t.Errorf("words that are none: %v, %v, %v", err1, err2, err3)
-	}
+	require.Error(t, err1, "words that are none: %v, %v, %v", err1, err2, err3)
+	require.Error(t, err2, "words that are none: %v, %v, %v", err1, err2, err3)
+	require.Error(t, err3, "words that are none: %v, %v, %v", err1, err2, err3)
 }

@@ -1,9 +1,10 @@
 package flight_test
 
 import (
-	"errors"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -24,16 +25,15 @@ func TestPolicy_ValidateRejects(t *testing.T) {
 		"retry.within":      {Retry: flight.RetryPolicy{Attempts: 1, Within: -1}},
 	} {
 		var invalid *flight.InvalidError
-		if err := p.Validate(); !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
+		err := p.Validate()
+		require.ErrorAs(t, err, &invalid, "%s: %v", field, err)
+		require.Equal(t, field, invalid.Field, "%s: %v", field, err)
 	}
 	for _, p := range []flight.Policy{
 		{}, {Recovery: flight.RecoveryVerify, AttemptTimeout: time.Second, SettleDelay: time.Minute, VerifyAttempts: 3, Retention: flight.MaxPolicyTime},
 		{Retry: flight.RetryPolicy{Attempts: 8, MinBackoff: time.Second, MaxBackoff: time.Minute, Within: time.Hour}, RunAfter: time.Hour, Approval: true},
 	} {
-		if err := p.Validate(); err != nil {
-			t.Errorf("%+v: %v", p, err)
-		}
+		err := p.Validate()
+		require.NoError(t, err, "%+v: %v", p, err)
 	}
 }

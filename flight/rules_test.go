@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -248,14 +250,14 @@ func TestBackoff_DoublesAndIsTheSameEverywhere(t *testing.T) {
 	r := flight.RetryPolicy{Attempts: 100, MinBackoff: time.Second, MaxBackoff: time.Minute}
 	id := soloKey.FlightID()
 	for n, base := 1, time.Second; n < 100; n, base = n+1, min(2*base, time.Minute) {
-		if d := r.Backoff(id, n); d < base/2 || d > base || d != r.Backoff(id, n) {
-			t.Fatalf("after %d attempts %v, want %v to %v", n, d, base/2, base)
-		}
+		d := r.Backoff(id, n)
+		require.GreaterOrEqual(t, d, base/2, "after %d attempts %v, want %v to %v", n, d, base/2, base)
+		require.LessOrEqual(t, d, base, "after %d attempts %v, want %v to %v", n, d, base/2, base)
+		require.Equal(t, r.Backoff(id, n), d, "after %d attempts %v, want %v to %v", n, d, base/2, base)
 	}
 	endless := flight.RetryPolicy{Attempts: 1, MinBackoff: 1, MaxBackoff: 1<<63 - 1}
-	if d := endless.Backoff(id, 1000); d < 1<<61 {
-		t.Fatalf("the longest pause overflowed to %v", d)
-	}
+	d := endless.Backoff(id, 1000)
+	require.GreaterOrEqual(t, d, 1<<61, "the longest pause overflowed to %v", d)
 }
 
 // recordGuard records a counter of the guard key.

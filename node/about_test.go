@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -14,33 +16,29 @@ import (
 func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Interval = time.Hour }) // no compaction by the node
 	before := in.about(t.Context())
-	if before.Etcd == nil || before.Etcd.Compacted != 0 || before.Etcd.Version == "" || before.Etcd.Problem != "" {
-		t.Fatalf("before: %+v", before.Etcd)
-	}
+	require.NotNil(t, before.Etcd, "before: %+v", before.Etcd)
+	require.EqualValues(t, 0, before.Etcd.Compacted, "before: %+v", before.Etcd)
+	require.NotEmpty(t, before.Etcd.Version, "before: %+v", before.Etcd)
+	require.Empty(t, before.Etcd.Problem, "before: %+v", before.Etcd)
 	for range 5 {
-		if _, err := in.etcd.client.Put(t.Context(), "k", "v"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := in.etcd.client.Put(t.Context(), "k", "v")
+		require.NoError(t, err)
 	}
 	revision := before.Etcd.Revision + 3
-	if _, err := in.etcd.client.Compact(t.Context(), revision); err != nil {
-		t.Fatal(err)
-	}
+	_, err := in.etcd.client.Compact(t.Context(), revision)
+	require.NoError(t, err)
 	after := in.about(t.Context())
-	if after.Etcd == nil || after.Etcd.Compacted != revision || after.Etcd.Revision < revision || after.Etcd.Quota != etcdQuota {
-		t.Errorf("after a compaction at %d: %+v", revision, after.Etcd)
-	}
-	if d := after.Time.Sub(after.LedgerTime.Time).Abs(); d > 10*time.Second {
-		t.Errorf("the ledger's time is %v away from the clock", d)
-	}
+	require.NotNil(t, after.Etcd, "after a compaction at %d: %+v", revision, after.Etcd)
+	require.Equal(t, revision, after.Etcd.Compacted, "after a compaction at %d: %+v", revision, after.Etcd)
+	require.False(t, after.Etcd.Revision < revision, "after a compaction at %d: %+v", revision, after.Etcd)
+	require.Equal(t, etcdQuota, after.Etcd.Quota, "after a compaction at %d: %+v", revision, after.Etcd)
+	d := after.Time.Sub(after.LedgerTime.Time).Abs()
+	require.LessOrEqual(t, d, 10*time.Second, "the ledger's time is %v away from the clock", d)
 	aside := filepath.Join(in.cfg.Data, "ledger", "spool", strings.Repeat("0", 32)+"-0.report.damaged")
-	if err := os.WriteFile(aside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if now := in.about(t.Context()); *after.Spool != (wire.Spool{}) || *now.Spool != (wire.Spool{Quarantined: 1}) {
-		t.Errorf("the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
-	}
-	if after.Data != in.cfg.Data {
-		t.Errorf("data is %q", after.Data)
-	}
+	err = os.WriteFile(aside, nil, 0o600)
+	require.NoError(t, err)
+	now := in.about(t.Context())
+	require.Equal(t, (wire.Spool{}), *after.Spool, "the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
+	require.Equal(t, (wire.Spool{Quarantined: 1}), *now.Spool, "the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
+	require.Equal(t, in.cfg.Data, after.Data, "data is %q", after.Data)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
@@ -22,9 +24,7 @@ import (
 func openAgain(t *testing.T, in *testNode, id string) (status int, body string) {
 	t.Helper()
 	status, body, err := post(in.server.url()+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce("again-"+id)+`","wait_ms":0}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return status, body
 }
 
@@ -44,22 +44,18 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 	etcdDir, older := filepath.Join(data, "etcd"), filepath.Join(t.TempDir(), "older")
 	in := open(t, data, nil)
 	openAttempt(t, in.server.url(), "before")
-	if err := in.stopNode(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(older, os.DirFS(etcdDir)); err != nil {
-		t.Fatal(err)
-	}
+	err := in.stopNode()
+	require.NoError(t, err)
+	err = os.CopyFS(older, os.DirFS(etcdDir))
+	require.NoError(t, err)
 
 	in = open(t, data, nil)
 	paid := openAttempt(t, in.server.url(), "paid")
-	if status, body := report(t, in.server.url(), paid); status != http.StatusOK {
-		t.Fatalf("report: %d %s", status, body)
-	}
+	status, body := report(t, in.server.url(), paid)
+	require.Equal(t, http.StatusOK, status, "report: %d %s", status, body)
 	running := openAttempt(t, in.server.url(), "running")
-	if err := in.stopNode(); err != nil {
-		t.Fatal(err)
-	}
+	err = in.stopNode()
+	require.NoError(t, err)
 
 	losses := []struct {
 		name string
@@ -69,55 +65,48 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 		{"nothing left", func() error { return os.RemoveAll(etcdDir) }},
 	}
 	for i, loss := range losses {
-		if err := loss.lose(); err != nil {
-			t.Fatal(err)
-		}
+		err := loss.lose()
+		require.NoError(t, err)
 		cfg := Dev(data, "127.0.0.1:0")
-		if err := startError(t, cfg); !errors.Is(err, lease.ErrRegressed) {
-			t.Fatalf("%s: the start returned %v", loss.name, err)
-		}
+		err = startError(t, cfg)
+		require.ErrorIs(t, err, lease.ErrRegressed, "%s: the start returned %v", loss.name, err)
 		cfg.RaiseLeaseEpoch, cfg.Actor = "the disk of etcd died", "ann"
 		for start := range 2 { // the second one finds nothing to raise
 			in = openConfig(t, cfg)
 			openAttempt(t, in.server.url(), fmt.Sprintf("new-%d-%d", i, start))
-			if epoch := in.store.Header().LeaseEpoch; epoch != uint32(i)+2 {
-				t.Errorf("%s: the lease epoch is %d", loss.name, epoch)
-			}
-			if hold := in.store.Header().EpochHold.Until(in.store.Now()); hold > lease.MaxTTL || hold < lease.MaxTTL-time.Minute {
-				t.Errorf("%s: the hold of open attempts is %v", loss.name, hold)
-			}
+			epoch := in.store.Header().LeaseEpoch
+			require.Equal(t, uint32(i)+2, epoch, "%s: the lease epoch is %d", loss.name, epoch)
+			hold := in.store.Header().EpochHold.Until(in.store.Now())
+			require.LessOrEqual(t, hold, lease.MaxTTL, "%s: the hold of open attempts is %v", loss.name, hold)
+			require.GreaterOrEqual(t, hold, lease.MaxTTL-time.Minute, "%s: the hold of open attempts is %v", loss.name, hold)
 			if status, body := openAgain(t, in, "paid"); status != http.StatusOK || !strings.Contains(body, `"`+string(wire.DecisionReplay)+`"`) {
 				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
 			}
 			status, body := openAgain(t, in, "running")
-			if err := in.sweeper.Sweep(t.Context()); err != nil {
-				t.Error(err)
-			}
+			err := in.sweeper.Sweep(t.Context())
+			require.NoError(t, err)
 			id, err := flight.ParseID(running.FlightID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if f, err := in.store.Flight(id); err != nil || f.OpenAttempt() == nil || f.AttemptNumber() != 1 || status == http.StatusCreated {
-				t.Errorf("%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
-			}
-			if err := in.stopNode(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			f, err := in.store.Flight(id)
+			require.NoError(t, err, "%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
+			require.NotNil(t, f.OpenAttempt(), "%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
+			require.EqualValues(t, 1, f.AttemptNumber(), "%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
+			require.NotEqual(t, http.StatusCreated, status, "%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
+			err = in.stopNode()
+			require.NoError(t, err)
 		}
 	}
 
 	in = open(t, data, nil)
-	if status, body := report(t, in.server.url(), running); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
-		t.Errorf("report of the open attempt: %d %s", status, body)
-	}
+	status, body = report(t, in.server.url(), running)
+	require.Equal(t, http.StatusOK, status, "report of the open attempt: %d %s", status, body)
+	require.Contains(t, body, `"succeeded"`, "report of the open attempt: %d %s", status, body)
 }
 
 func knownIndex(t *testing.T, e *etcd, deployment string) uint64 {
 	t.Helper()
 	known, err := etcdlease.LedgerIndex(t.Context(), e.client, deployment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return known
 }
 
@@ -128,12 +117,10 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 	dir, older := filepath.Join(data, "ledger"), filepath.Join(t.TempDir(), "older")
 	in := open(t, data, nil)
 	openAttempt(t, in.server.url(), "early")
-	if err := in.stopNode(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(older, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	err := in.stopNode()
+	require.NoError(t, err)
+	err = os.CopyFS(older, os.DirFS(dir))
+	require.NoError(t, err)
 	for _, meanwhile := range []bool{false, true} {
 		in = open(t, data, func(u *tuning) {
 			u.indexEvery = time.Hour
@@ -142,47 +129,39 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 			}
 		})
 		paid := openAttempt(t, in.server.url(), fmt.Sprintf("paid-%v", meanwhile))
-		if status, body := report(t, in.server.url(), paid); status != http.StatusOK {
-			t.Fatalf("report: %d %s", status, body)
-		}
+		status, body := report(t, in.server.url(), paid)
+		require.Equal(t, http.StatusOK, status, "report: %d %s", status, body)
 		deployment := in.store.Header().Deployment
 		index, _ := in.store.Applied()
 		if meanwhile {
 			await(t, "the index is recorded in etcd", func() bool { return knownIndex(t, in.etcd, deployment) >= index })
 		}
-		if err := in.stopNode(); err != nil {
-			t.Fatal(err)
-		}
+		err := in.stopNode()
+		require.NoError(t, err)
 		e, err := startEtcd(t.Context(), etcdConfig(filepath.Join(data, "etcd"), etcdQuota, in.cfg.Logger), clusterstore.Kill)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if known := knownIndex(t, e, deployment); known < index {
-			t.Errorf("etcd has recorded entry %d at the stop, want %d", known, index)
-		}
+		require.NoError(t, err)
+		known := knownIndex(t, e, deployment)
+		require.False(t, known < index, "etcd has recorded entry %d at the stop, want %d", known, index)
 		e.close()
 		if in = open(t, data, nil); in.stopNode() != nil { // the newest ledger is accepted
 			t.Fatal("the stop failed")
 		}
 		newest := filepath.Join(t.TempDir(), "newest")
-		if err := errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older))); err != nil {
-			t.Fatal(err)
-		}
+		err = errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older)))
+		require.NoError(t, err)
 		cfg := Dev(data, "127.0.0.1:0")
 		for _, why := range []string{"", "a reason for something else"} {
 			var lost *LedgerLostError
-			if cfg.RaiseLeaseEpoch = why; !errors.As(startError(t, cfg), &lost) || lost.LedgerIndex >= lost.EtcdIndex {
-				t.Fatalf("with the older ledger: %+v", lost)
-			}
+			cfg.RaiseLeaseEpoch = why
+			require.ErrorAs(t, startError(t, cfg), &lost, "with the older ledger: %+v", lost)
+			require.False(t, lost.LedgerIndex >= lost.EtcdIndex, "with the older ledger: %+v", lost)
 		}
-		if err := errors.Join(os.RemoveAll(dir), os.Rename(newest, dir)); err != nil {
-			t.Fatal(err)
-		}
+		err = errors.Join(os.RemoveAll(dir), os.Rename(newest, dir))
+		require.NoError(t, err)
 	}
 
-	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd"))); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd")))
+	require.NoError(t, err)
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.RaiseLeaseEpoch = "the newer ledger is gone for good"
 	in = openConfig(t, cfg)
@@ -196,26 +175,21 @@ func TestUnreadableEtcdValueIsAnEtcdError(t *testing.T) {
 		in := open(t, data, func(u *tuning) { u.indexEvery = time.Hour })
 		openAttempt(t, in.server.url(), "one")
 		prefix := etcdlease.DefaultPrefix(in.store.Header().Deployment)
-		if err := in.stopNode(); err != nil {
-			t.Fatal(err)
-		}
+		err := in.stopNode()
+		require.NoError(t, err)
 		dir := filepath.Join(data, "etcd")
 		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, in.cfg.Logger), clusterstore.Kill)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = e.client.Put(t.Context(), prefix+name, "1\x80"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		_, err = e.client.Put(t.Context(), prefix+name, "1\x80")
+		require.NoError(t, err)
 		e.close()
 		cfg := Dev(data, "127.0.0.1:0")
 		var broken *EtcdError
-		if err := startError(t, cfg); !errors.As(err, &broken) || broken.Dir != dir {
-			t.Fatalf("%s: the start returned %v", name, err)
-		}
-		if err := os.Rename(dir, filepath.Join(t.TempDir(), "aside")); err != nil {
-			t.Fatal(err)
-		}
+		err = startError(t, cfg)
+		require.ErrorAs(t, err, &broken, "%s: the start returned %v", name, err)
+		require.Equal(t, dir, broken.Dir, "%s: the start returned %v", name, err)
+		err = os.Rename(dir, filepath.Join(t.TempDir(), "aside"))
+		require.NoError(t, err)
 		cfg.RaiseLeaseEpoch = "its etcd was damaged"
 		in = openConfig(t, cfg)
 		openAttempt(t, in.server.url(), "two")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
 )
@@ -16,17 +18,12 @@ import (
 // answer against the OpenAPI document. Together they contain every successful answer.
 func TestContract(t *testing.T) {
 	files, err := filepath.Glob("../httpapi/testdata/contract/*.http")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("there are no conversations: %v", err)
-	}
+	require.NoError(t, err, "there are no conversations: %v", err)
+	require.NotEqual(t, 0, len(files), "there are no conversations: %v", err)
 	document, err := httpapi.Document()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checker, err := openapitest.New(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	in := open(t, t.TempDir(), func(u *tuning) { u.expireEvery = 100 * time.Millisecond })
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -34,18 +31,13 @@ func TestContract(t *testing.T) {
 	defer cancel()
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		scripts, err := openapitest.Parse(string(text))
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		require.NoError(t, err, "%s: %v", file, err)
 		for i := range scripts {
 			t.Run(filepath.Base(file)+"/"+scripts[i].Title, func(t *testing.T) {
-				if err := scripts[i].Run(ctx, client, in.server.url(), checker); err != nil {
-					t.Errorf("%s: %v", file, err)
-				}
+				err := scripts[i].Run(ctx, client, in.server.url(), checker)
+				require.NoError(t, err, "%s: %v", file, err)
 			})
 		}
 	}

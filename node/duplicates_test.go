@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
@@ -23,9 +25,8 @@ func embedded(tb testing.TB) Ready {
 	go func() { done <- Run(ctx, cfg) }()
 	tb.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			tb.Errorf("the node ended with %v", err)
-		}
+		err := <-done
+		require.NoError(tb, err, "the node ended with %v", err)
 		http.DefaultClient.CloseIdleConnections()
 	})
 	select {
@@ -64,19 +65,17 @@ func TestDuplicatesInThisProcessAreCounted(t *testing.T) {
 	close(start)
 	callers.Wait()
 	for range 3 {
-		if _, err := r.Executor.Do(t.Context(), call, done); err != nil {
-			t.Error(err)
-		}
+		_, err := r.Executor.Do(t.Context(), call, done)
+		require.NoError(t, err)
 	}
 	answer, err := http.Get(r.URL + "/v1/flights/" + call.Key.FlightID().String() + "/events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer answer.Body.Close()
 	var h wire.History
-	if err := json.NewDecoder(answer.Body).Decode(&h); err != nil || h.Duplicates == nil || h.Duplicates.Count != 7 {
-		t.Errorf("the history of 7 duplicates is %+v (%v)", h.Duplicates, err)
-	}
+	err = json.NewDecoder(answer.Body).Decode(&h)
+	require.NoError(t, err, "the history of 7 duplicates is %+v (%v)", h.Duplicates, err)
+	require.NotNil(t, h.Duplicates, "the history of 7 duplicates is %+v (%v)", h.Duplicates, err)
+	require.EqualValues(t, 7, h.Duplicates.Count, "the history of 7 duplicates is %+v (%v)", h.Duplicates, err)
 }
 
 // BenchmarkReplay measures replays of 20,000 keys in turn within the process, with and without the duplicate count.
@@ -101,9 +100,8 @@ func BenchmarkReplay(b *testing.B) {
 	}{{"counted", ex}, {"plain", ex.Doer}, {"counted", ex}, {"plain", ex.Doer}} {
 		b.Run(c.name, func(b *testing.B) {
 			for n := range b.N {
-				if _, err := c.doer.Do(b.Context(), calls[n*7919%len(calls)], done); err != nil {
-					b.Fatal(err)
-				}
+				_, err := c.doer.Do(b.Context(), calls[n*7919%len(calls)], done)
+				require.NoError(b, err)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -22,13 +23,10 @@ func usedEtcdDir(t *testing.T, snapshotEvery uint64) string {
 	cfg := etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, 1
 	e, err := startEtcd(t.Context(), cfg, clusterstore.Kill)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := range 20 {
-		if _, err := e.client.Put(t.Context(), fmt.Sprint("k", n), strings.Repeat("v", 500)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := e.client.Put(t.Context(), fmt.Sprint("k", n), strings.Repeat("v", 500))
+		require.NoError(t, err)
 	}
 	e.close()
 	return dir
@@ -38,22 +36,18 @@ func usedEtcdDir(t *testing.T, snapshotEvery uint64) string {
 func overwrite(t *testing.T, name string, offset int64, length int) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = f.WriteAt([]byte(strings.Repeat("\xa7\x5c\xf1", length/3)), offset)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, f.Close())
+	require.NoError(t, err)
 }
 
 // Each of these kinds of damage made a start hang or panic.
 func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 	cut := func(size int64) func(*testing.T, string, string) {
 		return func(t *testing.T, wal, _ string) {
-			if err := os.Truncate(wal, size); err != nil {
-				t.Fatal(err)
-			}
+			err := os.Truncate(wal, size)
+			require.NoError(t, err)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -70,17 +64,15 @@ func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 		"database's head":     {func(t *testing.T, _, db string) { overwrite(t, db, 0, 8192) }, "the database"},
 		"database's pages":    {func(t *testing.T, _, db string) { overwrite(t, db, 2*4096, 20*4096) }, "the database"},
 		"database cut": {func(t *testing.T, _, db string) {
-			if err := os.Truncate(db, 10_000); err != nil {
-				t.Fatal(err)
-			}
+			err := os.Truncate(db, 10_000)
+			require.NoError(t, err)
 		}, "the database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := usedEtcdDir(t, 10_000)
 			logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
-			if err != nil || len(logs) != 1 {
-				t.Fatal(logs, err)
-			}
+			require.NoError(t, err, "%v %v", logs, err)
+			require.Len(t, logs, 1, "%v %v", logs, err)
 			test.damage(t, logs[0], filepath.Join(dir, "member", "snap", "db"))
 			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 			if err == nil {
@@ -88,9 +80,9 @@ func TestEtcd_DamagedDirectoryIsAnError(t *testing.T) {
 				t.Fatal("it started")
 			}
 			var refused *EtcdError
-			if !errors.As(err, &refused) || refused.Dir != dir || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("the error is %v", err)
-			}
+			require.ErrorAs(t, err, &refused, "the error is %v", err)
+			require.Equal(t, dir, refused.Dir, "the error is %v", err)
+			require.Contains(t, err.Error(), test.says, "the error is %v", err)
 		})
 	}
 }
@@ -108,18 +100,14 @@ func TestEtcd_IntactDirectoryStarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := usedEtcdDir(t, test.every)
-			if err := test.change(filepath.Join(dir, "member", "snap", "db")); err != nil {
-				t.Fatal(err)
-			}
+			err := test.change(filepath.Join(dir, "member", "snap", "db"))
+			require.NoError(t, err)
 			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer e.close()
 			got, err := e.client.Get(t.Context(), "k19")
-			if err != nil || len(got.Kvs) != 1 {
-				t.Errorf("%v, %v", got, err)
-			}
+			require.NoError(t, err, "%v, %v", got, err)
+			require.Len(t, got.Kvs, 1, "%v, %v", got, err)
 		})
 	}
 }
@@ -131,14 +119,12 @@ func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
 	dir := os.Getenv(alone)
 	if dir == "" {
 		dir = usedEtcdDir(t, 5) // frequent snapshots, so that the log is compacted
-		if err := os.Remove(filepath.Join(dir, "member", "snap", "db")); err != nil {
-			t.Fatal(err)
-		}
+		err := os.Remove(filepath.Join(dir, "member", "snap", "db"))
+		require.NoError(t, err)
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), alone+"="+dir)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v\n%s", err, out)
 		return
 	}
 	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
@@ -147,9 +133,8 @@ func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
 		t.Fatal("it started")
 	}
 	var refused *EtcdError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "failed to recover v3 backend from snapshot: ") {
-		t.Errorf("the error is %v", err)
-	}
+	require.ErrorAs(t, err, &refused, "the error is %v", err)
+	require.Contains(t, err.Error(), "failed to recover v3 backend from snapshot: ", "the error is %v", err)
 }
 
 // A database locked by another process is reported as locked, not as damaged: on damage an operator moves the directory
@@ -157,12 +142,10 @@ func TestEtcd_FatalLogIsReturnedAsError(t *testing.T) {
 func TestEtcd_LockedByAnotherProcess(t *testing.T) {
 	dir := usedEtcdDir(t, 1000)
 	db, err := bolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	var locked *LockedError
-	if _, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill); !errors.As(err, &locked) || locked.Dir != dir {
-		t.Errorf("%v", err)
-	}
+	_, err = startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
+	require.ErrorAs(t, err, &locked, "%v", err)
+	require.Equal(t, dir, locked.Dir, "%v", err)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A member that ends after the creation of its log and before the first entry has no voters, not even itself. The next
@@ -18,9 +20,7 @@ func TestEtcd_InterruptedFirstStartIsRepeated(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- Run(ctx, Dev(data, "127.0.0.1:0")) }()
 		for log := filepath.Join(data, "etcd", "member", "wal"); !exists(log); { // no pause: the moment is short
-			if len(ended) > 0 {
-				t.Fatalf("it ended with %v", <-ended)
-			}
+			require.LessOrEqual(t, len(ended), 0, "it ended with %v", <-ended)
 		}
 		cut()
 		<-ended // its error does not matter
@@ -36,9 +36,8 @@ func TestEtcd_InterruptedFirstStartIsRepeated(t *testing.T) {
 			t.Fatalf("the next start is never ready: %v", <-ended)
 		}
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the next start ended with %v", err)
-		}
+		err := <-ended
+		require.NoError(t, err, "the next start ended with %v", err)
 	}
 }
 
@@ -51,9 +50,8 @@ func exists(path string) bool {
 func TestStopDuringStartReturnsNil(t *testing.T) {
 	for after := range 12 {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("stopped by the test"))
-		if err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0")); err != nil {
-			t.Errorf("stopped after %d ms: %v", after*10, err)
-		}
+		err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0"))
+		require.NoError(t, err, "stopped after %d ms: %v", after*10, err)
 		cancel()
 	}
 }

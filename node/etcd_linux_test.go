@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/clusterstore"
 )
 
@@ -19,9 +21,8 @@ func TestEtcd_WALCreationFailureIsReturnedAsError(t *testing.T) {
 	if os.Getenv(alone) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), alone+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v\n%s", err, out)
 		return
 	}
 	dir := t.TempDir()
@@ -33,7 +34,5 @@ func TestEtcd_WALCreationFailureIsReturnedAsError(t *testing.T) {
 		e.close()
 		t.Fatal("it started")
 	}
-	if !strings.Contains(err.Error(), "WAL") {
-		t.Errorf("the error is %.200v", err)
-	}
+	require.Contains(t, err.Error(), "WAL", "the error is %.200v", err)
 }

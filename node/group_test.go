@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // journal records events in order.
@@ -59,16 +61,13 @@ func TestGroupStopsTheLastFirstAndWaitsForIt(t *testing.T) {
 			}
 			defer cancel()
 			err := g.wait(ctx)
-			if got := fmt.Sprint(err); test.want == "" && err != nil || test.want != "" && got != test.want {
-				t.Errorf("the reason is %v", err)
-			}
+			require.False(t, test.want == "" && err != nil, "the reason is %v", err)
+			require.False(t, test.want != "" && fmt.Sprint(err) != test.want, "the reason is %v", err)
 			want := "b stopping, b stopped, a stopping, a stopped"
 			if test.leave == nil {
 				want = "c stopping, c stopped, " + want
 			}
-			if s.String() != want {
-				t.Errorf("got  %s\nwant %s", s, want)
-			}
+			require.Equal(t, want, s.String(), "got  %s\nwant %s", s, want)
 		})
 	}
 }
@@ -79,15 +78,13 @@ func TestGroupReturnsStopError(t *testing.T) {
 	g := newGroup(8)
 	g.start("a", func(ctx context.Context) error { <-ctx.Done(); return errors.New("cannot close") })
 	g.start("b", func(ctx context.Context) error { <-ctx.Done(); return nil })
-	if err := g.wait(ctx); fmt.Sprint(err) != "stopping a: cannot close" {
-		t.Errorf("got %v", err)
-	}
+	err := g.wait(ctx)
+	require.Equal(t, "stopping a: cannot close", fmt.Sprint(err), "got %v", err)
 }
 
 func TestGroupNamesAServiceThatStoppedByItself(t *testing.T) {
 	g := newGroup(8)
 	g.start("a", func(context.Context) error { return nil })
-	if err := g.wait(t.Context()); fmt.Sprint(err) != "a stopped unexpectedly" {
-		t.Errorf("got %v", err)
-	}
+	err := g.wait(t.Context())
+	require.Equal(t, "a stopped unexpectedly", fmt.Sprint(err), "got %v", err)
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -47,20 +48,16 @@ func open(t *testing.T, data string, tune func(*tuning)) *testNode {
 func openConfig(t *testing.T, cfg Config) *testNode {
 	t.Helper()
 	n, err := newNode(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	err = n.start(t.Context())
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	in := &testNode{node: n, stop: cancel, done: make(chan error, 1)}
 	go func() { in.done <- n.parts.wait(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err, left := <-in.done; left && err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
+		err, left := <-in.done
+		require.False(t, left && err != nil, "the node ended with %v", err)
 	})
 	return in
 }
@@ -94,9 +91,10 @@ func openAttempt(t *testing.T, url, id string) wire.OpenAnswer {
 	t.Helper()
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce(id)+`","ttl_ms":15000,"wait_ms":0}`)
 	var answer wire.OpenAnswer
-	if err != nil || status != http.StatusCreated || json.Unmarshal([]byte(body), &answer) != nil || answer.Decision != wire.DecisionProceed {
-		t.Fatalf("open: %d %s %v", status, body, err)
-	}
+	require.NoError(t, err, "open: %d %s %v", status, body, err)
+	require.Equal(t, http.StatusCreated, status, "open: %d %s %v", status, body, err)
+	require.NoError(t, json.Unmarshal([]byte(body), &answer), "open: %d %s %v", status, body, err)
+	require.Equal(t, wire.DecisionProceed, answer.Decision, "open: %d %s %v", status, body, err)
 	return answer
 }
 
@@ -105,9 +103,7 @@ func nonce(seed string) string { return (seed + "0123456789abcdef")[:16] }
 func report(t *testing.T, url string, a wire.OpenAnswer) (status int, body string) {
 	t.Helper()
 	status, body, err := post(url+"/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","outcome":"succeeded","body":{"ok":true}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return status, body
 }
 
@@ -137,23 +133,20 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	}()
 	<-entered
 	start := time.Now()
-	if err := in.stopNode(); err != nil {
-		t.Errorf("the stop ended with %v", err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("the stop took %v", took)
-	}
-	if body := <-answered; !strings.Contains(body, `"draining"`) {
-		t.Errorf("the waiting caller got %s", body)
-	}
+	err := in.stopNode()
+	require.NoError(t, err, "the stop ended with %v", err)
+	took := time.Since(start)
+	require.LessOrEqual(t, took, 5*time.Second, "the stop took %v", took)
+	body := <-answered
+	require.Contains(t, body, `"draining"`, "the waiting caller got %s", body)
 
 	in = open(t, data, nil)
-	if held, err := in.leases.Claims(t.Context()); err != nil || len(held) != 1 {
-		t.Errorf("the claim of the remote caller: %v, %v", held, err)
-	}
-	if status, body := report(t, in.server.url(), first); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
-		t.Errorf("its report: %d %s", status, body)
-	}
+	held, err := in.leases.Claims(t.Context())
+	require.NoError(t, err, "the claim of the remote caller: %v, %v", held, err)
+	require.Len(t, held, 1, "the claim of the remote caller: %v, %v", held, err)
+	status, body := report(t, in.server.url(), first)
+	require.Equal(t, http.StatusOK, status, "its report: %d %s", status, body)
+	require.Contains(t, body, `"succeeded"`, "its report: %d %s", status, body)
 }
 
 // A stop does not wait for the rest of a half-sent request. Its sender is answered "draining".
@@ -170,34 +163,26 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	var halves []net.Conn
 	for _, half := range []string{head + "Content-Length: 100\r\n\r\n{", head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", head} {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer conn.Close()
-		if _, err := io.WriteString(conn, half); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.WriteString(conn, half)
+		require.NoError(t, err)
 		halves = append(halves, conn)
 	}
 	<-entered
 	<-entered
 	start := time.Now()
-	if err := in.stopNode(); err != nil {
-		t.Errorf("the stop ended with %v", err)
-	}
-	if took := time.Since(start); took > 4*time.Second {
-		t.Errorf("the stop took %v", took)
-	}
+	err := in.stopNode()
+	require.NoError(t, err, "the stop ended with %v", err)
+	took := time.Since(start)
+	require.LessOrEqual(t, took, 4*time.Second, "the stop took %v", took)
 	for _, conn := range halves[:2] {
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), `"draining"`) {
-			t.Errorf("the half of a request is answered with %d %s (%v)", answer.StatusCode, body, err)
-		}
+		require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode, "the half of a request is answered with %d %s (%v)", answer.StatusCode, body, err)
+		require.Contains(t, string(body), `"draining"`, "the half of a request is answered with %d %s (%v)", answer.StatusCode, body, err)
 	}
 }
 
@@ -206,26 +191,20 @@ func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
 	openAttempt(t, in.server.url(), "first-life")
-	if err := in.stopNode(); err != nil {
-		t.Fatal(err)
-	}
+	err := in.stopNode()
+	require.NoError(t, err)
 	in = open(t, data, nil)
 	openAttempt(t, in.server.url(), "second-life")
 	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultPrefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
-	if err != nil || len(claims.Kvs) != 2 {
-		t.Fatalf("%v, %v", claims, err)
-	}
+	require.NoError(t, err, "%v, %v", claims, err)
+	require.Len(t, claims.Kvs, 2, "%v, %v", claims, err)
 	var sessions [2]flight.SessionID
 	for i, kv := range claims.Kvs {
 		value, err := lease.ParseClaimValue(string(kv.Value))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sessions[i] = value.Session
 	}
-	if sessions[0] == sessions[1] {
-		t.Errorf("both processes claim under %s", sessions[0])
-	}
+	require.NotEqual(t, sessions[1], sessions[0], "both processes claim under %s", sessions[0])
 }
 
 // A start fails with an etcd that knows less than the ledger, and with a ledger of another deployment than etcd's keys.
@@ -234,46 +213,37 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	in := open(t, data, nil)
 	a := openAttempt(t, in.server.url(), "order-2")
 	deployment := in.store.Header().Deployment
-	if err := in.stopNode(); err != nil {
-		t.Fatal(err)
-	}
+	err := in.stopNode()
+	require.NoError(t, err)
 
 	away := filepath.Join(t.TempDir(), "etcd")
-	if err := os.Rename(filepath.Join(data, "etcd"), away); err != nil {
-		t.Fatal(err)
-	}
-	if err := startError(t, Dev(data, "127.0.0.1:0")); !errors.Is(err, lease.ErrRegressed) {
-		t.Fatalf("with an empty etcd: %v", err)
-	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Rename(away, filepath.Join(data, "etcd"))); err != nil {
-		t.Fatal(err)
-	}
+	err = os.Rename(filepath.Join(data, "etcd"), away)
+	require.NoError(t, err)
+	err = startError(t, Dev(data, "127.0.0.1:0"))
+	require.ErrorIs(t, err, lease.ErrRegressed, "with an empty etcd: %v", err)
+	err = errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Rename(away, filepath.Join(data, "etcd")))
+	require.NoError(t, err)
 
 	ledgerAway := filepath.Join(t.TempDir(), "ledger")
-	if err := os.Rename(filepath.Join(data, "ledger"), ledgerAway); err != nil {
-		t.Fatal(err)
-	}
+	err = os.Rename(filepath.Join(data, "ledger"), ledgerAway)
+	require.NoError(t, err)
 	for range 2 { // the first start has created an empty ledger for the second
 		var lost *LedgerLostError
-		if err := startError(t, Dev(data, "127.0.0.1:0")); !errors.As(err, &lost) || lost.EtcdDeployments != deployment || lost.LedgerDeployment == deployment {
-			t.Fatalf("without the ledger: %v", err)
-		}
+		err := startError(t, Dev(data, "127.0.0.1:0"))
+		require.ErrorAs(t, err, &lost, "without the ledger: %v", err)
+		require.Equal(t, deployment, lost.EtcdDeployments, "without the ledger: %v", err)
+		require.NotEqual(t, deployment, lost.LedgerDeployment, "without the ledger: %v", err)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(data, "ledger")), os.Rename(ledgerAway, filepath.Join(data, "ledger"))); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(os.RemoveAll(filepath.Join(data, "ledger")), os.Rename(ledgerAway, filepath.Join(data, "ledger")))
+	require.NoError(t, err)
 	in = open(t, data, nil)
-	if in.store.Header().Deployment != deployment {
-		t.Error("the deployment id has changed")
-	}
+	require.Equal(t, deployment, in.store.Header().Deployment, "the deployment id has changed")
 	other := open(t, t.TempDir(), nil)
 	openAttempt(t, other.server.url(), "order-2")
-	if status, body := report(t, other.server.url(), a); status == http.StatusOK {
-		t.Errorf("a token of another deployment was accepted: %s", body)
-	}
-	if status, body := report(t, in.server.url(), a); status != http.StatusOK {
-		t.Errorf("report after both were restored: %d %s", status, body)
-	}
+	status, body := report(t, other.server.url(), a)
+	require.NotEqual(t, http.StatusOK, status, "a token of another deployment was accepted: %s", body)
+	status, body = report(t, in.server.url(), a)
+	require.Equal(t, http.StatusOK, status, "report after both were restored: %d %s", status, body)
 }
 
 // A running node compacts the history of its etcd.
@@ -282,12 +252,9 @@ func TestEtcdHistoryIsCompacted(t *testing.T) {
 		u.compactor = etcdlease.CompactorSettings{Interval: 20 * time.Millisecond, CompactEvery: 100 * time.Millisecond}
 	})
 	put, err := in.etcd.client.Put(t.Context(), "k", "v")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in.etcd.client.Put(t.Context(), "k", "w"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	_, err = in.etcd.client.Put(t.Context(), "k", "w")
+	require.NoError(t, err)
 	await(t, "history is compacted", func() bool {
 		_, err := in.etcd.client.Get(t.Context(), "k", clientv3.WithRev(put.Header.Revision))
 		return errors.Is(err, rpctypes.ErrCompacted)
@@ -310,21 +277,19 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	for i := 0; i < 256 && err == nil; i++ {
 		_, err = in.etcd.client.Put(t.Context(), "filler/"+strconv.Itoa(i), filler)
 	}
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatalf("filling ended with %v", err)
-	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace, "filling ended with %v", err)
 	await(t, "the node is not ready", func() bool { return !in.readiness(t.Context()).Ready })
-	if checks := in.readiness(t.Context()).Checks; checks[1].Name != "etcd" || !strings.Contains(checks[1].Error, "full") {
-		t.Errorf("the checks are %+v", checks)
-	}
+	checks := in.readiness(t.Context()).Checks
+	require.Equal(t, "etcd", checks[1].Name, "the checks are %+v", checks)
+	require.Contains(t, checks[1].Error, "full", "the checks are %+v", checks)
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
-	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, `"lease_unavailable"`) {
-		t.Errorf("a new flight: %d %s %v", status, body, err)
-	}
+	require.NoError(t, err, "a new flight: %d %s %v", status, body, err)
+	require.Equal(t, http.StatusServiceUnavailable, status, "a new flight: %d %s %v", status, body, err)
+	require.Contains(t, body, `"lease_unavailable"`, "a new flight: %d %s %v", status, body, err)
 	status, body, err = post(url+"/v1/flights:open", `{"action":"pay","id":"done","input":{"n":1},"nonce":"`+nonce("again")+`","wait_ms":0}`)
-	if err != nil || status != http.StatusOK || !strings.Contains(body, `"replay"`) {
-		t.Errorf("a replay: %d %s %v", status, body, err)
-	}
+	require.NoError(t, err, "a replay: %d %s %v", status, body, err)
+	require.Equal(t, http.StatusOK, status, "a replay: %d %s %v", status, body, err)
+	require.Contains(t, body, `"replay"`, "a replay: %d %s %v", status, body, err)
 	if status, body := report(t, url, running); status != http.StatusOK {
 		t.Errorf("a report: %d %s", status, body)
 	}
@@ -338,16 +303,15 @@ func TestReadinessReportsFullDisk(t *testing.T) {
 	cfg.tuning.minFree = math.MaxInt64
 	in := openConfig(t, cfg)
 	status, body, err := post(in.server.url()+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
-	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, "disk") {
-		t.Fatalf("a new flight: %d %s %v", status, body, err)
-	}
+	require.NoError(t, err, "a new flight: %d %s %v", status, body, err)
+	require.Equal(t, http.StatusServiceUnavailable, status, "a new flight: %d %s %v", status, body, err)
+	require.Contains(t, body, "disk", "a new flight: %d %s %v", status, body, err)
 	r := in.readiness(t.Context())
-	if r.Ready || r.Checks[0].Name != "ledger" || !strings.Contains(r.Checks[0].Error, "disk") {
-		t.Errorf("readiness is %+v", r)
-	}
-	if n := strings.Count(log.String(), "disk space is low"); n != 1 {
-		t.Errorf("the log has the warning %d times:\n%s", n, log.String())
-	}
+	require.False(t, r.Ready, "readiness is %+v", r)
+	require.Equal(t, "ledger", r.Checks[0].Name, "readiness is %+v", r)
+	require.Contains(t, r.Checks[0].Error, "disk", "readiness is %+v", r)
+	n := strings.Count(log.String(), "disk space is low")
+	require.Equal(t, 1, n, "the log has the warning %d times:\n%s", n, log.String())
 }
 
 // await waits for a condition.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A copied data directory is logged at its first start; a moved one is not.
@@ -23,23 +25,14 @@ func TestCopiedDirectoryIsLogged(t *testing.T) {
 	parent := t.TempDir()
 	data, moved, copied := filepath.Join(parent, "data"), filepath.Join(parent, "moved"), filepath.Join(parent, "other")
 	for _, start := range []string{"first", "second"} {
-		if warned(data) {
-			t.Errorf("the %s start logs a copy", start)
-		}
+		require.False(t, warned(data), "the %s start logs a copy", start)
 	}
-	if err := os.Rename(data, moved); err != nil {
-		t.Fatal(err)
-	}
-	if warned(moved) {
-		t.Error("a moved directory is logged as a copy")
-	}
-	if err := os.CopyFS(copied, os.DirFS(moved)); err != nil {
-		t.Fatal(err)
-	}
-	if !warned(copied) {
-		t.Error("a copy is not logged")
-	}
-	if warned(copied) || warned(moved) {
-		t.Error("a directory that was not copied since its last start is logged as a copy")
-	}
+	err := os.Rename(data, moved)
+	require.NoError(t, err)
+	require.False(t, warned(moved), "a moved directory is logged as a copy")
+	err = os.CopyFS(copied, os.DirFS(moved))
+	require.NoError(t, err)
+	require.True(t, warned(copied), "a copy is not logged")
+	require.False(t, warned(copied), "a directory that was not copied since its last start is logged as a copy")
+	require.False(t, warned(moved), "a directory that was not copied since its last start is logged as a copy")
 }

@@ -1,9 +1,10 @@
 package node
 
 import (
-	"errors"
 	"net"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -11,19 +12,13 @@ import (
 // The name localhost may resolve to an address that is not a loopback address.
 func TestHostResolvingElsewhereIsRejected(t *testing.T) {
 	ours, err := listen("listen", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = ours.Close()
 	everybody, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var invalid *flight.InvalidError
-	if _, err := onlyLoopback("listen", everybody); !errors.As(err, &invalid) {
-		t.Errorf("an address that other machines reach: %v", err)
-	}
-	if _, err := everybody.Accept(); err == nil {
-		t.Error("it still listens")
-	}
+	_, err = onlyLoopback("listen", everybody)
+	require.ErrorAs(t, err, &invalid, "an address that other machines reach: %v", err)
+	_, err = everybody.Accept()
+	require.Error(t, err, "it still listens")
 }

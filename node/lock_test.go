@@ -4,8 +4,9 @@ import (
 	"errors"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -13,21 +14,15 @@ import (
 func TestOneProcessPerDataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	first, err := lockData(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = lockData(dir)
 	var locked *LockedError
-	if !errors.As(err, &locked) || locked.Holder != strconv.Itoa(os.Getpid()) || !strings.Contains(err.Error(), locked.Holder) {
-		t.Fatalf("the second one got %v", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.ErrorAs(t, err, &locked, "the second one got %v", err)
+	require.Equal(t, strconv.Itoa(os.Getpid()), locked.Holder, "the second one got %v", err)
+	require.Contains(t, err.Error(), locked.Holder, "the second one got %v", err)
+	require.NoError(t, first.Close())
 	again, err := lockData(dir)
-	if err != nil {
-		t.Fatalf("lock after the first holder closed: %v", err)
-	}
+	require.NoError(t, err, "lock after the first holder closed: %v", err)
 	_ = again.Close()
 }
 
@@ -39,8 +34,7 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 	} {
 		err := checkLoopback("listen", address)
 		var invalid *flight.InvalidError
-		if good != (err == nil) || err != nil && !errors.As(err, &invalid) {
-			t.Errorf("%s: %v", address, err)
-		}
+		require.Equal(t, (err == nil), good, "%s: %v", address, err)
+		require.False(t, err != nil && !errors.As(err, &invalid), "%s: %v", address, err)
 	}
 }

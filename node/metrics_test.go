@@ -30,9 +30,8 @@ func monitoredNode(t *testing.T) Ready {
 	go func() { done <- Run(ctx, cfg) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
+		err := <-done
+		require.NoError(t, err, "the node ended with %v", err)
 		http.DefaultClient.CloseIdleConnections()
 	})
 	select {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
@@ -50,17 +50,14 @@ func (l *runningNode) end() {
 	l.t.Helper()
 	l.stop()
 	l.stop = nil
-	if err := <-l.done; err != nil {
-		l.t.Errorf("the node ended with %v", err)
-	}
+	err := <-l.done
+	require.NoError(l.t, err, "the node ended with %v", err)
 }
 
 func (l *runningNode) status(path string) int {
 	l.t.Helper()
 	answer, err := http.Get(l.url + path)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	require.NoError(l.t, err)
 	_ = answer.Body.Close()
 	return answer.StatusCode
 }
@@ -69,9 +66,8 @@ func TestNodeLeavesNothingBehind(t *testing.T) {
 	data := t.TempDir()
 	for range 2 {
 		l := startNode(t, data)
-		if got := l.status("/readyz"); got != http.StatusOK {
-			t.Errorf("/readyz answers %d", got)
-		}
+		got := l.status("/readyz")
+		require.Equal(t, http.StatusOK, got, "/readyz answers %d", got)
 		start := time.Now()
 		l.end()
 		t.Logf("stopped in %v", time.Since(start))
@@ -84,23 +80,17 @@ func TestSecondNodeOnSameDataIsRefused(t *testing.T) {
 	data := t.TempDir()
 	startNode(t, data)
 	var locked *LockedError
-	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); !errors.As(err, &locked) {
-		t.Fatalf("got %v", err)
-	}
+	err := Run(t.Context(), Dev(data, "127.0.0.1:0"))
+	require.ErrorAs(t, err, &locked, "got %v", err)
 }
 
 func TestStartFailsCleanly(t *testing.T) {
 	data := t.TempDir()
-	if err := os.WriteFile(filepath.Join(data, "etcd"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); err == nil {
-		t.Fatal("a node without an etcd has started")
-	}
+	err := os.WriteFile(filepath.Join(data, "etcd"), nil, 0o600)
+	require.NoError(t, err)
+	require.Error(t, Run(t.Context(), Dev(data, "127.0.0.1:0")), "a node without an etcd has started")
 	lock, err := lockData(data)
-	if err != nil {
-		t.Fatalf("the failed start still locks its data: %v", err)
-	}
+	require.NoError(t, err, "the failed start still locks its data: %v", err)
 	_ = lock.Close()
 	goleak.VerifyNone(t)
 }
@@ -115,21 +105,16 @@ func TestNodeRefusesWebPages(t *testing.T) {
 		"a valid request": func(*http.Request) {},
 	} {
 		req, err := http.NewRequest(http.MethodPost, l.url+"/v1/sessions", strings.NewReader(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		change(req)
 		answer, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = answer.Body.Close()
 		want, rejected := map[string]int{
 			"another origin": http.StatusForbidden, "a rebound name": http.StatusForbidden, "a form": http.StatusUnsupportedMediaType,
 		}[name]
-		if rejected && answer.StatusCode != want || !rejected && answer.StatusCode >= 400 {
-			t.Errorf("%s: %d", name, answer.StatusCode)
-		}
+		require.False(t, rejected && answer.StatusCode != want, "%s: %d", name, answer.StatusCode)
+		require.False(t, !rejected && answer.StatusCode >= 400, "%s: %d", name, answer.StatusCode)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/remote"
@@ -201,9 +203,9 @@ func (c *soakCaller) open(n flight.Nonce, verification *remote.VerificationReque
 		switch {
 		case !answered: // the request or its answer was lost
 		case err == nil && a.Decision == flight.DecisionReplay:
-			if r := a.Flight.Receipt; r == nil || r.ExternalID != "ch_1" {
-				c.t.Errorf("%s: receipt %+v", c.key, r)
-			}
+			r := a.Flight.Receipt
+			require.NotNil(c.t, r, "%s: receipt %+v", c.key, r)
+			require.Equal(c.t, "ch_1", r.ExternalID, "%s: receipt %+v", c.key, r)
 			c.count("replay")
 			return true
 		case err == nil && a.Decision == flight.DecisionVerify:
@@ -286,9 +288,9 @@ func (c *soakCaller) checkStillOpen() {
 		return
 	}
 	f, _ := c.ledger.Flight(c.key.FlightID())
-	if open := f.OpenAttempt(); open == nil || open.Number != c.number {
-		c.t.Errorf("%s: attempt %d may start for %v, and is over: %v, %+v", c.key, c.number, time.Until(c.trusts), f.State, f.Newest())
-	}
+	open := f.OpenAttempt()
+	require.NotNil(c.t, open, "%s: attempt %d may start for %v, and is over: %v, %+v", c.key, c.number, time.Until(c.trusts), f.State, f.Newest())
+	require.Equal(c.t, c.number, open.Number, "%s: attempt %d may start for %v, and is over: %v, %+v", c.key, c.number, time.Until(c.trusts), f.State, f.Newest())
 }
 
 // useSession makes the caller trust and renew the session of an answer (rule 6).

@@ -281,9 +281,7 @@ func (s *soak) recordMayAct(c *soakCaller, number uint32) {
 		s.mayAct[c.key] = all
 	}
 	for other, until := range all {
-		if other != c && !c.hasTimeout() && time.Now().Before(until) {
-			s.t.Errorf("%s: attempt %d may act, and so may another caller, for %v", c.key, number, time.Until(until))
-		}
+		require.False(s.t, other != c && !c.hasTimeout() && time.Now().Before(until), "%s: attempt %d may act, and so may another caller, for %v", c.key, number, time.Until(until))
 	}
 	all[c] = c.trusts
 }

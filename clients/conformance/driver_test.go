@@ -60,9 +60,7 @@ func (l language) requireReady(t *testing.T) {
 	if err == nil && l.file != "" {
 		_, err = os.Stat(l.file)
 	}
-	if err != nil {
-		t.Fatalf("the %s client cannot be tested: %v: %s (`make clients` builds the drivers; CLIENTS=\"go python\" selects languages)", l.name, err, l.advice)
-	}
+	require.NoError(t, err, "the %s client cannot be tested: %v: %s (`make clients` builds the drivers; CLIENTS=\"go python\" selects languages)", l.name, err, l.advice)
 }
 
 // setup is a driver's first line.

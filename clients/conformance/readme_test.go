@@ -140,8 +140,7 @@ func read(t *testing.T, path string) string {
 func requireTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("the snippet needs %s: install it", tool)
-		}
+		_, err := exec.LookPath(tool)
+		require.NoError(t, err, "the snippet needs %s: install it", tool)
 	}
 }

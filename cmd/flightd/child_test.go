@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestHelperParent is not a test: it is the process that is killed in TestChild_WholeGroupDiesWithItsParent.
@@ -21,9 +23,7 @@ func TestHelperParent(t *testing.T) {
 	}
 	script := "echo $$ > parent; (echo $(exec sh -c 'echo $PPID') > grandchild; exec sleep 600) & wait"
 	c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", "cd " + dir + "; " + script}, env: os.Environ(), out: os.Stderr, err: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.wait(context.Background())
 }
 
@@ -34,9 +34,7 @@ func readPID(t *testing.T, path string) int {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pid
 }
 
@@ -44,9 +42,8 @@ func TestChild_WholeGroupDiesWithItsParent(t *testing.T) {
 	dir := t.TempDir()
 	parent := exec.Command(os.Args[0], "-test.run=^TestHelperParent$")
 	parent.Env = append(os.Environ(), "FLIGHTD_TEST_PARENT="+dir)
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	err := parent.Start()
+	require.NoError(t, err)
 	var child, grandchild int
 	eventually(t, "both run", 20*time.Second, func() bool {
 		child, grandchild = readPID(t, filepath.Join(dir, "parent")), readPID(t, filepath.Join(dir, "grandchild"))
@@ -69,23 +66,18 @@ func TestChild_EndsAsItDid(t *testing.T) {
 		{"kill -9 $$", childEnd{code: 137, signal: syscall.SIGKILL}},
 	} {
 		c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", test.script}, out: &out, err: &errOut})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.wait(t.Context()); got != test.want {
-			t.Errorf("%s: %+v", test.script, got)
-		}
+		require.NoError(t, err)
+		got := c.wait(t.Context())
+		require.Equal(t, test.want, got, "%s: %+v", test.script, got)
 	}
-	if out.String() != "a\n" || errOut.String() != "b\n" {
-		t.Errorf("output %q, %q", out.String(), errOut.String())
-	}
+	require.Equal(t, "a\n", out.String(), "output %q, %q", out.String(), errOut.String())
+	require.Equal(t, "b\n", errOut.String(), "output %q, %q", out.String(), errOut.String())
 }
 
 func TestChild_StartError(t *testing.T) {
 	for _, argv := range [][]string{{"/does/not/exist"}, {"no-such-program-anywhere"}, {t.TempDir()}} {
-		if _, err := startChild(childSpec{argv: argv}); err == nil {
-			t.Errorf("%v was started", argv)
-		}
+		_, err := startChild(childSpec{argv: argv})
+		require.Error(t, err, "%v was started", argv)
 	}
 }
 
@@ -94,16 +86,13 @@ func TestChild_LeftoversDoNotHoldItUp(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Now()
 	c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", "sleep 600 & echo done; echo $!"}, out: &out, err: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	end := c.wait(t.Context())
 	if lines := strings.Fields(out.String()); end != (childEnd{}) || len(lines) != 2 || lines[0] != "done" {
 		t.Errorf("%+v, %q", end, out.String())
 	} else if pid, err := strconv.Atoi(lines[1]); err == nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	took := time.Since(start)
+	require.LessOrEqual(t, took, 30*time.Second, "it took %v", took)
 }

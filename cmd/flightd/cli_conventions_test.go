@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -20,9 +21,7 @@ import (
 func problemServer(t *testing.T, code wire.Code) string {
 	t.Helper()
 	class, known := code.Class()
-	if !known {
-		t.Fatalf("no code %s", code)
-	}
+	require.True(t, known, "no code %s", code)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(wire.Version{Version: "test", API: "v1", Deployment: "d"})
@@ -41,12 +40,10 @@ func problemServer(t *testing.T, code wire.Code) string {
 func withConfig(t *testing.T, content string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "flightd"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "flightd", "config.yaml"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	err := os.MkdirAll(filepath.Join(dir, "flightd"), 0o700)
+	require.NoError(t, err)
+	err = os.WriteFile(filepath.Join(dir, "flightd", "config.yaml"), []byte(content), 0o600)
+	require.NoError(t, err)
 	return map[string]string{"XDG_CONFIG_HOME": dir}
 }
 
@@ -57,9 +54,7 @@ func TestCLI_ExitCodes(t *testing.T) {
 	page := cli(nil, "help", "exit-codes").out
 	for _, e := range exitCodes() {
 		listed[e.code] = true
-		if !strings.Contains(page, fmt.Sprintf("%3d  %s", e.code, e.means)) {
-			t.Errorf("help exit-codes does not list %d", e.code)
-		}
+		require.Contains(t, page, fmt.Sprintf("%3d  %s", e.code, e.means), "help exit-codes does not list %d", e.code)
 	}
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	at := func(code wire.Code) []string {
@@ -98,20 +93,13 @@ func TestCLI_ExitCodes(t *testing.T) {
 	} {
 		r := cli(test.env, test.args...)
 		got[r.code] = true
-		if r.code != test.want || (r.err == "") != (r.code == exitOK || test.args[0] == "doctor") {
-			t.Errorf("%s: want %d, got %v", test.name, test.want, r)
-		}
-		if !listed[r.code] {
-			t.Errorf("%s: %d is not listed", test.name, r.code)
-		}
-		if test.args[0] != "doctor" && r.code != exitOK && r.out != "" {
-			t.Errorf("%s: an error was printed to standard output: %q", test.name, r.out)
-		}
+		require.Equal(t, test.want, r.code, "%s: want %d, got %v", test.name, test.want, r)
+		require.Equal(t, (r.code == exitOK || test.args[0] == "doctor"), (r.err == ""), "%s: want %d, got %v", test.name, test.want, r)
+		require.True(t, listed[r.code], "%s: %d is not listed", test.name, r.code)
+		require.False(t, test.args[0] != "doctor" && r.code != exitOK && r.out != "", "%s: an error was printed to standard output: %q", test.name, r.out)
 	}
 	for code := range listed {
-		if !got[code] {
-			t.Errorf("no command returns %d", code)
-		}
+		require.True(t, got[code], "no command returns %d", code)
 	}
 }
 
@@ -138,29 +126,26 @@ func allCommands(t *testing.T) []*cobra.Command {
 func TestCLI_EveryCommandHelps(t *testing.T) {
 	for _, c := range allCommands(t) {
 		r := cli(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
-		if r.code != 0 || r.err != "" || c.Short == "" || strings.HasSuffix(c.Short, ".") {
-			t.Errorf("%s: short %q, %v", c.CommandPath(), c.Short, r)
-		}
+		require.Equal(t, 0, r.code, "%s: short %q, %v", c.CommandPath(), c.Short, r)
+		require.Empty(t, r.err, "%s: short %q, %v", c.CommandPath(), c.Short, r)
+		require.NotEmpty(t, c.Short, "%s: short %q, %v", c.CommandPath(), c.Short, r)
+		require.False(t, strings.HasSuffix(c.Short, "."), "%s: short %q, %v", c.CommandPath(), c.Short, r)
 		if c.HasSubCommands() && !c.HasLocalFlags() {
 			continue
 		}
 		examples, use := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Usage:")
-		if examples < 0 || examples > use || !strings.Contains(r.out[examples:use], c.CommandPath()) {
-			t.Errorf("%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
-		}
+		require.GreaterOrEqual(t, examples, 0, "%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
+		require.LessOrEqual(t, examples, use, "%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
+		require.Contains(t, r.out[examples:use], c.CommandPath(), "%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
 	}
 	out, last := cli(nil, "--help").out, 0
 	for _, heading := range []string{"Examples:", "Use:", "Inspect:", "Resolve:", "Operate:", "Topics:", "Flags:"} {
 		at := strings.Index(out, "\n"+heading)
-		if at < last {
-			t.Errorf("%s is at %d, the heading before it at %d", heading, at, last)
-		}
+		require.GreaterOrEqual(t, at, last, "%s is at %d, the heading before it at %d", heading, at, last)
 		last = at
 	}
 	for _, c := range allCommands(t) {
-		if c.Parent().Name() == "flightd" && c.GroupID == "" {
-			t.Errorf("%s is under no heading", c.Name())
-		}
+		require.False(t, c.Parent().Name() == "flightd" && c.GroupID == "", "%s is under no heading", c.Name())
 	}
 }
 
@@ -183,9 +168,9 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 	}
 	for name, want := range map[string]string{"server": "10.0.0.1:1,10.0.0.2:2", "namespace": "file", "no_color": "true", "data": "/file", "listen": "127.0.0.1:3",
 		"listen_metrics": "127.0.0.1:5", "log_level": "warn", "log_format": "json"} {
-		if d := show()[name]; d.Value != want || d.Origin != "file "+path {
-			t.Errorf("the file alone: %+v", d)
-		}
+		d := show()[name]
+		require.Equal(t, want, d.Value, "the file alone: %+v", d)
+		require.Equal(t, "file "+path, d.Origin, "the file alone: %+v", d)
 	}
 	env["FLIGHTD_ADDR"], env["FLIGHTD_NAMESPACE"], env["NO_COLOR"], env["FLIGHTD_DATA"], env["FLIGHTD_LISTEN"] = "10.0.0.3:3", "env", "1", "/env", "127.0.0.1:4"
 	env["FLIGHTD_LISTEN_METRICS"], env["FLIGHTD_LOG_LEVEL"], env["FLIGHTD_LOG_FORMAT"] = "127.0.0.1:6", "error", "text"
@@ -194,21 +179,19 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 		"data": {"/env", "FLIGHTD_DATA"}, "listen": {"127.0.0.1:4", "FLIGHTD_LISTEN"},
 		"listen_metrics": {"127.0.0.1:6", "FLIGHTD_LISTEN_METRICS"}, "log_level": {"error", "FLIGHTD_LOG_LEVEL"}, "log_format": {"text", "FLIGHTD_LOG_FORMAT"},
 	} {
-		if d := show()[name]; d.Value != want[0] || d.Origin != "env "+want[1] {
-			t.Errorf("the environment, too: %+v", d)
-		}
+		d := show()[name]
+		require.Equal(t, want[0], d.Value, "the environment, too: %+v", d)
+		require.Equal(t, "env "+want[1], d.Origin, "the environment, too: %+v", d)
 	}
 	by := show("--server", "10.0.0.5:5", "--server", "10.0.0.6:6", "-n", "flag", "--no-color=false")
 	for name, want := range map[string]string{"server": "10.0.0.5:5,10.0.0.6:6", "namespace": "flag", "no_color": "false", "output": "json"} {
-		if d := by[name]; d.Value != want || !strings.HasPrefix(d.Origin, "flag --") {
-			t.Errorf("flags, too: %+v", d)
-		}
+		d := by[name]
+		require.Equal(t, want, d.Value, "flags, too: %+v", d)
+		require.True(t, strings.HasPrefix(d.Origin, "flag --"), "flags, too: %+v", d)
 	}
 	env = nil
 	for name, d := range show() {
-		if name != "output" && d.Origin != "default" {
-			t.Errorf("nothing set: %+v", d)
-		}
+		require.False(t, name != "output" && d.Origin != "default", "nothing set: %+v", d)
 	}
 }
 
@@ -216,12 +199,13 @@ func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
 	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\nlog_level: debug\n")
 	r := cli(env, "config", "show", "-o", "yaml")
 	f, err := parseConfig([]byte(r.out))
-	if err != nil || f.Namespace != "billing" || f.LogLevel != "debug" || len(f.Server) != 1 || f.Server[0] != "http://10.0.0.1:1" {
-		t.Errorf("%v: %+v\n%s", err, f, r.out)
-	}
-	if path := cli(env, "config", "path"); strings.TrimSpace(path.out) != filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml") {
-		t.Errorf("path: %v", path)
-	}
+	require.NoError(t, err, "%v: %+v\n%s", err, f, r.out)
+	require.Equal(t, "billing", f.Namespace, "%v: %+v\n%s", err, f, r.out)
+	require.Equal(t, "debug", f.LogLevel, "%v: %+v\n%s", err, f, r.out)
+	require.Len(t, f.Server, 1, "%v: %+v\n%s", err, f, r.out)
+	require.Equal(t, "http://10.0.0.1:1", f.Server[0], "%v: %+v\n%s", err, f, r.out)
+	path := cli(env, "config", "path")
+	require.Equal(t, filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml"), strings.TrimSpace(path.out), "path: %v", path)
 }
 
 // TestConfig_DevHeedsTheFile: settings that only dev uses are validated by dev alone.
@@ -232,12 +216,11 @@ func TestConfig_DevHeedsTheFile(t *testing.T) {
 		"listen_metrics: 0.0.0.0:9464\n": "listen_metrics",
 	} {
 		env := withConfig(t, content+"data: "+t.TempDir()+"\nlisten: 127.0.0.1:0\n")
-		if r := cli(env, "dev"); r.code != exitConfig || !strings.Contains(r.err, want) {
-			t.Errorf("%q: %v", content, r)
-		}
-		if r := cli(env, "config", "path"); r.code != 0 {
-			t.Errorf("%q is rejected by another command: %v", content, r)
-		}
+		r := cli(env, "dev")
+		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		require.Contains(t, r.err, want, "%q: %v", content, r)
+		r = cli(env, "config", "path")
+		require.Equal(t, 0, r.code, "%q is rejected by another command: %v", content, r)
 	}
 }
 
@@ -252,19 +235,21 @@ func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 	} {
 		env := withConfig(t, content)
 		r := cli(env, "flights", "ls")
-		if r.code != exitConfig || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, "^") || !strings.Contains(r.err, "config.yaml") {
-			t.Errorf("%q: %v", content, r)
-		}
+		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		require.Empty(t, r.out, "%q: %v", content, r)
+		require.Contains(t, r.err, want, "%q: %v", content, r)
+		require.Contains(t, r.err, "^", "%q: %v", content, r)
+		require.Contains(t, r.err, "config.yaml", "%q: %v", content, r)
 		for _, args := range [][]string{{"help", "settings"}, {"--help"}, {"completion", "bash"}, {"config", "path"}} {
-			if r := cli(env, args...); r.code != 0 || r.err != "" {
-				t.Errorf("%q, %v: %v", content, args, r)
-			}
+			r := cli(env, args...)
+			require.Equal(t, 0, r.code, "%q, %v: %v", content, args, r)
+			require.Empty(t, r.err, "%q, %v: %v", content, args, r)
 		}
 	}
 	for content, want := range map[string]string{"output: jsno\n": "did you mean json?", "output: xml\n": "the formats are"} {
-		if r := cli(withConfig(t, content), "version"); r.code != exitConfig || !strings.Contains(r.err, want) {
-			t.Errorf("%q: %v", content, r)
-		}
+		r := cli(withConfig(t, content), "version")
+		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		require.Contains(t, r.err, want, "%q: %v", content, r)
 	}
 }
 
@@ -273,16 +258,14 @@ func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
 	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
 		var out strings.Builder
 		a := &app{terminal: terminal{out: &out}, format: "yaml"}
-		if err := a.printData(v); err != nil {
-			t.Fatal(err)
-		}
+		err := a.printData(v)
+		require.NoError(t, err)
 		var back any
-		if err := yaml.Unmarshal([]byte(out.String()), &back); err != nil {
-			t.Fatal(err)
-		}
+		err = yaml.Unmarshal([]byte(out.String()), &back)
+		require.NoError(t, err)
 		want, _ := json.Marshal(v)
-		if got, _ := json.Marshal(back); string(got) != string(want) || !strings.HasSuffix(out.String(), "\n") {
-			t.Errorf("want %s, got %s from %q", want, got, out.String())
-		}
+		got, _ := json.Marshal(back)
+		require.Equal(t, string(want), string(got), "want %s, got %s from %q", want, got, out.String())
+		require.True(t, strings.HasSuffix(out.String(), "\n"), "want %s, got %s from %q", want, got, out.String())
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // cli runs the program inside the test process, without a server.
@@ -73,9 +75,9 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"why", "see flightd why --help"},
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
-		if r.code != exitUsage || !strings.Contains(r.err, test.want) || r.out != "" {
-			t.Errorf("%s: %v", test.args, r)
-		}
+		require.Equal(t, exitUsage, r.code, "%s: %v", test.args, r)
+		require.Contains(t, r.err, test.want, "%s: %v", test.args, r)
+		require.Empty(t, r.out, "%s: %v", test.args, r)
 	}
 }
 
@@ -83,36 +85,33 @@ func TestCLI_HelpShowsExamplesFirst(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}, {"exec", "--help"}, {"doubt", "resolve", "-h"}, {"flights"}} {
 		r := cli(nil, args...)
 		examples, flags := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Flags")
-		if r.code != 0 || flags < 0 || r.err != "" {
-			t.Errorf("%v: %v", args, r)
-		}
+		require.Equal(t, 0, r.code, "%v: %v", args, r)
+		require.GreaterOrEqual(t, flags, 0, "%v: %v", args, r)
+		require.Empty(t, r.err, "%v: %v", args, r)
 		if len(args) != 1 || args[0] != "flights" {
-			if examples < 0 || examples > flags {
-				t.Errorf("%v: examples at %d, flags at %d", args, examples, flags)
-			}
+			require.GreaterOrEqual(t, examples, 0, "%v: examples at %d, flags at %d", args, examples, flags)
+			require.LessOrEqual(t, examples, flags, "%v: examples at %d, flags at %d", args, examples, flags)
 		}
 	}
 }
 
 func TestCLI_Version(t *testing.T) {
-	if r := cli(nil, "version"); r.code != 0 || strings.TrimSpace(r.out) == "" {
-		t.Errorf("version: %v", r)
-	}
-	if r := cli(nil, "version", "-o", "json"); !strings.Contains(r.out, `"version": `) {
-		t.Errorf("version -o json: %v", r)
-	}
-	if r := cli(nil, "version", "-o", "yaml"); !strings.Contains(r.out, "version: ") || strings.Contains(r.out, "{") {
-		t.Errorf("version -o yaml: %v", r)
-	}
+	r := cli(nil, "version")
+	require.Equal(t, 0, r.code, "version: %v", r)
+	require.NotEmpty(t, strings.TrimSpace(r.out), "version: %v", r)
+	r = cli(nil, "version", "-o", "json")
+	require.Contains(t, r.out, `"version": `, "version -o json: %v", r)
+	r = cli(nil, "version", "-o", "yaml")
+	require.Contains(t, r.out, "version: ", "version -o yaml: %v", r)
+	require.NotContains(t, r.out, "{", "version -o yaml: %v", r)
 }
 
 func TestCLI_CommandLinesAreToldApart(t *testing.T) {
 	seen := make(map[string][]string)
 	for _, argv := range [][]string{{"a"}, {"a", ""}, {"a", "b"}, {"ab"}, {"a b"}, {"", "a", "b"}, {"b", "a"}} {
 		d := argvDigest(argv)
-		if other, ok := seen[d]; ok {
-			t.Errorf("%q and %q have the same digest", argv, other)
-		}
+		other, ok := seen[d]
+		require.False(t, ok, "%q and %q have the same digest", argv, other)
 		seen[d] = argv
 	}
 }
@@ -120,10 +119,9 @@ func TestCLI_CommandLinesAreToldApart(t *testing.T) {
 func TestCLI_ArgumentsAreNotStored(t *testing.T) {
 	a := &app{namespace: "default"}
 	s, err := a.execSubmission(execFlags{recovery: newChoice("hold"), fingerprint: newChoice("command")}, []string{"/opt/pay.sh", "--token", "s3cret"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := string(s.Input.Data); strings.Contains(text, "s3cret") || strings.Contains(text, "/opt") || !strings.Contains(text, `"program":"pay.sh"`) {
-		t.Errorf("stored is %s", text)
-	}
+	require.NoError(t, err)
+	text := string(s.Input.Data)
+	require.NotContains(t, text, "s3cret", "stored is %s", text)
+	require.NotContains(t, text, "/opt", "stored is %s", text)
+	require.Contains(t, text, `"program":"pay.sh"`, "stored is %s", text)
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // complete returns the words that a shell would offer.
 func (s *server) complete(words ...string) []string {
 	s.t.Helper()
 	r := s.flightd(append([]string{"__complete"}, words...)...)
-	if r.code != 0 {
-		s.t.Fatalf("__complete %q: %v", words, r)
-	}
+	require.Equal(s.t, 0, r.code, "__complete %q: %v", words, r)
 	return offeredWords(r.out)
 }
 
@@ -33,9 +33,8 @@ func offeredWords(out string) (words []string) {
 // TestComplete_KeysComeLiveFromTheServer: a new key is offered at once, and only to commands that apply to its state.
 func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 	s := startServer(t)
-	if got := s.complete("why", ""); len(got) != 0 {
-		t.Errorf("an empty server offers %q", got)
-	}
+	got := s.complete("why", "")
+	require.Empty(t, got, "an empty server offers %q", got)
 	s.flightd("exec", "--key", "pay-7", "--", "true")
 	s.flightd("exec", "--key", "charge/order-42", "--", "sh", "-c", "exit 3")
 	s.flightd("exec", "-n", "other", "--key", "charge/order-43", "--", "true")
@@ -71,15 +70,13 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 	}
 	for _, its := range []string{"", bashCompletionPackage} {
 		eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.completeInBash(its, "why", "pa") == "pay-7" })
-		if got := s.completeInBash(its, "do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
-			t.Errorf("bash offers %q", got)
-		}
-		if got := s.completeInBash(its, "exec", "--recovery", ""); got != "hold resend" {
-			t.Errorf("behind a flag bash offers %q", got)
-		}
-		if got := s.completeInBash(its, "exec", "--recovery=r"); got != "resend" {
-			t.Errorf("behind = bash offers %q", got)
-		}
+		got := s.completeInBash(its, "do")
+		require.Contains(t, got, "doubt", "bash offers %q", got)
+		require.Contains(t, got, "doctor", "bash offers %q", got)
+		got = s.completeInBash(its, "exec", "--recovery", "")
+		require.Equal(t, "hold resend", got, "behind a flag bash offers %q", got)
+		got = s.completeInBash(its, "exec", "--recovery=r")
+		require.Equal(t, "resend", got, "behind = bash offers %q", got)
 	}
 }
 
@@ -97,9 +94,7 @@ __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 	c := exec.Command("bash", append([]string{"--norc", "-c", script, program}, words...)...)
 	c.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url())
 	out, err := c.CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("bash: %v\n%s", err, out)
-	}
+	require.NoError(s.t, err, "bash: %v\n%s", err, out)
 	var offers []string
 	for line := range strings.Lines(string(out)) {
 		word, _, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -111,18 +106,15 @@ __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 // TestComplete_FilesWhereAFileIsAskedFor: file names are offered for FILE arguments only.
 func TestComplete_FilesWhereAFileIsAskedFor(t *testing.T) {
 	for words, want := range map[string]string{"import ": ":0\n", "import a.ndjson ": ":4\n", "doctor ": ":4\n"} {
-		if r := cli(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...); r.out != want {
-			t.Errorf("%s: %v", words, r)
-		}
+		r := cli(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...)
+		require.Equal(t, want, r.out, "%s: %v", words, r)
 	}
 }
 
 // TestComplete_IsSilentAndQuickWhereNoServerAnswers: no server, a server that does not answer, or invalid settings.
 func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer deaf.Close()
 	for name, env := range map[string]map[string]string{
 		"nobody":   {"FLIGHTD_ADDR": "127.0.0.1:1"},
@@ -134,9 +126,9 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 		for _, words := range [][]string{{"why", ""}, {"doubt", "resolve", "x"}} {
 			r := cli(env, append([]string{"__complete"}, words...)...)
 			talk := strings.TrimSpace(strings.Replace(r.err, "Completion ended with directive: ShellCompDirectiveNoFileComp", "", 1))
-			if r.code != 0 || r.out != ":4\n" || talk != "" {
-				t.Errorf("%s, %v: %v", name, words, r)
-			}
+			require.Equal(t, 0, r.code, "%s, %v: %v", name, words, r)
+			require.Equal(t, ":4\n", r.out, "%s, %v: %v", name, words, r)
+			require.Empty(t, talk, "%s, %v: %v", name, words, r)
 		}
 		if took := time.Since(began); took > 4*time.Second { // for both
 			t.Errorf("%s: it took %v", name, took)
@@ -147,18 +139,16 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 func TestCompletion_EveryShellHasOne(t *testing.T) {
 	for shell, holds := range map[string]string{"bash": "__start_flightd", "zsh": "#compdef flightd", "fish": "complete -c flightd", "powershell": "Register-ArgumentCompleter"} {
 		r := cli(nil, "completion", shell)
-		if r.code != 0 || r.err != "" || !strings.Contains(r.out, holds) || !strings.Contains(r.out, "__complete") {
-			t.Errorf("%s: exit %d, %q", shell, r.code, r.err)
-		}
+		require.Equal(t, 0, r.code, "%s: exit %d, %q", shell, r.code, r.err)
+		require.Empty(t, r.err, "%s: exit %d, %q", shell, r.code, r.err)
+		require.Contains(t, r.out, holds, "%s: exit %d, %q", shell, r.code, r.err)
+		require.Contains(t, r.out, "__complete", "%s: exit %d, %q", shell, r.code, r.err)
 	}
 	script := filepath.Join(t.TempDir(), "flightd")
-	if err := os.WriteFile(script, []byte(cli(nil, "completion", "bash").out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
-		t.Errorf("bash -n: %v\n%s", err, out)
-	}
-	if r := cli(nil, "completion", "tcsh"); r.code != exitUsage {
-		t.Errorf("tcsh: %v", r)
-	}
+	err := os.WriteFile(script, []byte(cli(nil, "completion", "bash").out), 0o600)
+	require.NoError(t, err)
+	out, err := exec.Command("bash", "-n", script).CombinedOutput()
+	require.NoError(t, err, "bash -n: %v\n%s", err, out)
+	r := cli(nil, "completion", "tcsh")
+	require.Equal(t, exitUsage, r.code, "tcsh: %v", r)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
@@ -25,15 +27,15 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 			s.waitKilled(t)
 			s.start()
 			r := i.wait()
-			if r.code != 0 || len(shop.pids("started")) != 1 {
-				t.Fatalf("exec: %v\nstarted: %v", r, shop.pids("started"))
-			}
-			if f := s.flight("pay"); f.State != "succeeded" || f.Attempts != 1 || len(f.Evidence) != 0 {
-				t.Errorf("the flight is %+v", f)
-			}
-			if again := s.flightd(args...); again.out != r.out || again.code != 0 {
-				t.Errorf("the next one: %v", again)
-			}
+			require.Equal(t, 0, r.code, "exec: %v\nstarted: %v", r, shop.pids("started"))
+			require.Len(t, shop.pids("started"), 1, "exec: %v\nstarted: %v", r, shop.pids("started"))
+			f := s.flight("pay")
+			require.Equal(t, "succeeded", f.State, "the flight is %+v", f)
+			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
+			require.Empty(t, f.Evidence, "the flight is %+v", f)
+			again := s.flightd(args...)
+			require.Equal(t, r.out, again.out, "the next one: %v", again)
+			require.Equal(t, 0, again.code, "the next one: %v", again)
 		})
 	}
 }
@@ -49,16 +51,15 @@ func (s *server) waitKilled(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the server did not die")
 	}
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("it ended as %v\n%s", cmd.ProcessState, s.log)
-	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok, "it ended as %v\n%s", cmd.ProcessState, s.log)
+	require.Equal(t, syscall.SIGKILL, status.Signal(), "it ended as %v\n%s", cmd.ProcessState, s.log)
 	s.cmd = nil
 }
 
 func TestDev_RefusesACrashPointThatIsNone(t *testing.T) {
 	s := &server{t: t, data: t.TempDir(), address: freeAddress(t), state: t.TempDir()}
 	t.Setenv(crashpoint.Env, "somewhere")
-	if r := s.flightd("dev", "--data", s.data, "--listen", s.address); r.code != exitConfig {
-		t.Errorf("%v", r)
-	}
+	r := s.flightd("dev", "--data", s.data, "--listen", s.address)
+	require.Equal(t, exitConfig, r.code, "%v", r)
 }

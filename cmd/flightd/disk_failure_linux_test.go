@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,12 +26,9 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 			s := startServer(t)
 			pay := []string{"exec", "--key", "pay-1", "--fingerprint", "none", "--", "sh", "-c", "echo paid by $$"}
 			paid := s.flightd(pay...)
-			if paid.code != exitOK {
-				t.Fatal(paid)
-			}
-			if err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.Equal(t, exitOK, paid.code, paid)
+			err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil)
+			require.NoError(t, err)
 			if answer, err := write(s); err == nil {
 				t.Errorf("it answered %s", answer.Status)
 				_ = answer.Body.Close()
@@ -38,14 +36,14 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 			overdue := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
 			_ = s.cmd.Wait() // the exit code is tested below
 			overdue.Stop()
-			if code, log := s.cmd.ProcessState.ExitCode(), s.log.String(); code != exitDied || !strings.Contains(log, "file too large") ||
-				!strings.Contains(log, "ulimit -f") || strings.Contains(log, "goroutine ") {
-				t.Errorf("exit %d\n%s", code, log)
-			}
+			code, log := s.cmd.ProcessState.ExitCode(), s.log.String()
+			require.Equal(t, exitDied, code, "exit %d\n%s", code, log)
+			require.Contains(t, log, "file too large", "exit %d\n%s", code, log)
+			require.Contains(t, log, "ulimit -f", "exit %d\n%s", code, log)
+			require.NotContains(t, log, "goroutine ", "exit %d\n%s", code, log)
 			s.start()
-			if again := s.flightd(pay...); again.out != paid.out {
-				t.Errorf("first %v\nthen %v", paid, again)
-			}
+			again := s.flightd(pay...)
+			require.Equal(t, paid.out, again.out, "first %v\nthen %v", paid, again)
 		})
 	}
 }

@@ -89,13 +89,13 @@ func TestDoctor_Checks(t *testing.T) {
 		"disk without a byte":    {checkDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), statusFail, "no space left"},
 		"foreign disk":           {checkDisk("/d", syncs{err: errors.New("no")}), statusWarn, "measure /d"},
 	} {
-		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == statusOK) {
-			t.Errorf("%s: want %s %q, got %+v", name, test.want, test.says, f)
-		}
+		f := test.got
+		require.Equal(t, test.want, f.Status, "%s: want %s %q, got %+v", name, test.want, test.says, f)
+		require.Contains(t, f.Says, test.says, "%s: want %s %q, got %+v", name, test.want, test.says, f)
+		require.Equal(t, (f.Status == statusOK), (f.Do == ""), "%s: want %s %q, got %+v", name, test.want, test.says, f)
 	}
-	if d := summarize([]finding{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}}); d.Status != statusFail {
-		t.Errorf("the worst of them is %s", d.Status)
-	}
+	d := summarize([]finding{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}})
+	require.Equal(t, statusFail, d.Status, "the worst of them is %s", d.Status)
 }
 
 // TestDoctor_TimeoutIsNotConnectionRefused: the remedy for a server that does not answer is not to start another one.
@@ -106,9 +106,8 @@ func TestDoctor_TimeoutIsNotConnectionRefused(t *testing.T) {
 		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // the last of several tries timed out
 	} {
 		f := checkServer(serverAnswer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
-		if f.Status != statusFail || strings.Contains(f.Do, "nothing listens there") != missing {
-			t.Errorf("%v: %+v", cause, f)
-		}
+		require.Equal(t, statusFail, f.Status, "%v: %+v", cause, f)
+		require.Equal(t, missing, strings.Contains(f.Do, "nothing listens there"), "%v: %+v", cause, f)
 	}
 }
 
@@ -117,9 +116,8 @@ func (s *server) runDoctor(args ...string) (by map[string]finding, r result) {
 	s.t.Helper()
 	r = s.flightd(append([]string{"doctor", "-o", "json"}, args...)...)
 	var d doctorReport
-	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
-		s.t.Fatalf("%v: %v", err, r)
-	}
+	err := json.Unmarshal([]byte(r.out), &d)
+	require.NoError(s.t, err, "%v: %v", err, r)
 	by = make(map[string]finding)
 	for _, f := range d.Findings {
 		by[f.Check] = f
@@ -131,42 +129,39 @@ func (s *server) runDoctor(args ...string) (by map[string]finding, r result) {
 func TestDoctor_RunningServer(t *testing.T) {
 	s := startServer(t)
 	reports := filepath.Join(s.state, "flightd", "reports")
-	if err := os.MkdirAll(reports, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	err := os.MkdirAll(reports, 0o700)
+	require.NoError(t, err)
 	for _, name := range []string{"a.report", "b.report", "c.report.refused"} {
-		if err := os.WriteFile(filepath.Join(reports, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		err := os.WriteFile(filepath.Join(reports, name), []byte("x"), 0o600)
+		require.NoError(t, err)
 	}
 	by, r := s.runDoctor()
-	if r.code != 0 || r.err != "" {
-		t.Errorf("%v", r)
-	}
+	require.Equal(t, 0, r.code, "%v", r)
+	require.Empty(t, r.err, "%v", r)
 	for check, fact := range map[string]string{
 		"folders": "reports", "reports": "waiting", "server": "address", "parts": "", "versions": "server",
 		"clock": "offset_ms", "etcd": "compacted", "spool": "quarantined", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
 	} {
 		f := by[check]
-		if f.Status == "" || f.Status == statusFail || fact != "" && f.Facts[fact] == nil {
-			t.Errorf("%s: %+v", check, f)
-		}
+		require.NotEmpty(t, f.Status, "%s: %+v", check, f)
+		require.NotEqual(t, statusFail, f.Status, "%s: %+v", check, f)
+		require.False(t, fact != "" && f.Facts[fact] == nil, "%s: %+v", check, f)
 	}
-	if f := by["reports"]; f.Status != statusWarn || f.Facts["waiting"] != 2.0 || f.Facts["quarantined"] != 1.0 {
-		t.Errorf("reports: %+v", f)
-	}
-	if f := by["disk"]; f.Facts["data"] != s.data || f.Facts["fsync_worst_ms"].(float64) <= 0 {
-		t.Errorf("disk: %+v", f)
-	}
-	if f := by["etcd"]; f.Facts["version"] == "" || f.Facts["quota"].(float64) <= 0 {
-		t.Errorf("etcd: %+v", f)
-	}
-	if left, _ := filepath.Glob(filepath.Join(s.data, "doctor-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-	if left, _ := filepath.Glob(filepath.Join(reports, "[abc].report*")); len(left) != 3 || left[0] != filepath.Join(reports, "a.report") {
-		t.Errorf("the reports are %v", left)
-	}
+	f := by["reports"]
+	require.Equal(t, statusWarn, f.Status, "reports: %+v", f)
+	require.EqualValues(t, 2.0, f.Facts["waiting"], "reports: %+v", f)
+	require.EqualValues(t, 1.0, f.Facts["quarantined"], "reports: %+v", f)
+	f = by["disk"]
+	require.True(t, f.Facts["data"] == s.data, "disk: %+v", f)
+	require.False(t, f.Facts["fsync_worst_ms"].(float64) <= 0, "disk: %+v", f)
+	f = by["etcd"]
+	require.NotEmpty(t, f.Facts["version"], "etcd: %+v", f)
+	require.False(t, f.Facts["quota"].(float64) <= 0, "etcd: %+v", f)
+	left, _ := filepath.Glob(filepath.Join(s.data, "doctor-*"))
+	require.LessOrEqual(t, len(left), 0, "left behind: %v", left)
+	left, _ = filepath.Glob(filepath.Join(reports, "[abc].report*"))
+	require.Len(t, left, 3, "the reports are %v", left)
+	require.Equal(t, filepath.Join(reports, "a.report"), left[0], "the reports are %v", left)
 	if r := s.flightd("doctor", "-o", "id"); !strings.HasPrefix(r.out, "reports\n") || strings.Contains(r.out, "server") || r.code != 0 {
 		t.Errorf("what is not well: %v", r)
 	}
@@ -180,17 +175,20 @@ func TestDoctor_NoServer(t *testing.T) {
 	s := startServer(t)
 	s.kill()
 	r := s.flightd("doctor", "--data", s.data)
-	if r.code != exitUnreachable || !strings.Contains(r.out, "fail  server") || !strings.Contains(r.out, "start a server with flightd dev") || !strings.Contains(r.out, s.data+" syncs") {
-		t.Errorf("%v", r)
-	}
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.Contains(t, r.out, "fail  server", "%v", r)
+	require.Contains(t, r.out, "start a server with flightd dev", "%v", r)
+	require.Contains(t, r.out, s.data+" syncs", "%v", r)
 	by, r := s.runDoctor("--server", "http://127.0.0.1:1,"+s.url())
-	if r.code != exitUnreachable || by["server"].Status != statusFail || by["etcd"].Check != "" || by["disk"].Status != statusOK {
-		t.Errorf("%v", r)
-	}
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.Equal(t, statusFail, by["server"].Status, "%v", r)
+	require.Empty(t, by["etcd"].Check, "%v", r)
+	require.Equal(t, statusOK, by["disk"].Status, "%v", r)
 	s.start()
-	if by, r = s.runDoctor("--server", s.url()+",http://127.0.0.1:1"); r.code != 0 || by["server"].Status != statusWarn || by["lease"].Status == statusFail {
-		t.Errorf("one of two: %v", r)
-	}
+	by, r = s.runDoctor("--server", s.url()+",http://127.0.0.1:1")
+	require.Equal(t, 0, r.code, "one of two: %v", r)
+	require.Equal(t, statusWarn, by["server"].Status, "one of two: %v", r)
+	require.NotEqual(t, statusFail, by["lease"].Status, "one of two: %v", r)
 }
 
 // TestDoctor_CountsDoubts of all namespaces, and names the command that lists them. A doubt is no failure.

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // sh returns the arguments of an exec of a shell script.
@@ -44,20 +46,17 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 			}
 			args := sh(test.key, strings.Fields(test.flags), script)
 			first := s.flightd(args...)
-			if first.code != want || first.out != "out\n" || !strings.Contains(first.err, test.says) {
-				t.Errorf("the first time: %v", first)
-			}
-			if f := s.flight(test.key); f.State != test.state {
-				t.Errorf("the flight is %s", f.State)
-			}
+			require.Equal(t, want, first.code, "the first time: %v", first)
+			require.Equal(t, "out\n", first.out, "the first time: %v", first)
+			require.Contains(t, first.err, test.says, "the first time: %v", first)
+			f := s.flight(test.key)
+			require.Equal(t, test.state, f.State, "the flight is %s", f.State)
 			again := s.flightd(args...)
 			data, err := os.ReadFile(runs + "." + test.key)
-			if err != nil || again.code != test.again || strings.Count(string(data), "x") != test.runs {
-				t.Errorf("once more: %v\nruns: %q, %v", again, data, err)
-			}
-			if test.again == test.exit && test.runs == 1 && (again.out != first.out || !strings.HasPrefix(again.err, "err\nflightd: default/exec/"+test.key+": replayed")) {
-				t.Errorf("the replay is %v", again)
-			}
+			require.NoError(t, err, "once more: %v\nruns: %q, %v", again, data, err)
+			require.Equal(t, test.again, again.code, "once more: %v\nruns: %q, %v", again, data, err)
+			require.Equal(t, test.runs, strings.Count(string(data), "x"), "once more: %v\nruns: %q, %v", again, data, err)
+			require.False(t, test.again == test.exit && test.runs == 1 && (again.out != first.out || !strings.HasPrefix(again.err, "err\nflightd: default/exec/"+test.key+": replayed")), "the replay is %v", again)
 		})
 	}
 }
@@ -65,38 +64,33 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 	s := startServer(t)
 	script := filepath.Join(t.TempDir(), "pay.sh")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.flightd("exec", "--key", "typo", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "--fingerprint none") {
-		t.Errorf("a misspelt command: %v", r)
-	}
-	if r := s.flightd("exec", "--key", "typo", "--", "true"); r.code != exitUsage || !strings.Contains(r.err, "--fingerprint none") {
-		t.Errorf("the corrected command: %v", r)
-	}
-	if r := s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true"); r.code != 0 {
-		t.Errorf("with the flag of the hint: %v", r)
-	}
-	if r := s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "the key is free") {
-		t.Errorf("a missing program: %v", r)
-	}
-	if r := s.flightd("exec", "--key", "b", "--", script); r.code != 126 {
-		t.Errorf("a file without execute permission: %v", r)
-	}
-	if err := os.Chmod(script, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600)
+	require.NoError(t, err)
+	r := s.flightd("exec", "--key", "typo", "--", "/does/not/exist")
+	require.Equal(t, 127, r.code, "a misspelt command: %v", r)
+	require.Contains(t, r.err, "--fingerprint none", "a misspelt command: %v", r)
+	r = s.flightd("exec", "--key", "typo", "--", "true")
+	require.Equal(t, exitUsage, r.code, "the corrected command: %v", r)
+	require.Contains(t, r.err, "--fingerprint none", "the corrected command: %v", r)
+	r = s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true")
+	require.Equal(t, 0, r.code, "with the flag of the hint: %v", r)
+	r = s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist")
+	require.Equal(t, 127, r.code, "a missing program: %v", r)
+	require.Contains(t, r.err, "the key is free", "a missing program: %v", r)
+	r = s.flightd("exec", "--key", "b", "--", script)
+	require.Equal(t, 126, r.code, "a file without execute permission: %v", r)
+	err = os.Chmod(script, 0o700)
+	require.NoError(t, err)
 	bare := filepath.Join(t.TempDir(), "bare.sh")
-	if err := os.WriteFile(bare, []byte("echo paid\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.flightd("exec", "--key", "c", "--", bare); r.code != 126 || !strings.Contains(r.err, "#!/bin/sh") {
-		t.Errorf("a script without an interpreter: %v", r)
-	}
+	err = os.WriteFile(bare, []byte("echo paid\n"), 0o700)
+	require.NoError(t, err)
+	r = s.flightd("exec", "--key", "c", "--", bare)
+	require.Equal(t, 126, r.code, "a script without an interpreter: %v", r)
+	require.Contains(t, r.err, "#!/bin/sh", "a script without an interpreter: %v", r)
 	for _, key := range []string{"a", "b"} {
-		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
-			t.Errorf("%s afterwards: %v", key, r)
-		}
+		r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script)
+		require.Equal(t, 0, r.code, "%s afterwards: %v", key, r)
+		require.Equal(t, "paid\n", r.out, "%s afterwards: %v", key, r)
 	}
 }
 
@@ -105,13 +99,16 @@ func TestExec_TellsTheCommandItsAttempt(t *testing.T) {
 	r := s.flightd(sh("shop/order-1", nil, `echo "$FLIGHTD_KEY $FLIGHTD_FLIGHT_ID $FLIGHTD_ATTEMPT"; echo "${#FLIGHTD_FENCING_TOKEN} ${#IDEMPOTENCY_KEY}"; cat; echo end`)...)
 	f := s.flight("shop/order-1")
 	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) < 3 || lines[0] != "default/shop/order-1 "+f.ID+" 1" || lines[2] != "end" {
-		t.Fatalf("%v\nflight %s", r, f.ID)
-	}
+	require.Equal(t, 0, r.code, "%v\nflight %s", r, f.ID)
+	require.GreaterOrEqual(t, len(lines), 3, "%v\nflight %s", r, f.ID)
+	require.Equal(t, "default/shop/order-1 "+f.ID+" 1", lines[0], "%v\nflight %s", r, f.ID)
+	require.Equal(t, "end", lines[2], "%v\nflight %s", r, f.ID)
 	var token, key int
-	if _, err := fmt.Sscan(lines[1], &token, &key); err != nil || token < 20 || key < 20 || key > 64 {
-		t.Errorf("token and idempotency key: %q", lines[1])
-	}
+	_, err := fmt.Sscan(lines[1], &token, &key)
+	require.NoError(t, err, "token and idempotency key: %q", lines[1])
+	require.GreaterOrEqual(t, token, 20, "token and idempotency key: %q", lines[1])
+	require.GreaterOrEqual(t, key, 20, "token and idempotency key: %q", lines[1])
+	require.LessOrEqual(t, key, 64, "token and idempotency key: %q", lines[1])
 }
 
 func TestExec_InputIsStoredAndFed(t *testing.T) {
@@ -119,40 +116,36 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	for name, text := range map[string]string{one: "first\x00input\xff", two: "second"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		err := os.WriteFile(name, []byte(text), 0o600)
+		require.NoError(t, err)
 	}
 	args := func(key, input string, flags ...string) []string {
 		return sh(key, append(flags, "--not-done-exit", "75", "--input", input), `cat; [ "$FLIGHTD_ATTEMPT" -gt 1 ] || exit 75`)
 	}
-	if r := s.flightd(args("in", one)...); r.code != 75 || r.out != "first\x00input\xff" {
-		t.Fatalf("the first: %v", r)
-	}
-	if r := s.flightd(args("in", two)...); r.code != exitUsage || !strings.Contains(r.err, "idempotency_conflict") {
-		t.Errorf("another input: %v", r)
-	}
-	if r := s.flightd(args("in", two, "--fingerprint", "none")...); r.code != 0 || r.out != "first\x00input\xff" {
-		t.Errorf("with --fingerprint none, the first input is used: %v", r)
-	}
+	r := s.flightd(args("in", one)...)
+	require.Equal(t, 75, r.code, "the first: %v", r)
+	require.Equal(t, "first\x00input\xff", r.out, "the first: %v", r)
+	r = s.flightd(args("in", two)...)
+	require.Equal(t, exitUsage, r.code, "another input: %v", r)
+	require.Contains(t, r.err, "idempotency_conflict", "another input: %v", r)
+	r = s.flightd(args("in", two, "--fingerprint", "none")...)
+	require.Equal(t, 0, r.code, "with --fingerprint none, the first input is used: %v", r)
+	require.Equal(t, "first\x00input\xff", r.out, "with --fingerprint none, the first input is used: %v", r)
 }
 
 func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
 	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "the command was ended: its time is over (--timeout)") {
-		t.Errorf("%v", r)
-	}
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	if f := s.flight("slow"); f.State != "in_doubt" {
-		t.Errorf("the flight is %s", f.State)
-	}
-	if strings.Contains(r.err, "--failure") || !strings.Contains(r.err, "--recovery resend") {
-		t.Errorf("the hint names a flag that does not apply to a killed command: %v", r)
-	}
+	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Equal(t, "begun\n", r.out, "%v", r)
+	require.Contains(t, r.err, "the command was ended: its time is over (--timeout)", "%v", r)
+	took := time.Since(start)
+	require.LessOrEqual(t, took, 20*time.Second, "it took %v", took)
+	f := s.flight("slow")
+	require.Equal(t, "in_doubt", f.State, "the flight is %s", f.State)
+	require.NotContains(t, r.err, "--failure", "the hint names a flag that does not apply to a killed command: %v", r)
+	require.Contains(t, r.err, "--recovery resend", "the hint names a flag that does not apply to a killed command: %v", r)
 }
 
 // Processes that a command has started are ended before its attempt ends; they would act at the same time as the next
@@ -171,9 +164,8 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 			if cut.signal {
 				i.signal(syscall.SIGTERM)
 			}
-			if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) {
-				t.Errorf("%v", r)
-			}
+			r := i.wait()
+			require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
 			if orphan := shop.pids("started")[0]; alive(orphan) {
 				t.Errorf("process %d goes on", orphan)
 				_ = syscall.Kill(orphan, syscall.SIGKILL)
@@ -188,12 +180,11 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 	i := s.begin(sh("signal", []string{"--not-done-exit", "75"}, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
 	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 	i.signal(syscall.SIGTERM)
-	if r := i.wait(); r.code != 75 || r.out != "cleaned up\n" {
-		t.Errorf("%v", r)
-	}
-	if f := s.flight("signal"); f.State != "ready" {
-		t.Errorf("the flight is %s", f.State)
-	}
+	r := i.wait()
+	require.Equal(t, 75, r.code, "%v", r)
+	require.Equal(t, "cleaned up\n", r.out, "%v", r)
+	f := s.flight("signal")
+	require.Equal(t, "ready", f.State, "the flight is %s", f.State)
 }
 
 // --failure not_done applies to a command that fails by itself. A command that ends after a signal may have acted.
@@ -204,9 +195,8 @@ func TestExec_FailureAfterSignalIsUnknown(t *testing.T) {
 	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 	i.signal(syscall.SIGTERM)
 	i.wait()
-	if f := s.flight("signal-1"); f.State != "in_doubt" {
-		t.Errorf("the flight is %s", f.State)
-	}
+	f := s.flight("signal-1")
+	require.Equal(t, "in_doubt", f.State, "the flight is %s", f.State)
 }
 
 // Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.
@@ -218,17 +208,15 @@ func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		i.signal(signal)
-		if err := syscall.Kill(shop.pids("started")[0], signal); err != nil {
-			t.Fatal(err)
-		}
+		err := syscall.Kill(shop.pids("started")[0], signal)
+		require.NoError(t, err)
 	}
 	shop.release()
-	if r := i.wait(); r.code != 0 || !strings.HasPrefix(r.out, "paid by") {
-		t.Errorf("%v", r)
-	}
-	if f := s.flight("nohup"); f.State != "succeeded" {
-		t.Errorf("the flight is %s", f.State)
-	}
+	r := i.wait()
+	require.Equal(t, 0, r.code, "%v", r)
+	require.True(t, strings.HasPrefix(r.out, "paid by"), "%v", r)
+	f := s.flight("nohup")
+	require.Equal(t, "succeeded", f.State, "the flight is %s", f.State)
 }
 
 func TestExec_WaitFlag(t *testing.T) {
@@ -236,21 +224,23 @@ func TestExec_WaitFlag(t *testing.T) {
 	shop := newShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
-	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") || !strings.Contains(r.err, "flightd why default/exec/w") {
-		t.Errorf("--wait 0: %v", r)
-	}
+	r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh"))
+	require.Equal(t, exitBusy, r.code, "--wait 0: %v", r)
+	require.Contains(t, r.err, "idempotency_in_flight", "--wait 0: %v", r)
+	require.Contains(t, r.err, "flightd why default/exec/w", "--wait 0: %v", r)
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
 	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
 	eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
 	gone.signal(syscall.SIGTERM)
-	if r := gone.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "nothing was started") {
-		t.Errorf("a waiter that gets SIGTERM: %v", r)
-	}
+	r = gone.wait()
+	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "a waiter that gets SIGTERM: %v", r)
+	require.Contains(t, r.err, "nothing was started", "a waiter that gets SIGTERM: %v", r)
 	shop.release()
 	a, b := first.wait(), waiter.wait()
-	if a.code != 0 || b.out != a.out || b.code != 0 || !strings.Contains(b.err, "nothing was run") {
-		t.Errorf("the first: %v\nthe waiter: %v", a, b)
-	}
+	require.Equal(t, 0, a.code, "the first: %v\nthe waiter: %v", a, b)
+	require.Equal(t, a.out, b.out, "the first: %v\nthe waiter: %v", a, b)
+	require.Equal(t, 0, b.code, "the first: %v\nthe waiter: %v", a, b)
+	require.Contains(t, b.err, "nothing was run", "the first: %v\nthe waiter: %v", a, b)
 }
 
 // setClient reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
@@ -272,21 +262,23 @@ func connected(t *testing.T, pid int) bool {
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
 	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
 	shop := newShop(t, false)
-	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 || strings.Count(r.err, "\n") != 2 {
-		t.Errorf("%v", r)
-	}
-	if r := s.flightd("flights", "ls"); r.code != exitUnreachable {
-		t.Errorf("flights ls: %v", r)
-	}
+	r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh"))
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.Empty(t, shop.pids("started"), "%v", r)
+	require.Equal(t, 2, strings.Count(r.err, "\n"), "%v", r)
+	r = s.flightd("flights", "ls")
+	require.Equal(t, exitUnreachable, r.code, "flights ls: %v", r)
 }
 
 func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
 	s := startServer(t)
 	args := sh("long", []string{"--capture", "1KiB"}, "i=0; while [ $i -lt 200 ]; do echo 'line of output'; i=$((i+1)); done")
 	first, again := s.flightd(args...), s.flightd(args...)
-	if first.code != 0 || len(first.out) != 3000 || again.code != 0 || again.out != first.out[:1024] || !strings.Contains(again.err, "of 3000 and 0 bytes, 1024 and 0 were kept") {
-		t.Errorf("the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
-	}
+	require.Equal(t, 0, first.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Len(t, first.out, 3000, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Equal(t, 0, again.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Equal(t, first.out[:1024], again.out, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Contains(t, again.err, "of 3000 and 0 bytes, 1024 and 0 were kept", "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 }
 
 func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
@@ -298,13 +290,11 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	s.kill()
 	shop.release()
 	r := first.wait()
-	if r.code != 0 || !strings.Contains(r.err, "not stored yet") {
-		t.Fatalf("the runner: %v", r)
-	}
+	require.Equal(t, 0, r.code, "the runner: %v", r)
+	require.Contains(t, r.err, "not stored yet", "the runner: %v", r)
 	spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*"))
-	if err != nil || len(spooled) == 0 {
-		t.Fatalf("the spool holds %v, %v", spooled, err)
-	}
+	require.NoError(t, err, "the spool holds %v, %v", spooled, err)
+	require.NotEqual(t, 0, len(spooled), "the spool holds %v, %v", spooled, err)
 	s.start()
 	if r := s.flightd("version"); r.code != 0 { // reaches no server
 		t.Errorf("version: %v", r)
@@ -312,12 +302,12 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	if r := s.flightd("flights", "ls"); r.code != 0 {
 		t.Errorf("flights ls: %v", r)
 	}
-	if f := s.flight("spool"); f.State != "succeeded" {
-		t.Errorf("the flight is %s", f.State)
-	}
-	if again := s.flightd(args...); again.out != r.out || again.code != 0 || len(shop.pids("started")) != 1 {
-		t.Errorf("the next one: %v", again)
-	}
+	f := s.flight("spool")
+	require.Equal(t, "succeeded", f.State, "the flight is %s", f.State)
+	again := s.flightd(args...)
+	require.Equal(t, r.out, again.out, "the next one: %v", again)
+	require.Equal(t, 0, again.code, "the next one: %v", again)
+	require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
 }
 
 // TestExec_SpoolFailureIsReported: if the report cannot be spooled, the message says that the outcome is lost.
@@ -328,16 +318,16 @@ func TestExec_SpoolFailureIsReported(t *testing.T) {
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	s.kill()
 	reports := filepath.Join(s.state, "flightd", "reports")
-	if err := os.RemoveAll(reports); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(reports, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	err := os.RemoveAll(reports)
+	require.NoError(t, err)
+	err = os.WriteFile(reports, nil, 0o600)
+	require.NoError(t, err)
 	shop.release()
-	if r := first.wait(); r.code != 0 || strings.Contains(r.err, "waits on disk") || strings.Contains(r.err, "stays on disk") || !strings.Contains(r.err, "lost with this process") {
-		t.Errorf("%v", r)
-	}
+	r := first.wait()
+	require.Equal(t, 0, r.code, "%v", r)
+	require.NotContains(t, r.err, "waits on disk", "%v", r)
+	require.NotContains(t, r.err, "stays on disk", "%v", r)
+	require.Contains(t, r.err, "lost with this process", "%v", r)
 }
 
 // TestExec_SignalsWhileItReports: the first signal prints a message, the second ends the report, and the outcome is not
@@ -365,18 +355,18 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 				s.start()
 			}
 			r := i.wait()
-			if r.code != 0 || !strings.Contains(r.err, "its outcome is being reported") || strings.Contains(r.err, "not stored yet") != twice {
-				t.Errorf("%v", r)
-			}
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("it took %v", took)
-			}
+			require.Equal(t, 0, r.code, "%v", r)
+			require.Contains(t, r.err, "its outcome is being reported", "%v", r)
+			require.Equal(t, twice, strings.Contains(r.err, "not stored yet"), "%v", r)
+			took := time.Since(began)
+			require.LessOrEqual(t, took, 20*time.Second, "it took %v", took)
 			if twice {
 				s.start()
 			}
-			if again := s.flightd(args...); again.code != 0 || again.out != r.out || len(shop.pids("started")) != 1 {
-				t.Errorf("the next one: %v", again)
-			}
+			again := s.flightd(args...)
+			require.Equal(t, 0, again.code, "the next one: %v", again)
+			require.Equal(t, r.out, again.out, "the next one: %v", again)
+			require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
 		})
 	}
 }
@@ -389,9 +379,9 @@ func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 	s.kill()
 	eventually(t, "the command is dead", 20*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
 	s.start()
-	if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "--on-lease-lost kill") {
-		t.Errorf("%v", r)
-	}
+	r := i.wait()
+	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Contains(t, r.err, "--on-lease-lost kill", "%v", r)
 	eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
 }
 
@@ -404,14 +394,13 @@ func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	s.kill()
 	s.start()
-	if r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh")); r.code != exitBusy {
-		t.Errorf("another one: %v", r)
-	}
+	r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh"))
+	require.Equal(t, exitBusy, r.code, "another one: %v", r)
 	shop.release()
-	if r := first.wait(); r.code != 0 || len(shop.pids("started")) != 1 {
-		t.Errorf("the first: %v\nstarted: %v", r, shop.pids("started"))
-	}
-	if f := s.flight("pay"); f.State != "succeeded" || f.Attempts != 1 {
-		t.Errorf("the flight is %+v", f)
-	}
+	r = first.wait()
+	require.Equal(t, 0, r.code, "the first: %v\nstarted: %v", r, shop.pids("started"))
+	require.Len(t, shop.pids("started"), 1, "the first: %v\nstarted: %v", r, shop.pids("started"))
+	f := s.flight("pay")
+	require.Equal(t, "succeeded", f.State, "the flight is %+v", f)
+	require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
 }

@@ -7,10 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
 )
@@ -29,13 +30,10 @@ func TestHelperShell(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(args[0], fmt.Appendf(nil, "%d\n", c.Process.Pid), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var exit *exec.ExitError
-	if err = c.Wait(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
+	err = c.Wait()
+	require.False(t, err != nil && !errors.As(err, &exit))
 	os.Exit(c.ProcessState.ExitCode())
 }
 
@@ -83,23 +81,21 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", paysWhenContinued(shop))
 			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 && len(shop.pids("job")) == 1 })
 			runner, command := shop.pids("job")[0], shop.pids("started")[0]
-			if err := syscall.Kill(runner, syscall.SIGTSTP); err != nil {
-				t.Fatal(err)
-			}
+			err := syscall.Kill(runner, syscall.SIGTSTP)
+			require.NoError(t, err)
 			eventually(t, "both are stopped", 10*time.Second, func() bool { return stopped(runner) && stopped(command) })
 			if test.long {
 				eventually(t, "the claim is lost", 30*time.Second, func() bool { return s.flight("stop").State == "in_doubt" })
 			}
-			if err := syscall.Kill(runner, syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			err = syscall.Kill(runner, syscall.SIGCONT)
+			require.NoError(t, err)
 			r := i.wait()
-			if r.code != test.code || (len(shop.pids("paid")) == 1) != (test.code == 0) || !strings.Contains(r.err, "stopped together with its command") {
-				t.Errorf("%v\npaid by %v", r, shop.pids("paid"))
-			}
-			if f := s.flight("stop"); f.State != test.state || f.Attempts != 1 {
-				t.Errorf("the flight is %+v", f)
-			}
+			require.Equal(t, test.code, r.code, "%v\npaid by %v", r, shop.pids("paid"))
+			require.Equal(t, (test.code == 0), (len(shop.pids("paid")) == 1), "%v\npaid by %v", r, shop.pids("paid"))
+			require.Contains(t, r.err, "stopped together with its command", "%v\npaid by %v", r, shop.pids("paid"))
+			f := s.flight("stop")
+			require.Equal(t, test.state, f.State, "the flight is %+v", f)
+			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
 		})
 	}
 }
@@ -118,17 +114,16 @@ func TestExec_LostLeaseKillsAStoppedCommand(t *testing.T) {
 	}})
 	var killed error
 	c, err := e.start(at, func(err error) { killed = err }, childSpec{argv: []string{"/bin/sh", "-c", paysWhenContinued(shop)}, out: io.Discard, err: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	c.send(syscall.SIGSTOP)
 	eventually(t, "it is stopped", 10*time.Second, func() bool { return stopped(shop.pids("started")[0]) })
 	lost = true
 	e.continueLocked()
-	if end := c.wait(t.Context()); end.signal != syscall.SIGTERM || len(shop.pids("paid")) != 0 || !errors.Is(killed, errLeaseLost) {
-		t.Errorf("it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
-	}
+	end := c.wait(t.Context())
+	require.Equal(t, syscall.SIGTERM, end.signal, "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
+	require.Empty(t, shop.pids("paid"), "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
+	require.ErrorIs(t, killed, errLeaseLost, "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
 }
 
 // paysWhenContinued returns a script that records its start, and pays as soon as it is continued.
@@ -144,7 +139,8 @@ func TestExec_SessionLeaderIgnoresTSTP(t *testing.T) {
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 	i.signal(syscall.SIGTSTP)
 	shop.release()
-	if r := i.wait(); r.code != 0 || len(shop.pids("paid")) != 1 || strings.Contains(r.err, "stopped") {
-		t.Errorf("%v", r)
-	}
+	r := i.wait()
+	require.Equal(t, 0, r.code, "%v", r)
+	require.Len(t, shop.pids("paid"), 1, "%v", r)
+	require.NotContains(t, r.err, "stopped", "%v", r)
 }

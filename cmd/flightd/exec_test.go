@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // ttl is the shortest TTL: these tests wait for it to expire.
@@ -28,13 +30,12 @@ func TestDev_ReadySoon(t *testing.T) {
 func TestDev_SecondStartOnSameDataIsRefused(t *testing.T) {
 	s := startServer(t)
 	r := s.flightd("dev", "--data", s.data, "--listen", "127.0.0.1:0")
-	if r.code != exitConfig || !strings.Contains(r.err, fmt.Sprint(s.cmd.Process.Pid)) || r.out != "" {
-		t.Errorf("the second one: %v", r)
-	}
+	require.Equal(t, exitConfig, r.code, "the second one: %v", r)
+	require.Contains(t, r.err, fmt.Sprint(s.cmd.Process.Pid), "the second one: %v", r)
+	require.Empty(t, r.out, "the second one: %v", r)
 	r = s.flightd("dev", "--data", t.TempDir(), "--listen", s.address)
-	if r.code != exitUnreachable || !strings.Contains(r.err, "address already in use") {
-		t.Errorf("one on the same address: %v", r)
-	}
+	require.Equal(t, exitUnreachable, r.code, "one on the same address: %v", r)
+	require.Contains(t, r.err, "address already in use", "one on the same address: %v", r)
 }
 
 func TestDev_StopsOnSIGTERM(t *testing.T) {
@@ -45,23 +46,19 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 	waiter := s.begin("exec", "--key", "pay-1", "--wait", "forever", "--", shop.path("pay.sh"))
 	_ = waiter
 	start := time.Now()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	err := s.cmd.Wait()
 	t.Logf("stopped in %v", time.Since(start))
-	if err != nil {
-		t.Errorf("it ended with %v\n%s", err, s.log)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	require.NoError(t, err, "it ended with %v\n%s", err, s.log)
+	took := time.Since(start)
+	require.LessOrEqual(t, took, 5*time.Second, "it took %v", took)
 	s.start()
 	shop.release()
 	a, b := first.wait(), waiter.wait()
-	if a.code != 0 || b.code != 0 || a.out != b.out || len(shop.pids("paid")) != 1 {
-		t.Errorf("the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
-	}
+	require.Equal(t, 0, a.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
+	require.Equal(t, 0, b.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
+	require.Equal(t, b.out, a.out, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
+	require.Len(t, shop.pids("paid"), 1, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
 }
 
 // TestDev_StopsWhenItsTerminalCloses: SIGHUP stops the node like SIGTERM, except under nohup.
@@ -70,24 +67,20 @@ func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
 	signal.Notify(hup, syscall.SIGHUP) // under nohup, the children would inherit the ignored signal
 	defer signal.Stop(hup)
 	s := startServer(t)
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v\n%s", err, s.log)
-	}
+	err := s.cmd.Process.Signal(syscall.SIGHUP)
+	require.NoError(t, err)
+	err = s.cmd.Wait()
+	require.NoError(t, err, "it ended with %v\n%s", err, s.log)
 	s.cmd = nil
 
 	i := s.beginCommand("/bin/sh", "-c", `trap "" HUP; exec "$0" "$@"`, program, "dev", "--data", s.data, "--listen", s.address)
 	eventually(t, "it is ready", 10*time.Second, func() bool { return s.flightd("flights", "ls").code == 0 })
 	i.signal(syscall.SIGHUP)
-	if r := s.flightd("exec", "--key", "pay", "--", "echo", "paid"); r.code != 0 {
-		t.Errorf("after an ignored SIGHUP: %v", r)
-	}
+	r := s.flightd("exec", "--key", "pay", "--", "echo", "paid")
+	require.Equal(t, 0, r.code, "after an ignored SIGHUP: %v", r)
 	i.signal(syscall.SIGTERM)
-	if r := i.wait(); r.code != 0 {
-		t.Errorf("it ended: %v", r)
-	}
+	r = i.wait()
+	require.Equal(t, 0, r.code, "it ended: %v", r)
 }
 
 // runMany runs exec many times at once.
@@ -113,30 +106,27 @@ func TestExec_HundredAtOnceRunOnce(t *testing.T) {
 	s.kill()
 	s.start()
 	second := s.runMany(100, args...)
-	if paid := shop.pids("paid"); len(paid) != 1 {
-		t.Fatalf("paid by %v", paid)
-	}
+	paid := shop.pids("paid")
+	require.Len(t, paid, 1, "paid by %v", paid)
 	want := first[0].out
-	if !strings.HasPrefix(want, fmt.Sprintf("paid by %d at ", shop.pids("paid")[0])) {
-		t.Fatalf("the output is %q", want)
-	}
+	require.True(t, strings.HasPrefix(want, fmt.Sprintf("paid by %d at ", shop.pids("paid")[0])), "the output is %q", want)
 	for i, r := range append(first, second...) {
-		if r.out != want || r.code != 0 || !strings.Contains(r.err, "thank you\n") {
-			t.Fatalf("number %d differs: %v\nthe first: %v", i, r, first[0])
-		}
+		require.Equal(t, want, r.out, "number %d differs: %v\nthe first: %v", i, r, first[0])
+		require.Equal(t, 0, r.code, "number %d differs: %v\nthe first: %v", i, r, first[0])
+		require.Contains(t, r.err, "thank you\n", "number %d differs: %v\nthe first: %v", i, r, first[0])
 	}
 	for _, other := range [][]string{
 		{"exec", "--key", "pay-7", "--", shop.path("pay.sh"), "twice"},
 		{"exec", "--key", "pay-7", "--input", shop.path("pay.sh"), "--", shop.path("pay.sh")},
 	} {
-		if r := s.flightd(other...); r.code != exitUsage || !strings.Contains(r.err, "idempotency_conflict") || r.out != "" {
-			t.Errorf("%v: %v", other, r)
-		}
+		r := s.flightd(other...)
+		require.Equal(t, exitUsage, r.code, "%v: %v", other, r)
+		require.Contains(t, r.err, "idempotency_conflict", "%v: %v", other, r)
+		require.Empty(t, r.out, "%v: %v", other, r)
 	}
 	r := s.flightd("exec", "--key", "pay-7", "--fingerprint", "none", "--", "/bin/false")
-	if r.code != 0 || r.out != want {
-		t.Errorf("with the key alone deciding: %v", r)
-	}
+	require.Equal(t, 0, r.code, "with the key alone deciding: %v", r)
+	require.Equal(t, want, r.out, "with the key alone deciding: %v", r)
 }
 
 func TestExec_ServerKilledInMidRun(t *testing.T) {
@@ -154,23 +144,21 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 			s.kill()
 			pid := shop.pids("started")[0]
 			<-time.After(test.away) // the absence itself is tested
-			if !alive(pid) {
-				t.Fatal("the command was killed with the server")
-			}
+			require.True(t, alive(pid), "the command was killed with the server")
 			s.start()
 			shop.release()
 			r := first.wait()
-			if r.code != 0 || !strings.HasPrefix(r.out, fmt.Sprintf("paid by %d ", pid)) {
-				t.Fatalf("the runner: %v", r)
-			}
+			require.Equal(t, 0, r.code, "the runner: %v", r)
+			require.True(t, strings.HasPrefix(r.out, fmt.Sprintf("paid by %d ", pid)), "the runner: %v", r)
 			eventually(t, "the receipt is stored", 20*time.Second, func() bool { return s.flight("pay-8").State == "succeeded" })
 			again := s.flightd(args...)
-			if again.out != r.out || again.code != 0 || len(shop.pids("started")) != 1 {
-				t.Errorf("the next one: %v\nstarted: %v", again, shop.pids("started"))
-			}
-			if f := s.flight("pay-8"); f.Attempts != 1 || f.Receipt == nil || f.Receipt.From != "report" {
-				t.Errorf("the flight is %+v", f)
-			}
+			require.Equal(t, r.out, again.out, "the next one: %v\nstarted: %v", again, shop.pids("started"))
+			require.Equal(t, 0, again.code, "the next one: %v\nstarted: %v", again, shop.pids("started"))
+			require.Len(t, shop.pids("started"), 1, "the next one: %v\nstarted: %v", again, shop.pids("started"))
+			f := s.flight("pay-8")
+			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
+			require.NotNil(t, f.Receipt, "the flight is %+v", f)
+			require.Equal(t, "report", f.Receipt.From, "the flight is %+v", f)
 		})
 	}
 }
@@ -192,22 +180,17 @@ func TestExec_KilledUnderHold(t *testing.T) {
 	if r := s.flightd("doubt", "ls", "-o", "id"); strings.TrimSpace(r.out) != s.flight("pay-9").ID {
 		t.Errorf("doubt ls: %v", r)
 	}
-	if err := os.WriteFile(shop.path("receipt.json"), []byte(`{"paid": "by hand"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	err := os.WriteFile(shop.path("receipt.json"), []byte(`{"paid": "by hand"}`), 0o600)
+	require.NoError(t, err)
 	r := s.flightd("doubt", "resolve", "pay-9", "--happened", "--receipt", "@"+shop.path("receipt.json"), "--reason", "looked", "--actor", "ada", "--yes")
-	if r.code != 0 {
-		t.Fatalf("resolve: %v", r)
-	}
+	require.Equal(t, 0, r.code, "resolve: %v", r)
 	again := s.flightd(args...)
-	if again.code != 0 || again.out != `{"paid": "by hand"}` || len(shop.pids("started")) != 1 {
-		t.Errorf("the next one: %v", again)
-	}
+	require.Equal(t, 0, again.code, "the next one: %v", again)
+	require.Equal(t, `{"paid": "by hand"}`, again.out, "the next one: %v", again)
+	require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
 	why := s.flightd("why", "pay-9")
 	for _, want := range []string{"attempt 1 was opened", "declared lost", "in doubt", "ada resolved it", "now: succeeded"} {
-		if !strings.Contains(why.out, want) {
-			t.Errorf("why does not say %q:\n%s", want, why.out)
-		}
+		require.Contains(t, why.out, want, "why does not say %q:\n%s", want, why.out)
 	}
 }
 
@@ -232,9 +215,10 @@ func TestExec_KilledUnderResend(t *testing.T) {
 	first.wait()
 	shop.release()
 	r := second.wait()
-	if paid := shop.pids("paid"); r.code != 0 || len(paid) != 1 || paid[0] == orphan {
-		t.Errorf("the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
-	}
+	paid := shop.pids("paid")
+	require.Equal(t, 0, r.code, "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
+	require.Len(t, paid, 1, "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
+	require.NotEqual(t, orphan, paid[0], "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
 }
 
 func TestExec_FrozenCallerReportsLate(t *testing.T) {
@@ -254,21 +238,23 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 			<-time.After(3 * ttl) // the freeze itself is tested
 			shop.release()
 			if test.other {
-				if r := s.flightd(args...); r.code != 0 || strings.Contains(r.out, "attempt 1") {
-					t.Fatalf("the other one: %v", r)
-				}
+				r := s.flightd(args...)
+				require.Equal(t, 0, r.code, "the other one: %v", r)
+				require.NotContains(t, r.out, "attempt 1", "the other one: %v", r)
 			} else {
 				eventually(t, "it is in doubt", 30*time.Second, func() bool { return s.flight("pay-11").State == "in_doubt" })
 			}
 			first.signal(syscall.SIGCONT)
 			r, f := first.wait(), s.flight("pay-11")
-			if f.State != "succeeded" || f.Receipt == nil {
-				t.Fatalf("the flight is %+v", f)
-			}
+			require.Equal(t, "succeeded", f.State, "the flight is %+v", f)
+			require.NotNil(t, f.Receipt, "the flight is %+v", f)
 			if test.other {
-				if len(f.Evidence) != 1 || f.Evidence[0].Attempt != 1 || f.Receipt.Attempt == 1 || !f.Overlap || r.code != exitInDoubt || !strings.Contains(r.err, "evidence") {
-					t.Errorf("the flight is %+v\nthe frozen one: %v", f, r)
-				}
+				require.Len(t, f.Evidence, 1, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.EqualValues(t, 1, f.Evidence[0].Attempt, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.NotEqualValues(t, 1, f.Receipt.Attempt, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.True(t, f.Overlap, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.Equal(t, exitInDoubt, r.code, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.Contains(t, r.err, "evidence", "the flight is %+v\nthe frozen one: %v", f, r)
 			} else if f.Receipt.Attempt != 1 || len(f.Evidence) != 0 || r.code != 0 {
 				t.Errorf("the flight is %+v\nthe frozen one: %v", f, r)
 			}

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -18,13 +19,9 @@ func newTestAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect
 	a := &app{terminal: terminal{out: io.Discard, err: io.Discard}, namespace: "default"}
 	f := execFlags{recovery: newChoice("hold"), fingerprint: newChoice("command"), failure: newChoice("unknown"), leaseLost: newChoice("finish")}
 	s, err := a.execSubmission(f, argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := a.newKey("unit")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	spec := effect.Spec{Key: key, Number: 1, Input: s.Input, LeaseLost: func() <-chan struct{} { return nil }, Context: t.Context()}
 	if lost {
 		spec.MayStart = func() error { return effect.ErrLeaseLost }
@@ -36,12 +33,10 @@ func TestExec_LostLeaseStartsNothing(t *testing.T) {
 	mark := t.TempDir() + "/mark"
 	e, at := newTestAttempt(t, []string{"/bin/sh", "-c", "echo x > " + mark}, true)
 	_, err := e.handle(t.Context(), at)
-	if !errors.Is(err, effect.ErrLeaseLost) || effect.Classify(err, at) != flight.OutcomeNotDone {
-		t.Errorf("got %v, which is %v", err, effect.Classify(err, at))
-	}
-	if _, err := os.Stat(mark); err == nil {
-		t.Error("the command ran")
-	}
+	require.ErrorIs(t, err, effect.ErrLeaseLost, "got %v, which is %v", err, effect.Classify(err, at))
+	require.Equal(t, flight.OutcomeNotDone, effect.Classify(err, at), "got %v, which is %v", err, effect.Classify(err, at))
+	_, err = os.Stat(mark)
+	require.Error(t, err, "the command ran")
 }
 
 func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
@@ -49,12 +44,11 @@ func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
 	var cause error
 	e.onSignal(syscall.SIGTERM, func(err error) { cause = err })
 	_, err := e.handle(t.Context(), at)
-	if effect.Classify(err, at) != flight.OutcomeNotDone || e.end != nil || cause == nil {
-		t.Errorf("got %v, cause %v, end %v", err, cause, e.end)
-	}
-	if code, _, _ := explain(e.conclude(at.Key(), effect.Result{}, err)); code != signalBase+int(syscall.SIGTERM) {
-		t.Errorf("exit %d", code)
-	}
+	require.Equal(t, flight.OutcomeNotDone, effect.Classify(err, at), "got %v, cause %v, end %v", err, cause, e.end)
+	require.Nil(t, e.end, "got %v, cause %v, end %v", err, cause, e.end)
+	require.Error(t, cause, "got %v, cause %v, end %v", err, cause, e.end)
+	code, _, _ := explain(e.conclude(at.Key(), effect.Result{}, err))
+	require.Equal(t, signalBase+int(syscall.SIGTERM), code, "exit %d", code)
 }
 
 // failingWriter is an output on a full disk, or a closed pipe.
@@ -70,15 +64,11 @@ func TestExec_OutputWriteErrorIsReported(t *testing.T) {
 		e, at := newTestAttempt(t, []string{"/bin/echo", "paid"}, false)
 		e.app.err = &talk
 		e.capture = newCapture(1024, failingWriter{cause}, io.Discard)
-		if _, err := e.handle(t.Context(), at); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.conclude(at.Key(), effect.Result{Source: effect.SourceExecuted}, nil); err != nil {
-			t.Errorf("%v: it ends with %v", cause, err)
-		}
-		if got := strings.Contains(talk.String(), cause.Error()); got != told {
-			t.Errorf("%v: it says %q", cause, &talk)
-		}
+		_, err := e.handle(t.Context(), at)
+		require.NoError(t, err)
+		err = e.conclude(at.Key(), effect.Result{Source: effect.SourceExecuted}, nil)
+		require.NoError(t, err, "%v: it ends with %v", cause, err)
+		require.Equal(t, told, strings.Contains(talk.String(), cause.Error()), "%v: it says %q", cause, &talk)
 	}
 }
 
@@ -93,9 +83,11 @@ func TestExec_ConflictNamesCommandLineOrInput(t *testing.T) {
 	} {
 		e, at := newTestAttempt(t, []string{"/bin/false"}, false)
 		code, text, hint := explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: fields}))
-		if code != exitUsage || !strings.Contains(text, want) || !strings.Contains(text, "idempotency_conflict: default/exec/unit ") ||
-			strings.Contains(text, "sha256") || strings.Contains(text, "stdin") || !strings.Contains(hint, "--fingerprint none") {
-			t.Errorf("%v: exit %d, %q, %q", fields, code, text, hint)
-		}
+		require.Equal(t, exitUsage, code, "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, text, want, "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, text, "idempotency_conflict: default/exec/unit ", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.NotContains(t, text, "sha256", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.NotContains(t, text, "stdin", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, hint, "--fingerprint none", "%v: exit %d, %q, %q", fields, code, text, hint)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
@@ -34,9 +36,10 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
 		r := cli(env, "flights", "ls", "--limit", limit, "-o", "id")
-		if lines := strings.Count(r.out, "\n"); r.code != 0 || lines != want || strings.Contains(r.err, "there may be more") != (want < 1203) {
-			t.Errorf("--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
-		}
+		lines := strings.Count(r.out, "\n")
+		require.Equal(t, 0, r.code, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
+		require.Equal(t, want, lines, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
+		require.Equal(t, (want < 1203), strings.Contains(r.err, "there may be more"), "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 	}
 }
 
@@ -58,12 +61,11 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 		env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 		r := cli(env, append([]string{"tail", "--no-follow", "--after", "0.0", "--last", "100", "-o", "id"}, flags...)...)
 		server.Close()
-		if n := asked.Load(); r.code != 0 || n > 50 {
-			t.Errorf("%s: %d requests, exit %d, %s", name, n, r.code, r.err)
-		}
-		if lines := strings.Count(r.out, "\n"); flags == nil && lines < 250 {
-			t.Errorf("%s: %d events", name, lines)
-		}
+		n := asked.Load()
+		require.Equal(t, 0, r.code, "%s: %d requests, exit %d, %s", name, n, r.code, r.err)
+		require.False(t, n > 50, "%s: %d requests, exit %d, %s", name, n, r.code, r.err)
+		lines := strings.Count(r.out, "\n")
+		require.False(t, flags == nil && lines < 250, "%s: %d events", name, lines)
 	}
 }
 
@@ -77,9 +79,8 @@ func TestWatch_ATombstone(t *testing.T) {
 		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
 		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
-		if r.code != want || !strings.Contains(r.err, "no longer stored") {
-			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
-		}
+		require.Equal(t, want, r.code, "%s: exit %d, %s", outcome, r.code, r.err)
+		require.Contains(t, r.err, "no longer stored", "%s: exit %d, %s", outcome, r.code, r.err)
 	}
 }
 
@@ -94,13 +95,10 @@ func TestGet_ATombstone(t *testing.T) {
 	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "get", "charge/1")
-	if r.code != 0 || !strings.Contains(r.out, "succeeded; its body is no longer stored, sha256:") {
-		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
-	}
+	require.Equal(t, 0, r.code, "exit %d: %s%s", r.code, r.out, r.err)
+	require.Contains(t, r.out, "succeeded; its body is no longer stored, sha256:", "exit %d: %s%s", r.code, r.out, r.err)
 	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
-		if strings.Contains(r.out, untrue) {
-			t.Errorf("the output contains %q: %s", untrue, r.out)
-		}
+		require.NotContains(t, r.out, untrue, "the output contains %q: %s", untrue, r.out)
 	}
 }
 
@@ -113,9 +111,8 @@ func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
 		"3 by web-1:47: unknown (its holder is gone)": {Attempt: 3, Owner: "web-1:47", Outcome: "unknown", Error: "its holder is gone"},
 	} {
 		f.LastAttempt = &attempt
-		if rows := flightRows(&f); !slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "last attempt" && r[1] == want }) {
-			t.Errorf("want %s, got %v", want, rows)
-		}
+		rows := flightRows(&f)
+		require.True(t, slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "last attempt" && r[1] == want }), "want %s, got %v", want, rows)
 	}
 }
 
@@ -137,15 +134,17 @@ func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
 		"why, running": func(w *strings.Builder) error { return writeHistory(w, &running, story) },
 	} {
 		var out strings.Builder
-		if err := write(&out); err != nil || strings.ContainsAny(out.String(), "\t\x1b\u202e") || strings.Contains(out.String(), "\n  2026-11-22  ann") {
-			t.Errorf("%s: %v\n%q", name, err, out.String())
-		}
+		err := write(&out)
+		require.NoError(t, err, "%s: %v\n%q", name, err, out.String())
+		require.False(t, strings.ContainsAny(out.String(), "\t\x1b\u202e"), "%s: %v\n%q", name, err, out.String())
+		require.NotContains(t, out.String(), "\n  2026-11-22  ann", "%s: %v\n%q", name, err, out.String())
 	}
 	var out strings.Builder
 	a := &app{terminal: terminal{out: &out}, format: "table"}
-	if err := a.writeEvent(client.Event{Key: "default/charge/1", Kind: "reported", Note: said}); err != nil || strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("tail: %v %q", err, out.String())
-	}
+	err := a.writeEvent(client.Event{Key: "default/charge/1", Kind: "reported", Note: said})
+	require.NoError(t, err, "tail: %v %q", err, out.String())
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), "tail: %v %q", err, out.String())
+	require.NotContains(t, out.String(), "\x1b", "tail: %v %q", err, out.String())
 }
 
 // TestDoubtTable_SaysWhatWentWrong: the table shows the error of the attempt, not the constant cause of recovery hold.
@@ -157,9 +156,9 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 		"an import without attempts?": {Recovery: "hold", Cause: "an import without attempts?"},
 	} {
 		var out strings.Builder
-		if err := doubtTable(&out, []client.Flight{f}); err != nil || !strings.HasSuffix(out.String(), "  "+want+"\n") {
-			t.Errorf("want %s, got %v\n%s", want, err, out.String())
-		}
+		err := doubtTable(&out, []client.Flight{f})
+		require.NoError(t, err, "want %s, got %v\n%s", want, err, out.String())
+		require.True(t, strings.HasSuffix(out.String(), "  "+want+"\n"), "want %s, got %v\n%s", want, err, out.String())
 	}
 }
 
@@ -171,13 +170,11 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
-	if r.code != 0 || !strings.Contains(r.err, "free; the next call with this key acts") || !strings.Contains(r.out, "by ann: a new order of that number; its state was succeeded") {
-		t.Errorf("got %v", r)
-	}
+	require.Equal(t, 0, r.code, "got %v", r)
+	require.Contains(t, r.err, "free; the next call with this key acts", "got %v", r)
+	require.Contains(t, r.out, "by ann: a new order of that number; its state was succeeded", "got %v", r)
 	for _, untrue := range []string{"attempts", "fingerprint"} {
-		if strings.Contains(r.out, untrue) {
-			t.Errorf("the output contains %q: %s", untrue, r.out)
-		}
+		require.NotContains(t, r.out, untrue, "the output contains %q: %s", untrue, r.out)
 	}
 }
 
@@ -190,20 +187,19 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
 		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
-			if r := cli(env, append(command, "--since", since)...); r.code != 0 || !strings.Contains(r.out, "default/charge/1") {
-				t.Errorf("%v --since %s: %v", command, since, r)
-			}
+			r := cli(env, append(command, "--since", since)...)
+			require.Equal(t, 0, r.code, "%v --since %s: %v", command, since, r)
+			require.Contains(t, r.out, "default/charge/1", "%v --since %s: %v", command, since, r)
 		}
 		for _, since := range []string{"yesterday", "", "1w", "-1h", "9999-01-31T12:00:00Z"} {
 			r := cli(env, append(command, "--since", since)...)
-			if r.code != exitUsage || !strings.Contains(r.err, "30d") || strings.Contains(r.err, "time:") {
-				t.Errorf("%v --since %q: %v", command, since, r)
-			}
+			require.Equal(t, exitUsage, r.code, "%v --since %q: %v", command, since, r)
+			require.Contains(t, r.err, "30d", "%v --since %q: %v", command, since, r)
+			require.NotContains(t, r.err, "time:", "%v --since %q: %v", command, since, r)
 		}
 	}
-	if r := cli(nil, "flights", "ls", "--help"); strings.Contains(r.out, "(default 0") {
-		t.Errorf("help: %v", r)
-	}
+	r := cli(nil, "flights", "ls", "--help")
+	require.NotContains(t, r.out, "(default 0", "help: %v", r)
 }
 
 // TestFind_FreedKey: the error says that the flight was freed, and why still prints its history.
@@ -218,21 +214,21 @@ func TestFind_FreedKey(t *testing.T) {
 	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
 			r := cli(env, append(look, word)...)
-			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its state was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {
-				t.Errorf("%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
-			}
+			require.Equal(t, exitFailed, r.code, "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
+			require.Contains(t, r.err, "by ann: a new order; its state was succeeded", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
+			require.Contains(t, r.err, "flightd why default/charge/1", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 		}
 	}
 	r := cli(env, "why", "charge/1")
-	if r.code != 0 || !strings.Contains(r.out, "ann freed the key (a new order)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
-		t.Errorf("why: exit %d: %s%s", r.code, r.out, r.err)
-	}
+	require.Equal(t, 0, r.code, "why: exit %d: %s%s", r.code, r.out, r.err)
+	require.Contains(t, r.out, "ann freed the key (a new order)", "why: exit %d: %s%s", r.code, r.out, r.err)
+	require.Contains(t, r.out, "now: free; the next call with this key acts", "why: exit %d: %s%s", r.code, r.out, r.err)
 	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight for charge/2") {
 		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
 	}
-	if r = cli(env, "why", "charge/1"); r.code != 0 || !strings.Contains(r.out, "freed the key") {
-		t.Errorf("its story: %v", r)
-	}
+	r = cli(env, "why", "charge/1")
+	require.Equal(t, 0, r.code, "its story: %v", r)
+	require.Contains(t, r.out, "freed the key", "its story: %v", r)
 }
 
 // TestWhy_RunningFlightShowsCancelRequestAndEpochHold: get and why show a requested cancellation, and until when a
@@ -243,9 +239,8 @@ func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL}
 	key := flight.MustKey("default/charge/1")
-	if _, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"})
+	require.NoError(t, err)
 	says := func(wanted bool, words ...string) {
 		t.Helper()
 		for _, word := range words {
@@ -287,17 +282,16 @@ func TestConnect_DrainsTheSpoolFirst(t *testing.T) {
 	defer server.Close()
 	outage.Store(true)
 	c, err := client.Connect(t.Context(), server.URL, client.WithReportTimeout(time.Millisecond), client.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := range waiting {
 		_, _ = c.Record(flight.MustKey(fmt.Sprintf("default/charge/%d", n)), client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
 	}
-	if err := c.Close(t.Context()); err != nil || c.SpooledReports() != waiting {
-		t.Fatalf("the spool holds %d reports; %v", c.SpooledReports(), err)
-	}
+	err = c.Close(t.Context())
+	require.NoError(t, err, "the spool holds %d reports; %v", c.SpooledReports(), err)
+	require.Equal(t, waiting, c.SpooledReports(), "the spool holds %d reports; %v", c.SpooledReports(), err)
 	outage.Store(false)
-	if r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1"); r.code != 0 || sent.Load() != waiting || early.Load() != 0 {
-		t.Errorf("%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
-	}
+	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1")
+	require.Equal(t, 0, r.code, "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
+	require.Equal(t, waiting, sent.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
+	require.EqualValues(t, 0, early.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 }

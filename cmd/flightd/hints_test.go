@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -20,9 +22,9 @@ import (
 func TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers(t *testing.T) {
 	for code, started := range map[string]bool{"unreachable": true, "no_leader": false, "lease_unavailable": false, "draining": false} {
 		_, exit, hint := classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
-		if exit != exitUnreachable || strings.Contains(hint, "flightd dev") != started || hint == "" {
-			t.Errorf("%s: exit %d, %q", code, exit, hint)
-		}
+		require.Equal(t, exitUnreachable, exit, "%s: exit %d, %q", code, exit, hint)
+		require.Equal(t, started, strings.Contains(hint, "flightd dev"), "%s: exit %d, %q", code, exit, hint)
+		require.NotEmpty(t, hint, "%s: exit %d, %q", code, exit, hint)
 	}
 }
 
@@ -53,17 +55,16 @@ func TestDev_StartErrorsHaveHints(t *testing.T) {
 		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "restore"},
 	} {
 		code, _, hint := explain(devError(test.err))
-		if code != test.code || !strings.Contains(hint, test.hint) {
-			t.Errorf("%s: exit %d, %q", name, code, hint)
-		}
+		require.Equal(t, test.code, code, "%s: exit %d, %q", name, code, hint)
+		require.Contains(t, hint, test.hint, "%s: exit %d, %q", name, code, hint)
 	}
 	for cause, hinted := range map[error]string{
 		syscall.ENOSPC: "free space", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
 	} {
 		code, message, hint := explain(nodeFailure(fmt.Errorf("the write-ahead log: %w", cause)))
-		if code != exitDied || !strings.Contains(message, cause.Error()) || !strings.Contains(hint, hinted) {
-			t.Errorf("a death of %v: exit %d, %q, %q", cause, code, message, hint)
-		}
+		require.Equal(t, exitDied, code, "a death of %v: exit %d, %q, %q", cause, code, message, hint)
+		require.Contains(t, message, cause.Error(), "a death of %v: exit %d, %q, %q", cause, code, message, hint)
+		require.Contains(t, hint, hinted, "a death of %v: exit %d, %q, %q", cause, code, message, hint)
 	}
 }
 
@@ -74,9 +75,8 @@ func TestConnect_MissingSpoolDirectoryIsAConfigError(t *testing.T) {
 	for name, home := range map[string]string{"no home": "", "a home that is a file": "/dev/null"} {
 		t.Setenv("HOME", home)
 		r := cli(map[string]string{"FLIGHTD_ADDR": s.address}, "flights", "ls")
-		if r.code != exitConfig || !strings.Contains(r.err, "XDG_STATE_HOME") {
-			t.Errorf("%s: %v", name, r)
-		}
+		require.Equal(t, exitConfig, r.code, "%s: %v", name, r)
+		require.Contains(t, r.err, "XDG_STATE_HOME", "%s: %v", name, r)
 	}
 }
 
@@ -84,14 +84,11 @@ func TestConnect_MissingSpoolDirectoryIsAConfigError(t *testing.T) {
 func TestHelp_SettingsTopicNamesEveryVariable(t *testing.T) {
 	dev := cli(nil, "dev", "--help").out
 	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {
-		if !strings.Contains(cli(nil, "help", "settings").out, name) {
-			t.Errorf("flightd help settings does not know %s", name)
-		}
+		require.Contains(t, cli(nil, "help", "settings").out, name, "flightd help settings does not know %s", name)
 	}
 	r := cli(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
-	if r.code != exitConfig || !strings.Contains(r.err, "FLIGHTD_LOG_LEVEL") {
-		t.Errorf("a level that the environment says wrongly: %v", r)
-	}
+	require.Equal(t, exitConfig, r.code, "a level that the environment says wrongly: %v", r)
+	require.Contains(t, r.err, "FLIGHTD_LOG_LEVEL", "a level that the environment says wrongly: %v", r)
 }
 
 // TestErrors_HaveHints: the hint is on a line of its own and names commands and flags.
@@ -116,22 +113,17 @@ func TestErrors_HaveHints(t *testing.T) {
 		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
 	} {
 		r := s.flightd(test.args...)
-		if r.code != test.code || test.not != "" && strings.Contains(r.err, test.not) {
-			t.Errorf("%s: %v", test.name, r)
-		}
+		require.Equal(t, test.code, r.code, "%s: %v", test.name, r)
+		require.False(t, test.not != "" && strings.Contains(r.err, test.not), "%s: %v", test.name, r)
 		for _, want := range test.says {
-			if !strings.Contains(r.err, want) {
-				t.Errorf("%s does not say %q: %v", test.name, want, r)
-			}
+			require.Contains(t, r.err, want, "%s does not say %q: %v", test.name, want, r)
 		}
 	}
-	if state := s.flight("held").State; state != "in_doubt" {
-		t.Errorf("a rejected command changed the state to %s", state)
-	}
+	state := s.flight("held").State
+	require.Equal(t, "in_doubt", state, "a rejected command changed the state to %s", state)
 	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--actor", "ada", "--yes")
-	if !strings.Contains(r.err, "default/exec/held: ready; no attempt is open, and the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
-		t.Errorf("resolved: %v", r)
-	}
+	require.Contains(t, r.err, "default/exec/held: ready; no attempt is open, and the next caller runs it", "resolved: %v", r)
+	require.Contains(t, r.out, "it did not happen, by ada: looked", "resolved: %v", r)
 	if r := s.flightd("why", "held"); !strings.Contains(r.out, "ada resolved it (it did not happen: looked)") {
 		t.Errorf("the story: %v", r)
 	}
@@ -143,9 +135,10 @@ func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 	s.flightd("exec", "--key", "given", "--", "true")
 	s.flightd("flights", "free", "given", "--reason", "a mistake", "--actor", "ada", "--yes")
 	r := s.flightd("why", "given")
-	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
-		t.Errorf("why: %v", r)
-	}
+	require.Equal(t, 0, r.code, "why: %v", r)
+	require.Contains(t, r.out, "default/exec/given", "why: %v", r)
+	require.Contains(t, r.out, "ada freed the key (a mistake)", "why: %v", r)
+	require.Contains(t, r.out, "now: free; the next call with this key acts", "why: %v", r)
 	if r := s.flightd("why", "given", "-o", "json"); r.code != 0 || !strings.Contains(r.out, `"kind": "freed"`) {
 		t.Errorf("why -o json: %v", r)
 	}
@@ -154,7 +147,8 @@ func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 // TestConnect_SaysThatItGaveUp: the error names the address, not the context.
 func TestConnect_SaysThatItGaveUp(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
-	if r.code != exitUnreachable || strings.Contains(r.err, "context") || !strings.Contains(r.err, "unreachable: ") || !strings.Contains(r.err, "127.0.0.1:1") {
-		t.Errorf("%v", r)
-	}
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.NotContains(t, r.err, "context", "%v", r)
+	require.Contains(t, r.err, "unreachable: ", "%v", r)
+	require.Contains(t, r.err, "127.0.0.1:1", "%v", r)
 }

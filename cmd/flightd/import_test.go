@@ -31,17 +31,15 @@ func receiptsFile(t *testing.T, n int) string {
 func tempFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "receipts.ndjson")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	err := os.WriteFile(path, []byte(text), 0o600)
+	require.NoError(t, err)
 	return path
 }
 
 func decodeSummary(t *testing.T, r result) (sum importSummary) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
-		t.Fatalf("%v: %v", err, r)
-	}
+	err := json.Unmarshal([]byte(r.out), &sum)
+	require.NoError(t, err, "%v: %v", err, r)
 	return sum
 }
 
@@ -49,33 +47,29 @@ func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
 	s := startServer(t)
 	const n = 25_000
 	file := receiptsFile(t, n)
-	if sum := decodeSummary(t, s.flightd("import", file, "--dry-run", "-o", "json")); sum.Imported != n || !sum.DryRun {
-		t.Fatalf("dry run: %+v", sum)
-	}
-	if status := s.get("/v1/flights/fl_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil); status != http.StatusNotFound {
-		t.Fatalf("status %d", status)
-	}
+	sum := decodeSummary(t, s.flightd("import", file, "--dry-run", "-o", "json"))
+	require.Equal(t, n, sum.Imported, "dry run: %+v", sum)
+	require.True(t, sum.DryRun, "dry run: %+v", sum)
+	status := s.get("/v1/flights/fl_aaaaaaaaaaaaaaaaaaaaaaaaaa", nil)
+	require.Equal(t, http.StatusNotFound, status, "status %d", status)
 	first := decodeSummary(t, s.flightd("import", file, "-o", "json"))
-	if first.Imported != n || first.Existing != 0 || first.Lines != n || len(first.Differing) > 0 {
-		t.Fatalf("first: %+v", first)
-	}
+	require.Equal(t, n, first.Imported, "first: %+v", first)
+	require.Equal(t, 0, first.Existing, "first: %+v", first)
+	require.Equal(t, n, first.Lines, "first: %+v", first)
+	require.LessOrEqual(t, len(first.Differing), 0, "first: %+v", first)
 	t.Logf("%.0f lines/s", n/first.Seconds)
-	if again := decodeSummary(t, s.flightd("import", file, "-o", "json")); again.Existing != n || again.Imported != 0 {
-		t.Fatalf("again: %+v", again)
-	}
+	again := decodeSummary(t, s.flightd("import", file, "-o", "json"))
+	require.Equal(t, n, again.Existing, "again: %+v", again)
+	require.Equal(t, 0, again.Imported, "again: %+v", again)
 	ran := s.flightd("exec", "--key", "old-7", "--fingerprint", "none", "--", "sh", "-c", "echo paid once more")
-	if ran.code != 0 || ran.out != "paid 7\n" {
-		t.Errorf("it ran: %v", ran)
-	}
+	require.Equal(t, 0, ran.code, "it ran: %v", ran)
+	require.Equal(t, "paid 7\n", ran.out, "it ran: %v", ran)
 	why := s.flightd("why", "old-7")
-	if !strings.Contains(why.out, "imported its receipt") {
-		t.Errorf("why: %v", why)
-	}
+	require.Contains(t, why.out, "imported its receipt", "why: %v", why)
 	s.kill()
 	s.start()
-	if again := decodeSummary(t, s.flightd("import", file, "-o", "json")); again.Existing != n {
-		t.Fatalf("after a crash: %+v", again)
-	}
+	again = decodeSummary(t, s.flightd("import", file, "-o", "json"))
+	require.Equal(t, n, again.Existing, "after a crash: %+v", again)
 }
 
 func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
@@ -83,27 +77,29 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	good := `{"key":"default/charge/a","outcome":"succeeded","external_id":"1"}` + "\n"
 	file := tempFile(t, good+"\n"+`{"key":"default/charge/b","outcome":"done"}`+"\n"+`{"key":"default/charge/c","outcome":"refused"}`+"\n")
 	r := s.flightd("import", file, "-o", "json")
-	if r.code != exitUsage || !strings.Contains(r.err, "line 3: ") || !strings.Contains(r.err, "outcome") || r.out != "" {
-		t.Errorf("a bad line: %v", r)
-	}
+	require.Equal(t, exitUsage, r.code, "a bad line: %v", r)
+	require.Contains(t, r.err, "line 3: ", "a bad line: %v", r)
+	require.Contains(t, r.err, "outcome", "a bad line: %v", r)
+	require.Empty(t, r.out, "a bad line: %v", r)
 	r = s.flightd("import", file, "--keep-going", "-o", "json")
-	if sum := decodeSummary(t, r); r.code != exitFailed || sum.Imported != 1 || sum.Existing != 1 || sum.Unread != 1 || !strings.Contains(r.err, "line 3") {
-		t.Errorf("--keep-going: %v", r)
-	}
+	sum := decodeSummary(t, r)
+	require.Equal(t, exitFailed, r.code, "--keep-going: %v", r)
+	require.Equal(t, 1, sum.Imported, "--keep-going: %v", r)
+	require.Equal(t, 1, sum.Existing, "--keep-going: %v", r)
+	require.Equal(t, 1, sum.Unread, "--keep-going: %v", r)
+	require.Contains(t, r.err, "line 3", "--keep-going: %v", r)
 	other := tempFile(t, good+strings.Replace(good, `"1"`, `"2"`, 1))
 	r = s.flightd("import", other)
-	if r.code != exitFailed || !strings.Contains(r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1") {
-		t.Errorf("another receipt: %v", r)
-	}
-	if r = s.flightd("import", tempFile(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 existed already") {
-		t.Errorf("one line: %v", r)
-	}
-	if r = s.flightd("import", tempFile(t, good), "-n", "billing"); r.code != exitUsage || !strings.Contains(r.err, "namespace") {
-		t.Errorf("another namespace: %v", r)
-	}
-	if r = s.flightd("import", filepath.Join(t.TempDir(), "none")); r.code != exitUsage {
-		t.Errorf("no file: %v", r)
-	}
+	require.Equal(t, exitFailed, r.code, "another receipt: %v", r)
+	require.Contains(t, r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1", "another receipt: %v", r)
+	r = s.flightd("import", tempFile(t, good))
+	require.True(t, strings.HasPrefix(r.out, "1 line in "), "one line: %v", r)
+	require.Contains(t, r.out, "1 existed already", "one line: %v", r)
+	r = s.flightd("import", tempFile(t, good), "-n", "billing")
+	require.Equal(t, exitUsage, r.code, "another namespace: %v", r)
+	require.Contains(t, r.err, "namespace", "another namespace: %v", r)
+	r = s.flightd("import", filepath.Join(t.TempDir(), "none"))
+	require.Equal(t, exitUsage, r.code, "no file: %v", r)
 }
 
 func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
@@ -112,36 +108,33 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 		t.Fatal(r)
 	}
 	r := s.flightd("flights", "redact", "exec/secret", "--reason", "ticket 12", "--actor", "ann", "--yes")
-	if r.code != 0 || strings.Contains(r.out, "canary") || !strings.Contains(r.out, "by ann: ticket 12") {
-		t.Fatalf("redact: %v", r)
-	}
-	if r = s.flightd("why", "exec/secret"); !strings.Contains(r.out, "ann erased its input and receipt (ticket 12)") {
-		t.Errorf("why: %v", r)
-	}
-	if r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); strings.Contains(r.out, "canary") || r.code == 0 {
-		t.Errorf("it ran again, or its output is still stored: %v", r)
-	}
-	if !strings.Contains(r.err, "succeeded at ") || !strings.Contains(r.err, "nothing was run") || !strings.Contains(r.err, "are erased") {
-		t.Errorf("no message that the output is erased: %v", r)
-	}
-	if status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil); status != http.StatusGone {
-		t.Errorf("the receipt answers %d", status)
-	}
+	require.Equal(t, 0, r.code, "redact: %v", r)
+	require.NotContains(t, r.out, "canary", "redact: %v", r)
+	require.Contains(t, r.out, "by ann: ticket 12", "redact: %v", r)
+	r = s.flightd("why", "exec/secret")
+	require.Contains(t, r.out, "ann erased its input and receipt (ticket 12)", "why: %v", r)
+	r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f")
+	require.NotContains(t, r.out, "canary", "it ran again, or its output is still stored: %v", r)
+	require.NotEqual(t, 0, r.code, "it ran again, or its output is still stored: %v", r)
+	require.Contains(t, r.err, "succeeded at ", "no message that the output is erased: %v", r)
+	require.Contains(t, r.err, "nothing was run", "no message that the output is erased: %v", r)
+	require.Contains(t, r.err, "are erased", "no message that the output is erased: %v", r)
+	status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil)
+	require.Equal(t, http.StatusGone, status, "the receipt answers %d", status)
 }
 
 // TestRedact_LaterCallSaysErased: a later exec prints that the body is erased, even if exec did not write the receipt.
 func TestRedact_LaterCallSaysErased(t *testing.T) {
 	s := startServer(t)
 	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
-	if r := s.flightd("import", file); r.code != 0 {
-		t.Fatal(r)
-	}
-	if r := s.flightd("flights", "redact", "charge/o-1", "--reason", "a test", "--yes"); r.code != 0 {
-		t.Fatal(r)
-	}
-	if r := s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "its 12 bytes are erased") {
-		t.Errorf("got %v", r)
-	}
+	r := s.flightd("import", file)
+	require.Equal(t, 0, r.code, r)
+	r = s.flightd("flights", "redact", "charge/o-1", "--reason", "a test", "--yes")
+	require.Equal(t, 0, r.code, r)
+	r = s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran")
+	require.Equal(t, 0, r.code, "got %v", r)
+	require.Empty(t, r.out, "got %v", r)
+	require.Contains(t, r.err, "its 12 bytes are erased", "got %v", r)
 }
 
 // TestRedact_NoRetryWithoutAnInput: the hint names retry only if retry is possible.
@@ -149,43 +142,41 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 	s := startServer(t)
 	run := []string{"exec", "--key", "gone", "--not-done-exit", "75", "--", "sh", "-c", "exit 75"}
 	s.flightd(run...)
-	if r := s.flightd("flights", "cancel", "gone", "--reason", "a test"); r.code != 0 {
-		t.Fatal(r)
-	}
-	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "run flightd flights retry default/exec/gone --reason WHY to let it run again") {
-		t.Errorf("cancelled: %v", r)
-	}
-	if r := s.flightd("flights", "redact", "gone", "--reason", "a test", "--yes"); r.code != 0 {
-		t.Fatal(r)
-	}
-	if r := s.flightd(run...); r.code != exitFailed || strings.Contains(r.err, "to let it run again") || !strings.Contains(r.err, "use a new id") {
-		t.Errorf("its input erased: %v", r)
-	}
+	r := s.flightd("flights", "cancel", "gone", "--reason", "a test")
+	require.Equal(t, 0, r.code, r)
+	r = s.flightd(run...)
+	require.Equal(t, exitFailed, r.code, "cancelled: %v", r)
+	require.Contains(t, r.err, "run flightd flights retry default/exec/gone --reason WHY to let it run again", "cancelled: %v", r)
+	r = s.flightd("flights", "redact", "gone", "--reason", "a test", "--yes")
+	require.Equal(t, 0, r.code, r)
+	r = s.flightd(run...)
+	require.Equal(t, exitFailed, r.code, "its input erased: %v", r)
+	require.NotContains(t, r.err, "to let it run again", "its input erased: %v", r)
+	require.Contains(t, r.err, "use a new id", "its input erased: %v", r)
 }
 
 // TestFree_TheKeyActsAgain: a key can be freed after its receipt has expired, as the hint says, and before.
 func TestFree_TheKeyActsAgain(t *testing.T) {
 	s := startServer(t)
 	expired := tempFile(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
-	if r := s.flightd("import", expired); r.code != 0 {
-		t.Fatal(r)
-	}
+	r := s.flightd("import", expired)
+	require.Equal(t, 0, r.code, r)
 	run := []string{"exec", "--key", "order", "--fingerprint", "none", "--", "echo", "ran"}
 	eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
-	if r := s.flightd(run...); r.out != "" || !strings.Contains(r.err, "flights free") {
-		t.Fatalf("guarded by a tombstone: %v", r)
-	}
+	r = s.flightd(run...)
+	require.Empty(t, r.out, "guarded by a tombstone: %v", r)
+	require.Contains(t, r.err, "flights free", "guarded by a tombstone: %v", r)
 	for range 2 { // a tombstone, then a receipt
-		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--actor", "ann", "--yes"); r.code != 0 {
-			t.Fatalf("free: %v", r)
-		}
-		if r := s.flightd(run...); r.code != 0 || r.out != "ran\n" || strings.Contains(r.err, "nothing was run") {
-			t.Fatalf("it did not run: %v", r)
-		}
+		r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--actor", "ann", "--yes")
+		require.Equal(t, 0, r.code, "free: %v", r)
+		r = s.flightd(run...)
+		require.Equal(t, 0, r.code, "it did not run: %v", r)
+		require.Equal(t, "ran\n", r.out, "it did not run: %v", r)
+		require.NotContains(t, r.err, "nothing was run", "it did not run: %v", r)
 	}
-	if r := s.flightd("why", "exec/order"); !strings.Contains(r.out, "ann") || !strings.Contains(r.out, "another order of that number") {
-		t.Errorf("why: %v", r)
-	}
+	r = s.flightd("why", "exec/order")
+	require.Contains(t, r.out, "ann", "why: %v", r)
+	require.Contains(t, r.out, "another order of that number", "why: %v", r)
 }
 
 // TestImport_DryRunChangesNothing: also if a line is invalid.
@@ -193,12 +184,11 @@ func TestImport_DryRunChangesNothing(t *testing.T) {
 	s := startServer(t)
 	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
 	r := s.flightd("import", file, "--dry-run")
-	if r.code != exitUsage || !strings.Contains(r.err, "1 would be imported") || !strings.Contains(r.err, "nothing was changed") || strings.Contains(r.err, "what is in is in") {
-		t.Errorf("dry run: %v", r)
-	}
-	if !strings.Contains(r.err, "line 2: invalid: the line is not a JSON object") {
-		t.Errorf("the bad line: %v", r)
-	}
+	require.Equal(t, exitUsage, r.code, "dry run: %v", r)
+	require.Contains(t, r.err, "1 would be imported", "dry run: %v", r)
+	require.Contains(t, r.err, "nothing was changed", "dry run: %v", r)
+	require.NotContains(t, r.err, "what is in is in", "dry run: %v", r)
+	require.Contains(t, r.err, "line 2: invalid: the line is not a JSON object", "the bad line: %v", r)
 	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "unknown state") != 1 {
 		t.Errorf("a mistake that the server finds: %v", r)
 	}

@@ -32,19 +32,18 @@ func TestLists_RespectTheNamespace(t *testing.T) {
 		for _, command := range []string{"flights ls", "tail --no-follow", "tail --no-follow --after 0.0"} {
 			env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 			r := cli(env, strings.Fields(command+" "+test.flags)...)
-			if r.code != 0 || !strings.Contains(r.out, test.here) || test.notHere != "" && strings.Contains(r.out, test.notHere) {
-				t.Errorf("%s %s: %v", command, test.flags, r)
-			}
+			require.Equal(t, 0, r.code, "%s %s: %v", command, test.flags, r)
+			require.Contains(t, r.out, test.here, "%s %s: %v", command, test.flags, r)
+			require.False(t, test.notHere != "" && strings.Contains(r.out, test.notHere), "%s %s: %v", command, test.flags, r)
 		}
 	}
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	if r := cli(env, "__complete", "why", "bil"); !strings.Contains(r.out, "billing/charge/2") {
-		t.Errorf("a full key of another namespace: %v", r)
-	}
+	r := cli(env, "__complete", "why", "bil")
+	require.Contains(t, r.out, "billing/charge/2", "a full key of another namespace: %v", r)
 	for _, command := range []string{"flights ls", "tail"} {
-		if r := cli(env, strings.Fields(command+" --prefix billing/")...); r.code != exitUsage || !strings.Contains(r.err, "-A") {
-			t.Errorf("%s of a prefix of another namespace: %v", command, r)
-		}
+		r := cli(env, strings.Fields(command+" --prefix billing/")...)
+		require.Equal(t, exitUsage, r.code, "%s of a prefix of another namespace: %v", command, r)
+		require.Contains(t, r.err, "-A", "%s of a prefix of another namespace: %v", command, r)
 	}
 }
 
@@ -66,9 +65,10 @@ func TestLists_EmptyListPrintsANote(t *testing.T) {
 		"flights ls -n nobody": "namespace nobody",
 	} {
 		r := cli(env, strings.Fields(command)...)
-		if r.code != 0 || !strings.Contains(r.err, says) || says == "" && r.err != "" || says == "no doubts" && strings.Contains(r.err, "-A") {
-			t.Errorf("%s: %v", command, r)
-		}
+		require.Equal(t, 0, r.code, "%s: %v", command, r)
+		require.Contains(t, r.err, says, "%s: %v", command, r)
+		require.False(t, says == "" && r.err != "", "%s: %v", command, r)
+		require.False(t, says == "no doubts" && strings.Contains(r.err, "-A"), "%s: %v", command, r)
 	}
 }
 

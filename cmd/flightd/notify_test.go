@@ -9,19 +9,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, STOPPING=1 when it stops.
 func TestDev_TellsItsSupervisor(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer socket.Close()
 	hear := func() string {
 		t.Helper()
@@ -36,16 +34,15 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
 	s.start(notifyEnv + "=" + filepath.Join(dir, "s"))
 	defer s.kill()
-	if said := hear(); !strings.HasPrefix(said, "READY=1\n") || !strings.Contains(said, s.url()) || s.get("/readyz", nil) != http.StatusOK {
-		t.Errorf("it said %q", said)
-	}
+	said := hear()
+	require.True(t, strings.HasPrefix(said, "READY=1\n"), "it said %q", said)
+	require.Contains(t, said, s.url(), "it said %q", said)
+	require.Equal(t, http.StatusOK, s.get("/readyz", nil), "it said %q", said)
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	if said := hear(); said != "STOPPING=1" {
-		t.Errorf("it said %q", said)
-	}
-	if err := s.cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	said = hear()
+	require.Equal(t, "STOPPING=1", said, "it said %q", said)
+	err = s.cmd.Wait()
+	require.NoError(t, err)
 	s.cmd = nil
 }
 
@@ -55,9 +52,7 @@ func TestDev_WithoutSupervisor(t *testing.T) {
 	env := map[string]string{}
 	a := &app{terminal: terminal{err: &talk, env: func(k string) string { return env[k] }}}
 	a.notifySupervisor("READY=1")
-	if talk.Len() > 0 {
-		t.Errorf("said %q", talk.String())
-	}
+	require.LessOrEqual(t, talk.Len(), 0, "said %q", talk.String())
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), "@flightd-test-nobody"} {
 		talk.Reset()
 		env[notifyEnv] = name

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
 )
 
 // dataCommands returns the commands that print data, so that they take every format of -o. A command that changes a
@@ -79,9 +80,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 		if c.HasSubCommands() && !c.HasLocalFlags() {
 			continue
 		}
-		if data[path] == nil && other[path] == "" {
-			t.Errorf("%s: add it to dataCommands or otherCommands", path)
-		}
+		require.False(t, data[path] == nil && other[path] == "", "%s: add it to dataCommands or otherCommands", path)
 	}
 	s := startServer(t)
 	s.flightd("exec", "--key", "pay-7", "--", "true")
@@ -91,12 +90,12 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 		for _, format := range formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)
-			if r.code != 0 || (r.err != "") != changes || strings.Contains(r.out, "flightd: ") || !strings.HasSuffix(r.out, "\n") && path != "doctor" {
-				t.Errorf("%s: %v", name, r)
-			}
-			if err := checkReadable(format, r.out); err != nil {
-				t.Errorf("%s: %v\n%s", name, err, r.out)
-			}
+			require.Equal(t, 0, r.code, "%s: %v", name, r)
+			require.Equal(t, changes, (r.err != ""), "%s: %v", name, r)
+			require.NotContains(t, r.out, "flightd: ", "%s: %v", name, r)
+			require.False(t, !strings.HasSuffix(r.out, "\n") && path != "doctor", "%s: %v", name, r)
+			err := checkReadable(format, r.out)
+			require.NoError(t, err, "%s: %v\n%s", name, err, r.out)
 		}
 	}
 }
@@ -129,12 +128,9 @@ func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
 		var talk strings.Builder
 		c.Stderr = &talk
 		out, err := c.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		err = c.Start()
+		require.NoError(t, err)
 		var said strings.Builder
 		lines := bufio.NewScanner(out)
 		for want := map[string]string{"json": "}", "yaml": "took_ms"}[format]; lines.Scan(); {
@@ -144,12 +140,12 @@ func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
 			}
 		}
 		_ = c.Process.Signal(syscall.SIGTERM)
-		if err := c.Wait(); err != nil {
-			t.Errorf("%s: %v\n%s", format, err, talk.String())
-		}
-		if err := checkReadable(format, said.String()); err != nil || !strings.Contains(said.String(), "http://127.0.0.1:") || !strings.Contains(talk.String(), "is ready") {
-			t.Errorf("%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
-		}
+		err = c.Wait()
+		require.NoError(t, err, "%s: %v\n%s", format, err, talk.String())
+		err = checkReadable(format, said.String())
+		require.NoError(t, err, "%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
+		require.Contains(t, said.String(), "http://127.0.0.1:", "%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
+		require.Contains(t, talk.String(), "is ready", "%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
 	}
 }
 
@@ -163,17 +159,16 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 		{"flights", "get", "pay-7", "--server", both},
 		{"doctor", "--server", both},
 	} {
-		if r := s.flightd(args...); r.code != 0 || r.out == "" {
-			t.Errorf("%v: %v", args, r)
-		}
+		r := s.flightd(args...)
+		require.Equal(t, 0, r.code, "%v: %v", args, r)
+		require.NotEmpty(t, r.out, "%v: %v", args, r)
 	}
 	t.Setenv("XDG_STATE_HOME", s.state)
 	env := withConfig(t, "server: [127.0.0.1:1, "+s.address+"]\n")
-	if r := cli(env, "flights", "ls", "-o", "id"); r.code != 0 || len(strings.Fields(r.out)) != 1 {
-		t.Errorf("by the file: %v", r)
-	}
+	r := cli(env, "flights", "ls", "-o", "id")
+	require.Equal(t, 0, r.code, "by the file: %v", r)
+	require.Len(t, strings.Fields(r.out), 1, "by the file: %v", r)
 	env["FLIGHTD_ADDR"] = "127.0.0.1:2 127.0.0.1:1"
-	if r := cli(env, "__complete", "why", ""); r.out != ":4\n" {
-		t.Errorf("the environment comes before the file: %v", r)
-	}
+	r = cli(env, "__complete", "why", "")
+	require.Equal(t, ":4\n", r.out, "the environment comes before the file: %v", r)
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -91,22 +93,17 @@ func (s *server) start(env ...string) {
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	began := time.Now()
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != s.url() {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()
 		s.t.Fatalf("flightd dev said %q (%v)\n%s", line, err, s.log)
 	}
-	if status := s.get("/readyz", nil); status != http.StatusOK {
-		s.t.Fatalf("/readyz answers %d", status)
-	}
+	status := s.get("/readyz", nil)
+	require.Equal(s.t, http.StatusOK, status, "/readyz answers %d", status)
 	s.took = time.Since(began)
 }
 
@@ -125,14 +122,11 @@ func (s *server) kill() {
 func (s *server) get(path string, into any) int {
 	s.t.Helper()
 	answer, err := http.Get(s.url() + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer answer.Body.Close()
 	if into != nil {
-		if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
-			s.t.Fatal(err)
-		}
+		err := json.NewDecoder(answer.Body).Decode(into)
+		require.NoError(s.t, err)
 	}
 	return answer.StatusCode
 }
@@ -144,9 +138,8 @@ func (s *server) flight(key string) (f wire.Flight) {
 	if r.code != 0 {
 		return f
 	}
-	if err := json.Unmarshal([]byte(r.out), &f); err != nil {
-		s.t.Fatalf("flights get: %v\n%s", err, r.out)
-	}
+	err := json.Unmarshal([]byte(r.out), &f)
+	require.NoError(s.t, err, "flights get: %v\n%s", err, r.out)
 	return f
 }
 
@@ -187,9 +180,8 @@ func (s *server) beginWith(attributes *syscall.SysProcAttr, name string, args ..
 	i.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.err
 	i.cmd.WaitDelay = 5 * time.Second
-	if err := i.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	err := i.cmd.Start()
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		if i.cmd.ProcessState == nil {
 			_ = i.cmd.Process.Kill()
@@ -202,17 +194,14 @@ func (s *server) beginWith(attributes *syscall.SysProcAttr, name string, args ..
 func (i *invocation) wait() result {
 	err := i.cmd.Wait()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		i.t.Errorf("flightd %v: %v", i.cmd.Args[1:], err)
-	}
+	require.False(i.t, err != nil && !errors.As(err, &exit), "flightd %v: %v", i.cmd.Args[1:], err)
 	return result{out: i.out.String(), err: i.err.String(), code: i.cmd.ProcessState.ExitCode()}
 }
 
 func (i *invocation) signal(s syscall.Signal) {
 	i.t.Helper()
-	if err := i.cmd.Process.Signal(s); err != nil {
-		i.t.Fatal(err)
-	}
+	err := i.cmd.Process.Signal(s)
+	require.NoError(i.t, err)
 }
 
 // flightd runs the program as a client of this server.
@@ -253,9 +242,8 @@ func newShop(t testing.TB, wait bool) *shop {
 		script += "while [ ! -e " + s.path("go") + " ]; do sleep 0.02; done\n"
 	}
 	script += "echo \"paid by $$ at $(date +%s%N) as $FLIGHTD_KEY, attempt $FLIGHTD_ATTEMPT\"\necho \"thank you\" >&2\necho $$ >> " + s.path("paid") + "\n"
-	if err := os.WriteFile(s.path("pay.sh"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	err := os.WriteFile(s.path("pay.sh"), []byte(script), 0o700)
+	require.NoError(t, err)
 	return s
 }
 
@@ -264,22 +252,18 @@ func (s *shop) path(name string) string { return filepath.Join(s.dir, name) }
 // release creates the file go.
 func (s *shop) release() {
 	s.t.Helper()
-	if err := os.WriteFile(s.path("go"), nil, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	err := os.WriteFile(s.path("go"), nil, 0o600)
+	require.NoError(s.t, err)
 }
 
 // pids returns the process ids in a file, in order.
 func (s *shop) pids(name string) (pids []int) {
 	data, err := os.ReadFile(s.path(name))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.t.Fatal(err)
-	}
+	require.False(s.t, err != nil && !errors.Is(err, os.ErrNotExist))
 	for _, word := range strings.Fields(string(data)) {
 		var pid int
-		if _, err := fmt.Sscan(word, &pid); err != nil {
-			s.t.Fatal(err)
-		}
+		_, err := fmt.Sscan(word, &pid)
+		require.NoError(s.t, err)
 		pids = append(pids, pid)
 	}
 	return pids

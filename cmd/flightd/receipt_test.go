@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/flightd/flightd/flight"
@@ -62,13 +63,12 @@ func TestReceipt_AlwaysFits(t *testing.T) {
 		io.WriteString(&c.err, output[:60<<10])
 		body := encodeReceipt(0, c)
 		var r receipt
-		if err := json.Unmarshal(body, &r); err != nil || len(body) > flight.MaxReceiptBody || !r.Truncated {
-			t.Fatalf("%s: %d bytes, %v", name, len(body), err)
-		}
+		err := json.Unmarshal(body, &r)
+		require.NoError(t, err, "%s: %d bytes, %v", name, len(body), err)
+		require.LessOrEqual(t, len(body), flight.MaxReceiptBody, "%s: %d bytes, %v", name, len(body), err)
+		require.True(t, r.Truncated, "%s: %d bytes, %v", name, len(body), err)
 		out, errOut := r.streams()
-		if len(out)+len(errOut) < 40<<10 && name != "controls" && name != "quotes" {
-			t.Errorf("%s: only %d bytes were kept", name, len(out)+len(errOut))
-		}
+		require.False(t, len(out)+len(errOut) < 40<<10 && name != "controls" && name != "quotes", "%s: only %d bytes were kept", name, len(out)+len(errOut))
 		t.Logf("%s: %d and %d bytes kept in a receipt of %d", name, len(out), len(errOut), len(body))
 	}
 }
@@ -80,7 +80,8 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestCapture_NeverFails(t *testing.T) {
 	c := newCapture(10, brokenWriter{}, brokenWriter{})
-	if n, err := c.out.Write([]byte("abc")); n != 3 || err != nil || c.out.kept.String() != "abc" {
-		t.Errorf("%d, %v, %q", n, err, c.out.kept.String())
-	}
+	n, err := c.out.Write([]byte("abc"))
+	require.Equal(t, 3, n, "%d, %v, %q", n, err, c.out.kept.String())
+	require.NoError(t, err, "%d, %v, %q", n, err, c.out.kept.String())
+	require.Equal(t, "abc", c.out.kept.String(), "%d, %v, %q", n, err, c.out.kept.String())
 }

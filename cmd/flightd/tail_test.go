@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -27,12 +29,9 @@ func (s *server) tail(args ...string) *follower {
 	f := &follower{t: s.t, cmd: exec.Command(program, append([]string{"tail", "-o", "json"}, args...)...), events: make(chan wire.Event, 1000)}
 	f.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
 	out, err := f.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := f.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	err = f.cmd.Start()
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		if f.cmd.ProcessState == nil {
 			_ = f.cmd.Process.Kill()
@@ -61,9 +60,9 @@ func (f *follower) expect(key string, kinds ...string) {
 	for _, kind := range kinds {
 		select {
 		case e := <-f.events:
-			if e.Key != key || e.Kind != kind || e.ID == "" {
-				f.t.Fatalf("got %s %s, want %s %s", e.Key, e.Kind, key, kind)
-			}
+			require.Equal(f.t, key, e.Key, "got %s %s, want %s %s", e.Key, e.Kind, key, kind)
+			require.Equal(f.t, kind, e.Kind, "got %s %s, want %s %s", e.Key, e.Kind, key, kind)
+			require.NotEmpty(f.t, e.ID, "got %s %s, want %s %s", e.Key, e.Kind, key, kind)
 		case <-time.After(20 * time.Second):
 			f.t.Fatalf("no event %s %s", key, kind)
 		}
@@ -79,26 +78,23 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	s.flightd("exec", "--key", "t/1", "--", "true")
 	f.expect("default/t/1", flown...)
 	asked := time.Now()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Wait(); err != nil || time.Since(asked) > 5*time.Second {
-		t.Errorf("with a stream open, flightd stopped after %v: %v", time.Since(asked), err)
-	}
+	err := s.cmd.Process.Signal(syscall.SIGTERM)
+	require.NoError(t, err)
+	err = s.cmd.Wait()
+	require.NoError(t, err, "with a stream open, flightd stopped after %v: %v", time.Since(asked), err)
+	require.LessOrEqual(t, time.Since(asked), 5*time.Second, "with a stream open, flightd stopped after %v: %v", time.Since(asked), err)
 	s.start()
 	s.flightd("exec", "--key", "t/2", "--", "true")
 	f.expect("default/t/2", flown...)
 	s.flightd("exec", "--key", "t/2", "--", "true")
 	f.expect("default/t/2", "duplicates")
-	if err := f.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	err = f.cmd.Process.Signal(syscall.SIGINT)
+	require.NoError(t, err)
 	for range f.events {
 		t.Error("an event was printed twice")
 	}
-	if err := f.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+	err = f.cmd.Wait()
+	require.NoError(t, err, "it ended with %v", err)
 
 	var page wire.EventPage
 	if s.get("/v1/events?after=0.0", &page); len(page.Events) != 7 {
@@ -108,21 +104,20 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	s.start()
 	s.tail("--after", page.Events[2].ID, "--action", "t").expect("default/t/2", append(flown, "duplicates")...)
 	past := s.flightd("tail", "--no-follow", "--after", page.Events[2].ID)
-	if past.code != 0 || strings.Count(past.out, "\n") != 4 || !strings.Contains(past.out, "a duplicate call of") {
-		t.Errorf("%v", past)
-	}
-	if r := s.flightd("tail", "--no-follow", "--after", "999999.0"); r.code != exitFailed || !strings.Contains(r.err, "flights ls --since") {
-		t.Errorf("%v", r)
-	}
+	require.Equal(t, 0, past.code, "%v", past)
+	require.Equal(t, 4, strings.Count(past.out, "\n"), "%v", past)
+	require.Contains(t, past.out, "a duplicate call of", "%v", past)
+	r := s.flightd("tail", "--no-follow", "--after", "999999.0")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.err, "flights ls --since", "%v", r)
 }
 
 // TestWhy_TellsOfDuplicates: number, first and last time and the last eight callers, also after a restart.
 func TestWhy_TellsOfDuplicates(t *testing.T) {
 	s := startServer(t)
 	for range 12 {
-		if r := s.flightd("exec", "--key", "t/1", "--", "true"); r.code != 0 {
-			t.Fatal(r)
-		}
+		r := s.flightd("exec", "--key", "t/1", "--", "true")
+		require.Equal(t, 0, r.code, r)
 	}
 	check := func() {
 		t.Helper()
@@ -175,11 +170,12 @@ func TestWatch(t *testing.T) {
 			t.Fatal(r)
 		}
 		r := w.wait()
-		if r.code != end.code || strings.Count(r.out, "\n") < 5 || !strings.Contains(r.out, end.want) || !strings.Contains(r.err, fmt.Sprintf("default/%s: ", key)) {
-			t.Errorf("%v", r)
-		}
+		require.Equal(t, end.code, r.code, "%v", r)
+		require.GreaterOrEqual(t, strings.Count(r.out, "\n"), 5, "%v", r)
+		require.Contains(t, r.out, end.want, "%v", r)
+		require.Contains(t, r.err, fmt.Sprintf("default/%s: ", key), "%v", r)
 	}
-	if r := s.flightd("flights", "watch", "t/none"); r.code != exitFailed || !strings.Contains(r.err, "not_found") {
-		t.Errorf("%v", r)
-	}
+	r := s.flightd("flights", "watch", "t/none")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.err, "not_found", "%v", r)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,21 +16,13 @@ import (
 func onTerminal(t *testing.T, env []string, typed string, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := exec.Command(program, args...)
 	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm"}, env...)
 	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
@@ -44,9 +37,7 @@ func onTerminal(t *testing.T, env []string, typed string, args ...string) string
 	err = c.Run()
 	_ = slave.Close()
 	text := <-shown
-	if err != nil && c.ProcessState == nil {
-		t.Fatal(err)
-	}
+	require.False(t, err != nil && c.ProcessState == nil)
 	return text
 }
 
@@ -71,13 +62,11 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 		{"JSON", nil, []string{"doctor", "-o", "json"}, false},
 	} {
 		text := onTerminal(t, append([]string{noServer}, test.env...), "", test.args...)
-		if text == "" || strings.Contains(text, "\x1b[") != test.colour {
-			t.Errorf("%s: %q", test.name, text)
-		}
+		require.NotEmpty(t, text, "%s: %q", test.name, text)
+		require.Equal(t, test.colour, strings.Contains(text, "\x1b["), "%s: %q", test.name, text)
 	}
-	if r := cli(nil, "doctor", "--server", "127.0.0.1:1"); strings.Contains(r.out+r.err, "\x1b") {
-		t.Errorf("not on a terminal: %v", r)
-	}
+	r := cli(nil, "doctor", "--server", "127.0.0.1:1")
+	require.NotContains(t, r.out+r.err, "\x1b", "not on a terminal: %v", r)
 }
 
 // TestConfirm_AsksAPersonAndNobodyElse: any answer but yes changes nothing; --yes suppresses the question.
@@ -88,25 +77,24 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	resolve := []string{"doubt", "resolve", "order-42", "--fail", "--reason", "looked"}
 	for _, typed := range []string{"n\n", "\n", "maybe\n"} {
 		text := onTerminal(t, env, typed, resolve...)
-		if !strings.Contains(text, "[y/N]") || !strings.Contains(text, "nothing was changed") || s.flight("order-42").State != "in_doubt" {
-			t.Errorf("%q: %q", typed, text)
-		}
+		require.Contains(t, text, "[y/N]", "%q: %q", typed, text)
+		require.Contains(t, text, "nothing was changed", "%q: %q", typed, text)
+		require.Equal(t, "in_doubt", s.flight("order-42").State, "%q: %q", typed, text)
 	}
-	if text := onTerminal(t, env, "y\n", resolve...); !strings.Contains(text, "[y/N]") || s.flight("order-42").State != "failed" {
-		t.Errorf("yes: %q", text)
-	}
-	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "ready" {
-		t.Errorf("--yes: %q", text)
-	}
+	text := onTerminal(t, env, "y\n", resolve...)
+	require.Contains(t, text, "[y/N]", "yes: %q", text)
+	require.Equal(t, "failed", s.flight("order-42").State, "yes: %q", text)
+	text = onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes")
+	require.NotContains(t, text, "[y/N]", "--yes: %q", text)
+	require.Equal(t, "ready", s.flight("order-42").State, "--yes: %q", text)
 	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "although the effect may have happened? [y/N]"} {
-		if text := onTerminal(t, env, "n\n", "flights", verb, "order-42", "--reason", "a test"); !strings.Contains(text, asked) {
-			t.Errorf("%s: the question does not name the consequence: %q", verb, text)
-		}
+		text := onTerminal(t, env, "n\n", "flights", verb, "order-42", "--reason", "a test")
+		require.Contains(t, text, asked, "%s: the question does not name the consequence: %q", verb, text)
 	}
-	if text := onTerminal(t, env, "y\n", "flights", "free", "order-42"); !strings.Contains(text, "--reason is missing") || strings.Contains(text, "[y/N]") {
-		t.Errorf("no reason: %q", text)
-	}
-	if r := s.flightd("flights", "cancel", "order-42", "--reason", "a test"); r.code != 0 || strings.Contains(r.err, "[y/N]") {
-		t.Errorf("no terminal: %v", r)
-	}
+	text = onTerminal(t, env, "y\n", "flights", "free", "order-42")
+	require.Contains(t, text, "--reason is missing", "no reason: %q", text)
+	require.NotContains(t, text, "[y/N]", "no reason: %q", text)
+	r := s.flightd("flights", "cancel", "order-42", "--reason", "a test")
+	require.Equal(t, 0, r.code, "no terminal: %v", r)
+	require.NotContains(t, r.err, "[y/N]", "no terminal: %v", r)
 }

@@ -33,13 +33,11 @@ func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	defer server.Close()
 	for _, trace := range []string{parent, ""} {
 		env := map[string]string{"FLIGHTD_ADDR": server.URL, "TRACEPARENT": trace, "XDG_STATE_HOME": t.TempDir()}
-		if r := cli(env, "flights", "ls"); r.code != 0 {
-			t.Fatalf("flights ls: %v", r)
-		}
+		r := cli(env, "flights", "ls")
+		require.Equal(t, 0, r.code, "flights ls: %v", r)
 		mu.Lock()
-		if got := seen["/v1/flights"]; got != trace {
-			t.Errorf("passed on: %q, want %q", got, trace)
-		}
+		got := seen["/v1/flights"]
+		require.Equal(t, trace, got, "passed on: %q, want %q", got, trace)
 		mu.Unlock()
 	}
 }
@@ -50,19 +48,15 @@ func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 	s.kill()
 	apart := freeAddress(t)
 	s.start("FLIGHTD_LISTEN_METRICS="+apart, "FLIGHTD_LOG_FORMAT=json", "FLIGHTD_LOG_LEVEL=debug")
-	if r := s.flightd("exec", "--key", "pay/1", "--", "true"); r.code != 0 {
-		t.Fatalf("exec: %v", r)
-	}
+	r := s.flightd("exec", "--key", "pay/1", "--", "true")
+	require.Equal(t, 0, r.code, "exec: %v", r)
 	for _, url := range []string{s.url() + "/metrics", "http://" + apart + "/metrics"} {
 		answer, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if err != nil || !strings.Contains(string(text), `flightd_effects_total{action="pay",outcome="succeeded"} 1`) {
-			t.Errorf("%s: %d %.300s (%v)", url, answer.StatusCode, text, err)
-		}
+		require.NoError(t, err, "%s: %d %.300s (%v)", url, answer.StatusCode, text, err)
+		require.Contains(t, string(text), `flightd_effects_total{action="pay",outcome="succeeded"} 1`, "%s: %d %.300s (%v)", url, answer.StatusCode, text, err)
 	}
 }
 
@@ -71,12 +65,9 @@ func TestBanner_NamesTheMetricsAddress(t *testing.T) {
 	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
 		var out, talk bytes.Buffer
 		(&app{terminal: terminal{out: &out, err: &talk}}).printBanner(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, true)
-		if out.String() != defaultServer+"\n" {
-			t.Errorf("data: %q", out.String())
-		}
-		if !strings.Contains(talk.String(), want) || want == "" && strings.Contains(talk.String(), "/metrics") {
-			t.Errorf("with metrics at %q: %s", metrics, talk.String())
-		}
+		require.Equal(t, defaultServer+"\n", out.String(), "data: %q", out.String())
+		require.Contains(t, talk.String(), want, "with metrics at %q: %s", metrics, talk.String())
+		require.False(t, want == "" && strings.Contains(talk.String(), "/metrics"), "with metrics at %q: %s", metrics, talk.String())
 	}
 }
 

@@ -230,9 +230,7 @@ func BenchmarkModel(b *testing.B) {
 	var t testing.T
 	h := history(&t, rand.New(rand.NewPCG(1, 1)), 2000, 15)
 	for b.Loop() {
-		if !porcupine.CheckOperations(Model(), h) {
-			b.Fatal("rejected")
-		}
+		require.True(b, porcupine.CheckOperations(Model(), h), "rejected")
 	}
 	b.ReportMetric(float64(len(h)), "operations")
 }

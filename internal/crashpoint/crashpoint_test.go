@@ -1,22 +1,24 @@
 package crashpoint
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 func TestNilAndEmptyNeverKill(t *testing.T) {
 	var none *Set
 	for _, p := range All() {
 		none.At(p)
 	}
-	if s, err := Parse(""); s != nil || err != nil {
-		t.Fatalf("Parse(\"\") = %v, %v", s, err)
-	}
+	s, err := Parse("")
+	require.Nil(t, s, "Parse(\"\") = %v, %v", s, err)
+	require.NoError(t, err, "Parse(\"\") = %v, %v", s, err)
 }
 
 func TestAt_KillsAtTheNamedPassOnly(t *testing.T) {
 	s, err := Parse("after-open@2, before-report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kills := 0
 	s.kill = func() { kills++ }
 	for _, step := range []struct {
@@ -31,8 +33,7 @@ func TestAt_KillsAtTheNamedPassOnly(t *testing.T) {
 
 func TestParse_RejectsUnknownPoints(t *testing.T) {
 	for _, bad := range []string{"x", "after-open@0", "after-open@x", "after-open,", "after-open@"} {
-		if _, err := Parse(bad); err == nil {
-			t.Errorf("Parse(%q) was accepted", bad)
-		}
+		_, err := Parse(bad)
+		require.Error(t, err, "Parse(%q) was accepted", bad)
 	}
 }

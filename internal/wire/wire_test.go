@@ -181,12 +181,8 @@ func FuzzValidJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := ValidJSON(data), json.Valid(data)
-		if ours && !theirs {
-			t.Fatalf("%q is not JSON", data)
-		}
-		if !ours && theirs && !hasOddity(data) {
-			t.Fatalf("%q is JSON", data)
-		}
+		require.False(t, ours && !theirs, "%q is not JSON", data)
+		require.False(t, !ours && theirs && !hasOddity(data), "%q is JSON", data)
 	})
 }
 
@@ -215,12 +211,12 @@ func FuzzDecodeOpen(f *testing.F) {
 			return
 		}
 		var theirs OpenRequest
-		if err := json.Unmarshal(data, &theirs); err != nil {
-			t.Fatalf("%q was accepted, but %v", data, err)
-		}
-		if ours.Action != theirs.Action || ours.ID != theirs.ID || ours.Nonce != theirs.Nonce || ours.NotAfter != theirs.NotAfter {
-			t.Fatalf("%q was read as %+v, not %+v", data, ours, theirs)
-		}
+		err := json.Unmarshal(data, &theirs)
+		require.NoError(t, err, "%q was accepted, but %v", data, err)
+		require.Equal(t, theirs.Action, ours.Action, "%q was read as %+v, not %+v", data, ours, theirs)
+		require.Equal(t, theirs.ID, ours.ID, "%q was read as %+v, not %+v", data, ours, theirs)
+		require.Equal(t, theirs.Nonce, ours.Nonce, "%q was read as %+v, not %+v", data, ours, theirs)
+		require.Equal(t, theirs.NotAfter, ours.NotAfter, "%q was read as %+v, not %+v", data, ours, theirs)
 		_, _ = ours.Submission()
 	})
 }

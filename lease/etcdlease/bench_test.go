@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/flightd/flightd/flight"
@@ -54,14 +55,10 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 		Client: client, Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger(), Tuning: tuning,
 		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	ctx := context.Background()
 	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", AutoRenew: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	keys := make([]flight.Key, b.N)
 	for i := range keys {
 		keys[i] = flight.MustKey(fmt.Sprintf("bench/charge-card/order-%d", i))
@@ -92,9 +89,8 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 	b.ReportMetric(float64(ops.Load())/float64(max(batches.Load(), 1)), "ops/batch")
-	if err := lessor.Close(ctx); err != nil {
-		b.Error(err)
-	}
+	err = lessor.Close(ctx)
+	require.NoError(b, err)
 }
 
 // BenchmarkSteady claims and releases at full rate while the Compactor runs, and reports memory and disk. Compare runs
@@ -114,17 +110,13 @@ func benchSteady(b *testing.B, tuned bool) {
 		}
 	})
 	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	admin := server.InProcess(b)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin, Member: server.Member()}).Run(ctx) }()
 	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", AutoRenew: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ResetTimer()
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -147,9 +139,7 @@ func benchSteady(b *testing.B, tuned bool) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 	status, err := admin.Status(ctx, "")
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	var mem runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&mem)
@@ -157,7 +147,6 @@ func benchSteady(b *testing.B, tuned bool) {
 	b.ReportMetric(float64(mem.HeapAlloc)/1e6, "MB-heap")
 	stop()
 	<-ended
-	if err := lessor.Close(context.Background()); err != nil {
-		b.Error(err)
-	}
+	err = lessor.Close(context.Background())
+	require.NoError(b, err)
 }

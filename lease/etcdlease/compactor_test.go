@@ -53,13 +53,11 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 		default:
 		}
 	}
-	if is := <-near; !is {
-		t.Error("far from the quota")
-	}
+	require.True(t, <-near, "far from the quota")
 	stop()
-	if size.Load() < used.Load() || used.Load() <= 0 || quota.Load() != 1000 {
-		t.Errorf("a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
-	}
+	require.False(t, size.Load() < used.Load(), "a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
+	require.False(t, used.Load() <= 0, "a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
+	require.EqualValues(t, 1000, quota.Load(), "a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
 	if _, err := b.admin.Get(t.Context(), "x", clientv3.WithRev(first)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("reading what was compacted: %v", err)
 	}
@@ -72,16 +70,14 @@ func TestCheckServer(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	for _, c := range []*clientv3.Client{server.InProcess(t), server.Dial(t)} {
-		if err := etcdlease.CheckServer(t.Context(), c); err != nil {
-			t.Error(err)
-		}
+		err := etcdlease.CheckServer(t.Context(), c)
+		require.NoError(t, err)
 	}
 	nobody := etcdtest.DialSocket(t, t.TempDir()+"/nobody")
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := etcdlease.CheckServer(ctx, nobody); !errors.Is(err, lease.ErrUnavailable) {
-		t.Errorf("nobody answers: %v", err)
-	}
+	err := etcdlease.CheckServer(ctx, nobody)
+	require.ErrorIs(t, err, lease.ErrUnavailable, "nobody answers: %v", err)
 }
 
 // New succeeds without a reachable etcd; Ready returns the error.
@@ -89,20 +85,15 @@ func TestNewDoesNotNeedEtcd(t *testing.T) {
 	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Ledger: leasetest.NewLedger(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := lessor.Ready(ctx); !errors.Is(err, lease.ErrUnavailable) {
-		t.Errorf("ready: %v", err)
-	}
-	if _, err := lessor.NewSession(ctx, lease.Spec{}); !errors.Is(err, lease.ErrUnavailable) {
-		t.Errorf("new session: %v", err)
-	}
-	if err := lessor.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	err = lessor.Ready(ctx)
+	require.ErrorIs(t, err, lease.ErrUnavailable, "ready: %v", err)
+	_, err = lessor.NewSession(ctx, lease.Spec{})
+	require.ErrorIs(t, err, lease.ErrUnavailable, "new session: %v", err)
+	err = lessor.Close(ctx)
+	require.NoError(t, err)
 }
 
 // A file of mostly free pages is defragmented, and the member still works.
@@ -111,9 +102,8 @@ func TestCompactorDefragments(t *testing.T) {
 	server := etcdtest.Start(t)
 	admin := server.InProcess(t)
 	for range 100 { // history: 5 MB, of which 50 KB are needed
-		if _, err := admin.Put(t.Context(), "k", strings.Repeat("v", 50_000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := admin.Put(t.Context(), "k", strings.Repeat("v", 50_000))
+		require.NoError(t, err)
 	}
 	defragged := make(chan [2]int64, 10)
 	c := etcdlease.Compactor{
@@ -126,14 +116,11 @@ func TestCompactorDefragments(t *testing.T) {
 	}
 	defer run(t, &c)()
 	for n := 0; ; n++ { // pages are counted as free only after another write
-		if _, err := admin.Put(t.Context(), "other", fmt.Sprint(n)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := admin.Put(t.Context(), "other", fmt.Sprint(n))
+		require.NoError(t, err)
 		select {
 		case size := <-defragged:
-			if size[1] >= size[0]/2 {
-				t.Errorf("the file had %d bytes and has %d", size[0], size[1])
-			}
+			require.False(t, size[1] >= size[0]/2, "the file had %d bytes and has %d", size[0], size[1])
 			return
 		case <-t.Context().Done():
 			t.Fatal("it was never defragmented")
@@ -162,17 +149,14 @@ func TestCompactorBringsAFullMemberBack(t *testing.T) {
 		return err
 	}
 	for n := range 100 { // 5 MB of the 8
-		if err := put(n); err != nil {
-			t.Fatal(err)
-		}
+		err := put(n)
+		require.NoError(t, err)
 	}
 	var err error
 	for n := 0; err == nil; n++ { // and history
 		err = put(n % 5)
 	}
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 	full, defragged := make(chan bool, 10), make(chan int64, 10)
 	c := etcdlease.Compactor{
 		Client: server.InProcess(t), Member: server.Member(), Quota: quota,
@@ -187,18 +171,14 @@ func TestCompactorBringsAFullMemberBack(t *testing.T) {
 	for _, want := range []bool{true, false} {
 		select {
 		case is := <-full:
-			if is != want {
-				t.Fatalf("full: %v", is)
-			}
+			require.Equal(t, want, is, "full: %v", is)
 		case <-time.After(10 * time.Second):
 			status, err := admin.Status(t.Context(), "")
 			t.Fatalf("it is never full: %v; %+v, %v", want, status, err)
 		}
 	}
-	if err := put(0); err != nil {
-		t.Error(err)
-	}
-	if after := <-defragged; after < quota/2 {
-		t.Errorf("no more than %d bytes were in use, which is not the case that was to be tried", after)
-	}
+	err = put(0)
+	require.NoError(t, err)
+	after := <-defragged
+	require.False(t, after < quota/2, "no more than %d bytes were in use, which is not the case that was to be tried", after)
 }

@@ -35,9 +35,8 @@ func reserve(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
 		if err == nil {
 			return l
 		}
-		if !errors.Is(err, lease.ErrUnavailable) || ctx.Err() != nil {
-			t.Fatalf("reserve %s: %v", k, err)
-		}
+		require.ErrorIs(t, err, lease.ErrUnavailable, "reserve %s: %v", k, err)
+		require.NoError(t, ctx.Err(), "reserve %s: %v", k, err)
 	}
 }
 
@@ -52,9 +51,8 @@ func claim(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
 		if err == nil {
 			return l
 		}
-		if !errors.Is(err, lease.ErrHeld) || ctx.Err() != nil {
-			t.Fatalf("claim %s: %v", k, err)
-		}
+		require.ErrorIs(t, err, lease.ErrHeld, "claim %s: %v", k, err)
+		require.NoError(t, ctx.Err(), "claim %s: %v", k, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package etcdlease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -25,9 +24,8 @@ func TestSupportedVersions(t *testing.T) {
 		"3.7.3": true, "3.7.1": true, "3.7.0": false, "3.6.14": true, "3.6.13": false, "3.6.5": false, "3.5.99": false,
 		"3.8.0": true, "4.0.0": true, "2.3.8": false, "3.7.1-rc.0": false, "3.7.2-rc.0": true, "": false, "new": false,
 	} {
-		if got := supportedVersion(v); got != want {
-			t.Errorf("version %q: %v", v, got)
-		}
+		got := supportedVersion(v)
+		require.Equal(t, want, got, "version %q: %v", v, got)
 	}
 }
 
@@ -47,9 +45,8 @@ func TestDueCompaction(t *testing.T) {
 		{"much has gathered", at(100, 0), at(50_000, time.Second), at(100_100, 2*time.Second), true},
 		{"much has gathered, all of it new", at(100, 0), at(100, time.Second), at(200_000, 2*time.Second), false},
 	} {
-		if got := dueCompaction(s, c.last, c.seen, c.now); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		got := dueCompaction(s, c.last, c.seen, c.now)
+		require.Equal(t, c.want, got, "%s: %v", c.name, got)
 	}
 }
 
@@ -59,17 +56,15 @@ func TestDueDefrag(t *testing.T) {
 		size, inUse, worth int64
 		want               bool
 	}{{100 * mb, 49 * mb, 64 * mb, true}, {100 * mb, 51 * mb, 64 * mb, false}, {50 * mb, mb, 64 * mb, false}} {
-		if got := dueDefrag(c.size, c.inUse, c.worth); got != c.want {
-			t.Errorf("%+v: %v", c, got)
-		}
+		got := dueDefrag(c.size, c.inUse, c.worth)
+		require.Equal(t, c.want, got, "%+v: %v", c, got)
 	}
 }
 
 func TestGuardKeysOfOtherVersionsAreRefused(t *testing.T) {
 	for _, v := range []string{"", "flightd 2 1 d", "flightd 1 x d", "flightd 1 1"} {
-		if o, err := parseOwner(v); err == nil {
-			t.Errorf("%q reads as %+v", v, o)
-		}
+		o, err := parseOwner(v)
+		require.Error(t, err, "%q reads as %+v", v, o)
 	}
 }
 
@@ -85,12 +80,8 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 	}
 	for sessions, fits := range map[int]bool{1: true, 27: true, 28: false, 100: false} {
 		flat := s.flat(lease.Ownership{Deployment: "d"}, batch(sessions))
-		if (flat != nil) != fits {
-			t.Errorf("100 claims of %d sessions go flat: %v", sessions, flat != nil)
-		}
-		if flat != nil && (len(flat.Compare) != 101+sessions || len(flat.Success) != 100) {
-			t.Errorf("100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.Compare), len(flat.Success))
-		}
+		require.Equal(t, fits, (flat != nil), "100 claims of %d sessions go flat: %v", sessions, flat != nil)
+		require.False(t, flat != nil && (len(flat.Compare) != 101+sessions || len(flat.Success) != 100), "100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.Compare), len(flat.Success))
 	}
 }
 
@@ -129,9 +120,7 @@ func (s *noLeader) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
 // to retry.
 func TestRenewalIsTriedOnce(t *testing.T) {
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var leases noLeader
 	server := grpc.NewServer()
 	pb.RegisterLeaseServer(server, &leases)
@@ -139,16 +128,13 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	go func() { served <- server.Serve(listen) }()
 	defer func() { server.Stop(); <-served }()
 	client, err := Dial(clientv3.Config{Endpoints: []string{listen.Addr().String()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := newStore(client, nil, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
-		t.Errorf("got %v", err)
-	}
-	if n := leases.calls.Load(); n != 1 {
-		t.Errorf("one renewal asked %d times", n)
-	}
+	_, err = newStore(client, nil, "p/").Renew(ctx, 1)
+	require.Error(t, err, "got %v", err)
+	require.NotErrorIs(t, err, lease.ErrLost, "got %v", err)
+	n := leases.calls.Load()
+	require.EqualValues(t, 1, n, "one renewal asked %d times", n)
 }
