@@ -311,7 +311,7 @@ func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 }
 
 // The outcome of a handler that ends its goroutine, like a failing test, is unknown. No caller waits for ever.
-func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+func TestGoexit_IsUnknownOutcome(t *testing.T) {
 	g := newFixture(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -325,7 +325,7 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 
 // Before a send, the end of the goroutine means not_done, like an error: nothing has been sent, and nothing can be sent
 // any more.
-func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
+func TestGoexit_BeforeSendIsNotDone(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()
 	var left *effect.Attempt
@@ -519,7 +519,7 @@ type ownError struct{ text string }
 func (e *ownError) Error() string { return e.text }
 
 // An error that nothing can be read from is no reason to die between the effect and its report.
-func TestErrorsWithoutAText(t *testing.T) {
+func TestHandler_ErrorWhoseTextPanics(t *testing.T) {
 	for name, odd := range map[string]error{
 		"refused for no reason": effect.Refused(nil), "not done for no reason": effect.NotDone(nil), "a nil pointer": (*ownError)(nil),
 	} {

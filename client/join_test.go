@@ -85,7 +85,7 @@ func TestJoinersShareNothing(t *testing.T) {
 }
 
 // Each caller gets its own copy of an unrecorded outcome, independent of the handler's buffer.
-func TestUnrecordedIsEachCallersOwn(t *testing.T) {
+func TestUnrecorded_IsCopiedPerCaller(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect(client.WithReportTimeout(50 * time.Millisecond))
 	started, finish, body := make(chan struct{}), make(chan struct{}), []byte("paid")
@@ -287,7 +287,7 @@ func TestVerify_LostAnswerIsRepeated(t *testing.T) {
 }
 
 // A caller with a look-up uses it, even after it joined a caller without one.
-func TestJoinersLookForThemselves(t *testing.T) {
+func TestJoin_JoinerRunsItsOwnLookUp(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		g := newFixture(t)
 		c := g.connect()

@@ -310,19 +310,19 @@ func TestList(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		require.Len(t, pages(t, s, Query{Limit: 97}, nil), 1300)
-		require.Len(t, pages(t, s, Query{Namespace: "shop"}, nil), 325)
-		require.Len(t, pages(t, s, Query{Name: "charge", Limit: 500}, nil), 975)
-		require.Len(t, pages(t, s, Query{Prefix: "test/charge/order-12"}, nil), 84)
-		require.Len(t, pages(t, s, Query{States: []flight.State{flight.StateRunning}, Limit: 4}, nil), 13)
-		require.Len(t, pages(t, s, Query{States: []flight.State{flight.StateSucceeded}, Limit: 500}, nil), 1287)
+		require.Len(t, pages(t, s, flight.Query{Limit: 97}, nil), 1300)
+		require.Len(t, pages(t, s, flight.Query{Namespace: "shop"}, nil), 325)
+		require.Len(t, pages(t, s, flight.Query{Name: "charge", Limit: 500}, nil), 975)
+		require.Len(t, pages(t, s, flight.Query{Prefix: "test/charge/order-12"}, nil), 84)
+		require.Len(t, pages(t, s, flight.Query{States: []flight.State{flight.StateRunning}, Limit: 4}, nil), 13)
+		require.Len(t, pages(t, s, flight.Query{States: []flight.State{flight.StateSucceeded}, Limit: 500}, nil), 1287)
 		middle := mustFlight(t, s, 600).CreatedAt
-		recent := pages(t, s, Query{Since: middle}, nil)
+		recent := pages(t, s, flight.Query{Since: middle}, nil)
 		require.Contains(t, recent, testKey(600).FlightID())
 		require.Contains(t, []int{700, 701, 702}, len(recent))
 		// Writes between two pages neither repeat nor hide existing flights.
 		n := 5000
-		all := pages(t, s, Query{Limit: 50}, func() { openAndReport(t, s, n); n++ })
+		all := pages(t, s, flight.Query{Limit: 50}, func() { openAndReport(t, s, n); n++ })
 		require.Len(t, all, 1300)
 
 		live, place, err := s.Live(LiveCursor{}, 10)
@@ -337,7 +337,7 @@ func TestList(t *testing.T) {
 }
 
 // pages reads a whole list, page by page, and checks its order.
-func pages(t *testing.T, s *Store, q Query, between func()) map[flight.ID]bool {
+func pages(t *testing.T, s *Store, q flight.Query, between func()) map[flight.ID]bool {
 	t.Helper()
 	seen := make(map[flight.ID]bool)
 	var last *flight.Flight
@@ -347,7 +347,7 @@ func pages(t *testing.T, s *Store, q Query, between func()) map[flight.ID]bool {
 		for _, f := range page.Flights {
 			require.False(t, seen[f.ID], "twice")
 			seen[f.ID] = true
-			require.True(t, last == nil || newestFirst(last, f) < 0, "out of order")
+			require.True(t, last == nil || flight.NewestFirst(last, f) < 0, "out of order")
 			last = f
 		}
 		if !page.More {

@@ -18,32 +18,6 @@ import (
 // hold the events. So the ledger knows no reader and waits for none. A position is valid on every node and across
 // restarts, as long as the log reaches back to it.
 
-// FeedEvent is one event of any flight.
-type FeedEvent struct {
-	Key flight.Key
-	HistoryEvent
-	Count uint64 // number of duplicates, with flight.EventDuplicates
-}
-
-// FeedPage is a part of the feed. Next is the position to continue from; More: further events are available now.
-type FeedPage struct {
-	Events []FeedEvent
-	Next   flight.Version
-	More   bool
-}
-
-// CompactedError: the log was truncated after a snapshot and no longer reaches back to the position.
-type CompactedError struct {
-	First flight.Version // the feed is complete after this position
-}
-
-func (e *CompactedError) Error() string {
-	return fmt.Sprintf("clusterstore: the log no longer holds the events before %s", e.First)
-}
-
-// ErrFuturePosition: the position is later than every entry that this node has applied.
-var ErrFuturePosition = errors.New("clusterstore: the position is ahead of the ledger")
-
 // feedEntries limits the log entries read for one page.
 const feedEntries = 256
 
@@ -60,7 +34,7 @@ type feed struct {
 type feedEntry struct {
 	index  uint64
 	last   uint32 // position of the last command in the entry
-	events []FeedEvent
+	events []flight.FeedEvent
 }
 
 // end returns the version of the last command in the entry.
@@ -68,17 +42,17 @@ func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index,
 
 // Feed returns the events after a position; the zero Version is before all. It returns whole log entries until the
 // page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
-// deleted at the end of the retention are missing. Errors: *CompactedError, ErrFuturePosition, ErrClosed, or an error
+// deleted at the end of the retention are missing. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error
 // of the read.
-func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
+func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
 	applied, _ := s.Applied()
 	if after.Index > applied {
-		return FeedPage{}, ErrFuturePosition
+		return flight.FeedPage{}, &flight.FuturePositionError{Position: after}
 	}
 	if err := s.checkCompacted(after); err != nil {
-		return FeedPage{}, err
+		return flight.FeedPage{}, err
 	}
-	page, from := FeedPage{Next: after}, max(1, after.Index)
+	page, from := flight.FeedPage{Next: after}, max(1, after.Index)
 	if after == endOfEntry(after.Index) {
 		from++
 	}
@@ -89,7 +63,7 @@ func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 		}
 		entry, err := s.feedEntry(index)
 		if err != nil {
-			return FeedPage{}, err
+			return flight.FeedPage{}, err
 		}
 		for _, e := range entry.events {
 			if e.Version.After(after) {
@@ -113,7 +87,7 @@ func (s *Store) checkCompacted(after flight.Version) error {
 	if first <= max(1, after.Index) || after == endOfEntry(first-1) {
 		return nil
 	}
-	return &CompactedError{First: endOfEntry(first - 1)}
+	return &flight.CompactedError{First: endOfEntry(first - 1)}
 }
 
 // endOfEntry returns a version after every command of an entry.
@@ -125,7 +99,7 @@ func endOfEntry(index uint64) flight.Version {
 func (s *Store) FeedEnd() (flight.Version, error) {
 	applied, _ := s.Applied()
 	entry, err := s.feedEntry(applied)
-	var cut *CompactedError
+	var cut *flight.CompactedError
 	if errors.As(err, &cut) { // the state came from a snapshot, and no entry has followed
 		return endOfEntry(applied), nil
 	}
@@ -144,21 +118,21 @@ const (
 // FeedLast returns the last n events that match, oldest first, and the position after them. It returns more than n
 // rather than a part of the events of one command, and fewer when they are not among the last entries of the log. It
 // stops at the first event, going backwards, for which stop returns true; a nil stop never does.
-func (s *Store) FeedLast(n int, match, stop func(*FeedEvent) bool) (FeedPage, error) {
+func (s *Store) FeedLast(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
 	end, err := s.FeedEnd()
 	if err != nil {
-		return FeedPage{}, err
+		return flight.FeedPage{}, err
 	}
-	var reversed []FeedEvent // newest first
+	var reversed []flight.FeedEvent // newest first
 	scanned := 0
 	for index, done := end.Index, false; !done && index+feedLastEntries > end.Index && s.checkCompacted(flight.Version{Index: index}) == nil; index-- {
 		entry, err := s.feedEntry(index)
-		var cut *CompactedError
+		var cut *flight.CompactedError
 		if index == 0 || errors.As(err, &cut) {
 			break
 		}
 		if err != nil {
-			return FeedPage{}, err
+			return flight.FeedPage{}, err
 		}
 		for i := len(entry.events) - 1; i >= 0 && !done; i-- {
 			e := &entry.events[i]
@@ -171,7 +145,7 @@ func (s *Store) FeedLast(n int, match, stop func(*FeedEvent) bool) (FeedPage, er
 		scanned += len(entry.events)
 		done = done || len(reversed) >= n || scanned >= feedLastEvents
 	}
-	page := FeedPage{Next: end, Events: make([]FeedEvent, len(reversed))}
+	page := flight.FeedPage{Next: end, Events: make([]flight.FeedEvent, len(reversed))}
 	for i := range reversed {
 		page.Events[len(reversed)-1-i] = reversed[i]
 	}
@@ -192,7 +166,7 @@ func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
 	var log raft.Log
 	err := s.log.GetLog(index, &log)
 	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a gap in the log after a restore
-		return nil, &CompactedError{First: endOfEntry(index)}
+		return nil, &flight.CompactedError{First: endOfEntry(index)}
 	}
 	if err != nil {
 		return nil, err
@@ -251,7 +225,7 @@ func (s *Store) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
 }
 
 // eventsOf returns the events of one command.
-func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
+func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
 	key, err := flight.Target(command)
 	if err != nil {
 		return nil, err
@@ -269,17 +243,17 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 	return toFeedEvents(key, events, at), nil
 }
 
-func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []FeedEvent {
-	feed := make([]FeedEvent, len(events))
+func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []flight.FeedEvent {
+	feed := make([]flight.FeedEvent, len(events))
 	for i, e := range events {
-		feed[i] = FeedEvent{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}}
+		feed[i] = flight.FeedEvent{Key: key, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}
 	}
 	return feed
 }
 
 // endedEvents returns the events of an Ended command, flight by flight in the order of application. The other
 // commands without a key have no events.
-func (s *Store) endedEvents(command []byte, at flight.Version) (feed []FeedEvent, err error) {
+func (s *Store) endedEvents(command []byte, at flight.Version) (feed []flight.FeedEvent, err error) {
 	c, err := flight.Decode(command)
 	if _, ended := c.(*flight.EndSession); err != nil || !ended {
 		return nil, err
@@ -319,7 +293,7 @@ func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Even
 
 // eventsWithoutHistory returns events that are stored in no history: duplicate counts, and the end of a retention,
 // which deletes the history.
-func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
+func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
 	c, err := flight.Decode(command)
 	if err != nil {
 		return nil, err
@@ -330,7 +304,7 @@ func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.V
 	}
 	if count, ok := c.(*flight.CountDuplicates); ok && f.Duplicates != nil && len(count.Stats.Callers) > 0 {
 		e := flight.Event{Kind: flight.EventDuplicates, At: stamp, Actor: count.Stats.Callers[len(count.Stats.Callers)-1].Actor}
-		return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}, Count: count.Stats.Count}}, nil
+		return []flight.FeedEvent{{Key: key, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}, Count: count.Stats.Count}}, nil
 	}
 	if _, ends := c.(*flight.Expire); !ends {
 		return nil, nil // the command changed nothing, or the history was deleted since
@@ -339,5 +313,5 @@ func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.V
 		return nil, nil
 	}
 	e := flight.Event{Kind: flight.EventExpired, Generation: f.Generation, At: stamp}
-	return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}}}, nil
+	return []flight.FeedEvent{{Key: key, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-func allEvents(*FeedEvent) bool { return true }
+func allEvents(*flight.FeedEvent) bool { return true }
 
 // readFeed reads the whole feed after a position, in pages.
-func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEvent {
+func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []flight.FeedEvent {
 	t.Helper()
-	var events []FeedEvent
+	var events []flight.FeedEvent
 	for {
 		page, err := s.Feed(after, limit)
 		require.NoError(t, err)
@@ -35,25 +35,25 @@ func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEve
 }
 
 // readWholeFeed returns the events of all histories, in the order of the log.
-func readWholeFeed(t *testing.T, s *Store) []FeedEvent {
+func readWholeFeed(t *testing.T, s *Store) []flight.FeedEvent {
 	t.Helper()
-	var events []FeedEvent
+	var events []flight.FeedEvent
 	for n := range 30 {
 		history, err := s.History(testKey(n).FlightID())
 		require.NoError(t, err)
 		for _, e := range history {
-			events = append(events, FeedEvent{Key: testKey(n), HistoryEvent: e})
+			events = append(events, flight.FeedEvent{Key: testKey(n), HistoryEvent: e})
 		}
 	}
-	slices.SortStableFunc(events, func(a, b FeedEvent) int {
+	slices.SortStableFunc(events, func(a, b flight.FeedEvent) int {
 		return cmp.Or(cmp.Compare(a.Version.Index, b.Version.Index), cmp.Compare(a.Version.Pos, b.Version.Pos))
 	})
 	return events
 }
 
 // notExpired omits the ends of retentions, which no history holds.
-func notExpired(events []FeedEvent) []FeedEvent {
-	return slices.DeleteFunc(slices.Clone(events), func(e FeedEvent) bool { return e.Kind == flight.EventExpired })
+func notExpired(events []flight.FeedEvent) []flight.FeedEvent {
+	return slices.DeleteFunc(slices.Clone(events), func(e flight.FeedEvent) bool { return e.Kind == flight.EventExpired })
 }
 
 // The feed returns the events of all histories, before and after the flush, and after a restart.
@@ -93,14 +93,14 @@ func TestFeedResumesAnywhere(t *testing.T) {
 		everything(t, s)
 		all := readFeed(t, s, flight.Version{}, 1000)
 		for _, e := range all {
-			rest := slices.DeleteFunc(slices.Clone(all), func(o FeedEvent) bool { return !o.Version.After(e.Version) })
+			rest := slices.DeleteFunc(slices.Clone(all), func(o flight.FeedEvent) bool { return !o.Version.After(e.Version) })
 			require.Equal(t, len(rest), len(readFeed(t, s, e.Version, 3)))
 		}
 		end, err := s.FeedEnd()
 		require.NoError(t, err)
 		require.Empty(t, readFeed(t, s, end, 10))
 		_, err = s.Feed(flight.Version{Index: end.Index + 1}, 10)
-		require.ErrorIs(t, err, ErrFuturePosition)
+		require.ErrorAs(t, err, new(*flight.FuturePositionError))
 	})
 }
 
@@ -123,11 +123,11 @@ func TestFeedLast(t *testing.T) {
 			require.Len(t, page.Events, len(want))
 			require.True(t, slices.Equal(want, page.Events))
 		}
-		doubts, err := s.FeedLast(3, func(e *FeedEvent) bool { return e.Kind == flight.EventInDoubt }, nil)
+		doubts, err := s.FeedLast(3, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventInDoubt }, nil)
 		require.NoError(t, err)
 		require.Len(t, doubts.Events, 3)
 		border := all[len(all)/2].At
-		young, err := s.FeedLast(1000, allEvents, func(e *FeedEvent) bool { return e.At < border })
+		young, err := s.FeedLast(1000, allEvents, func(e *flight.FeedEvent) bool { return e.At < border })
 		require.NoError(t, err)
 		require.NotEmpty(t, young.Events)
 		require.Less(t, len(young.Events), len(all))
@@ -178,7 +178,7 @@ func TestFeed_CompactedError(t *testing.T) {
 		check := func(s *Store) {
 			t.Helper()
 			_, err := s.Feed(flight.Version{Index: 2}, 10)
-			var cut *CompactedError
+			var cut *flight.CompactedError
 			require.ErrorAs(t, err, &cut)
 			first, _ := s.log.FirstIndex()
 			require.Equal(t, endOfEntry(first-1), cut.First)
@@ -207,11 +207,11 @@ func TestFeedUnderLoad(t *testing.T) {
 	cfg := memConfig(vfs.NewMem())
 	s := openStore(t, cfg)
 	const flights, readers = 300, 4
-	done := make(chan []FeedEvent, readers)
+	done := make(chan []flight.FeedEvent, readers)
 	for r := range readers {
 		go func() {
 			random := rand.New(rand.NewPCG(seed, uint64(r)))
-			var seen []FeedEvent
+			var seen []flight.FeedEvent
 			var after flight.Version
 			for len(seen) < 3*flights {
 				page, err := s.Feed(after, 1+random.IntN(50))
@@ -222,7 +222,7 @@ func TestFeedUnderLoad(t *testing.T) {
 				after = page.Next
 				if n := len(page.Events); n > 0 && random.IntN(3) == 0 { // interrupted within a page: continue after an event
 					stop := page.Events[random.IntN(n)].Version
-					seen = slices.DeleteFunc(seen, func(e FeedEvent) bool { return e.Version.After(stop) })
+					seen = slices.DeleteFunc(seen, func(e flight.FeedEvent) bool { return e.Version.After(stop) })
 					after = stop
 					continue
 				}

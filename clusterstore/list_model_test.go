@@ -73,7 +73,7 @@ func (b *listModel) write() {
 }
 
 // matching returns the flights that match the query, newest first.
-func (b *listModel) matching(q Query) (fit []*flight.Flight) {
+func (b *listModel) matching(q flight.Query) (fit []*flight.Flight) {
 	for _, key := range b.keys {
 		f, err := b.s.Flight(key.FlightID())
 		require.NoError(b.t, err)
@@ -86,13 +86,13 @@ func (b *listModel) matching(q Query) (fit []*flight.Flight) {
 		}
 		fit = append(fit, f)
 	}
-	slices.SortFunc(fit, newestFirst)
+	slices.SortFunc(fit, flight.NewestFirst)
 	return fit
 }
 
-func (b *listModel) query() Query {
+func (b *listModel) query() flight.Query {
 	states := []flight.State{flight.StateReady, flight.StateRunning, flight.StateInDoubt, flight.StateSucceeded, flight.StateFailed, flight.StateCancelled}
-	q := Query{
+	q := flight.Query{
 		States:    rapid.SliceOfNDistinct(rapid.SampledFrom(states), 0, 3, func(s flight.State) flight.State { return s }).Draw(b.t, "states"),
 		Namespace: rapid.SampledFrom([]string{"", "", "test", "other", "none"}).Draw(b.t, "namespace"),
 		Name:      rapid.SampledFrom([]string{"", "", "charge", "mail"}).Draw(b.t, "name"),
@@ -152,7 +152,7 @@ func TestListAgainstModel(t *testing.T) {
 }
 
 // walk reads the pages of a list and calls between after each.
-func (b *listModel) walk(q Query, between func()) (seen []flight.ID) {
+func (b *listModel) walk(q flight.Query, between func()) (seen []flight.ID) {
 	var last *flight.Flight
 	for {
 		page, err := b.s.List(q)
@@ -161,7 +161,7 @@ func (b *listModel) walk(q Query, between func()) (seen []flight.ID) {
 		fit := b.matching(q)
 		for _, f := range page.Flights {
 			require.NotContains(b.t, seen, f.ID, "%s is on two pages", f.Key)
-			require.True(b.t, last == nil || newestFirst(last, f) < 0, "out of order")
+			require.True(b.t, last == nil || flight.NewestFirst(last, f) < 0, "out of order")
 			require.Contains(b.t, idsOf(fit), f.ID, "%s was not asked for", f.Key)
 			seen, last = append(seen, f.ID), f
 		}

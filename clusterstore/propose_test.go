@@ -322,7 +322,7 @@ func TestExpire(t *testing.T) {
 		record, err := flight.EncodeRecord(f)
 		require.NoError(t, err)
 		require.Less(t, len(record), 160)
-		page, err := s.List(Query{})
+		page, err := s.List(flight.Query{})
 		require.NoError(t, err)
 		require.Len(t, page.Flights, 7)
 	})

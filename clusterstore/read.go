@@ -88,16 +88,10 @@ func version(f *flight.Flight) flight.Version {
 	return f.Version
 }
 
-// HistoryEvent is one event and the version of its command.
-type HistoryEvent struct {
-	Version flight.Version
-	flight.Event
-}
-
 // History returns the events of a flight in all generations, in order. A tombstone has none.
-func (s *Store) History(id flight.ID) ([]HistoryEvent, error) {
+func (s *Store) History(id flight.ID) ([]flight.HistoryEvent, error) {
 	s.fsm.flush()
-	var history []HistoryEvent
+	var history []flight.HistoryEvent
 	err := s.state.scan(flightKey(nil, id, historyRow), flightKey(nil, id, historyRow+1), func(key, value []byte) (bool, error) {
 		v, ok := splitHistoryKey(key)
 		if !ok {
@@ -105,7 +99,7 @@ func (s *Store) History(id flight.ID) ([]HistoryEvent, error) {
 		}
 		events, err := decodeEvents(value)
 		for _, e := range events {
-			history = append(history, HistoryEvent{Version: v, Event: e})
+			history = append(history, flight.HistoryEvent{Version: v, Event: e})
 		}
 		return err == nil, err
 	})

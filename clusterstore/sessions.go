@@ -33,7 +33,7 @@ func (s *Store) Holders() []flight.Session {
 }
 
 // applyEnded applies the proof that a session has ended. It records the session as ended, then changes up to
-// flight.MaxEnded of its flights, each by the rules for that flight alone. All of them get the version of this
+// flight.MaxEndSessionFlights of its flights, each by the rules for that flight alone. All of them get the version of this
 // command, so a separate row lists the flights with an event of it.
 //
 // If the process dies between two Ended of one session, the session is recorded as ended and still holds some

@@ -167,7 +167,7 @@ func TestEndedInBatches(t *testing.T) {
 		for _, limit := range []int{1, 100} {
 			require.Equal(t, told, readFeed(t, s, end, limit))
 		}
-		last, err := s.FeedLast(10, func(e *FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
+		last, err := s.FeedLast(10, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
 		require.NoError(t, err)
 		require.Len(t, last.Events, 90, "the events of one command are not split")
 		require.NoError(t, s.Close(context.Background()))
@@ -178,9 +178,9 @@ func TestEndedInBatches(t *testing.T) {
 
 // requireEndedEvents checks that the feed has, for each flight, the events of its history after its Open, once and in
 // order.
-func requireEndedEvents(t *testing.T, s *Store, told []FeedEvent, flights int) {
+func requireEndedEvents(t *testing.T, s *Store, told []flight.FeedEvent, flights int) {
 	t.Helper()
-	byKey := make(map[flight.Key][]HistoryEvent)
+	byKey := make(map[flight.Key][]flight.HistoryEvent)
 	for i, e := range told {
 		require.False(t, i > 0 && told[i-1].Version.After(e.Version), "out of order")
 		byKey[e.Key] = append(byKey[e.Key], e.HistoryEvent)

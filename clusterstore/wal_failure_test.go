@@ -42,7 +42,7 @@ func TestWALFailureEndsTheProcess(t *testing.T) {
 			t.Run(dir+": "+how, func(t *testing.T) {
 				t.Parallel()
 				data := t.TempDir()
-				cmd := exec.Command(os.Args[0], "-test.run=^TestRefusedLogEndsTheProcess$", "-test.timeout=30s")
+				cmd := exec.Command(os.Args[0], "-test.run=^TestWALFailureEndsTheProcess$", "-test.timeout=30s")
 				cmd.Env = append(os.Environ(), "FLIGHTD_TEST_REFUSED="+dir+" "+how, "FLIGHTD_TEST_DIR="+data)
 				var said, told bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &told, &said

@@ -92,17 +92,17 @@ func (f *Follower) Wait(ctx context.Context, id flight.ID, seen flight.Version) 
 	})
 }
 
-// Header implements executor.Memory.
+// Header implements executor.Reader.
 func (f *Follower) Header() flight.Header {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state.header
 }
 
-// Epoch implements lease.Guard.
+// Epoch implements lease.LedgerState.
 func (f *Follower) Epoch() uint32 { return f.Header().LeaseEpoch }
 
-// Counter implements lease.Guard.
+// Counter implements lease.LedgerState.
 func (f *Follower) Counter() uint64 { return f.Header().GuardCounter }
 
 // HeldBy implements executor.Sessions.
@@ -126,7 +126,7 @@ func (f *Follower) Holders() []flight.Session {
 	return slices.Collect(f.heldSessions.Holders())
 }
 
-// Live implements executor.Memory.
+// Live implements executor.Reader.
 func (f *Follower) Live() iter.Seq2[*flight.Flight, error] {
 	f.mu.Lock()
 	defer f.mu.Unlock()

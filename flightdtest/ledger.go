@@ -16,7 +16,7 @@ import (
 )
 
 // Ledger is a ledger in memory: flight.Apply over a map. It implements executor.Ledger, executor.Reader,
-// executor.Sessions and lease.Guard. It outlives its Flightd: pass it to another one to test a restart.
+// executor.Sessions and lease.LedgerState. It outlives its Flightd: pass it to another one to test a restart.
 type Ledger struct {
 	mu        sync.Mutex // guards all fields, and those of followers
 	header    flight.Header
@@ -289,14 +289,14 @@ func changedSince(f *flight.Flight, seen flight.Version, id flight.ID, waiting m
 	return nil, changed
 }
 
-// Header implements executor.Memory.
+// Header implements executor.Reader.
 func (l *Ledger) Header() flight.Header {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.header
 }
 
-// Now implements executor.Memory.
+// Now implements executor.Reader.
 func (l *Ledger) Now() flight.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,10 +305,10 @@ func (l *Ledger) Now() flight.Time {
 
 func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.clockAhead).UnixMilli()) }
 
-// Epoch implements lease.Guard.
+// Epoch implements lease.LedgerState.
 func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
 
-// Counter implements lease.Guard.
+// Counter implements lease.LedgerState.
 func (l *Ledger) Counter() uint64 { return l.Header().GuardCounter }
 
 // HeldBy implements executor.Sessions.
@@ -332,7 +332,7 @@ func (l *Ledger) Holders() []flight.Session {
 	return slices.Collect(l.sessions.Holders())
 }
 
-// Live implements executor.Memory.
+// Live implements executor.Reader.
 func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,12 +351,12 @@ func liveFlights(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight,
 	}
 }
 
-// Input implements executor.Memory.
+// Input implements executor.Reader.
 func (l *Ledger) Input(f *flight.Flight) ([]byte, error) {
 	return l.body(bodyKey{f.ID, f.InputGeneration, false}, f.Input)
 }
 
-// ReceiptBody implements executor.Memory.
+// ReceiptBody implements executor.Reader.
 func (l *Ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if f.Receipt == nil {
 		return nil, nil

@@ -65,7 +65,7 @@ func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 
 // waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as
 // the caller prefers.
-func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []Event, error) {
+func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []flight.HistoryEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	for {
@@ -73,7 +73,7 @@ func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) 
 		if err != nil {
 			return f, nil, err
 		}
-		history = slices.DeleteFunc(history, func(e Event) bool { return q.after != nil && !e.Version.After(*q.after) })
+		history = slices.DeleteFunc(history, func(e flight.HistoryEvent) bool { return q.after != nil && !e.Version.After(*q.after) })
 		if len(history) > 0 || q.after == nil || ctx.Err() != nil {
 			return f, history, nil
 		}
@@ -129,7 +129,7 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 
 // feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
 // none yet, it waits as long as the caller prefers.
-func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]FeedEvent, flight.Version, error) {
+func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]flight.FeedEvent, flight.Version, error) {
 	if q.after == nil {
 		page, err := a.cfg.Feed.Last(q.limit, q.matches, q.stopBefore())
 		return page.Events, page.Next, err
@@ -154,7 +154,7 @@ func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]FeedEvent, flight.
 const maxCollectPages = 40
 
 // collectMatching reads events that match the query. more reports that events after next exist already.
-func (a *api) collectMatching(ctx context.Context, q *eventQuery, after flight.Version) (events []FeedEvent, next flight.Version, more bool, err error) {
+func (a *api) collectMatching(ctx context.Context, q *eventQuery, after flight.Version) (events []flight.FeedEvent, next flight.Version, more bool, err error) {
 	for range maxCollectPages {
 		page, err := a.readFeed(ctx, after, max(q.limit, streamBatch))
 		if err != nil {
@@ -187,9 +187,9 @@ func (a *api) collectMatching(ctx context.Context, q *eventQuery, after flight.V
 const maxCatchUp = 2 * time.Second
 
 // readFeed reads the feed. If the reader is ahead of this node, it waits for the node to catch up and reads again.
-func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (FeedPage, error) {
+func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (flight.FeedPage, error) {
 	page, err := a.cfg.Feed.Read(after, limit)
-	var future *FuturePositionError
+	var future *flight.FuturePositionError
 	if !errors.As(err, &future) {
 		return page, err
 	}
@@ -199,7 +199,7 @@ func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (Fe
 	return a.cfg.Feed.Read(after, limit)
 }
 
-// waitApplied waits up to maxCatchUp until this node has applied a reader's position. It returns *FuturePositionError
+// waitApplied waits up to maxCatchUp until this node has applied a reader's position. It returns *flight.FuturePositionError
 // if the node has not: new events would get positions before the reader's, and the reader would miss them.
 func (a *api) waitApplied(ctx context.Context, place flight.Version) error {
 	if place.Index == 0 {
@@ -209,15 +209,15 @@ func (a *api) waitApplied(ctx context.Context, place flight.Version) error {
 	defer cancel()
 	err := a.cfg.Feed.Await(ctx, flight.Version{Index: place.Index - 1})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &FuturePositionError{Position: place}
+		return &flight.FuturePositionError{Position: place}
 	}
 	return err
 }
 
 // writeFeedError answers with the error of a read of the feed.
 func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) {
-	var compacted *CompactedError
-	var future *FuturePositionError
+	var compacted *flight.CompactedError
+	var future *flight.FuturePositionError
 	p := newProblem(wire.Expired)
 	p.Title = "The event position is no longer available"
 	switch {
@@ -235,8 +235,8 @@ func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) 
 }
 
 // wireFeedEvent converts an event of the feed.
-func wireFeedEvent(e *FeedEvent) wire.Event {
-	shown := wire.EventOf(e.Version, &e.Event.Event)
+func wireFeedEvent(e *flight.FeedEvent) wire.Event {
+	shown := wire.EventOf(e.Version, &e.Event)
 	shown.Key, shown.FlightID, shown.Count = e.Key.String(), e.Key.FlightID().String(), e.Count
 	return shown
 }
@@ -369,18 +369,18 @@ func (q *eventQuery) startPosition() flight.Version {
 }
 
 // matches reports whether an event passes the filters.
-func (q *eventQuery) matches(e *FeedEvent) bool {
+func (q *eventQuery) matches(e *flight.FeedEvent) bool {
 	return (q.namespace == "" || e.Key.Namespace() == q.namespace) && (q.action == "" || e.Key.Name() == q.action) &&
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
 // stopBefore returns the function that ends a backward scan at the start of the query's time range; nil if the query
 // has none. The feed is in the order of time, so no earlier event can match.
-func (q *eventQuery) stopBefore() func(*FeedEvent) bool {
+func (q *eventQuery) stopBefore() func(*flight.FeedEvent) bool {
 	if q.since == 0 {
 		return nil
 	}
-	return func(e *FeedEvent) bool { return e.At < q.since }
+	return func(e *flight.FeedEvent) bool { return e.At < q.since }
 }
 
 // setPreferenceApplied tells the caller that its preferred wait was applied.

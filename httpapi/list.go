@@ -66,7 +66,7 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 }
 
 // parseListQuery parses the filters.
-func parseListQuery(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
+func parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
 	var cursorSince flight.Time
 	for name, values := range params {
@@ -137,13 +137,13 @@ func parseSince(value string, now time.Time) (flight.Time, *wire.Invalid) {
 
 // encodeCursor encodes a position as an opaque string. It includes the absolute start of the list, so that since=1h
 // means the same hour on every page.
-func encodeCursor(c Cursor, since flight.Time) string {
+func encodeCursor(c flight.Cursor, since flight.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.Created))
 	b = append(b, c.ID[:]...)
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, uint64(since)))
 }
 
-func decodeCursor(s string) (c Cursor, since flight.Time, bad *wire.Invalid) {
+func decodeCursor(s string) (c flight.Cursor, since flight.Time, bad *wire.Invalid) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) != 8+len(c.ID)+8 {
 		return c, 0, wire.BadParameter("cursor", "must be the next of an earlier page, unchanged")

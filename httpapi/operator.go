@@ -67,7 +67,7 @@ func (a *api) endedPreviousGeneration(d *decision) bool {
 		return false
 	}
 	history, err := a.cfg.Ledger.History(d.flight.ID)
-	return err == nil && slices.ContainsFunc(history, func(e Event) bool {
+	return err == nil && slices.ContainsFunc(history, func(e flight.HistoryEvent) bool {
 		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.After(d.seen)
 	})
 }

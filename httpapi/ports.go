@@ -43,8 +43,8 @@ type Ledger interface {
 	Input(f *flight.Flight) ([]byte, error)
 	// ReceiptBody returns the stored bytes of the receipt's body; nil if none are stored.
 	ReceiptBody(f *flight.Flight) ([]byte, error)
-	List(q Query) (Page, error)
-	History(id flight.ID) ([]Event, error)
+	List(q flight.Query) (flight.Page, error)
+	History(id flight.ID) ([]flight.HistoryEvent, error)
 }
 
 // Operator applies the decisions of people.
@@ -53,36 +53,6 @@ type Operator interface {
 	// ProposeAll proposes independent commands at once. After an error some may have been applied; proposing all of
 	// them again is harmless.
 	ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error)
-}
-
-// Query selects the flights of a list. A zero field does not filter.
-type Query struct {
-	States    []flight.State
-	Namespace string
-	Name      string      // the action
-	Prefix    string      // prefix of the full key
-	Since     flight.Time // created then or later
-	After     Cursor      // continue after this position
-	Limit     int
-}
-
-// Cursor is a position in a list, which is sorted by creation, newest first, then by id. The zero Cursor is the start.
-type Cursor struct {
-	Created flight.Time
-	ID      flight.ID
-}
-
-// Page is a part of a list. More reports that there may be flights after Next, even if the page is short or empty.
-type Page struct {
-	Flights []*flight.Flight
-	Next    Cursor
-	More    bool
-}
-
-// Event is one event of a flight's history, and the version that it produced.
-type Event struct {
-	Version flight.Version
-	flight.Event
 }
 
 // Config holds the dependencies of the API. Remote, Ledger, Operator and Ready have no default.

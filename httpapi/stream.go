@@ -112,7 +112,7 @@ func (a *api) heartbeat() time.Duration {
 // disconnects, the node stops or the feed fails.
 func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
 	page, err := a.firstFeedPage(r.Context(), q)
-	var compacted *CompactedError
+	var compacted *flight.CompactedError
 	if err != nil && !(q.resumed && errors.As(err, &compacted)) {
 		a.writeFeedError(w, r, err)
 		return
@@ -156,12 +156,12 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 }
 
 // appendGap tells the reader that events after its position were deleted. It returns the position to continue after.
-func (s *stream) appendGap(after flight.Version, compacted *CompactedError) (flight.Version, FeedPage) {
+func (s *stream) appendGap(after flight.Version, compacted *flight.CompactedError) (flight.Version, flight.FeedPage) {
 	s.appendMessage(wire.MessageGap, compacted.First.String(), wire.Gap{After: after.String(), Until: compacted.First.String()})
-	return compacted.First, FeedPage{More: true}
+	return compacted.First, flight.FeedPage{More: true}
 }
 
-func (a *api) firstFeedPage(ctx context.Context, q *eventQuery) (FeedPage, error) {
+func (a *api) firstFeedPage(ctx context.Context, q *eventQuery) (flight.FeedPage, error) {
 	if q.after != nil {
 		return a.readFeed(ctx, *q.after, streamBatch)
 	}
@@ -170,8 +170,8 @@ func (a *api) firstFeedPage(ctx context.Context, q *eventQuery) (FeedPage, error
 
 // appendPage appends the matching events of a page and returns the position after the page. Of the events of one
 // command only the last carries an id, so a reader that disconnects between them receives all of them again.
-func (s *stream) appendPage(page FeedPage, q *eventQuery, after flight.Version) flight.Version {
-	var wanted []FeedEvent
+func (s *stream) appendPage(page flight.FeedPage, q *eventQuery, after flight.Version) flight.Version {
+	var wanted []flight.FeedEvent
 	for i := range page.Events {
 		if q.matches(&page.Events[i]) {
 			wanted = append(wanted, page.Events[i])
@@ -285,7 +285,7 @@ func (a *api) appendHistory(s *stream, f *flight.Flight, after flight.Version) (
 	}
 	if f.State == flight.StateExpired && f.Version.After(after) { // the history was deleted with the flight
 		after = f.Version
-		s.appendMessage("", after.String(), wireFlightEvent(f, &Event{Version: after, Event: flight.Event{Kind: flight.EventExpired,
+		s.appendMessage("", after.String(), wireFlightEvent(f, &flight.HistoryEvent{Version: after, Event: flight.Event{Kind: flight.EventExpired,
 			Generation: f.Generation, At: flight.Time(time.Now().UnixMilli())}}))
 	}
 	return after, nil
@@ -302,7 +302,7 @@ func (a *api) appendDuplicates(s *stream, f *flight.Flight, sent uint64) uint64 
 	return stats.Count
 }
 
-func wireFlightEvent(f *flight.Flight, e *Event) wire.Event {
+func wireFlightEvent(f *flight.Flight, e *flight.HistoryEvent) wire.Event {
 	shown := wire.EventOf(e.Version, &e.Event)
 	shown.FlightID, shown.Key = f.ID.String(), f.Key.String()
 	return shown

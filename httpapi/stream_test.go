@@ -26,10 +26,10 @@ type longFeed struct {
 	most  int64
 }
 
-func (f *longFeed) Read(after flight.Version, _ int) (httpapi.FeedPage, error) {
+func (f *longFeed) Read(after flight.Version, _ int) (flight.FeedPage, error) {
 	time.Sleep(time.Second)
 	n := f.pages.Add(1)
-	return httpapi.FeedPage{Next: flight.Version{Index: after.Index + 1}, More: n < f.most}, nil
+	return flight.FeedPage{Next: flight.Version{Index: after.Index + 1}, More: n < f.most}, nil
 }
 
 func (f *longFeed) Await(ctx context.Context, _ flight.Version) error {

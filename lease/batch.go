@@ -13,7 +13,7 @@ type op struct {
 }
 
 // compares returns the number of comparisons that the operation needs in etcd, which limits a batch. The claims of a
-// local session share the comparison of their marker; claims of remote sessions rarely do.
+// local session share the comparison of their session key; claims of remote sessions rarely do.
 func (o *op) compares() int {
 	if o.Kind.Puts() && !o.reservation.grant.local {
 		return 2

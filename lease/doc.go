@@ -2,7 +2,7 @@
 // concurrent callers of one key away from the ledger. The package decides nothing: the right to perform an effect is
 // the open attempt in the ledger, whose holder is a session.
 //
-// A session is an etcd lease and a marker key attached to it. While the marker exists the holder of the session may
+// A session is an etcd lease and a session key attached to it. While the session key exists the holder of the session may
 // act; when a read does not find it, the session has ended, and the ledger may end its attempts. A local session is
 // renewed by this process (Spec.AutoRenew), a remote session by a remote caller.
 //
@@ -11,8 +11,8 @@
 //
 // The package guarantees:
 //
-//   - Trust in a session ends before its marker can be missing. It counts from the moment when a renewal was sent, ends
-//     a margin before the etcd lease does, and is measured by the clock on which most time has passed. A marker is
+//   - Trust in a session ends before its session key can be missing. It counts from the moment when a renewal was sent, ends
+//     a margin before the etcd lease does, and is measured by the clock on which most time has passed. A session key is
 //     deleted earlier in two cases: Close by the owner, which ends trust first, and EndSession at another process.
 //   - Living never misses a session that was created before the read. It returns an error for an etcd of another
 //     deployment or lease epoch, or whose guard counter is below the ledger's record.
@@ -23,13 +23,13 @@
 //
 // # The parts
 //
-// A Lessor is the service. A grant is one etcd lease with its marker as this process sees it; the ledger calls it a
+// A Lessor is the service. A grant is one etcd lease with its session key as this process sees it; the ledger calls it a
 // session. A remote Session has one grant. A local Session renews its grants (keeper.go), requests a new grant when one
 // is lost, and has several when there are very many attempts. A reservation is the Lease of one attempt under one
 // grant.
 //
 // A grant that lost trust never regains it. A remote session may be renewed through another node, which this process
-// does not notice: Session then finds it again by its marker, as a new grant with the same id.
+// does not notice: Session then finds it again by its session key, as a new grant with the same id.
 //
 // This package has the rules and does not import etcd. The rules use a Store, which has two implementations,
 // lease/etcdlease and the fake in lease/leasetest; both pass one conformance suite. Pure functions are trust.go (the
@@ -47,20 +47,20 @@
 //
 // The guard key names deployment and lease epoch; every write compares it. The ledger's leader raises a counter next to
 // it every 10 s and then records the counter in the ledger. An etcd whose counter is below the record was restored from
-// a backup and has lost sessions, so a missing marker proves nothing. It is rejected until an operator raises the lease
+// a backup and has lost sessions, so a missing session key proves nothing. It is rejected until an operator raises the lease
 // epoch. A restore from a backup that is younger than 10 s is not detected.
 //
 // # What is true if the process dies
 //
 //	where                                    in etcd                             what follows
-//	etcd lease granted, marker not written   an empty etcd lease                 it expires
-//	marker written, answer not seen          a session without an owner          it expires
+//	etcd lease granted, session key not written   an empty etcd lease                 it expires
+//	session key written, answer not seen          a session without an owner          it expires
 //	session created, Open not proposed       a session without attempts          it expires, or the next start revokes it
 //	claim sent, answer not seen              perhaps a claim                     it ends with its session; callers wait
 //	claim written, Open not committed        a claim without an attempt          the same
-//	claim replaced, effect running           the marker of a dead holder         it expires; the attempt's outcome is unknown
+//	claim replaced, effect running           the session key of a dead holder         it expires; the attempt's outcome is unknown
 //	released, deletion not sent              a claim without an attempt          it ends with its session, or is removed
-//	trust lost, leases not released          a marker that was renewed           it expires
+//	trust lost, leases not released          a session key that was renewed           it expires
 //	EndSession, revocation not sent          the session                         it expires, unless its owner renews it
 //	guard key read, not written              the old guard key                   the next start reads it again
 //	counter raised, not recorded             a counter above the record          nothing: only a lower counter is rejected

@@ -15,10 +15,10 @@ import (
 // with very many keys.
 const maxLeases = 2000
 
-// usableGrant is one etcd lease with its marker, as this process sees it. The ledger calls it a session. Trust that has ended
+// usableGrant is one etcd lease with its session key, as this process sees it. The ledger calls it a session. Trust that has ended
 // never returns, even if a renewal is answered later.
 //
-// A local grant that lost trust is renewed until its leases are released. So its marker remains in etcd, and no node
+// A local grant that lost trust is renewed until its leases are released. So its session key remains in etcd, and no node
 // can prove the end of the session while an effect may be running. After that it is revoked.
 type grant struct {
 	lessor       *Lessor
@@ -40,7 +40,7 @@ type grant struct {
 	expiry *time.Timer // calls expire
 }
 
-func (l *Lessor) newGrant(s *session, m Marker, sent clock.Instant) *grant {
+func (l *Lessor) newGrant(s *session, m SessionKey, sent clock.Instant) *grant {
 	g := &grant{lessor: l, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, local: m.AutoRenew}
 	g.trustCtx, g.cancelTrust = context.WithCancelCause(context.Background())
 	g.renewCtx, g.stopRenewing = context.WithCancel(context.Background())

@@ -117,11 +117,11 @@ func (l *Lessor) revokePreviousIncarnations(ctx context.Context) bool {
 	if l.cfg.Node == "" {
 		return true
 	}
-	markers, err := l.cfg.Store.Markers(ctx)
+	sessionKeys, err := l.cfg.Store.SessionKeys(ctx)
 	if err != nil {
 		return false
 	}
-	for _, m := range markers {
+	for _, m := range sessionKeys {
 		if m.AutoRenew && m.Node == l.cfg.Node && m.Incarnation != l.incarnation {
 			_ = l.cfg.Store.Revoke(ctx, m.Lease) // after an error the session expires
 		}

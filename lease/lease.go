@@ -28,32 +28,32 @@ type Service interface {
 
 // Sessions creates, finds and ends sessions.
 type Sessions interface {
-	// NewSession creates a session: its marker is in etcd when NewSession returns. A one-shot session comes from a pool
+	// NewSession creates a session: its session key is in etcd when NewSession returns. A one-shot session comes from a pool
 	// of sessions created in advance, and usually costs no I/O. Errors: ErrUnavailable, ErrRegressed, ErrForeign,
 	// ErrClosed; *flight.InvalidError for an invalid Spec. After a crash or an error a session without an owner may
 	// remain in etcd; it expires after its TTL.
 	NewSession(ctx context.Context, spec Spec) (Session, error)
 	// Session finds a remote session by its id, whichever node created it. While this process trusts the session it
-	// costs no I/O; else the marker is read and the session renewed. ErrLost when the session has ended, is of another
+	// costs no I/O; else the session key is read and the session renewed. ErrLost when the session has ended, is of another
 	// lease epoch, or is a local session of any process.
 	Session(ctx context.Context, id flight.SessionID) (Session, error)
 	// EndSession ends a session, whichever process created it: trust ends here first, then the etcd lease is revoked,
-	// which deletes the marker and all claims of the session. nil also when there is no such session.
+	// which deletes the session key and all claims of the session. nil also when there is no such session.
 	EndSession(ctx context.Context, id flight.SessionID) error
 	// InUse reports whether the session is a local one and has unreleased leases, also after the session was lost.
-	// While it is true this process must not propose flight.Ended for the session.
+	// While it is true this process must not propose flight.EndSession for the session.
 	InUse(id flight.SessionID) bool
 }
 
 // Liveness reads which sessions exist.
 type Liveness interface {
-	// Living reads guard key, counter and markers in one linearizable transaction: the markers of the given sessions,
+	// Living reads guard key, counter and session keys in one linearizable transaction: the session keys of the given sessions,
 	// or of all sessions when no id is given, or very many are. A session that is missing in the answer, and whose
-	// marker was created at or before its Revision, has ended. Errors: ErrRegressed when etcd knows less than the
+	// session key was created at or before its Revision, has ended. Errors: ErrRegressed when etcd knows less than the
 	// ledger, ErrForeign when the prefix belongs to another deployment, ErrUnavailable also when the guard key has a
 	// later lease epoch than the ledger on this node. With an error the answer is empty.
 	Living(ctx context.Context, ids ...flight.SessionID) (Living, error)
-	// Watch calls ended, one call at a time, with sessions whose markers were deleted. A call is a hint and proves
+	// Watch calls ended, one call at a time, with sessions whose session keys were deleted. A call is a hint and proves
 	// nothing; deletions may be missed. Watch returns when ctx ends, or ErrUnavailable when the watch broke.
 	Watch(ctx context.Context, ended func(flight.SessionID)) error
 }
@@ -73,9 +73,9 @@ type ClaimKeys interface {
 }
 
 // Living is the result of Liveness.Living. For every session that it does not contain it is the proof of
-// flight.Ended{ReadRevision: Revision, Epoch: Epoch, Counter: Counter}.
+// flight.EndSession{ReadRevision: Revision, Epoch: Epoch, Counter: Counter}.
 type Living struct {
-	Sessions map[flight.SessionID]struct{} // sessions whose marker was found
+	Sessions map[flight.SessionID]struct{} // sessions whose session key was found
 	Revision int64                         // etcd's revision of the read; at least that of every session created before
 	Epoch    uint32                        // of the guard key
 	Counter  uint64                        // of the guard key
@@ -114,12 +114,12 @@ type Lease interface {
 	// Context ends when trust in the session ends, never because of the claim or Release. Its cause is one of ErrLost,
 	// ErrRegressed, ErrForeign, ErrClosed.
 	Context() context.Context
-	// Claim writes the claim of the key if the key has none and the session's marker exists. It returns nil when the
+	// Claim writes the claim of the key if the key has none and the session's session key exists. It returns nil when the
 	// key has this lease's claim, from this call or an earlier one. Errors: *HeldError when there is another claim and
 	// nothing was written, ErrLost when the session has ended, ErrReleased. While etcd does not answer, Claim retries
 	// until ctx or trust ends; then the claim may exist, or be written later. Release deletes it.
 	Claim(ctx context.Context) error
-	// Replace writes the claim even if there is another one, if the session's marker exists. Errors as of Claim,
+	// Replace writes the claim even if there is another one, if the session's session key exists. Errors as of Claim,
 	// without *HeldError.
 	Replace(ctx context.Context) error
 	// Release ends the reservation and deletes the claim if its value is still this lease's. It returns at once. The

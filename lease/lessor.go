@@ -40,7 +40,7 @@ const (
 // Lock order: session.mu, grant.mu, Lessor.mu. No lock is held during a call of the Store, of LedgerState or of Events.
 type Lessor struct {
 	cfg         Config
-	incarnation Incarnation // of this process, stored in its markers
+	incarnation Incarnation // of this process, stored in its session keys
 	guard       *epochGuard
 	batch       *batcher
 	pending     pending         // requested releases that are not done

@@ -39,7 +39,7 @@ func (l *Lessor) validate(ctx context.Context, p permit, state GuardState) error
 
 // Watch implements Liveness.
 func (l *Lessor) Watch(ctx context.Context, ended func(flight.SessionID)) error {
-	err := l.cfg.Store.WatchMarkers(ctx, ended)
+	err := l.cfg.Store.WatchSessionKeys(ctx, ended)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -9,7 +9,7 @@ import (
 // minPoolTTL is the shortest TTL of pooled sessions: shorter ones would mostly expire unused.
 const minPoolTTL = 6 * time.Second
 
-// pool has one-shot sessions that were created in advance, with their markers in etcd, so that an open without a
+// pool has one-shot sessions that were created in advance, with their session keys in etcd, so that an open without a
 // session needs no write to etcd. Lessor.mu guards it. The first demand starts to fill it.
 type pool struct {
 	ttl     time.Duration // of the newest demand

@@ -100,7 +100,7 @@ func (l *Lessor) newLocal(ctx context.Context, spec Spec) (Session, error) {
 	return s, nil
 }
 
-// createGrant requests a new etcd lease with a marker.
+// createGrant requests a new etcd lease with a session key.
 //
 // If the process dies here, or the answer is lost, an etcd lease without an owner may remain; it expires.
 func (l *Lessor) createGrant(ctx context.Context, s *session) (*grant, error) {
@@ -110,7 +110,7 @@ func (l *Lessor) createGrant(ctx context.Context, s *session) (*grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := Marker{
+	m := SessionKey{
 		Session: flight.Session{ID: newSessionID(), Epoch: p.owner.Epoch, OneShot: s.spec.OneShot},
 		TTL:     s.spec.TTL, AutoRenew: s.spec.AutoRenew, Incarnation: l.incarnation, Node: l.cfg.Node, Owner: s.spec.Owner,
 	}
@@ -143,7 +143,7 @@ func (l *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, err
 	if s := l.findTrusted(id); s != nil {
 		return s, nil
 	}
-	m, err := l.cfg.Store.Marker(ctx, id)
+	m, err := l.cfg.Store.SessionKey(ctx, id)
 	if err != nil {
 		return nil, unavailable("find session", err)
 	}
@@ -182,7 +182,7 @@ func (l *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
 			return err
 		}
 	} else {
-		m, err := l.cfg.Store.Marker(ctx, id)
+		m, err := l.cfg.Store.SessionKey(ctx, id)
 		if err != nil {
 			return unavailable("find session", err)
 		}

@@ -14,30 +14,30 @@ import (
 // other error the result is unknown. All reads are linearizable, and all methods may be called concurrently.
 type Store interface {
 	EtcdLeases
-	Markers
+	SessionKeys
 	ClaimStore
 	EpochStore
 }
 
 // EtcdLeases creates, renews and revokes etcd leases.
 type EtcdLeases interface {
-	// Grant creates an etcd lease and the session's marker on it, if the guard key is the expected one. The TTL may be
+	// Grant creates an etcd lease and the session's session key on it, if the guard key is the expected one. The TTL may be
 	// longer than requested.
-	Grant(ctx context.Context, own Ownership, m Marker) (Granted, error)
+	Grant(ctx context.Context, own Ownership, m SessionKey) (Granted, error)
 	// Renew restarts the TTL of the lease and returns it.
 	Renew(ctx context.Context, id LeaseID) (time.Duration, error)
 	// Revoke ends the lease and deletes all keys attached to it. nil also when the lease does not exist.
 	Revoke(ctx context.Context, id LeaseID) error
 }
 
-// Markers reads markers, the keys that exist while their session does.
-type Markers interface {
-	// Marker reads one marker; nil when it does not exist.
-	Marker(ctx context.Context, id flight.SessionID) (*Marker, error)
-	// Markers lists all markers.
-	Markers(ctx context.Context) ([]Marker, error)
-	// WatchMarkers calls deleted for markers that are deleted from now on, until ctx ends or the watch breaks.
-	WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error
+// SessionKeys reads session keys, the keys that exist while their session does.
+type SessionKeys interface {
+	// SessionKey reads one session key; nil when it does not exist.
+	SessionKey(ctx context.Context, id flight.SessionID) (*SessionKey, error)
+	// SessionKeys lists all session keys.
+	SessionKeys(ctx context.Context) ([]SessionKey, error)
+	// WatchSessionKeys calls deleted for session keys that are deleted from now on, until ctx ends or the watch breaks.
+	WatchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error
 }
 
 // ClaimStore stores claims.
@@ -53,7 +53,7 @@ type ClaimStore interface {
 // EpochStore stores the guard key and its counter.
 type EpochStore interface {
 	ReadGuard(ctx context.Context) (GuardState, error)
-	// ReadLiving is ReadGuard and, in the same transaction, a read of markers: of the given sessions, or of all
+	// ReadLiving is ReadGuard and, in the same transaction, a read of session keys: of the given sessions, or of all
 	// sessions when none is given. The answer may contain other sessions, too.
 	ReadLiving(ctx context.Context, ids []flight.SessionID) (GuardState, []flight.SessionID, error)
 	// SetOwnership replaces the guard key old (nil: none) by new. *OwnershipError when the key is not old any more.
@@ -92,8 +92,8 @@ func (e *OwnershipError) Error() string {
 	return fmt.Sprintf("lease: the guard key names deployment %q, lease epoch %d", e.Found.Deployment, e.Found.Epoch)
 }
 
-// Marker is the value and the metadata of the key that exists while its session does.
-type Marker struct {
+// SessionKey is the value and the metadata of the key that exists while its session does.
+type SessionKey struct {
 	Session     flight.Session // ID, Epoch and OneShot are stored, Revision is the key's
 	Lease       LeaseID        // of the key
 	TTL         time.Duration
@@ -107,7 +107,7 @@ type Marker struct {
 type Granted struct {
 	Lease    LeaseID
 	TTL      time.Duration
-	Revision int64 // create revision of the marker
+	Revision int64 // create revision of the session key
 }
 
 // OpKind is the kind of an Op.
@@ -115,9 +115,9 @@ type OpKind uint8
 
 // The kinds of operations.
 const (
-	// OpClaim puts the key if it does not exist and the session's marker does.
+	// OpClaim puts the key if it does not exist and the session's session key does.
 	OpClaim OpKind = iota + 1
-	// OpReplace puts the key if the session's marker exists.
+	// OpReplace puts the key if the session's session key exists.
 	OpReplace
 	// OpRelease deletes the key if its value is Value.
 	OpRelease
@@ -139,7 +139,7 @@ type Op struct {
 
 	// Done: the key was written, or deleted.
 	Done bool
-	// Holder is the existing claim if an OpClaim is not done. nil: the session's marker is gone.
+	// Holder is the existing claim if an OpClaim is not done. nil: the session's session key is gone.
 	Holder *RawClaim
 }
 

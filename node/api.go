@@ -36,25 +36,6 @@ var (
 	_ httpapi.DuplicateCounter = ledgerAPI{}
 )
 
-// List implements httpapi.Ledger.
-func (a ledgerAPI) List(q httpapi.Query) (httpapi.Page, error) {
-	page, err := a.Store.List(clusterstore.Query{
-		States: q.States, Namespace: q.Namespace, Name: q.Name, Prefix: q.Prefix, Since: q.Since,
-		After: clusterstore.Cursor(q.After), Limit: q.Limit,
-	})
-	return httpapi.Page{Flights: page.Flights, Next: httpapi.Cursor(page.Next), More: page.More}, err
-}
-
-// History implements httpapi.Ledger.
-func (a ledgerAPI) History(id flight.ID) ([]httpapi.Event, error) {
-	history, err := a.Store.History(id)
-	events := make([]httpapi.Event, len(history))
-	for i, e := range history {
-		events[i] = httpapi.Event(e)
-	}
-	return events, err
-}
-
 // Propose implements httpapi.Operator, with the errors of package effect.
 func (a ledgerAPI) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, err := a.ledger.Propose(ctx, c)

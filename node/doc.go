@@ -27,7 +27,7 @@
 //	before etcd answered for the first     deletes etcd's data and creates it again: it held no claims (etcd_dir.go)
 //	time
 //	while the lease epoch is raised        finds the new epoch and starts, or returns the same error again
-//	between the start of a lease session   does not wait: etcd expires the session. Its marker names the incarnation, so
+//	between the start of a lease session   does not wait: etcd expires the session. Its session key names the incarnation, so
 //	and its first claim                    the next process never uses that session
 //	with attempts open in this process     finds their sessions ended; their recovery policies decide
 //	with attempts open at remote callers   finds their sessions in etcd, which expire a full TTL later unless renewed. The

@@ -7,36 +7,19 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/wire"
 )
 
 // Read implements httpapi.Feed.
-func (a ledgerAPI) Read(after flight.Version, limit int) (httpapi.FeedPage, error) {
+func (a ledgerAPI) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 	page, err := a.Store.Feed(after, limit)
-	var cut *clusterstore.CompactedError
-	switch {
-	case errors.As(err, &cut):
-		return httpapi.FeedPage{}, &httpapi.CompactedError{First: cut.First}
-	case errors.Is(err, clusterstore.ErrFuturePosition):
-		return httpapi.FeedPage{}, &httpapi.FuturePositionError{Position: after}
-	}
-	return feedPage(page), ledgerError(err)
+	return page, ledgerError(err)
 }
 
 // Last implements httpapi.Feed.
-func (a ledgerAPI) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
-	convert := func(f func(*httpapi.FeedEvent) bool) func(*clusterstore.FeedEvent) bool {
-		if f == nil {
-			return nil
-		}
-		return func(e *clusterstore.FeedEvent) bool {
-			shown := feedEvent(e)
-			return f(&shown)
-		}
-	}
-	page, err := a.FeedLast(n, convert(match), convert(stop))
-	return feedPage(page), ledgerError(err)
+func (a ledgerAPI) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
+	page, err := a.FeedLast(n, match, stop)
+	return page, ledgerError(err)
 }
 
 // Await implements httpapi.Feed.
@@ -56,16 +39,4 @@ func stopping(err error) error {
 		err = &effect.Unavailable{Code: string(wire.Draining), Cause: err}
 	}
 	return err
-}
-
-func feedPage(page clusterstore.FeedPage) httpapi.FeedPage {
-	shown := httpapi.FeedPage{Events: make([]httpapi.FeedEvent, len(page.Events)), Next: page.Next, More: page.More}
-	for i := range page.Events {
-		shown.Events[i] = feedEvent(&page.Events[i])
-	}
-	return shown
-}
-
-func feedEvent(e *clusterstore.FeedEvent) httpapi.FeedEvent {
-	return httpapi.FeedEvent{Key: e.Key, Event: httpapi.Event(e.HistoryEvent), Count: e.Count}
 }

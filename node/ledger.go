@@ -36,7 +36,7 @@ func (l ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 // livePage is the number of live flights in one read.
 const livePage = 1000
 
-// Live implements executor.Memory.
+// Live implements executor.Reader.
 func (l ledger) Live() iter.Seq2[*flight.Flight, error] {
 	return func(yield func(*flight.Flight, error) bool) {
 		var place clusterstore.LiveCursor
@@ -59,12 +59,12 @@ func (l ledger) Live() iter.Seq2[*flight.Flight, error] {
 	}
 }
 
-// Input implements executor.Memory.
+// Input implements executor.Reader.
 func (l ledger) Input(f *flight.Flight) ([]byte, error) {
 	return l.body(f.ID, f.Generation, clusterstore.BodyInput, f.Input)
 }
 
-// ReceiptBody implements executor.Memory.
+// ReceiptBody implements executor.Reader.
 func (l ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if f.Receipt == nil {
 		return nil, nil
@@ -98,8 +98,8 @@ func ledgerError(err error) error {
 // ledgerState adapts the store to lease.LedgerState.
 type ledgerState struct{ store *clusterstore.Store }
 
-// Epoch implements lease.Guard.
+// Epoch implements lease.LedgerState.
 func (g ledgerState) Epoch() uint32 { return g.store.Header().LeaseEpoch }
 
-// Counter implements lease.Guard.
+// Counter implements lease.LedgerState.
 func (g ledgerState) Counter() uint64 { return g.store.Header().GuardCounter }

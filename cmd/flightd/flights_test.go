@@ -292,6 +292,6 @@ func TestConnect_DrainsTheSpoolFirst(t *testing.T) {
 	outage.Store(false)
 	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1")
 	require.Equal(t, 0, r.code, "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
-	require.Equal(t, waiting, sent.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
+	require.EqualValues(t, waiting, sent.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	require.EqualValues(t, 0, early.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 }

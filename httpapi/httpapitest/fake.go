@@ -26,8 +26,8 @@ type Fake struct {
 
 	mu         sync.Mutex // guards the fields below
 	keys       map[flight.ID]flight.Key
-	history    map[flight.ID][]httpapi.Event
-	feed       []httpapi.FeedEvent // sorted by version
+	history    map[flight.ID][]flight.HistoryEvent
+	feed       []flight.FeedEvent // sorted by version
 	duplicates map[flight.ID]flight.DuplicateStats
 	changed    chan struct{} // closed and replaced by the next event
 	faults     Faults
@@ -53,7 +53,7 @@ func New(tb testing.TB) *Fake { return Open(tb, flightdtest.Options{}) }
 // Open returns a fake with options.
 func Open(tb testing.TB, o flightdtest.Options) *Fake {
 	tb.Helper()
-	w := &Fake{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]httpapi.Event),
+	w := &Fake{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]flight.HistoryEvent),
 		duplicates: make(map[flight.ID]flight.DuplicateStats), changed: make(chan struct{})}
 	configure, configureRemote := o.Configure, o.ConfigureRemote
 	o.Configure = func(c *executor.Config) {
@@ -177,12 +177,12 @@ func (w *Fake) recordEvents(key flight.Key) {
 	w.keys[id] = key
 	events := w.Ledger.History(key)[len(w.history[id]):]
 	for _, e := range events {
-		event := httpapi.Event{Version: f.Version, Event: e}
+		event := flight.HistoryEvent{Version: f.Version, Event: e}
 		w.history[id] = append(w.history[id], event)
-		w.feed = append(w.feed, httpapi.FeedEvent{Key: key, Event: event})
+		w.feed = append(w.feed, flight.FeedEvent{Key: key, HistoryEvent: event})
 	}
 	if len(events) > 0 {
-		slices.SortStableFunc(w.feed, func(a, b httpapi.FeedEvent) int { return compareVersions(a.Version, b.Version) })
+		slices.SortStableFunc(w.feed, func(a, b flight.FeedEvent) int { return compareVersions(a.Version, b.Version) })
 		close(w.changed)
 		w.changed = make(chan struct{})
 	}

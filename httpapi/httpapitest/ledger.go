@@ -24,7 +24,7 @@ var (
 )
 
 // History implements httpapi.Ledger.
-func (l ledger) History(id flight.ID) ([]httpapi.Event, error) {
+func (l ledger) History(id flight.ID) ([]flight.HistoryEvent, error) {
 	l.fake.usedKeys()
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
@@ -32,12 +32,12 @@ func (l ledger) History(id flight.ID) ([]httpapi.Event, error) {
 }
 
 // List implements httpapi.Ledger.
-func (l ledger) List(q httpapi.Query) (httpapi.Page, error) {
+func (l ledger) List(q flight.Query) (flight.Page, error) {
 	var fit []*flight.Flight
 	for _, key := range l.fake.usedKeys() {
 		f, err := l.Flight(key.FlightID())
 		if err != nil {
-			return httpapi.Page{}, err
+			return flight.Page{}, err
 		}
 		if f.Key.IsZero() || f.State == flight.StateAbsent || len(q.States) > 0 && !slices.Contains(q.States, f.State) ||
 			!strings.HasPrefix(key.String(), q.Prefix) || q.Name != "" && key.Name() != q.Name ||
@@ -48,11 +48,11 @@ func (l ledger) List(q httpapi.Query) (httpapi.Page, error) {
 	}
 	slices.SortFunc(fit, func(a, b *flight.Flight) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	from := slices.IndexFunc(fit, func(f *flight.Flight) bool { return f.ID == q.After.ID }) + 1
-	page := httpapi.Page{Flights: fit[from:]}
+	page := flight.Page{Flights: fit[from:]}
 	if len(page.Flights) > q.Limit {
 		page.Flights, page.More = page.Flights[:q.Limit], true
 		last := page.Flights[q.Limit-1]
-		page.Next = httpapi.Cursor{Created: last.CreatedAt, ID: last.ID}
+		page.Next = flight.Cursor{Created: last.CreatedAt, ID: last.ID}
 	}
 	return page, nil
 }
@@ -81,18 +81,18 @@ func (l ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.
 const maxFeedPage = 3
 
 // Read implements httpapi.Feed.
-func (l ledger) Read(after flight.Version, limit int) (httpapi.FeedPage, error) {
+func (l ledger) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 	l.fake.usedKeys()
 	next := l.Header().Version
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	switch {
 	case l.fake.faults.CompactedAt.After(after):
-		return httpapi.FeedPage{}, &httpapi.CompactedError{First: l.fake.faults.CompactedAt}
+		return flight.FeedPage{}, &flight.CompactedError{First: l.fake.faults.CompactedAt}
 	case after.After(next):
-		return httpapi.FeedPage{}, &httpapi.FuturePositionError{Position: after}
+		return flight.FeedPage{}, &flight.FuturePositionError{Position: after}
 	}
-	page := httpapi.FeedPage{Next: next}
+	page := flight.FeedPage{Next: next}
 	for _, e := range l.fake.feed {
 		if !e.Version.After(after) || e.Version.After(next) {
 			continue
@@ -107,21 +107,21 @@ func (l ledger) Read(after flight.Version, limit int) (httpapi.FeedPage, error) 
 }
 
 // Last implements httpapi.Feed.
-func (l ledger) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
+func (l ledger) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
 	l.fake.usedKeys()
 	next := l.Header().Version
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
-	var fit []httpapi.FeedEvent
+	var fit []flight.FeedEvent
 	for _, e := range slices.Backward(l.fake.feed) {
 		if len(fit) >= n && (n == 0 || fit[0].Version != e.Version) || stop != nil && stop(&e) {
 			break
 		}
 		if match(&e) {
-			fit = append([]httpapi.FeedEvent{e}, fit...)
+			fit = append([]flight.FeedEvent{e}, fit...)
 		}
 	}
-	return httpapi.FeedPage{Events: fit, Next: next}, nil
+	return flight.FeedPage{Events: fit, Next: next}, nil
 }
 
 // Await implements httpapi.Feed.

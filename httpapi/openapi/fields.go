@@ -113,7 +113,7 @@ func typeDocs() map[string]fieldDoc {
 		"Version":             {about: "The version of the server."},
 		"Problem":             {about: "An error (RFC 9457). Programs branch on `code`; the other fields are for people."},
 		"FieldError":          {about: "One invalid place in a request: exactly one of `pointer`, `header` and `parameter` is set."},
-		"DuplicateStats":          {about: "The calls of a key that were answered without another effect. They are counted in memory and logged within a second, so a crash can lose the count of the last second."},
+		"DuplicateStats":      {about: "The calls of a key that were answered without another effect. They are counted in memory and logged within a second, so a crash can lose the count of the last second."},
 		"Caller":              {about: "A caller, by the name that it gave itself."},
 		"EventPage":           {about: "A page of the events of all flights, in the order of the ledger's log."},
 		"Gap":                 {about: "A message in a stream, in place of events that the log no longer has."},
@@ -301,20 +301,20 @@ func problemDocs() map[string]fieldDoc {
 
 func eventDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"Event.count":        {about: "with `duplicates`: the number of calls"},
-		"Event.flight_id":    {about: "the id of the flight; absent in the events of one flight", pattern: flightIDPattern},
-		"Event.key":          {about: "the full key; absent in the events of one flight"},
-		"DuplicateStats.count":   {about: "the number of calls"},
-		"first_at":           {about: "the time of the first call"},
-		"last_at":            {about: "the time of the last call"},
-		"callers":            {about: "the last eight callers, newest last", maxItems: 8},
-		"History.duplicates": {about: "the calls that were answered without another effect; absent if there were none"},
-		"EventPage.events":   {about: "the events, in the order of the log"},
-		"EventPage.next":     {about: "the position to continue after, also if the page is empty", pattern: versionPattern},
-		"Gap.after":          {about: "the events after this position are missing", pattern: versionPattern},
-		"until":              {about: "the last position of the gap", pattern: versionPattern},
-		"redacted":           {about: "the redaction of the input and the receipt"},
-		"trace_id":           {about: "the trace that the request belongs to"},
+		"Event.count":          {about: "with `duplicates`: the number of calls"},
+		"Event.flight_id":      {about: "the id of the flight; absent in the events of one flight", pattern: flightIDPattern},
+		"Event.key":            {about: "the full key; absent in the events of one flight"},
+		"DuplicateStats.count": {about: "the number of calls"},
+		"first_at":             {about: "the time of the first call"},
+		"last_at":              {about: "the time of the last call"},
+		"callers":              {about: "the last eight callers, newest last", maxItems: 8},
+		"History.duplicates":   {about: "the calls that were answered without another effect; absent if there were none"},
+		"EventPage.events":     {about: "the events, in the order of the log"},
+		"EventPage.next":       {about: "the position to continue after, also if the page is empty", pattern: versionPattern},
+		"Gap.after":            {about: "the events after this position are missing", pattern: versionPattern},
+		"until":                {about: "the last position of the gap", pattern: versionPattern},
+		"redacted":             {about: "the redaction of the input and the receipt"},
+		"trace_id":             {about: "the trace that the request belongs to"},
 	}
 }
 

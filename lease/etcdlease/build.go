@@ -46,7 +46,7 @@ func newBuilder(s *store, ops []*lease.Op) *builder {
 // takeFirst removes and returns the first element of a block.
 func takeFirst[T any](block *[]T) *T {
 	if len(*block) == 0 {
-		return new(T) // comparisons of markers, and nested transactions, need a few more
+		return new(T) // comparisons of session keys, and nested transactions, need a few more
 	}
 	one := &(*block)[0]
 	*block = (*block)[1:]
@@ -73,7 +73,7 @@ func (b *builder) keyExists(key []byte, want bool) *pb.Compare {
 }
 
 func (b *builder) sessionExists(id flight.SessionID) *pb.Compare {
-	return b.keyExists([]byte(b.s.markerKey(id)), true)
+	return b.keyExists([]byte(b.s.sessionKeyName(id)), true)
 }
 
 // valueIs compares the value of a key. It fails for a missing key.
@@ -127,7 +127,7 @@ func (b *builder) remove(key []byte) *pb.RequestOp {
 }
 
 // nested builds one operation with its own comparisons. A put with an etcd lease that has ended would fail the whole
-// batch. The marker is on the same lease, so comparing it lets only this operation fail.
+// batch. The session key is on the same lease, so comparing it lets only this operation fail.
 func (b *builder) nested(o *lease.Op) *pb.RequestOp {
 	cmp, op := b.compareAndOp(o)
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{op}}

@@ -81,7 +81,7 @@ func (b *backend) Expire(t testing.TB, id flight.SessionID) {
 	t.Helper()
 	got, err := b.admin.Get(t.Context(), b.prefix+"s/"+string(id))
 	require.NoError(t, err)
-	require.Len(t, got.Kvs, 1, "the marker of %s", id)
+	require.Len(t, got.Kvs, 1, "the session key of %s", id)
 	_, err = b.admin.Revoke(t.Context(), clientv3.LeaseID(got.Kvs[0].Lease))
 	require.NoError(t, err)
 }
@@ -110,11 +110,11 @@ func (b *backend) MarkedOneShot(t testing.TB, id flight.SessionID) bool {
 	if len(got.Kvs) == 0 {
 		return false
 	}
-	var marker struct {
+	var sessionKey struct {
 		OneShot bool `json:"one_shot"`
 	}
-	require.NoError(t, json.Unmarshal(got.Kvs[0].Value, &marker))
-	return marker.OneShot
+	require.NoError(t, json.Unmarshal(got.Kvs[0].Value, &sessionKey))
+	return sessionKey.OneShot
 }
 
 // TestEtcdConforms runs the suite on a real etcd, through sockets.

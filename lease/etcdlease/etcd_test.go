@@ -126,7 +126,7 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrRegressed)
 	for _, d := range []*lease.Lessor{lessor, b.open(t, server.Dial(t), leasetest.Options{})} {
 		_, err := d.Living(t.Context(), younger.ID)
-		require.ErrorIs(t, err, lease.ErrRegressed, "a missing marker proves nothing here")
+		require.ErrorIs(t, err, lease.ErrRegressed, "a missing session key proves nothing here")
 		_, err = d.NewSession(t.Context(), lease.Spec{AutoRenew: true})
 		require.ErrorIs(t, err, lease.ErrRegressed)
 	}
@@ -218,11 +218,11 @@ func TestHazard37_KeysNameTheirDeployment(t *testing.T) {
 	require.Len(t, values, 4)
 	require.Equal(t, "flightd 1 1 "+leasetest.Deployment, values["guard"])
 	require.Equal(t, "1", values["counter"])
-	var marker map[string]any
-	require.NoError(t, json.Unmarshal([]byte(values["s/"+string(s.Ref().ID)]), &marker))
-	require.Equal(t, "test", marker["owner"])
-	require.Equal(t, "n1", marker["node"])
-	require.Equal(t, true, marker["kept"])
+	var sessionKey map[string]any
+	require.NoError(t, json.Unmarshal([]byte(values["s/"+string(s.Ref().ID)]), &sessionKey))
+	require.Equal(t, "test", sessionKey["owner"])
+	require.Equal(t, "n1", sessionKey["node"])
+	require.Equal(t, true, sessionKey["kept"])
 	v, err := lease.ParseClaimValue(values["k/test/charge/1"])
 	require.NoError(t, err)
 	require.Equal(t, lease.ClaimValue{Epoch: 1, Nonce: nonce, Session: l.Session().ID}, v)

@@ -43,24 +43,24 @@ func (s *store) List(ctx context.Context) (all []lease.RawClaim, err error) {
 	}
 }
 
-// ReadGuard implements lease.GuardStore.
+// ReadGuard implements lease.EpochStore.
 func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
 	state, _, err := s.readGuardAnd(ctx, nil)
 	return state, err
 }
 
-// maxIDs is the largest number of markers that are read one by one; for more ids, all markers are read.
+// maxIDs is the largest number of session keys that are read one by one; for more ids, all session keys are read.
 const maxIDs = maxCompares - 8
 
-// ReadLiving implements lease.GuardStore.
+// ReadLiving implements lease.EpochStore.
 func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.GuardState, []flight.SessionID, error) {
 	var reads []*pb.RangeRequest
 	if len(ids) == 0 || len(ids) > maxIDs {
-		all := s.markerKey("")
+		all := s.sessionKeyName("")
 		reads = []*pb.RangeRequest{{Key: []byte(all), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(all)), KeysOnly: true}}
 	} else {
 		for _, id := range ids {
-			reads = append(reads, &pb.RangeRequest{Key: []byte(s.markerKey(id)), KeysOnly: true})
+			reads = append(reads, &pb.RangeRequest{Key: []byte(s.sessionKeyName(id)), KeysOnly: true})
 		}
 	}
 	state, kvs, err := s.readGuardAnd(ctx, reads)
@@ -69,7 +69,7 @@ func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.G
 	}
 	living := make([]flight.SessionID, len(kvs))
 	for i, kv := range kvs {
-		living[i] = flight.SessionID(kv.Key[len(s.markerKey("")):])
+		living[i] = flight.SessionID(kv.Key[len(s.sessionKeyName("")):])
 	}
 	return state, living, nil
 }
@@ -135,16 +135,16 @@ func decodeCounter(kvs []*mvccpb.KeyValue) (uint64, error) {
 	return n, nil
 }
 
-// WatchMarkers implements lease.Markers.
-func (s *store) WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
+// WatchSessionKeys implements lease.SessionKeys.
+func (s *store) WatchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
 	ctx, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer stop()
-	for answer := range s.client.Watch(ctx, s.markerKey(""), clientv3.WithPrefix(), clientv3.WithFilterPut()) {
+	for answer := range s.client.Watch(ctx, s.sessionKeyName(""), clientv3.WithPrefix(), clientv3.WithFilterPut()) {
 		if err := answer.Err(); err != nil {
 			return err
 		}
 		for _, e := range answer.Events {
-			deleted(flight.SessionID(e.Kv.Key[len(s.markerKey("")):]))
+			deleted(flight.SessionID(e.Kv.Key[len(s.sessionKeyName("")):]))
 		}
 	}
 	return ctx.Err()

@@ -23,7 +23,7 @@ import (
 //
 //	<prefix>guard          the guard key: deployment and lease epoch
 //	<prefix>counter        the counter of the guard key
-//	<prefix>s/<session>    marker of a session, on its etcd lease
+//	<prefix>s/<session>    session key of a session, on its etcd lease
 //	<prefix>k/<key>        claim, on the etcd lease of its session
 //
 // A node with an embedded etcd also writes <prefix>ledger: see LedgerIndex.
@@ -46,10 +46,10 @@ func newStore(client *clientv3.Client, server Transactor, prefix string) *store 
 	return s
 }
 
-func (s *store) guardKey() string                     { return s.prefix + "guard" }
-func (s *store) counterKey() string                   { return s.prefix + "counter" }
-func (s *store) markerKey(id flight.SessionID) string { return s.prefix + "s/" + string(id) }
-func (s *store) claimKey(key string) string           { return s.prefix + "k/" + key }
+func (s *store) guardKey() string                          { return s.prefix + "guard" }
+func (s *store) counterKey() string                        { return s.prefix + "counter" }
+func (s *store) sessionKeyName(id flight.SessionID) string { return s.prefix + "s/" + string(id) }
+func (s *store) claimKey(key string) string                { return s.prefix + "k/" + key }
 
 func absent(key string) *pb.Compare {
 	return &pb.Compare{
@@ -84,7 +84,7 @@ func ownershipError(answer *pb.ResponseOp) error {
 	return &lease.OwnershipError{Found: found}
 }
 
-// SetOwnership implements lease.GuardStore.
+// SetOwnership implements lease.EpochStore.
 func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	condition := absent(s.guardKey())
 	if old != nil {
@@ -100,7 +100,7 @@ func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own leas
 	return nil
 }
 
-// RaiseCounter implements lease.GuardStore.
+// RaiseCounter implements lease.EpochStore.
 func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (bool, error) {
 	condition := valueIs(s.counterKey(), strconv.FormatUint(from, 10))
 	if from == 0 {
@@ -119,8 +119,8 @@ func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint
 	return false, nil
 }
 
-// marker is the value of a marker key: JSON, which people can read with etcdctl.
-type marker struct {
+// sessionKeyValue is the value of a session key: JSON, which people can read with etcdctl.
+type sessionKeyValue struct {
 	TTL         int64  `json:"ttl_ms"`
 	Epoch       uint32 `json:"epoch"`
 	Kept        bool   `json:"kept,omitempty"`
@@ -130,21 +130,21 @@ type marker struct {
 	Owner       string `json:"owner,omitempty"`
 }
 
-// Grant implements lease.EtcdLeases. If the process dies between lease and marker, a lease without keys expires.
-func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (lease.Granted, error) {
+// Grant implements lease.EtcdLeases. If the process dies between lease and session key, a lease without keys expires.
+func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.SessionKey) (lease.Granted, error) {
 	granted, err := s.client.Grant(ctx, int64(m.TTL/time.Second))
 	if err != nil {
 		return lease.Granted{}, err
 	}
 	g := lease.Granted{Lease: lease.LeaseID(granted.ID), TTL: time.Duration(granted.TTL) * time.Second}
-	value, err := json.Marshal(marker{
+	value, err := json.Marshal(sessionKeyValue{
 		TTL: g.TTL.Milliseconds(), Epoch: m.Session.Epoch, Kept: m.AutoRenew, OneShot: m.Session.OneShot,
 		Incarnation: hex.EncodeToString(m.Incarnation[:]), Node: m.Node, Owner: m.Owner,
 	})
 	if err != nil {
 		return lease.Granted{}, err
 	}
-	done, err := s.server.Txn(ctx, s.ifCurrent(s.ownershipIs(own), put([]byte(s.markerKey(m.Session.ID)), value, g.Lease)))
+	done, err := s.server.Txn(ctx, s.ifCurrent(s.ownershipIs(own), put([]byte(s.sessionKeyName(m.Session.ID)), value, g.Lease)))
 	if err != nil {
 		return lease.Granted{}, err
 	}
@@ -203,47 +203,47 @@ func (s *store) Revoke(ctx context.Context, id lease.LeaseID) error {
 	return err
 }
 
-// Marker implements lease.Markers.
-func (s *store) Marker(ctx context.Context, id flight.SessionID) (*lease.Marker, error) {
+// SessionKey implements lease.SessionKeys.
+func (s *store) SessionKey(ctx context.Context, id flight.SessionID) (*lease.SessionKey, error) {
 	if id == "" {
 		return nil, nil
 	}
-	got, err := s.client.Get(ctx, s.markerKey(id))
+	got, err := s.client.Get(ctx, s.sessionKeyName(id))
 	if err != nil || len(got.Kvs) == 0 {
 		return nil, err
 	}
-	m, err := s.readMarker(got.Kvs[0])
+	m, err := s.decodeSessionKey(got.Kvs[0])
 	return &m, err
 }
 
-// Markers implements lease.Markers.
-func (s *store) Markers(ctx context.Context) ([]lease.Marker, error) {
-	got, err := s.client.Get(ctx, s.markerKey(""), clientv3.WithPrefix())
+// SessionKeys implements lease.SessionKeys.
+func (s *store) SessionKeys(ctx context.Context) ([]lease.SessionKey, error) {
+	got, err := s.client.Get(ctx, s.sessionKeyName(""), clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
-	list := make([]lease.Marker, len(got.Kvs))
+	list := make([]lease.SessionKey, len(got.Kvs))
 	for i, kv := range got.Kvs {
-		if list[i], err = s.readMarker(kv); err != nil {
+		if list[i], err = s.decodeSessionKey(kv); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (s *store) readMarker(kv *mvccpb.KeyValue) (lease.Marker, error) {
-	var m marker
+func (s *store) decodeSessionKey(kv *mvccpb.KeyValue) (lease.SessionKey, error) {
+	var m sessionKeyValue
 	if err := json.Unmarshal(kv.Value, &m); err != nil {
-		return lease.Marker{}, fmt.Errorf("%w: marker %q: %w", ErrUnreadable, kv.Key, err)
+		return lease.SessionKey{}, fmt.Errorf("%w: session key %q: %w", ErrUnreadable, kv.Key, err)
 	}
-	read := lease.Marker{
+	read := lease.SessionKey{
 		Session: flight.Session{
-			ID: flight.SessionID(kv.Key[len(s.markerKey("")):]), Revision: kv.CreateRevision, Epoch: m.Epoch, OneShot: m.OneShot,
+			ID: flight.SessionID(kv.Key[len(s.sessionKeyName("")):]), Revision: kv.CreateRevision, Epoch: m.Epoch, OneShot: m.OneShot,
 		},
 		Lease: lease.LeaseID(kv.Lease), TTL: time.Duration(m.TTL) * time.Millisecond, AutoRenew: m.Kept, Node: m.Node, Owner: m.Owner,
 	}
 	if n, err := hex.Decode(read.Incarnation[:], []byte(m.Incarnation)); err != nil || n != len(read.Incarnation) {
-		return lease.Marker{}, fmt.Errorf("%w: marker %q: invalid incarnation", ErrUnreadable, kv.Key)
+		return lease.SessionKey{}, fmt.Errorf("%w: session key %q: invalid incarnation", ErrUnreadable, kv.Key)
 	}
 	return read, nil
 }

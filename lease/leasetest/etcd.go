@@ -23,13 +23,13 @@ type Etcd struct {
 	counter  uint64
 	leases   map[lease.LeaseID]*fakeLease
 	claims   map[string]*fakeClaim
-	watches  map[*markerWatch]struct{}
+	watches  map[*sessionKeyWatch]struct{}
 }
 
 type fakeLease struct {
-	marker  lease.Marker
-	expires time.Time
-	timer   *time.Timer
+	sessionKey lease.SessionKey
+	expires    time.Time
+	timer      *time.Timer
 }
 
 type fakeClaim struct {
@@ -37,13 +37,13 @@ type fakeClaim struct {
 	leaseID lease.LeaseID
 }
 
-type markerWatch struct{ deleted chan flight.SessionID }
+type sessionKeyWatch struct{ deleted chan flight.SessionID }
 
 // NewEtcd returns an empty etcd.
 func NewEtcd() *Etcd {
 	return &Etcd{
 		revision: 1, leases: make(map[lease.LeaseID]*fakeLease), claims: make(map[string]*fakeClaim),
-		watches: make(map[*markerWatch]struct{}),
+		watches: make(map[*sessionKeyWatch]struct{}),
 	}
 }
 
@@ -52,19 +52,19 @@ func (w *Etcd) Expire(id flight.SessionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for lid, l := range w.leases {
-		if l.marker.Session.ID == id {
+		if l.sessionKey.Session.ID == id {
 			w.expireLocked(lid)
 		}
 	}
 }
 
-// Sessions lists the sessions with a marker.
+// Sessions lists the sessions with a session key.
 func (w *Etcd) Sessions() []flight.SessionID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var ids []flight.SessionID
 	for _, l := range w.leases {
-		ids = append(ids, l.marker.Session.ID)
+		ids = append(ids, l.sessionKey.Session.ID)
 	}
 	slices.Sort(ids)
 	return ids
@@ -112,9 +112,9 @@ func (w *Etcd) Counter() uint64 {
 	return w.counter
 }
 
-// Marker returns the marker of a session; nil when there is none.
-func (w *Etcd) Marker(id flight.SessionID) *lease.Marker {
-	for _, m := range w.markers() {
+// SessionKey returns the session key of a session; nil when there is none.
+func (w *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
+	for _, m := range w.sessionKeys() {
 		if m.Session.ID == id {
 			return &m
 		}
@@ -131,7 +131,7 @@ func (w *Etcd) CorruptClaim(key flight.Key, at int) {
 	w.claims[key.String()].Value = string(b)
 }
 
-func (w *Etcd) grant(own lease.Ownership, m lease.Marker) (lease.Granted, error) {
+func (w *Etcd) grant(own lease.Ownership, m lease.SessionKey) (lease.Granted, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.checkLocked(own); err != nil {
@@ -141,7 +141,7 @@ func (w *Etcd) grant(own lease.Ownership, m lease.Marker) (lease.Granted, error)
 	w.revision++
 	id := w.nextID
 	m.Lease, m.Session.Revision = id, w.revision
-	l := &fakeLease{marker: m, expires: time.Now().Add(m.TTL)}
+	l := &fakeLease{sessionKey: m, expires: time.Now().Add(m.TTL)}
 	l.timer = time.AfterFunc(m.TTL, func() { w.onTimer(id) })
 	w.leases[id] = l
 	return lease.Granted{Lease: id, TTL: m.TTL, Revision: w.revision}, nil
@@ -169,8 +169,8 @@ func (w *Etcd) renew(id lease.LeaseID) (time.Duration, error) {
 	if l == nil {
 		return 0, fmt.Errorf("%w: the fake's lease is gone", lease.ErrLost)
 	}
-	l.expires = time.Now().Add(l.marker.TTL)
-	return l.marker.TTL, nil
+	l.expires = time.Now().Add(l.sessionKey.TTL)
+	return l.sessionKey.TTL, nil
 }
 
 func (w *Etcd) revoke(id lease.LeaseID) {
@@ -179,7 +179,7 @@ func (w *Etcd) revoke(id lease.LeaseID) {
 	w.expireLocked(id)
 }
 
-// expireLocked deletes a lease, its marker and its claims in one revision.
+// expireLocked deletes a lease, its session key and its claims in one revision.
 func (w *Etcd) expireLocked(id lease.LeaseID) {
 	l := w.leases[id]
 	if l == nil {
@@ -195,7 +195,7 @@ func (w *Etcd) expireLocked(id lease.LeaseID) {
 	}
 	for watch := range w.watches {
 		select {
-		case watch.deleted <- l.marker.Session.ID:
+		case watch.deleted <- l.sessionKey.Session.ID:
 		default: // the hint is lost: Watch may miss deletions
 		}
 	}
@@ -260,7 +260,7 @@ func (w *Etcd) applyLocked(o *lease.Op, revision int64) {
 	c := w.claims[o.Key]
 	if o.Kind.Puts() {
 		l := w.leases[o.Lease]
-		lives := l != nil && l.marker.Session.ID == o.Session
+		lives := l != nil && l.sessionKey.Session.ID == o.Session
 		switch {
 		case o.Kind == lease.OpClaim && c != nil:
 			e := c.RawClaim
@@ -288,12 +288,12 @@ func (w *Etcd) list() []lease.RawClaim {
 	return all
 }
 
-func (w *Etcd) markers() []lease.Marker {
+func (w *Etcd) sessionKeys() []lease.SessionKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []lease.Marker
+	var list []lease.SessionKey
 	for _, l := range w.leases {
-		list = append(list, l.marker)
+		list = append(list, l.sessionKey)
 	}
 	return list
 }
@@ -303,15 +303,15 @@ func (w *Etcd) readLiving(ids []flight.SessionID) (state lease.GuardState, livin
 	defer w.mu.Unlock()
 	state = lease.GuardState{Owner: w.owner, Counter: w.counter, Revision: w.revision}
 	for _, l := range w.leases {
-		if id := l.marker.Session.ID; len(ids) == 0 || slices.Contains(ids, id) {
+		if id := l.sessionKey.Session.ID; len(ids) == 0 || slices.Contains(ids, id) {
 			living = append(living, id)
 		}
 	}
 	return state, living
 }
 
-func (w *Etcd) watchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
-	watch := &markerWatch{deleted: make(chan flight.SessionID, 64)}
+func (w *Etcd) watchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
+	watch := &sessionKeyWatch{deleted: make(chan flight.SessionID, 64)}
 	w.mu.Lock()
 	w.watches[watch] = struct{}{}
 	w.mu.Unlock()

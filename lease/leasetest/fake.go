@@ -214,14 +214,14 @@ type Ledger struct {
 // NewLedger returns a ledger in epoch 1 without a recorded counter.
 func NewLedger() *Ledger { return &Ledger{epoch: 1} }
 
-// Epoch implements lease.Guard.
+// Epoch implements lease.LedgerState.
 func (l *Ledger) Epoch() uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.epoch
 }
 
-// Counter implements lease.Guard.
+// Counter implements lease.LedgerState.
 func (l *Ledger) Counter() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,7 +27,7 @@ func (b *backend) Expire(_ testing.TB, id flight.SessionID) { b.etcd.Expire(id) 
 func (b *backend) DropGuardKey(testing.TB)                  { b.etcd.SetGuardKey(nil) }
 func (b *backend) SetCounter(_ testing.TB, n uint64)        { b.etcd.SetCounter(n) }
 func (b *backend) MarkedOneShot(_ testing.TB, id flight.SessionID) bool {
-	m := b.etcd.Marker(id)
+	m := b.etcd.SessionKey(id)
 	return m != nil && m.Session.OneShot
 }
 

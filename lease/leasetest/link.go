@@ -85,26 +85,26 @@ func delay(ctx context.Context, slow time.Duration) error {
 	}
 }
 
-// ReadGuard implements lease.GuardStore.
+// ReadGuard implements lease.EpochStore.
 func (l *link) ReadGuard(ctx context.Context) (state lease.GuardState, err error) {
 	err = l.roundTrip(ctx, func() { state, _ = l.etcd.readLiving(nil) })
 	return state, err
 }
 
-// ReadLiving implements lease.GuardStore.
+// ReadLiving implements lease.EpochStore.
 func (l *link) ReadLiving(ctx context.Context, ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID, err error) {
 	err = l.roundTrip(ctx, func() { state, living = l.etcd.readLiving(ids) })
 	return state, living, err
 }
 
-// SetOwnership implements lease.GuardStore.
+// SetOwnership implements lease.EpochStore.
 func (l *link) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	var refused error
 	err := l.roundTrip(ctx, func() { refused = l.etcd.setOwnership(old, own) })
 	return errors.Join(err, refused)
 }
 
-// RaiseCounter implements lease.GuardStore.
+// RaiseCounter implements lease.EpochStore.
 func (l *link) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (raised bool, err error) {
 	var refused error
 	err = l.roundTrip(ctx, func() { raised, refused = l.etcd.raiseCounter(own, from) })
@@ -112,7 +112,7 @@ func (l *link) RaiseCounter(ctx context.Context, own lease.Ownership, from uint6
 }
 
 // Grant implements lease.EtcdLeases.
-func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (g lease.Granted, err error) {
+func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.SessionKey) (g lease.Granted, err error) {
 	var refused error
 	if err := l.roundTrip(ctx, func() { g, refused = l.etcd.grant(own, m) }); err != nil {
 		return lease.Granted{}, err
@@ -137,24 +137,24 @@ func (l *link) Revoke(ctx context.Context, id lease.LeaseID) error {
 	return l.roundTrip(ctx, func() { l.etcd.revoke(id) })
 }
 
-// Marker implements lease.Markers.
-func (l *link) Marker(ctx context.Context, id flight.SessionID) (m *lease.Marker, err error) {
-	err = l.roundTrip(ctx, func() { m = l.etcd.Marker(id) })
+// SessionKey implements lease.SessionKeys.
+func (l *link) SessionKey(ctx context.Context, id flight.SessionID) (m *lease.SessionKey, err error) {
+	err = l.roundTrip(ctx, func() { m = l.etcd.SessionKey(id) })
 	return m, err
 }
 
-// Markers implements lease.Markers.
-func (l *link) Markers(ctx context.Context) (list []lease.Marker, err error) {
-	err = l.roundTrip(ctx, func() { list = l.etcd.markers() })
+// SessionKeys implements lease.SessionKeys.
+func (l *link) SessionKeys(ctx context.Context) (list []lease.SessionKey, err error) {
+	err = l.roundTrip(ctx, func() { list = l.etcd.sessionKeys() })
 	return list, err
 }
 
-// WatchMarkers implements lease.Markers.
-func (l *link) WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
+// WatchSessionKeys implements lease.SessionKeys.
+func (l *link) WatchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
 	if err := l.roundTrip(ctx, func() {}); err != nil {
 		return err
 	}
-	return l.etcd.watchMarkers(ctx, func(id flight.SessionID) {
+	return l.etcd.watchSessionKeys(ctx, func(id flight.SessionID) {
 		l.mu.Lock()
 		loseHints := l.loseHints
 		l.mu.Unlock()

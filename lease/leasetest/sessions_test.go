@@ -88,10 +88,10 @@ func TestPooledSessionCostsNoWrite(t *testing.T) {
 		before := f.Etcd.Revision()
 		s := newSession(t, f, spec)
 		require.Equal(t, before, f.Etcd.Revision())
-		marker := f.Etcd.Marker(s.Ref().ID)
-		require.NotNil(t, marker)
-		require.Equal(t, s.Ref(), marker.Session)
-		require.True(t, marker.Session.OneShot)
+		sessionKey := f.Etcd.SessionKey(s.Ref().ID)
+		require.NotNil(t, sessionKey)
+		require.Equal(t, s.Ref(), sessionKey.Session)
+		require.True(t, sessionKey.Session.OneShot)
 		l := claim(t, s, key("1"))
 		require.Equal(t, before+1, f.Etcd.Revision())
 		require.Greater(t, l.Trust(), ttl/3)
@@ -328,7 +328,7 @@ func TestEndSessionAgainstFindingIt(t *testing.T) {
 		require.NoError(t, other.Ready(t.Context()))
 		other.SlowAnswers(time.Second)
 		ended := make(chan error, 1)
-		go func() { ended <- other.EndSession(t.Context(), id) }() // reads the marker, and revokes a second later
+		go func() { ended <- other.EndSession(t.Context(), id) }() // reads the session key, and revokes a second later
 		time.Sleep(100 * time.Millisecond)
 		other.SlowAnswers(0)
 		found, err := other.Session(t.Context(), id)

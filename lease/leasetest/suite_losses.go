@@ -62,7 +62,7 @@ var lossCases = []testCase{
 		x.requireClaim(n, key("1"), l, nonce)
 		again, err := n.Session(x.ctx, l.Session().ID)
 		require.NoError(x, err)
-		require.Equal(x, l.Session(), again.Ref(), "found by its marker")
+		require.Equal(x, l.Session(), again.Ref(), "found by its session key")
 		second, _ := x.claim(again, key("2"))
 		require.Positive(x, second.Trust())
 		require.LessOrEqual(x, l.Trust(), time.Duration(0), "lost trust never returns")

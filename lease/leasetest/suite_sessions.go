@@ -162,7 +162,7 @@ var sessionCases = []testCase{
 			x.requireClaim(n, key(fmt.Sprint(i)), l, nonce)
 			there, err := x.node(Options{}).Session(x.ctx, ref.ID)
 			require.NoError(x, err)
-			require.Equal(x, ref, there.Ref(), "another node reads it from the marker")
+			require.Equal(x, ref, there.Ref(), "another node reads it from the session key")
 			require.NoError(x, n.EndSession(x.ctx, ref.ID))
 		}
 		s := x.remoteSession(n, 6*time.Second)
