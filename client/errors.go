@@ -80,7 +80,7 @@ func CodeOf(err error) Code {
 // request, or zero.
 func newError(p Problem, key flight.Key) *Error {
 	if key.IsZero() {
-		key, _ = flight.ParseKey(p.Key)
+		key, _ = flight.ParseStoredKey(p.Key)
 	}
 	e := &Error{Problem: p}
 	switch p.Code {

@@ -188,7 +188,7 @@ func (c *Client) sendSpooled(ctx context.Context, names []string) bool {
 			c.spool.release(name) // a client of that deployment sends it
 			continue
 		}
-		key, err := flight.ParseKey(entry.Key)
+		key, err := flight.ParseStoredKey(entry.Key)
 		if err != nil {
 			c.spool.quarantine(name, entry.Key, err)
 			continue

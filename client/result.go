@@ -19,7 +19,7 @@ func resultOf(f *Flight) (effect.Result, error) {
 	if f == nil {
 		return effect.Result{}, fmt.Errorf("client: the server's answer has no flight")
 	}
-	key, err := flight.ParseKey(f.Key)
+	key, err := flight.ParseStoredKey(f.Key)
 	if err != nil && f.Key != "" {
 		return effect.Result{}, fmt.Errorf("client: the server's answer has no valid key: %w", err)
 	}

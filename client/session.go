@@ -251,7 +251,7 @@ func (s *session) handleListing(open []wire.OpenAttempt) {
 	unexpected := make(map[string]bool)
 	for i := range open {
 		attempt := &open[i]
-		key, err := flight.ParseKey(attempt.Key)
+		key, err := flight.ParseStoredKey(attempt.Key)
 		if err != nil || key.FlightID().String() != attempt.FlightID {
 			continue
 		}

@@ -43,7 +43,7 @@ func ParseClaimValue(s string) (v ClaimValue, err error) {
 
 // decode decodes the claim. If its value cannot be decoded, only key and revision are set.
 func (e RawClaim) decode() (ListedClaim, error) {
-	key, err := flight.ParseKey(e.Key)
+	key, err := flight.ParseStoredKey(e.Key)
 	if err != nil {
 		return ListedClaim{}, err
 	}
