@@ -257,7 +257,7 @@ func TestBackoff_DoublesAndIsTheSameEverywhere(t *testing.T) {
 	}
 	endless := flight.RetryPolicy{Attempts: 1, MinBackoff: 1, MaxBackoff: 1<<63 - 1}
 	d := endless.Backoff(id, 1000)
-	require.GreaterOrEqual(t, d, 1<<61, "the longest pause overflowed to %v", d)
+	require.GreaterOrEqual(t, d, time.Duration(1<<61), "the longest pause overflowed to %v", d)
 }
 
 // recordGuard records a counter of the guard key.

@@ -52,7 +52,7 @@ func TestDev_WithoutSupervisor(t *testing.T) {
 	env := map[string]string{}
 	a := &app{terminal: terminal{err: &talk, env: func(k string) string { return env[k] }}}
 	a.notifySupervisor("READY=1")
-	require.LessOrEqual(t, talk.Len(), 0, "said %q", talk.String())
+	require.Zero(t, talk.Len(), "said %q", talk.String())
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), "@flightd-test-nobody"} {
 		talk.Reset()
 		env[notifyEnv] = name

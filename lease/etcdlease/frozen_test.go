@@ -76,7 +76,7 @@ func TestHazard07_FrozenProcess(t *testing.T) {
 	err = cmd.Process.Signal(syscall.SIGCONT)
 	require.NoError(t, err)
 	trust = readTrust(t, lines)
-	require.LessOrEqual(t, trust, 0, "the holder wakes up and trusts its lease for %v, while session %s has the claim", trust, heir.Session().ID)
+	require.LessOrEqual(t, trust, time.Duration(0), "the holder wakes up and trusts its lease for %v, while session %s has the claim", trust, heir.Session().ID)
 }
 
 func readTrust(t *testing.T, lines *bufio.Scanner) time.Duration {
