@@ -31,7 +31,7 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	require.NotNil(t, after.Etcd, "after a compaction at %d: %+v", revision, after.Etcd)
 	require.Equal(t, revision, after.Etcd.Compacted, "after a compaction at %d: %+v", revision, after.Etcd)
 	require.False(t, after.Etcd.Revision < revision, "after a compaction at %d: %+v", revision, after.Etcd)
-	require.Equal(t, etcdQuota, after.Etcd.Quota, "after a compaction at %d: %+v", revision, after.Etcd)
+	require.EqualValues(t, etcdQuota, after.Etcd.Quota, "after a compaction at %d: %+v", revision, after.Etcd)
 	d := after.Time.Sub(after.LedgerTime.Time).Abs()
 	require.LessOrEqual(t, d, 10*time.Second, "the ledger's time is %v away from the clock", d)
 	aside := filepath.Join(in.cfg.Data, "ledger", "spool", strings.Repeat("0", 32)+"-0.report.damaged")

@@ -216,9 +216,9 @@ func TestExec_KilledUnderResend(t *testing.T) {
 	shop.release()
 	r := second.wait()
 	paid := shop.pids("paid")
-	require.Equal(t, 0, r.code, "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
-	require.Len(t, paid, 1, "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
-	require.NotEqual(t, orphan, paid[0], "the second one: %v\npaid by %v\n%s", r, paid, s.flightd("why", "pay-10").out)
+	require.Equal(t, 0, r.code, "the second one: %v\npaid by %v", r, paid)
+	require.Len(t, paid, 1, "the second one: %v\npaid by %v", r, paid)
+	require.NotEqual(t, orphan, paid[0], "the second one: %v\npaid by %v", r, paid)
 }
 
 func TestExec_FrozenCallerReportsLate(t *testing.T) {
