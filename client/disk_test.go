@@ -43,8 +43,8 @@ func TestReportThatCannotBeReadForAMoment(t *testing.T) {
 	require.Equal(t, "default/charge/1", s.Key)
 }
 
-// A report waits until it is seen to be gone. Where the folder cannot be read for a moment its session must not be
-// given up: somebody else would be let act, or the flight be in doubt.
+// A report counts as waiting until its file is known to be gone. While the folder cannot be read, its session must not
+// be closed: another caller could act, or the flight would become in doubt.
 func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	p, name, _ := newSpool(t)
 	require.True(t, p.has(name))

@@ -242,7 +242,7 @@ func TestWaitEnds(t *testing.T) {
 	require.Equal(t, effect.SourceReplayed, result.Source)
 }
 
-// Somebody asks for a cancel: the next renewal tells the attempt.
+// A cancellation is requested: the next renewal cancels the context of the attempt.
 func TestCancelReachesTheAttempt(t *testing.T) {
 	g := newFixture(t)
 	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
@@ -494,7 +494,7 @@ func TestSomethingElseAnswers(t *testing.T) {
 	require.ErrorContains(t, err, "not flightd")
 }
 
-// A server that says at once that it cannot be yet is not asked again at once.
+// A server that answers busy at once is not asked again at once.
 func TestBusyServersAreNotHammered(t *testing.T) {
 	g := newFixture(t)
 	g.world.SetFaults(func(l *httpapitest.Faults) {
@@ -513,12 +513,12 @@ func TestBusyServersAreNotHammered(t *testing.T) {
 	require.LessOrEqual(t, g.count(":open"), 6)
 }
 
-// ownError is an error whose text cannot be had of a nil pointer.
+// ownError is an error whose Error method panics for a nil pointer.
 type ownError struct{ text string }
 
 func (e *ownError) Error() string { return e.text }
 
-// An error that nothing can be read from is no reason to die between the effect and its report.
+// An error whose methods panic must not prevent the report of an effect.
 func TestHandler_ErrorWhoseTextPanics(t *testing.T) {
 	for name, odd := range map[string]error{
 		"refused for no reason": effect.Refused(nil), "not done for no reason": effect.NotDone(nil), "a nil pointer": (*ownError)(nil),

@@ -56,11 +56,11 @@ const (
 	cutBefore
 	cutLate   // as cutAfter, but the client must hang up; carried tells that it is carried out
 	slow      // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
-	busy      // answered that somebody else is at it, by a node that has proposed nothing
+	busy      // answered busy by a node that has not proposed the open
 	busyAfter // it is carried out, and that is the answer all the same
 	refused   // with a retryable 503
 	shutOut   // with flightd's own 403
-	canned    // answered with g.old
+	canned    // answered with g.cannedAnswer
 )
 
 // newWorld makes a flightd in memory without a pool of sessions made in advance.
@@ -72,7 +72,7 @@ func newWorld(t *testing.T) *httpapitest.Fake {
 
 func newFixture(t *testing.T) *fixture { return openFixture(t, nil) }
 
-// newBubbleFixture is a rig for a testing/synctest bubble: its network is in memory.
+// newBubbleFixture is a fixture for a testing/synctest bubble: its network is in memory.
 func newBubbleFixture(t *testing.T) *fixture { return openFixture(t, client.NewPipeNet()) }
 
 func openFixture(t *testing.T, network *client.PipeNet) *fixture {
@@ -163,7 +163,7 @@ func (g *fixture) setFault(f func(r *http.Request) fault) {
 	g.fault = f
 }
 
-// faultOnce lets the first request to a path that ends so meet a fault.
+// faultOnce injects a fault into the first request whose path has this suffix.
 func (g *fixture) faultOnce(suffix string, f fault) {
 	done := false
 	g.setFault(func(r *http.Request) fault {
@@ -179,7 +179,7 @@ func hasSuffix(r *http.Request, suffix string) bool {
 	return len(r.URL.Path) >= len(suffix) && r.URL.Path[len(r.URL.Path)-len(suffix):] == suffix
 }
 
-// count is how many requests to paths that end so were seen.
+// count returns the number of requests whose path has this suffix.
 func (g *fixture) count(suffix string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +191,7 @@ func (g *fixture) count(suffix string) (n int) {
 	return n
 }
 
-// Write takes the log.
+// Write collects the log.
 func (g *fixture) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

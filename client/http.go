@@ -67,7 +67,7 @@ const (
 	dialTimeout       = 3 * time.Second
 )
 
-// openUntilAnswered sends the request until a server answers. A problem document is returned as *Error. When no server answers in
+// ask sends the request until a server answers. A problem document is returned as *Error. When no server answers in
 // time the error is *Unavailable; response.mayHaveArrived then says whether a server may have carried the request out.
 func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	retryTimeout := cmp.Or(r.retryTimeout, c.opts.retryTimeout)
@@ -266,7 +266,9 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 		failed.err = errGivenUp // net/http returns the cause of ctx: see contextError
 	} else if reused {
 		failed.stale = true
-		c.http.CloseIdleConnections() // the others are probably as dead
+		if !errors.Is(context.Cause(tryCtx), errTryTimeout) {
+			c.http.CloseIdleConnections() // the others are probably as dead
+		}
 	}
 	return resp, failed
 }

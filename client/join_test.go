@@ -173,7 +173,7 @@ func (g *fixture) occupied() (finish chan struct{}, holder <-chan doResult) {
 	return finish, holder
 }
 
-// askedFor is no fault: it tells of the first open from now on.
+// askedFor injects no fault; it signals the next open.
 func askedFor(asked chan<- struct{}) func(*http.Request) fault {
 	return func(r *http.Request) fault {
 		if hasSuffix(r, "flights:open") {

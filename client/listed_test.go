@@ -22,7 +22,7 @@ import (
 )
 
 // Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open,
-// and nobody acts beside it.
+// and no other caller acts.
 func TestLateRenewalsEndNothing(t *testing.T) {
 	g := newFixture(t)
 	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
@@ -57,8 +57,8 @@ func TestLateRenewalsEndNothing(t *testing.T) {
 	g.neverAbandoned(key)
 }
 
-// An open is carried out, and the caller is answered that somebody else is at it and nothing was proposed: something
-// between has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
+// An open is carried out, but the caller gets another request's answer, busy without a proposal:
+// a proxy has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
 func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
 	g := newFixture(t)
 	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
@@ -83,8 +83,8 @@ func (g *fixture) kept(c *client.Client) string {
 	return string(g.sessions()[0])
 }
 
-// An attempt under the client's session of which it knows nothing may have been acted on, as where a ledger was
-// restored that has lost its report: it is reported as unknown, and never abandoned. What is held meanwhile goes on.
+// An attempt under the client's session that the client does not know may have acted, for example if a ledger was
+// restored that has lost its report: it is reported as unknown, and never abandoned. Attempts that the client holds continue.
 func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 	g := newFixture(t)
 	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })

@@ -37,7 +37,7 @@ type options struct {
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
 
 // WithActor sets the name under which operators' decisions are recorded. Without it the server records unknown.
-func WithActor(who string) Option { return func(o *options) { o.actor = who } }
+func WithActor(actor string) Option { return func(o *options) { o.actor = actor } }
 
 // WithOwner sets the owner that attempts show to people. The default is host:pid.
 func WithOwner(owner string) Option { return func(o *options) { o.owner = owner } }

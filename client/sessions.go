@@ -37,7 +37,7 @@ func (ss *sessions) currentSession() *session {
 }
 
 // acquire returns the session for new attempts, and creates it if needed. It returns nil for a call without a session;
-// when scout is set, the caller must call endSessionless at the call's end.
+// if sessionless is true, the caller must call endSessionless at the call's end.
 func (ss *sessions) acquire(ctx context.Context) (s *session, sessionless bool, err error) {
 	for {
 		ss.mu.Lock()

@@ -43,12 +43,12 @@ type spooledReport struct {
 var ErrNotSpooled = errors.New("the report is not on disk")
 
 const (
-	spoolMagic   = "FDC1" // with the number of the format
-	spoolHead    = len(spoolMagic) + 4
-	spoolSuffix  = ".report"
-	spoolDamaged = ".damaged"
-	spoolRefused = ".refused"
-	spoolTemp    = "new-"
+	spoolMagic    = "FDC1" // with the number of the format
+	spoolHead     = len(spoolMagic) + 4
+	spoolSuffix   = ".report"
+	spoolDamaged  = ".damaged"
+	spoolRejected = ".rejected"
+	spoolTemp     = "new-"
 )
 
 // maxTempAge is the age after which no process still writes a temporary file.
@@ -84,7 +84,7 @@ func (p *spool) unspooledNames() []string {
 	return slices.Collect(maps.Keys(p.unspooled))
 }
 
-// anyNonce reports whether a report is still in the spool. When the disk cannot be read, it returns true.
+// has reports whether a report is still in the spool. When the disk cannot be read, it returns true.
 func (p *spool) has(name string) bool {
 	p.mu.Lock()
 	held := p.unspooled[name] != nil
@@ -270,7 +270,7 @@ func (p *spool) quarantine(name, key string, why error) string {
 		p.release(name)
 		return "its report was rejected, and is not on disk"
 	}
-	return "a person must look at it: " + p.quarantineFile(name, spoolRefused, key, why)
+	return "a person must look at it: " + p.quarantineFile(name, spoolRejected, key, why)
 }
 
 // forgetUnspooled removes a report from memory, and reports whether it was there.

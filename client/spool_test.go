@@ -156,7 +156,7 @@ func TestUnrecorded_NamesTheReportsPlace(t *testing.T) {
 	}{
 		"it waits":                     {fault: cutBefore, report: client.ReportRequest{FencingToken: "x", Outcome: "not_done"}, says: "ended as not_done, which is not recorded yet; its report waits in "},
 		"not let in":                   {fault: shutOut, report: client.ReportRequest{FencingToken: "x", Outcome: "unknown"}, says: "ended as unknown, which is not recorded yet; its report waits in "},
-		"refused":                      {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, says: ".report.refused", aside: true},
+		"refused":                      {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, says: ".report.rejected", aside: true},
 		"no disk has it":               {fault: cutBefore, report: client.ReportRequest{FencingToken: "x", Outcome: "refused"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "not on disk, and is lost with this process"},
 		"no disk has what was refused": {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "its report was rejected, and is not on disk", aside: true},
 	} {
@@ -203,7 +203,7 @@ func TestReportThatIsRefused(t *testing.T) {
 	require.Equal(t, client.Code("input_invalid"), client.CodeOf(unrecorded.Cause))
 	files := g.files()
 	require.Len(t, files, 1)
-	require.Equal(t, ".refused", filepath.Ext(files[0]))
+	require.Equal(t, ".rejected", filepath.Ext(files[0]))
 }
 
 // Close sends reports that are in memory only once more.
@@ -270,7 +270,7 @@ func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 			return nil
 		}
 	})
-	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {leasetest.Deployment, ".refused"}} {
+	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {leasetest.Deployment, ".rejected"}} {
 		g.setDeployment(leasetest.Deployment)
 		other := g.handler(end.deployment)
 		g.setFault(func(r *http.Request) fault {

@@ -10,7 +10,7 @@ import (
 // cacheShards is a power of two, large enough that readers on all cores rarely contend for one shard.
 const cacheShards = 64
 
-// cacheBytes holds a bounded number of decoded records. Every cached record equals the stored one: the FSM puts each
+// cache holds a bounded number of decoded records. Every cached record equals the stored one: the FSM puts each
 // record that it changes, and a reader fills in a record only if the shard was not written to since the reader's
 // lookup. The key filter, not the cache, knows which keys were never used.
 //
@@ -80,7 +80,7 @@ func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	return r, writes
 }
 
-// fillPage adds a record that was read from the state, unless the shard was written to since get returned writes.
+// fill adds a record that was read from the state, unless the shard was written to since get returned writes.
 func (c *cache) fill(id flight.ID, r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.Lock()

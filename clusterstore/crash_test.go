@@ -165,7 +165,7 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Ra
 				}
 				known.add(i, openAndReport(t, s, i))
 				if i%3 == 0 {
-					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that memBatches are flushed, too
+					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that mem batches are flushed, too
 				}
 				if i >= from+900 {
 					return

@@ -26,7 +26,7 @@
 //
 // The fsm also keeps the flights that each session holds, and the sessions that have ended lately (sessions.go). The
 // first table is derived from the live flights: it is not stored, and a start rebuilds it. The second is stored in rows
-// of its own, which every voter deletes at the same entry. Ended is the only command that changes many flights. They
+// of its own, which every voter deletes at the same entry. EndSession is the only command that changes many flights. They
 // all get its version, and a row lists them, so that the feed finds their histories.
 //
 // # Feed
@@ -54,7 +54,7 @@
 //	after the sync, before the answer           The command is in the log, and the next start applies it.
 //	apply, before the flush                     The state is older than the log. The next start applies the rest again.
 //	flush                                       The state has the whole batch with its index, or nothing of it.
-//	between two Ended of one session            The session is recorded as ended and still holds some flights. Ended is
+//	between two EndSession of one session       The session is recorded as ended and still holds some flights. EndSession is
 //	                                            proposed again.
 //	Report, before the report is in the spool   As Propose. The caller still has the report.
 //	Report, after it                            The next start proposes the report.
@@ -64,7 +64,7 @@
 //	after it, before the log is truncated       The log is longer than needed.
 //	Restore, before CURRENT is renamed          The old state is valid, and the snapshot is restored again.
 //	after it                                    The new state is valid. The next start removes the old one.
-//	CountDuplicate, before its Count commits    The duplicate is not counted. No rule reads the counts.
+//	CountDuplicate, before the count commits    The duplicate is not counted. No rule reads the counts.
 //	Scrub, before SCRUBBED is written           The next Scrub repeats it, which is harmless.
 //	start, after a clock step                   CLOCK_STEP is written before any entry has the new time. The next start
 //	                                            begins a new hour in which nothing expires because of the step.

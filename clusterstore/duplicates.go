@@ -37,7 +37,7 @@ type duplicateCounters struct {
 	shards  [cacheShards]counterShard
 
 	flushLock  chan struct{} // a mutex that respects a context; held during a flush
-	lastNumber uint64        // of the last Count
+	lastNumber uint64        // of the last CountDuplicates
 	firstShard int           // first shard of the next flush; increases
 	sequence   atomic.Uint64 // incremented when counts are taken for a flush, and after the flush
 }
@@ -68,13 +68,13 @@ func newDuplicateCounters(clock func() time.Time) *duplicateCounters {
 }
 
 // CountDuplicate counts a call that was answered without another effect. It does not wait.
-func (s *Store) CountDuplicate(key flight.Key, who string) {
-	s.duplicates.add(key.FlightID(), key, who)
+func (s *Store) CountDuplicate(key flight.Key, actor string) {
+	s.duplicates.add(key.FlightID(), key, actor)
 }
 
 // CountDuplicateOf is CountDuplicate for a caller that knows the flight's id.
-func (s *Store) CountDuplicateOf(id flight.ID, key flight.Key, who string) {
-	s.duplicates.add(id, key, who)
+func (s *Store) CountDuplicateOf(id flight.ID, key flight.Key, actor string) {
+	s.duplicates.add(id, key, actor)
 }
 
 // DuplicateStats returns the duplicate statistics of a flight: those in the ledger plus the counts of this process.
@@ -112,7 +112,7 @@ func (t *duplicateCounters) unwritten(id flight.ID) (written *flight.CountDuplic
 	return written, waiting
 }
 
-func (t *duplicateCounters) add(id flight.ID, key flight.Key, who string) {
+func (t *duplicateCounters) add(id flight.ID, key flight.Key, actor string) {
 	now := flight.Time(t.clock().UnixMilli())
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (t *duplicateCounters) add(id flight.ID, key flight.Key, who string) {
 		}
 		p.first = now
 	}
-	p.callers[p.callersSeen%flight.MaxCallers] = flight.Caller{Actor: flight.Sanitize(who), At: now}
+	p.callers[p.callersSeen%flight.MaxCallers] = flight.Caller{Actor: flight.Sanitize(actor), At: now}
 	p.callersSeen++
 	p.count++
 	p.last = max(p.last, now)
@@ -207,7 +207,7 @@ func (s *Store) drainDuplicates(ctx context.Context) {
 
 // flushDuplicates proposes up to duplicateFlushFlights counts, and reports whether there are more.
 //
-// If the process dies before a Count is committed, its duplicates are not counted.
+// If the process dies before a CountDuplicates is committed, its duplicates are not counted.
 func (s *Store) flushDuplicates(ctx context.Context) (more bool) {
 	t := s.duplicates
 	select {

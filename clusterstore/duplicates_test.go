@@ -167,7 +167,7 @@ func TestDuplicates_Flood(t *testing.T) {
 	require.Len(t, written, len(numberOf), "all counts are written in the end")
 }
 
-// The record of a counted flight is cached before its Count is applied. A disk read during the apply would delay all
+// The record of a counted flight is cached before its CountDuplicates is applied. A disk read during the apply would delay all
 // other commands.
 func TestDuplicates_RecordsReadBeforeApply(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))

@@ -251,7 +251,7 @@ func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []fl
 	return feed
 }
 
-// endedEvents returns the events of an Ended command, flight by flight in the order of application. The other
+// endedEvents returns the events of an EndSession command, flight by flight in the order of application. The other
 // commands without a key have no events.
 func (s *Store) endedEvents(command []byte, at flight.Version) (feed []flight.FeedEvent, err error) {
 	c, err := flight.Decode(command)

@@ -31,7 +31,7 @@ type fsm struct {
 	appliedIndex *appliedIndex
 	snaps        *snapshots
 
-	mu         sync.Mutex    // held while entries are applied and while memBatches are swapped; guards the fields below
+	mu         sync.Mutex    // held while entries are applied and while mem batches are swapped; guards the fields below
 	flushed    *sync.Cond    // condition on mu: flushing became nil
 	meta       meta          // after the last applied entry
 	header     flight.Header // after the last applied entry

@@ -40,7 +40,7 @@ func (b *listModel) propose(c flight.Command) flight.Reply {
 	return reply
 }
 
-// writeReport changes a random flight.
+// write changes a random flight.
 func (b *listModel) write() {
 	key := rapid.SampledFrom(b.keys).Draw(b.t, "key")
 	f, err := b.s.Flight(key.FlightID())

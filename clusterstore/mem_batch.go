@@ -44,7 +44,7 @@ type dirtyFlight struct {
 	rows         []row // bodies and history, in order of application
 }
 
-// writeRow is a row to be written or deleted.
+// row is a row to be written or deleted.
 type row struct {
 	key, value []byte
 	deleted    bool
@@ -152,7 +152,7 @@ func (t *memBatch) dirtyFlight(id flight.ID) (*dirtyFlight, error) {
 	} else if known, _ := t.fsm.cache.get(id); known != nil {
 		s.before = known
 	} else if t.fsm.filter.Load().mayContain(id) {
-		// The state is read as it is now, not as it was when this memBatch began: all earlier memBatches are in it
+		// The state is read as it is now, not as it was when this memBatch began: all earlier mem batches are in it
 		// except the one being flushed, whose flush may end while this memBatch is active.
 		var err error
 		if s.before, err = t.fsm.state.record(id); err != nil {
@@ -184,9 +184,9 @@ func (t *memBatch) storeResult(s *dirtyFlight, f *flight.Flight, reply *flight.R
 		t.updateCounts(old, f)
 		t.moveBodies(s, next, old)
 		t.deleteRedactedBodies(s, next, old, at)
-		tallied := old == nil || old.Duplicates != f.Duplicates
-		s.changed = s.changed || old == nil || old.Version != f.Version || !tallied // a used nonce changes the flight without a new version
-		s.statsChanged = f.Duplicates != nil && (s.statsChanged || tallied)
+		countChanged := old == nil || old.Duplicates != f.Duplicates
+		s.changed = s.changed || old == nil || old.Version != f.Version || !countChanged // a used nonce changes the flight without a new version
+		s.statsChanged = f.Duplicates != nil && (s.statsChanged || countChanged)
 		s.now = next
 		if f.State == flight.StateExpired && old != nil && old.State != flight.StateExpired {
 			t.deleteTombstonedRows(s, next, old)
@@ -355,7 +355,7 @@ type overlayView struct {
 	active, flushing *overlay
 }
 
-// get returns a flight that is newer than the state.
+// find returns a flight that is newer than the state.
 func (v *overlayView) find(id flight.ID) (overlayFlight, bool) {
 	if r, ok := v.active.find(id); ok {
 		return r, true
@@ -370,7 +370,7 @@ func (v *overlayView) tombstoned(id flight.ID) bool {
 	return now.tombstoned || writing.tombstoned
 }
 
-// writeRow returns a row that is newer than the state. A found row without a value is deleted.
+// row returns a row that is newer than the state. A found row without a value is deleted.
 func (v *overlayView) row(id flight.ID, key []byte) (value []byte, found bool) {
 	for _, own := range []*overlay{v.active, v.flushing} {
 		r, _ := own.find(id)

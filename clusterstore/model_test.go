@@ -118,7 +118,7 @@ func (m *model) step() {
 	}
 }
 
-// applyCommand returns a command that needs no open attempt.
+// command returns a command that needs no open attempt.
 func (m *model) command(k, n int) flight.Command {
 	key, generation, version := testKey(n), uint32(1), flight.Version{}
 	if f := m.flights[n]; f != nil {

@@ -94,7 +94,7 @@ type expiryScan struct {
 	from, end []byte
 }
 
-// nextFlight returns Expire commands for up to limit index rows; more is false at the end of the index. It skips the steps
+// next returns Expire commands for up to limit index rows; more is false at the end of the index. It skips the steps
 // of a saga that is not expired: they are kept as long as the saga.
 func (w *expiryScan) next(limit int) (due []flight.Command, more bool, err error) {
 	var ids []flight.ID
@@ -155,7 +155,7 @@ func (t *memBatch) deleteTombstonedRows(s *dirtyFlight, next *record, old *fligh
 }
 
 // deleteHistories deletes the stored histories and duplicate statistics of flights that became tombstones in this
-// memBatch. All earlier memBatches are in the state.
+// memBatch. All earlier mem batches are in the state.
 func (t *memBatch) deleteHistories(batch *pebble.Batch, slots []*dirtyFlight) (err error) {
 	var it *pebble.Iterator
 	defer func() {

@@ -21,7 +21,7 @@ const (
 	filterRow  = 'n' // index of an entry → ids of the flights that it created; never deleted
 	erasedRow  = 'r' // index of an entry, id → nothing; the entry erased bytes of this flight; never deleted
 	endedRow   = 's' // id of an ended session → until when the ledger remembers its end
-	touchedRow = 't' // version of an Ended → ids of the flights with an event of it; never deleted
+	touchedRow = 't' // version of an EndSession → ids of the flights with an event of it; never deleted
 )
 
 // The rows of one flight.
@@ -121,7 +121,7 @@ func expiryKey(b []byte, f *flight.Flight) []byte {
 // endedKey appends the row key of an ended session.
 func endedKey(b []byte, id flight.SessionID) []byte { return append(append(b, endedRow), id...) }
 
-// touchedKey appends the key of the row that lists the flights changed by an Ended.
+// touchedKey appends the key of the row that lists the flights changed by an EndSession.
 func touchedKey(b []byte, at flight.Version) []byte {
 	b = binary.BigEndian.AppendUint64(append(b, touchedRow), at.Index)
 	return binary.BigEndian.AppendUint32(b, at.Pos)

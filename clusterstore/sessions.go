@@ -36,7 +36,7 @@ func (s *Store) Holders() []flight.Session {
 // flight.MaxEndSessionFlights of its flights, each by the rules for that flight alone. All of them get the version of this
 // command, so a separate row lists the flights with an event of it.
 //
-// If the process dies between two Ended of one session, the session is recorded as ended and still holds some
+// If the process dies between two EndSession of one session, the session is recorded as ended and still holds some
 // flights. The caller proposes the proof again while reply.More is set.
 func (t *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.Reply, error) {
 	reply := flight.Reply{Decision: c.Admit(&t.fsm.header)}
@@ -123,7 +123,7 @@ func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
 	return ended, err
 }
 
-// touchedBy returns the flights with an event of the Ended at a version.
+// touchedBy returns the flights with an event of the EndSession at a version.
 func (s *Store) touchedBy(at flight.Version) (ids []flight.ID, err error) {
 	s.fsm.flush()
 	_, err = s.state.get(touchedKey(nil, at), func(b []byte) error {

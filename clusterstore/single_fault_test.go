@@ -85,7 +85,7 @@ type answered struct {
 	erased   []flight.Key // redactions that were accepted
 }
 
-// writeLive runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
+// live runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
 func (o *singleFault) live(t *testing.T) *answered {
 	known := new(answered)
 	cfg := memConfig(errorfs.Wrap(o.disk, errorfs.InjectorFunc(o.inject)))
@@ -118,7 +118,7 @@ func (o *singleFault) live(t *testing.T) *answered {
 	return known
 }
 
-// openAndReport opens a flight and reports two of three.
+// fly opens a flight and reports two of three.
 func (o *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -264,7 +264,7 @@ type signal struct {
 	ch chan struct{}
 }
 
-// nextFlight returns a channel that the next broadcast closes.
+// next returns a channel that the next broadcast closes.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

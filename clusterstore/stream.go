@@ -50,7 +50,7 @@ func (r *rowWriter) write(b []byte) error {
 	return err
 }
 
-// writeRow adds one row. The key must not be empty: an empty key marks the end of the rows.
+// row adds one row. The key must not be empty: an empty key marks the end of the rows.
 func (r *rowWriter) row(key, value []byte) error {
 	r.rows++
 	var lengths [2 * binary.MaxVarintLen64]byte
@@ -101,7 +101,7 @@ func newRowReader(in io.Reader) (*rowReader, streamHeader, error) {
 	return r, head, nil
 }
 
-// nextFlight reads one row; io.EOF after the last one, if number and checksum match.
+// next reads one row; io.EOF after the last one, if number and checksum match.
 func (r *rowReader) next() (key, value []byte, err error) {
 	klen, err := r.readLength()
 	if err != nil {

@@ -54,7 +54,7 @@ func (w *waiters) leave(id flight.ID, l *waiterList) {
 	}
 }
 
-// wakeWaiters wakes the waiters of a changed flight.
+// wake wakes the waiters of a changed flight.
 func (w *waiters) wake(id flight.ID) {
 	if w.total.Load() == 0 {
 		return

@@ -51,7 +51,7 @@ type CallerConfig struct {
 	Logger *slog.Logger
 }
 
-// startCaller is a program that uses flightd to create one ticket for one intent.
+// caller is a program that uses flightd to create one ticket for one intent.
 type caller struct {
 	cfg    CallerConfig
 	points *crashPoints

@@ -159,7 +159,7 @@ func tasksOf(tasks []task) <-chan task {
 	return queue
 }
 
-// worker executes the runs of a queue at one flightd, atOnce of them in parallel, and waits for them.
+// worker executes the runs of a queue at one flightd, at most parallel of them at a time, and waits for them.
 func (d *drill) worker(ctx context.Context, number int, queue <-chan task, parallel int) error {
 	var s *server
 	if !d.cfg.WithoutFlightd {

@@ -160,7 +160,7 @@ func (v *callerProcess) killAndRead(ctx context.Context) error {
 	return v.readAll(ctx)
 }
 
-// reportEnd returns the caller's end and its error. The end is "" if the caller was killed.
+// end returns the caller's end and its error. The end is "" if the caller was killed.
 func (v *callerProcess) end() (end, cause string) {
 	for _, l := range v.messages {
 		if l.End != "" {

@@ -52,7 +52,7 @@ func (s *server) url() string { return "http://" + s.address }
 
 func (s *server) logPath() string { return filepath.Join(s.dir, "log") }
 
-// startProcess starts flightd on the data of the previous process, which it kills if it still runs. The new process kills
+// start starts flightd on the data of the previous process, which it kills if it still runs. The new process kills
 // itself at crash, if that is not "".
 func (s *server) start(ctx context.Context, crash crashpoint.Point) error {
 	s.kill()

@@ -120,7 +120,7 @@ func (a *Attempt) checkEarlierSends() error {
 // errUnknownSend prevents a second effect.
 var errUnknownSend = errors.New("not sent: an earlier request of this attempt has an unknown outcome, and its recovery is not resend")
 
-// stateSent records that the effect may have been sent, unless the attempt is over.
+// markSent records that the effect may have been sent, unless the attempt is over.
 func (a *Attempt) markSent() error {
 	for {
 		marks := a.state.Load()
@@ -151,5 +151,5 @@ func (a *Attempt) hasOtherSends() bool {
 // Sent reports whether the effect may have been sent.
 func (a *Attempt) Sent() bool { return a.state.Load()&^stateOver != stateWatched }
 
-// stateOver ends all sends, and reports whether the effect may have been sent before.
+// markOver ends all sends, and reports whether the effect may have been sent before.
 func (a *Attempt) markOver() (sent bool) { return a.state.Or(stateOver)&^stateOver != stateWatched }

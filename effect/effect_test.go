@@ -68,7 +68,7 @@ func inner(err error) error {
 	return &Unsettled{Key: flight.MustKey("default/charge/inner"), Outcome: flight.OutcomeNotDone, Err: err}
 }
 
-// An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none. A conflict names the
+// An attempt without a session, as in a test of a handler alone, never loses its lease. A conflict names the
 // fields that differ where they are known; of a tombstone, or of a ready fingerprint, they are not.
 func TestConflictNamesWhatItKnows(t *testing.T) {
 	e := &Conflict{Key: flight.MustKey("default/charge/1"), Fields: []string{"/amount", "/currency"}}
@@ -209,7 +209,7 @@ func (s countingTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 }
 
 // A program may put what it likes in the place of http.DefaultTransport, such as one that sends again or a test's
-// double. Nothing goes out then, neither through it nor past it, and that is known.
+// double. Then nothing is sent, and the outcome is not_done.
 func TestTransportWithAForeignDefault(t *testing.T) {
 	original := http.DefaultTransport
 	for name, replaced := range map[string]http.RoundTripper{
@@ -274,7 +274,7 @@ func TestTransportConnectionRefused(t *testing.T) {
 	require.Equal(t, flight.OutcomeNotDone, Classify(err, at))
 }
 
-// Also the older ways to say how connections are made are those of the base.
+// The deprecated Dial fields of the base transport are used, too.
 func TestTransportDialsAsItsBase(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		url, client, acted := provider(t, secure)

@@ -111,7 +111,7 @@ func TestTunnel_LeaseLostWhileItOpens(t *testing.T) {
 	require.EqualValues(t, 1, acted.Load())
 }
 
-// tunnel is a proxy that tells when it is asked to connect, and does so when it is released.
+// tunnel is a proxy that signals a CONNECT request, and connects when it is released.
 func tunnel(t *testing.T, asked chan<- struct{}, release <-chan struct{}) *url.URL {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -38,7 +38,7 @@ func TestTraceID(t *testing.T) {
 	require.Equal(t, parent, Traceparent(WithTraceparent(ctx, parent)))
 }
 
-// TestTransportPassesTraceOn: to the provider, as it came, unless somebody has set a span of their own.
+// TestTransportPassesTraceOn: the provider gets the caller's trace unchanged, unless the handler has set its own span.
 func TestTransportPassesTraceOn(t *testing.T) {
 	got := make(chan string, 1)
 	provider := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("traceparent") }))

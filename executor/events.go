@@ -100,14 +100,14 @@ const (
 	ResultConflict    = "conflict"
 	ResultBusy        = "busy"
 	ResultUnavailable = "unavailable" // no leader, no etcd, or draining
-	ResultCanceled    = "canceled"    // the caller has cancelled the call
+	ResultCancelled   = "cancelled"   // the caller has cancelled the call
 	ResultError       = "error"       // anything else
 )
 
 // Results returns all results of Events.Called.
 func Results() []string {
 	return []string{ResultExecuted, ResultJoined, ResultReplayed, ResultProceed, ResultVerify, ResultFailed, ResultInDoubt,
-		ResultConflict, ResultBusy, ResultUnavailable, ResultCanceled, ResultError}
+		ResultConflict, ResultBusy, ResultUnavailable, ResultCancelled, ResultError}
 }
 
 // ErrorResult returns the result of Events.Called for an error.
@@ -134,7 +134,7 @@ func ErrorResult(err error) string {
 	case errors.As(err, &unavailable), errors.Is(err, effect.ErrClosed):
 		return ResultUnavailable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return ResultCanceled
+		return ResultCancelled
 	}
 	return ResultError
 }

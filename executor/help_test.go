@@ -136,7 +136,7 @@ func (e *foreignAttempt) abandon() {
 	require.Equal(e.t, flight.DecisionAccepted, reply.Decision)
 }
 
-// sendReport reports an outcome of the attempt.
+// report reports an outcome of the attempt.
 func (e *foreignAttempt) report(o flight.Outcome, externalID string) flight.Reply {
 	e.t.Helper()
 	f := e.reply.Flight

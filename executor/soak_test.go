@@ -170,7 +170,7 @@ func (s *soak) randError() error {
 	return nil
 }
 
-// requireOneEffect checks the guarantees for one flight.
+// judge checks the guarantees for one flight.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f := s.nodes[0].Flight(key)

@@ -155,7 +155,7 @@ func (t *transition) emit(k EventKind, e Event) {
 	t.events = append(t.events, e)
 }
 
-// isZero reports whether the key was never used or was freed.
+// absent reports whether the key was never used or was freed.
 func (t *transition) absent() bool { return t.flight() == nil || t.flight().State == StateAbsent }
 
 // answerBusy returns DecisionBusy: the command is too early, or another holder has the key, until the given time; 0 when only

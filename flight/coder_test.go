@@ -138,7 +138,7 @@ func readByHand(b []byte, v reflect.Value) error {
 	return err
 }
 
-// transcode visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
+// walk visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
 // empty slices and pointers separately, because omitempty and omitzero treat them differently.
 func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
 	visit(path)

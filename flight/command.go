@@ -24,7 +24,7 @@ type Submit struct {
 	Submission Submission `cbor:"2,keyasint"`
 }
 
-// IsOpen requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the
+// Open requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the
 // submission, so that a new key needs only one command. Key and Nonce identify it, through any node and under any session.
 type Open struct {
 	Key        Key        `cbor:"1,keyasint"`
@@ -185,7 +185,7 @@ type Import struct {
 	Key         Key           `cbor:"1,keyasint"`
 	Fingerprint Fingerprint   `cbor:"2,keyasint,omitzero"`
 	Input       Blob          `cbor:"3,keyasint,omitzero"`
-	Outcome     Outcome       `cbor:"4,keyasint"` // Succeeded or Refused
+	Outcome     Outcome       `cbor:"4,keyasint"` // OutcomeSucceeded or OutcomeRefused
 	ExternalID  string        `cbor:"5,keyasint,omitempty"`
 	Body        Blob          `cbor:"6,keyasint,omitzero"`
 	CreatedAt   Time          `cbor:"7,keyasint,omitempty"` // 0: FinishedAt

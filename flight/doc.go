@@ -72,7 +72,7 @@
 //  8. I8: a late report that is still the newest attempt's is accepted, though its session has ended: the ledger decides.
 //  9. I9: a saga changes from forward to undoing once. Forward steps open only before, undos only after. A step that names a
 //     driver opens only while that driver's attempt is open; a step that names none must have been submitted by a driver. A
-//     sealed step never opens. Package saga ensures that effects are undone in reverse order.
+//     sealed step never opens. The saga driver (not built yet) undoes effects in reverse order.
 //  10. I10: any command may be repeated. It names its key, its generation and a token, verification, version or nonce; a
 //     repeat is answered as the first time while that answer is still true, else with the present state, and never changes
 //     anything more. (A repeated fenced report is counted again when there is no space to store it.)

@@ -42,7 +42,7 @@ func (t *DuplicateStats) Add(more DuplicateStats) DuplicateStats {
 	return sum
 }
 
-// newestAttempt returns the last MaxCallers of two lists, of which b is the later one.
+// newest returns the last MaxCallers of two lists, of which b is the later one.
 func newest(a, b []Caller) []Caller {
 	if len(a)+len(b) == 0 {
 		return nil

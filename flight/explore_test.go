@@ -214,12 +214,12 @@ func soloCommands(w *ledger, s *scenario) []flight.Command {
 
 // sessionCommands end sessions, by proofs that count and by proofs that do not, and withdraw them.
 func sessionCommands(k flight.Key) []flight.Command {
-	stale, otherEpoch, otherStore, wrongMarker := endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0])
+	stale, otherEpoch, otherStore, wrongRevision := endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0]), endSessionOf(sessions[0])
 	stale.ReadRevision = sessions[0].Revision - 1
 	otherEpoch.Epoch = 0
 	otherStore.StoreEpoch = 2
-	wrongMarker.Session.Revision, wrongMarker.ReadRevision = 0, 1 // it names the session wrongly
-	return []flight.Command{endSessionOf(sessions[0]), endSessionOf(sessions[1]), stale, otherEpoch, otherStore, wrongMarker,
+	wrongRevision.Session.Revision, wrongRevision.ReadRevision = 0, 1 // it names the session wrongly
+	return []flight.Command{endSessionOf(sessions[0]), endSessionOf(sessions[1]), stale, otherEpoch, otherStore, wrongRevision,
 		&flight.WithdrawSession{Key: k, Session: sessions[1].ID, StoreEpoch: 1}}
 }
 

@@ -144,7 +144,7 @@ type Nonce [16]byte
 
 // Receipt is the stored first outcome of a flight. It never changes.
 type Receipt struct {
-	Outcome    Outcome `cbor:"1,keyasint,omitempty"` // Succeeded or Refused
+	Outcome    Outcome `cbor:"1,keyasint,omitempty"` // OutcomeSucceeded or OutcomeRefused
 	ExternalID string  `cbor:"2,keyasint,omitempty"` // the id of the external object, at most MaxText bytes
 	Body       Blob    `cbor:"3,keyasint,omitzero"`
 	At         Time    `cbor:"4,keyasint,omitempty"`
@@ -303,7 +303,7 @@ type Flight struct {
 	UsedNonces          []UsedNonce          `cbor:"25,keyasint,omitempty"` // at most MaxUsedNonces, not counting those of ended attempts
 	PreviousGenerations []PreviousGeneration `cbor:"26,keyasint,omitempty"`
 	Resolution          *Resolution          `cbor:"27,keyasint,omitempty"`
-	Wake                *Wake                `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
+	Wake                *Wake                `cbor:"28,keyasint,omitempty"` // set exactly in StateWaiting
 	Phase               Phase                `cbor:"29,keyasint,omitempty"`
 	Sealed              bool                 `cbor:"30,keyasint,omitempty"`
 	Cause               string               `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled

@@ -256,7 +256,7 @@ func (v *randomWalk) importReceipt(k flight.Key) *flight.Import {
 	return c
 }
 
-// newestAttempt returns the attempt that was opened last, or sometimes an earlier one.
+// newest returns the attempt that was opened last, or sometimes an earlier one.
 func (v *randomWalk) newest(i int) attemptRef {
 	refs := v.w.openedAttempts[i]
 	if rapid.IntRange(0, 3).Draw(v.T, "old attempt") == 0 {

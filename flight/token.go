@@ -43,7 +43,7 @@ const (
 	sealedMAC     = 2 * 16
 )
 
-// SealKey encodes the token for the wire. The width is fixed, so that sealed tokens sort by age. A MAC under the deployment's
+// Seal encodes the token for the wire. The width is fixed, so that sealed tokens sort by age. A MAC under the deployment's
 // secret binds the token to one flight, generation and session; no other flight accepts it.
 func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) string {
 	var numbers [sealedNumbers / 2]byte

@@ -20,7 +20,7 @@
 //	fd.Leases.Freeze(), Thaw()    nothing reaches etcd, as under SIGSTOP: the lease is lost during the effect
 //	fd.Leases.Partition(cut)      one direction of the connection to etcd fails
 //	fd.Leases.Suspend(d)          the machine was suspended: trust ends before a timer fires
-//	fd.Leases.HoldElsewhere(…)    another node has claimed the key
+//	fd.Leases.ClaimFromOtherNode(…)  another node has claimed the key
 //	fd.Restart(t, …)              another process on the same ledger and leases: a crash, a deploy, a second node
 //	fd.Resolve(…), fd.Cancel(…)   the commands `flightd doubt resolve` and `flightd flights cancel`
 //

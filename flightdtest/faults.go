@@ -17,7 +17,7 @@ type faults struct {
 	wallAhead     time.Duration // the leader's wall clock minus the ledger's time
 }
 
-// currentOutage is a time in which the ledger is unreachable.
+// outage is a time in which the ledger is unreachable.
 type outage struct {
 	hangs   bool          // commands are applied at its end, instead of being rejected
 	healed  chan struct{} // closed by Heal

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "update docs/openapi.json and docs/http.md")
 
-// What stands in docs is what the code says.
+// The generated documents in docs are those of the present code.
 func TestDocsAreCurrent(t *testing.T) {
 	for name, make := range map[string]func() ([]byte, error){"openapi.json": httpapi.Document, "http.md": httpapi.Reference} {
 		want, err := make()

@@ -14,7 +14,7 @@ import (
 // run while the caller waits.
 type DuplicateCounter interface {
 	// CountDuplicate counts one call of a key by the named caller.
-	CountDuplicate(key flight.Key, who string)
+	CountDuplicate(key flight.Key, actor string)
 	// DuplicateStats returns the statistics of a flight; the zero value if it had no duplicates.
 	DuplicateStats(id flight.ID) (flight.DuplicateStats, error)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// appendMessage is a message of an event stream.
+// message is a message of an event stream.
 type message struct{ name, id, data, comment string }
 
 func (m message) event(t *testing.T) (e wire.Event) {

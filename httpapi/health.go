@@ -33,7 +33,7 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	a.writeJSON(w, r, status, ready)
 }
 
-// formatVersion serves GET /version.
+// version serves GET /version.
 func (a *api) version(w http.ResponseWriter, r *http.Request) {
 	v := a.cfg.Version
 	v.Go, v.LedgerTime = runtime.Version(), int64(a.cfg.Ledger.Now())

@@ -84,7 +84,7 @@ func readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
 }
 
 // parseImports parses the lines. An empty line is rejected, because it may be a truncated one.
-func parseImports(body []byte, namespace, who string) (commands []*flight.Import, bad *wire.Invalid) {
+func parseImports(body []byte, namespace, actor string) (commands []*flight.Import, bad *wire.Invalid) {
 	now, number := time.Now(), 0
 	for line := range bytes.Lines(body) {
 		number++
@@ -104,7 +104,7 @@ func parseImports(body []byte, namespace, who string) (commands []*flight.Import
 		if bad != nil {
 			return nil, lineError(number, bad)
 		}
-		c.Actor = who
+		c.Actor = actor
 		commands = append(commands, c)
 	}
 	if len(commands) == 0 {

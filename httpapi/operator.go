@@ -12,8 +12,8 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// loadDecision is a person's request about a flight, bound to the version that the person saw.
-type decision struct {
+// operatorRequest is a person's request about a flight, bound to the version that the person saw.
+type operatorRequest struct {
 	flight *flight.Flight
 	key    flight.Key
 	seen   flight.Version
@@ -26,7 +26,7 @@ const unknownActor = "unknown"
 
 // cancel serves POST /v1/flights/{id}/cancel.
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Cancel
 		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -35,21 +35,21 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 
 // retry serves POST /v1/flights/{id}/retry.
 func (a *api) retry(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
 func (a *api) free(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
 	})
 }
 
 // redact serves POST /v1/flights/{id}/redact.
 func (a *api) redact(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *decision) (flight.Command, bool) {
+	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Redacted
 		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -58,7 +58,7 @@ func (a *api) redact(w http.ResponseWriter, r *http.Request) {
 
 // endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
 // the version that d was made on. The same words about a later version are a new decision, so the history is checked.
-func (a *api) endedPreviousGeneration(d *decision) bool {
+func (a *api) endedPreviousGeneration(d *operatorRequest) bool {
 	past := d.flight.PreviousGenerations
 	if d.seen == d.flight.Version || len(past) == 0 {
 		return false
@@ -74,7 +74,7 @@ func (a *api) endedPreviousGeneration(d *decision) bool {
 
 // runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
 // same decision was applied already; then a repeat with the old ETag gets the same answer.
-func (a *api) runDecision(w http.ResponseWriter, r *http.Request, command func(*decision) (c flight.Command, decided bool)) {
+func (a *api) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) {
 	d, ok := a.loadDecision(w, r)
 	if !ok {
 		return
@@ -93,7 +93,7 @@ func (a *api) runDecision(w http.ResponseWriter, r *http.Request, command func(*
 }
 
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.
-func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*decision, bool) {
+func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, bool) {
 	d, id, bad := readDecision(r)
 	var body []byte
 	var req wire.OperatorRequest
@@ -146,12 +146,12 @@ func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
 
 // readDecision parses the path and If-Match. A decision must name the version that it was made on. With If-Match: *, a
 // delayed request would apply to a version that nobody has seen.
-func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
+func readDecision(r *http.Request) (*operatorRequest, flight.ID, *wire.Invalid) {
 	id, bad := flightID(r)
 	if bad != nil {
 		return nil, id, bad
 	}
-	d := &decision{}
+	d := &operatorRequest{}
 	tag, bad := singleHeader(r, "If-Match")
 	switch {
 	case bad != nil:
@@ -166,7 +166,7 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 }
 
 // setAttribution sets the actor and the reason.
-func (d *decision) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
+func (d *operatorRequest) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
 	if d.reason = flight.Sanitize(strings.TrimSpace(reason)); d.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}

@@ -211,7 +211,7 @@ func (a *api) stateOf(id string) string {
 	return flight.StateAbsent.String()
 }
 
-// writeInvalidProblem answers an invalid request.
+// writeInvalid answers an invalid request.
 func (a *api) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
 	a.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
 }

@@ -53,14 +53,14 @@
 // # What is true if the process dies
 //
 //	where                                    in etcd                             what follows
-//	etcd lease granted, session key not written   an empty etcd lease                 it expires
-//	session key written, answer not seen          a session without an owner          it expires
+//	etcd lease granted, key not written      an empty etcd lease                 it expires
+//	session key written, answer not seen     a session without an owner          it expires
 //	session created, Open not proposed       a session without attempts          it expires, or the next start revokes it
 //	claim sent, answer not seen              perhaps a claim                     it ends with its session; callers wait
 //	claim written, Open not committed        a claim without an attempt          the same
-//	claim replaced, effect running           the session key of a dead holder         it expires; the attempt's outcome is unknown
+//	claim replaced, effect running           the session key of a dead holder    it expires; the attempt's outcome is unknown
 //	released, deletion not sent              a claim without an attempt          it ends with its session, or is removed
-//	trust lost, leases not released          a session key that was renewed           it expires
+//	trust lost, leases not released          a session key that was renewed      it expires
 //	EndSession, revocation not sent          the session                         it expires, unless its owner renews it
 //	guard key read, not written              the old guard key                   the next start reads it again
 //	counter raised, not recorded             a counter above the record          nothing: only a lower counter is rejected

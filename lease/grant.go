@@ -15,7 +15,7 @@ import (
 // with very many keys.
 const maxLeases = 2000
 
-// usableGrant is one etcd lease with its session key, as this process sees it. The ledger calls it a session. Trust that has ended
+// grant is one etcd lease with its session key, as this process sees it. The ledger calls it a session. Trust that has ended
 // never returns, even if a renewal is answered later.
 //
 // A local grant that lost trust is renewed until its leases are released. So its session key remains in etcd, and no node

@@ -114,12 +114,12 @@ type Lease interface {
 	// Context ends when trust in the session ends, never because of the claim or Release. Its cause is one of ErrLost,
 	// ErrRegressed, ErrForeign, ErrClosed.
 	Context() context.Context
-	// Claim writes the claim of the key if the key has none and the session's session key exists. It returns nil when the
+	// Claim writes the claim of the key if the key has none and the session key exists. It returns nil when the
 	// key has this lease's claim, from this call or an earlier one. Errors: *HeldError when there is another claim and
 	// nothing was written, ErrLost when the session has ended, ErrReleased. While etcd does not answer, Claim retries
 	// until ctx or trust ends; then the claim may exist, or be written later. Release deletes it.
 	Claim(ctx context.Context) error
-	// Replace writes the claim even if there is another one, if the session's session key exists. Errors as of Claim,
+	// Replace writes the claim even if there is another one, if the session key exists. Errors as of Claim,
 	// without *HeldError.
 	Replace(ctx context.Context) error
 	// Release ends the reservation and deletes the claim if its value is still this lease's. It returns at once. The

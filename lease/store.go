@@ -21,7 +21,7 @@ type Store interface {
 
 // EtcdLeases creates, renews and revokes etcd leases.
 type EtcdLeases interface {
-	// Grant creates an etcd lease and the session's session key on it, if the guard key is the expected one. The TTL may be
+	// Grant creates an etcd lease and the session key on it, if the guard key is the expected one. The TTL may be
 	// longer than requested.
 	Grant(ctx context.Context, own Ownership, m SessionKey) (Granted, error)
 	// Renew restarts the TTL of the lease and returns it.
@@ -115,9 +115,9 @@ type OpKind uint8
 
 // The kinds of operations.
 const (
-	// OpClaim puts the key if it does not exist and the session's session key does.
+	// OpClaim puts the key if it does not exist and the session key does.
 	OpClaim OpKind = iota + 1
-	// OpReplace puts the key if the session's session key exists.
+	// OpReplace puts the key if the session key exists.
 	OpReplace
 	// OpRelease deletes the key if its value is Value.
 	OpRelease
@@ -139,7 +139,7 @@ type Op struct {
 
 	// Done: the key was written, or deleted.
 	Done bool
-	// Holder is the existing claim if an OpClaim is not done. nil: the session's session key is gone.
+	// Holder is the existing claim if an OpClaim is not done. nil: the session key is gone.
 	Holder *RawClaim
 }
 

@@ -48,7 +48,7 @@ func resultIndex(word string) int {
 		return 8
 	case executor.ResultUnavailable:
 		return 9
-	case executor.ResultCanceled:
+	case executor.ResultCancelled:
 		return 10
 	}
 	return resultCount - 1

@@ -26,7 +26,7 @@ func newLeases(in factory) leases {
 		commit:   in.histogram("lease_commit_duration_seconds", "Duration of an etcd transaction of claims and releases.", writeBuckets()),
 		failed:   in.counter("lease_commit_failures_total", "Transactions of claims and releases that etcd rejected or did not answer."),
 		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
-		disabled: in.gauge("leases_refused", "1 while new claims are disabled because etcd lost data or belongs to another deployment."),
+		disabled: in.gauge("leases_disabled", "1 while new claims are disabled because etcd lost data or belongs to another deployment."),
 	}
 	for _, reason := range lease.LostReasons() {
 		l.lost[reason] = lost.WithLabelValues(reason)

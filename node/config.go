@@ -32,7 +32,7 @@ type Config struct {
 	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
 	// a start fails.
 	RaiseLeaseEpoch string
-	// Who is the operator who gave the reason.
+	// Actor is the operator who gave the reason.
 	Actor string
 	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an
 	// unknown outcome until its caller reports. Default: 10 s.

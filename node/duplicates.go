@@ -16,12 +16,12 @@ import (
 type countingDoer struct {
 	effect.Doer
 	store *clusterstore.Store
-	who   string // host:pid of this process
+	actor string // host:pid of this process
 }
 
 func newCountingDoer(d effect.Doer, s *clusterstore.Store) countingDoer {
 	host, _ := os.Hostname()
-	return countingDoer{Doer: d, store: s, who: fmt.Sprintf("%s:%d", host, os.Getpid())}
+	return countingDoer{Doer: d, store: s, actor: fmt.Sprintf("%s:%d", host, os.Getpid())}
 }
 
 // Do implements effect.Doer.
@@ -30,9 +30,9 @@ func (c countingDoer) Do(ctx context.Context, call effect.Call, h effect.Handler
 	switch {
 	case !suppressed(result, err):
 	case result.FlightID == (flight.ID{}):
-		c.store.CountDuplicate(call.Key, c.who)
+		c.store.CountDuplicate(call.Key, c.actor)
 	default:
-		c.store.CountDuplicateOf(result.FlightID, call.Key, c.who)
+		c.store.CountDuplicateOf(result.FlightID, call.Key, c.actor)
 	}
 	return result, err
 }

@@ -110,7 +110,7 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 // stopped is closed when the member has stopped.
 func (e *etcd) stopped() <-chan struct{} { return e.member.Server.StopNotify() }
 
-// closeOnce closes the client and then the member: a member with an open client waits seven seconds for it.
+// close closes the client and then the member: a member with an open client waits seven seconds for it.
 func (e *etcd) close() {
 	if e.client != nil {
 		_ = e.client.Close() // it has no connection, so closing cannot fail

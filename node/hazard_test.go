@@ -35,7 +35,7 @@ type testNode struct {
 	done chan error
 }
 
-// setAPI starts a node on data, configured by tune. The node is stopped when the test ends, if not before.
+// open starts a node on data, configured by tune. The node is stopped when the test ends, if not before.
 func open(t *testing.T, data string, tune func(*tuning)) *testNode {
 	t.Helper()
 	cfg := Dev(data, "127.0.0.1:0")

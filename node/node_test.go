@@ -45,7 +45,7 @@ func startNode(t *testing.T, data string) *runningNode {
 	return l
 }
 
-// stopNode stops the node by canceling its context.
+// end stops the node by canceling its context.
 func (l *runningNode) end() {
 	l.t.Helper()
 	l.stop()

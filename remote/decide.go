@@ -76,8 +76,8 @@ const (
 	actionReplaceClaim                       // overwrite another holder's claim
 )
 
-// decision is the result of decide.
-type decision struct {
+// nextStep is the result of decide.
+type nextStep struct {
 	row    int // of the table in the package comment
 	action action
 	pause  time.Duration // with actionWait: the longest wait; 0: not known
@@ -88,11 +88,11 @@ type decision struct {
 
 // decide returns the next step of a call. It is a pure function. Its cases are the rows of the table in the package
 // comment, in the same order.
-func decide(v *view) decision {
+func decide(v *view) nextStep {
 	f := v.flight
 	switch {
 	case answer.HasOtherInput(f, v.submission), f != nil && f.State.Terminal():
-		return decision{row: 1, action: actionAnswerFlight}
+		return nextStep{row: 1, action: actionAnswerFlight}
 	case v.ownAttempt() != nil:
 		return v.decideOwnAttempt()
 	case v.ownVerification():
@@ -101,63 +101,63 @@ func decide(v *view) decision {
 	used := v.nonceIsUsed()
 	switch until, blocked := v.blocked(); {
 	case v.reply == flight.DecisionOpenExpired:
-		return decision{row: 14, action: actionOpenExpired}
+		return nextStep{row: 14, action: actionOpenExpired}
 	case v.reply == flight.DecisionSessionEnded:
-		return decision{row: 15, action: actionLeaseLost}
+		return nextStep{row: 15, action: actionLeaseLost}
 	case v.reply == flight.DecisionExhausted:
-		return decision{row: 16, action: actionTooManyOpen}
+		return nextStep{row: 16, action: actionTooManyOpen}
 	case used && f.State == flight.StateInDoubt && !v.nonceHasAttempt():
-		return decision{row: 17, action: actionAnswerFlight}
+		return nextStep{row: 17, action: actionAnswerFlight}
 	case used, v.reply == flight.DecisionFenced && v.isStep:
-		return decision{row: 18, action: actionFenced}
+		return nextStep{row: 18, action: actionFenced}
 	case f != nil && f.State == flight.StateInDoubt && !v.proposed:
-		return decision{row: 19, action: actionAnswerFlight}
+		return nextStep{row: 19, action: actionAnswerFlight}
 	case f != nil && f.State == flight.StateAwaitingApproval:
-		return decision{row: 20, action: actionAnswerFlight}
+		return nextStep{row: 20, action: actionAnswerFlight}
 	case v.reply != flight.DecisionNone:
 		return v.waitFor(21, v.busyFor)
 	case blocked:
 		return v.waitFor(22, until)
 	case v.nodeStops:
-		return decision{row: 23, action: actionDraining}
+		return nextStep{row: 23, action: actionDraining}
 	case v.tooManyOpen:
-		return decision{row: 24, action: actionTooManyOpen}
+		return nextStep{row: 24, action: actionTooManyOpen}
 	}
-	return decision{row: 25, action: actionOpen}
+	return nextStep{row: 25, action: actionOpen}
 }
 
 // decideOwnAttempt leads to actionProceed: the attempt's session is renewed, then its claim is confirmed.
-func (v *view) decideOwnAttempt() decision {
+func (v *view) decideOwnAttempt() nextStep {
 	switch {
 	case v.session == etcdUnknown:
-		return decision{row: 2, action: actionRenewSession}
+		return nextStep{row: 2, action: actionRenewSession}
 	case v.session == etcdLost, v.claim == etcdLost:
-		return decision{row: 3, action: actionLeaseLost, check: v.holder()}
+		return nextStep{row: 3, action: actionLeaseLost, check: v.holder()}
 	case v.session == etcdUnavailable, v.claim == etcdUnavailable:
-		return decision{row: 4, action: actionLeaseUnavailable}
+		return nextStep{row: 4, action: actionLeaseUnavailable}
 	case v.claim == etcdForeign:
-		return decision{row: 5, action: actionReplaceClaim}
+		return nextStep{row: 5, action: actionReplaceClaim}
 	case v.claim == etcdUnknown:
-		return decision{row: 6, action: actionFinishClaim}
+		return nextStep{row: 6, action: actionFinishClaim}
 	}
-	return decision{row: 7, action: actionProceed}
+	return nextStep{row: 7, action: actionProceed}
 }
 
 // decideOwnVerification leads to actionVerify, which needs a session that lives, and no claim.
-func (v *view) decideOwnVerification() decision {
+func (v *view) decideOwnVerification() nextStep {
 	switch {
 	case v.holder() == nil:
-		return decision{row: 8, action: actionLeaseLost}
+		return nextStep{row: 8, action: actionLeaseLost}
 	case v.session == etcdUnknown:
-		return decision{row: 9, action: actionRenewSession}
+		return nextStep{row: 9, action: actionRenewSession}
 	case v.session == etcdLost:
-		return decision{row: 10, action: actionLeaseLost, check: v.holder()}
+		return nextStep{row: 10, action: actionLeaseLost, check: v.holder()}
 	case v.session == etcdUnavailable:
-		return decision{row: 11, action: actionLeaseUnavailable}
+		return nextStep{row: 11, action: actionLeaseUnavailable}
 	case v.lookUpDelay > 0:
 		return v.waitFor(12, v.lookUpDelay)
 	}
-	return decision{row: 13, action: actionVerify}
+	return nextStep{row: 13, action: actionVerify}
 }
 
 // ownAttempt returns the open attempt of this nonce; nil: none.
@@ -197,8 +197,8 @@ func (v *view) nonceHasAttempt() bool {
 
 // waitFor returns actionWait, for at most the given time (0: until the flight changes), or an answer if the caller does
 // not wait or the node stops.
-func (v *view) waitFor(row int, pause time.Duration) decision {
-	d := decision{row: row, action: actionWait, pause: max(0, pause)}
+func (v *view) waitFor(row int, pause time.Duration) nextStep {
+	d := nextStep{row: row, action: actionWait, pause: max(0, pause)}
 	if holder := v.flight.Holder(); holder != nil && !v.ownVerification() {
 		d.check = holder
 	}

@@ -39,7 +39,7 @@ func exploredPolicies() map[string]flight.Policy {
 	}
 }
 
-// run returns the commands that may be proposed in a state, and the times to advance to.
+// steps returns the commands that may be proposed in a state, and the times to advance to.
 func (e *explored) steps(p flight.Policy) (commands []flight.Command, times []time.Duration) {
 	h, f := &e.header, e.flight
 	commands = append(commands, openOf(h, p, ownNonce), openOf(h, p, otherNonce), &flight.RaiseEpoch{From: h.LeaseEpoch, Hold: 30 * time.Second})
@@ -359,7 +359,7 @@ func (k *facts) allowed(v *view, a action) bool {
 }
 
 // unsafe describes why a decision is unsafe; "": it is safe.
-func (k *facts) unsafe(v *view, d *decision) string {
+func (k *facts) unsafe(v *view, d *nextStep) string {
 	switch {
 	case !k.allowed(v, d.action):
 		return "not allowed here"

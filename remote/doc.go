@@ -19,7 +19,7 @@
 // # The actions of an open
 //
 // The first row that matches is taken. "Own" means: opened under the nonce of this call, by any delivery of the
-// request. H14 is the hazard that tests named TestHazard14 cause.
+// request. H14 and its like are the rows of docs/hazards.md.
 //
 //	    the view has                                    action                 reason
 //	 1  a flight that has ended, or another input       replay, expired,       final for every caller; needs no session

@@ -259,8 +259,8 @@ func (c *openCall) acquireSession() (err error) {
 	return nil
 }
 
-// actionFinishClaim waits for the claim that was sent together with the Open. If this call has sent none, because an earlier
-// delivery of the request has opened the attempt, actionFinishClaim claims now: the earlier delivery may not have claimed.
+// finishClaim waits for the claim that was sent together with the Open. If this call has sent none, because an earlier
+// delivery of the request has opened the attempt, finishClaim claims now: the earlier delivery may not have claimed.
 func (c *openCall) finishClaim() {
 	var err error
 	if c.lease != nil {

@@ -54,7 +54,7 @@ func (c *soakCaller) run() {
 	c.pause(20 * time.Second) // it renews its session for a while, and handles the attempts that renewals list
 }
 
-// busyFor sleeps and renews meanwhile.
+// pause sleeps and renews meanwhile.
 func (c *soakCaller) pause(d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		left := time.Until(end)
@@ -188,7 +188,7 @@ func (c *soakCaller) call() bool {
 	return c.open(c.newNonce(), nil)
 }
 
-// actionOpen sends one open, or the finding before it, until there is a final answer.
+// open sends one open, or the finding before it, until there is a final answer.
 func (c *soakCaller) open(n flight.Nonce, verification *remote.VerificationRequest) bool {
 	state := c.nonces[n]
 	for end := time.Now().Add(5*time.Second + c.randDuration(time.Minute)); ; c.pause(c.randDuration(time.Second)) {

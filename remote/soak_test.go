@@ -90,7 +90,7 @@ func soakOnce(t *testing.T, seed uint64) {
 	t.Logf("%d nodes killed; %v", s.killed, s.stats)
 }
 
-// requireOneEffect checks the guarantees for one key, and that nothing blocks the key.
+// judge checks the guarantees for one key, and that nothing blocks the key.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f, err := s.ledger.Flight(key.FlightID())

@@ -1674,7 +1674,7 @@ class _Spool:
         """Stores a report that no server will ever accept, for a person to inspect. Returns its place."""
         lost = self._unspooled.pop(name, None)
         if lost is None:
-            return self._quarantine_file(name, ".refused", why)
+            return self._quarantine_file(name, ".rejected", why)
         _log.error("flightd: a report was rejected, and is not on disk: %s: %s", lost["key"], why)
         self.release(name)
         return "it was rejected, and is not on disk"

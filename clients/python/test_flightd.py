@@ -839,11 +839,11 @@ class TestOnce(unittest.TestCase):
                 return super()._ask(method, path, *args, **more)
         client = Refusing(spool=self.spool.name)
         self.addCleanup(client.close)
-        with self.assertRaisesRegex(flightd.Unrecorded, r"a person must inspect.*\.refused"), self.assertLogs("flightd"):
+        with self.assertRaisesRegex(flightd.Unrecorded, r"a person must inspect.*\.rejected"), self.assertLogs("flightd"):
             with client.once("test", self.id) as f:
                 with f.effect():
                     f.result = 1
-        self.assertEqual([n.split(".", 1)[1] for n in os.listdir(self.spool.name)], ["report.refused"])
+        self.assertEqual([n.split(".", 1)[1] for n in os.listdir(self.spool.name)], ["report.rejected"])
 
     def test_an_open_that_was_not_sent_is_not_abandoned(self):
         abandons = []

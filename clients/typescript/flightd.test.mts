@@ -346,8 +346,8 @@ test("a full disk", async (t) => {
 test("a report rejected for good is quarantined", async () => {
   const folder = await mkdtemp(path.join(spool, "refused-"));
   const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false, flight_id: "its own" }));
-  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must inspect.*\.refused/);
-  assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.refused"]);
+  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must inspect.*\.rejected/);
+  assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.rejected"]);
 });
 
 test("no effect starts after the machine slept", async (t) => {

@@ -1578,7 +1578,7 @@ class Spool {
   /** Stores a report that no server will ever accept, for a person to inspect. Returns its place. */
   async quarantine(name: string, why: unknown): Promise<string> {
     const lost = this.unspooled.get(name);
-    if (!lost) return this.quarantineFile(name, ".refused", why);
+    if (!lost) return this.quarantineFile(name, ".rejected", why);
     this.unspooled.delete(name);
     this.log(`a report was rejected, and is not on disk: ${lost.key}: ${textOf(why)}`);
     this.release(name);

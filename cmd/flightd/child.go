@@ -137,7 +137,7 @@ const (
 	lastSignal = 64
 )
 
-// sendBatch sends a signal to the command's process group.
+// send sends a signal to the command's process group.
 func (c *child) send(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ func (a *app) shellCompletion(name, example string, write func(root *cobra.Comma
 	}
 }
 
-// bashCompletionPackage writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
+// bashCompletion writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
 // the script splits the typed words at spaces; cobra's script would print an error at every Tab.
 func (a *app) bashCompletion(root *cobra.Command) error {
 	var script strings.Builder

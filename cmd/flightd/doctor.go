@@ -15,8 +15,8 @@ const (
 	statusFail = "fail"
 )
 
-// finding is the result of one check.
-type finding struct {
+// checkResult is the result of one check.
+type checkResult struct {
 	Check  string         `json:"check"`
 	Status string         `json:"status"` // ok, warn or fail
 	Says   string         `json:"says"`
@@ -26,12 +26,12 @@ type finding struct {
 
 // doctorReport holds all findings and the worst status among them.
 type doctorReport struct {
-	Status   string    `json:"status"`
-	Findings []finding `json:"findings"`
+	Status   string        `json:"status"`
+	Findings []checkResult `json:"findings"`
 }
 
 // summarize returns the report of these findings.
-func summarize(findings []finding) doctorReport {
+func summarize(findings []checkResult) doctorReport {
 	d := doctorReport{Status: statusOK, Findings: findings}
 	for _, f := range findings {
 		if f.Status == statusFail || d.Status == statusOK {
@@ -98,7 +98,7 @@ func (a *app) writeDoctorReport(d doctorReport) error {
 	return a.printData(d)
 }
 
-func (a *app) writeFinding(f finding) error {
+func (a *app) writeFinding(f checkResult) error {
 	colours := map[string]colour{statusOK: green, statusWarn: yellow, statusFail: red}
 	word := a.paint(a.out, colours[f.Status], f.Status) + strings.Repeat(" ", 5-len(f.Status))
 	_, err := fmt.Fprintf(a.out, "%s %-9s %s\n", word, f.Check, f.Says)

@@ -25,7 +25,7 @@ type folders struct {
 	spoolErr     error // why the spool cannot be written
 }
 
-func checkFolders(f folders) finding {
+func checkFolders(f folders) checkResult {
 	says := "settings " + f.config
 	switch {
 	case f.config == "":
@@ -33,7 +33,7 @@ func checkFolders(f folders) finding {
 	case !f.configExists:
 		says += " (no file, which is fine)"
 	}
-	out := finding{Check: "folders", Status: statusOK, Says: says + ", reports " + f.spool, Facts: map[string]any{"config": f.config, "reports": f.spool}}
+	out := checkResult{Check: "folders", Status: statusOK, Says: says + ", reports " + f.spool, Facts: map[string]any{"config": f.config, "reports": f.spool}}
 	if f.spoolErr != nil {
 		out.Status, out.Says = statusFail, "reports cannot be spooled: "+f.spoolErr.Error()
 		out.Do = "make the directory writable, or name another one in XDG_STATE_HOME; until then an outcome that cannot be reported at once is lost"
@@ -47,8 +47,8 @@ type spooledReports struct {
 	quarantined []string // files that no server accepts
 }
 
-func checkSpool(dir string, s spooledReports) finding {
-	f := finding{Check: "reports", Status: statusOK, Says: "no report is waiting", Facts: map[string]any{"waiting": s.waiting, "quarantined": len(s.quarantined)}}
+func checkSpool(dir string, s spooledReports) checkResult {
+	f := checkResult{Check: "reports", Status: statusOK, Says: "no report is waiting", Facts: map[string]any{"waiting": s.waiting, "quarantined": len(s.quarantined)}}
 	if s.waiting > 0 {
 		f.Status, f.Says = statusWarn, pluralize(s.waiting, "report waits", "reports wait")+" on this disk to be sent"
 		f.Do = "run a command that reaches their server, as flightd flights ls; it sends them"
@@ -61,8 +61,8 @@ func checkSpool(dir string, s spooledReports) finding {
 }
 
 // checkNodeSpool is about the reports spooled on the server's disk; checkSpool is about those on this machine's.
-func checkNodeSpool(data string, s wire.Spool) finding {
-	f := finding{Check: "spool", Status: statusOK, Says: "no report waits on the server's disk for its ledger",
+func checkNodeSpool(data string, s wire.Spool) checkResult {
+	f := checkResult{Check: "spool", Status: statusOK, Says: "no report waits on the server's disk for its ledger",
 		Facts: map[string]any{"waiting": s.Waiting, "quarantined": s.Quarantined}}
 	if s.Waiting > 0 {
 		f.Status, f.Says = statusWarn, pluralize(s.Waiting, "report waits", "reports wait")+" on the server's disk for its ledger"
@@ -81,12 +81,12 @@ type serverAnswer struct {
 	err     error
 }
 
-func checkServer(a serverAnswer, noServer bool) finding {
+func checkServer(a serverAnswer, noServer bool) checkResult {
 	facts := map[string]any{"address": a.address}
 	if a.err == nil {
-		return finding{Check: "server", Status: statusOK, Says: a.address + " answers", Facts: facts}
+		return checkResult{Check: "server", Status: statusOK, Says: a.address + " answers", Facts: facts}
 	}
-	f := finding{Check: "server", Status: statusWarn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
+	f := checkResult{Check: "server", Status: statusWarn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
 		Do: "start it, or remove it from --server and FLIGHTD_ADDR"}
 	switch {
 	case !noServer:
@@ -98,7 +98,7 @@ func checkServer(a serverAnswer, noServer bool) finding {
 	return f
 }
 
-func checkParts(checks []wire.Check) finding {
+func checkParts(checks []wire.Check) checkResult {
 	var ready, notReady []string
 	for _, c := range checks {
 		if c.OK {
@@ -108,13 +108,13 @@ func checkParts(checks []wire.Check) finding {
 		}
 	}
 	if len(notReady) > 0 {
-		return finding{Check: "parts", Status: statusFail, Says: "not ready: " + strings.Join(notReady, "; "), Do: "see the server's log; nothing new starts until all components are ready"}
+		return checkResult{Check: "parts", Status: statusFail, Says: "not ready: " + strings.Join(notReady, "; "), Do: "see the server's log; nothing new starts until all components are ready"}
 	}
-	return finding{Check: "parts", Status: statusOK, Says: "ready: " + strings.Join(ready, ", ")}
+	return checkResult{Check: "parts", Status: statusOK, Says: "ready: " + strings.Join(ready, ", ")}
 }
 
-func checkVersions(client, server wire.Version) finding {
-	f := finding{Check: "versions", Status: statusOK, Says: fmt.Sprintf("client and server are %s (API %s)", client.Version, server.API),
+func checkVersions(client, server wire.Version) checkResult {
+	f := checkResult{Check: "versions", Status: statusOK, Says: fmt.Sprintf("client and server are %s (API %s)", client.Version, server.API),
 		Facts: map[string]any{"client": client.Version, "server": server.Version, "api": server.API, "client_go": client.Go, "server_go": server.Go}}
 	switch {
 	case server.API != client.API:
@@ -149,18 +149,18 @@ type doubts struct {
 	err   error
 }
 
-func checkDoubts(d doubts) finding {
+func checkDoubts(d doubts) checkResult {
 	switch {
 	case d.err != nil:
-		return finding{Check: "doubts", Status: statusWarn, Says: "the flights in doubt cannot be listed: " + d.err.Error(), Do: "see the server's log"}
+		return checkResult{Check: "doubts", Status: statusWarn, Says: "the flights in doubt cannot be listed: " + d.err.Error(), Do: "see the server's log"}
 	case d.count == 0:
-		return finding{Check: "doubts", Status: statusOK, Says: "no flight is in doubt", Facts: map[string]any{"count": 0}}
+		return checkResult{Check: "doubts", Status: statusOK, Says: "no flight is in doubt", Facts: map[string]any{"count": 0}}
 	}
 	says := pluralize(d.count, "flight is", "flights are") + " in doubt"
 	if d.more {
 		says = "at least " + says
 	}
-	return finding{Check: "doubts", Status: statusWarn, Says: says + ": the effect may or may not have happened", Facts: map[string]any{"count": d.count},
+	return checkResult{Check: "doubts", Status: statusWarn, Says: says + ": the effect may or may not have happened", Facts: map[string]any{"count": d.count},
 		Do: "list them with flightd doubt ls -A, and resolve each with flightd doubt resolve"}
 }
 
@@ -170,10 +170,10 @@ const (
 	clockFail = time.Minute
 )
 
-func checkClock(r clockReading, ledger time.Duration) finding {
+func checkClock(r clockReading, ledger time.Duration) checkResult {
 	uncertainty := r.roundTrip/2 + time.Millisecond // the server's time is in milliseconds
 	certain := max(r.offset.Abs()-uncertainty, 0)
-	f := finding{Check: "clock", Status: statusOK, Says: fmt.Sprintf("%s of the server's, give or take %s", offsetText(-r.offset), shortDuration(uncertainty)),
+	f := checkResult{Check: "clock", Status: statusOK, Says: fmt.Sprintf("%s of the server's, give or take %s", offsetText(-r.offset), shortDuration(uncertainty)),
 		Facts: map[string]any{"offset_ms": millis(r.offset), "round_trip_ms": millis(r.roundTrip), "ledger_offset_ms": millis(ledger)}}
 	const why = "let NTP set the clock: histories, --since and retentions depend on it; leases do not"
 	if certain == 0 {
@@ -205,12 +205,12 @@ func offsetText(d time.Duration) string {
 // maxHistory bounds the usual number of revisions. The compactor keeps the last seconds, at most 100,000 revisions.
 const maxHistory = 500_000
 
-func checkEtcd(e *wire.Etcd) finding {
+func checkEtcd(e *wire.Etcd) checkResult {
 	if e == nil {
-		return finding{Check: "etcd", Status: statusFail, Says: "etcd does not answer the server", Do: "see the server's log; no key can be claimed until etcd answers"}
+		return checkResult{Check: "etcd", Status: statusFail, Says: "etcd does not answer the server", Do: "see the server's log; no key can be claimed until etcd answers"}
 	}
 	history := e.Revision - e.Compacted
-	f := finding{Check: "etcd", Status: statusOK,
+	f := checkResult{Check: "etcd", Status: statusOK,
 		Says:  fmt.Sprintf("%s, compacted up to revision %d of %d, %s of %s in use", e.Version, e.Compacted, e.Revision, sizeText(e.InUse), sizeText(e.Quota)),
 		Facts: map[string]any{"version": e.Version, "revision": e.Revision, "compacted": e.Compacted, "size": e.Size, "in_use": e.InUse, "quota": e.Quota}}
 	switch {
@@ -230,14 +230,14 @@ func checkEtcd(e *wire.Etcd) finding {
 
 // checkLease compares the time of renewals with the slack. A renewal is sent after a third of the TTL; the slack is the
 // time from then until the holder stops trusting its lease.
-func checkLease(ttl time.Duration, r renewals) finding {
+func checkLease(ttl time.Duration, r renewals) checkResult {
 	if r.err != nil {
-		return finding{Check: "lease", Status: statusFail, Says: "a session could not be renewed: " + r.err.Error(), Do: "see the finding parts; no effect starts without a lease"}
+		return checkResult{Check: "lease", Status: statusFail, Says: "a session could not be renewed: " + r.err.Error(), Do: "see the check parts; no effect starts without a lease"}
 	}
 	slices.Sort(r.took)
 	median, worst := r.took[len(r.took)/2], r.took[len(r.took)-1]
 	slack := ttl - lease.Margin(ttl) - lease.RenewEvery(ttl)
-	f := finding{Check: "lease", Status: statusOK,
+	f := checkResult{Check: "lease", Status: statusOK,
 		Says: fmt.Sprintf("renewed in %s, at worst %s; a TTL of %s leaves %s for a renewal", shortDuration(median), shortDuration(worst), ttl, shortDuration(slack)),
 		Facts: map[string]any{"ttl_ms": ttl.Milliseconds(), "margin_ms": lease.Margin(ttl).Milliseconds(), "slack_ms": slack.Milliseconds(),
 			"renewal_median_ms": millis(median), "renewal_worst_ms": millis(worst)}}
@@ -260,16 +260,16 @@ const (
 // diskReserve is the free space below which nothing new starts.
 const diskReserve = 256 << 20
 
-func checkDisk(dir string, s syncs) finding {
+func checkDisk(dir string, s syncs) checkResult {
 	const room = "free some space: below 256 MiB nothing new starts, and on a full disk no receipt is stored"
 	if errors.Is(s.err, syscall.ENOSPC) {
-		return finding{Check: "disk", Status: statusFail, Says: s.err.Error(), Do: room}
+		return checkResult{Check: "disk", Status: statusFail, Says: s.err.Error(), Do: room}
 	}
 	if s.err != nil {
-		return finding{Check: "disk", Status: statusWarn, Says: fmt.Sprintf("measure %s: %v", dir, s.err), Do: "run flightd doctor as the owner of the directory"}
+		return checkResult{Check: "disk", Status: statusWarn, Says: fmt.Sprintf("measure %s: %v", dir, s.err), Do: "run flightd doctor as the owner of the directory"}
 	}
 	median, worst := s.took[len(s.took)/2], s.took[len(s.took)-1]
-	f := finding{Check: "disk", Status: statusOK,
+	f := checkResult{Check: "disk", Status: statusOK,
 		Says:  fmt.Sprintf("%s syncs 4 KiB in %s, at worst %s; %s are free", dir, shortDuration(median), shortDuration(worst), sizeText(int64(s.free))),
 		Facts: map[string]any{"data": dir, "fsync_median_ms": millis(median), "fsync_worst_ms": millis(worst), "free": s.free}}
 	const slow = "move the data directory to a faster disk: every flight waits for three synced writes"

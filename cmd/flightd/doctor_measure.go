@@ -24,7 +24,7 @@ import (
 // doctorRun is one run of doctor. It measures; the functions in doctor_checks.go turn measurements into findings.
 type doctorRun struct {
 	*app
-	findings []finding
+	findings []checkResult
 	noServer bool // no server answers
 }
 
@@ -35,7 +35,7 @@ const (
 	doctorRetryTime = 300 * time.Millisecond
 )
 
-func (e *doctorRun) add(f finding) { e.findings = append(e.findings, f) }
+func (e *doctorRun) add(f checkResult) { e.findings = append(e.findings, f) }
 
 func (e *doctorRun) measure(ctx context.Context) {
 	e.measureFolders()
@@ -53,7 +53,7 @@ func (e *doctorRun) measure(ctx context.Context) {
 func (e *doctorRun) measureFolders() {
 	spool, err := client.DefaultSpoolDir()
 	if err != nil {
-		e.add(finding{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
+		e.add(checkResult{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
 		return
 	}
 	path := e.configPath()
@@ -68,7 +68,7 @@ func (e *doctorRun) measureFolders() {
 		switch filepath.Ext(n.Name()) {
 		case ".report":
 			s.waiting++
-		case ".damaged", ".refused":
+		case ".damaged", ".rejected":
 			s.quarantined = append(s.quarantined, n.Name())
 		}
 	}
@@ -129,18 +129,18 @@ func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Clie
 func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
 	ready, clock, err := measureClock(ctx, c)
 	if err != nil {
-		e.add(finding{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
+		e.add(checkResult{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
 		return ""
 	}
 	e.add(checkParts(ready.Checks))
 	if version, err := c.Version(ctx); err != nil {
-		e.add(finding{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
+		e.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
 	} else {
 		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
 	e.add(checkDoubts(countDoubts(ctx, c)))
 	if ready.Node == nil {
-		e.add(finding{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
+		e.add(checkResult{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
 	} else {
 		e.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
 		e.add(checkEtcd(ready.Node.Etcd))
@@ -231,7 +231,7 @@ func (e *doctorRun) measureDisk(serverData string) {
 		dir = flag.Value
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		f := finding{Check: "disk", Status: statusOK, Says: "no data directory " + dir + " on this machine"}
+		f := checkResult{Check: "disk", Status: statusOK, Says: "no data directory " + dir + " on this machine"}
 		if serverData != "" {
 			f.Status, f.Do = statusWarn, "run flightd doctor on the server's machine to measure its disk"
 		}

@@ -21,17 +21,17 @@ import (
 func TestDoctor_Checks(t *testing.T) {
 	now := time.Now()
 	fast := func(d ...time.Duration) renewals { return renewals{took: d} }
-	disk := func(median, worst time.Duration, free uint64) finding {
+	disk := func(median, worst time.Duration, free uint64) checkResult {
 		return checkDisk("/d", syncs{took: []time.Duration{median, median, worst}, free: free})
 	}
-	etcd := func(change func(*wire.Etcd)) finding {
+	etcd := func(change func(*wire.Etcd)) checkResult {
 		e := wire.Etcd{Version: "3.7.3", Revision: 1_000_000, Compacted: 990_000, InUse: 1 << 20, Quota: 1 << 30}
 		change(&e)
 		return checkEtcd(&e)
 	}
 	v := func(version, api string) wire.Version { return wire.Version{Version: version, API: api} }
 	for name, test := range map[string]struct {
-		got  finding
+		got  checkResult
 		want string
 		says string
 	}{
@@ -40,7 +40,7 @@ func TestDoctor_Checks(t *testing.T) {
 		"no reports":               {checkSpool("/s", spooledReports{}), statusOK, "no report is waiting"},
 		"a report waits":           {checkSpool("/s", spooledReports{waiting: 1}), statusWarn, "1 report waits on"},
 		"reports wait":             {checkSpool("/s", spooledReports{waiting: 2}), statusWarn, "2 reports wait"},
-		"quarantined reports":      {checkSpool("/s", spooledReports{quarantined: []string{"x.refused"}}), statusWarn, "x.refused"},
+		"quarantined reports":      {checkSpool("/s", spooledReports{quarantined: []string{"x.rejected"}}), statusWarn, "x.rejected"},
 		"server's spool":           {checkNodeSpool("/d", wire.Spool{}), statusOK, "no report waits"},
 		"it has something":         {checkNodeSpool("/d", wire.Spool{Waiting: 1}), statusWarn, "1 report waits on the server's disk"},
 		"the node has quarantined": {checkNodeSpool("/d", wire.Spool{Waiting: 1, Quarantined: 2}), statusWarn, "2 quarantined"},
@@ -94,7 +94,7 @@ func TestDoctor_Checks(t *testing.T) {
 		require.Contains(t, f.Says, test.says, "%s: want %s %q, got %+v", name, test.want, test.says, f)
 		require.Equal(t, (f.Status == statusOK), (f.Do == ""), "%s: want %s %q, got %+v", name, test.want, test.says, f)
 	}
-	d := summarize([]finding{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}})
+	d := summarize([]checkResult{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}})
 	require.Equal(t, statusFail, d.Status, "the worst of them is %s", d.Status)
 }
 
@@ -112,13 +112,13 @@ func TestDoctor_TimeoutIsNotConnectionRefused(t *testing.T) {
 }
 
 // runDoctor runs doctor and returns its findings by check.
-func (s *server) runDoctor(args ...string) (by map[string]finding, r result) {
+func (s *server) runDoctor(args ...string) (by map[string]checkResult, r result) {
 	s.t.Helper()
 	r = s.flightd(append([]string{"doctor", "-o", "json"}, args...)...)
 	var d doctorReport
 	err := json.Unmarshal([]byte(r.out), &d)
 	require.NoError(s.t, err, "%v: %v", err, r)
-	by = make(map[string]finding)
+	by = make(map[string]checkResult)
 	for _, f := range d.Findings {
 		by[f.Check] = f
 	}
@@ -131,7 +131,7 @@ func TestDoctor_RunningServer(t *testing.T) {
 	reports := filepath.Join(s.state, "flightd", "reports")
 	err := os.MkdirAll(reports, 0o700)
 	require.NoError(t, err)
-	for _, name := range []string{"a.report", "b.report", "c.report.refused"} {
+	for _, name := range []string{"a.report", "b.report", "c.report.rejected"} {
 		err := os.WriteFile(filepath.Join(reports, name), []byte("x"), 0o600)
 		require.NoError(t, err)
 	}

@@ -64,7 +64,7 @@ While another caller holds the key, exec waits (--wait) and prints after two sec
 
 Signals are forwarded to the command. After the command has ended, the first signal prints that the outcome is being
 reported; the second one leaves the report on disk for the next flightd command. Ctrl-Z stops exec and the command, and
-the claim on the key is lost within --ttl.`,
+the session ends within --ttl.`,
 		Example: `  flightd exec --key charge/order-42 -- ./charge.sh 42
   flightd exec --key nightly/2026-03-01 --timeout 1h --recovery resend -- ./report.sh
   flightd exec --key stock/order-42 --not-done-exit 75 -- ./reserve.sh
@@ -81,7 +81,7 @@ the claim on the key is lost within --ttl.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent; build it from business identifiers, never from the clock or the attempt")
-	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays claimed after this process dies; whole seconds, at least 2s")
+	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, with unknown outcome; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
@@ -89,7 +89,7 @@ the claim on the key is lost within --ttl.`,
 	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
 	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
 	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
-	flags.Var(f.leaseLost, "on-lease-lost", "if the claim on the key is lost during the run: let the command finish, or kill it")
+	flags.Var(f.leaseLost, "on-lease-lost", "if the session is lost during the run: let the command finish, or kill it")
 	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
 	flags.DurationVar(&f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")
 	return c

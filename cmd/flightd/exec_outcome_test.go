@@ -243,7 +243,7 @@ func TestExec_WaitFlag(t *testing.T) {
 	require.Contains(t, b.err, "nothing was run", "the first: %v\nthe waiter: %v", a, b)
 }
 
-// setClient reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
+// connected reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
 func connected(t *testing.T, pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	open, err := os.ReadDir(dir)

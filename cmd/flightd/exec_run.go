@@ -99,7 +99,7 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 // insideExecEnv is the environment variable by which a flightd detects that it runs inside an exec.
 const insideExecEnv = "FLIGHTD_FLIGHT_ID"
 
-// envSource returns the command's environment, with the variables of its attempt.
+// environment returns the command's environment, with the variables of its attempt.
 func (e *execution) environment(at *effect.Attempt) []string {
 	return append(os.Environ(),
 		"FLIGHTD_KEY="+at.Key().String(),
@@ -155,7 +155,7 @@ func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *chil
 	return cutShort, end
 }
 
-var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
+var errLeaseLost = errors.New("the session was lost (--on-lease-lost kill)")
 
 // onLeaseLost kills the command if --on-lease-lost says so.
 func (e *execution) onLeaseLost() {
@@ -163,7 +163,7 @@ func (e *execution) onLeaseLost() {
 		e.kill(errLeaseLost)
 		return
 	}
-	e.app.say("the claim on the key is lost; the command runs on, and its outcome is reported late")
+	e.app.say("the session is lost; the command continues, and its outcome is reported late")
 }
 
 // classify returns the outcome of the command as an error of package effect; nil: succeeded. A killed command, or a

@@ -115,7 +115,7 @@ func (e *execution) suspend() {
 	running := e.child != nil && e.end == nil
 	if running {
 		e.child.send(syscall.SIGSTOP)
-		e.app.say("%s: stopped together with its command; the claim on the key expires within %v (--ttl)", e.attempt.Key(), e.flags.ttl)
+		e.app.say("%s: stopped together with its command; the session expires within %v (--ttl)", e.attempt.Key(), e.flags.ttl)
 	}
 	stopSelf()
 	if running {
@@ -123,7 +123,7 @@ func (e *execution) suspend() {
 	}
 }
 
-// continueLocked continues the command. With --on-lease-lost kill, a command whose claim is lost must not act any more:
+// continueLocked continues the command. With --on-lease-lost kill, a command whose session is lost must not act any more:
 // it gets SIGTERM before SIGCONT.
 func (e *execution) continueLocked() {
 	if e.flags.leaseLost.value == "kill" && e.attempt.Sending() != nil {

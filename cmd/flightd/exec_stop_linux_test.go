@@ -62,7 +62,7 @@ func stopped(pid int) bool {
 	return err == nil && bytes.HasPrefix(after, []byte("T"))
 }
 
-// TestExec_StopsWithItsCommand: Ctrl-Z stops both. With --on-lease-lost kill, a command whose claim is lost does not
+// TestExec_StopsWithItsCommand: Ctrl-Z stops both. With --on-lease-lost kill, a command whose session is lost does not
 // continue.
 func TestExec_StopsWithItsCommand(t *testing.T) {
 	for _, test := range []struct {

@@ -47,9 +47,9 @@ func (a *app) candidates(s string) ([]candidate, error) {
 			all = append(all, candidate{id: k.FlightID(), key: k.String()})
 		}
 	}
-	add(flight.ParseKey(s))
-	add(flight.ParseKey(a.namespace + "/" + s))
-	add(flight.ParseKey(a.namespace + "/" + defaultName + "/" + s))
+	add(flight.ParseStoredKey(s))
+	add(flight.ParseStoredKey(a.namespace + "/" + s))
+	add(flight.ParseStoredKey(a.namespace + "/" + defaultName + "/" + s))
 	if len(all) == 0 {
 		return nil, &exitError{code: exitUsage, err: fmt.Errorf("%q is neither a key nor a flight id", s)}
 	}

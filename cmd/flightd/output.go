@@ -26,7 +26,7 @@ func (a *app) printData(v any) error {
 	return err
 }
 
-// value prints a message to standard error.
+// say prints a message to standard error.
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, "flightd: "+format+"\n", args...)
 }

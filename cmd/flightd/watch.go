@@ -36,7 +36,7 @@ resolved.`,
 	}
 }
 
-// waitCommand prints the events of a flight until it ends.
+// watch prints the events of a flight until it ends.
 func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 	f, err := a.findFlight(ctx, c, word)
 	if err != nil {

@@ -84,7 +84,7 @@ func (s *step) require(ok bool, complaint string) {
 // sameGeneration reports whether the flight before and the flight after are of the same generation.
 func (s *step) sameGeneration() bool { return s.a.Generation == s.b.Generation }
 
-// hasOpened reports whether this step opened an attempt.
+// opened reports whether this step opened an attempt.
 func (s *step) opened() bool {
 	return s.a.AttemptCount > s.b.AttemptCount && s.sameGeneration() || s.unused && s.a.AttemptCount > 0
 }

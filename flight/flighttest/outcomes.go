@@ -12,7 +12,7 @@ func (s *step) fromNewest(c *flight.Report) bool {
 	return n != nil && c.Generation == s.b.Generation && c.Token == s.token(n) && !s.b.State.Terminal()
 }
 
-// reports: I3 and I8.
+// checkReports: I3 and I8.
 func (s *step) checkReports() {
 	c, ok := s.c.(*flight.Report)
 	if !ok {

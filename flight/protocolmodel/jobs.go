@@ -4,7 +4,7 @@ package protocolmodel
 // view shows it, and opens an attempt whose nonce is derived from the nonce of the request and the job. Requests and
 // Opens arrive never, once or again and again. One worker with a long-lived session and two requests, two jobs.
 
-// jobNonce: request*4 + job*2 + node. The node is part of it in the control alone.
+// jobHandler is a claim request at a node; nonce: request*4 + job*2 + node. The node is part of it in the control alone.
 type jobHandler struct{ phase, nonce uint8 }
 
 // The phases of a claim request at a node.

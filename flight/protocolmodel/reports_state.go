@@ -3,7 +3,7 @@ package protocolmodel
 import "math/bits"
 
 // The model of reports: rules 3, 6, 8 and 10 with reports in steps (sent, proposed, committed, answered), spools,
-// renewals that show attempts, not_after, time-outs and a restored ledger. Kept sessions and no claims; two owners with
+// renewals that show attempts, not_after, time-outs and a restored ledger. Long-lived sessions and no claims; two owners with
 // several nonces each, one or two nodes. A restored ledger still has the Open of every attempt that was answered proceed.
 
 // The phases of a nonce at its owner.

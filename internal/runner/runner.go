@@ -61,7 +61,7 @@ const (
 // Answer is the result of Open, Report and Verify.
 type Answer struct {
 	Decision   Decision
-	Result     effect.Result // with Done
+	Result     effect.Result // with DecisionDone
 	RetryCause error         // with DecisionRetry: why the Open has failed. nil: an attempt has ended, and the next may begin
 	Generation uint32        // of the flight; 0: not known
 	// With DecisionProceed and DecisionVerify.

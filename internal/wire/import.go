@@ -76,7 +76,8 @@ func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 	if r.Key == "" {
 		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: "/key", Detail: "missing"}}
 	}
-	key, bad := ParseKey(r.Key, BadField("/key", ""))
+	parsed, err := flight.ParseKey(r.Key)
+	key, bad := explainKey(parsed, err, BadField("/key", ""))
 	if bad != nil {
 		return setHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
 	}

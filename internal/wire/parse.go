@@ -55,10 +55,14 @@ func ParseListNamespace(namespace, prefix string) (string, *Invalid) {
 	return namespace, nil
 }
 
-// ParseKey reads a full key. bad names the field or the query parameter that has it, and is returned if the key is
-// invalid.
+// ParseKey reads the full key of a flight that may exist already, so it accepts what flight.ParseStoredKey accepts. bad
+// names the field or the query parameter that has it, and is returned if the key is invalid.
 func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
-	key, err := flight.ParseKey(s)
+	key, err := flight.ParseStoredKey(s)
+	return explainKey(key, err, bad)
+}
+
+func explainKey(key flight.Key, err error, bad *Invalid) (flight.Key, *Invalid) {
 	if err == nil {
 		return key, nil
 	}

@@ -23,7 +23,7 @@ import (
 //
 //	<prefix>guard          the guard key: deployment and lease epoch
 //	<prefix>counter        the counter of the guard key
-//	<prefix>s/<session>    session key of a session, on its etcd lease
+//	<prefix>s/<session>    session key, on the etcd lease of its session
 //	<prefix>k/<key>        claim, on the etcd lease of its session
 //
 // A node with an embedded etcd also writes <prefix>ledger: see LedgerIndex.

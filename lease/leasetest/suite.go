@@ -25,7 +25,7 @@ type Backend interface {
 	DropGuardKey(t testing.TB)
 	// SetCounter writes the counter of the guard key; 0 deletes it.
 	SetCounter(t testing.TB, n uint64)
-	// MarkedOneShot reports whether the session's session key is in etcd and is that of a one-shot session.
+	// MarkedOneShot reports whether the session key is in etcd and is that of a one-shot session.
 	MarkedOneShot(t testing.TB, id flight.SessionID) bool
 }
 
@@ -213,7 +213,7 @@ func (x *suite) listLiving(n lease.Liveness, ids ...flight.SessionID) lease.Livi
 	return living
 }
 
-// waitUntilGone waits until the session's session key is deleted.
+// waitUntilGone waits until the session key is deleted.
 func (x *suite) waitUntilGone(n lease.Liveness, id flight.SessionID) {
 	x.Helper()
 	for {
