@@ -157,7 +157,7 @@ func sampleVersion() flight.Version {
 func sampleFields() map[wire.Code]wire.FieldError {
 	return map[wire.Code]wire.FieldError{
 		wire.KeyRequired:          {Pointer: "/id", Detail: "missing"},
-		wire.KeyInvalid:           {Pointer: "/id", Detail: "byte 6 is a space"},
+		wire.KeyInvalid:           {Pointer: "/id", Detail: "character 6 is ' '; write %20"},
 		wire.InputInvalid:         {Pointer: "/recovery", Detail: "must be hold, resend or verify"},
 		wire.Unauthenticated:      {Header: "Authorization", Detail: "missing"},
 		wire.Forbidden:            {Header: "Origin", Detail: `"https://elsewhere.example" is a foreign origin`},

@@ -46,7 +46,7 @@ func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 func TestEtcdIsSafe(t *testing.T) {
 	cfg := etcdConfig(t.TempDir(), etcdQuota, slog.Default())
 	require.False(t, cfg.UnsafeNoFsync, "claims would not outlive the process")
-	require.Equal(t, etcdQuota, cfg.QuotaBackendBytes, "quota or auto-compaction was changed")
+	require.EqualValues(t, etcdQuota, cfg.QuotaBackendBytes, "quota or auto-compaction was changed")
 	require.Equal(t, "0", cfg.AutoCompactionRetention, "quota or auto-compaction was changed")
 	require.False(t, cfg.ElectionMs*3 > 2*2000, "etcd's minimum TTL is above lease.MinTTL")
 }

@@ -18,7 +18,7 @@ func (n *node) executorEvents() executor.Events {
 	return executor.Events{
 		InDoubt: func(key flight.Key, attempt uint32, cause string) {
 			log.Warn("a flight is in doubt and waits for a person", "key", key.String(), "attempt", attempt, "cause", cause,
-				"settle", "flightd doubt resolve "+key.String())
+				"resolve", "flightd doubt resolve "+key.String())
 		},
 		Fenced: func(key flight.Key, attempt uint32) {
 			log.Warn("a report came too late and was stored as evidence", "key", key.String(), "attempt", attempt)

@@ -141,7 +141,7 @@ func (a *app) sections() []section {
 	return []section{
 		{"use", "Use:", []*cobra.Command{a.devCommand(), a.execCommand()}},
 		{"look", "Inspect:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
-		{"settle", "Resolve:", []*cobra.Command{a.doubtCommand()}},
+		{"resolve", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{
 			a.importCommand(),
 			a.doctorCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),

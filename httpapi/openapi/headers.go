@@ -52,7 +52,7 @@ func generalRequestHeaders() map[string]header {
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
 		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
 		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
-		wire.HeaderActor:            {Description: "the person who decides; like the field `as`", Schema: stringSchema("")},
+		wire.HeaderActor:            {Description: "the person who decides; like the field `actor`", Schema: stringSchema("")},
 		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: stringSchema("")},
 		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: stringSchema("")},
 	}

@@ -98,6 +98,8 @@ func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
 		c.Outcome = flight.OutcomeSucceeded
 	case flight.OutcomeRefused.String():
 		c.Outcome = flight.OutcomeRefused
+	case "":
+		return BadField("/outcome", "missing; send succeeded or refused")
 	default:
 		return BadField("/outcome", "must be succeeded or refused; other outcomes have no receipt to import")
 	}
