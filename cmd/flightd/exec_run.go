@@ -352,7 +352,7 @@ func (a *app) sayOnNewLine(printed []byte, format string, args ...any) {
 // replay prints the stored output and a message that it is a replay. A receipt that exec did not write is printed as it
 // is.
 func (a *app) replay(result effect.Result) error {
-	answer, when := result.Answer, result.At.Local().Format(time.RFC3339)
+	answer, when := result.Answer, result.At.UTC().Format(time.RFC3339)
 	erased := ""
 	if result.Truncated && len(answer.Body) == 0 { // a body that was only shortened is not empty
 		erased = fmt.Sprintf("; its %d bytes are erased", result.Size)

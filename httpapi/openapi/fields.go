@@ -169,7 +169,7 @@ func policyDocs() map[string]fieldDoc {
 		"settle_ms":          {about: "the time after a lost attempt during which its effect may still appear at the provider; no look-up happens before; 0: the attempt's timeout and 15 s", max: maxPolicyMS},
 		"provider_window_ms": {about: "how long the provider remembers the idempotency key; 0: forever. `resend` does not start an attempt that might not end within 19/20 of it", max: maxPolicyMS},
 		"recovery":           {about: "the recovery after an attempt of unknown outcome: `hold` waits for a person, `resend` sends again with the same idempotency key, `verify` looks up the effect at the provider first", enum: enumNames(flight.RecoveryHold)},
-		"lookup":             {about: "the effect can be looked up at the provider, whatever the recovery"},
+		"lookup":             {about: "true: the effect can be looked up at the provider, whatever the recovery. If an earlier attempt may have acted and the flight is cancelled, its retries are exhausted or the provider's window is over, a caller then looks the effect up before a person must decide"},
 		"verify_attempts":    {about: "the number of look-ups with unknown result after which a person must decide; 0: the default", max: 1000},
 		"retention":          {about: "how long the receipt is kept after the flight has ended: `30d`, `12h`, `1d12h`", pattern: `^([0-9]+d)?([0-9]+(\.[0-9]+)?(h|m|s|ms))*$`},
 	}
