@@ -101,7 +101,7 @@ func newSessionWithTable(t *testing.T) (*Client, *session) {
 	c.sessions.client = c
 	c.spool, err = openSpool("", o.logger)
 	require.NoError(t, err)
-	s := &session{client: c, nonces: map[string]*opening{}}
+	s := &session{client: c, nonces: map[string]*opening{}, handling: map[string]bool{}}
 	s.renewCtx, s.stopRenewing = context.WithCancel(t.Context())
 	return c, s
 }

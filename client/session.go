@@ -27,6 +27,7 @@ type session struct {
 	mu               sync.Mutex          // guards the fields below, and the lower half of each opening in nonces
 	nonces           map[string]*opening // by wire.NonceHex, as renewals list them
 	unexpectedBefore map[string]bool     // nonces that the previous renewal listed unexpectedly
+	handling         map[string]bool     // nonces of listed attempts whose report or abandon is being sent
 	retired          bool                // no new opens
 }
 
@@ -265,11 +266,18 @@ func (s *session) handleListing(open []wire.OpenAttempt) {
 			unexpected[attempt.Nonce] = true
 		}
 		action := listedActionFor(o.phase, spooled, s.unexpectedBefore[attempt.Nonce])
-		if o.abandoning || o.key != key {
+		if o.abandoning || o.key != key || s.handling[attempt.Nonce] {
 			action = doNothing
 		}
+		if action != doNothing {
+			s.handling[attempt.Nonce] = true
+		}
 		s.mu.Unlock()
-		s.client.handleListed(action, o, attempt)
+		s.client.handleListed(action, o, attempt, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.handling, attempt.Nonce)
+		})
 		if action == repeatReport || action == reportUnknown {
 			s.retire() // if the report does not end the attempt, the end of the session does
 		}
@@ -279,22 +287,28 @@ func (s *session) handleListing(open []wire.OpenAttempt) {
 	s.unexpectedBefore = unexpected
 }
 
-// handleListed carries out the action for a listed attempt, on a goroutine that Close waits for. If it fails, the next
-// renewal lists the attempt again.
-func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt) {
+// handleListed carries out the action for a listed attempt, on a goroutine that Close waits for, and calls done. If the
+// action fails, the next renewal lists the attempt again.
+func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt, done func()) {
 	report := o.report
 	switch action {
 	case doNothing:
 		return
 	case abandonAttempt:
-		c.goWork(func() { c.tryAbandon(c.runner.BaseContext, o) })
+		c.goWork(func() {
+			defer done()
+			c.tryAbandon(c.runner.BaseContext, o)
+		})
 		return
 	case reportUnknown:
 		r := ReportRequest{FencingToken: attempt.FencingToken, Key: attempt.Key, Outcome: flight.OutcomeUnknown.String(),
 			Error: "the holder of the session does not know this attempt"}
 		report = r.AppendJSON(nil)
 	}
-	c.goWork(func() { _, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report)) })
+	c.goWork(func() {
+		defer done()
+		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report))
+	})
 }
 
 // cancelAttempts cancels the handlers' contexts of a flight whose cancellation was requested.

@@ -120,7 +120,7 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 // add starts to renew a session. only is the opening that a session of one attempt was made for; nil for other
 // sessions.
 func (ss *sessions) add(id string, sent clock.Instant, trustMS, everyMS int64, only *opening) *session {
-	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
+	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening), handling: make(map[string]bool),
 		renewEvery: time.Duration(everyMS) * time.Millisecond}
 	if only != nil {
 		s.track(only)
