@@ -20,8 +20,8 @@ import (
 // The cost of the HTTP interface and its client, both in this process over loopback, with a ledger in memory that keeps
 // a history.
 func benchClient(b *testing.B) (*httpapitest.Fake, *client.Client) {
-	world := httpapitest.New(b)
-	server := httptest.NewServer(httpapi.New(world.Config()))
+	fake := httpapitest.New(b)
+	server := httptest.NewServer(httpapi.New(fake.Config()))
 	b.Cleanup(server.Close)
 	c, err := client.Connect(b.Context(), server.URL, client.WithoutSpool())
 	require.NoError(b, err)
@@ -30,7 +30,7 @@ func benchClient(b *testing.B) (*httpapitest.Fake, *client.Client) {
 		defer cancel()
 		_ = c.Close(ctx)
 	})
-	return world, c
+	return fake, c
 }
 
 func BenchmarkDoNewKeys(b *testing.B) {

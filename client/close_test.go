@@ -196,7 +196,7 @@ func TestGivingUpBetweenTwoOpens(t *testing.T) {
 	for proposed, abandons := range map[bool]int{false: 0, true: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newBubbleFixture(t)
-			g.world.SetFaults(func(l *httpapitest.Faults) {
+			g.fake.SetFaults(func(l *httpapitest.Faults) {
 				l.Before = func(_ context.Context, method string) error {
 					if method != "Open" {
 						return nil
@@ -249,7 +249,7 @@ func TestClose_NotDoneIsStillReported(t *testing.T) {
 	g.useSession(c)
 	first, second := make(chan struct{}), make(chan struct{})
 	var reports atomic.Int32
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method != "Report" {
 				return nil

@@ -88,7 +88,7 @@ func TestDoubt(t *testing.T) {
 	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
 		verb := found[0]
 		found = found[1:]
-		g.world.Ledger.Advance(2 * time.Second) // the backoff after a look-up that could not find out
+		g.fake.Ledger.Advance(2 * time.Second) // the backoff after a look-up that could not find out
 		return verb, effect.Answer{}, nil
 	}
 	attempts := 0

@@ -245,7 +245,7 @@ func TestWaitEnds(t *testing.T) {
 // A cancellation is requested: the next renewal cancels the context of the attempt.
 func TestCancelReachesTheAttempt(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect(client.WithActor("eve"))
 	started := make(chan struct{})
 	go func() {
@@ -497,7 +497,7 @@ func TestSomethingElseAnswers(t *testing.T) {
 // A server that answers busy at once is not asked again at once.
 func TestBusyServersAreNotHammered(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Open" {
 				return &effect.Busy{Key: key, State: flight.StateRunning, RetryAfter: 60 * time.Millisecond}

@@ -21,7 +21,7 @@ import (
 )
 
 func submit(g *fixture, n int) {
-	g.world.Apply(g.t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+	g.fake.Apply(g.t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
 // cutWriter is a response that ends after a number of bytes.
@@ -44,8 +44,8 @@ func (b *cutWriter) Write(data []byte) (int, error) {
 
 // Streams that break anywhere, even within an event, lose no event. Only the events of one command may come twice.
 func TestEventsOverBrokenStreams(t *testing.T) {
-	world := httpapitest.New(t)
-	cfg := world.Config()
+	fake := httpapitest.New(t)
+	cfg := fake.Config()
 	cfg.Heartbeat = 5 * time.Millisecond
 	api := httpapi.New(cfg)
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func TestEventsOverBrokenStreams(t *testing.T) {
 		api.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	g := &fixture{t: t, world: world, server: server, spool: t.TempDir()}
+	g := &fixture{t: t, fake: fake, server: server, spool: t.TempDir()}
 	c := g.connect()
 	const flights = 20
 	lost := 0
@@ -102,7 +102,7 @@ func TestEventsEnd(t *testing.T) {
 	}
 	require.Equal(t, 2, n, "an error is the last that comes")
 
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 	n = 0
 	for _, err := range c.Events(t.Context(), client.EventQuery{After: "1.0"}) {
 		n++
@@ -124,7 +124,7 @@ func TestEventsTellOfAGap(t *testing.T) {
 	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
 		require.NoError(t, err)
 		if n++; n == 1 {
-			g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
+			g.fake.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 			submit(g, 2)
 			continue
 		}
@@ -164,7 +164,7 @@ func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
 		kinds = append(kinds, e.Kind)
 		switch len(kinds) {
 		case 1:
-			g.world.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
+			g.fake.SetFaults(func(l *httpapitest.Faults) { l.CompactedAt = flight.Version{Index: 50} })
 			g.server.CloseClientConnections()
 			continue
 		case 2:

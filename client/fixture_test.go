@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is a server over a fake flightd, with faults for its requests, and a log.
 type fixture struct {
 	t            *testing.T
-	world        *httpapitest.Fake
+	fake         *httpapitest.Fake
 	nodeSessions []flight.SessionID // of the node itself
 	server       *httptest.Server
 	net          *client.PipeNet // that the server listens on; nil: TCP
@@ -76,8 +76,8 @@ func newFixture(t *testing.T) *fixture { return openFixture(t, nil) }
 func newBubbleFixture(t *testing.T) *fixture { return openFixture(t, client.NewPipeNet()) }
 
 func openFixture(t *testing.T, network *client.PipeNet) *fixture {
-	g := &fixture{t: t, world: newWorld(t), net: network, spool: t.TempDir(), reached: make(chan struct{}, 1)}
-	g.api, g.nodeSessions = httpapi.New(g.world.Config()), g.world.Leases.Etcd.Sessions()
+	g := &fixture{t: t, fake: newWorld(t), net: network, spool: t.TempDir(), reached: make(chan struct{}, 1)}
+	g.api, g.nodeSessions = httpapi.New(g.fake.Config()), g.fake.Leases.Etcd.Sessions()
 	g.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, api := g.next(r)
 		switch f {
@@ -143,7 +143,7 @@ func (g *fixture) next(r *http.Request) (fault, http.Handler) {
 
 // handler is the server of a deployment.
 func (g *fixture) handler(deployment string) http.Handler {
-	cfg := g.world.Config()
+	cfg := g.fake.Config()
 	cfg.Version.Deployment = deployment
 	return httpapi.New(cfg)
 }
@@ -238,12 +238,12 @@ func (g *fixture) useSession(c *client.Client) {
 
 // flight returns the flight of a key in the ledger.
 func (g *fixture) flight(key flight.Key) *flight.Flight {
-	return g.world.Flight(key)
+	return g.fake.Flight(key)
 }
 
 // sessions are those of callers that live in etcd.
 func (g *fixture) sessions() []flight.SessionID {
-	return slices.DeleteFunc(g.world.Leases.Etcd.Sessions(), func(id flight.SessionID) bool { return slices.Contains(g.nodeSessions, id) })
+	return slices.DeleteFunc(g.fake.Leases.Etcd.Sessions(), func(id flight.SessionID) bool { return slices.Contains(g.nodeSessions, id) })
 }
 
 // waitForNoSessions waits until no session of a caller is left: nodes end those of single attempts in the background.
@@ -256,7 +256,7 @@ func (g *fixture) waitForNoSessions() {
 func (g *fixture) expireSessions() {
 	g.t.Helper()
 	for _, id := range g.sessions() {
-		g.world.ExpireSession(g.t, id)
+		g.fake.ExpireSession(g.t, id)
 	}
 }
 
@@ -265,7 +265,7 @@ func (g *fixture) waitForFlight(key flight.Key, wanted func(*flight.Flight) bool
 	g.t.Helper()
 	var seen flight.Version
 	for {
-		f, err := g.world.Ledger.Wait(g.t.Context(), key.FlightID(), seen)
+		f, err := g.fake.Ledger.Wait(g.t.Context(), key.FlightID(), seen)
 		require.NoError(g.t, err)
 		if wanted(f) {
 			return f

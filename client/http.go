@@ -255,7 +255,8 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	answer, err := c.http.RoundTrip(req)
 	if err == nil {
 		defer answer.Body.Close()
-		resp.status, resp.header, resp.ledgerTime = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
+		resp.status, resp.header = answer.StatusCode, answer.Header
+		resp.ledgerTime, _ = strconv.ParseInt(answer.Header.Get(wire.HeaderLedgerTime), 10, 64) // 0: none
 		resp.body, err = readBody(answer)
 	}
 	if err == nil {
@@ -271,12 +272,6 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 		}
 	}
 	return resp, failed
-}
-
-// ledgerTime returns the ledger time in an answer's headers; 0 when there is none.
-func ledgerTime(h http.Header) int64 {
-	ms, _ := strconv.ParseInt(h.Get(wire.HeaderLedgerTime), 10, 64)
-	return ms
 }
 
 // newRequest makes the HTTP request for one try.

@@ -302,7 +302,7 @@ func TestJoin_JoinerRunsItsOwnLookUp(t *testing.T) {
 		require.NoError(t, err)
 
 		come, both := make(chan struct{}, 1), make(chan struct{})
-		g.world.SetFaults(func(l *httpapitest.Faults) {
+		g.fake.SetFaults(func(l *httpapitest.Faults) {
 			l.Before = func(_ context.Context, method string) error {
 				if method == "Open" {
 					select {

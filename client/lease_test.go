@@ -22,7 +22,7 @@ import (
 // The end of trust forbids starts. A running effect may finish and report, under hold and resend.
 func TestTrust_EndForbidsStart(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
 	c := g.connect()
 	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
@@ -38,7 +38,7 @@ func TestTrust_EndForbidsStart(t *testing.T) {
 // Under verify the look-up needs a bound: loss of the lease ends the attempt.
 func TestLeaseLossEndsVerify(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	verify := call(`1`, flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond})
 	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Finding, effect.Answer, error) {
@@ -76,7 +76,7 @@ func TestSessionGone(t *testing.T) {
 // An attempt whose trust was over before its answer came is abandoned, and opened again under another nonce.
 func TestAnswerThatCameTooLate(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		opens := 0
 		l.Trust, l.RenewEvery = 5*time.Millisecond, time.Hour
 		l.Before = func(_ context.Context, method string) error {
@@ -84,7 +84,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 				return nil
 			}
 			if opens++; opens > 1 {
-				g.world.SetFaults(func(l *httpapitest.Faults) { l.Trust = time.Minute })
+				g.fake.SetFaults(func(l *httpapitest.Faults) { l.Trust = time.Minute })
 				return nil
 			}
 			<-time.After(20 * time.Millisecond) // longer than the trust that the answer grants
@@ -105,7 +105,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 // Renewals list attempts whose reports or answers are on their way: none of them is abandoned.
 func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
 	c := g.connect()
 	var wg sync.WaitGroup
 	for i := range 300 {
@@ -143,7 +143,7 @@ func awaitRenewals(t *testing.T, renewed <-chan struct{}) {
 func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	g := newFixture(t)
 	renewed := make(chan struct{}, 1000)
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.RenewEvery = time.Millisecond
 		l.OnRenewed = func(flight.SessionID, remote.RenewRequest) { renewed <- struct{}{} }
 	})
@@ -163,7 +163,7 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 
 func (g *fixture) neverAbandoned(key flight.Key) {
 	g.t.Helper()
-	for _, e := range g.world.Ledger.History(key) {
+	for _, e := range g.fake.Ledger.History(key) {
 		require.NotEqual(g.t, flight.EventAbandoned, e.Kind)
 	}
 }
@@ -227,7 +227,7 @@ func TestUnrecorded_KeepsItsSession(t *testing.T) {
 		t.Run(fmt.Sprintf("client's session=%t", kept), func(t *testing.T) {
 			g := newFixture(t)
 			renewed := make(chan struct{})
-			g.world.SetFaults(func(l *httpapitest.Faults) {
+			g.fake.SetFaults(func(l *httpapitest.Faults) {
 				l.RenewEvery = time.Millisecond
 				l.OnRenewed = func(flight.SessionID, remote.RenewRequest) {
 					select {
@@ -265,10 +265,10 @@ func TestUnrecorded_KeepsItsSession(t *testing.T) {
 // The report of an effect can never be taken: its attempt is not given back for that. The session ends, and it is lost.
 func TestRejectedOpen_IsNotAbandoned(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = time.Millisecond })
 	c := g.connect(client.WithReportTimeout(50*time.Millisecond), client.WithSessionTTL(2*time.Second))
 	g.useSession(c)
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Report" {
 				return &flight.InvalidError{Field: "body", Detail: "no server takes it"}

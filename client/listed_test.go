@@ -25,7 +25,7 @@ import (
 // and no other caller acts.
 func TestLateRenewalsEndNothing(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	first := map[string][]byte{} // renewals, by path
 	g.setFault(func(r *http.Request) fault {
@@ -61,7 +61,7 @@ func TestLateRenewalsEndNothing(t *testing.T) {
 // a proxy has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
 func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
 	c := g.connect()
 	g.useSession(c)
 	g.faultOnce(":open", busyAfter)
@@ -87,7 +87,7 @@ func (g *fixture) kept(c *client.Client) string {
 // restored that has lost its report: it is reported as unknown, and never abandoned. Attempts that the client holds continue.
 func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 20 * time.Millisecond })
 	c := g.connect()
 	lost := flight.MustKey("default/charge/lost")
 	session := g.kept(c)
@@ -109,7 +109,7 @@ func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 // doubt by that, however long such answers come.
 func TestOldRenewalAnswer_MakesNoDoubt(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	session := g.kept(c)
 	var listed client.SessionAnswer
@@ -143,7 +143,7 @@ func TestManyListedAttempts(t *testing.T) {
 	g := newFixture(t)
 	paged := make(chan struct{})
 	var once sync.Once
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.RenewEvery = 20 * time.Millisecond
 		l.OnRenewed = func(_ flight.SessionID, what remote.RenewRequest) {
 			if what.After != (flight.ID{}) {
@@ -181,7 +181,7 @@ func TestManyListedAttempts(t *testing.T) {
 // If the answer to an open names another session than the open, that session is renewed and trusted.
 func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 	g := newFixture(t)
-	g.world.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
 	c := g.connect()
 	g.useSession(c)
 	another, err := c.NewSession(t.Context(), 0, "")
@@ -198,7 +198,7 @@ func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 		require.Equal(t, another.Session, string(g.flight(key).Newest().Session.ID))
 		require.Eventually(t, func() bool { return g.count(another.Session+"/renew") > 2 }, 5*time.Second, time.Millisecond)
 		require.NoError(t, at.Sending())
-		g.world.ExpireSession(t, flight.SessionID(another.Session))
+		g.fake.ExpireSession(t, flight.SessionID(another.Session))
 		<-at.LeaseLost()
 		return effect.Answer{}, nil
 	})
@@ -212,7 +212,7 @@ func TestOpenExpired(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()
 	g.useSession(c)
-	g.world.Ledger.Advance(10 * time.Minute)
+	g.fake.Ledger.Advance(10 * time.Minute)
 	opens := g.count(":open")
 	result, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
 	require.NoError(t, err)
@@ -224,7 +224,7 @@ func TestOpenExpired(t *testing.T) {
 func TestNothingStartsAfterTheTimeOut(t *testing.T) {
 	g := newFixture(t)
 	opens := 0
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Open" {
 				if opens++; opens == 1 {
@@ -238,7 +238,7 @@ func TestNothingStartsAfterTheTimeOut(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, result.Attempt)
 	var abandoned bool
-	for _, e := range g.world.Ledger.History(key) {
+	for _, e := range g.fake.Ledger.History(key) {
 		abandoned = abandoned || e.Kind == flight.EventAbandoned
 	}
 	require.True(t, abandoned)

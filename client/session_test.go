@@ -20,8 +20,8 @@ import (
 
 // Close begins while the answer to an open is on its way: nothing is started any more, and the attempt is abandoned.
 func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
-	world := httpapitest.New(t)
-	api := httpapi.New(world.Config())
+	fake := httpapitest.New(t)
+	api := httpapi.New(fake.Config())
 	var c *Client
 	closed := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 	})
 	require.ErrorIs(t, err, effect.ErrClosed)
 	require.NoError(t, <-closed)
-	f := world.Flight(key)
+	f := fake.Flight(key)
 	require.Equal(t, flight.StateReady, f.State)
 	require.False(t, f.Tainted())
 }
@@ -82,8 +82,8 @@ func TestLookUp_EndsWithItsVerification(t *testing.T) {
 
 // A session that was lost before it became current is not used: the next call makes another one.
 func TestSession_LostBeforeUseIsReplaced(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
+	fake := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(fake.Config()))
 	t.Cleanup(server.Close)
 	c, err := Connect(t.Context(), server.URL, WithoutSpool())
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func TestSession_LostBeforeUseIsReplaced(t *testing.T) {
 // A handler that does not return after Close has cancelled its context may still act. Its session is not closed, so no
 // other caller acts, and its late report counts.
 func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
-	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
+	fake := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(fake.Config()))
 	t.Cleanup(server.Close)
 	c, err := Connect(t.Context(), server.URL, WithoutSpool(), func(o *options) { o.hungAfter = time.Millisecond })
 	require.NoError(t, err)
@@ -119,9 +119,9 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorContains(t, c.Close(over), "did not return")
-	f := world.Flight(key)
+	f := fake.Flight(key)
 	require.Equal(t, flight.StateRunning, f.State)
-	require.Contains(t, world.Leases.Etcd.Sessions(), f.Newest().Session.ID)
+	require.Contains(t, fake.Leases.Etcd.Sessions(), f.Newest().Session.ID)
 	close(finish)
 	require.NoError(t, <-ended)
 	<-c.runner.Work.BeginClose()
@@ -130,8 +130,8 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 
 // A rejection that names no flight may be the answer to another request: the abandon is sent again.
 func TestAbandonBelievesOnlyWhatNamesItsFlight(t *testing.T) {
-	world := httpapitest.New(t)
-	api := httpapi.New(world.Config())
+	fake := httpapitest.New(t)
+	api := httpapi.New(fake.Config())
 	swapped := true
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/flights:abandon" && swapped {

@@ -96,7 +96,7 @@ func TestSpool(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, f.State, "it settles its own doubt: invariant I8")
 	require.NoError(t, c.Close(t.Context()))
 	require.Empty(t, g.files())
-	body, err := g.world.Ledger.ReceiptBody(f)
+	body, err := g.fake.Ledger.ReceiptBody(f)
 	require.NoError(t, err)
 	require.Equal(t, `{"id": 1}`, string(body))
 }
@@ -262,7 +262,7 @@ func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
 func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 	g := newFixture(t)
 	g.unrecorded()
-	g.world.SetFaults(func(l *httpapitest.Faults) {
+	g.fake.SetFaults(func(l *httpapitest.Faults) {
 		l.Before = func(_ context.Context, method string) error {
 			if method == "Report" {
 				return &flight.InvalidError{Field: "fencing_token", Detail: "it is another deployment's"}

@@ -154,7 +154,7 @@ func (g *fixture) connectVersion(c *client.Client) (*client.Version, error) {
 func TestListsOfAllNamespaces(t *testing.T) {
 	g := newFixture(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/1"} {
-		g.world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
+		g.fake.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
 	for _, c := range []*client.Client{g.connect(), g.connect(client.WithNamespace("billing"))} {
 		for all, want := range map[bool]int{false: 1, true: 2} {

@@ -112,7 +112,7 @@ func TestSessionsAfterAStart(t *testing.T) {
 	}
 }
 
-// One EndSession ends at most MaxEndSessionFlights attempts, and its reply says whether some are left. Each changed
+// An EndSession ends at most MaxEndSessionFlights attempts, and its reply says whether some are left. Each changed
 // flight gets an event in its history and in the feed, and its waiters are woken.
 func TestEndedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

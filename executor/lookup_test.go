@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// One unknown attempt taints the flight: even if all retries are not done, the flight ends in doubt and not as failed.
+// An unknown attempt taints the flight: even if all retries are not done, the flight ends in doubt and not as failed.
 func TestDoubtSticksUntilRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 4, MinBackoff: time.Second}}

@@ -77,7 +77,7 @@ func TestKey_InvalidNamesTheWholeCharacter(t *testing.T) {
 	}
 }
 
-// One text in its two Unicode spellings: decomposed (NFD) and composed (NFC).
+// The two keys spell the same text: decomposed (NFD) and composed (NFC).
 const (
 	decomposed = "a/b/cafe%CC%81"
 	composed   = "a/b/caf%C3%A9"

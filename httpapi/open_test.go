@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// One flight from its open to its replay, with the documented headers.
+// The test takes one flight from its open to its replay, with the documented headers.
 func TestOneFlight(t *testing.T) {
 	d := newTestServer(t)
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"order-42","input":{"amount": 1},"nonce":"n1","owner":"me:1"}`)

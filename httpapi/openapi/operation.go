@@ -35,7 +35,7 @@ type Answer struct {
 // Content is a possible body of an answer. If there are several, the request's Accept selects one.
 type Content struct {
 	Type string // the content type; "*/*" if it varies
-	// Of is a value of the body's type; nil: text or bytes; struct{}{}: any object. For an event stream it is the type
+	// Value is a value of the body's type; nil: text or bytes; struct{}{}: any object. For an event stream it is the type
 	// of the data of its messages.
 	Value        any
 	Alternatives []any // other possible types
