@@ -75,6 +75,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	var deadline time.Time // counts from the first failure: a successful answer may take longer
 	pause := minRetryPause
 	var mayArrive, retriedStale bool
+	var reason error // why the last complete try failed: the end of ctx, which cuts a later one short, does not say it
 	rejections := 0 // how many servers in a row rejected it unread
 	for try := 1; ; try++ {
 		server := c.preferred.Load()
@@ -91,6 +92,9 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			deadline = time.Now().Add(retryTimeout)
 		}
 		mayArrive = mayArrive || mayHaveArrived(err)
+		if reason == nil || !errors.Is(err, errGivenUp) {
+			reason = err
+		}
 		var failed *sendError
 		if !retriedStale && !r.noStaleRetry && errors.As(err, &failed) && failed.stale {
 			retriedStale = true
@@ -107,7 +111,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		}
 		if try == r.maxTries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
 			resp.mayHaveArrived = mayArrive
-			return resp, unavailableError(ctx, err)
+			return resp, unavailableError(ctx, reason)
 		}
 	}
 }
@@ -264,7 +268,7 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	}
 	failed := &sendError{err: err, notSent: !sent}
 	if ctx.Err() != nil {
-		failed.err = errGivenUp // net/http returns the cause of ctx: see contextError
+		failed.err = fmt.Errorf("%w: %s", errGivenUp, req.URL.Host) // net/http returns the cause of ctx: see contextError
 	} else if reused {
 		failed.stale = true
 		if !errors.Is(context.Cause(tryCtx), errTryTimeout) {

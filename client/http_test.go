@@ -383,6 +383,28 @@ func TestContextEndsARequest(t *testing.T) {
 	require.True(t, resp.mayHaveArrived)
 }
 
+// When the context ends during a later try, the error still says why the earlier one failed.
+func TestContextEndsALaterTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung := make(chan struct{})
+		defer close(hung)
+		dials := 0
+		c := newUnconnectedClient(t, NewPipeNet(), WithRetryTimeout(time.Minute), func(o *options) {
+			o.dial = func(context.Context, string, string) (net.Conn, error) {
+				if dials++; dials > 1 {
+					<-hung
+				}
+				return nil, errors.New("connection refused")
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.ask(ctx, request{method: http.MethodGet, path: "/version"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "connection refused")
+	})
+}
+
 // Opens that wait at the server leave connections for reports and renewals.
 func TestWaitingOpensLeaveConnections(t *testing.T) {
 	const opens = 600 // more than idle connections are kept
