@@ -107,6 +107,8 @@ func (t *transition) apply(c Command) Decision {
 		return t.raiseEpoch(c)
 	case *RecordGuard:
 		return t.recordGuard(c)
+	case *RaiseLevel:
+		return t.raiseLevel(c)
 	case *Tick:
 		return DecisionAccepted
 	case *CountDuplicates:

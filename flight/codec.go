@@ -60,6 +60,9 @@ func (k *Key) UnmarshalCBOR(b []byte) error {
 // Encode encodes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding). It returns an
 // *InvalidError for a command that Decode would reject, because a node cannot continue after such a command in its log.
 func Encode(c Command) ([]byte, error) {
+	if err := checkDocumentCommand(c); err != nil {
+		return nil, err
+	}
 	b, err := encode(c, CodecVersion, byte(c.kind()))
 	if _, byHand := c.(sizeHinter); err == nil && !byHand { // the handwritten coders check while they write
 		err = decode(b[2:], newCommand(c.kind()))
@@ -168,6 +171,14 @@ func newCommand(k kind) Command {
 		return new(WithdrawSession)
 	case kindGuard:
 		return new(RecordGuard)
+	case kindRaiseLevel:
+		return new(RaiseLevel)
+	case kindPutDocument:
+		return new(PutDocument)
+	case kindPromoteDocument:
+		return new(PromoteDocument)
+	case kindDeleteDocument:
+		return new(DeleteDocument)
 	}
 	return nil
 }
@@ -203,10 +214,10 @@ func (c *coder) transcode(v any) bool {
 
 // storedRecord is any type that is stored by itself, outside a command.
 type storedRecord interface {
-	*Flight | *Header | *Event | *DuplicateStats
+	*Flight | *Header | *Event | *DuplicateStats | *Document | *AuditEntry
 }
 
-// EncodeRecord encodes a flight, a header, an event or duplicate statistics as they are stored: version, then CBOR.
+// EncodeRecord encodes a flight, a header, an event, duplicate statistics, a document or a line of the audit log as they are stored: version, then CBOR.
 func EncodeRecord[R storedRecord](r R) ([]byte, error) {
 	b, err := encode(r, CodecVersion)
 	if err != nil {

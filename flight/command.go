@@ -249,6 +249,10 @@ const (
 	kindCountDuplicates kind = 22
 	kindWithdrawSession kind = 23
 	kindGuard           kind = 24
+	kindRaiseLevel      kind = 25
+	kindPutDocument     kind = 26
+	kindPromoteDocument kind = 27
+	kindDeleteDocument  kind = 28
 )
 
 func (c *Submit) Target() Key          { return c.Key }
@@ -275,6 +279,10 @@ func (c *RecordGuard) Target() Key     { return Key{} }
 func (c *Redact) Target() Key          { return c.Key }
 func (c *Import) Target() Key          { return c.Key }
 func (c *CountDuplicates) Target() Key { return c.Key }
+func (c *RaiseLevel) Target() Key      { return Key{} }
+func (c *PutDocument) Target() Key     { return Key{} }
+func (c *PromoteDocument) Target() Key { return Key{} }
+func (c *DeleteDocument) Target() Key  { return Key{} }
 
 func (c *Submit) kind() kind          { return kindSubmit }
 func (c *Open) kind() kind            { return kindOpen }
@@ -300,11 +308,16 @@ func (c *RecordGuard) kind() kind     { return kindGuard }
 func (c *Redact) kind() kind          { return kindRedact }
 func (c *Import) kind() kind          { return kindImport }
 func (c *CountDuplicates) kind() kind { return kindCountDuplicates }
+func (c *RaiseLevel) kind() kind      { return kindRaiseLevel }
+func (c *PutDocument) kind() kind     { return kindPutDocument }
+func (c *PromoteDocument) kind() kind { return kindPromoteDocument }
+func (c *DeleteDocument) kind() kind  { return kindDeleteDocument }
 
 // keyless reports whether commands of this kind have no key.
 func (k kind) keyless() bool {
 	switch k {
-	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard:
+	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindPromoteDocument,
+		kindDeleteDocument:
 		return true
 	}
 	return false

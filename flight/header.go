@@ -8,15 +8,16 @@ import (
 
 // Header is the part of the ledger that every command sees.
 type Header struct {
-	Deployment   string  `cbor:"1,keyasint,omitempty"` // created once, at the first bootstrap
-	Secret       []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
-	LeaseEpoch   uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost data
-	StoreEpoch   uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
-	GuardCounter uint64  `cbor:"5,keyasint,omitempty"` // counter of etcd's guard key in this lease epoch, as last recorded
-	Now          Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
-	EpochHold    Time    `cbor:"7,keyasint,omitempty"` // until then no attempt of an older lease epoch is marked lost
-	Version      Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
-	Wall         Time    `cbor:"9,keyasint,omitempty"` // the leader's wall clock beside Now, where it was later; else 0
+	Deployment   string  `cbor:"1,keyasint,omitempty"`  // created once, at the first bootstrap
+	Secret       []byte  `cbor:"2,keyasint,omitempty"`  // seals fencing tokens
+	LeaseEpoch   uint32  `cbor:"3,keyasint,omitempty"`  // raised by an operator after etcd lost data
+	StoreEpoch   uint32  `cbor:"4,keyasint,omitempty"`  // raised by every restore of the ledger
+	GuardCounter uint64  `cbor:"5,keyasint,omitempty"`  // counter of etcd's guard key in this lease epoch, as last recorded
+	Now          Time    `cbor:"6,keyasint,omitempty"`  // stamped by the leader, never falls
+	EpochHold    Time    `cbor:"7,keyasint,omitempty"`  // until then no attempt of an older lease epoch is marked lost
+	Version      Version `cbor:"8,keyasint,omitzero"`   // of the command being applied
+	Wall         Time    `cbor:"9,keyasint,omitempty"`  // the leader's wall clock beside Now, where it was later; else 0
+	Level        uint32  `cbor:"10,keyasint,omitempty"` // the feature level; 0 is LevelBase
 }
 
 // Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act

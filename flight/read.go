@@ -64,11 +64,20 @@ type HistoryEvent struct {
 	Event
 }
 
-// FeedEvent is one event of any flight.
+// FeedEvent is one event of any flight, or of a document.
 type FeedEvent struct {
-	Key Key
+	Key Key // zero: the event is about Document
 	HistoryEvent
-	Count uint64 // number of duplicates, with EventDuplicates
+	Count    uint64 // number of duplicates, with EventDuplicates
+	Document DocumentID
+}
+
+// Namespace is the namespace of the flight or the document.
+func (e *FeedEvent) Namespace() string {
+	if e.Key.IsZero() {
+		return e.Document.Namespace
+	}
+	return e.Key.Namespace()
 }
 
 // FeedPage is a part of the feed, which has the events of all flights in log order. Next is the position to continue

@@ -75,6 +75,8 @@ type Reply struct {
 	More bool
 	// Events are the flight's new history entries, in order.
 	Events []Event
+	// Document is the document after a command about one; nil: it does not exist. It must not be changed.
+	Document *Document
 }
 
 // Event is one line in the history of a flight.
@@ -120,11 +122,15 @@ const (
 	EventDuplicates // calls were answered without another effect; no stored history has it, see DuplicateStats
 	EventRedacted
 	EventImported
+	EventDocumentPut // this and the following kinds are about a document, and stored in no history
+	EventDocumentPromoted
+	EventDocumentDeleted
 )
 
 var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "verifying",
 	"verification_reported", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
-	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported"}
+	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported",
+	"document_put", "document_promoted", "document_deleted"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

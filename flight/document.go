@@ -1,0 +1,233 @@
+package flight
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Bounds of documents. They bound the memory of a node, which keeps every document.
+const (
+	// MaxDocument is the maximum length of a document's body in bytes.
+	MaxDocument = 64 << 10
+	// MaxDocuments is the number of documents that a ledger stores. A PutDocument beyond it is answered with
+	// DecisionExhausted.
+	MaxDocuments = 10_000
+)
+
+// AllNamespaces is the namespace of documents that concern the whole deployment. No key has it.
+const AllNamespaces = "*"
+
+// The kinds of documents that this version uses. The ledger stores a document of any kind without reading its body.
+const (
+	KindToken     = "token"     // a credential of the API
+	KindNamespace = "namespace" // the limits of a namespace
+	KindSettings  = "settings"  // settings of the whole deployment
+)
+
+// DocumentID identifies a document.
+type DocumentID struct {
+	Namespace string `cbor:"1,keyasint,omitempty"` // of the callers that it concerns, or AllNamespaces
+	Kind      string `cbor:"2,keyasint,omitempty"`
+	Name      string `cbor:"3,keyasint,omitempty"`
+}
+
+// IsZero reports whether id names no document.
+func (id DocumentID) IsZero() bool { return id == DocumentID{} }
+
+// String returns the id for people: namespace/kind/name.
+func (id DocumentID) String() string { return id.Namespace + "/" + id.Kind + "/" + id.Name }
+
+// Compare orders ids by kind, namespace and name.
+func (id DocumentID) Compare(other DocumentID) int {
+	return cmp.Or(strings.Compare(id.Kind, other.Kind), strings.Compare(id.Namespace, other.Namespace), strings.Compare(id.Name, other.Name))
+}
+
+// check returns an *InvalidError for an id that no document can have.
+func (id DocumentID) check() error {
+	if id.Namespace != AllNamespaces {
+		if err := checkWord("namespace", id.Namespace); err != nil {
+			return err
+		}
+	}
+	if err := checkWord("kind", id.Kind); err != nil {
+		return err
+	}
+	return checkWord("name", id.Name)
+}
+
+// Document is a named and versioned piece of configuration. The ledger does not read its bodies.
+type Document struct {
+	ID        DocumentID  `cbor:"1,keyasint"`
+	Version   Version     `cbor:"2,keyasint"`           // of the last change; the next change must name it
+	Previous  Version     `cbor:"3,keyasint,omitzero"`  // the version that the last change named: a repeat of it is recognised
+	Body      []byte      `cbor:"4,keyasint,omitempty"` // the body in force; nil: only a draft exists
+	Draft     []byte      `cbor:"5,keyasint,omitempty"` // put as a draft and not promoted yet
+	CreatedAt Time        `cbor:"6,keyasint,omitempty"`
+	Changed   Attribution `cbor:"7,keyasint,omitzero"` // the last change
+}
+
+// PutDocument writes the body of a document, or its draft. Expect is the version that the author has seen; zero: the
+// document must not exist.
+type PutDocument struct {
+	ID     DocumentID `cbor:"1,keyasint"`
+	Expect Version    `cbor:"2,keyasint,omitzero"`
+	Body   []byte     `cbor:"3,keyasint,omitempty"`
+	Draft  bool       `cbor:"4,keyasint,omitempty"` // the body in force stays until a PromoteDocument
+	Actor  string     `cbor:"5,keyasint,omitempty"`
+	Reason string     `cbor:"6,keyasint,omitempty"`
+}
+
+// PromoteDocument replaces the body in force by the draft.
+type PromoteDocument struct {
+	ID     DocumentID `cbor:"1,keyasint"`
+	Expect Version    `cbor:"2,keyasint,omitzero"`
+	Actor  string     `cbor:"3,keyasint,omitempty"`
+	Reason string     `cbor:"4,keyasint,omitempty"`
+}
+
+// DeleteDocument deletes a document.
+type DeleteDocument struct {
+	ID     DocumentID `cbor:"1,keyasint"`
+	Expect Version    `cbor:"2,keyasint,omitzero"`
+	Actor  string     `cbor:"3,keyasint,omitempty"`
+	Reason string     `cbor:"4,keyasint,omitempty"`
+}
+
+// Documents are all documents of a ledger. The zero value has none.
+type Documents struct {
+	byID map[DocumentID]*Document
+}
+
+// Get returns a document, which must not be changed; nil: it does not exist.
+func (d *Documents) Get(id DocumentID) *Document { return d.byID[id] }
+
+// List returns the documents of a kind in the order of their ids; of all kinds if kind is empty.
+func (d *Documents) List(kind string) []*Document {
+	var list []*Document
+	for id, one := range d.byID {
+		if kind == "" || id.Kind == kind {
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Document) int { return a.ID.Compare(b.ID) })
+	return list
+}
+
+// Restore adds a stored document.
+func (d *Documents) Restore(one *Document) {
+	if d.byID == nil {
+		d.byID = make(map[DocumentID]*Document)
+	}
+	d.byID[one.ID] = one
+}
+
+// Apply applies a command about a document, by rules that read nothing but h, d and c. DecisionAccepted: the document is
+// as the command wants it, now or since the first delivery of the command; Reply.Changed is set if it changed just now.
+// DecisionFailedPrecondition: the document has another version than the expected one, or has no draft to promote.
+// DecisionNotFound: there is no document to promote or to delete. Reply.Document is the document after the command.
+func (d *Documents) Apply(h *Header, c Command) Reply {
+	var decision Decision
+	var id DocumentID
+	changed := false
+	switch c := c.(type) {
+	case *PutDocument:
+		id = c.ID
+		decision, changed = d.put(h, c)
+	case *PromoteDocument:
+		id = c.ID
+		decision, changed = d.promote(h, c)
+	case *DeleteDocument:
+		id = c.ID
+		decision, changed = d.delete(c)
+	}
+	return Reply{Decision: decision, Changed: changed, Document: d.byID[id]}
+}
+
+func (d *Documents) put(h *Header, c *PutDocument) (_ Decision, changed bool) {
+	old := d.byID[c.ID]
+	switch {
+	case old == nil && c.Expect != Version{}:
+		return DecisionFailedPrecondition, false
+	case old == nil && len(d.byID) >= MaxDocuments:
+		return DecisionExhausted, false
+	case old != nil && old.Version != c.Expect:
+		now := old.Body
+		if c.Draft {
+			now = old.Draft
+		}
+		return repeatedChange(old, c.Expect, bytes.Equal(now, c.Body), c.Actor, c.Reason), false
+	}
+	next := &Document{ID: c.ID, CreatedAt: h.Now}
+	if old != nil {
+		*next = *old
+	}
+	next.record(h, c.Expect, c.Actor, c.Reason)
+	if c.Draft {
+		next.Draft = c.Body
+	} else {
+		next.Body, next.Draft = c.Body, nil
+	}
+	d.Restore(next)
+	return DecisionAccepted, true
+}
+
+func (d *Documents) promote(h *Header, c *PromoteDocument) (_ Decision, changed bool) {
+	old := d.byID[c.ID]
+	switch {
+	case old == nil:
+		return DecisionNotFound, false
+	case old.Version != c.Expect:
+		return repeatedChange(old, c.Expect, old.Draft == nil, c.Actor, c.Reason), false
+	case old.Draft == nil:
+		return DecisionFailedPrecondition, false
+	}
+	next := *old
+	next.Body, next.Draft = old.Draft, nil
+	next.record(h, c.Expect, c.Actor, c.Reason)
+	d.byID[c.ID] = &next
+	return DecisionAccepted, true
+}
+
+// delete accepts the deletion of a document that does not exist, because a repeat of a deletion finds none.
+func (d *Documents) delete(c *DeleteDocument) (_ Decision, changed bool) {
+	switch old := d.byID[c.ID]; {
+	case old == nil:
+		return DecisionAccepted, false
+	case old.Version != c.Expect:
+		return DecisionFailedPrecondition, false
+	}
+	delete(d.byID, c.ID)
+	return DecisionAccepted, true
+}
+
+// record notes who changed the document, and which version that person had seen.
+func (d *Document) record(h *Header, seen Version, actor, reason string) {
+	d.Previous, d.Version = seen, h.Version
+	d.Changed = Attribution{Actor: Sanitize(actor), Reason: Sanitize(reason), At: h.Now}
+}
+
+// repeatedChange answers a change that names an older version: it is accepted if it is a repeat of the last change.
+func repeatedChange(now *Document, expect Version, same bool, actor, reason string) Decision {
+	if same && now.Previous == expect && now.Changed.Actor == Sanitize(actor) && now.Changed.Reason == Sanitize(reason) {
+		return DecisionAccepted
+	}
+	return DecisionFailedPrecondition
+}
+
+// checkDocumentCommand returns an *InvalidError for a command about a document that the ledger must not store.
+func checkDocumentCommand(c Command) error {
+	switch c := c.(type) {
+	case *PutDocument:
+		if len(c.Body) == 0 || len(c.Body) > MaxDocument {
+			return &InvalidError{Field: "body", Detail: "a document has from 1 byte to 64 KiB"}
+		}
+		return c.ID.check()
+	case *PromoteDocument:
+		return c.ID.check()
+	case *DeleteDocument:
+		return c.ID.check()
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package flight
+
+// The feature level says which commands and records a log, a state and a snapshot may hold. It is stored in the header and
+// never falls. A build reads all levels up to MaxLevel. A node that reads an entry of a higher level stops before it applies
+// any of it. So the level may rise only when every voter can read the new one; until then an older build can take over.
+const (
+	// LevelBase is the level of ledgers that no RaiseLevel has changed.
+	LevelBase uint32 = 1
+	// LevelDocuments adds documents and the audit log.
+	LevelDocuments uint32 = 2
+	// MaxLevel is the highest level that this build reads.
+	MaxLevel = LevelDocuments
+)
+
+// RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
+// nothing.
+type RaiseLevel struct {
+	Level uint32 `cbor:"1,keyasint"`
+}
+
+// FeatureLevel is the feature level of the ledger.
+func (h *Header) FeatureLevel() uint32 { return max(h.Level, LevelBase) }
+
+// RequiredLevel is the lowest feature level at which the ledger accepts c.
+func RequiredLevel(c Command) uint32 { return c.kind().level() }
+
+func (k kind) level() uint32 {
+	switch k {
+	case kindPutDocument, kindPromoteDocument, kindDeleteDocument:
+		return LevelDocuments
+	}
+	return LevelBase
+}
+
+// raiseLevel sets the level of the header.
+func (t *transition) raiseLevel(c *RaiseLevel) Decision {
+	if c.Level > MaxLevel {
+		return DecisionFailedPrecondition // Decode rejects it; every node answers the same
+	}
+	t.header.Level = max(t.header.FeatureLevel(), c.Level)
+	return DecisionAccepted
+}
