@@ -37,6 +37,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Events are the callbacks for logs, metrics and tests.
 	Events Events
+	// VoterLevels are the feature levels that the other voters read, by their ids. While one is missing, the level of
+	// the ledger does not rise.
+	VoterLevels map[string]uint32
 
 	peers   *peers                            // other voters; nil: this node is the only one
 	wrapLog func(raft.LogStore) raft.LogStore // for tests: wraps the log below the watchdog; nil: no wrapper

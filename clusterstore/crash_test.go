@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -101,6 +102,17 @@ func requireConsistent(t *testing.T, s *Store) {
 	for _, id := range flights {
 		require.True(t, named[id], "the filter rows list every flight")
 	}
+	listed := make(map[string]int64)
+	for key, value := range rows {
+		if key[0] == listRow {
+			listed[flight.MustKey(value).Namespace()]++
+		}
+	}
+	maps.DeleteFunc(s.fsm.listed, func(_ string, n int64) bool { return n == 0 })
+	require.Equal(t, listed, s.fsm.listed, "flights by namespace")
+	stored, _, err := s.state.loadDocuments()
+	require.NoError(t, err)
+	require.Equal(t, stored.List(""), s.fsm.documents.List(""), "documents")
 	require.Len(t, enrolled, len(flights)+int(s.fsm.meta.Deleted), "once each, plus the deleted flights")
 	require.Equal(t, want, got)
 	require.Equal(t, counts, s.fsm.meta.Counts)

@@ -36,6 +36,20 @@
 // node and across restarts, a slow reader delays nobody, and a reader whose position was truncated after a snapshot
 // gets a CompactedError. Duplicates (duplicates.go) are counted in memory and proposed a moment later.
 //
+// # Documents and the audit log
+//
+// Documents (documents.go) are the named configuration of the deployment: tokens, limits of namespaces, settings. All of
+// them are in memory. Each command of a person that changes a flight or a document writes a line of the audit log, under
+// the command's version; the events of documents in the feed come from these lines. The fsm counts the listed flights of
+// each namespace.
+//
+// # Feature level
+//
+// The header has the feature level (level.go, package flight): which commands and rows this ledger may hold. It rises by
+// a command, when every voter reads the next one, and never falls. The format in the meta row rises with it, so that an
+// older build can take over a state until then, and rejects it afterwards. A node decodes an entry completely before it
+// applies any of it; one that cannot read an entry stops, and does not skip it.
+//
 // # On disk
 //
 //	LOCK, IDENTITY     the lock, and the owner of the directory (files.go)
@@ -96,8 +110,9 @@
 //	                                            last used by a build without this mark becomes a new ledger.
 //	key filter without every flight             rejected: it would deny a used key
 //	spooled report with a checksum mismatch     quarantined, logged and counted
-//	spooled report that cannot be read now,     rejected: it may be the only record of an effect
-//	or of a newer version
+//	spooled report that cannot be read now      rejected: it may be the only record of an effect
+//	spooled report of a newer version           kept, logged and counted: the newer version proposes it
+//	entry of a newer version in the log         rejected before anything is applied
 //	block with a checksum mismatch              rejected if the start needs it; later the fsm kills the process, and a
 //	                                            reader gets an error
 //	no permission, file descriptor or disk      rejected with the system's error, not as damage: the next start may

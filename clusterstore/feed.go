@@ -231,7 +231,7 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 		return nil, err
 	}
 	if key.IsZero() {
-		return s.endedEvents(command, at)
+		return s.keylessEvents(command, at)
 	}
 	events, err := s.historyAt(key.FlightID(), at)
 	if err != nil {
@@ -251,13 +251,20 @@ func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []fl
 	return feed
 }
 
-// endedEvents returns the events of an EndSession command, flight by flight in the order of application. The other
-// commands without a key have no events.
-func (s *Store) endedEvents(command []byte, at flight.Version) (feed []flight.FeedEvent, err error) {
+// keylessEvents returns the events of a command without a key: of an EndSession, or of a command about a document.
+func (s *Store) keylessEvents(command []byte, at flight.Version) ([]flight.FeedEvent, error) {
 	c, err := flight.Decode(command)
-	if _, ended := c.(*flight.EndSession); err != nil || !ended {
+	if err != nil {
 		return nil, err
 	}
+	if _, ended := c.(*flight.EndSession); ended {
+		return s.endedEvents(at)
+	}
+	return s.documentEvent(c, at)
+}
+
+// endedEvents returns the events of an EndSession command, flight by flight in the order of application.
+func (s *Store) endedEvents(at flight.Version) (feed []flight.FeedEvent, err error) {
 	ids, err := s.touchedBy(at)
 	for _, id := range ids {
 		var f *flight.Flight

@@ -87,6 +87,9 @@ func (m *fsm) beginFlush() (*memBatch, published) {
 	m.flushing, m.active = m.active, newMemBatch(m)
 	m.view.Store(&overlayView{active: m.active.overlay, flushing: m.flushing.overlay})
 	m.flushed.Broadcast()
+	if m.header.FeatureLevel() >= flight.LevelDocuments {
+		m.flushing.rows = append(m.flushing.rows, row{key: kindKey(namespacesRow), value: encodeListed(m.listed)})
+	}
 	return m.flushing, published{header: m.header, meta: m.meta}
 }
 

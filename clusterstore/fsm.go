@@ -31,19 +31,22 @@ type fsm struct {
 	appliedIndex *appliedIndex
 	snaps        *snapshots
 
-	mu         sync.Mutex    // held while entries are applied and while mem batches are swapped; guards the fields below
-	flushed    *sync.Cond    // condition on mu: flushing became nil
-	meta       meta          // after the last applied entry
-	header     flight.Header // after the last applied entry
-	active     *memBatch     // applied and not yet being flushed
-	flushing   *memBatch     // being flushed; nil: none. It is immutable
-	dirty      chan struct{} // signals runFlush that an entry was applied
-	activeFull chan struct{} // signals runFlush that active is full
+	mu               sync.Mutex     // held while entries are applied and while mem batches are swapped; guards the fields below
+	flushed          *sync.Cond     // condition on mu: flushing became nil
+	meta             meta           // after the last applied entry
+	header           flight.Header  // after the last applied entry
+	documentsVersion flight.Version // after the last applied entry
+	active           *memBatch      // applied and not yet being flushed
+	flushing         *memBatch      // being flushed; nil: none. It is immutable
+	dirty            chan struct{}  // signals runFlush that an entry was applied
+	activeFull       chan struct{}  // signals runFlush that active is full
 
-	// sessionsMu guards sessions. It is held for writing while entries are applied, so that readers see an entry's
-	// changes of sessions completely or not at all.
-	sessionsMu sync.RWMutex
-	sessions   *flight.Sessions
+	// tablesMu guards the fields below. It is held for writing while entries are applied, so that readers see an entry's
+	// changes completely or not at all.
+	tablesMu  sync.RWMutex
+	sessions  *flight.Sessions
+	documents *flight.Documents
+	listed    map[string]int64 // number of listed flights by namespace
 
 	view      atomic.Pointer[overlayView]
 	published atomic.Pointer[published]
@@ -51,14 +54,15 @@ type fsm struct {
 
 // published is the part of the fsm's own state that readers see.
 type published struct {
-	header flight.Header
-	meta   meta
+	header           flight.Header
+	meta             meta
+	documentsVersion flight.Version // of the last change of a document
 }
 
 func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 	m := &fsm{cfg: cfg, state: s, snaps: snaps, cache: newCache(cfg.Memory.Flights), waiters: new(waiters),
 		pending: new(pendingBatches), appliedIndex: new(appliedIndex), dirty: make(chan struct{}, 1), activeFull: make(chan struct{}, 1),
-		sessions: flight.NewSessions()}
+		sessions: flight.NewSessions(), documents: new(flight.Documents), listed: make(map[string]int64)}
 	m.flushed = sync.NewCond(&m.mu)
 	m.active = newMemBatch(m)
 	m.view.Store(&overlayView{active: m.active.overlay})
@@ -67,15 +71,16 @@ func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 
 // load installs the contents of a state, at the start and after a restore.
 func (m *fsm) load(l loadedState) {
-	m.sessionsMu.Lock()
-	defer m.sessionsMu.Unlock()
+	m.tablesMu.Lock()
+	defer m.tablesMu.Unlock()
 	m.meta, m.header, m.sessions = l.meta, l.header, l.sessions
+	m.documents, m.listed, m.documentsVersion = l.documents, l.listed, l.documentsVersion
 	m.filter.Store(l.filter)
 	m.publish()
 }
 
 func (m *fsm) publish() {
-	m.published.Store(&published{header: m.header, meta: m.meta})
+	m.published.Store(&published{header: m.header, meta: m.meta, documentsVersion: m.documentsVersion})
 	m.appliedIndex.advance(m.meta.Applied)
 }
 
@@ -104,8 +109,8 @@ func (m *fsm) apply(entries []*raft.Log) (done []*batch, commands int, err error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waitForSpaceLocked()
-	m.sessionsMu.Lock()
-	defer m.sessionsMu.Unlock()
+	m.tablesMu.Lock()
+	defer m.tablesMu.Unlock()
 	before := m.active.commands
 	for _, entry := range entries {
 		if entry.Index <= m.meta.Applied {

@@ -97,9 +97,32 @@ func (t *memBatch) applyBatch(e *raft.Log, done *[]*batch) error {
 // applyCommand applies one command.
 func (t *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Reply, error) {
 	t.fsm.header.Version = at
-	if ended, ok := c.(*flight.EndSession); ok {
-		return t.applyEnded(ended, at)
+	if flight.RequiredLevel(c) > t.fsm.header.FeatureLevel() {
+		return flight.Reply{Decision: flight.DecisionFailedPrecondition}, nil // Propose rejects it earlier
 	}
+	var reply flight.Reply
+	var err error
+	switch c := c.(type) {
+	case *flight.EndSession:
+		return t.applyEnded(c, at)
+	case *flight.PutDocument, *flight.PromoteDocument, *flight.DeleteDocument:
+		reply, err = t.applyToDocument(c, at)
+	case *flight.RaiseLevel, *flight.RaiseEpoch:
+		before := t.fsm.header
+		reply, err = t.applyToFlight(nil, flight.Key{}, c, at)
+		reply.Changed = before.FeatureLevel() != t.fsm.header.FeatureLevel() || before.LeaseEpoch != t.fsm.header.LeaseEpoch
+		t.fsm.meta.Format = stateFormatOf(&t.fsm.header)
+	default:
+		reply, err = t.applyToKey(c, at)
+	}
+	if err == nil && reply.Changed && reply.Decision == flight.DecisionAccepted {
+		err = t.recordAudit(c, at)
+	}
+	return reply, err
+}
+
+// applyToKey applies a command about one flight, or about the header.
+func (t *memBatch) applyToKey(c flight.Command, at flight.Version) (flight.Reply, error) {
 	key := c.Target()
 	if key.IsZero() {
 		return t.applyToFlight(nil, key, c, at)
@@ -209,7 +232,7 @@ func (t *memBatch) storeResult(s *dirtyFlight, f *flight.Flight, reply *flight.R
 // deleteFlight deletes a flight that holds nothing any more. The key filter keeps its id, and gets it twice if the
 // flight is created again.
 func (t *memBatch) deleteFlight(s *dirtyFlight, old *flight.Flight) {
-	t.fsm.meta.Counts[old.State]--
+	t.updateCounts(old, nil)
 	t.fsm.meta.Deleted++
 	s.now, s.changed, s.statsChanged = nil, true, false
 }
@@ -228,7 +251,15 @@ func (t *memBatch) updateCounts(old, f *flight.Flight) {
 	if old != nil {
 		t.fsm.meta.Counts[old.State]--
 	}
-	t.fsm.meta.Counts[f.State]++
+	if isListed(old) {
+		t.fsm.listed[old.Key.Namespace()]--
+	}
+	if f != nil {
+		t.fsm.meta.Counts[f.State]++
+	}
+	if isListed(f) {
+		t.fsm.listed[f.Key.Namespace()]++
+	}
 }
 
 // putRow adds a row of a flight. It retains the value, and copies the key.

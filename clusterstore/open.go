@@ -110,7 +110,7 @@ func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
 func (s *Store) bindState() error {
 	m := &s.fsm.meta
 	if m.Cluster == "" {
-		m.Format, m.Cluster, m.Node = stateFormat, s.cfg.ClusterID, s.cfg.NodeID
+		m.Format, m.Cluster, m.Node = minStateFormat, s.cfg.ClusterID, s.cfg.NodeID
 		s.fsm.publish()
 		return nil
 	}
@@ -137,10 +137,22 @@ func (s *Store) inspectDisk() (restore bool, err error) {
 		}
 	}
 	base := max(found.Applied, found.Snapshot)
-	if err := s.log.Scan(base+1, func(*raft.Log) error { return nil }); err != nil {
+	if err := s.log.Scan(base+1, checkReadable); err != nil {
 		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
 	}
 	return restore, nil
+}
+
+// checkReadable returns ErrNewer for an entry of a feature level that this build does not read. Found here, it ends the
+// start; found by the fsm, it would end a process that has answered callers.
+func checkReadable(entry *raft.Log) error {
+	if entry.Type != raft.LogCommand {
+		return nil
+	}
+	if _, _, err := decodeEntry(entry.Data); errors.Is(err, ErrNewer) {
+		return fmt.Errorf("entry %d: %w", entry.Index, err)
+	}
+	return nil
 }
 
 func (s *Store) readDiskState() (diskState, error) {

@@ -62,6 +62,7 @@ func everything(t *testing.T, s *Store) {
 			time.Sleep(2 * time.Minute)
 			_, err := s.Expire(context.Background(), 100)
 			require.NoError(t, err)
+			changeDocuments(t, s)
 		}
 	}
 }

@@ -21,14 +21,14 @@ func (p *spool) quarantine(name string, why error) {
 	}
 }
 
-// quarantined returns how many quarantined files exist, from this process or an earlier one; -1 when the directory
-// cannot be read.
+// quarantined returns how many files need a person: quarantined ones, from this process or an earlier one, and those that
+// only a newer build can decode. It returns -1 when the directory cannot be read.
 func (p *spool) quarantined() int {
 	names, err := p.cfg.FS.List(p.dir)
 	if err != nil {
 		return -1
 	}
-	n := 0
+	n := p.unknown
 	for _, name := range names {
 		if strings.HasSuffix(name, spoolSuffix+quarantineSuffix) {
 			n++

@@ -22,6 +22,11 @@ const (
 	erasedRow  = 'r' // index of an entry, id → nothing; the entry erased bytes of this flight; never deleted
 	endedRow   = 's' // id of an ended session → until when the ledger remembers its end
 	touchedRow = 't' // version of an EndSession → ids of the flights with an event of it; never deleted
+
+	// The rows below exist from feature level 2 on.
+	documentRow   = 'd' // kind, namespace and name, each with its length in front → document
+	auditRow      = 'a' // version of a person's command → line of the audit log; never deleted
+	namespacesRow = 'q' // one row: number of listed flights by namespace
 )
 
 // The rows of one flight.
@@ -99,9 +104,14 @@ func liveKey(b []byte, f *flight.Flight) []byte {
 	return orderedKey(b, liveRow, uint64(f.CreatedAt), f.ID)
 }
 
-// listKey appends the flight's key in the list index; nil: it was never submitted, was freed, or is a tombstone.
+// isListed reports whether a flight is in the list index: it was submitted, was not freed, and is not a tombstone.
+func isListed(f *flight.Flight) bool {
+	return f != nil && f.CreatedAt != 0 && f.State != flight.StateAbsent && f.State != flight.StateExpired
+}
+
+// listKey appends the flight's key in the list index; nil: it is not listed.
 func listKey(b []byte, f *flight.Flight) []byte {
-	if f == nil || f.CreatedAt == 0 || f.State == flight.StateAbsent || f.State == flight.StateExpired {
+	if !isListed(f) {
 		return nil
 	}
 	return orderedKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
@@ -122,9 +132,23 @@ func expiryKey(b []byte, f *flight.Flight) []byte {
 func endedKey(b []byte, id flight.SessionID) []byte { return append(append(b, endedRow), id...) }
 
 // touchedKey appends the key of the row that lists the flights changed by an EndSession.
-func touchedKey(b []byte, at flight.Version) []byte {
-	b = binary.BigEndian.AppendUint64(append(b, touchedRow), at.Index)
+func touchedKey(b []byte, at flight.Version) []byte { return versionKey(b, touchedRow, at) }
+
+// auditKey appends the key of a line of the audit log.
+func auditKey(b []byte, at flight.Version) []byte { return versionKey(b, auditRow, at) }
+
+func versionKey(b []byte, kind byte, at flight.Version) []byte {
+	b = binary.BigEndian.AppendUint64(append(b, kind), at.Index)
 	return binary.BigEndian.AppendUint32(b, at.Pos)
+}
+
+// documentKey appends the row key of a document. A part of an id is at most 255 bytes.
+func documentKey(b []byte, id flight.DocumentID) []byte {
+	b = append(b, documentRow)
+	for _, part := range [...]string{id.Kind, id.Namespace, id.Name} {
+		b = append(append(b, byte(len(part))), part...)
+	}
+	return b
 }
 
 // encodeEvents appends the events of one command as one row, each with its length in front.

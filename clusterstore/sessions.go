@@ -13,22 +13,22 @@ import (
 // HeldBy returns up to limit flights held by a session, ordered by id, after the given one (the zero ID: from the
 // first), and how many it holds in all, as of the last entry applied here.
 func (s *Store) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
-	s.fsm.sessionsMu.RLock()
-	defer s.fsm.sessionsMu.RUnlock()
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
 	return s.fsm.sessions.HeldFlights(id, after, limit)
 }
 
 // HeldCount returns how many flights all sessions hold together, as of the last entry applied here.
 func (s *Store) HeldCount() int {
-	s.fsm.sessionsMu.RLock()
-	defer s.fsm.sessionsMu.RUnlock()
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
 	return s.fsm.sessions.HeldCount()
 }
 
 // Holders returns every session that holds a flight, in no order, as of the last entry applied here.
 func (s *Store) Holders() []flight.Session {
-	s.fsm.sessionsMu.RLock()
-	defer s.fsm.sessionsMu.RUnlock()
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
 	return slices.Collect(s.fsm.sessions.Holders())
 }
 

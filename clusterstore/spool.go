@@ -23,6 +23,7 @@ type spool struct {
 	dir string
 
 	tempCount atomic.Uint64 // number of temporary files created
+	unknown   int           // files that this build cannot decode; constant after openSpool
 
 	mu      sync.Mutex                // guards reports
 	reports map[string]*flight.Report // by file name
@@ -59,6 +60,9 @@ func openSpool(cfg *Config) (*spool, error) {
 		switch {
 		case errors.Is(err, errDamagedReport):
 			p.quarantine(name, err)
+		case errors.Is(err, errUnknownReport): // the file stays: a newer build proposes it
+			p.unknown++
+			p.cfg.Logger.Error("clusterstore: a spooled report is kept for a newer version of flightd", "file", name, "error", err)
 		case err != nil: // possibly the only record of an effect; the next start may be able to read it
 			return nil, fmt.Errorf("clusterstore: read the spooled report %s: %w", name, err)
 		default:
@@ -68,8 +72,11 @@ func openSpool(cfg *Config) (*spool, error) {
 	return p, nil
 }
 
-// errDamagedReport: the content of a spooled report can never be decoded.
-var errDamagedReport = errors.New("clusterstore: a spooled report is damaged")
+var (
+	errDamagedReport = errors.New("clusterstore: a spooled report is damaged")
+	// errUnknownReport: the checksum of a spooled report matches, but this build cannot decode it.
+	errUnknownReport = errors.New("clusterstore: a spooled report was written by another version of flightd")
+)
 
 func (p *spool) load(name string) (*flight.Report, error) {
 	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
@@ -81,11 +88,8 @@ func (p *spool) load(name string) (*flight.Report, error) {
 		return nil, fmt.Errorf("%w: checksum mismatch", errDamagedReport)
 	}
 	c, err := flight.Decode(b[spoolHeaderSize:])
-	if errors.Is(err, flight.ErrNewerCodec) {
-		return nil, fmt.Errorf("%w: %w", ErrNewer, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamagedReport, err)
+		return nil, fmt.Errorf("%w: %w", errUnknownReport, err)
 	}
 	report, ok := c.(*flight.Report)
 	if !ok {

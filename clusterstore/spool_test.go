@@ -127,13 +127,41 @@ func TestSpool_UnreadableReportFailsOpen(t *testing.T) {
 	newer[0] = flight.CodecVersion + 1
 	later, err := spool.add(report, newer)
 	require.NoError(t, err)
-	_, err = openSpool(&cfg)
-	require.ErrorIs(t, err, ErrNewer)
-	require.NoError(t, fs.Remove(fs.PathJoin(spool.dir, later)))
-
 	again, err := openSpool(&cfg)
 	require.NoError(t, err)
 	require.Contains(t, again.reports, name)
+	require.NotContains(t, again.reports, later)
+}
+
+// A report that is intact, and that this build cannot decode, keeps its name for the build that can.
+func TestSpool_KeepsReportsOfANewerBuild(t *testing.T) {
+	fs := vfs.NewMem()
+	cfg, err := memConfig(fs).withDefaults()
+	require.NoError(t, err)
+	spool, err := openSpool(&cfg)
+	require.NoError(t, err)
+	report := reportOf(testKey(1), flight.Token{Number: 1}, `{"id":1}`)
+	data, err := flight.Encode(report)
+	require.NoError(t, err)
+	newerCodec := append([]byte(nil), data...)
+	newerCodec[0] = flight.CodecVersion + 1
+	newField := append([]byte(nil), data...)
+	newField[2]++ // the number of fields in the map
+	newField = append(newField, 0x17, 0x01)
+	for _, content := range [][]byte{newerCodec, newField} {
+		name, err := spool.add(report, content)
+		require.NoError(t, err)
+		before, err := readFile(fs, fs.PathJoin(spool.dir, name))
+		require.NoError(t, err)
+		opened, err := openSpool(&cfg)
+		require.NoError(t, err)
+		require.Empty(t, opened.reports)
+		require.Equal(t, 1, opened.quarantined(), "a person is told")
+		after, err := readFile(fs, fs.PathJoin(spool.dir, name))
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		require.NoError(t, fs.Remove(fs.PathJoin(spool.dir, name)))
+	}
 }
 
 // A report of a flight that the ledger does not know, because it was lost or is another ledger's, is kept as

@@ -16,9 +16,16 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// stateFormat is the version of all rows together. A node rejects a state of another version before it applies
-// anything.
-const stateFormat = 4
+// The versions of all rows together. A node rejects a state of another version before it applies anything. The version
+// follows the feature level, so that a build of the level before can take over a state until the level rises.
+const (
+	minStateFormat = 4 // feature level 1
+	maxStateFormat = 5 // feature level 2: documents, audit log, flights by namespace
+)
+
+func stateFormatOf(h *flight.Header) uint {
+	return minStateFormat + uint(h.FeatureLevel()-flight.LevelBase)
+}
 
 // meta records how far the log was applied to a state, and the owner of the state. It is written in the same batch as
 // the effects, so after a crash it says exactly which effects are stored.
@@ -107,7 +114,16 @@ func (s *state) get(key []byte, use func([]byte) error) (bool, error) {
 }
 
 // scan visits the rows in [from, to) until visit returns false. visit must not retain the bytes.
-func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, err error)) (err error) {
+func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, err error)) error {
+	return s.visit(from, to, (*pebble.Iterator).First, (*pebble.Iterator).Next, visit)
+}
+
+// scanBack is scan in reverse order.
+func (s *state) scanBack(from, to []byte, visit func(key, value []byte) (more bool, err error)) error {
+	return s.visit(from, to, (*pebble.Iterator).Last, (*pebble.Iterator).Prev, visit)
+}
+
+func (s *state) visit(from, to []byte, start, step func(*pebble.Iterator) bool, visit func(key, value []byte) (more bool, err error)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {
@@ -118,7 +134,7 @@ func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, 
 		return fmt.Errorf("clusterstore: scan rows of kind %c: %w", from[0], err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	for valid := it.First(); valid; valid = it.Next() {
+	for valid := start(it); valid; valid = step(it) {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return fmt.Errorf("clusterstore: scan rows of kind %c: %w", from[0], err)
@@ -215,8 +231,10 @@ func decodeDuplicates(it *pebble.Iterator) (*flight.DuplicateStats, error) {
 // loadedState is everything that the fsm loads from a state.
 type loadedState struct {
 	published
-	filter   *keyFilter
-	sessions *flight.Sessions
+	filter    *keyFilter
+	sessions  *flight.Sessions
+	documents *flight.Documents
+	listed    map[string]int64
 }
 
 func (s *state) load() (l loadedState, err error) {
@@ -229,7 +247,13 @@ func (s *state) load() (l loadedState, err error) {
 	if l.filter, err = loadKeyFilter(s, &l.meta); err != nil {
 		return l, err
 	}
-	l.sessions, err = s.loadSessions()
+	if l.sessions, err = s.loadSessions(); err != nil {
+		return l, err
+	}
+	if l.documents, l.documentsVersion, err = s.loadDocuments(); err != nil {
+		return l, err
+	}
+	l.listed, err = s.loadListed()
 	return l, err
 }
 
@@ -249,10 +273,10 @@ func decodeMeta(b []byte, m *meta) error {
 		return fmt.Errorf("%w: decode the state's meta row: %w", ErrDamaged, err)
 	}
 	switch {
-	case m.Format > stateFormat:
-		return fmt.Errorf("%w: state of format %d, this version reads up to %d", ErrNewer, m.Format, stateFormat)
-	case m.Format < stateFormat:
-		return fmt.Errorf("%w: state of format %d, from before the first release; this version reads %d", ErrOlder, m.Format, stateFormat)
+	case m.Format > maxStateFormat:
+		return fmt.Errorf("%w: state of format %d, this version reads up to %d", ErrNewer, m.Format, maxStateFormat)
+	case m.Format < minStateFormat:
+		return fmt.Errorf("%w: state of format %d, from before the first release; this version reads %d and later", ErrOlder, m.Format, minStateFormat)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,9 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 	}
 	if len(data) > maxCommand {
 		return nil, ErrTooLarge
+	}
+	if level := s.fsm.published.Load().header.FeatureLevel(); flight.RequiredLevel(c) > level {
+		return nil, fmt.Errorf("%w: %T needs level %d, the ledger has level %d", ErrFeatureLevel, c, flight.RequiredLevel(c), level)
 	}
 	return data, s.disk.admit(c)
 }

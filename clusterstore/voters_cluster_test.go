@@ -49,6 +49,7 @@ func (c *testCluster) start(i int) {
 	cfg := memConfig(c.disks[i])
 	cfg.NodeID, cfg.ClusterID = string(voters[i].ID), "trio"
 	cfg.Log.Trailing = 1
+	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
 	cfg.peers = &peers{transport: c.transports[i], voters: voters}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)

@@ -103,6 +103,9 @@ func Decode(b []byte) (Command, error) {
 	if err := decode(b[2:], c); err != nil {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
+	if raise, ok := c.(*RaiseLevel); ok && raise.Level > MaxLevel {
+		return nil, fmt.Errorf("%w: entries of feature level %d follow", ErrNewerCodec, raise.Level)
+	}
 	if c.Target().IsZero() && !c.kind().keyless() {
 		return nil, fmt.Errorf("flight: decode command of kind %d: the key is missing", b[1])
 	}

@@ -37,6 +37,10 @@ func (n *filler) fill(v reflect.Value) {
 		v.Set(reflect.ValueOf(stepKey))
 		return
 	}
+	if v.Type() == reflect.TypeFor[flight.RaiseLevel]() { // Decode rejects higher levels
+		v.Set(reflect.ValueOf(flight.RaiseLevel{Level: flight.LevelDocuments}))
+		return
+	}
 	if v.Type() == reflect.TypeFor[flight.DocumentID]() {
 		v.Set(reflect.ValueOf(flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: fmt.Sprintf("name-%d", *n)}))
 		return

@@ -12,6 +12,7 @@ import (
 type Sessions struct {
 	held  map[SessionID]*sessionFlights
 	count int
+	in    map[string]int // held flights by namespace
 	ended map[SessionID]Time
 	queue []EndedSession // ordered by Until
 }
@@ -30,7 +31,7 @@ type EndedSession struct {
 
 // NewSessions returns the session state of a ledger without flights.
 func NewSessions() *Sessions {
-	return &Sessions{held: make(map[SessionID]*sessionFlights), ended: make(map[SessionID]Time)}
+	return &Sessions{held: make(map[SessionID]*sessionFlights), in: make(map[string]int), ended: make(map[SessionID]Time)}
 }
 
 // Update replaces a flight in the index by its new version. Either may be nil.
@@ -42,7 +43,7 @@ func (s *Sessions) Update(before, after *Flight) {
 	if old != nil {
 		if h := s.held[old.ID]; h != nil {
 			delete(h.flights, before.ID)
-			s.count--
+			s.countHeld(before.Key, -1)
 			if len(h.flights) == 0 {
 				delete(s.held, old.ID)
 			}
@@ -55,9 +56,20 @@ func (s *Sessions) Update(before, after *Flight) {
 			s.held[now.ID] = h
 		}
 		h.flights[after.ID] = struct{}{}
-		s.count++
+		s.countHeld(after.Key, 1)
 	}
 }
+
+func (s *Sessions) countHeld(key Key, change int) {
+	namespace := key.Namespace()
+	s.count += change
+	if s.in[namespace] += change; s.in[namespace] == 0 {
+		delete(s.in, namespace)
+	}
+}
+
+// HeldIn is the number of flights of a namespace that sessions hold.
+func (s *Sessions) HeldIn(namespace string) int { return s.in[namespace] }
 
 // HeldFlights returns at most limit flights that a session holds, in the order of their ids, starting after the given id (the
 // zero ID: from the first), and the number of all flights that it holds.

@@ -1,0 +1,196 @@
+package clusterstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Documents returns the documents of a kind in the order of their ids, of all kinds if kind is empty, as of the last entry
+// applied here. They must not be changed.
+func (s *Store) Documents(kind string) []*flight.Document {
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
+	return s.fsm.documents.List(kind)
+}
+
+// Document returns a document, which must not be changed; nil: it does not exist.
+func (s *Store) Document(id flight.DocumentID) *flight.Document {
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
+	return s.fsm.documents.Get(id)
+}
+
+// DocumentsVersion is the version of the last change of any document, as of the last entry applied here. While it is
+// the same, so are all documents.
+func (s *Store) DocumentsVersion() flight.Version { return s.fsm.published.Load().documentsVersion }
+
+// HeldIn returns how many flights of a namespace are held by sessions: their outcome was not reported yet.
+func (s *Store) HeldIn(namespace string) int {
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
+	return s.fsm.sessions.HeldIn(namespace)
+}
+
+// StoredIn returns how many flights of a namespace are stored. Tombstones are not counted.
+func (s *Store) StoredIn(namespace string) int64 {
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
+	return s.fsm.listed[namespace]
+}
+
+// applyToDocument applies a command about a document.
+func (t *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight.Reply, error) {
+	reply := t.fsm.documents.Apply(&t.fsm.header, c)
+	if !reply.Changed {
+		return reply, nil
+	}
+	t.fsm.documentsVersion = at
+	if deleted, ok := c.(*flight.DeleteDocument); ok {
+		t.rows = append(t.rows, row{key: documentKey(nil, deleted.ID), deleted: true})
+		return reply, nil
+	}
+	value, err := flight.EncodeRecord(reply.Document)
+	if err == nil {
+		t.putSharedRow(documentKey(nil, reply.Document.ID), value)
+	}
+	return reply, err
+}
+
+// recordAudit writes a line of the audit log for a command that has changed the ledger.
+func (t *memBatch) recordAudit(c flight.Command, at flight.Version) error {
+	if t.fsm.header.FeatureLevel() < flight.LevelDocuments {
+		return nil
+	}
+	line, ok := flight.Audit(c, t.fsm.header.Now)
+	if !ok {
+		return nil
+	}
+	value, err := flight.EncodeRecord(&line)
+	if err == nil {
+		t.putSharedRow(auditKey(nil, at), value)
+	}
+	return err
+}
+
+// Audit returns the lines of the audit log before a version that match, newest first, at most limit. The zero version is
+// the end of the log. more: there may be earlier ones.
+func (s *Store) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (lines []flight.AuditEntry, more bool, err error) {
+	s.fsm.flush()
+	to := kindKey(auditRow + 1)
+	if before != (flight.Version{}) {
+		to = auditKey(nil, before)
+	}
+	err = s.state.scanBack(kindKey(auditRow), to, func(key, value []byte) (bool, error) {
+		var line flight.AuditEntry
+		if err := decodeAudit(key, value, &line); err != nil {
+			return false, err
+		}
+		switch {
+		case !match(&line):
+		case len(lines) == limit:
+			more = true
+			return false, nil
+		default:
+			lines = append(lines, line)
+		}
+		return true, nil
+	})
+	return lines, more, err
+}
+
+func decodeAudit(key, value []byte, line *flight.AuditEntry) error {
+	if len(key) != 13 {
+		return fmt.Errorf("%w: the key of a line of the audit log has a wrong length", ErrDamaged)
+	}
+	line.Version = flight.Version{Index: binary.BigEndian.Uint64(key[1:]), Pos: binary.BigEndian.Uint32(key[9:])}
+	return flight.DecodeRecord(value, line)
+}
+
+// documentEvent returns the event of a command about a document; nil when it changed nothing.
+func (s *Store) documentEvent(c flight.Command, at flight.Version) ([]flight.FeedEvent, error) {
+	var id flight.DocumentID
+	var kind flight.EventKind
+	switch c := c.(type) {
+	case *flight.PutDocument:
+		id, kind = c.ID, flight.EventDocumentPut
+	case *flight.PromoteDocument:
+		id, kind = c.ID, flight.EventDocumentPromoted
+	case *flight.DeleteDocument:
+		id, kind = c.ID, flight.EventDocumentDeleted
+	default:
+		return nil, nil
+	}
+	s.fsm.flush()
+	key, line := auditKey(nil, at), flight.AuditEntry{}
+	found, err := s.state.get(key, func(b []byte) error { return decodeAudit(key, b, &line) })
+	if err != nil || !found {
+		return nil, err
+	}
+	e := flight.Event{Kind: kind, At: line.At, Actor: line.Actor, Note: line.Reason}
+	return []flight.FeedEvent{{Document: id, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
+}
+
+// loadDocuments reads all documents, and the version of the last change among them.
+func (s *state) loadDocuments() (*flight.Documents, flight.Version, error) {
+	all, last := new(flight.Documents), flight.Version{}
+	err := s.scan(kindKey(documentRow), kindKey(documentRow+1), func(_, value []byte) (bool, error) {
+		d := new(flight.Document)
+		if err := flight.DecodeRecord(value, d); err != nil {
+			return false, err
+		}
+		if d.Version.After(last) {
+			last = d.Version
+		}
+		all.Restore(d)
+		return true, nil
+	})
+	return all, last, err
+}
+
+// loadListed reads the number of listed flights by namespace. A state of feature level 1 does not store it, so its list
+// is counted; the rise to level 2 stores it.
+func (s *state) loadListed() (map[string]int64, error) {
+	listed := make(map[string]int64)
+	found, err := s.get(kindKey(namespacesRow), func(b []byte) error { return decodeListed(b, listed) })
+	if err != nil || found {
+		return listed, err
+	}
+	err = s.scan(kindKey(listRow), kindKey(listRow+1), func(_, value []byte) (bool, error) {
+		key, err := flight.ParseStoredKey(string(value))
+		listed[key.Namespace()]++
+		return true, err
+	})
+	return listed, err
+}
+
+// encodeListed encodes the number of listed flights by namespace: each name with its length in front, and its number.
+func encodeListed(listed map[string]int64) []byte {
+	var b []byte
+	for _, namespace := range slices.Sorted(maps.Keys(listed)) {
+		if listed[namespace] > 0 {
+			b = append(append(b, byte(len(namespace))), namespace...)
+			b = binary.AppendUvarint(b, uint64(listed[namespace]))
+		}
+	}
+	return b
+}
+
+func decodeListed(b []byte, listed map[string]int64) error {
+	for len(b) > 0 {
+		n := int(b[0])
+		if len(b) < 1+n {
+			return errTruncatedRow
+		}
+		namespace := string(b[1 : 1+n])
+		count, rest, ok := cutUvarint(b[1+n:])
+		if !ok {
+			return errTruncatedRow
+		}
+		listed[namespace], b = int64(count), rest
+	}
+	return nil
+}

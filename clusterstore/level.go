@@ -1,0 +1,38 @@
+package clusterstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// ErrFeatureLevel: the feature level of the ledger is too low for the command, or may not rise yet. Nothing was proposed.
+var ErrFeatureLevel = errors.New("clusterstore: the feature level of the ledger is too low")
+
+// RaiseFeatureLevel raises the feature level of the ledger to the highest one that all voters read. It does nothing if
+// the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Errors:
+// ErrFeatureLevel when a voter has not said what it reads, and those of Propose.
+func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
+	level := flight.MaxLevel
+	future := s.raft.GetConfiguration()
+	if err := future.Error(); err != nil {
+		return classifyRaftError(err)
+	}
+	for _, voter := range future.Configuration().Servers {
+		if string(voter.ID) == s.cfg.NodeID {
+			continue
+		}
+		read, known := s.cfg.VoterLevels[string(voter.ID)]
+		if !known {
+			return fmt.Errorf("%w: voter %s has not said which level it reads", ErrFeatureLevel, voter.ID)
+		}
+		level = min(level, read)
+	}
+	if level <= s.fsm.published.Load().header.FeatureLevel() {
+		return nil
+	}
+	_, err := s.Propose(ctx, &flight.RaiseLevel{Level: level})
+	return err
+}

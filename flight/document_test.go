@@ -1,0 +1,169 @@
+package flight_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// ledgerOfDocuments applies commands as a state machine does, one version after the other.
+type ledgerOfDocuments struct {
+	documents flight.Documents
+	header    flight.Header
+}
+
+func (l *ledgerOfDocuments) apply(c flight.Command) flight.Reply {
+	l.header.Version.Index++
+	l.header.Now++
+	return l.documents.Apply(&l.header, c)
+}
+
+var documentID = flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: "worker"}
+
+// Each change names the version that its author has seen. A second author who has seen the same version is rejected.
+func TestDocument_ChangesAreBoundToAVersion(t *testing.T) {
+	var l ledgerOfDocuments
+	put := &flight.PutDocument{ID: documentID, Body: []byte("one"), Actor: "ann", Reason: "new"}
+	first := l.apply(put)
+	require.Equal(t, flight.DecisionAccepted, first.Decision)
+	require.True(t, first.Changed)
+
+	other := *put
+	other.Actor = "bob"
+	late := l.apply(&other)
+	require.Equal(t, flight.DecisionFailedPrecondition, late.Decision)
+	require.Equal(t, first.Document, late.Document, "the answer shows the present document")
+
+	seen := first.Document.Version
+	for name, c := range map[string]flight.Command{
+		"put":     &flight.PutDocument{ID: documentID, Expect: flight.Version{Index: 99}, Body: []byte("two")},
+		"promote": &flight.PromoteDocument{ID: documentID, Expect: seen}, // there is no draft
+		"delete":  &flight.DeleteDocument{ID: documentID, Expect: flight.Version{Index: 99}},
+	} {
+		r := l.apply(c)
+		require.Equal(t, flight.DecisionFailedPrecondition, r.Decision, name)
+		require.False(t, r.Changed, name)
+		require.Equal(t, first.Document, l.documents.Get(documentID), name)
+	}
+	missing := flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: "missing"}
+	require.Equal(t, flight.DecisionFailedPrecondition, l.apply(&flight.PutDocument{ID: missing, Expect: seen, Body: []byte("x")}).Decision)
+	require.Equal(t, flight.DecisionNotFound, l.apply(&flight.PromoteDocument{ID: missing, Expect: seen}).Decision)
+}
+
+// Every command may arrive again, right after it or later, and is answered as the first time.
+func TestDocument_RepeatsChangeNothing(t *testing.T) {
+	var l ledgerOfDocuments
+	twice := func(c flight.Command) flight.Reply {
+		t.Helper()
+		r := l.apply(c)
+		require.Equal(t, flight.DecisionAccepted, r.Decision, "%T", c)
+		require.True(t, r.Changed, "%T", c)
+		again := l.apply(c)
+		require.Equal(t, flight.DecisionAccepted, again.Decision, "%T", c)
+		require.False(t, again.Changed, "%T", c)
+		require.Equal(t, r.Document, again.Document, "%T", c)
+		return r
+	}
+	r := twice(&flight.PutDocument{ID: documentID, Body: []byte("one"), Actor: "ann"})
+	r = twice(&flight.PutDocument{ID: documentID, Expect: r.Document.Version, Body: []byte("two"), Draft: true, Actor: "ann"})
+	require.Equal(t, "one", string(r.Document.Body))
+	r = twice(&flight.PromoteDocument{ID: documentID, Expect: r.Document.Version, Actor: "ann"})
+	require.Equal(t, "two", string(r.Document.Body))
+	require.Nil(t, r.Document.Draft)
+	twice(&flight.DeleteDocument{ID: documentID, Expect: r.Document.Version, Actor: "ann"})
+	require.Nil(t, l.documents.Get(documentID))
+}
+
+// Whatever arrives in whatever order: a document changes only by a command that names its present version.
+func TestDocument_RandomCommands(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var l ledgerOfDocuments
+		versions := []flight.Version{{}}
+		for range rapid.IntRange(1, 60).Draw(rt, "commands") {
+			id := documentID
+			id.Name = rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "name")
+			expect := rapid.SampledFrom(versions).Draw(rt, "expect")
+			before := l.documents.Get(id)
+			var c flight.Command
+			switch rapid.IntRange(0, 3).Draw(rt, "command") {
+			case 0:
+				c = &flight.PutDocument{ID: id, Expect: expect, Body: []byte(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "body"))}
+			case 1:
+				c = &flight.PutDocument{ID: id, Expect: expect, Body: []byte("draft"), Draft: true}
+			case 2:
+				c = &flight.PromoteDocument{ID: id, Expect: expect}
+			default:
+				c = &flight.DeleteDocument{ID: id, Expect: expect}
+			}
+			reply := l.apply(c)
+			after := l.documents.Get(id)
+			present := flight.Version{}
+			if before != nil {
+				present = before.Version
+			}
+			if reply.Changed {
+				require.Equal(rt, present, expect)
+			} else {
+				require.Equal(rt, before, after)
+			}
+			if after != nil {
+				versions = append(versions, after.Version)
+				require.False(rt, after.Body == nil && after.Draft == nil)
+			}
+		}
+	})
+}
+
+func TestDocument_Bounds(t *testing.T) {
+	for name, c := range map[string]flight.Command{
+		"empty body":     &flight.PutDocument{ID: documentID},
+		"long body":      &flight.PutDocument{ID: documentID, Body: make([]byte, flight.MaxDocument+1)},
+		"namespace":      &flight.PutDocument{ID: flight.DocumentID{Namespace: "a/b", Kind: "token", Name: "n"}, Body: []byte("x")},
+		"no name":        &flight.PromoteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "token"}},
+		"kind with NUL":  &flight.DeleteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "to\x00ken", Name: "n"}},
+		"invalid spaces": &flight.DeleteDocument{ID: flight.DocumentID{Namespace: "a", Kind: "token", Name: "n n"}},
+	} {
+		_, err := flight.Encode(c)
+		var invalid *flight.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+	}
+	_, err := flight.Encode(&flight.PutDocument{ID: flight.DocumentID{Namespace: flight.AllNamespaces, Kind: "token", Name: "n"}, Body: make([]byte, flight.MaxDocument)})
+	require.NoError(t, err)
+
+	var l ledgerOfDocuments
+	for n := range flight.MaxDocuments {
+		l.documents.Restore(&flight.Document{ID: flight.DocumentID{Namespace: "a", Kind: "token", Name: fmt.Sprint(n)}})
+	}
+	require.Equal(t, flight.DecisionExhausted, l.apply(&flight.PutDocument{ID: documentID, Body: []byte("x")}).Decision)
+}
+
+// The level never falls, and a repeat changes nothing.
+func TestRaiseLevel(t *testing.T) {
+	v := flight.View{}
+	require.Equal(t, flight.LevelBase, v.Header.FeatureLevel())
+	for _, c := range []struct{ raise, want uint32 }{{flight.LevelDocuments, flight.LevelDocuments}, {flight.LevelBase, flight.LevelDocuments}, {flight.MaxLevel, flight.MaxLevel}} {
+		var r flight.Reply
+		v, r = flight.Apply(v, &flight.RaiseLevel{Level: c.raise})
+		require.Equal(t, flight.DecisionAccepted, r.Decision)
+		require.Equal(t, c.want, v.Header.FeatureLevel())
+	}
+	after, r := flight.Apply(v, &flight.RaiseLevel{Level: flight.MaxLevel + 1})
+	require.Equal(t, flight.DecisionFailedPrecondition, r.Decision)
+	require.Equal(t, v, after)
+}
+
+// Every command in which a person is named has a line in the audit log.
+func TestAudit_HasEveryCommandWithAnActor(t *testing.T) {
+	for _, c := range everyCommand() {
+		_, named := reflect.TypeOf(c).Elem().FieldByName("Actor")
+		_, audited := flight.Audit(c, 1)
+		if _, raise := c.(*flight.RaiseLevel); !raise {
+			require.Equal(t, named, audited, "%T", c)
+		}
+	}
+}
