@@ -59,6 +59,7 @@ func libraryRules() []libraryRule {
 		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}, []string{"lease/etcdlease"}},
 		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}, nil},
 		{"go.etcd.io/bbolt", []string{"node"}, nil},
+		{"github.com/vishvananda", []string{"chaos"}, nil},
 		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}, nil},
 		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}, nil},
 		{"github.com/prometheus", []string{"metrics"}, nil},
