@@ -34,7 +34,8 @@ type Client struct {
 var _ effect.Doer = (*Client)(nil)
 
 // Connect returns a client of the server at address: one address, or several separated by commas, which are tried in
-// turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool.
+// turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
+// token and the certificates are those of the options, or else of the environment: see WithToken and WithCAFile.
 // Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx.
 func Connect(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	o, err := newOptions(opts)
@@ -45,7 +46,11 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, servers: servers, http: newTransport(&o)}
+	secured, err := o.resolveTLS(servers)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{opts: o, servers: servers, http: newTransport(&o, secured)}
 	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	version, err := c.Version(ctx)

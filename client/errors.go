@@ -76,6 +76,9 @@ func CodeOf(err error) Code {
 	return ""
 }
 
+// codeQuotaExceeded is the code for a namespace that has no room for another flight.
+const codeQuotaExceeded Code = "quota_exceeded"
+
 // newError makes the *Error of a problem document, with the error of package effect for its code. key is that of the
 // request, or zero.
 func newError(p Problem, key flight.Key) *Error {
@@ -117,7 +120,7 @@ func newError(p Problem, key flight.Key) *Error {
 		if id, err := flight.ParseID(p.FlightID); err == nil {
 			e.class = &effect.Missing{ID: id}
 		}
-	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited, wire.TooManyOpen:
+	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited, wire.TooManyOpen, codeQuotaExceeded:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
 		e.class = &effect.LeaseLost{Key: key}

@@ -50,3 +50,9 @@ func (n *PipeNet) Close() error {
 
 // Addr implements net.Listener.
 func (n *PipeNet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// CloseIdleConnections makes the next request open a connection.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+// SendSpoolAgain sends each spooled report once, as the client does periodically.
+func (c *Client) SendSpoolAgain(ctx context.Context) { c.sendSpooled(ctx, c.spool.names()) }

@@ -60,6 +60,7 @@ const (
 	busyAfter // it is carried out, and that is the answer all the same
 	refused   // with a retryable 503
 	shutOut   // with flightd's own 403
+	overQuota // with a 429
 	canned    // answered with g.cannedAnswer
 )
 
@@ -116,7 +117,12 @@ func openFixture(t *testing.T, network *client.PipeNet) *fixture {
 		case shutOut:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"code":"forbidden","retryable":false}`))
+			_, _ = w.Write([]byte(`{"code":"forbidden","retryable":false,"hint":"ask an administrator"}`))
+		case overQuota:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("Retry-After", "2")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = w.Write([]byte(`{"code":"quota_exceeded","retryable":true}`))
 		default:
 			api.ServeHTTP(w, r)
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -76,7 +75,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	pause := minRetryPause
 	var mayArrive, retriedStale bool
 	var reason error // why the last complete try failed: the end of ctx, which cuts a later one short, does not say it
-	rejections := 0 // how many servers in a row rejected it unread
+	rejections := 0  // how many servers in a row rejected it unread
 	for try := 1; ; try++ {
 		server := c.preferred.Load()
 		resp, err := c.try(ctx, int(server), &r)
@@ -86,6 +85,9 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			rejections = 0
 		}
 		if !retry && (rejections == 0 || rejections >= len(c.servers)) {
+			if isUntrusted(err) {
+				err = unavailableError(ctx, err)
+			}
 			return resp, err
 		}
 		if deadline.IsZero() {
@@ -119,7 +121,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 // canRetry reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
 func canRetry(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
-	case err == nil:
+	case err == nil || isUntrusted(err):
 		return 0, false
 	case p == nil:
 		return 0, true
@@ -130,13 +132,13 @@ func canRetry(err error) (wait time.Duration, yes bool) {
 	}
 }
 
-// isRejectedUnread reports whether the request was rejected before a route of flightd read it: other software answered,
-// or flightd rejected the credentials or the deployment. Nothing was carried out, and the next server may accept the
-// request.
+// isRejectedUnread reports whether the request was rejected before a route of flightd read it: the server's certificate
+// is not trusted, other software answered, or flightd rejected the credentials or the deployment. Nothing was carried
+// out, and the next server may accept the request.
 func isRejectedUnread(err error) bool {
 	switch p := problemOf(err); {
 	case p == nil:
-		return false
+		return isUntrusted(err)
 	case p.Code == wire.Internal:
 		return p.Status < http.StatusInternalServerError // with 500 it is flightd's own
 	default:
@@ -219,30 +221,6 @@ var (
 	errGivenUp    = errors.New("the request was given up")
 )
 
-// newTransport returns a transport for many concurrent requests to a few servers.
-//
-// The number of connections per server is not limited: opens wait at the server for up to a minute, and with a limit
-// they could keep renewals and reports from a connection until the session is lost. HTTP/1.1 alone is spoken, because
-// an HTTP/2 transport repeats POST requests by itself.
-func newTransport(o *options) *http.Transport {
-	dial := o.dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
-	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
-		Protocols:              protocols,
-		TLSHandshakeTimeout:    5 * time.Second,
-		MaxIdleConnsPerHost:    512,
-		IdleConnTimeout:        30 * time.Second, // servers keep idle connections for longer
-		MaxResponseHeaderBytes: 1 << 20,
-		DisableCompression:     true,
-	}
-}
-
 // send sends the request once and reads the whole answer. It calls the transport without an http.Client, so redirects
 // are answers and are never followed. Errors are *sendError, and *Error for a header value that cannot be sent.
 func (c *Client) send(ctx context.Context, server string, r *request) (resp response, err error) {
@@ -266,7 +244,7 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	if err == nil {
 		return resp, nil
 	}
-	failed := &sendError{err: err, notSent: !sent}
+	failed := &sendError{err: explainTLS(err, req.URL.Host), notSent: !sent}
 	if ctx.Err() != nil {
 		failed.err = fmt.Errorf("%w: %s", errGivenUp, req.URL.Host) // net/http returns the cause of ctx: see contextError
 	} else if reused {
@@ -289,7 +267,9 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 		return nil, err
 	}
 	req.GetBody = nil // without it the transport repeats no request with a body: only ask does
-	if user := req.URL.User; user != nil {
+	if token := c.opts.token(); token != "" {
+		req.Header["Authorization"] = []string{"Bearer " + token}
+	} else if user := req.URL.User; user != nil {
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}

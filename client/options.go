@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,6 +31,12 @@ type options struct {
 	retryTimeout  time.Duration
 	hungAfter     time.Duration
 	logger        *slog.Logger
+	token         tokenSource // never nil after newOptions
+	tokenFile     string
+	tlsConfig     *tls.Config
+	caFile        string
+	clientCert    string
+	clientKey     string
 	dial          func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
@@ -88,6 +95,9 @@ func newOptions(opts []Option) (options, error) {
 	if o.reportTimeout <= 0 || o.retryTimeout <= 0 || o.logger == nil {
 		return o, &flight.InvalidError{Field: "options", Detail: "the report timeout and the retry timeout must be positive, and the logger not nil"}
 	}
+	if err := o.resolveToken(); err != nil {
+		return o, err
+	}
 	if o.owner == "" {
 		host, _ := os.Hostname()
 		o.owner = fmt.Sprintf("%s:%d", host, os.Getpid())
@@ -131,7 +141,7 @@ func parseAddresses(list string) ([]string, error) {
 		}
 		u, err := url.Parse(part)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-			return nil, &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("%q is not a server address such as http://127.0.0.1:7420", part)}
+			return nil, &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("%q is not a server address such as http://127.0.0.1:7420", withoutUser(part))}
 		}
 		servers = append(servers, strings.TrimRight(part, "/"))
 	}
@@ -139,4 +149,10 @@ func parseAddresses(list string) ([]string, error) {
 		return nil, &flight.InvalidError{Field: "address", Detail: "no server is named"}
 	}
 	return servers, nil
+}
+
+// withoutUser returns an address without the user and password in it.
+func withoutUser(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }

@@ -188,14 +188,10 @@ func (c *Client) sendSpooled(ctx context.Context, names []string) bool {
 			c.spool.release(name) // a client of that deployment sends it
 			continue
 		}
-		key, err := flight.ParseStoredKey(entry.Key)
-		if err != nil {
-			c.spool.quarantine(name, entry.Key, err)
-			continue
-		}
+		key, _ := flight.ParseStoredKey(entry.Key) // claim has read it
 		ask := c.newReportRequest(key, entry.Report)
 		ask.maxTries = 1
-		_, err = c.sendReport(ctx, ask)
+		_, err := c.sendReport(ctx, ask)
 		switch reportResultOf(err) {
 		case reportTaken:
 			c.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)

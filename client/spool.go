@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // spool stores reports that no server has stored yet, each in a file of its own, with mode 0600 and fsynced. A report
@@ -153,13 +156,32 @@ func encodeSpooled(s *spooledReport) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32([]byte(spoolMagic), sum), body...), nil
 }
 
+// errLaterReport means that a file is intact, and of a version whose reports this one cannot read completely.
+var errLaterReport = errors.New("it was written by a later version of flightd: run that version to send it")
+
+// decodeSpooled reads a file. After errLaterReport the file has to stay; after any other error it is damaged.
 func decodeSpooled(b []byte) (*spooledReport, error) {
+	if isLaterFormat(b) {
+		return nil, errLaterReport
+	}
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], crc32.MakeTable(crc32.Castagnoli)) {
 		return nil, errors.New("spooled report: checksum mismatch")
 	}
 	s := new(spooledReport)
-	return s, json.Unmarshal(b[spoolHead:], s)
+	strict := json.NewDecoder(bytes.NewReader(b[spoolHead:]))
+	strict.DisallowUnknownFields()
+	err := strict.Decode(s)
+	if err == nil && strict.More() {
+		err = errors.New("it has several documents")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errLaterReport, err)
+	}
+	if _, err := flight.ParseStoredKey(s.Key); err != nil || !json.Valid(s.Report) {
+		return nil, fmt.Errorf("%w: its key or report is of another form", errLaterReport)
+	}
+	return s, nil
 }
 
 // write creates the file atomically and durably. After a crash it is complete or absent.
@@ -187,7 +209,7 @@ func (p *spool) write(name string, data []byte) error {
 }
 
 // claim reads a report, unless another goroutine has claimed it. A damaged file is quarantined. A file that cannot be
-// read now, or is of a later version, stays.
+// read now, or not completely by this version, stays under its name.
 func (p *spool) claim(name string) (*spooledReport, bool) {
 	p.mu.Lock()
 	_, claimed := p.claimed[name]
@@ -202,19 +224,18 @@ func (p *spool) claim(name string) (*spooledReport, bool) {
 		p.release(name)
 		return nil, false
 	}
-	if err == nil && isLaterFormat(b) {
-		err = errors.New("it was written by a later version of flightd: run that version to send it")
-	}
 	if err != nil {
 		p.skipUnreadable(name, err)
 		return nil, false
 	}
 	s, err := decodeSpooled(b)
-	if err != nil {
+	switch {
+	case errors.Is(err, errLaterReport):
+		p.skipUnreadable(name, err)
+	case err != nil:
 		p.quarantineFile(name, spoolDamaged, "", err)
-		return nil, false
 	}
-	return s, true
+	return s, err == nil
 }
 
 // isLaterFormat reports whether b is a report in the format of a later version.

@@ -3,10 +3,14 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +195,44 @@ func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	require.Contains(t, g.logged(), "quarantined")
 	require.Contains(t, g.logged(), "a later version")
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+}
+
+// An intact report that this version cannot read completely stays under its name, is logged once, and is never sent.
+func TestSpool_KeepsWhatItCannotRead(t *testing.T) {
+	g := newFixture(t)
+	g.unrecorded()
+	whole := filepath.Join(g.spool, g.files()[0])
+	data, err := os.ReadFile(whole)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(whole))
+	body := string(data[8:])
+	var names []string
+	for name, text := range map[string]string{
+		"unknown field":      strings.Replace(body, `{`, `{"sealed":true,`, 1),
+		"another type":       strings.Replace(body, `"key":"default/charge/order-42"`, `"key":{"of":"another form"}`, 1),
+		"another key":        strings.Replace(body, `default/charge/order-42`, `order-42`, 1),
+		"another report":     regexp.MustCompile(`"report":"[^"]*"`).ReplaceAllString(body, `"report":"AAAA"`),
+		"two documents":      body + `{}`,
+		"not even an object": `[1]`,
+	} {
+		require.NotEqual(t, body, text)
+		sum := crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli))
+		file := append(binary.BigEndian.AppendUint32([]byte("FDC1"), sum), text...)
+		require.NoError(t, os.WriteFile(filepath.Join(g.spool, name+".report"), file, 0o600))
+		names = append(names, name+".report")
+	}
+	g.setFault(nil)
+	sent := g.count("/report")
+	c := g.connect()
+	c.WaitForSpool(t.Context())
+	c.SendSpoolAgain(t.Context())
+	require.NoError(t, c.Close(t.Context()))
+	require.Equal(t, sent, g.count("/report"))
+	require.ElementsMatch(t, names, g.files())
+	for _, name := range names {
+		require.Equal(t, 1, strings.Count(g.logged(), name), "it is logged once: %s", name)
+	}
+	require.Equal(t, len(names), strings.Count(g.logged(), "a later version of flightd"))
 }
 
 // A report that the server can never take is kept for a person.

@@ -1,0 +1,134 @@
+package client
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// WithTLSConfig sets the TLS configuration for servers with https. FLIGHTD_CA_FILE, FLIGHTD_CLIENT_CERT and
+// FLIGHTD_CLIENT_KEY are then not read. WithCAFile and WithClientCertificate change a copy of it.
+func WithTLSConfig(cfg *tls.Config) Option { return func(o *options) { o.tlsConfig = cfg } }
+
+// WithCAFile sets the PEM file of the authorities that servers' certificates are checked against, in place of the
+// system's. The default is FLIGHTD_CA_FILE.
+func WithCAFile(path string) Option { return func(o *options) { o.caFile = path } }
+
+// WithClientCertificate sets the PEM files of the certificate that the client shows to servers, and of its key. They
+// are read again for each new connection. The default is FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY.
+func WithClientCertificate(certFile, keyFile string) Option {
+	return func(o *options) { o.clientCert, o.clientKey = certFile, keyFile }
+}
+
+// resolveTLS returns the TLS configuration of the options, or else of the environment; nil without an https server.
+func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
+	secured := false
+	for _, server := range servers {
+		secured = secured || strings.HasPrefix(server, "https:")
+	}
+	if !secured {
+		return nil, nil
+	}
+	caFile, certFile, keyFile := o.caFile, o.clientCert, o.clientKey
+	cfg := o.tlsConfig.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
+		if caFile == "" {
+			caFile = os.Getenv(envCAFile)
+		}
+		if certFile == "" && keyFile == "" {
+			certFile, keyFile = os.Getenv(envClientCert), os.Getenv(envClientKey)
+		}
+	}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the CA file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &flight.InvalidError{Field: "ca_file", Detail: caFile + " has no certificate in PEM"}
+		}
+	}
+	if certFile == "" && keyFile == "" {
+		return cfg, nil
+	}
+	if certFile == "" || keyFile == "" {
+		return nil, &flight.InvalidError{Field: "client_cert", Detail: "a client certificate needs two files: the certificate and its key"}
+	}
+	read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			err = fmt.Errorf("read the client certificate: %w", err)
+		}
+		return &pair, err
+	}
+	cfg.Certificates, cfg.GetClientCertificate = nil, read
+	_, err := read(nil)
+	return cfg, err
+}
+
+// newTransport returns a transport for many concurrent requests to a few servers.
+//
+// The number of connections per server is not limited: opens wait at the server for up to a minute, and with a limit
+// they could keep renewals and reports from a connection until the session is lost. HTTP/1.1 alone is spoken, because
+// an HTTP/2 transport repeats POST requests by itself.
+func newTransport(o *options, secured *tls.Config) *http.Transport {
+	dial := o.dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dial,
+		TLSClientConfig:        secured,
+		Protocols:              protocols,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    512,
+		IdleConnTimeout:        30 * time.Second, // servers keep idle connections for longer
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+	}
+}
+
+// untrustedError is the error of a server whose certificate was rejected. Nothing was sent to it.
+type untrustedError struct {
+	server string // host and port
+	cause  error
+}
+
+func (e *untrustedError) Error() string {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	text := fmt.Sprintf("the certificate of %s is not trusted: %v", e.server, e.cause)
+	if errors.As(e.cause, &name) || errors.As(e.cause, &invalid) && invalid.Reason == x509.Expired {
+		return text
+	}
+	return text + " (set " + envCAFile + " to the PEM file of the authority that issued it)"
+}
+
+func (e *untrustedError) Unwrap() error { return e.cause }
+
+// explainTLS replaces the error of a rejected certificate by one that says what to do.
+func explainTLS(err error, server string) error {
+	var rejected *tls.CertificateVerificationError
+	if errors.As(err, &rejected) {
+		return &untrustedError{server, rejected.Err}
+	}
+	return err
+}
+
+func isUntrusted(err error) bool {
+	var untrusted *untrustedError
+	return errors.As(err, &untrusted)
+}

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// The settings that Connect reads from the environment where no option is given.
+const (
+	envToken      = "FLIGHTD_TOKEN"
+	envTokenFile  = "FLIGHTD_TOKEN_FILE"
+	envCAFile     = "FLIGHTD_CA_FILE"
+	envClientCert = "FLIGHTD_CLIENT_CERT"
+	envClientKey  = "FLIGHTD_CLIENT_KEY"
+)
+
+// tokenSource returns the token for the next request; "" when there is none. It is a function, so that no dump of a
+// Client shows the token.
+type tokenSource func() string
+
+// WithToken sets the token of every request. It is sent as Authorization: Bearer, in place of a user in the address,
+// and never to another server than those of Connect. The default is FLIGHTD_TOKEN, else the file FLIGHTD_TOKEN_FILE. An
+// empty token is as none given.
+func WithToken(token string) Option {
+	return func(o *options) {
+		o.token = nil
+		if token != "" {
+			o.token = func() string { return token }
+		}
+	}
+}
+
+// WithTokenFile sets the file that has the token. It is read again at most once a second, so that a replaced token is
+// used without a restart. WithToken comes first.
+func WithTokenFile(path string) Option { return func(o *options) { o.tokenFile = path } }
+
+// resolveToken sets o.token from the options, or else from the environment.
+func (o *options) resolveToken() error {
+	path := o.tokenFile
+	switch fromEnv := os.Getenv(envToken); {
+	case o.token != nil:
+		return checkToken(o.token(), "the token")
+	case path == "" && fromEnv != "":
+		o.token = func() string { return fromEnv }
+		return checkToken(fromEnv, envToken)
+	case path == "":
+		path = os.Getenv(envTokenFile)
+	}
+	o.token = func() string { return "" }
+	if path == "" {
+		return nil
+	}
+	f := &tokenFile{path: path, logger: o.logger}
+	token, err := f.read()
+	if err != nil {
+		return err
+	}
+	f.token, f.readAt = token, time.Now()
+	o.token = f.current
+	return nil
+}
+
+// checkToken rejects a token that cannot be sent in a header. The error does not show it.
+func checkToken(token, name string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return &flight.InvalidError{Field: "token", Detail: name + " has a space, a control character or one outside ASCII (it is not shown here)"}
+	}
+	return nil
+}
+
+// tokenFile is a token in a file that may be replaced at any time.
+type tokenFile struct {
+	path   string
+	logger *slog.Logger
+
+	mu      sync.Mutex // guards the fields below
+	token   string     // the last valid one
+	readAt  time.Time
+	trouble string // why the last read failed; "" after one that did not
+}
+
+// tokenFileInterval is the time between two reads of a token file.
+const tokenFileInterval = time.Second
+
+// current returns the token in the file. While the file cannot be read, or has no valid token, the last one stays.
+func (f *tokenFile) current() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.readAt) < tokenFileInterval {
+		return f.token
+	}
+	f.readAt = time.Now()
+	token, err := f.read()
+	if err == nil {
+		f.token, f.trouble = token, ""
+	} else if err.Error() != f.trouble {
+		f.trouble = err.Error()
+		f.logger.Error("flightd: the token file cannot be used; the token before stays in use", "error", err)
+	}
+	return f.token
+}
+
+func (f *tokenFile) read() (string, error) {
+	b, err := os.ReadFile(f.path)
+	if err != nil {
+		return "", fmt.Errorf("read the token file: %w", err)
+	}
+	token := strings.TrimRight(string(b), "\r\n")
+	if token == "" {
+		err = &flight.InvalidError{Field: "token", Detail: "the file " + f.path + " is empty"}
+	}
+	return token, errors.Join(err, checkToken(token, "the file "+f.path))
+}
