@@ -150,3 +150,56 @@ func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
 	_, err = FromHTTP(client.Post(server.URL+"/ok", "", nil))
 	require.ErrorContains(t, err, "unknown outcome", "what was redirected may have been done, though nobody is there")
 }
+
+// After a redirect to another host, no request has the idempotency key or the fencing token. One that could act there
+// is not sent.
+func TestRedirectToAnotherHost(t *testing.T) {
+	var arrived []http.Header
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived = append(arrived, r.Header) }))
+	defer other.Close()
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		case "/twice":
+			http.Redirect(w, r, "/away", http.StatusTemporaryRedirect)
+		case "/here":
+			http.Redirect(w, r, "/ok", http.StatusTemporaryRedirect)
+		case "/ok":
+			arrived = append(arrived, r.Header)
+		}
+	}))
+	defer provider.Close()
+	for _, row := range []struct {
+		method, path string
+		arrives      bool
+		keyed        bool
+		want         flight.Outcome
+	}{
+		{"POST", "/here", true, true, flight.OutcomeSucceeded},
+		{"GET", "/here", true, true, flight.OutcomeSucceeded},
+		{"GET", "/away", true, false, flight.OutcomeSucceeded},
+		{"GET", "/twice", true, false, flight.OutcomeSucceeded},
+		{"POST", "/away", false, false, flight.OutcomeUnknown},
+		{"POST", "/twice", false, false, flight.OutcomeUnknown},
+	} {
+		t.Run(row.method+" "+row.path, func(t *testing.T) {
+			arrived = nil
+			at := NewAttempt(Spec{Key: flight.MustKey("ns/charge/1"), IdempotencyKey: "the-key", FencingToken: "the-token"})
+			req, err := http.NewRequest(row.method, provider.URL+row.path, strings.NewReader("x"))
+			require.NoError(t, err)
+			_, err = FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
+			if row.want == flight.OutcomeSucceeded {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "to another host")
+				require.Equal(t, row.want, Classify(err, at))
+			}
+			require.Equal(t, row.arrives, len(arrived) == 1)
+			if row.arrives {
+				require.Equal(t, row.keyed, arrived[0].Get(HeaderIdempotencyKey) == "the-key")
+				require.Equal(t, row.keyed, arrived[0].Get(HeaderFencingToken) == "the-token")
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,9 @@ const (
 //
 // After a request with unknown outcome, further requests fail, unless the recovery is resend or their method is safe
 // (GET, HEAD, OPTIONS, TRACE). Following a redirect that repeats the request (307, 308) is allowed.
+//
+// After a redirect to another host, or from https to http, a request has neither the idempotency key nor the fencing
+// token. One that could act there without the key fails, and its outcome is unknown.
 //
 // A nil base means http.DefaultTransport. If a program has replaced that by another type than *http.Transport, every
 // request fails: the replacement could send a request twice, and bypassing it could reach the real provider from a
@@ -80,8 +84,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	unsafe := !isSafe(req.Method)
+	unsafe, away := !isSafe(req.Method), leavesProvider(req)
 	_, follows := t.at.redirects.LoadAndDelete(req.Response)
+	if unsafe && away {
+		closeBody(req)
+		return nil, fmt.Errorf("effect: the provider redirects this %s to another host, %s, which would act without the idempotency key", req.Method, req.URL.Host)
+	}
 	if unsafe && !follows {
 		if err := t.at.checkEarlierSends(); err != nil {
 			closeBody(req)
@@ -92,8 +100,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, connected = guardedConnOf(got), true }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
-	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
-	if token := t.at.FencingToken(); token != "" {
+	if !away {
+		out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
+	}
+	if token := t.at.FencingToken(); token != "" && !away {
 		out.Header.Set(HeaderFencingToken, token)
 	}
 	if tp := t.traceparent(req); tp != "" {
@@ -132,6 +142,16 @@ func guardedConnOf(got httptrace.GotConnInfo) *guardedConn {
 		guarded.started.Store(false) // the request for the tunnel was not the effect: check again
 	}
 	return guarded
+}
+
+// leavesProvider reports whether req follows a redirect to another host than the first request's, or from https to
+// http.
+func leavesProvider(req *http.Request) bool {
+	first := req
+	for first.Response != nil && first.Response.Request != nil {
+		first = first.Response.Request
+	}
+	return !strings.EqualFold(first.URL.Host, req.URL.Host) || first.URL.Scheme == "https" && req.URL.Scheme != "https"
 }
 
 // isSafe reports whether requests of this method change nothing.
