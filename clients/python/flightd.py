@@ -33,7 +33,8 @@ server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format 
 next client delivers it.
 
 ``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
-``FLIGHTD_NAMESPACE`` the namespace. All calls block, and may come from many threads; in asyncio, use
+``FLIGHTD_NAMESPACE`` the namespace. ``FLIGHTD_TOKEN`` is the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and
+``FLIGHTD_CA_FILE`` the authorities that an https server is checked against. All calls block, and may come from many threads; in asyncio, use
 ``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
 """
 
@@ -54,6 +55,7 @@ import re
 import secrets
 import select
 import socket
+import ssl
 import struct
 import tempfile
 import threading
@@ -91,6 +93,7 @@ _MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, and its attempt
 _LOOK_UP_TIMEOUT = 30.0  # seconds for a look-up if the flight has no time-out
 _LOOK_UP_GRACE = 15.0  # seconds after the end of that time until the session of a hanging look-up is no longer renewed
 _IDLE_TIMEOUT = 20.0  # seconds until an idle connection is no longer reused
+_TOKEN_FILE_INTERVAL = 1.0  # seconds between two reads of a token file
 _MAX_TEMP_AGE = 3600.0  # seconds until a half-written file in the spool is removed
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
@@ -240,7 +243,7 @@ _BY_CODE: Dict[str, Type[Error]] = {
 }
 _BY_CODE.update({c: Unavailable for c in (
     "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited", "too_many_open",
-    "open_expired")})
+    "quota_exceeded", "open_expired")})
 
 
 class _LeaveBlock(BaseException):
@@ -1027,15 +1030,25 @@ class Client:
     retry_timeout  seconds for which a request is retried while no server answers
     report_wait    seconds to wait until an outcome is recorded; then ``Unrecorded``, and the report is retried
     owner          name of the holder of attempts, for people; default host:pid
+    token          sent with every request, in place of a user in the address; default ``FLIGHTD_TOKEN``, else token_file
+    token_file     file that has the token, read again at most once a second; default ``FLIGHTD_TOKEN_FILE``
+    ca_file        PEM file of the authorities that https servers are checked against; default ``FLIGHTD_CA_FILE``, else
+                   the system's
+    client_cert    PEM files of the client's certificate and of its key; default ``FLIGHTD_CLIENT_CERT`` and
+                   ``FLIGHTD_CLIENT_KEY``
     """
 
     def __init__(self, address: Optional[str] = None, *, namespace: Optional[str] = None, ttl: Optional[int] = None,
                  spool: Optional[str] = None, retry_timeout: float = 10.0, report_wait: float = 10.0,
-                 owner: str = "") -> None:
+                 owner: str = "", token: str = "", token_file: str = "", ca_file: str = "",
+                 client_cert: Optional[Tuple[str, str]] = None) -> None:
         self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or "default"
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"invalid namespace {self.namespace!r}: use letters, digits, '.', '_' and '-'")
-        self._servers = [_Server(a) for a in _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)]
+        self._token = _token_source(token, token_file)
+        addresses = _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)
+        context = _tls_context(ca_file, client_cert) if any(a.scheme == "https" for a in addresses) else None
+        self._servers = [_Server(a, context) for a in addresses]
         if retry_timeout <= 0 or report_wait <= 0:
             raise ValueError("retry_timeout and report_wait must be positive")
         self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
@@ -1157,6 +1170,12 @@ class Client:
             server = self._preferred % len(self._servers)
             hint = 0.0
             failure: Error
+            token = self._token()
+            authorization = "Bearer " + token if token else self._servers[server].basic
+            if authorization:
+                headers["Authorization"] = authorization
+            else:
+                headers.pop("Authorization", None)
             try:
                 status, fields, data, sent_at, resent = self._servers[server].exchange(
                     method, path, payload, headers, timeout, once)
@@ -1177,6 +1196,13 @@ class Client:
                 else:
                     rejections, may_have_arrived = 0, True
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
+            except ssl.SSLCertVerificationError as e:  # nothing was sent
+                rejections += 1
+                failure = Unavailable(_untrusted_text(self._servers[server].address, e))
+                failure.__cause__ = e
+                if rejections == len(self._servers):
+                    failure._may_have_arrived = may_have_arrived
+                    raise failure
             except (OSError, http.client.HTTPException) as e:
                 rejections = 0
                 no_server = isinstance(e, (ConnectionRefusedError, socket.gaierror))
@@ -1339,12 +1365,7 @@ class Client:
             if entry["deployment"] != self._deployment:
                 self._spool.release(name)  # a client of that deployment sends it
                 continue
-            try:
-                report = base64.b64decode(entry["report"])
-                json.loads(report)
-            except (ValueError, RecursionError) as e:  # valid checksum, but not a report
-                self._spool.quarantine(name, e)
-                continue
+            report = base64.b64decode(entry["report"])
             flight_id = _flight_id_for_key(entry["key"])
             try:
                 # The bytes are sent unchanged: decoding and encoding them again could change the receipt.
@@ -1388,11 +1409,86 @@ def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
         except ValueError:  # invalid port or IPv6 address
             good = False
         if not good:
+            part = re.sub("[^/]*@", "", part)  # a password is not shown
             raise ValueError(f"invalid server address {part!r}: use the form {DEFAULT_SERVER}")
         servers.append(url)
     if not servers:
         raise ValueError("no server address given")
     return servers
+
+
+def _token_source(token: str, path: str) -> Callable[[], str]:
+    """Returns the function that returns the token for the next request, or "". No dump of a client shows the token."""
+    name = "token"
+    if not token and not path:
+        token, name = os.environ.get("FLIGHTD_TOKEN", ""), "FLIGHTD_TOKEN"
+        path = os.environ.get("FLIGHTD_TOKEN_FILE", "")
+    if not token and path:
+        return _TokenFile(path).current
+    _check_token(token, name)
+    return lambda: token
+
+
+def _check_token(token: str, name: str) -> None:
+    if re.search("[^!-~]", token):
+        raise ValueError(f"{name} has a space, a control character or one outside ASCII (it is not shown here)")
+
+
+class _TokenFile:
+    """A token in a file that may be replaced at any time. While the file cannot be read, or has no valid token, the last
+    one stays."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._trouble = path, ""
+        self._token, self._read_at = self._read(), time.monotonic()
+
+    def current(self) -> str:
+        if time.monotonic() - self._read_at >= _TOKEN_FILE_INTERVAL:
+            self._read_at = time.monotonic()
+            try:
+                self._token, self._trouble = self._read(), ""
+            except (OSError, ValueError) as e:
+                if str(e) != self._trouble:
+                    self._trouble = str(e)
+                    _log.error("flightd: the token file cannot be used; the token before stays in use: %s", e)
+        return self._token
+
+    def _read(self) -> str:
+        with open(self._path, "rb") as f:
+            token = f.read().decode("latin-1").rstrip("\r\n")
+        if not token:
+            raise ValueError(f"the token file {self._path} is empty")
+        _check_token(token, f"the token file {self._path}")
+        return token
+
+
+def _tls_context(ca_file: str, client_cert: Optional[Tuple[str, str]]) -> ssl.SSLContext:
+    """Returns the context for https servers, from the arguments or else from the environment."""
+    ca_file = ca_file or os.environ.get("FLIGHTD_CA_FILE", "")
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as e:  # an ssl.SSLError is one
+        raise ValueError(f"the CA file {ca_file} cannot be used: {e}") from e
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    cert, key = client_cert or (os.environ.get("FLIGHTD_CLIENT_CERT", ""), os.environ.get("FLIGHTD_CLIENT_KEY", ""))
+    if bool(cert) != bool(key):
+        raise ValueError("a client certificate needs two files: the certificate and its key")
+    if cert:
+        try:
+            context.load_cert_chain(cert, key, password="")  # without a password, OpenSSL would ask the terminal for one
+        except OSError as e:
+            raise ValueError(f"the client certificate {cert} with the key {key} cannot be used: {e}") from e
+    return context
+
+
+_CERTIFICATE_ITSELF = (10, 62, 63, 64)  # OpenSSL's codes for: expired, of another host, mail address or IP address
+
+
+def _untrusted_text(address: str, e: ssl.SSLCertVerificationError) -> str:
+    text = f"the certificate of {address} is not trusted: {e.verify_message}"
+    if e.verify_code not in _CERTIFICATE_ITSELF:
+        text += " (set FLIGHTD_CA_FILE to the PEM file of the authority that issued it)"
+    return text
 
 
 def _is_reusable(connection: http.client.HTTPConnection) -> bool:
@@ -1440,9 +1536,13 @@ def _remaining(until: float) -> float:
 class _Server:
     """Connections to one server. Proxy settings of the environment are ignored."""
 
-    def __init__(self, url: urllib.parse.SplitResult) -> None:
-        self._url, self._lock, self._closed = url, threading.Lock(), False
+    def __init__(self, url: urllib.parse.SplitResult, context: Optional[ssl.SSLContext]) -> None:
+        self._url, self._context, self._lock, self._closed = url, context, threading.Lock(), False
         self.address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}"
+        self.basic = ""  # the header for the user in the address
+        if url.username is not None:
+            user = f"{urllib.parse.unquote(url.username)}:{urllib.parse.unquote(url.password or '')}"
+            self.basic = "Basic " + base64.b64encode(user.encode()).decode()
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
@@ -1459,11 +1559,14 @@ class _Server:
                 if once or isinstance(e, socket.timeout):
                     raise
                 resent = True
-        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        host, port, patience = self._url.hostname or "", self._url.port, min(timeout, 3.0)
+        if self._url.scheme == "https":
+            connection = http.client.HTTPSConnection(host, port, timeout=patience, context=self._context)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=patience)
         try:
-            connection = kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0))
             return (*self._send(connection, method, path, body, headers, timeout), resent)
-        except (ConnectionRefusedError, socket.gaierror) as e:
+        except (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError) as e:
             if resent:  # no server now does not prove that the first send did not arrive
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e
             raise
@@ -1625,7 +1728,7 @@ class _Spool:
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
         """Reads a report, unless another thread has claimed it. A damaged file is quarantined; a file that cannot be
-        read now, or not by this version, stays where it is."""
+        read now, or not completely by this version, stays under its name."""
         with self._lock:
             if name in self._claimed:
                 return None
@@ -1636,11 +1739,10 @@ class _Spool:
             with open(os.path.join(self.folder, name), "rb") as f:
                 data = f.read()
             if data[:3] == self.MAGIC[:3] and self.MAGIC[3:] < data[3:4] <= b"9":
-                raise OSError("a later version of flightd has written it, and delivers it")
+                raise _LaterReport()
             if data[:4] != self.MAGIC or data[4:8] != struct.pack(">I", _crc32c(data[8:])):
                 raise ValueError("checksum mismatch")
-            entry = json.loads(data[8:])
-            return {k: str(entry[k]) for k in ("deployment", "key", "report")}
+            return _read_spooled(data[8:])
         except FileNotFoundError:  # another process has sent it
             self.release(name)
         except OSError as e:
@@ -1649,7 +1751,7 @@ class _Spool:
                 _log.error("flightd: a spooled report cannot be read now, and stays in its place: %s: %s",
                            os.path.join(self.folder, name), e)
             self.release(name)
-        except (ValueError, KeyError, TypeError) as e:
+        except ValueError as e:
             self._quarantine_file(name, ".damaged", e)
         return None
 
@@ -1686,6 +1788,27 @@ class _Spool:
         _log.error("flightd: a report is quarantined; inspect it: %s: %s", path + suffix, why)
         self.release(name)
         return path + suffix
+
+
+class _LaterReport(OSError):
+    """A spooled report that is intact, and of a version whose reports this one cannot read completely."""
+
+    def __str__(self) -> str:
+        return "a later version of flightd has written it, and delivers it"
+
+
+def _read_spooled(data: bytes) -> Dict[str, str]:
+    """Reads an intact report. It raises _LaterReport for one of another form, of which a part could be lost."""
+    try:
+        entry = json.loads(data)
+        if not set(entry) <= {"deployment", "key", "at", "report"} or not all(isinstance(v, str) for v in entry.values()):
+            raise _LaterReport()
+        json.loads(base64.b64decode(entry["report"], validate=True))
+        if "deployment" not in entry or not re.fullmatch("[^/]+/[^/]+/.+", entry["key"]):
+            raise _LaterReport()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise _LaterReport() from e
+    return {k: entry[k] for k in ("deployment", "key", "report")}
 
 
 def _sync(fd: int) -> None:

@@ -1,14 +1,19 @@
-"""Tests of the Python client. TestOnce needs the server at FLIGHTD_ADDR; TestProtocol needs none."""
+"""Tests of the Python client. TestOnce needs the server at FLIGHTD_ADDR; the others need none."""
 
 import asyncio
 import contextlib
 import functools
 import hashlib
+import http.server
+import io
 import json
+import logging
 import os
 import re
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -1305,6 +1310,254 @@ class TestProtocol(unittest.TestCase):
             self.assertEqual(client._ledger_ms(), want)
         self.at += 1.5
         self.assertEqual(client._ledger_ms(), 7500)
+
+
+CANARY = "fltd_canary-4f1c"
+PROBLEM = "application/problem+json"
+
+
+class TestAccess(unittest.TestCase):
+    """Tests of token and TLS, against a server of their own."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("FLIGHTD_")}
+        patch = mock.patch.dict(os.environ, clean, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.asked = []  # path and Authorization of each request
+        self.answers = {}  # by path: status, headers and body; otherwise the version
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def serve(self, context=None):
+        test = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                test.asked.append((self.path, self.headers.get("Authorization")))
+                answer = test.answers.get(self.path, (200, {}, b'{"version":"1","deployment":"d"}'))
+                status, headers, body = answer(self) if callable(answer) else answer
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET
+
+            def log_message(self, *args):
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args):
+                pass  # a rejected handshake
+
+        server = Server(("127.0.0.1", 0), Handler)
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        return f"http{'s' if context else ''}://127.0.0.1:{server.server_address[1]}"
+
+    def client(self, address, **options):
+        client = flightd.Client(address, **{"spool": "", "retry_timeout": 2.0, **options})
+        self.addCleanup(client.close)
+        return client
+
+    def version(self, client):
+        return client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"]
+
+    def test_the_token_of_a_request(self):
+        address = self.serve()
+        file = self.write("token", "of-the-file\r\n")
+        for options, environment, want in (
+            ({}, {}, None),
+            ({}, {"FLIGHTD_TOKEN": "of-the-environment", "FLIGHTD_TOKEN_FILE": file}, "Bearer of-the-environment"),
+            ({}, {"FLIGHTD_TOKEN": "", "FLIGHTD_TOKEN_FILE": file}, "Bearer of-the-file"),
+            ({"token": "given", "token_file": file}, {"FLIGHTD_TOKEN": "x"}, "Bearer given"),
+            ({"token_file": file}, {"FLIGHTD_TOKEN": "x"}, "Bearer of-the-file"),
+        ):
+            with self.subTest(options=options), mock.patch.dict(os.environ, environment):
+                self.version(self.client(address, **options))
+                self.assertEqual(self.asked[-1], ("/version", want))
+        user = address.replace("://", "://u:p%20@")
+        self.version(self.client(user))
+        self.assertEqual(self.asked[-1][1], "Basic dTpwIA==")
+        self.version(self.client(user, token="given"))
+        self.assertEqual(self.asked[-1][1], "Bearer given")
+
+    def test_a_token_that_cannot_be_sent_is_rejected_and_not_shown(self):
+        for options in ({"token": CANARY + " x"}, {"token": CANARY + "\n"}, {"token": CANARY + "\x01"}, {"token": CANARY + "é"},
+                        {"token_file": self.write("lines", CANARY + "\n" + CANARY + "\n")}, {"token_file": self.write("empty", "\n")},
+                        {"token_file": self.path("none")}):
+            with self.subTest(options=options), self.assertRaises((ValueError, OSError)) as caught:
+                flightd.Client("http://127.0.0.1:1", spool="", **options)
+            self.assertNotIn(CANARY, str(caught.exception))
+        with self.assertRaises(ValueError) as caught:
+            flightd.Client(f"http://user:{CANARY}@127.0.0.1:1?x=y", spool="")
+        self.assertNotIn(CANARY, str(caught.exception))
+
+    def test_a_replaced_token_is_used(self):
+        self.write("token", "first\n")
+        client, now = self.client(self.serve(), token_file=self.path("token")), [time.monotonic()]
+        for text, later, want in (("second", 0, "first"), ("second", 1, "second"), ("", 1, "second"), ("not one word", 1, "second"),
+                                  (None, 1, "second"), ("third", 1, "third")):
+            if text is None:
+                os.remove(self.path("token"))
+            else:
+                self.write("token", text)
+            now[0] += later
+            logged = self.assertLogs("flightd", "ERROR") if want == "second" and text != "second" else contextlib.nullcontext()
+            with logged as log, mock.patch.object(flightd.time, "monotonic", lambda: now[0]):
+                self.assertEqual(client._token(), want)
+            if log is not None:
+                self.assertNotIn("not one word", "".join(log.output))
+
+    def test_the_token_is_never_shown(self):
+        flight_id, problem = flightd._flight_id_for_key("default/test/1"), b'{"code":"%s","retryable":false}'
+        proceed = {"decision": "proceed", "flight_id": flight_id, "key": "default/test/1", "attempt": 1, "fencing_token": "t",
+                   "session": "s", "trust_ms": 10000, "idempotency_key": "i"}
+        self.answers = {"/v1/flights:open": (201, {}, json.dumps(proceed).encode()),
+                        f"/v1/flights/{flight_id}/report": (401, {"Content-Type": PROBLEM}, problem % b"unauthenticated")}
+        log = io.StringIO()
+        handler = logging.StreamHandler(log)
+        logging.getLogger("flightd").addHandler(handler)
+        self.addCleanup(logging.getLogger("flightd").removeHandler, handler)
+        client = self.client(self.serve(), token=CANARY, spool=self.path("spool"), report_wait=0.2)
+        shown = [repr(client), str(client), repr(vars(client))]
+        with self.assertRaises(flightd.Unrecorded) as caught, client.once("test", "1") as f:
+            shown.append(repr(vars(f)))
+            with f.effect():
+                f.result = 1
+        shown += [str(caught.exception), repr(caught.exception), repr(vars(caught.exception)), log.getvalue()]
+        names = os.listdir(self.path("spool"))
+        self.assertEqual([n[-7:] for n in names], [".report"], "a rejected token does not reject the report")
+        for name in names:
+            with open(os.path.join(self.path("spool"), name), "rb") as file:
+                shown.append(repr(file.read()))
+        self.assertNotIn(CANARY, "".join(shown))
+        self.assertEqual({token for _, token in self.asked}, {"Bearer " + CANARY})
+
+    def test_a_redirect_is_not_followed(self):
+        target = self.serve()
+        self.answers["/version"] = (307, {"Location": target + "/elsewhere"}, b"")
+        with self.assertRaises(flightd.Error):
+            self.version(self.client(self.serve(), token=CANARY))
+        self.assertEqual([path for path, _ in self.asked], ["/version"])
+
+    def test_an_open_without_access_ends_at_once(self):
+        for status, code in ((401, "unauthenticated"), (403, "forbidden")):
+            body = b'{"code":"%s","retryable":false,"detail":"no","hint":"ask an administrator"}' % code.encode()
+            self.answers["/v1/flights:open"] = (status, {"Content-Type": PROBLEM}, body)
+            with self.assertRaisesRegex(flightd.Error, code + ".*ask an administrator") as caught:
+                with self.client(self.serve(), token=CANARY).once("test", "1"):
+                    self.fail("it runs")
+            self.assertEqual(caught.exception.code, code)
+        self.assertEqual([path for path, _ in self.asked], ["/version", "/v1/flights:open"] * 2)
+
+    def test_an_open_over_a_quota_is_repeated(self):
+        tries = []
+
+        def answer(_):
+            tries.append(time.monotonic())
+            if len(tries) < 3:
+                return 429, {"Content-Type": PROBLEM, "Retry-After": "1"}, b'{"code":"quota_exceeded","retryable":true}'
+            return 200, {}, b'{"version":"1","deployment":"d"}'
+        self.answers["/version"] = answer
+        with mock.patch.object(flightd.time, "sleep") as sleep:
+            client = self.client(self.serve())
+            self.assertEqual(client._ask("GET", "/version", must_contain="version")[0]["version"], "1")
+        self.assertEqual([call.args[0] for call in sleep.call_args_list], [1.0, 1.0])
+        self.answers["/version"] = (429, {"Retry-After": "60"}, b'{"code":"quota_exceeded","retryable":true}')
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("GET", "/version", must_contain="version")
+        self.assertEqual(caught.exception.code, "quota_exceeded")
+
+    def test_a_report_of_another_form_stays(self):
+        spool = flightd.Client("http://127.0.0.1:1", spool=self.path("spool"))._spool
+        name = spool.store("d", "default/test/1", b"{}")
+        spool.release(name)
+        with open(os.path.join(self.path("spool"), name), "rb") as file:
+            entry = json.loads(file.read()[8:])
+        self.assertEqual(spool.claim(name), {k: entry[k] for k in ("deployment", "key", "report")})
+        for change in ({"sealed": True}, {"key": {"of": "another form"}}, {"key": "1"}, {"report": "AAAA"}, {"report": None},
+                       {"deployment": 1}, [1]):
+            text = json.dumps({**entry, **change} if isinstance(change, dict) else change).encode()
+            path = os.path.join(self.path("spool"), "x.report")
+            with open(path, "wb") as file:
+                file.write(b"FDC1" + struct.pack(">I", flightd._crc32c(text)) + text)
+            spool._reported_unreadable.clear()
+            with self.subTest(change=change), self.assertLogs("flightd", "ERROR") as logged:
+                self.assertIsNone(spool.claim("x.report"))
+                self.assertIsNone(spool.claim("x.report"))
+            self.assertEqual(len(logged.output), 1)
+            self.assertIn("a later version", logged.output[0])
+            self.assertEqual(sorted(os.listdir(self.path("spool"))), sorted([name, "x.report"]))
+
+    def issue(self, name, *more, ca=None):
+        """Makes a certificate and its key, signed by ca or by itself."""
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+                   "-subj", "/CN=" + name, "-keyout", self.path(name + ".key"), "-out", self.path(name), *more]
+        if ca:
+            command += ["-CA", self.path(ca), "-CAkey", self.path(ca + ".key"), "-addext", "basicConstraints=critical,CA:FALSE"]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+    def test_tls(self):
+        self.issue("ca")
+        self.issue("other-ca")
+        self.issue("server", "-addext", "subjectAltName=IP:127.0.0.1", ca="ca")
+        self.issue("elsewhere", "-addext", "subjectAltName=DNS:elsewhere", ca="ca")
+        self.issue("me", ca="ca")
+
+        def server(name, **verify):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.path(name), self.path(name + ".key"))
+            if verify:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(**verify)
+            return self.serve(context)
+        address = server("server")
+        self.assertEqual(self.version(self.client(address, ca_file=self.path("ca"))), "1")
+        for ca in ("", self.path("other-ca")):
+            began = time.monotonic()
+            client = self.client(address, ca_file=ca, retry_timeout=20.0)
+            with self.assertRaisesRegex(flightd.Unavailable, "certificate of https://127.*not trusted.*set FLIGHTD_CA_FILE"):
+                client._ask("GET", "/version", must_contain="version")
+            self.assertLess(time.monotonic() - began, 10, "it is not retried")
+        with self.assertRaisesRegex(flightd.Unavailable, "not trusted.*127.0.0.1") as caught:
+            self.version(self.client(server("elsewhere"), ca_file=self.path("ca")))
+        self.assertNotIn("FLIGHTD_CA_FILE", str(caught.exception))
+        self.issue("server-2", "-addext", "subjectAltName=IP:127.0.0.1", ca="other-ca")
+        both = self.client(server("server-2") + "," + address, ca_file=self.path("ca"))
+        self.assertEqual(both._ask("GET", "/version", must_contain="version")[0]["version"], "1", "by the next server")
+
+        address = server("server", cafile=self.path("ca"))
+        with self.assertRaises(flightd.Unavailable):
+            self.version(self.client(address, ca_file=self.path("ca"), retry_timeout=0.1))
+        pair = self.path("me"), self.path("me.key")
+        self.assertEqual(self.version(self.client(address, ca_file=self.path("ca"), client_cert=pair)), "1")
+        os.environ.update(FLIGHTD_CA_FILE=self.path("ca"), FLIGHTD_CLIENT_CERT=pair[0], FLIGHTD_CLIENT_KEY=pair[1])
+        self.assertEqual(self.version(self.client(address)), "1")
+        for wrong in ({"ca_file": self.path("none")}, {"ca_file": pair[1]}, {"client_cert": (pair[0], "")},
+                      {"client_cert": (pair[0], self.path("none"))}, {"client_cert": (pair[0], self.path("ca.key"))}):
+            with self.subTest(wrong=wrong), self.assertRaises(ValueError):
+                self.client(address, **wrong)
 
 
 if __name__ == "__main__":
