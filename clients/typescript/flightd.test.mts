@@ -1,14 +1,17 @@
 /** Tests of the TypeScript client against the server at FLIGHTD_ADDR. Run with node --test. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, open, readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import { syncBuiltinESMExports } from "node:module";
 import type { AddressInfo } from "node:net";
 import os, { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
+import { inspect } from "node:util";
 import {
   Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated, Refused,
   Unapproved, Unavailable, Unrecorded, listedActionFor, isFinal, once, reportResultOf, throwForStatus, type ClientOptions, type Exchange, type Flight,
@@ -410,10 +413,13 @@ test("a relative spool folder survives chdir", async () => {
   assert.equal((await readdir(path.join(named, "reports"))).length, 1);
 });
 
-test("a malformed report file is quarantined", async () => {
+test("an intact report of another form stays and is logged once", async (t) => {
   const folder = await mkdtemp(path.join(spool, "odd-"));
-  for (const [name, text] of [["0", "null"], ["1", '{"deployment":"d","key":1,"report":"e30="}'], ["2", '{"deployment":"d"}']] as const) {
-    const data = Buffer.from(text);
+  const entry = { deployment: "d", key: "default/test/1", at: "", report: "e30=" };
+  const forms = [null, [1], { ...entry, sealed: true }, { ...entry, key: 1 }, { ...entry, key: "1" }, { ...entry, report: "AAAA" },
+    { ...entry, deployment: undefined }, entry];
+  for (const [name, form] of forms.entries()) {
+    const data = Buffer.from(JSON.stringify(form));
     let crc = ~0;
     for (const byte of data) {
       crc ^= byte;
@@ -423,12 +429,21 @@ test("a malformed report file is quarantined", async () => {
     head.writeUInt32BE(~crc >>> 0, 4);
     await writeFile(path.join(folder, `${name}.report`), Buffer.concat([head, data]));
   }
+  const sent: string[] = [];
+  const server = createServer((request, response) => {
+    if (request.url === "/version") return void response.end('{"version":"1","deployment":"d"}');
+    sent.push(request.url ?? "");
+    response.end(JSON.stringify({ id: request.url?.split("/")[3], state: "succeeded" }));
+  });
   const said: string[] = [];
-  const other = new Client(undefined, { spool: folder, log: (m) => said.push(m) });
-  await other.once("test", id, 1, (f) => f.effect(() => 1));
-  while (said.length < 3) await new Promise((wake) => setImmediate(wake));
+  const other = new Client(await listen(t, server), { spool: folder, log: (m) => said.push(m) });
+  await other.connect();
+  while (sent.length === 0) await new Promise((wake) => setImmediate(wake)); // its name comes last
+  await (other as unknown as { spoolRound(): Promise<void> }).spoolRound();
   other.close();
-  assert.deepEqual(await readdir(folder), ["0.report.damaged", "1.report.damaged", "2.report.damaged"]);
+  assert.deepEqual((await readdir(folder)).sort(), forms.slice(1).map((_, name) => `${name}.report`));
+  assert.deepEqual([said.length, said.filter((m) => m.includes("a later version")).length], [7, 7]);
+  assert.equal(sent.length, 1, "the one of this form");
 });
 
 test("a report survives rejections that are not about it", async () => {
@@ -497,7 +512,7 @@ test("a client stays with its deployment", async (t) => {
     });
   };
   assert.equal((await asks(`${moved},${own}`)).json["id"], "fl_1"); // the next address is tried
-  assert.deepEqual(asked, ["first", "first", "first"]); // fetch repeats a request after 421
+  assert.deepEqual(asked, ["first", "first"]);
   for (const servers of [`${moved},${also}`, `${moved},http://127.0.0.1:1`]) { // no server runs at the last address
     await assert.rejects(asks(servers), (e) => e instanceof FlightdError && e.code === "wrong_deployment" && /second, and not first/.test(e.message));
   }
@@ -1023,6 +1038,176 @@ test("the newest answer sets the ledger clock", async (t) => {
     await asks.ask("GET", "/version", undefined, { mustContain: "version", tries: 1 }).catch(() => undefined);
     const known = asks.ledgerMs();
     assert.ok(known >= want && known < want + 900, `${known} is not ${want}`);
+  }
+});
+
+const CANARY = "fltd_canary-4f1c";
+
+/** Serves the version, and other answers by path, and notes path and Authorization of each request. */
+async function serveAccess(t: TestContext, server = createServer()): Promise<{ address: string; asked: [string, string | undefined][]; answers: Record<string, [number, Record<string, string>, unknown]> }> {
+  const asked: [string, string | undefined][] = [];
+  const answers: Record<string, [number, Record<string, string>, unknown]> = {};
+  server.on("request", (request, response) => {
+    asked.push([request.url ?? "", request.headers.authorization]);
+    const [status, headers, body] = answers[request.url ?? ""] ?? [200, {}, { version: "1", deployment: "d" }];
+    request.resume().on("end", () => response.writeHead(status, headers).end(JSON.stringify(body)));
+  });
+  return { address: await listen(t, server), asked, answers };
+}
+
+/** Sets variables of the environment for a test. */
+function environment(t: TestContext, variables: Record<string, string>): void {
+  const before = { ...process.env };
+  t.after(() => { for (const name of Object.keys(variables)) if (before[name] === undefined) delete process.env[name]; else process.env[name] = before[name]; });
+  Object.assign(process.env, variables);
+}
+
+const version = (asks: Client): Promise<{ json: Body }> => asks.ask("GET", "/version", undefined, { mustContain: "version" });
+
+test("the token of a request", async (t) => {
+  const { address, asked } = await serveAccess(t);
+  const file = path.join(await mkdtemp(path.join(spool, "token-")), "token");
+  await writeFile(file, "of-the-file\r\n");
+  for (const [options, variables, want] of [
+    [{}, {}, undefined],
+    [{}, { FLIGHTD_TOKEN: "of-the-environment", FLIGHTD_TOKEN_FILE: file }, "Bearer of-the-environment"],
+    [{}, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: file }, "Bearer of-the-file"],
+    [{ token: "given", tokenFile: file }, { FLIGHTD_TOKEN: "x" }, "Bearer given"],
+    [{ tokenFile: file }, { FLIGHTD_TOKEN: "x" }, "Bearer of-the-file"],
+  ] as [ClientOptions, Record<string, string>, string | undefined][]) {
+    environment(t, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: "", ...variables });
+    await version(new Client(address, { spool: "", ...options }));
+    assert.deepEqual(asked.at(-1), ["/version", want]);
+  }
+  environment(t, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: "" });
+  const user = address.replace("://", "://u:p%20@");
+  await version(new Client(user, { spool: "" }));
+  assert.equal(asked.at(-1)?.[1], "Basic dTpwIA==");
+  await version(new Client(user, { spool: "", token: "given" }));
+  assert.equal(asked.at(-1)?.[1], "Bearer given");
+});
+
+test("a token that cannot be sent is rejected and not shown", async () => {
+  const folder = await mkdtemp(path.join(spool, "token-"));
+  const [lines, empty, none] = ["lines", "empty", "none"].map((name) => path.join(folder, name)) as [string, string, string];
+  await writeFile(lines, `${CANARY}\n${CANARY}\n`);
+  await writeFile(empty, "\n");
+  const hidden = (e: unknown): boolean => e instanceof Error && !inspect(e).includes(CANARY);
+  for (const options of [{ token: CANARY + " x" }, { token: CANARY + "\n" }, { token: CANARY + "\x01" }, { token: CANARY + "é" },
+    { tokenFile: lines }, { tokenFile: empty }, { tokenFile: none }]) {
+    assert.throws(() => new Client("http://127.0.0.1:1", { spool: "", ...options }), hidden);
+  }
+  assert.throws(() => new Client(`http://user:${CANARY}@127.0.0.1:1?x=y`, { spool: "" }), hidden);
+});
+
+test("a replaced token is used", async (t) => {
+  const { address, asked } = await serveAccess(t);
+  const file = path.join(await mkdtemp(path.join(spool, "token-")), "token");
+  await writeFile(file, "first\n");
+  const said: string[] = [];
+  const move = clocks(t);
+  const asks = new Client(address, { spool: "", tokenFile: file, log: (m) => said.push(m) });
+  for (const [text, later, want] of [["second", 0, "first"], ["second", 1000, "second"], ["", 1000, "second"], ["not one word", 1000, "second"],
+    [undefined, 1000, "second"], ["third", 1000, "third"]] as const) {
+    if (text === undefined) await rm(file);
+    else await writeFile(file, text);
+    move(later);
+    await version(asks);
+    assert.equal(asked.at(-1)?.[1], `Bearer ${want}`, text);
+  }
+  assert.equal(said.filter((m) => m.includes("the token file cannot be used")).length, 3);
+  assert.doesNotMatch(said.join(), /not one word/);
+});
+
+test("the token is never shown", async (t) => {
+  const { address, asked, answers } = await serveAccess(t);
+  const flight = { flight_id: "fl_1", key: "default/test/1" };
+  answers["/v1/flights:open"] = [201, {}, { ...flight, decision: "proceed", attempt: 1, fencing_token: "t", session: "s", trust_ms: 10_000, idempotency_key: "i" }];
+  answers["/v1/flights/fl_1/report"] = [401, {}, { code: "unauthenticated", retryable: false }];
+  const folder = await mkdtemp(path.join(spool, "shown-"));
+  const shown: string[] = [];
+  const asks = new Client(address, { spool: folder, token: CANARY, reportWaitMs: 100, log: (m) => shown.push(m) });
+  const show = (what: unknown): number => shown.push(String(what), inspect(what, { depth: 20, showHidden: true }));
+  const ask = asks.ask.bind(asks);
+  asks.ask = (method, route, body, o) => ask(method, route, body, { ...o, flightId: "fl_1", nonce: "" }); // of the canned answers
+  await assert.rejects(asks.once("test", "1", 1, (f) => { show(f); return f.effect(() => 1); }), (e) => { show(e); return e instanceof Unrecorded; });
+  show(asks);
+  const names = await readdir(folder);
+  assert.equal(names.filter((n) => n.endsWith(".report")).length, 1, "a rejected token does not reject the report");
+  for (const name of names) shown.push(await readFile(path.join(folder, name), "latin1"));
+  asks.close();
+  assert.ok(!shown.join("\n").includes(CANARY));
+  assert.ok(asked.length > 3 && asked.every(([, token]) => token === `Bearer ${CANARY}`));
+});
+
+test("a redirect is not followed", async (t) => {
+  const [target, server] = [await serveAccess(t), await serveAccess(t)];
+  server.answers["/version"] = [307, { Location: target.address + "/elsewhere" }, {}];
+  await assert.rejects(version(new Client(server.address, { spool: "", token: CANARY, retryTimeoutMs: 10 })), FlightdError);
+  assert.deepEqual([server.asked.length, target.asked.length], [1, 0]);
+});
+
+test("an open without access ends at once", async (t) => {
+  for (const [status, code] of [[401, "unauthenticated"], [403, "forbidden"]] as const) {
+    const { address, asked, answers } = await serveAccess(t);
+    answers["/v1/flights:open"] = [status, {}, { code, retryable: false, hint: "ask an administrator" }];
+    await assert.rejects(new Client(address, { spool: "" }).once("test", "1", 1, () => assert.fail("it runs")),
+      (e) => e instanceof FlightdError && e.code === code && /ask an administrator/.test(e.message));
+    assert.deepEqual(asked.map(([route]) => route), ["/version", "/v1/flights:open"], "nothing was opened, and nothing is abandoned");
+  }
+});
+
+test("an open over a quota is repeated", async (t) => {
+  const { address, asked, answers } = await serveAccess(t);
+  const asks = new Client(address, { spool: "", retryTimeoutMs: 1500 });
+  answers["/version"] = [429, { "Retry-After": "1" }, { code: "quota_exceeded", retryable: true }];
+  const began = performance.now();
+  await assert.rejects(version(asks), (e) => e instanceof Unavailable && e.code === "quota_exceeded");
+  assert.equal(asked.length, 2, "once more, after the second that the server named");
+  assert.ok(performance.now() - began >= 990);
+});
+
+test("TLS", async (t) => {
+  const folder = await mkdtemp(path.join(spool, "tls-"));
+  const file = (name: string): string => path.join(folder, name);
+  const issue = (name: string, ca: string, ...more: string[]): void => {
+    const signed = ca ? ["-CA", file(ca), "-CAkey", file(ca + ".key"), "-addext", "basicConstraints=critical,CA:FALSE"] : [];
+    execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", `/CN=${name}`,
+      "-keyout", file(name + ".key"), "-out", file(name), ...more, ...signed], { stdio: "ignore" });
+  };
+  issue("ca", "");
+  issue("other-ca", "");
+  issue("server", "ca", "-addext", "subjectAltName=IP:127.0.0.1");
+  issue("server-2", "other-ca", "-addext", "subjectAltName=IP:127.0.0.1");
+  issue("elsewhere", "ca", "-addext", "subjectAltName=DNS:elsewhere");
+  issue("me", "ca");
+  const serve = async (name: string, options = {}): Promise<string> => {
+    const server = createSecureServer({ cert: await readFile(file(name)), key: await readFile(file(name + ".key")), ...options });
+    return (await serveAccess(t, server as unknown as Server)).address.replace("http:", "https:");
+  };
+  const of = (address: string, options: ClientOptions = {}): Client => new Client(address, { spool: "", retryTimeoutMs: 20_000, ...options });
+  const untrusted = (hint: boolean) => (e: unknown): boolean => e instanceof Unavailable && !e.mayHaveArrived &&
+    /certificate of https:\/\/127.*not trusted/.test(e.message) && /set FLIGHTD_CA_FILE/.test(e.message) === hint;
+  environment(t, { FLIGHTD_CA_FILE: "", FLIGHTD_CLIENT_CERT: "", FLIGHTD_CLIENT_KEY: "", NODE_TLS_REJECT_UNAUTHORIZED: "0" });
+  const address = await serve("server");
+  assert.equal((await version(of(address, { caFile: file("ca") }))).json["version"], "1");
+  const began = performance.now();
+  await assert.rejects(version(of(address)), untrusted(true));
+  await assert.rejects(version(of(address, { caFile: file("other-ca") })), untrusted(true));
+  await assert.rejects(version(of(await serve("elsewhere"), { caFile: file("ca") })), untrusted(false));
+  assert.ok(performance.now() - began < 10_000, "it is not retried");
+  await version(of(`${await serve("server-2")},${address}`, { caFile: file("ca") })); // by the next server
+
+  const strict = await serve("server", { requestCert: true, ca: await readFile(file("ca")) });
+  const pair = { clientCert: file("me"), clientKey: file("me.key") };
+  await assert.rejects(version(of(strict, { caFile: file("ca"), retryTimeoutMs: 10 })), Unavailable);
+  await version(of(strict, { caFile: file("ca"), ...pair }));
+  environment(t, { FLIGHTD_CA_FILE: file("ca"), FLIGHTD_CLIENT_CERT: pair.clientCert, FLIGHTD_CLIENT_KEY: pair.clientKey });
+  const asks = of(strict);
+  await version(asks);
+  assert.doesNotMatch(inspect(asks, { depth: 20, showHidden: true }), /PRIVATE KEY/);
+  for (const wrong of [{ caFile: file("none") }, { caFile: file("me.key") }, { clientCert: file("me") }, { ...pair, clientKey: file("ca.key") }]) {
+    assert.throws(() => of(strict, wrong), Error);
   }
 });
 

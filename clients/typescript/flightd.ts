@@ -33,16 +33,21 @@
  * it.
  *
  * `FLIGHTD_ADDR` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
- * `FLIGHTD_NAMESPACE` the namespace.
+ * `FLIGHTD_NAMESPACE` the namespace. `FLIGHTD_TOKEN` is the token, or `FLIGHTD_TOKEN_FILE` names its file, and
+ * `FLIGHTD_CA_FILE` the authorities that an https server is checked against.
  *
  * @module
  */
 
-import { createHash, randomBytes } from "node:crypto";
+import { createHash, randomBytes, X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
+import * as http from "node:http";
+import * as https from "node:https";
 import * as os from "node:os";
 import * as path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createSecureContext } from "node:tls";
 
 const DEFAULT_SERVER = "http://127.0.0.1:7420";
 const MAX_RECEIPT = 64 << 10; // bytes of a receipt's body that the ledger stores
@@ -58,6 +63,8 @@ const ABANDON_WAIT_MS = 2000; // for the first try of an abandon; a new open wou
 const ABANDON_TIMEOUT_MS = 600_000; // for which an abandon is retried while no server answers
 const MAX_ABANDONS = 1000; // pending abandons; the oldest is dropped, and its attempt ends with its session
 const REPORT_TRY_TIMEOUT_MS = 15_000; // for one later try of a report, so that the next server is tried soon
+const IDLE_TIMEOUT_MS = 4_000; // until an idle connection is no longer reused
+const TOKEN_FILE_INTERVAL_MS = 1_000; // between two reads of a token file
 const MAX_TEMP_AGE_MS = 3_600_000; // until a half-written file in the spool is removed
 
 type Json = Record<string, any>;
@@ -194,7 +201,7 @@ const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
   expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
-  too_many_open: Unavailable, open_expired: Unavailable,
+  too_many_open: Unavailable, quota_exceeded: Unavailable, open_expired: Unavailable,
 };
 
 /** These codes reject the caller or the server, not the request: another server may answer the same request. */
@@ -1040,6 +1047,16 @@ export interface ClientOptions {
   owner?: string;
   /** receives messages for a person; default console.warn */
   log?: (message: string) => void;
+  /** sent with every request, in place of a user in the address; default FLIGHTD_TOKEN, else tokenFile */
+  token?: string;
+  /** file that has the token, read again at most once a second; default FLIGHTD_TOKEN_FILE */
+  tokenFile?: string;
+  /** PEM file of the authorities that https servers are checked against; default FLIGHTD_CA_FILE, else Node's */
+  caFile?: string;
+  /** PEM file of the client's certificate; default FLIGHTD_CLIENT_CERT */
+  clientCert?: string;
+  /** PEM file of its key; default FLIGHTD_CLIENT_KEY */
+  clientKey?: string;
 }
 
 interface AskOptions {
@@ -1061,7 +1078,11 @@ interface AskOptions {
 export class Client {
   readonly namespace: string;
   private readonly servers: string[];
-  private readonly options: ClientOptions;
+  private readonly options: Omit<ClientOptions, "token">;
+  // No dump shows what is private to the language: the token, the users of addresses, and the key of the certificate.
+  readonly #token: () => string;
+  readonly #basic: (string | undefined)[];
+  readonly #agents: Agents;
   private readonly retryTimeoutMs: number;
   private readonly reportWaitMs: number;
   private readonly spool: Spool;
@@ -1079,8 +1100,13 @@ export class Client {
    * http://127.0.0.1:7420. The client stays with the first deployment that answers
    */
   constructor(address?: string, options: ClientOptions = {}) {
-    this.options = options;
-    this.servers = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
+    const { token, ...others } = options;
+    this.options = others;
+    this.#token = tokenSource(token, options.tokenFile, (m) => this.log(m));
+    const listed = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
+    this.servers = listed.map((url) => url.origin + url.pathname.replace(/\/+$/, ""));
+    this.#basic = listed.map(basicOf);
+    this.#agents = agents(listed.some((url) => url.protocol === "https:"), options);
     this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || "default";
     if (!/^[A-Za-z0-9._-]{1,255}$/.test(this.namespace)) {
       throw new TypeError(`invalid namespace ${JSON.stringify(this.namespace)}: use letters, digits, '.', '_' and '-'`);
@@ -1168,7 +1194,7 @@ export class Client {
       const server = this.preferred;
       let failure: FlightdError;
       try {
-        return await this.send(this.servers[server] ?? "", method, route, body, o);
+        return await this.send(server, method, route, body, o);
       } catch (e) {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
@@ -1186,12 +1212,18 @@ export class Client {
             mayHaveArrived = true;
           }
           failure = e;
+        } else if (e instanceof Untrusted) { // nothing was sent
+          rejections++;
+          failure = new Unavailable(e.message, "unreachable", {}, e.cause);
+          if (rejections === this.servers.length) {
+            failure.mayHaveArrived = mayHaveArrived;
+            throw failure;
+          }
         } else {
           rejections = 0;
-          const cause = (e as { cause?: { code?: string } }).cause;
-          const noServer = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
+          const noServer = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes((e as { code?: string }).code ?? "");
           mayHaveArrived ||= !noServer;
-          const where = `no server answers at ${this.servers[server]}: ${textOf(cause ?? e)}`;
+          const where = `no server answers at ${this.servers[server]}: ${textOf(e instanceof AggregateError ? e.errors[0] : e)}`;
           failure = new Unavailable(noServer ? `${where} (${NO_SERVER_HINT})` : where, "unreachable", {}, e);
         }
       }
@@ -1210,22 +1242,25 @@ export class Client {
   }
 
   /** Sends a request once. */
-  private async send(server: string, method: string, route: string, body: Json | string | undefined,
+  private async send(index: number, method: string, route: string, body: Json | string | undefined,
                      o: AskOptions): Promise<{ data: Buffer; sentAt: Instant }> {
+    const server = this.servers[index] ?? "";
     const headers: Record<string, string> = { "User-Agent": "flightd-typescript" };
+    const token = this.#token();
+    const authorization = token ? `Bearer ${token}` : this.#basic[index];
+    if (authorization) headers["Authorization"] = authorization;
     if (body) headers["Content-Type"] = "application/json";
     if (this.namespace !== "default") headers["Flightd-Namespace"] = this.namespace;
     if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_TIMEOUT_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sentAt = now();
-    const answer = await fetch(server + route, {
-      method, headers, signal, redirect: "manual", ...(body ? { body: typeof body === "string" ? body : JSON.stringify(body) } : {}),
-    });
-    const data = Buffer.from(await answer.arrayBuffer());
-    if (answer.status !== 421) this.noteLedgerMs(answer.headers.get("Flightd-Ledger-Time")); // 421 comes from another deployment
+    const text = typeof body === "object" ? JSON.stringify(body) : body;
+    const answer = await exchange(this.#agents, server + route, method, headers, text, signal);
+    const data = answer.data;
+    if (answer.status !== 421) this.noteLedgerMs(answer.headers["flightd-ledger-time"]); // 421 comes from another deployment
     if (answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))) {
-      throw errorFrom(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server, expectedFlightId(route, o));
+      throw errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o));
     }
     return { data, sentAt };
   }
@@ -1364,12 +1399,6 @@ export class Client {
       }
       // The bytes are sent unchanged: decoding and encoding them again could change the receipt.
       const report = Buffer.from(entry.report, "base64").toString();
-      try {
-        JSON.parse(report);
-      } catch (e) { // valid checksum, but not a report
-        await this.spool.quarantine(name, e);
-        continue;
-      }
       const flightId = flightIdForKey(entry.key);
       try {
         await this.ask("POST", `/v1/flights/${flightId}/report`, report, { mustContain: "state", timeoutMs: 5000, tries: 1 });
@@ -1416,17 +1445,147 @@ function flightIdForKey(key: string): string {
   return bits > 0 ? id + letters[(held << (5 - bits)) & 31] : id;
 }
 
-function addresses(listed: string): string[] {
+function addresses(listed: string): URL[] {
   const servers = listed.split(/[,\s]+/).filter(Boolean).map((part) => {
     let url: URL | undefined;
     try { url = new URL(part.includes("://") ? part : "http://" + part); } catch { /* url stays undefined */ }
     if (!url || !["http:", "https:"].includes(url.protocol) || url.search || url.hash) {
-      throw new TypeError(`invalid server address ${JSON.stringify(part)}: use the form ${DEFAULT_SERVER}`);
+      const shown = part.replace(/[^/]*@/, ""); // without a password
+      throw new TypeError(`invalid server address ${JSON.stringify(shown)}: use the form ${DEFAULT_SERVER}`);
     }
-    return url.origin + url.pathname.replace(/\/+$/, "");
+    return url;
   });
   if (servers.length === 0) throw new TypeError("no server address given");
   return servers;
+}
+
+/** Returns the Authorization header for the user in an address. */
+function basicOf(url: URL): string | undefined {
+  if (!url.username && !url.password) return undefined;
+  const user = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`;
+  return "Basic " + Buffer.from(user).toString("base64");
+}
+
+// --- connections ------------------------------------------------------------------------------------------------------
+
+interface Agents { http: http.Agent; https?: https.Agent }
+
+/** Returns the agents that hold idle connections. Certificates are those of the options, or else of the environment. */
+function agents(secured: boolean, options: ClientOptions): Agents {
+  const all: Agents = { http: new http.Agent({ keepAlive: true, timeout: IDLE_TIMEOUT_MS }) };
+  if (!secured) return all;
+  const caFile = options.caFile || process.env["FLIGHTD_CA_FILE"];
+  let [certFile, keyFile] = [options.clientCert, options.clientKey];
+  if (!certFile && !keyFile) [certFile, keyFile] = [process.env["FLIGHTD_CLIENT_CERT"], process.env["FLIGHTD_CLIENT_KEY"]];
+  if (Boolean(certFile) !== Boolean(keyFile)) throw new TypeError("a client certificate needs two files: the certificate and its key");
+  // Verification stays on, also if NODE_TLS_REJECT_UNAUTHORIZED is 0.
+  const secure: https.AgentOptions = { keepAlive: true, timeout: IDLE_TIMEOUT_MS, minVersion: "TLSv1.2", rejectUnauthorized: true };
+  if (caFile) {
+    const pem = readFileSync(caFile, "latin1").match(/-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/g);
+    if (!pem) throw new TypeError(`${caFile} has no certificate in PEM`);
+    pem.forEach((one) => new X509Certificate(one)); // rejects a malformed one now
+    secure.ca = pem;
+  }
+  if (certFile && keyFile) {
+    secure.cert = readFileSync(certFile);
+    secure.key = readFileSync(keyFile);
+    createSecureContext({ cert: secure.cert, key: secure.key }); // rejects them now if they do not belong together
+  }
+  all.https = new https.Agent(secure);
+  return all;
+}
+
+/** A server's certificate was rejected, and nothing was sent to it. */
+class Untrusted extends Error {}
+
+// The error codes of a rejected certificate: of its authority, which FLIGHTD_CA_FILE may name, and of the certificate itself.
+const OF_THE_AUTHORITY = ["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "CERT_SIGNATURE_FAILURE", "CERT_UNTRUSTED", "INVALID_CA"];
+const OF_THE_CERTIFICATE = ["ERR_TLS_CERT_ALTNAME_INVALID", "CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID", "CERT_REJECTED", "INVALID_PURPOSE"];
+
+function explainTLS(e: Error, url: string): Error {
+  const code = (e as { code?: string }).code ?? "";
+  const ofAuthority = OF_THE_AUTHORITY.includes(code);
+  if (!ofAuthority && !OF_THE_CERTIFICATE.includes(code)) return e;
+  const text = `the certificate of ${new URL(url).origin} is not trusted: ${e.message}`;
+  return new Untrusted(ofAuthority ? `${text} (set FLIGHTD_CA_FILE to the PEM file of the authority that issued it)` : text, { cause: e });
+}
+
+interface HttpAnswer { status: number; headers: http.IncomingHttpHeaders; data: Buffer }
+
+/** Sends one request and reads the whole answer. A redirect is an answer, and is not followed. */
+function exchange(agents: Agents, url: string, method: string, headers: Record<string, string>, body: string | undefined,
+                  signal: AbortSignal): Promise<HttpAnswer> {
+  return new Promise((resolve, reject) => {
+    const secured = url.startsWith("https:");
+    const request = (secured ? https : http).request(url, { method, headers, agent: secured ? agents.https : agents.http });
+    const abort = (): void => {
+      reject(signal.reason);
+      request.destroy();
+    };
+    let answered = false;
+    request.on("close", () => signal.removeEventListener("abort", abort));
+    request.on("error", (e) => { if (!answered) reject(explainTLS(e, url)); });
+    request.on("response", (answer) => {
+      answered = true; // the server may reject a request before it has read all of it
+      const pieces: Buffer[] = [];
+      answer.on("data", (piece: Buffer) => pieces.push(piece));
+      answer.on("error", reject);
+      answer.on("close", () => {
+        if (!answer.complete) reject(new Error("the connection was lost in the middle of the answer"));
+        else resolve({ status: answer.statusCode ?? 0, headers: answer.headers, data: Buffer.concat(pieces) });
+      });
+    });
+    signal.addEventListener("abort", abort, { once: true });
+    if (signal.aborted) abort();
+    else request.end(body);
+  });
+}
+
+// --- the token --------------------------------------------------------------------------------------------------------
+
+/** Returns the function that returns the token for the next request, or "". */
+function tokenSource(given = "", givenFile = "", log: (message: string) => void): () => string {
+  let [token, file, name] = [given, givenFile, "token"];
+  if (!token && !file) {
+    [token, file, name] = [process.env["FLIGHTD_TOKEN"] ?? "", process.env["FLIGHTD_TOKEN_FILE"] ?? "", "FLIGHTD_TOKEN"];
+  }
+  if (!token && file) return tokenFromFile(file, log);
+  checkToken(token, name);
+  return () => token;
+}
+
+function checkToken(token: string, name: string): void {
+  if (/[^!-~]/.test(token)) throw new TypeError(`${name} has a space, a control character or one outside ASCII (it is not shown here)`);
+}
+
+/**
+ * Returns the function that returns the token in a file that may be replaced at any time. While the file cannot be read, or
+ * has no valid token, the last one stays.
+ */
+function tokenFromFile(file: string, log: (message: string) => void): () => string {
+  const read = (): string => {
+    const token = readFileSync(file, "latin1").replace(/[\r\n]+$/, "");
+    if (!token) throw new TypeError(`the token file ${file} is empty`);
+    checkToken(token, `the token file ${file}`);
+    return token;
+  };
+  let token = read();
+  let readAt = performance.now();
+  let trouble = "";
+  return () => {
+    if (performance.now() - readAt >= TOKEN_FILE_INTERVAL_MS) {
+      readAt = performance.now();
+      try {
+        token = read();
+        trouble = "";
+      } catch (e) {
+        if (textOf(e) !== trouble) log(`the token file cannot be used; the token before stays in use: ${textOf(e)}`);
+        trouble = textOf(e);
+      }
+    }
+    return token;
+  };
 }
 
 // --- the spool of reports ---------------------------------------------------------------------------------------------
@@ -1522,7 +1681,7 @@ class Spool {
 
   /**
    * Reads a report, unless it is claimed in this process. A damaged file is quarantined; a file that cannot be read now, or
-   * not by this version, stays where it is.
+   * not completely by this version, stays under its name.
    */
   async claim(name: string): Promise<SpooledReport | undefined> {
     if (this.claimed.has(name)) return undefined;
@@ -1532,30 +1691,28 @@ class Spool {
     let data: Buffer;
     try {
       data = await fs.readFile(path.join(this.folder, name));
-      if (/^FDC[2-9]/.test(data.subarray(0, 4).toString())) {
-        throw new Error("a later version of flightd has written it, and delivers it");
-      }
     } catch (e) {
-      if ((e as { code?: string }).code !== "ENOENT" && !this.reportedUnreadable.has(name)) { // else another process has sent it
-        this.reportedUnreadable.add(name);
-        this.log(`a spooled report cannot be read now, and stays in its place: ${path.join(this.folder, name)}: ${textOf(e)}`);
-      }
-      this.release(name);
+      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process has sent it
+      else this.skip(name, textOf(e));
       return undefined;
     }
-    try {
-      if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
-        throw new Error("checksum mismatch");
-      }
-      const entry: SpooledReport = JSON.parse(data.subarray(8).toString());
-      if ([entry.deployment, entry.key, entry.report].some((field) => typeof field !== "string")) {
-        throw new Error("missing field: a report has deployment, key and report");
-      }
-      return entry;
-    } catch (e) {
-      await this.quarantineFile(name, ".damaged", e);
+    const later = /^FDC[2-9]/.test(data.subarray(0, 4).toString());
+    if (!later && (data.length < 8 || data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8)))) {
+      await this.quarantineFile(name, ".damaged", new Error("checksum mismatch"));
       return undefined;
     }
+    const entry = later ? undefined : readSpooled(data.subarray(8));
+    if (!entry) this.skip(name, "a later version of flightd has written it, and delivers it");
+    return entry;
+  }
+
+  /** Leaves a file in its place, and logs that once. */
+  private skip(name: string, why: string): void {
+    if (!this.reportedUnreadable.has(name)) {
+      this.reportedUnreadable.add(name);
+      this.log(`a spooled report cannot be read now, and stays in its place: ${path.join(this.folder, name)}: ${why}`);
+    }
+    this.release(name);
   }
 
   release(name: string): void { this.claimed.delete(name); }
@@ -1591,6 +1748,19 @@ class Spool {
     this.log(`a report is quarantined; inspect it: ${file + suffix}: ${textOf(why)}`);
     this.release(name);
     return file + suffix;
+  }
+}
+
+/** Reads an intact report. It returns undefined for one of another form, of which a part could be lost. */
+function readSpooled(data: Buffer): SpooledReport | undefined {
+  try {
+    const entry = JSON.parse(data.toString());
+    const { deployment, key, at, report, ...others } = entry;
+    if (Object.keys(others).length > 0 || [deployment, key, at ?? "", report].some((field) => typeof field !== "string")) return undefined;
+    JSON.parse(Buffer.from(report, "base64").toString());
+    return /^[^/]+\/[^/]+\/./.test(key) ? { deployment, key, report } : undefined;
+  } catch {
+    return undefined;
   }
 }
 
