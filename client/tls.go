@@ -51,7 +51,7 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
-			return nil, fmt.Errorf("read the CA file: %w", err)
+			return nil, &flight.InvalidError{Field: "ca_file", Detail: err.Error()}
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
@@ -67,7 +67,7 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 	read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
-			err = fmt.Errorf("read the client certificate: %w", err)
+			err = &flight.InvalidError{Field: "client_cert", Detail: err.Error()}
 		}
 		return &pair, err
 	}

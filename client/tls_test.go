@@ -116,7 +116,7 @@ func TestTLS_Authority(t *testing.T) {
 	require.Error(t, connectTLS(t, address, client.WithTLSConfig(&tls.Config{})), "the given configuration comes first")
 	require.Error(t, connectTLS(t, address, client.WithCAFile(newIssuer(t).path("ca"))))
 
-	require.ErrorContains(t, connectTLS(t, address, client.WithCAFile(a.path("none"))), "read the CA file")
+	require.ErrorContains(t, connectTLS(t, address, client.WithCAFile(a.path("none"))), "ca_file")
 	require.ErrorContains(t, connectTLS(t, address, client.WithCAFile(a.path("server.key"))), "no certificate in PEM")
 }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -110,7 +109,7 @@ func (f *tokenFile) current() string {
 func (f *tokenFile) read() (string, error) {
 	b, err := os.ReadFile(f.path)
 	if err != nil {
-		return "", fmt.Errorf("read the token file: %w", err)
+		return "", &flight.InvalidError{Field: "token_file", Detail: err.Error()}
 	}
 	token := strings.TrimRight(string(b), "\r\n")
 	if token == "" {

@@ -34,6 +34,7 @@ func scenarios() []scenario {
 		{"verify-own-unknown-outcome", verifyOwnUnknownOutcome}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"slow-lookup", slowLookup},
 		{"caller-without-lookup-abandons", callerWithoutLookupAbandons},
+		{"without-access", withoutAccess}, {"token-replaced", tokenReplaced},
 	}...)
 }
 
@@ -96,7 +97,7 @@ func (t *trial) useOwnServer() {
 
 // setup returns the set-up of a client behind the proxy.
 func (t *trial) setup() setup {
-	return setup{Address: t.proxy.url, Spool: t.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000}
+	return setup{Address: t.proxy.url, Spool: t.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000, env: t.server.credentialFiles()}
 }
 
 // driver starts a client of the trial's language.

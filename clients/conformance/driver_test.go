@@ -70,6 +70,8 @@ type setup struct {
 	Spool          string `json:"spool"`
 	RetryTimeoutMS int    `json:"retry_timeout_ms"`
 	ReportWaitMS   int    `json:"report_wait_ms"`
+
+	env []string // of the process
 }
 
 // call is each further line.
@@ -124,7 +126,7 @@ func newDriver(t testing.TB, l language, s setup) *driver {
 	t.Helper()
 	args := l.driver()
 	d := &driver{t: t, cmd: exec.Command(args[0], args[1:]...), log: new(lockedBuffer), answers: make(map[int]chan answer)}
-	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(), killWithParent(), d.log
+	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(s.env...), killWithParent(), d.log
 	out, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.in, err = d.cmd.StdinPipe()

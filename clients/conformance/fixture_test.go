@@ -78,7 +78,7 @@ func TestFirstScreen(t *testing.T) {
 	}
 	cmd := exec.Command("bash", "-m", "-c", "last=0\n"+script.String())
 	cmd.Dir, cmd.SysProcAttr = dir, killWithParent()
-	cmd.Env = environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "HOME="+dir, "PATH="+filepath.Dir(binaries.flightd)+":"+os.Getenv("PATH"))
+	cmd.Env = environment(append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "HOME="+dir, "PATH="+filepath.Dir(binaries.flightd)+":"+os.Getenv("PATH"))...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for i, c := range commands {

@@ -23,7 +23,7 @@ func TestPerLanguage(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			l.requireReady(t)
-			h := newServer(t)
+			h := startServer(t, false) // these tests make their own requests, too
 			cmd := exec.Command(own[l.name][0], own[l.name][1:]...)
 			cmd.Dir, cmd.SysProcAttr = filepath.Join("..", l.name), killWithParent()
 			cmd.Env = environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+t.TempDir())

@@ -4,7 +4,9 @@ package conformance
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -64,11 +66,17 @@ func newProxy(t testing.TB, h *server) *proxy {
 	p := &proxy{server: h, swaps: make(chan offer)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := &http.Server{Handler: p, ReadHeaderTimeout: waitTimeout}
+	server := &http.Server{Handler: p, ReadHeaderTimeout: waitTimeout, ErrorLog: log.New(io.Discard, "", 0)}
 	served := make(chan struct{})
+	scheme := "http://"
+	if h.access != nil {
+		pair, err := tls.LoadX509KeyPair(h.access.certFile, h.access.keyFile)
+		require.NoError(t, err)
+		l, scheme = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}}), "https://"
+	}
 	go func() { defer close(served); _ = server.Serve(l) }() // the cleanup closes the server and waits
 	t.Cleanup(func() { _ = server.Close(); <-served; p.repeats.Wait() })
-	p.url = "http://" + l.Addr().String()
+	p.url = scheme + l.Addr().String()
 	return p
 }
 
@@ -94,7 +102,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.Header = r.Header.Clone()
-	answer, err := http.DefaultTransport.RoundTrip(out)
+	answer, err := p.server.transport().RoundTrip(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -172,7 +180,7 @@ func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 				return // the server is not running
 			}
 			out.Header = header
-			if answer, err := http.DefaultTransport.RoundTrip(out); err == nil {
+			if answer, err := p.server.transport().RoundTrip(out); err == nil {
 				_ = answer.Body.Close()
 			}
 		}

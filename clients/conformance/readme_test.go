@@ -85,7 +85,7 @@ func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	env := environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "PYTHONDONTWRITEBYTECODE=1", "HOME="+dir)
+	env := environment(append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "PYTHONDONTWRITEBYTECODE=1", "HOME="+dir)...)
 	command := func(name string, args ...string) func() string {
 		return func() string {
 			cmd := exec.Command(name, args...)
@@ -109,7 +109,11 @@ func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
 	case "bash":
 		requireTools(t, "bash", "curl", "jq", "openssl")
 		port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
-		write(".curlrc", fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port))
+		curlrc := fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port)
+		if a := h.access; a != nil {
+			curlrc += fmt.Sprintf("proto-default = \"https\"\ncacert = \"%s\"\nheader = \"Authorization: Bearer %s\"\n", a.caFile, a.token(t))
+		}
+		write(".curlrc", curlrc)
 		return command("bash", "-euo", "pipefail", "-c", s.text)
 	}
 	t.Fatalf("unknown snippet language %q", s.kind)

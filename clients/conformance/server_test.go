@@ -66,18 +66,26 @@ func environment(more ...string) []string {
 
 // server is one flightd with its data directory, over all restarts.
 type server struct {
-	t    testing.TB
-	data string
+	t      testing.TB
+	data   string
+	access *access // nil: plain HTTP without a token
 
-	mu  sync.Mutex // guards cmd and url
-	cmd *exec.Cmd
-	url string // "" while flightd is not running
+	mu   sync.Mutex // guards the fields below
+	cmd  *exec.Cmd
+	url  string // "" while flightd is not running
+	stop func() // of what was started beside cmd
 }
 
 // newServer starts a flightd that is killed at the end of the test.
-func newServer(t testing.TB) *server {
+func newServer(t testing.TB) *server { t.Helper(); return startServer(t, secure) }
+
+// startServer starts a flightd, with TLS and a token or without. It is killed at the end of the test.
+func startServer(t testing.TB, secure bool) *server {
 	t.Helper()
 	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	if secure {
+		h.access = newAccess(t, h.data)
+	}
 	h.start()
 	t.Cleanup(func() {
 		h.kill()
@@ -93,7 +101,26 @@ const logTail = 4 << 10
 
 func (h *server) start() {
 	h.t.Helper()
-	cmd := exec.Command(binaries.flightd, "dev", "--data", h.data, "--listen", "127.0.0.1:0")
+	var cmd *exec.Cmd
+	var url string
+	stop := func() {}
+	switch {
+	case h.access == nil:
+		cmd, url = h.startProcess("dev", "--data", h.data, "--listen", "127.0.0.1:0")
+	case hasServe():
+		cmd, url, stop = h.startServe()
+	default:
+		cmd, url, stop = h.startGated()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cmd, h.url, h.stop = cmd, url, stop
+}
+
+// startProcess starts flightd, and returns the address that it prints.
+func (h *server) startProcess(args ...string) (cmd *exec.Cmd, url string) {
+	h.t.Helper()
+	cmd = exec.Command(binaries.flightd, args...)
 	cmd.Env, cmd.SysProcAttr = environment(), killWithParent()
 	log, err := os.OpenFile(h.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(h.t, err)
@@ -109,20 +136,19 @@ func (h *server) start() {
 		text, _ := os.ReadFile(h.data + ".log")
 		h.t.Fatalf("flightd did not start: %v\n%s", err, text)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.cmd, h.url = cmd, strings.TrimSpace(line)
+	return cmd, strings.TrimSpace(line)
 }
 
 // kill kills flightd with SIGKILL and waits for its end.
 func (h *server) kill() {
 	h.mu.Lock()
-	cmd := h.cmd
+	cmd, stop := h.cmd, h.stop
 	h.cmd, h.url = nil, ""
 	h.mu.Unlock()
 	if cmd != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		stop()
 	}
 }
 
@@ -141,6 +167,9 @@ func (h *server) resetData() {
 	h.t.Helper()
 	h.kill()
 	require.NoError(h.t, os.RemoveAll(h.data))
+	if h.access != nil {
+		require.NoError(h.t, os.Remove(h.access.tokenFile))
+	}
 	h.start()
 }
 
@@ -154,7 +183,7 @@ func (h *server) address() string {
 func (h *server) flight(key string) (f wire.Flight) {
 	h.t.Helper()
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := http.Get(h.address() + "/v1/flights/" + id)
+	answer, err := h.request(http.MethodGet, "/v1/flights/"+id, "")
 	require.NoError(h.t, err)
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusOK {

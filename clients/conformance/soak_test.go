@@ -128,7 +128,7 @@ func (s *soak) restart(one *callerSlot) {
 		one.d.signal(syscall.SIGKILL)
 	}
 	one.d, one.killed = newDriver(s.T, one.language, setup{Address: one.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
-		RetryTimeoutMS: 3000, ReportWaitMS: 1000}), make(chan struct{})
+		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: s.server.credentialFiles()}), make(chan struct{})
 }
 
 // ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens.
@@ -282,7 +282,7 @@ func (s *soak) check() {
 		return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".report") })
 	})
 	s.stopCallers()
-	d := newDriver(s.T, languages()[0], setup{Address: s.server.address(), Spool: s.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000})
+	d := newDriver(s.T, languages()[0], setup{Address: s.server.address(), Spool: s.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000, env: s.server.credentialFiles()})
 	counts := map[string]int{}
 	for _, n := range slices.Sorted(maps.Keys(s.usedKeys)) {
 		s.checkKey(d, s.keyOf(n), counts)
@@ -323,7 +323,7 @@ func (a answer) summary() string {
 // history returns the events of a flight as text.
 func (h *server) history(key string) string {
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := http.Get(h.address() + "/v1/flights/" + id + "/events")
+	answer, err := h.request(http.MethodGet, "/v1/flights/"+id+"/events", "")
 	if err != nil {
 		return err.Error()
 	}
