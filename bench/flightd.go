@@ -32,7 +32,7 @@ func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 	f := &flightd{stop: stop, done: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
 	go func() { // close waits for it
-		f.done <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
+		f.done <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", NoCredentials: true, Ready: func(r node.Ready) { ready <- r }})
 	}()
 	select {
 	case r := <-ready:

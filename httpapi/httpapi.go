@@ -36,9 +36,9 @@ func New(cfg Config) http.Handler {
 	return h
 }
 
-// NewMonitoring returns a handler that serves only the given routes, and only to this machine. It rejects other
-// requests with the same problems as New. A nil logger means slog.Default.
-func NewMonitoring(routes map[string]http.Handler, logger *slog.Logger) http.Handler {
+// NewMonitoring returns a handler that serves only the given routes, with loopbackOnly only to this machine. It rejects
+// other requests with the same problems as New. A nil logger means slog.Default.
+func NewMonitoring(routes map[string]http.Handler, loopbackOnly bool, logger *slog.Logger) http.Handler {
 	a := &api{log: logger, ids: newRequestIDs()}
 	if a.log == nil {
 		a.log = slog.Default()
@@ -48,7 +48,10 @@ func NewMonitoring(routes map[string]http.Handler, logger *slog.Logger) http.Han
 		mux.Handle(pattern, h)
 	}
 	mux.HandleFunc("/", a.notFound(mux))
-	return a.withRequestID(LoopbackOnly(mux))
+	if loopbackOnly {
+		return a.withRequestID(LoopbackOnly(mux))
+	}
+	return a.withRequestID(mux)
 }
 
 // routes returns every route of the API. operations describes each of them; a test compares the two.
@@ -98,13 +101,16 @@ var (
 )
 
 // Server returns an http.Server whose timeouts are longer than the longest wait: a caller that sends slowly is
-// disconnected, a caller that waits for a result is not.
+// disconnected, a caller that waits for a result is not. It speaks HTTP/1.1 only: there one connection has one request,
+// so limits of connections limit requests, too.
 func Server(addr string, h http.Handler) *http.Server {
 	const longest = wire.MaxWaitMS * time.Millisecond
+	http1 := &http.Protocols{}
+	http1.SetHTTP1(true)
 	return &http.Server{
-		Addr: addr, Handler: h,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       longest + 20*time.Second, // also limits how long a request may wait, so it must exceed longest
+		Addr: addr, Handler: h, Protocols: http1,
+		ReadHeaderTimeout: 5 * time.Second,          // of a TLS handshake, too
+		ReadTimeout:       longest + 20*time.Second, // awaitBody sets the deadline of a body; this one also limits how long a request may wait, so it must exceed longest
 		WriteTimeout:      longest + 40*time.Second, // for callers that do not read the answer; streams set their own deadlines
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,

@@ -72,6 +72,8 @@ type Config struct {
 	Metrics http.Handler
 	// Heartbeat is the longest silence of an event stream; 0: 15 s.
 	Heartbeat time.Duration
+	// MaxStreams bounds the open event streams; 0, or more than 1,024: 1,024.
+	MaxStreams int
 	// Logger receives failures, and rejected requests at level debug; nil: slog.Default.
 	Logger *slog.Logger
 }

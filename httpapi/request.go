@@ -1,15 +1,11 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -58,47 +54,6 @@ func singleHeader(r *http.Request, name string) (string, *wire.Invalid) {
 		return given[0], nil
 	}
 	return "", wire.BadHeader(name, "duplicate header")
-}
-
-// readBody reads a request's body of at most limit bytes into a buffer that only this request uses.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
-		return nil, unsupportedType(kind)
-	}
-	if n := r.ContentLength; n >= 0 && n <= maxPooledBuffer { // a longer body is buffered as it arrives: its announced length is not trusted
-		body := make([]byte, n)
-		if _, err := io.ReadFull(r.Body, body); err != nil {
-			return nil, incompleteBody(r, err)
-		}
-		return body, nil
-	}
-	if timed, ok := w.(*ledgerTimeWriter); ok {
-		w = timed.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge(limit)
-	case err != nil:
-		return nil, incompleteBody(r, err)
-	}
-	return body, nil
-}
-
-// incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same
-// request may succeed when it is sent again. If the body was interrupted because this node stops, the code is draining.
-func incompleteBody(r *http.Request, err error) *wire.Invalid {
-	var stops *effect.Unavailable
-	if errors.As(context.Cause(r.Context()), &stops) {
-		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node is stopping, and the request body had not arrived completely"}}
-	}
-	bad := wire.BadField("", "the request body did not arrive completely: %v", err)
-	bad.Code = wire.RequestIncomplete
-	return bad
 }
 
 // unsupportedType is the error for a request whose content type is missing, or is not one that the route accepts.

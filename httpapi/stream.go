@@ -20,8 +20,8 @@ const (
 	reconnectMS = "1000"
 	// streamBatch is about how many events are read from the feed at once.
 	streamBatch = 256
-	// maxStreams limits the open streams of a node.
-	maxStreams = 1000
+	// maxStreams limits the open streams of a node, and Config.MaxStreams may lower it.
+	maxStreams = 1024
 )
 
 // stream is an open response of server-sent events. The append methods fill buf, flush writes it. The first error is
@@ -36,7 +36,11 @@ type stream struct {
 // openStream starts a stream. If too many are open, it has answered the request and returns nil. The caller must call
 // closeStream.
 func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
-	if a.openStreams.Add(1) > maxStreams {
+	limit := int64(maxStreams)
+	if own := int64(a.cfg.MaxStreams); own > 0 {
+		limit = min(limit, own)
+	}
+	if a.openStreams.Add(1) > limit {
 		a.openStreams.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "this node has too many open event streams"
@@ -53,8 +57,10 @@ func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
 	return s
 }
 
+// closeStream ends a stream. The server still writes the end of the response, which must not block on a reader that
+// does not read, either; it sets a new deadline for the next request.
 func (a *api) closeStream(s *stream) {
-	_ = s.ctrl.SetWriteDeadline(time.Time{})
+	_ = s.ctrl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 	a.openStreams.Add(-1)
 }
 

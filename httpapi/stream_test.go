@@ -146,7 +146,7 @@ func TestTooManyStreams(t *testing.T) {
 			api.ServeHTTP(w, r)
 			return w
 		}
-		for range 1000 {
+		for range 1024 {
 			go ask()
 		}
 		synctest.Wait()

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -27,6 +28,13 @@ type Leases interface {
 func (m *Metrics) RegisterState(ledger Ledger, held Leases) {
 	m.registry.MustRegister(&stateCollector{ledger: ledger, leases: held, gauges: stateGauges(),
 		flights: prometheus.NewDesc(namespace+"_flights", "Flights in the ledger, by state; the same on every node.", []string{"state"}, nil)})
+}
+
+// RegisterCertificate adds the gauge of the API's certificate. expires returns its end. It must be called at most once.
+func (m *Metrics) RegisterCertificate(expires func() time.Time) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: "tls_certificate_expiry_timestamp_seconds",
+		Help: "Unix time at which the API's TLS certificate expires; absent without TLS."},
+		func() float64 { return float64(expires().Unix()) }))
 }
 
 // stateCollector collects all gauges of the ledger and of the leases from one sample.

@@ -16,10 +16,26 @@ import (
 // api returns the handler of the API.
 func (n *node) api() http.Handler {
 	l := ledgerAPI{ledger{n.store}, &n.events}
-	return httpapi.New(httpapi.Config{
-		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: n.readiness, NodeInfo: n.about, LoopbackOnly: true, Logger: n.cfg.Logger,
-		Metrics: n.metrics.Handler(),
+	cfg := httpapi.Config{
+		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
+		LoopbackOnly: n.cfg.NoCredentials, MaxStreams: n.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
+	}
+	if !n.cfg.NoCredentials { // metrics are served by Config.ListenMetrics only
+		return closedAPI(httpapi.New(cfg))
+	}
+	cfg.Metrics = n.metrics.Handler()
+	return httpapi.New(cfg)
+}
+
+// closedAPI serves health only. It stands here until tokens are checked.
+func closedAPI(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/livez" && r.URL.Path != "/readyz" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		api.ServeHTTP(w, r)
 	})
 }
 

@@ -1,16 +1,14 @@
 package node
 
 import (
-	"fmt"
+	"context"
 	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -19,12 +17,27 @@ import (
 type Config struct {
 	// Data is the data directory, which one process at a time can lock. Default: ./flightd-data.
 	Data string
-	// Listen is the address of the API. It must be a loopback address, because the API does not authenticate its
-	// callers. Port 0 means a free port. Default: 127.0.0.1:7420.
+	// Listen is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,
+	// or AllowPlainHTTP. Default: 127.0.0.1:7420.
 	Listen string
-	// ListenMetrics is a second loopback address for metrics and health only. The API's address serves them, too.
-	// Default: none.
+	// ListenMetrics is a second address, for metrics and health only, over plain HTTP and without a token. It must be
+	// a loopback address if NoCredentials is set. Default: none.
 	ListenMetrics string
+	// NoCredentials lets every program that reaches Listen act without a token, so Listen must be a loopback address.
+	// Requests that a web page can send are rejected. Default: requests need a token.
+	NoCredentials bool
+	// TLS has the files of the API's certificate. Default: plain HTTP.
+	TLS TLSFiles
+	// AllowPlainHTTP lets Listen be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
+	// clear text between the proxy and this node. Default: such a start fails.
+	AllowPlainHTTP bool
+	// FirstTokenFile is the file to which the first token is written, with mode 0600. Default: FirstToken is called.
+	FirstTokenFile string
+	// FirstToken is called with the first token at the first start, before Ready. Default: none.
+	FirstToken func(secret string)
+	// NewAdminToken is the operator's reason to replace the token "admin" of all namespaces at this start, because it
+	// was lost. Default: the token is kept.
+	NewAdminToken string
 	// DedicatedProcess says that the process only runs this node, so that the metrics of process-wide libraries are
 	// the node's. Default: false.
 	DedicatedProcess bool
@@ -59,7 +72,19 @@ type tuning struct {
 	etcdQuota   int64         // bytes; etcdQuota
 	compactor   etcdlease.CompactorSettings
 	minFree     uint64 // bytes of disk; 0: the ledger's own bound
+	connections int    // of the API; maxConnections
 }
+
+// TLSFiles are the paths of PEM files. They are read again when they change; see certificates.
+type TLSFiles struct {
+	Cert string // certificate, followed by its intermediate certificates; "": plain HTTP
+	Key  string // private key of Cert
+	// ClientCA has the certificates of authorities. If set, a client must present a certificate that one of them has
+	// signed. It needs a token nevertheless.
+	ClientCA string
+}
+
+func (f TLSFiles) enabled() bool { return f.Cert != "" }
 
 // Ready describes a node that accepts requests.
 type Ready struct {
@@ -70,10 +95,15 @@ type Ready struct {
 	Took       time.Duration // duration of the start
 	// Executor runs effects in this process, for programs that embed a node.
 	Executor effect.Doer
+	// Alive returns nil if the API's handler answers and the ledger applied a proposal. It is for the watchdog of a
+	// supervisor, and costs one entry of the log.
+	Alive func(context.Context) error
 }
 
 // Dev returns the configuration of `flightd dev`. Empty arguments mean the defaults.
-func Dev(data, listen string) Config { return Config{Data: data, Listen: listen} }
+func Dev(data, listen string) Config {
+	return Config{Data: data, Listen: listen, NoCredentials: true}
+}
 
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Data, "flightd-data")
@@ -82,6 +112,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
 	setDefault(&c.tuning.indexEvery, 10*time.Second)
 	setDefault(&c.tuning.etcdQuota, etcdQuota)
+	setDefault(&c.tuning.connections, maxConnections(descriptors()))
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -92,53 +123,13 @@ func (c Config) withDefaults() (Config, error) {
 		c.Kill = clusterstore.Kill
 	}
 	c.Kill = killOnce(c.Kill)
-	if c.ListenMetrics != "" {
-		if err := checkLoopback("listen_metrics", c.ListenMetrics); err != nil {
-			return c, err
-		}
-	}
-	return c, checkLoopback("listen", c.Listen)
+	return c, c.check()
 }
 
 // killOnce returns a kill that ignores later calls: when a disk fails, several parts call it at the same time.
 func killOnce(kill func(error)) func(error) {
 	var first sync.Once
 	return func(why error) { first.Do(func() { kill(why) }) }
-}
-
-// checkLoopback returns *flight.InvalidError for an address that other machines can reach: the API does not
-// authenticate its callers.
-func checkLoopback(field, address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not host:port", address)}
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a port", port)}
-	}
-	ip := net.ParseIP(host)
-	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a loopback address: the API does not authenticate its callers", host)}
-	}
-	return nil
-}
-
-// listen listens on an address that passed checkLoopback. A host name is resolved only here, so the result is checked,
-// too.
-func listen(field, address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return onlyLoopback(field, l)
-}
-
-func onlyLoopback(field string, l net.Listener) (net.Listener, error) {
-	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
-		return l, nil
-	}
-	_ = l.Close()
-	return nil, &flight.InvalidError{Field: field, Detail: fmt.Sprintf("it resolves to %s, which is not a loopback address; use 127.0.0.1", l.Addr())}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -1,10 +1,28 @@
 package node
 
 import (
+	"bytes"
 	"context"
+	"log"
 	"log/slog"
 	"slices"
 )
+
+// httpErrors returns the log of an http.Server. Failed TLS handshakes are logged at level debug, because every scanner
+// of ports causes them, and all other lines at level error.
+func httpErrors(to *slog.Logger) *log.Logger { return log.New(httpErrorWriter{to}, "", 0) }
+
+type httpErrorWriter struct{ *slog.Logger }
+
+// Write implements io.Writer.
+func (w httpErrorWriter) Write(line []byte) (int, error) {
+	level := slog.LevelError
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	w.Log(context.Background(), level, string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
 
 // filterHandler drops warnings that etcd and raft log at every start of a single node.
 type filterHandler struct{ slog.Handler }

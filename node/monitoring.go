@@ -9,13 +9,16 @@ import (
 	"github.com/flightd/flightd/httpapi"
 )
 
+// monitoringConnections is the largest number of open connections of Config.ListenMetrics.
+const monitoringConnections = 128
+
 // serveMonitoring serves metrics and health on Config.ListenMetrics, if set. The address answers during the start and
-// the stop of the node, too.
+// the stop of the node, too. Requests need no token there, so the answers name no key and no caller.
 func (n *node) serveMonitoring() error {
 	if n.cfg.ListenMetrics == "" {
 		return nil
 	}
-	listener, err := listen("listen_metrics", n.cfg.ListenMetrics)
+	listener, err := n.cfg.listen("listen_metrics", n.cfg.ListenMetrics)
 	if err != nil {
 		return err
 	}
@@ -28,12 +31,14 @@ func (n *node) serveMonitoring() error {
 		routes[path] = n.server
 	}
 	server := &http.Server{
-		Handler: httpapi.NewMonitoring(routes, n.cfg.Logger), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 32 << 10,
+		Handler: httpapi.NewMonitoring(routes, n.cfg.NoCredentials, n.cfg.Logger), ErrorLog: httpErrors(n.cfg.Logger), MaxHeaderBytes: 32 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 	}
+	connections := newConnections(listener, min(monitoringConnections, n.cfg.tuning.connections), nil)
+	connections.watch(server)
 	n.parts.start("metrics", func(ctx context.Context) error {
 		served := make(chan error, 1) // the part waits for it in every case
-		go func() { served <- server.Serve(listener) }()
+		go func() { served <- server.Serve(connections) }()
 		select {
 		case err := <-served:
 			return err

@@ -42,16 +42,25 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
-	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store)})
+	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store), Alive: n.alive})
 	return n.parts.wait(ctx)
 }
 
 func newNode(cfg Config) (*node, error) {
 	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	cfg.Logger = filterWarnings(cfg.Logger)
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
 	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
-	return n, err
+	if cfg.TLS.enabled() {
+		if n.certs, err = newCertificates(cfg.TLS, cfg.Logger); err != nil {
+			return nil, err
+		}
+		n.metrics.RegisterCertificate(n.certs.expires)
+	}
+	return n, nil
 }
 
 // maxParts is the largest number of parts of a node.
@@ -62,6 +71,7 @@ type node struct {
 	cfg       Config
 	startedAt time.Time
 	parts     *group
+	certs     *certificates // nil: plain HTTP
 
 	server  *server
 	store   *clusterstore.Store
@@ -114,11 +124,11 @@ func (n *node) lockAndListen() error {
 		return lock.Close()
 	})
 	n.warnIfCopied(lock)
-	listener, err := listen("listen", n.cfg.Listen)
+	listener, err := n.cfg.listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	n.server = newServer(listener)
+	n.server = newServer(listener, n.cfg.tuning.connections, n.certs, n.cfg.Logger)
 	n.parts.start("http", n.server.serve)
 	return n.serveMonitoring()
 }

@@ -36,7 +36,7 @@ func openNode(ctx context.Context, data string) (*runningNode, error) {
 	n := &runningNode{stop: stop, done: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
 	go func() { // close waits for it
-		n.done <- node.Run(ctx, node.Config{Data: data, Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
+		n.done <- node.Run(ctx, node.Config{Data: data, Listen: "127.0.0.1:0", NoCredentials: true, Ready: func(r node.Ready) { ready <- r }})
 	}()
 	select {
 	case r := <-ready:

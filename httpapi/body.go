@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// A body must arrive within bodyTime, and a second later for each bodyPace bytes that have arrived: its announced
+// length is not trusted. The deadline covers bodies that no handler reads, too, because the server reads their rest
+// before it answers.
+const (
+	bodyTime = 10 * time.Second
+	bodyPace = 64 << 10
+)
+
+type receivedKey struct{}
+
+// WithReceived returns the context of a connection, for http.Server.ConnContext. received is called each time a request
+// has arrived completely, by the goroutine that serves the request.
+func WithReceived(ctx context.Context, received func()) context.Context {
+	return context.WithValue(ctx, receivedKey{}, received)
+}
+
+func markReceived(r *http.Request) {
+	if received, ok := r.Context().Value(receivedKey{}).(func()); ok {
+		received()
+	}
+}
+
+// awaitBody sets the deadline of the request's body. A request without one has arrived completely.
+func awaitBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		markReceived(r)
+		return
+	}
+	setReadDeadline(w, r, time.Now().Add(bodyTime))
+}
+
+// setReadDeadline sets the deadline for reading the rest of a request.
+//
+// A stopping node cancels all requests and then lets all reads fail. If that was before the new deadline was set, reads
+// have to fail again: the stop must not wait for a half-sent request.
+func setReadDeadline(w http.ResponseWriter, r *http.Request, at time.Time) {
+	ctrl := http.NewResponseController(w)
+	_ = ctrl.SetReadDeadline(at) // fails only for writers of tests
+	if r.Context().Err() != nil {
+		_ = ctrl.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// readBody reads a request's body of at most limit bytes into a buffer that only this request uses.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
+		return nil, unsupportedType(kind)
+	}
+	body, err := readAll(w, r, limit)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(limit)
+	case err != nil:
+		return nil, incompleteBody(r, err)
+	case r.ContentLength != 0:
+		setReadDeadline(w, r, time.Time{}) // the server goes on reading, to notice a caller that disconnects while it waits
+		markReceived(r)
+	}
+	return body, nil
+}
+
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if n := r.ContentLength; n >= 0 && n <= min(maxPooledBuffer, bodyPace) { // a longer body is buffered as it arrives
+		body := make([]byte, n)
+		_, err := io.ReadFull(r.Body, body)
+		return body, err
+	}
+	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now()}
+	if timed, ok := w.(*ledgerTimeWriter); ok {
+		w = timed.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
+	}
+	return io.ReadAll(http.MaxBytesReader(w, paced, limit))
+}
+
+// pacedBody is a body whose deadline moves as the body arrives.
+type pacedBody struct {
+	io.ReadCloser
+	request *http.Request
+	writer  http.ResponseWriter
+	start   time.Time
+	arrived int64 // bytes
+}
+
+// Read implements io.Reader.
+func (b *pacedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	paces := b.arrived / bodyPace
+	if b.arrived += int64(n); b.arrived/bodyPace > paces && err == nil {
+		setReadDeadline(b.writer, b.request, b.start.Add(bodyTime+time.Duration(b.arrived/bodyPace)*time.Second))
+	}
+	return n, err
+}
+
+// incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same
+// request may succeed when it is sent again. If the body was interrupted because this node stops, the code is draining.
+func incompleteBody(r *http.Request, err error) *wire.Invalid {
+	var stops *effect.Unavailable
+	if errors.As(context.Cause(r.Context()), &stops) {
+		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node is stopping, and the request body had not arrived completely"}}
+	}
+	bad := wire.BadField("", "the request body did not arrive completely: %v", err)
+	bad.Code = wire.RequestIncomplete
+	return bad
+}
