@@ -33,13 +33,16 @@ func markReceived(r *http.Request) {
 	}
 }
 
-// awaitBody sets the deadline of the request's body. A request without one has arrived completely.
-func awaitBody(w http.ResponseWriter, r *http.Request) {
-	if r.Body == nil || r.Body == http.NoBody {
-		markReceived(r)
-		return
-	}
-	setReadDeadline(w, r, time.Now().Add(bodyTime))
+// awaitBody sets the deadline of each request's body. A request without a body has arrived completely.
+func awaitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == http.NoBody {
+			markReceived(r)
+		} else {
+			setReadDeadline(w, r, time.Now().Add(bodyTime))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // setReadDeadline sets the deadline for reading the rest of a request.

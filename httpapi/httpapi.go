@@ -108,9 +108,9 @@ func Server(addr string, h http.Handler) *http.Server {
 	http1 := &http.Protocols{}
 	http1.SetHTTP1(true)
 	return &http.Server{
-		Addr: addr, Handler: h, Protocols: http1,
+		Addr: addr, Handler: awaitBody(h), Protocols: http1,
 		ReadHeaderTimeout: 5 * time.Second,          // of a TLS handshake, too
-		ReadTimeout:       longest + 20*time.Second, // awaitBody sets the deadline of a body; this one also limits how long a request may wait, so it must exceed longest
+		ReadTimeout:       longest + 20*time.Second, // awaitBody shortens it for a body; it also limits how long a request may wait, so it must exceed longest
 		WriteTimeout:      longest + 40*time.Second, // for callers that do not read the answer; streams set their own deadlines
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,

@@ -16,14 +16,13 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// withRequestID sets the request id, the headers that every answer has and the deadline of the body, and rejects paths
-// that ServeMux would redirect. If there is a ledger, the answer carries its time.
+// withRequestID sets the request id and the headers that every answer has, and rejects paths that ServeMux would
+// redirect. If there is a ledger, the answer carries its time.
 func (a *api) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
-		awaitBody(w, r)
 		if a.cfg.Ledger != nil {
 			w = &ledgerTimeWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
 		}
@@ -167,7 +166,6 @@ func Starting() http.Handler {
 		h := w.Header()
 		h[wire.HeaderRequestID] = []string{ids.forRequest(r)}
 		h["Cache-Control"] = noStore
-		awaitBody(w, r)
 		p := newProblem(wire.NoLeader)
 		p.Detail = "this node is starting"
 		writeProblem(w, r, p)

@@ -39,11 +39,14 @@ func descriptors() uint64 {
 // A connection *waits for its caller* until a request has arrived completely: during the TLS handshake, the headers and
 // the body, and between two requests. Callers decide how long that takes, so at the limit such connections are closed
 // for new ones, the one that has waited the longest first. A connection with a complete request is never closed here.
+// A connection may wait for the time of grace in any case: callers that reconnect as fast as they can would otherwise
+// close the connections of others before a request can arrive.
 //
 // One remote address may have a quarter of the limit, loopback addresses all of it.
 type connections struct {
 	net.Listener
 	limit     int
+	grace     time.Duration // evictionGrace
 	certs     *certificates // nil: plain HTTP
 	plainHTTP func() []byte // the answer to plain HTTP where TLS is spoken
 
@@ -55,9 +58,12 @@ type connections struct {
 	closeOnce func() error             // closes closed and the listener, once
 }
 
+// evictionGrace is enough for a TLS handshake and a small request over a slow network.
+const evictionGrace = 500 * time.Millisecond
+
 func newConnections(l net.Listener, limit int, certs *certificates) *connections {
 	cs := &connections{
-		Listener: l, limit: limit, certs: certs, plainHTTP: httpapi.PlainHTTP(),
+		Listener: l, limit: limit, grace: evictionGrace, certs: certs, plainHTTP: httpapi.PlainHTTP(),
 		open: make(map[*connection]struct{}), perRemote: make(map[netip.Prefix]int),
 		freed: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -79,8 +85,8 @@ func (cs *connections) watch(s *http.Server) {
 // Close implements net.Listener.
 func (cs *connections) Close() error { return cs.closeOnce() }
 
-// Accept implements net.Listener. If all connections at the limit have complete requests, it waits until one of them is
-// answered. It closes a new connection at once if its remote address has too many with complete requests.
+// Accept implements net.Listener. At the limit it waits until a connection may be closed for the new one, or is closed.
+// It closes a new connection at once if none of its remote address may be closed for it.
 func (cs *connections) Accept() (net.Conn, error) {
 	for {
 		raw, err := cs.Listener.Accept()
@@ -88,17 +94,20 @@ func (cs *connections) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &connection{Conn: raw, owner: cs, remote: remoteOf(raw.RemoteAddr()), expectsTLS: cs.certs != nil}
-		c.waiting.Store(monotonic())
-		verdict := cs.tryAdmit(c)
-		for ; verdict == full; verdict = cs.tryAdmit(c) {
+		result := cs.tryAdmit(c)
+		for ; result == full; result = cs.tryAdmit(c) {
+			retry := time.NewTimer(cs.grace / 8)
 			select {
 			case <-cs.freed:
+			case <-retry.C:
 			case <-cs.closed:
+				retry.Stop()
 				return nil, errors.Join(net.ErrClosed, raw.Close())
 			}
+			retry.Stop()
 		}
 		switch {
-		case verdict == refused:
+		case result == refused:
 			_ = raw.Close()
 		case cs.certs != nil:
 			return tls.Server(c, cs.certs.server), nil
@@ -113,8 +122,8 @@ type admission uint8
 
 const (
 	admitted admission = iota
-	full               // all connections have complete requests
-	refused            // the remote address has its share, and all of it has complete requests
+	full               // no connection may be closed for the new one
+	refused            // the remote address has its share, and none of it may be closed
 )
 
 // tryAdmit adds c to the open connections, and closes another one for it if necessary.
@@ -129,17 +138,18 @@ func (cs *connections) tryAdmit(c *connection) admission {
 	if len(cs.open) >= cs.limit && !cs.evict(func(*connection) bool { return true }) {
 		return full
 	}
+	c.waiting.Store(monotonic())
 	cs.open[c] = struct{}{}
 	cs.perRemote[c.remote]++
 	return admitted
 }
 
-// evict closes the connection that has waited for its caller the longest, of those that match. False: there is none.
-// The caller holds mu.
+// evict closes the connection that has waited for its caller the longest, of those that match. False: none has waited
+// for longer than the time of grace. The caller holds mu.
 func (cs *connections) evict(match func(*connection) bool) bool {
 	for {
 		var oldest *connection
-		since := int64(math.MaxInt64)
+		since := monotonic() - int64(cs.grace)
 		for c := range cs.open {
 			if at := c.waiting.Load(); at != 0 && at < since && match(c) {
 				oldest, since = c, at

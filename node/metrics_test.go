@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,11 +21,14 @@ import (
 )
 
 // monitoredNode starts a node with ListenMetrics and executes one flight.
-func monitoredNode(t *testing.T) Ready {
+func monitoredNode(t *testing.T, change ...func(*Config)) Ready {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	cfg.ListenMetrics, cfg.Version, cfg.DedicatedProcess = "127.0.0.1:0", "1.2.3", true
+	for _, c := range change {
+		c(&cfg)
+	}
 	ready, done := make(chan Ready, 1), make(chan error, 1)
 	cfg.Ready = func(r Ready) { ready <- r }
 	go func() { done <- Run(ctx, cfg) }()
@@ -84,8 +88,8 @@ func named(text string) []string {
 
 // All metrics named in alert rules, dashboard and documentation are exported by a running node.
 func TestEveryNamedMetricIsExported(t *testing.T) {
-	r := monitoredNode(t)
-	shown := exported(body(t, r.URL+"/metrics"))
+	r := monitoredNode(t, withTLS(newAuthority(t)))
+	shown := exported(body(t, r.Metrics+"/metrics"))
 	for file, most := range map[string]int{
 		"../deploy/prometheus/alerts.yml": 12, "../deploy/grafana/flightd.json": 30, "../docs/monitoring.md": 40,
 	} {
@@ -101,13 +105,56 @@ func TestEveryNamedMetricIsExported(t *testing.T) {
 
 // All exported metrics are in the table of docs/monitoring.md.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	r := monitoredNode(t)
+	r := monitoredNode(t, withTLS(newAuthority(t)))
 	text, err := os.ReadFile("../docs/monitoring.md")
 	require.NoError(t, err)
-	for line := range strings.Lines(body(t, r.URL+"/metrics")) {
+	for line := range strings.Lines(body(t, r.Metrics+"/metrics")) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE flightd_"); ok {
 			name, _, _ := strings.Cut(rest, " ")
 			require.Contains(t, string(text), "\n| `flightd_"+name+"` |")
+		}
+	}
+}
+
+func withTLS(a *authority) func(*Config) {
+	a.write(1)
+	return func(c *Config) { c.TLS = a.files() }
+}
+
+func TestCertificateExpiryIsExported(t *testing.T) {
+	a := newAuthority(t)
+	r := monitoredNode(t, withTLS(a))
+	require.True(t, strings.HasPrefix(r.URL, "https://"))
+	file, err := os.ReadFile(a.path("cert.pem"))
+	require.NoError(t, err)
+	chain, err := parseCertificates(file)
+	require.NoError(t, err)
+	require.Contains(t, body(t, r.Metrics+"/metrics"),
+		"\nflightd_tls_certificate_expiry_timestamp_seconds "+strconv.FormatFloat(float64(chain[0].NotAfter.Unix()), 'g', -1, 64)+"\n")
+}
+
+// A node that requires tokens serves metrics and health at its second address to other machines, too, and metrics
+// nowhere else. Neither address lets a web page of another origin read an answer.
+func TestMonitoringWithCredentials(t *testing.T) {
+	r := monitoredNode(t, func(c *Config) { c.NoCredentials = false })
+	for _, path := range []string{"/metrics", "/metrics/etcd", "/metrics/raft", "/livez", "/readyz", "/problems/in_doubt"} {
+		for _, base := range []string{r.Metrics, r.URL} {
+			req, err := http.NewRequest(http.MethodGet, base+path, nil)
+			require.NoError(t, err)
+			req.Host = "flightd.example:9464"
+			req.Header.Set("Origin", "https://elsewhere.example")
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if base == r.Metrics && path != "/problems/in_doubt" {
+				require.Equal(t, http.StatusOK, resp.StatusCode, base+path)
+			}
+			if base == r.URL && strings.HasPrefix(path, "/metrics") {
+				require.GreaterOrEqual(t, resp.StatusCode, 400, path)
+			}
+			for name := range resp.Header {
+				require.NotContains(t, name, "Access-Control")
+			}
 		}
 	}
 }

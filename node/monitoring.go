@@ -30,10 +30,8 @@ func (n *node) serveMonitoring() error {
 	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version", "GET /problems/{code}"} {
 		routes[path] = n.server
 	}
-	server := &http.Server{
-		Handler: httpapi.NewMonitoring(routes, n.cfg.NoCredentials, n.cfg.Logger), ErrorLog: httpErrors(n.cfg.Logger), MaxHeaderBytes: 32 << 10,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-	}
+	server := httpapi.Server(n.cfg.ListenMetrics, httpapi.NewMonitoring(routes, n.cfg.NoCredentials, n.cfg.Logger))
+	server.ErrorLog, server.ReadTimeout, server.WriteTimeout = httpErrors(n.cfg.Logger), 15*time.Second, time.Minute
 	connections := newConnections(listener, min(monitoringConnections, n.cfg.tuning.connections), nil)
 	connections.watch(server)
 	n.parts.start("metrics", func(ctx context.Context) error {

@@ -50,25 +50,33 @@ func (s *client) readResponse(t *testing.T) {
 // receive from answer.
 func smallServer(t *testing.T) (f *server, asked, answer chan struct{}) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	f = newServer(l, 3, nil, slog.New(slog.DiscardHandler))
 	asked, answer = make(chan struct{}), make(chan struct{})
-	f.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f = serveConnections(t, 3, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			asked <- struct{}{}
 			<-answer
 		}
 	}))
 	t.Cleanup(func() { close(answer) })
+	return f, asked, answer
+}
+
+// serveConnections starts a server with at most limit connections.
+func serveConnections(t *testing.T, limit int, certs *certificates, h http.Handler) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := newServer(l, limit, certs, slog.New(slog.DiscardHandler))
+	s.connections.grace = time.Millisecond
+	s.setAPI(h)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- f.serve(ctx) }()
+	go func() { served <- s.serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-served)
 	})
-	return f, asked, answer
+	return s
 }
 
 // At the limit the connection that has been idle the longest is closed for a new one; a busy one is not.
