@@ -180,6 +180,16 @@ type TooMany struct {
 
 func (e *TooMany) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.Limit) }
 
+// QuotaExceeded means that the namespace of the key stores as much as its limits allow. Nothing was opened. Flights leave
+// the store at the end of their retention; an operator can raise the limit.
+type QuotaExceeded struct {
+	Key        flight.Key
+	Limit      string
+	RetryAfter time.Duration
+}
+
+func (e *QuotaExceeded) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.Limit) }
+
 // SessionInUse means that a session was not closed, because attempts under it are neither reported nor abandoned.
 type SessionInUse struct {
 	Session flight.SessionID

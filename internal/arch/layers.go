@@ -24,6 +24,7 @@ func layers() []layeredPackage {
 		{"effect", 1},
 		{"lease", 2},
 		{"clusterstore", 2},
+		{"internal/auth", 2},
 		{"internal/answer", 3},
 		{"internal/wire", 3},
 		{"internal/runner", 3},

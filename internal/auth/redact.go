@@ -1,0 +1,102 @@
+package auth
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// redactedSecret replaces a secret in a text.
+const redactedSecret = Prefix + "(hidden)"
+
+// minRedacted is how many characters behind the prefix make a text look like a secret, or like the beginning of one.
+const minRedacted = 8
+
+// Redact replaces everything in a text that looks like a secret or like the beginning of one.
+func Redact(text string) string {
+	if !ContainsSecret(text) {
+		return text
+	}
+	var out strings.Builder
+	for {
+		at := strings.Index(text, Prefix)
+		if at < 0 {
+			out.WriteString(text)
+			return out.String()
+		}
+		end := at + len(Prefix)
+		for end < len(text) && isSecretByte(text[end]) {
+			end++
+		}
+		out.WriteString(text[:at])
+		if end-at >= len(Prefix)+minRedacted {
+			out.WriteString(redactedSecret)
+		} else {
+			out.WriteString(text[at:end])
+		}
+		text = text[end:]
+	}
+}
+
+// ContainsSecret reports whether a text contains something that looks like a secret or like the beginning of one.
+func ContainsSecret(text string) bool {
+	for {
+		at := strings.Index(text, Prefix)
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(Prefix):]
+		n := 0
+		for n < len(text) && isSecretByte(text[n]) {
+			n++
+		}
+		if n >= minRedacted {
+			return true
+		}
+	}
+}
+
+// RedactingHandler returns a handler that passes records on without secrets in their message and attributes.
+func RedactingHandler(next slog.Handler) slog.Handler { return redactingHandler{next} }
+
+type redactingHandler struct{ slog.Handler }
+
+func (h redactingHandler) Handle(ctx context.Context, r slog.Record) error {
+	clean := slog.NewRecord(r.Time, r.Level, Redact(r.Message), r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		clean.AddAttrs(redactAttr(a))
+		return true
+	})
+	return h.Handler.Handle(ctx, clean)
+}
+
+func (h redactingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = redactAttr(a)
+	}
+	return redactingHandler{h.Handler.WithAttrs(clean)}
+}
+
+func (h redactingHandler) WithGroup(name string) slog.Handler {
+	return redactingHandler{h.Handler.WithGroup(name)}
+}
+
+func redactAttr(a slog.Attr) slog.Attr {
+	a.Key, a.Value = Redact(a.Key), a.Value.Resolve()
+	switch a.Value.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(Redact(a.Value.String()))
+	case slog.KindAny:
+		if text := a.Value.String(); ContainsSecret(text) { // an error, for example
+			a.Value = slog.StringValue(Redact(text))
+		}
+	case slog.KindGroup:
+		var clean []slog.Attr
+		for _, inner := range a.Value.Group() {
+			clean = append(clean, redactAttr(inner))
+		}
+		a.Value = slog.GroupValue(clean...)
+	}
+	return a
+}
