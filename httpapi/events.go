@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -26,7 +28,7 @@ func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	f, err := a.cfg.Ledger.Flight(id)
+	f, err := a.flightOf(r, id, flight.Key{})
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
@@ -43,6 +45,13 @@ func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 	if q.stream {
 		a.streamFlight(w, r, f, q.startPosition())
 		return
+	}
+	if q.wait > 0 && q.after != nil {
+		if end, ok := a.startWait(r, f.Key); ok {
+			defer end()
+		} else {
+			q.wait = 0
+		}
 	}
 	f, history, err := a.waitHistory(r.Context(), f, &q)
 	if err != nil {
@@ -103,9 +112,17 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
+	q.documents = callerOf(r) == nil || callerOf(r).Verbs.HasAny(auth.Admin)
 	if q.stream {
 		a.streamFeed(w, r, &q)
 		return
+	}
+	if q.wait > 0 && q.after != nil {
+		if end, ok := a.limits.StartWait(cmp.Or(q.namespace, wire.AllNamespaces), false); ok {
+			defer end()
+		} else {
+			q.wait = 0
+		}
 	}
 	events, next, err := a.feedPage(r.Context(), &q)
 	if err != nil {
@@ -237,6 +254,10 @@ func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) 
 // wireFeedEvent converts an event of the feed.
 func wireFeedEvent(e *flight.FeedEvent) wire.Event {
 	shown := wire.EventOf(e.Version, &e.Event)
+	if e.Key.IsZero() {
+		shown.Document = e.Document.String()
+		return shown
+	}
 	shown.Key, shown.FlightID, shown.Count = e.Key.String(), e.Key.FlightID().String(), e.Count
 	return shown
 }
@@ -250,6 +271,7 @@ type eventQuery struct {
 	limit     int
 	since     flight.Time
 	namespace string
+	documents bool // with the events of documents
 	action    string
 	prefix    string
 	kinds     []flight.EventKind
@@ -370,7 +392,7 @@ func (q *eventQuery) startPosition() flight.Version {
 
 // matches reports whether an event passes the filters.
 func (q *eventQuery) matches(e *flight.FeedEvent) bool {
-	return (q.namespace == "" || e.Key.Namespace() == q.namespace) && (q.action == "" || e.Key.Name() == q.action) &&
+	return (q.documents || !e.Key.IsZero()) && (q.namespace == "" || e.Namespace() == q.namespace) && (q.action == "" || e.Key.Name() == q.action) &&
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 

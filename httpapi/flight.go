@@ -20,23 +20,31 @@ func (a *api) flight(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	a.getFlight(w, r, id)
+	a.getFlight(w, r, id, flight.Key{})
 }
 
 // getFlight answers with one flight. If If-None-Match names its current version, it waits for another one as long as
-// Prefer asks, and answers 304 if there is none.
-func (a *api) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID) {
+// Prefer asks, and answers 304 if there is none. named is the key in the request; zero if it has none.
+func (a *api) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) {
 	seen, bad := parseETags(r.Header["If-None-Match"])
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	f, ok := a.findFlight(w, r, id)
+	f, ok := a.findFlight(w, r, id, named)
 	if !ok {
 		return
 	}
 	same := seen.contains(f.Version)
-	if wait := preferredWait(r); same && wait > 0 {
+	wait := preferredWait(r)
+	if same && wait > 0 {
+		if end, ok := a.startWait(r, f.Key); ok {
+			defer end()
+		} else {
+			wait = 0
+		}
+	}
+	if same && wait > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
 		switch next, err := a.cfg.Ledger.Wait(ctx, id, f.Version); {
@@ -59,9 +67,19 @@ func (a *api) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID) {
 	a.writeFlight(w, r, f)
 }
 
+// startWait reserves the place of a request that waits for a change. If it returns false, too many requests wait, and
+// this one must be answered at once.
+func (a *api) startWait(r *http.Request, key flight.Key) (end func(), ok bool) {
+	namespace := key.Namespace()
+	if c := boundCaller(r); c != nil {
+		namespace = c.Namespace
+	}
+	return a.limits.StartWait(namespace, false)
+}
+
 // findFlight returns the flight. If there is none, it has answered the request and returns false.
-func (a *api) findFlight(w http.ResponseWriter, r *http.Request, id flight.ID) (*flight.Flight, bool) {
-	f, err := a.cfg.Ledger.Flight(id)
+func (a *api) findFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, bool) {
+	f, err := a.flightOf(r, id, named)
 	switch {
 	case err == nil && f != nil && f.State == flight.StateAbsent:
 		a.writeAbsent(w, r, f)

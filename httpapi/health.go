@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"runtime"
+	"slices"
 
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -17,15 +18,27 @@ func (a *api) live(w http.ResponseWriter, r *http.Request) {
 // ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
 // description of the node.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+	_, verbose := r.URL.Query()["verbose"]
+	if verbose && a.cfg.Auth != nil {
+		if _, bad := a.authenticate(r, verboseAccess); bad != nil {
+			a.writeInvalid(w, r, bad)
+			return
+		}
+	}
 	ready := a.cfg.Ready(r.Context())
 	status := http.StatusOK
 	if !ready.Ready {
 		status = http.StatusServiceUnavailable
 		w.Header().Set(wire.HeaderRetryAfter, "1")
 	}
-	_, verbose := r.URL.Query()["verbose"]
 	if !verbose && ready.Ready {
 		ready.Checks = nil
+	}
+	if !verbose && a.cfg.Auth != nil { // errors can name files and addresses of the node
+		ready.Checks = slices.Clone(ready.Checks)
+		for i := range ready.Checks {
+			ready.Checks[i].Error = ""
+		}
 	}
 	if verbose && a.cfg.NodeInfo != nil {
 		ready.Node = a.cfg.NodeInfo(r.Context())
@@ -36,6 +49,7 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 // version serves GET /version.
 func (a *api) version(w http.ResponseWriter, r *http.Request) {
 	v := a.cfg.Version
-	v.Go, v.LedgerTime = runtime.Version(), int64(a.cfg.Ledger.Now())
+	h := a.cfg.Ledger.Header()
+	v.Go, v.LedgerTime, v.FeatureLevel = runtime.Version(), int64(a.cfg.Ledger.Now()), h.FeatureLevel()
 	a.writeJSON(w, r, http.StatusOK, v)
 }

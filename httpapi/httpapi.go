@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -15,15 +16,19 @@ func New(cfg Config) http.Handler {
 	if a.log == nil {
 		a.log = slog.Default()
 	}
+	a.log = slog.New(auth.RedactingHandler(a.log.Handler()))
+	if a.limits = cfg.Limits; a.limits == nil {
+		a.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{})
+	}
 	a.cfg.Version.API = "v1"
 	if cfg.Duplicates == nil {
 		a.cfg.Duplicates = noDuplicates{}
 	}
 	mux := http.NewServeMux()
-	for pattern, h := range a.routes() {
-		mux.HandleFunc(pattern, a.withDeploymentCheck(pattern, h))
+	for pattern, route := range a.routes() {
+		mux.HandleFunc(pattern, a.withAccess(route.access, a.withDeploymentCheck(pattern, route.serve)))
 	}
-	if cfg.Metrics != nil {
+	if cfg.Metrics != nil && cfg.Auth == nil { // a token has no verb for metrics
 		for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
 			mux.Handle(path, cfg.Metrics)
 		}
@@ -54,41 +59,56 @@ func NewMonitoring(routes map[string]http.Handler, loopbackOnly bool, logger *sl
 	return a.withRequestID(mux)
 }
 
-// routes returns every route of the API. operations describes each of them; a test compares the two.
-func (a *api) routes() map[string]http.HandlerFunc {
-	return map[string]http.HandlerFunc{
-		"POST /v1/flights:open":              a.noQuery(a.open),
-		"POST /v1/flights:abandon":           a.noQuery(a.abandon),
-		"GET /v1/flights":                    a.list,
-		"GET /v1/flights/{id}":               a.noQuery(a.flight),
-		"GET /v1/flights/{id}/input":         a.noQuery(a.input),
-		"GET /v1/flights/{id}/receipt":       a.noQuery(a.receipt),
-		"GET /v1/flights/{id}/events":        a.flightEvents,
-		"GET /v1/events":                     a.allEvents,
-		"POST /v1/flights/{id}/report":       a.noQuery(a.report),
-		"POST /v1/flights/{id}/verification": a.noQuery(a.verification),
-		"POST /v1/flights/{id}/resolve":      a.noQuery(a.resolve),
-		"POST /v1/flights/{id}/cancel":       a.noQuery(a.cancel),
-		"POST /v1/flights/{id}/retry":        a.noQuery(a.retry),
-		"POST /v1/flights/{id}/free":         a.noQuery(a.free),
-		"POST /v1/flights/{id}/redact":       a.noQuery(a.redact),
-		"POST /v1/flights:import":            a.importReceipts,
-		"POST /v1/sessions":                  a.noQuery(a.newSession),
-		"POST /v1/sessions/{id}/renew":       a.noQuery(a.renewSession),
-		"POST /v1/sessions/{id}/close":       a.noQuery(a.closeSession),
-		"GET /livez":                         a.live,
-		"GET /readyz":                        a.ready,
-		"GET /version":                       a.version,
-		"GET " + problemPath + "{code}":      a.problemPage,
-		"GET " + documentPath:                a.openapi(),
+// routes returns every route of the API, with the permission that it needs. operations describes each of them; a test
+// compares the two.
+func (a *api) routes() map[string]route {
+	const report = auth.Submit | auth.Work
+	return map[string]route{
+		"POST /v1/flights:open":                {a.noQuery(a.open), with(auth.Submit)},
+		"POST /v1/flights:abandon":             {a.noQuery(a.abandon), with(report)},
+		"GET /v1/flights":                      {a.list, with(auth.Read)},
+		"GET /v1/flights/{id}":                 {a.noQuery(a.flight), with(auth.Read)},
+		"GET /v1/flights/{id}/input":           {a.noQuery(a.input), with(auth.Read)},
+		"GET /v1/flights/{id}/receipt":         {a.noQuery(a.receipt), with(auth.Read)},
+		"GET /v1/flights/{id}/events":          {a.flightEvents, with(auth.Read)},
+		"GET /v1/events":                       {a.allEvents, with(auth.Read)},
+		"POST /v1/flights/{id}/report":         {a.noQuery(a.report), with(report)},
+		"POST /v1/flights/{id}/verification":   {a.noQuery(a.verification), with(report)},
+		"POST /v1/flights/{id}/resolve":        {a.noQuery(a.resolve), with(auth.Operate)},
+		"POST /v1/flights/{id}/cancel":         {a.noQuery(a.cancel), with(auth.Operate)},
+		"POST /v1/flights/{id}/retry":          {a.noQuery(a.retry), with(auth.Operate)},
+		"POST /v1/flights/{id}/free":           {a.noQuery(a.free), with(auth.Operate)},
+		"POST /v1/flights/{id}/redact":         {a.noQuery(a.redact), with(auth.Operate)},
+		"POST /v1/flights:import":              {a.importReceipts, with(auth.Operate)},
+		"POST /v1/sessions":                    {a.noQuery(a.newSession), with(report)},
+		"POST /v1/sessions/{id}/renew":         {a.noQuery(a.renewSession), with(report)},
+		"POST /v1/sessions/{id}/close":         {a.noQuery(a.closeSession), with(report)},
+		"POST /v1/tokens":                      {a.noQuery(a.createToken), with(auth.Admin)},
+		"GET /v1/tokens":                       {a.noQuery(a.listTokens), with(auth.Admin)},
+		"DELETE /v1/tokens/{namespace}/{name}": {a.noQuery(a.revokeToken), with(auth.Admin)},
+		"GET /v1/namespaces":                   {a.noQuery(a.listNamespaces), with(auth.Admin)},
+		"GET /v1/namespaces/{name}":            {a.noQuery(a.namespaceLimits), with(auth.Admin)},
+		"PUT /v1/namespaces/{name}":            {a.noQuery(a.setNamespaceLimits), with(auth.Admin)},
+		"DELETE /v1/namespaces/{name}":         {a.noQuery(a.deleteNamespaceLimits), with(auth.Admin)},
+		"GET /v1/audit":                        {a.audit, with(auth.Operate | auth.Admin)},
+		"GET /v1/whoami":                       {a.noQuery(a.whoAmI), anyToken},
+		"GET /livez":                           {a.live, anyone},
+		"GET /readyz":                          {a.ready, anyone}, // verboseAccess applies to ?verbose
+		"GET /version":                         {a.version, anyToken},
+		"GET " + problemPath + "{code}":        {a.problemPage, anyone},
+		"GET " + documentPath:                  {a.openapi(), anyone},
 	}
 }
+
+// verboseAccess is the access of GET /readyz?verbose, which describes the node.
+var verboseAccess = with(auth.Operate | auth.Admin)
 
 // api holds what the handlers share.
 type api struct {
 	cfg         Config
 	log         *slog.Logger
 	ids         *requestIDs
+	limits      *auth.Limiter
 	openStreams atomic.Int64 // number of open event streams
 }
 

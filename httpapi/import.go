@@ -25,6 +25,7 @@ func (a *api) importReceipts(w http.ResponseWriter, r *http.Request) {
 	var who string
 	if bad == nil {
 		who, bad = actor(r)
+		who = recordedActor(r, who)
 	}
 	var ns string
 	if bad == nil {
@@ -32,13 +33,16 @@ func (a *api) importReceipts(w http.ResponseWriter, r *http.Request) {
 	}
 	var commands []*flight.Import
 	if bad == nil {
-		commands, bad = parseImports(body, ns, who)
+		commands, bad = parseImports(r, body, ns, who)
 	}
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	replies, open, err := a.simulateImports(commands)
+	replies, open, err := a.simulateImports(r, commands)
+	if err == nil && !dry && len(open) > 0 {
+		err = a.limits.AllowFlights(commands[0].Key, int64(len(open)))
+	}
 	if err == nil && !dry {
 		err = a.applyImports(r.Context(), commands, replies, open)
 	}
@@ -84,7 +88,7 @@ func readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
 }
 
 // parseImports parses the lines. An empty line is rejected, because it may be a truncated one.
-func parseImports(body []byte, namespace, actor string) (commands []*flight.Import, bad *wire.Invalid) {
+func parseImports(r *http.Request, body []byte, namespace, actor string) (commands []*flight.Import, bad *wire.Invalid) {
 	now, number := time.Now(), 0
 	for line := range bytes.Lines(body) {
 		number++
@@ -99,6 +103,11 @@ func parseImports(body []byte, namespace, actor string) (commands []*flight.Impo
 		one, bad := wire.DecodeImport(line)
 		if bad != nil {
 			return nil, lineError(number, bad)
+		}
+		if key, err := flight.ParseKey(one.Key); err == nil {
+			if bad := allowKey(r, key, wire.FieldError{Pointer: "/key"}); bad != nil {
+				return nil, lineError(number, bad)
+			}
 		}
 		c, bad := one.Command(namespace, now)
 		if bad != nil {
@@ -122,7 +131,7 @@ func lineError(number int, bad *wire.Invalid) *wire.Invalid {
 
 // simulateImports applies the lines to copies of the flights, by the ledger's rules, and changes nothing. open lists
 // the lines that must be proposed. The other lines name keys that are in use, which an import does not change.
-func (a *api) simulateImports(commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
+func (a *api) simulateImports(r *http.Request, commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
 	simulated := make(map[flight.ID]*flight.Flight, len(commands))
 	replies = make([]flight.Reply, len(commands))
 	now := flight.Time(time.Now().UnixMilli())
@@ -130,7 +139,7 @@ func (a *api) simulateImports(commands []*flight.Import) (replies []flight.Reply
 		id := c.Key.FlightID()
 		f, seenBefore := simulated[id]
 		if !seenBefore {
-			if f, err = a.cfg.Ledger.Flight(id); err != nil {
+			if f, err = a.flightOf(r, id, c.Key); err != nil {
 				return nil, nil, err
 			}
 		}

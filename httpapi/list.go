@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"net/http"
 	"net/url"
@@ -30,7 +29,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		a.byKey(w, r, params)
 		return
 	}
-	q, bad := parseListQuery(r, params)
+	q, bad := a.parseListQuery(r, params)
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
@@ -45,7 +44,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		out.Flights[i] = *wire.FlightOf(f, nil, false)
 	}
 	if page.More {
-		out.Next = encodeCursor(page.Next, q.Since)
+		out.Next = a.sealCursor(r, encodeCursor(page.Next, q.Since))
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
@@ -62,11 +61,15 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	a.getFlight(w, r, key.FlightID())
+	if bad := allowKey(r, key, wire.FieldError{Parameter: "key"}); bad != nil {
+		a.writeInvalid(w, r, bad)
+		return
+	}
+	a.getFlight(w, r, key.FlightID(), key)
 }
 
 // parseListQuery parses the filters.
-func parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
+func (a *api) parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
 	var cursorSince flight.Time
 	for name, values := range params {
@@ -101,7 +104,7 @@ func parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wi
 			}
 			q.Limit = n
 		case "cursor":
-			if q.After, cursorSince, bad = decodeCursor(value); bad != nil {
+			if q.After, cursorSince, bad = decodeCursor(a.unsealCursor(r, value)); bad != nil {
 				return q, bad
 			}
 		default:
@@ -135,17 +138,16 @@ func parseSince(value string, now time.Time) (flight.Time, *wire.Invalid) {
 	return flight.Time(now.Add(-d).UnixMilli()), nil
 }
 
-// encodeCursor encodes a position as an opaque string. It includes the absolute start of the list, so that since=1h
-// means the same hour on every page.
-func encodeCursor(c flight.Cursor, since flight.Time) string {
+// encodeCursor encodes a position. It includes the absolute start of the list, so that since=1h means the same hour on
+// every page.
+func encodeCursor(c flight.Cursor, since flight.Time) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.Created))
 	b = append(b, c.ID[:]...)
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, uint64(since)))
+	return binary.BigEndian.AppendUint64(b, uint64(since))
 }
 
-func decodeCursor(s string) (c flight.Cursor, since flight.Time, bad *wire.Invalid) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) != 8+len(c.ID)+8 {
+func decodeCursor(b []byte) (c flight.Cursor, since flight.Time, bad *wire.Invalid) {
+	if len(b) != 8+len(c.ID)+8 {
 		return c, 0, wire.BadParameter("cursor", "must be the next of an earlier page, unchanged")
 	}
 	c.Created = flight.Time(binary.BigEndian.Uint64(b))

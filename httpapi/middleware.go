@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -101,7 +102,7 @@ func (ids *requestIDs) forRequest(r *http.Request) string {
 }
 
 func isValidRequestID(s string) bool {
-	if s == "" || len(s) > 64 {
+	if s == "" || len(s) > 64 || auth.ContainsSecret(s) {
 		return false
 	}
 	for i := range len(s) {
@@ -142,7 +143,7 @@ func (w *ledgerTimeWriter) Unwrap() http.ResponseWriter { return w.ResponseWrite
 func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
-		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
 				allowed = append(allowed, method)
@@ -203,7 +204,7 @@ func (a *api) keyOfProblem(r *http.Request, p *wire.Problem) string {
 	if err != nil {
 		return ""
 	}
-	if key := a.keyOf(id); !key.IsZero() {
+	if key := a.keyOf(r, id); !key.IsZero() {
 		return key.String()
 	}
 	return ""

@@ -20,11 +20,17 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	req, nonce, bad := openRequest(r, body)
+	req, nonce, bad := a.openRequest(r, body)
 	if bad != nil {
 		a.writeError(w, r, req.Key, bad)
 		return
 	}
+	end, err := a.limits.StartOpen(req.Key.Namespace())
+	if err != nil {
+		a.writeError(w, r, req.Key, err)
+		return
+	}
+	defer end()
 	answer, err := a.cfg.Remote.Open(r.Context(), req)
 	if isDuplicate(answer, err) {
 		a.cfg.Duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
@@ -41,7 +47,7 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 }
 
 // openRequest parses an open. It also returns the nonce as the caller wrote it.
-func openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
+func (a *api) openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
 	open, bad := wire.DecodeOpen(body)
 	if bad != nil {
 		return req, "", bad
@@ -58,7 +64,7 @@ func openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce st
 	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
 		return req, "", bad
 	}
-	req.Session, req.Owner, req.Wait = flight.SessionID(open.Session), open.Owner, wire.Wait(open.WaitMS)
+	req.Session, req.Owner, req.Wait = a.unsealSession(r, open.Session), open.Owner, wire.Wait(open.WaitMS)
 	return req, open.Nonce, setNonce(&req, open.Nonce, open.NotAfter)
 }
 
@@ -126,7 +132,7 @@ func (a *api) writeProceed(w http.ResponseWriter, r *http.Request, status int, d
 	f := o.Flight
 	out := wire.OpenAnswer{
 		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
-		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: string(o.Session),
+		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: a.sealSession(r, o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
 		Deployment: a.cfg.Version.Deployment,
 	}
@@ -163,7 +169,7 @@ func policyIfDifferent(f *flight.Flight, differs bool) *wire.Policy {
 
 // writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
 func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer) {
-	f, body, err := a.loadReceiptBody(o.Flight)
+	f, body, err := a.loadReceiptBody(r, o.Flight)
 	if f.State == flight.StateAbsent { // freed after the ledger's reply: the next open starts a new generation
 		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
@@ -220,8 +226,12 @@ func (a *api) verification(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
+	if !a.mayReport(w, r, req.ID) {
+		return
+	}
+	defer a.limits.CountVerification()()
 	answer, err := a.cfg.Remote.Verify(r.Context(), req)
-	a.writeOpenAnswer(w, r, a.keyOf(req.ID), nonce, answer, err)
+	a.writeOpenAnswer(w, r, a.keyOf(r, req.ID), nonce, answer, err)
 }
 
 func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req remote.VerificationRequest, nonce string, bad *wire.Invalid) {
@@ -252,7 +262,7 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
 		return req, "", bad
 	}
-	open.Session, open.Owner, open.Wait = flight.SessionID(v.Session), v.Owner, wire.Wait(v.WaitMS)
+	open.Session, open.Owner, open.Wait = a.unsealSession(r, v.Session), v.Owner, wire.Wait(v.WaitMS)
 	return req, v.Nonce, setNonce(open, v.Nonce, v.NotAfter)
 }
 

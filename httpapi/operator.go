@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -108,13 +109,13 @@ func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorReq
 	}
 	var named flight.Key
 	if bad == nil && req.Key != "" {
-		named, bad = namedKey(req.Key, id)
+		named, bad = namedKey(r, req.Key, id)
 	}
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return nil, false
 	}
-	f, err := a.cfg.Ledger.Flight(id)
+	f, err := a.flightOf(r, id, named)
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
@@ -133,10 +134,14 @@ func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorReq
 	return d, true
 }
 
-func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
+// namedKey returns the key in the body of a request about a flight.
+func namedKey(r *http.Request, text string, id flight.ID) (flight.Key, *wire.Invalid) {
 	key, bad := wire.ParseKey(text, wire.BadField("/key", ""))
+	if bad == nil {
+		bad = allowKey(r, key, wire.FieldError{Pointer: "/key"})
+	}
 	if bad != nil {
-		return key, bad
+		return flight.Key{}, bad
 	}
 	if key.FlightID() != id {
 		return key, wire.BadField("/key", "this is the key of another flight, %s", key.FlightID())
@@ -170,13 +175,11 @@ func (d *operatorRequest) setAttribution(r *http.Request, as, reason string) *wi
 	if d.reason = flight.Sanitize(strings.TrimSpace(reason)); d.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
-	if d.actor = flight.Sanitize(as); d.actor != "" {
-		return nil
-	}
 	var bad *wire.Invalid
-	if d.actor, bad = actor(r); bad == nil && d.actor == "" {
-		d.actor = unknownActor
+	if d.actor = flight.Sanitize(as); d.actor == "" {
+		d.actor, bad = actor(r)
 	}
+	d.actor = cmp.Or(recordedActor(r, d.actor), unknownActor)
 	return bad
 }
 
@@ -200,7 +203,7 @@ func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, _ := flightID(r)
-	f, ok := a.findFlight(w, r, id)
+	f, ok := a.findFlight(w, r, id, flight.Key{})
 	if !ok {
 		return
 	}

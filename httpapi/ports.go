@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
@@ -47,6 +48,18 @@ type Ledger interface {
 	History(id flight.ID) ([]flight.HistoryEvent, error)
 }
 
+// Documents are the documents of the ledger, its audit log, and what it counts per namespace.
+type Documents interface {
+	// Documents returns the documents of a kind, sorted by namespace and name. They must not be changed.
+	Documents(kind string) []*flight.Document
+	// Document returns nil if there is no such document. The document must not be changed.
+	Document(id flight.DocumentID) *flight.Document
+	// Audit returns the newest entries before a version that match; from the end, if before is zero. more reports that
+	// there may be older ones.
+	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, more bool, err error)
+	auth.Usage
+}
+
 // Operator applies the decisions of people.
 type Operator interface {
 	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
@@ -62,6 +75,11 @@ type Config struct {
 	Feed       Feed             // nil: GET /v1/events answers not_found
 	Duplicates DuplicateCounter // nil: duplicates are not counted
 	Operator   Operator
+	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
+	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
+	Auth *auth.Directory
+	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
+	Limits *auth.Limiter
 	Ready      func(context.Context) wire.Ready
 	// About describes the node in GET /readyz?verbose; nil: nothing.
 	NodeInfo func(context.Context) *wire.Node

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -50,6 +51,8 @@ func problemOf(err error) *wire.Problem {
 		openExpired *effect.OpenExpired
 		tooMany     *effect.TooMany
 		inUse       *effect.SessionInUse
+		quota       *effect.QuotaExceeded
+		limited     *auth.RateLimited
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -97,6 +100,14 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &tooMany):
 		p := newKeyProblem(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter)
 		p.Detail = tooMany.Limit
+		return p
+	case errors.As(err, &quota):
+		p := newKeyProblem(wire.QuotaExceeded, quota.Key, quota.RetryAfter)
+		p.Detail = quota.Limit
+		return p
+	case errors.As(err, &limited):
+		p := newKeyProblem(wire.RateLimited, flight.Key{}, limited.RetryAfter)
+		p.Detail = limited.Limit
 		return p
 	case errors.As(err, &inUse):
 		p := newProblem(wire.SessionInUse)
@@ -183,30 +194,39 @@ func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key,
 	if p.FlightID == "" && !key.IsZero() {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
+	hideMissing(r, p, err)
 	a.writeAndLogProblem(w, r, p, err)
 }
 
 // writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one
-// in the request's path.
+// in the request's path. The rejection of a credential says nothing about a flight.
 func (a *api) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
-	if id, bad := flightID(r); bad == nil && p.FlightID == "" {
-		p.FlightID = id.String()
-	}
-	if p.State == "" {
-		p.State = a.stateOf(p.FlightID)
+	if p.Code != wire.Unauthenticated && p.Code != wire.Forbidden {
+		if id, bad := flightID(r); bad == nil && p.FlightID == "" {
+			p.FlightID = id.String()
+		}
+		if p.State == "" {
+			p.State = a.stateOf(r, p)
+		}
 	}
 	writeProblem(w, r, p)
 	a.logProblem(r, p, cause)
 }
 
-// stateOf returns the state of a flight on this node; "" if id is not a flight id or the ledger cannot be read.
-func (a *api) stateOf(id string) string {
-	parsed, err := flight.ParseID(id)
+// stateOf returns the state of a problem's flight on this node. It is "" if the problem has no flight, or if the sender
+// may not know: of a flight that it cannot see, a token of one namespace learns the state only by a key of its own.
+func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
+	id, err := flight.ParseID(p.FlightID)
 	if err != nil {
 		return ""
 	}
-	if f, err := a.cfg.Ledger.Flight(parsed); err == nil && f != nil {
+	key, _ := flight.ParseStoredKey(p.Key) // the zero key if the problem has none
+	f, err := a.flightOf(r, id, key)
+	switch {
+	case err == nil && f != nil:
 		return f.State.String()
+	case boundCaller(r) != nil && key.IsZero():
+		return ""
 	}
 	return flight.StateAbsent.String()
 }
@@ -242,5 +262,14 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 	if p.Status == http.StatusConflict && !p.Retryable {
 		h[wire.HeaderStripeRetry], h[wire.HeaderShouldRetry] = headerFalse, headerFalse
 	}
-	writeResponse(w, r, p.Status, typeProblem, p.AppendJSON)
+	if p.Status == http.StatusUnauthorized {
+		h[wire.HeaderAuthenticate] = []string{"Bearer"}
+	}
+	writeResponse(w, r, p.Status, typeProblem, func(b []byte) []byte {
+		body := p.AppendJSON(b)
+		if text := string(body[len(b):]); auth.ContainsSecret(text) { // the request had a secret where the problem repeats it
+			body = append(body[:len(b)], auth.Redact(text)...)
+		}
+		return body
+	})
 }

@@ -51,11 +51,11 @@ func (a *api) findBytes(w http.ResponseWriter, r *http.Request, blob func(*fligh
 		a.writeInvalid(w, r, bad)
 		return nil, nil, false
 	}
-	f, ok := a.findFlight(w, r, id)
+	f, ok := a.findFlight(w, r, id, flight.Key{})
 	if !ok {
 		return nil, nil, false
 	}
-	f, body, err := a.loadBody(f, blob, read)
+	f, body, err := a.loadBody(r, f, blob, read)
 	if err != nil {
 		a.writeError(w, r, f.Key, err)
 		return nil, nil, false
@@ -87,8 +87,8 @@ func writeBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *f
 }
 
 // loadReceiptBody is loadBody for the receipt.
-func (a *api) loadReceiptBody(f *flight.Flight) (*flight.Flight, []byte, error) {
-	return a.loadBody(f, receiptBlob, a.cfg.Ledger.ReceiptBody)
+func (a *api) loadReceiptBody(r *http.Request, f *flight.Flight) (*flight.Flight, []byte, error) {
+	return a.loadBody(r, f, receiptBlob, a.cfg.Ledger.ReceiptBody)
 }
 
 // receiptBlob returns the body of a flight's receipt; the zero Blob if there is no receipt.
@@ -104,7 +104,7 @@ func receiptBlob(f *flight.Flight) flight.Blob {
 // The bytes may have been deleted after f was read: by the end of the retention, a redaction or a free. Then loadBody
 // reads the flight again and returns its new state. It returns *effect.Missing if the key was freed, and the read error
 // if the flight has not changed.
-func (a *api) loadBody(f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
+func (a *api) loadBody(r *http.Request, f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
 	for {
 		b := blob(f)
 		if f.State == flight.StateExpired || b.StoredSize == 0 || b.Data != nil {
@@ -114,7 +114,7 @@ func (a *api) loadBody(f *flight.Flight, blob func(*flight.Flight) flight.Blob, 
 		if err == nil {
 			return f, body, nil
 		}
-		now, unread := a.cfg.Ledger.Flight(f.ID)
+		now, unread := a.flightOf(r, f.ID, f.Key)
 		if unread != nil || now == nil || now.Version == f.Version {
 			return f, nil, err
 		}

@@ -23,6 +23,9 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
+	if req.Key.IsZero() && !a.mayReport(w, r, req.ID) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
 	f, err := a.cfg.Remote.Report(ctx, req)
@@ -32,7 +35,7 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 		a.writeExpiredReport(w, r, &req, f)
 		return
 	case err != nil && req.Key.IsZero():
-		a.writeError(w, r, a.keyOf(req.ID), err)
+		a.writeError(w, r, a.keyOf(r, req.ID), err)
 		return
 	case err != nil:
 		a.writeError(w, r, req.Key, err)
@@ -79,7 +82,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 		return req, wire.BadField("/fencing_token", "missing; send the fencing_token from the answer to the open")
 	}
 	if report.Key != "" {
-		if req.Key, bad = namedKey(report.Key, req.ID); bad != nil {
+		if req.Key, bad = namedKey(r, report.Key, req.ID); bad != nil {
 			return req, bad
 		}
 	}
@@ -93,9 +96,25 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	return req, nil
 }
 
+// mayReport reports whether the sender may report to a flight that it names by the id only. If not, mayReport has
+// answered the request as if there were no such flight.
+func (a *api) mayReport(w http.ResponseWriter, r *http.Request, id flight.ID) bool {
+	if boundCaller(r) == nil {
+		return true
+	}
+	f, err := a.flightOf(r, id, flight.Key{})
+	if err == nil && f == nil {
+		err = &effect.Missing{ID: id}
+	}
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+	}
+	return err == nil
+}
+
 // keyOf returns the key of a flight; the zero key if this node does not know it.
-func (a *api) keyOf(id flight.ID) flight.Key {
-	if f, err := a.cfg.Ledger.Flight(id); err == nil && f != nil {
+func (a *api) keyOf(r *http.Request, id flight.ID) flight.Key {
+	if f, err := a.flightOf(r, id, flight.Key{}); err == nil && f != nil {
 		return f.Key
 	}
 	return flight.Key{}

@@ -72,14 +72,6 @@ func tooLarge(limit int64) *wire.Invalid {
 	return bad
 }
 
-// namespace returns the namespace in the request's header, or the default.
-func namespace(r *http.Request) (string, *wire.Invalid) {
-	if len(r.Header[wire.HeaderNamespace]) == 0 {
-		return wire.DefaultNamespace, nil
-	}
-	return singleHeader(r, wire.HeaderNamespace)
-}
-
 // flightID returns the flight id in the path.
 func flightID(r *http.Request) (flight.ID, *wire.Invalid) {
 	id, err := flight.ParseID(r.PathValue("id"))

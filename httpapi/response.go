@@ -57,7 +57,7 @@ func etag(v flight.Version) string { return `"` + v.String() + `"` }
 
 // writeFlight answers with a flight and its receipt.
 func (a *api) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	f, body, err := a.loadReceiptBody(f)
+	f, body, err := a.loadReceiptBody(r, f)
 	if err != nil {
 		a.writeError(w, r, f.Key, err)
 		return

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/http"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
@@ -26,6 +27,14 @@ func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
+	ns, bad := namespace(r)
+	if bad != nil {
+		ns = wire.DefaultNamespace // a session has no namespace, so a token of all of them may send any header
+	}
+	if err := a.limits.AllowSession(ns); err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
 	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, req.Owner)
 	a.writeSession(w, r, http.StatusCreated, answer, err)
 }
@@ -46,7 +55,11 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 	if req.After != "" {
 		renewal.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
 	}
-	answer, err := a.cfg.Remote.Renew(r.Context(), flight.SessionID(r.PathValue("id")), renewal)
+	id, ok := a.ownSession(w, r)
+	if !ok {
+		return
+	}
+	answer, err := a.cfg.Remote.Renew(r.Context(), id, renewal)
 	a.writeSession(w, r, http.StatusOK, answer, err)
 }
 
@@ -55,7 +68,7 @@ func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, s
 		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
-	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
+	out := wire.SessionAnswer{Session: a.sealSession(r, s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
 	if out.OpenDigest == "" {
 		out.OpenDigest = wire.OpenDigest(nil) // a new session has no open attempts
@@ -81,11 +94,26 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	if err := a.cfg.Remote.CloseSession(r.Context(), flight.SessionID(r.PathValue("id"))); err != nil {
+	id, ok := a.ownSession(w, r)
+	if !ok {
+		return
+	}
+	if err := a.cfg.Remote.CloseSession(r.Context(), id); err != nil {
 		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	writeEmpty(w, r)
+}
+
+// ownSession returns the session in the path. If it was not sealed for the sender, ownSession has answered as for a
+// session that does not exist, and returns false.
+func (a *api) ownSession(w http.ResponseWriter, r *http.Request) (flight.SessionID, bool) {
+	id := a.unsealSession(r, r.PathValue("id"))
+	if id == unknownSession && callerOf(r) != nil {
+		a.writeError(w, r, flight.Key{}, &effect.LeaseLost{})
+		return id, false
+	}
+	return id, true
 }
 
 // writeEmpty answers 200 with an empty object.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -117,6 +119,12 @@ func (a *api) heartbeat() time.Duration {
 // streamFeed streams the events of all flights, from the query's position or from now on. It returns when the reader
 // disconnects, the node stops or the feed fails.
 func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
+	end, err := a.limits.StartStream(cmp.Or(q.namespace, wire.AllNamespaces))
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	defer end()
 	page, err := a.firstFeedPage(r.Context(), q)
 	var compacted *flight.CompactedError
 	if err != nil && !(q.resumed && errors.As(err, &compacted)) {
@@ -136,10 +144,10 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 	s.appendHeartbeat(after.String()) // a reader that disconnects before the first event resumes here
 	lastWrite := time.Now()
-	for r.Context().Err() == nil && s.flush() == nil {
+	for r.Context().Err() == nil && a.stillAllowed(r) && s.flush() == nil {
 		if !page.More {
 			q.since = 0 // since limits only past events; it is by this machine's clock, so it must not filter new ones
-			if err := a.waitForEvents(r.Context(), s, after); err != nil {
+			if err := a.waitForEvents(r, s, after); err != nil {
 				return
 			}
 		}
@@ -198,14 +206,18 @@ func (s *stream) appendPage(page flight.FeedPage, q *eventQuery, after flight.Ve
 }
 
 // waitForEvents waits until there may be events after a position, and writes heartbeats meanwhile. It returns an error
-// when the reader has disconnected or the ledger is closed.
-func (a *api) waitForEvents(ctx context.Context, s *stream, after flight.Version) error {
+// when the reader has disconnected, its token is no longer valid, or the ledger is closed.
+func (a *api) waitForEvents(r *http.Request, s *stream, after flight.Version) error {
+	ctx := r.Context()
 	for {
 		beat, cancel := context.WithTimeout(ctx, a.heartbeat())
 		err := a.cfg.Feed.Await(beat, after)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
+		}
+		if !a.stillAllowed(r) {
+			return auth.ErrUnknown
 		}
 		s.appendHeartbeat(after.String())
 		if err := s.flush(); err != nil {
@@ -227,16 +239,24 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 		a.writeAndLogProblem(w, r, p, nil)
 		return
 	}
+	end, err := a.limits.StartStream(f.Key.Namespace())
+	if err != nil {
+		a.writeError(w, r, f.Key, err)
+		return
+	}
+	defer end()
 	s := a.openStream(w, r)
 	if s == nil {
 		return
 	}
 	defer a.closeStream(s)
-	a.followFlight(r.Context(), s, f, after)
+	a.followFlight(r, s, f, after)
 }
 
-// followFlight writes a flight's events until the reader disconnects, the flight expires or the node stops.
-func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, after flight.Version) {
+// followFlight writes a flight's events until the reader disconnects, its token ends, the flight expires or the node
+// stops.
+func (a *api) followFlight(r *http.Request, s *stream, f *flight.Flight, after flight.Version) {
+	ctx := r.Context()
 	lastWrite, duplicatesSent := time.Now(), uint64(0)
 	for read := (flight.Version{}); ; {
 		if f.Version != read {
@@ -253,7 +273,7 @@ func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, aft
 		if len(s.buf) > 0 {
 			lastWrite = time.Now()
 		}
-		if s.flush() != nil || f.State == flight.StateExpired {
+		if !a.stillAllowed(r) || s.flush() != nil || f.State == flight.StateExpired {
 			return
 		}
 		pause, cancel := context.WithTimeout(ctx, min(duplicatesInterval, a.heartbeat()))

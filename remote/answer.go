@@ -36,6 +36,9 @@ func (c *openCall) respond(a action) (OpenAnswer, error) {
 		if c.view.reply == flight.DecisionExhausted {
 			return OpenAnswer{}, tooManyNoncesError(key)
 		}
+		if c.limitErr != nil {
+			return OpenAnswer{}, c.limitErr
+		}
 		return OpenAnswer{}, &effect.TooMany{Key: key, Limit: "too many attempts are open without a report", RetryAfter: answer.RetryAfter}
 	case actionLeaseLost:
 		return OpenAnswer{}, c.etcdError(lease.ErrLost)

@@ -59,7 +59,8 @@
 //	22  an attempt or verification of another caller,   wait; check            needs no session. An overdue attempt does not
 //	    or it is too early                                                     block: the Open ends it (H16, H19)
 //	23  a node that stops                               draining               nothing new starts
-//	24  too many opens without a report                 too_many_open          a caller that never reports would fill the ledger
+//	24  too many opens without a report, or a limit of  too_many_open, or      a caller that never reports would fill the ledger
+//	    the namespace is reached                        quota_exceeded
 //	25  anything else; also in_doubt, proposed before   open and claim         both at once: the claim costs no extra wait
 //
 // "Wait" becomes busy if the caller does not wait, or no longer, and draining if the node stops. Busy says whether this

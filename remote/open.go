@@ -32,6 +32,7 @@ type openCall struct {
 	id      flight.ID
 	start   time.Time
 	waitCtx context.Context // ends with the caller's wait, with the request, and when Close begins
+	endWait context.CancelFunc
 
 	view         view
 	newerFlight  *flight.Flight // from the ledger's reply to the caller's finding; used instead of an older local view; nil: none
@@ -47,6 +48,7 @@ type openCall struct {
 	claimResult   <-chan error    // receives the answer to the claim that was sent together with the Open
 	etcdErr       error           // the last error of etcd
 	unlock        func()          // unlocks the key; nil: not locked
+	limitErr      error           // of Config.Limits, with view.tooManyOpen; nil: another bound was reached
 }
 
 func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err error) {
@@ -65,10 +67,9 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 		return OpenAnswer{}, drainingError()
 	}
 	defer c.calls.Leave()
-	var cancel context.CancelFunc
-	c.waitCtx, cancel = context.WithTimeout(ctx, c.req.Wait)
-	defer cancel()
-	defer context.AfterFunc(c.drainCtx, cancel)()
+	c.waitCtx, c.endWait = context.WithTimeout(ctx, c.req.Wait)
+	defer c.endWait()
+	defer context.AfterFunc(c.drainCtx, c.endWait)()
 	a, err = c.run(ctx)
 	if err == nil && c.req.NoNonce && ctx.Err() != nil { // the caller has gone, and cannot repeat the open
 		a, err = OpenAnswer{}, context.Cause(ctx)
@@ -142,6 +143,14 @@ func (c *openCall) observe(f *flight.Flight, reply flight.Decision, pause time.D
 // no lock meanwhile, only a session.
 func (c *openCall) waitForChange(limit time.Duration) error {
 	c.unlockKey()
+	if limits := c.cfg.Limits; limits != nil {
+		end, ok := limits.StartWait(c.req.Key.Namespace(), true)
+		if !ok { // too many opens wait: the wait of this one is over
+			c.endWait()
+			return nil
+		}
+		defer end()
+	}
 	d := clock.Jitter(retryPause)
 	if limit > 0 {
 		d = min(d, limit)
@@ -216,7 +225,8 @@ func (c *openCall) claimAndOpen(ctx context.Context) error {
 	return nil
 }
 
-// lockKey waits for the lock of the key, checks the bounds on open attempts, and reads the flight again.
+// lockKey waits for the lock of the key, reads the flight again, and checks the bounds on open attempts. decide uses the
+// result only where a new attempt would be opened.
 func (c *openCall) lockKey(ctx context.Context) error {
 	leave, err := c.keyLocks.lock(c.waitCtx, c.id)
 	switch {
@@ -227,7 +237,14 @@ func (c *openCall) lockKey(ctx context.Context) error {
 			_, n := c.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
 			c.view.tooManyOpen = n >= c.cfg.MaxOpenPerSession
 		}
-		return c.readFlight()
+		if err := c.readFlight(); err != nil {
+			return err
+		}
+		if f := c.view.flight; c.cfg.Limits != nil && !c.view.tooManyOpen {
+			c.limitErr = c.cfg.Limits.AllowAttempt(c.req.Key, f == nil || f.State == flight.StateAbsent)
+			c.view.tooManyOpen = c.limitErr != nil
+		}
+		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case c.drainCtx.Err() != nil:

@@ -35,8 +35,20 @@ type Config struct {
 	// MaxOpenPerSession and MaxOpen bound how many flights one session, and all sessions together, hold without a
 	// report; 0: 4096 and 16384. Further opens get *effect.TooMany.
 	MaxOpenPerSession, MaxOpen int
+	// Limits bounds what each namespace holds and how many opens wait; nil: no bounds.
+	Limits Limits
 	// Crash is called at the points of no return, by the names of the tables in the package comment; nil: no call.
 	Crash func(point string)
+}
+
+// Limits has the bounds of the namespaces. Its methods are called concurrently.
+type Limits interface {
+	// AllowAttempt returns *effect.TooMany or *effect.QuotaExceeded if the namespace of the key may not open another
+	// attempt. newKey says that the key has no stored flight.
+	AllowAttempt(key flight.Key, newKey bool) error
+	// StartWait reserves the place of a request of the namespace that waits, and is an open; end frees the place. If ok
+	// is false, there is no place, and the open is answered as if its wait had ended.
+	StartWait(namespace string, open bool) (end func(), ok bool)
 }
 
 // Service serves remote callers. Its methods may be called concurrently. Errors are those of package effect,

@@ -181,11 +181,11 @@ func TestDirectory_Limits(t *testing.T) {
 func TestRedact(t *testing.T) {
 	secret := auth.NewSecret()
 	for text, want := range map[string]string{
-		"nothing here, fltd_ is a prefix":           "nothing here, fltd_ is a prefix",
-		"a " + secret + " b":                        "a fltd_(hidden) b",
-		"cut: " + secret[:20]:                       "cut: fltd_(hidden)",
-		secret + "," + secret:                       "fltd_(hidden),fltd_(hidden)",
-		"fltd_short fltd_" + secret:                 "fltd_short fltd_(hidden)",
+		"nothing here, fltd_ is a prefix":          "nothing here, fltd_ is a prefix",
+		"a " + secret + " b":                       "a fltd_(hidden) b",
+		"cut: " + secret[:20]:                      "cut: fltd_(hidden)",
+		secret + "," + secret:                      "fltd_(hidden),fltd_(hidden)",
+		"fltd_short fltd_" + secret:                "fltd_short fltd_(hidden)",
 		fmt.Sprintf("%q", errors.New("x "+secret)): `"x fltd_(hidden)"`,
 	} {
 		if strings.HasPrefix(want, `"`) {

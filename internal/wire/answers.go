@@ -165,6 +165,7 @@ type Event struct {
 	ID         string `json:"id"`                 // the version of the flight that it created
 	FlightID   string `json:"flight_id,omitzero"` // in lists of several flights, and in streams
 	Key        string `json:"key,omitzero"`
+	Document   string `json:"document,omitzero"` // of an event about a document: namespace/kind/name
 	Kind       string `json:"kind"`
 	At         Time   `json:"at"`
 	Generation uint32 `json:"generation,omitzero"`
@@ -210,11 +211,12 @@ type Gap struct {
 
 // Version is the answer of GET /version.
 type Version struct {
-	Version    string `json:"version"`
-	API        string `json:"api"` // v1
-	Go         string `json:"go,omitzero"`
-	Deployment string `json:"deployment,omitzero"`
-	LedgerTime int64  `json:"ledger_time"` // milliseconds since 1970
+	Version      string `json:"version"`
+	API          string `json:"api"` // v1
+	Go           string `json:"go,omitzero"`
+	Deployment   string `json:"deployment,omitzero"`
+	LedgerTime   int64  `json:"ledger_time"`            // milliseconds since 1970
+	FeatureLevel uint32 `json:"feature_level,omitzero"` // of the ledger
 }
 
 // Ready is the answer of GET /readyz. Checks are present with ?verbose or if one of them fails, Node only with

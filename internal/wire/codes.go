@@ -35,6 +35,7 @@ const (
 	PreconditionRequired Code = "precondition_required"
 	RateLimited          Code = "rate_limited"
 	TooManyOpen          Code = "too_many_open"
+	QuotaExceeded        Code = "quota_exceeded"
 	Internal             Code = "internal"
 	NoLeader             Code = "no_leader"
 	LeaseUnavailable     Code = "lease_unavailable"
@@ -65,11 +66,11 @@ var classes = []Class{
 		"correct the places listed in errors (a JSON pointer into the body, a header or a parameter) and send the request again",
 		"A field, a header or a parameter is missing, unknown, of the wrong type or out of bounds, or the JSON is outside RFC 7493. Nothing was changed."},
 	{Unauthenticated, http.StatusUnauthorized, false, "Authentication required",
-		"send a valid credential",
-		"The request carries no valid credential. Nothing was changed."},
+		"send Authorization: Bearer and a valid token; set FLIGHTD_TOKEN or FLIGHTD_TOKEN_FILE for the clients and the CLI; an administrator creates tokens with flightd token create",
+		"The request has no token, or a token that is malformed, unknown, expired or revoked. Nothing was read or changed."},
 	{Forbidden, http.StatusForbidden, false, "Not allowed",
-		"send the request from this machine: with a loopback Host and without a foreign Origin",
-		"A web page could have sent this request in your name, or your credential does not allow it. Nothing was changed."},
+		"use a token with the verb and the namespace that this request needs; a server without credentials needs a loopback Host and no foreign Origin",
+		"Your token does not allow this request: it lacks the verb, or belongs to another namespace. Or a web page could have sent the request in your name. Nothing was changed."},
 	{NotFound, http.StatusNotFound, false, "Not found",
 		"check the path and the flight id, which is derived from namespace, action and id",
 		"No route has this path, or this key was never used. Nothing was changed."},
@@ -126,10 +127,13 @@ var classes = []Class{
 		"A decision must name the version of the flight that it was made on. Nothing was changed."},
 	{RateLimited, http.StatusTooManyRequests, true, "Too many requests",
 		"wait as long as Retry-After says, then repeat the request",
-		"You sent more requests than allowed. Nothing was changed."},
+		"The namespace sends more opens than its limits allow, or this node has too many requests of this kind. New work is rejected first: a report is never rejected with this code. Nothing was changed."},
 	{TooManyOpen, http.StatusTooManyRequests, true, "Too many opens are unfinished",
 		"report or abandon your open attempts, wait as long as Retry-After says, then repeat the open with the same key and nonce",
 		"This key has the maximum number of used nonces, or too many attempts are open at once. Nothing was opened."},
+	{QuotaExceeded, http.StatusTooManyRequests, true, "The quota is used up",
+		"wait until flights reach the end of their retention, or ask an administrator to raise the limit; then repeat the request",
+		"The namespace, or the whole ledger, stores as much as its limits allow. Keys that are stored already are still answered. Nothing was changed."},
 	{Internal, http.StatusInternalServerError, true, "flightd failed to answer",
 		"repeat the request; if the error persists, search the server's log for the request id",
 		"flightd failed unexpectedly. Repeating the request with the same key and nonce is safe."},

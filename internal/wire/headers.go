@@ -22,6 +22,8 @@ const (
 	HeaderExternalID         = "Flightd-External-Id"
 	HeaderReceiptOutcome     = "Flightd-Outcome"
 	HeaderLastEvent          = "Last-Event-Id"
+	HeaderAuthorization      = "Authorization"
+	HeaderAuthenticate       = "Www-Authenticate"
 )
 
 // Content types.

@@ -26,6 +26,7 @@ var limits = map[string]int64{
 	"tries":       1000,
 	"size":        math.MaxInt32,
 	"count":       math.MaxInt64,
+	"quota":       MaxLimit,
 }
 
 // check is one field that has a limit, or has fields with limits.

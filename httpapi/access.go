@@ -1,0 +1,152 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// route is a handler and the permission that it needs.
+type route struct {
+	serve  http.HandlerFunc
+	access access
+}
+
+// access says which requests a route serves, if the server needs credentials.
+type access struct {
+	public bool       // also without a token
+	verbs  auth.Verbs // the token has one of them; 0: any token
+}
+
+var (
+	anyone   = access{public: true}
+	anyToken = access{}
+)
+
+// with returns the access that a token with one of the verbs has.
+func with(verbs auth.Verbs) access { return access{verbs: verbs} }
+
+// allows reports whether a credential has the verb.
+func (s access) allows(c *auth.Credential) bool { return s.verbs == 0 || c.Verbs.HasAny(s.verbs) }
+
+// caller is the sender of a request, on a server that needs credentials.
+type caller struct {
+	*auth.Credential
+	arrived time.Time
+	access  access // of the route
+}
+
+type callerKey struct{}
+
+// callerOf returns the sender of a request; nil if the server needs no credentials, or if the route is public.
+func callerOf(r *http.Request) *caller {
+	c, _ := r.Context().Value(callerKey{}).(*caller)
+	return c
+}
+
+// boundCaller returns the sender of a request if its token belongs to one namespace; else nil.
+func boundCaller(r *http.Request) *caller {
+	if c := callerOf(r); c != nil && !c.AllNamespaces() {
+		return c
+	}
+	return nil
+}
+
+// withAccess rejects requests without a token that the route needs. A rejection says nothing about any flight.
+func (a *api) withAccess(need access, next http.HandlerFunc) http.HandlerFunc {
+	if a.cfg.Auth == nil || need.public {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, bad := a.authenticate(r, need)
+		if bad == nil {
+			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+			if !c.AllNamespaces() { // also on routes that do not read the header
+				_, bad = namespace(r)
+			}
+		}
+		if bad == nil {
+			bad = rejectSecrets(r)
+		}
+		if bad != nil {
+			a.writeInvalid(w, r, bad)
+			return
+		}
+		next(w, r)
+	}
+}
+
+// authenticate returns the sender of a request. It returns Unauthenticated for a request without a valid token, and
+// Forbidden for a token without the verb.
+func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
+	c := &caller{arrived: time.Now(), access: need}
+	given, err := r.Header[wire.HeaderAuthorization], error(nil)
+	switch len(given) {
+	case 0:
+		err = auth.ErrMissing
+	case 1:
+		c.Credential, err = a.cfg.Auth.Check(given[0], a.cfg.Ledger.Now())
+	default:
+		err = auth.ErrMalformed
+	}
+	if err != nil {
+		return nil, &wire.Invalid{Code: wire.Unauthenticated, FieldError: wire.FieldError{Header: wire.HeaderAuthorization, Detail: err.Error()}}
+	}
+	if !need.allows(c.Credential) {
+		return nil, &wire.Invalid{Code: wire.Forbidden, Hint: "use a token that has the verb; an administrator creates it with flightd token create",
+			FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
+				Detail: fmt.Sprintf("the token has the verbs %s, but this request needs %s", c.Verbs, strings.Join(need.verbs.Names(), " or "))}}
+	}
+	return c, nil
+}
+
+// stillAllowed reports whether the token of a request is still valid. A stream asks before each write, so a revoked
+// token receives no further event.
+func (a *api) stillAllowed(r *http.Request) bool {
+	c := callerOf(r)
+	if c == nil {
+		return true
+	}
+	now, bad := a.authenticate(r, c.access)
+	return bad == nil && now.Namespace == c.Namespace
+}
+
+// rejectSecrets rejects requests that contain a secret in the URL or in another header than Authorization. Proxies write
+// URLs to their logs.
+func rejectSecrets(r *http.Request) *wire.Invalid {
+	const detail = "contains a token; send a token only in the header Authorization, and revoke this one if others may have seen it"
+	if auth.ContainsSecret(r.URL.Path) || auth.ContainsSecret(r.URL.RawQuery) {
+		return &wire.Invalid{Code: wire.InputInvalid, FieldError: wire.FieldError{Parameter: "URL", Detail: detail}}
+	}
+	for name, values := range r.Header {
+		if name == wire.HeaderAuthorization {
+			continue
+		}
+		for _, value := range values {
+			if auth.ContainsSecret(value) {
+				return wire.BadHeader(auth.Redact(name), detail)
+			}
+		}
+	}
+	return nil
+}
+
+// recordedActor returns the actor that the ledger stores for a person's decision: with the name of the token, if the
+// server needs credentials. A caller cannot choose that part.
+func recordedActor(r *http.Request, who string) string {
+	c := callerOf(r)
+	switch {
+	case c == nil:
+		return who
+	case who == "":
+		return "token " + c.Name
+	}
+	suffix := " (token " + c.Name + ")"
+	return flight.Sanitize(who[:min(len(who), flight.MaxText-len(suffix))]) + suffix
+}

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// audit serves GET /v1/audit: the decisions of people, newest first.
+func (a *api) audit(w http.ResponseWriter, r *http.Request) {
+	before, limit, verb, bad := parseAuditQuery(r)
+	if bad == nil {
+		bad = a.hasDocuments()
+	}
+	if bad != nil {
+		a.writeInvalid(w, r, bad)
+		return
+	}
+	bound := boundCaller(r)
+	entries, more, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
+		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
+	})
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	out := wire.AuditPage{Entries: make([]wire.AuditEntry, len(entries))}
+	for i := range entries {
+		e := &entries[i]
+		out.Entries[i] = wire.AuditEntry{At: wireTime(e.At), Version: e.Version.String(), Verb: e.Verb, Namespace: e.Namespace, Subject: e.Subject,
+			Actor: e.Actor, Reason: e.Reason}
+	}
+	if more && len(entries) > 0 {
+		out.Next = entries[len(entries)-1].Version.String()
+	}
+	a.writeJSON(w, r, http.StatusOK, &out)
+}
+
+func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb string, bad *wire.Invalid) {
+	limit = defaultPage
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return before, 0, "", bad
+	}
+	for name, values := range params {
+		if len(values) > 1 {
+			return before, 0, "", duplicateParameter(name)
+		}
+		var err error
+		switch value := values[0]; name {
+		case "before":
+			if before, err = flight.ParseVersion(value); err != nil {
+				return before, 0, "", wire.BadParameter(name, "it must be the version of an entry or the next of an earlier page, like 8123.4")
+			}
+		case "limit":
+			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxPage {
+				return before, 0, "", wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			}
+		case "verb":
+			verb = value
+		default:
+			return before, 0, "", wire.BadParameter(name, "unknown parameter; allowed: before, limit, verb")
+		}
+	}
+	return before, limit, verb, nil
+}
+
+// whoAmI serves GET /v1/whoami: the credential of the request.
+func (a *api) whoAmI(w http.ResponseWriter, r *http.Request) {
+	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
+	if c := callerOf(r); c != nil {
+		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
+	}
+	a.writeJSON(w, r, http.StatusOK, &out)
+}
