@@ -122,4 +122,4 @@ func (a *api) namespaceOf(name string) wire.Namespace {
 type versionless struct{ ledger Documents }
 
 func (v versionless) Documents(kind string) []*flight.Document { return v.ledger.Documents(kind) }
-func (versionless) DocumentsVersion() flight.Version { return flight.Version{} }
+func (versionless) DocumentsVersion() flight.Version           { return flight.Version{} }

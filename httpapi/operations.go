@@ -16,6 +16,7 @@ func operations() []openapi.Operation {
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),
+		adminOperations(),
 		serverOperations(),
 	)
 }
@@ -26,6 +27,7 @@ const (
 	tagSessions = "sessions"
 	tagFlights  = "flights"
 	tagOperator = "operator"
+	tagAdmin    = "administration"
 	tagServer   = "server"
 )
 
@@ -36,6 +38,7 @@ func tags() []openapi.Tag {
 			"If you open a flight only now and then, you need no session of your own: an open without one creates a session that ends with the report."},
 		{Name: tagFlights, About: "Read flights, inputs, receipts and events."},
 		{Name: tagOperator, About: "Decisions of people. Each needs a reason, and If-Match with the ETag of the flight that the decision was made on."},
+		{Name: tagAdmin, About: "Tokens, the limits of namespaces, and the audit log. Each change needs a reason, which the audit log keeps."},
 		{Name: tagServer, About: "Health, version and this document."},
 	}
 }
@@ -92,7 +95,7 @@ func callerOperations() []openapi.Operation {
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired,
-			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable),
+			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.RateLimited, wire.QuotaExceeded),
 	}, {
 		Pattern: "POST /v1/flights:abandon", ID: "abandonOpen", Tag: tagCaller, Summary: "Give up an open",
 		About: "Send an abandon only if you have started no effect under this nonce and never will. If the effect may have started, report `unknown` instead.\n\n" +
@@ -119,7 +122,7 @@ func callerOperations() []openapi.Operation {
 		Example: `{"verification":"…","result":"happened","external_id":"ch_1","body":{"id":"ch_1"}}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.NotFound, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired, wire.LeaseLost,
-			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable),
+			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.QuotaExceeded),
 	}}
 }
 
@@ -131,7 +134,7 @@ func sessionOperations() []openapi.Operation {
 		Pattern: "POST /v1/sessions", ID: "openSession", Tag: tagSessions, Summary: "Create a session",
 		About:   "One session serves any number of flights. Renew it every `renew_every_ms`, and close it when you are done. Create one session per process: a forked child must not use its parent's session.",
 		Request: wire.SessionRequest{}, Example: `{"ttl_ms":15000,"owner":"web-1:4711"}`,
-		Answers: alive(http.StatusCreated, "the session"), Problems: codes(bodyCodes, wire.LeaseUnavailable),
+		Answers: alive(http.StatusCreated, "the session"), Problems: codes(bodyCodes, wire.LeaseUnavailable, wire.RateLimited),
 	}, {
 		Pattern: "POST /v1/sessions/{id}/renew", ID: "renewSession", Tag: tagSessions, Summary: "Renew a session",
 		About: "Send a renewal every `renew_every_ms`, to any node. Count `trust_ms` anew from the moment when you sent the request. If no renewal is answered in time, start no effect under this session.\n\n" +

@@ -145,7 +145,7 @@ func operatorOperations() []openapi.Operation {
 			Query:    []openapi.Parameter{{Name: "dry_run", Schema: openapi.Schema{Type: "string", Enum: []string{"true", "false"}}, About: "`true`: report the result of the import, and change nothing"}},
 			Example:  `{"key":"default/charge/order-41","outcome":"succeeded","external_id":"ch_0","body":{"id":"ch_0"},"finished_at":"2026-01-31T12:00:00Z"}`,
 			Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the result of the import", Content: jsonContent(wire.ImportAnswer{})}},
-			Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid),
+			Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.QuotaExceeded),
 		},
 	}
 }
@@ -158,10 +158,10 @@ func serverOperations() []openapi.Operation {
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the process is running", Content: []openapi.Content{textContent(typePlain)}}}, Problems: routeCodes,
 	}, {
 		Pattern: "GET /readyz", ID: "ready", Tag: tagServer, Summary: "Check that the node can serve callers",
-		Query: []openapi.Parameter{{Name: "verbose", Schema: typedSchema("string"), About: "show all checks and a description of the node"}},
+		Query: []openapi.Parameter{{Name: "verbose", Schema: typedSchema("string"), About: "show all checks and a description of the node; this needs a token with the verb `operate` or `admin`"}},
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the node is ready", Content: readiness},
 			{Status: http.StatusServiceUnavailable, About: "the node is not ready, or is starting", Headers: []string{wire.HeaderRetryAfter}, Content: readiness}},
-		Problems: codes(routeCodes, wire.NoLeader),
+		Problems: codes(routeCodes, wire.NoLeader, wire.Unauthenticated),
 	}, {
 		Pattern: "GET /version", ID: "version", Tag: tagServer, Summary: "Get the version of the server",
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the version", Content: jsonContent(wire.Version{})}}, Problems: routeCodes,

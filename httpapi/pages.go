@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -123,6 +124,10 @@ func sample(code wire.Code) *wire.Problem {
 		return problemOf(&effect.OpenExpired{Key: key, LedgerTime: 1_769_860_830_000})
 	case wire.SessionInUse:
 		return problemOf(&effect.SessionInUse{Session: "ses_1", Open: 2})
+	case wire.RateLimited:
+		return problemOf(&auth.RateLimited{Limit: "namespace billing may open 200 flights a second at this node", RetryAfter: time.Second})
+	case wire.QuotaExceeded:
+		return problemOf(&effect.QuotaExceeded{Key: key, Limit: "namespace default may store 1000000 flights", RetryAfter: operatorRetryAfter})
 	case wire.TooManyOpen:
 		return problemOf(&effect.TooMany{Key: key, Limit: "the key has 256 used nonces", RetryAfter: time.Minute})
 	case wire.ApprovalPending:
@@ -159,8 +164,8 @@ func sampleFields() map[wire.Code]wire.FieldError {
 		wire.KeyRequired:          {Pointer: "/id", Detail: "missing"},
 		wire.KeyInvalid:           {Pointer: "/id", Detail: "character 6 is ' '; write %20"},
 		wire.InputInvalid:         {Pointer: "/recovery", Detail: "must be hold, resend or verify"},
-		wire.Unauthenticated:      {Header: "Authorization", Detail: "missing"},
-		wire.Forbidden:            {Header: "Origin", Detail: `"https://elsewhere.example" is a foreign origin`},
+		wire.Unauthenticated:      {Header: wire.HeaderAuthorization, Detail: auth.ErrMissing.Error()},
+		wire.Forbidden:            {Header: wire.HeaderAuthorization, Detail: "the token has the verbs read, but this request needs submit"},
 		wire.MethodNotAllowed:     {Detail: "this path does not support PUT"},
 		wire.UnsupportedMediaType: {Header: "Content-Type", Detail: `"text/plain" is not supported here`},
 		wire.PayloadTooLarge:      {Pointer: "/input", Detail: "longer than 256 KiB"},

@@ -80,7 +80,7 @@ type Config struct {
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
 	Limits *auth.Limiter
-	Ready      func(context.Context) wire.Ready
+	Ready  func(context.Context) wire.Ready
 	// About describes the node in GET /readyz?verbose; nil: nothing.
 	NodeInfo func(context.Context) *wire.Node
 	Version  wire.Version

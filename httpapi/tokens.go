@@ -73,7 +73,7 @@ func (a *api) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.Tok
 	if bad = checkNamespace(req.Namespace, wire.FieldError{Pointer: "/namespace"}); bad != nil {
 		return req, d, bad
 	}
-	if bad = checkWord(req.Name, wire.FieldError{Pointer: "/name"}); bad != nil {
+	if bad = wire.CheckName(req.Name, wire.FieldError{Pointer: "/name"}); bad != nil {
 		return req, d, bad
 	}
 	if req.KeepOldMS > 0 && !req.Rotate {
@@ -144,7 +144,7 @@ func (a *api) revokeToken(w http.ResponseWriter, r *http.Request) {
 		bad = checkNamespace(id.Namespace, wire.FieldError{Parameter: "namespace"})
 	}
 	if bad == nil {
-		bad = checkWord(id.Name, wire.FieldError{Parameter: "name"})
+		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
 	}
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
@@ -237,20 +237,7 @@ func checkNamespace(name string, place wire.FieldError) *wire.Invalid {
 	if name == wire.AllNamespaces {
 		return nil
 	}
-	return checkWord(name, place)
-}
-
-// checkWord rejects a name that has another form than a namespace.
-func checkWord(name string, place wire.FieldError) *wire.Invalid {
-	_, err := flight.NewKey(name, "action", "id")
-	if err == nil {
-		return nil
-	}
-	var invalid *flight.InvalidError
-	if place.Detail = err.Error(); errors.As(err, &invalid) {
-		place.Detail = invalid.Detail
-	}
-	return &wire.Invalid{Code: wire.InputInvalid, FieldError: place}
+	return wire.CheckName(name, place)
 }
 
 // wireTime converts a time of the ledger; 0 is absent in the answer.

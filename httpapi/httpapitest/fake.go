@@ -31,6 +31,10 @@ type Fake struct {
 	duplicates map[flight.ID]flight.DuplicateStats
 	changed    chan struct{} // closed and replaced by the next event
 	faults     Faults
+
+	documents        flight.Documents
+	documentsVersion flight.Version
+	audit            []flight.AuditEntry
 }
 
 // Faults change the behaviour of the fake. The zero value changes nothing.
@@ -75,7 +79,7 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 // Config returns the configuration of the HTTP API on this fake.
 func (w *Fake) Config() httpapi.Config {
 	l := ledger{w.Ledger, w}
-	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: w.ready,
+	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: w.ready,
 		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
 }
 
@@ -150,8 +154,16 @@ type recorder struct {
 }
 
 func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	if id, kind, ok := documentEvent(c); ok {
+		return r.fake.applyDocument(c, id, kind)
+	}
 	reply, err := r.Ledger.Propose(ctx, c)
 	r.fake.recordEvents(c.Target())
+	if reply.Changed {
+		r.fake.mu.Lock()
+		r.fake.recordAudit(c, r.fake.Ledger.Header().Version, r.fake.Ledger.Now())
+		r.fake.mu.Unlock()
+	}
 	return reply, err
 }
 

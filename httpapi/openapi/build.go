@@ -65,7 +65,7 @@ func newDocument(spec *Spec) *Document {
 		Info: info{Title: spec.Title, Version: spec.Version, Summary: spec.Summary, Description: spec.About,
 			License: license{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Servers:  []server{{URL: "/", Description: "the server that serves this document"}},
-		Security: []struct{}{},
+		Security: []securityRequirement{{tokenScheme: {}}},
 		Tags:     spec.Tags,
 		spec:     spec,
 	}
@@ -84,7 +84,7 @@ func (b *builder) operation(o *Operation) {
 	if o.ID == "" || o.Tag == "" || o.Summary == "" || len(o.Answers) == 0 {
 		b.addProblem("%s: ID, Tag, Summary and Answers are required", o.Pattern)
 	}
-	d := &pathOperation{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About}
+	d := &pathOperation{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About, Security: securityOf(o)}
 	b.addParameters(d, o)
 	if o.Request != nil {
 		d.Body = b.requestBodyOf(o)
@@ -95,6 +95,21 @@ func (b *builder) operation(o *Operation) {
 	b.addProblemResponses(d, o)
 	slices.SortStableFunc(d.Responses, func(x, y Member[*response]) int { return strings.Compare(x.Name, y.Name) })
 	b.addOperation(o, d)
+}
+
+// securityOf returns the security requirements of an operation: one of them is enough.
+func securityOf(o *Operation) []securityRequirement {
+	switch {
+	case o.Public:
+		return []securityRequirement{}
+	case len(o.Verbs) == 0:
+		return []securityRequirement{{tokenScheme: {}}}
+	}
+	var any []securityRequirement
+	for _, verb := range o.Verbs {
+		any = append(any, securityRequirement{tokenScheme: {verb}})
+	}
+	return any
 }
 
 func (b *builder) requestBodyOf(o *Operation) *requestBody {
@@ -237,6 +252,8 @@ func problemHeaders(code wire.Code) (always, sometimes []string) {
 		always = append(always, wire.HeaderRetryAfter)
 	}
 	switch class.Status {
+	case http.StatusUnauthorized:
+		always = append(always, wire.HeaderAuthenticate)
 	case http.StatusConflict:
 		sometimes = append(sometimes, wire.HeaderStripeRetry, wire.HeaderShouldRetry)
 	case http.StatusGone:
@@ -255,6 +272,8 @@ func (b *builder) addComponents(spec *Spec) {
 		}
 	}
 	c.Schemas = b.schemas.all
+	c.SecuritySchemes = map[string]securityScheme{tokenScheme: {Type: "http", Scheme: "bearer",
+		Description: "A token of the server: fltd_ and 43 characters. The role names are verbs of the token. A server without credentials, which listens on loopback only, needs none."}}
 	for _, name := range sortedKeys(answerHeaders()) {
 		for _, suffix := range []string{"", optionalSuffix} {
 			if b.usedOut[name+suffix] {

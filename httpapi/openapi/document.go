@@ -7,11 +7,23 @@ type Document struct {
 	OpenAPI    string                   `json:"openapi"`
 	Info       info                     `json:"info"`
 	Servers    []server                 `json:"servers"`
-	Security   []struct{}               `json:"security"`
+	Security   []securityRequirement    `json:"security"`
 	Tags       []Tag                    `json:"tags"`
 	Paths      Map[Map[*pathOperation]] `json:"paths"`
 	Components components               `json:"components"`
 	spec       *Spec
+}
+
+// securityRequirement names the verb that a token needs; several requirements are alternatives.
+type securityRequirement map[string][]string
+
+// tokenScheme is the name of the security scheme.
+const tokenScheme = "token"
+
+type securityScheme struct {
+	Type        string `json:"type"`
+	Scheme      string `json:"scheme"`
+	Description string `json:"description"`
 }
 
 type info struct {
@@ -38,6 +50,8 @@ type components struct {
 	Parameters Map[*parameter] `json:"parameters"`
 	Responses  Map[*response]  `json:"responses"`
 	Examples   Map[example]    `json:"examples"`
+	// SecuritySchemes has the one scheme that servers with credentials use.
+	SecuritySchemes map[string]securityScheme `json:"securitySchemes"`
 }
 
 type example struct {
@@ -55,6 +69,8 @@ type pathOperation struct {
 	Parameters  []*parameter   `json:"parameters,omitempty"`
 	Body        *requestBody   `json:"requestBody,omitempty"`
 	Responses   Map[*response] `json:"responses"`
+	// Security replaces the document's requirement. An empty list: no token is needed.
+	Security []securityRequirement `json:"security"`
 }
 
 type parameter struct {

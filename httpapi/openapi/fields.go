@@ -71,6 +71,7 @@ func allDocs() map[string]fieldDoc {
 		eventDocs(),
 		importDocs(),
 		serverDocs(),
+		adminDocs(),
 	)
 }
 
@@ -124,6 +125,17 @@ func typeDocs() map[string]fieldDoc {
 		"Spool":               {about: "Reports on the disk of a node that the ledger has not stored yet."},
 		"Etcd":                {about: "The state of the etcd in which a node keeps its leases."},
 		"ProblemPage":         {about: "The documentation of a problem code."},
+		"TokenRequest":        {about: "A token to create, or with `rotate` a new secret of a token that exists."},
+		"NewToken":            {about: "A new token. This is the only answer that has the secret."},
+		"Token":               {about: "A token, without its secrets."},
+		"TokenList":           {about: "The tokens of the deployment, or of the namespace of your token."},
+		"WhoAmI":              {about: "The token of the request."},
+		"ReasonRequest":       {about: "A deletion, with the reason. It is stored in the audit log."},
+		"NamespaceRequest":    {about: "All limits of a namespace. A limit that you do not send has the value of the namespace `*`, else its default."},
+		"Namespace":           {about: "A namespace: the limits in force, and what it uses."},
+		"NamespaceList":       {about: "The namespaces with limits of their own, and `*` for all others."},
+		"AuditEntry":          {about: "One decision of a person."},
+		"AuditPage":           {about: "A page of the audit log, newest entries first."},
 	}
 }
 
@@ -304,6 +316,7 @@ func eventDocs() map[string]fieldDoc {
 		"Event.count":          {about: "with `duplicates`: the number of calls"},
 		"Event.flight_id":      {about: "the id of the flight; absent in the events of one flight", pattern: flightIDPattern},
 		"Event.key":            {about: "the full key; absent in the events of one flight"},
+		"Event.document":       {about: "the document that the event is about: namespace/kind/name. Only a token with the verb `admin` gets such events"},
 		"DuplicateStats.count": {about: "the number of calls"},
 		"first_at":             {about: "the time of the first call"},
 		"last_at":              {about: "the time of the last call"},
@@ -341,6 +354,7 @@ func serverDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
 		"Version.version":     {about: "the version of the program"},
 		"Version.ledger_time": {about: "the ledger's time, in milliseconds since 1970"},
+		"feature_level":       {about: "the feature level of the ledger, which says what its log may hold"},
 		"api":                 {about: "the version of the API"},
 		"go":                  {about: "the version of Go that built the program"},
 		"deployment":          {about: "the id of this deployment; idempotency keys depend on it"},

@@ -48,7 +48,7 @@ func answerHeaders() map[string]header {
 
 func generalRequestHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderNamespace: {Description: "the namespace part of the key, or the namespace to list; absent: `default`. In lists and events `*` selects all namespaces", Schema: &Schema{Type: "string",
+		wire.HeaderNamespace: {Description: "the namespace part of the key, or the namespace to list; absent: `default`. In lists and events `*` selects all namespaces. A token of one namespace has that namespace instead: you need no header, and another value is `forbidden`", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
 		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
 		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
@@ -84,6 +84,7 @@ func flightHeaders() map[string]header {
 		wire.HeaderPreferenceApplied:  {Description: "the preference that was applied", Schema: stringSchema(`^wait=[0-9]+$`)},
 		"Link":                        {Description: "the next page, with `rel=\"next\"`", Schema: stringSchema("")},
 		"X-Accel-Buffering":           constantHeader("tells proxies not to buffer a stream", "no"),
+		wire.HeaderAuthenticate:       constantHeader("the scheme of credentials that the server takes", "Bearer"),
 		"Vary":                        {Description: "the answer depends on this request header", Schema: stringSchema("")},
 	}
 }
@@ -106,6 +107,10 @@ func pathDocs() map[string]fieldDoc {
 		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
 		"sessions/{id}":   {about: "the id of a session"},
 		"problems/{code}": {about: "a problem code"},
+
+		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
+		"{namespace}/{name}": {about: "the name of the token"},
+		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},
 	}
 }
 

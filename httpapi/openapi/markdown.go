@@ -69,6 +69,7 @@ func (d *Document) Markdown() []byte {
 func (d *Document) writeOperation(p *markdownPage, path, method string, o *pathOperation) {
 	p.line("### %s `%s`\n", method, path)
 	p.line("%s\n", strings.TrimSpace(o.Summary+". "+o.Description))
+	p.line("%s\n", tokenText(o))
 	var rows [][]string
 	for _, q := range o.Parameters {
 		if q.Ref != "" {
@@ -85,6 +86,23 @@ func (d *Document) writeOperation(p *markdownPage, path, method string, o *pathO
 		p.line("```json\n%s\n```\n", m.Example)
 	}
 	d.writeResponses(p, o)
+}
+
+// tokenText says which token an operation needs.
+func tokenText(o *pathOperation) string {
+	var verbs []string
+	for _, s := range o.Security {
+		for _, verb := range s[tokenScheme] {
+			verbs = append(verbs, "`"+verb+"`")
+		}
+	}
+	switch {
+	case len(o.Security) == 0:
+		return "Token: none."
+	case len(verbs) == 0:
+		return "Token: any."
+	}
+	return "Token: with the verb " + strings.Join(verbs, " or ") + "."
 }
 
 func withTrailingSpace(s string) string {

@@ -21,6 +21,8 @@ type Operation struct {
 	Example    string // an example of the body
 	Answers    []Answer
 	Problems   []wire.Code // the possible codes
+	Public     bool        // also served without a token
+	Verbs      []string    // the token has one of them; empty: any token
 }
 
 // Answer is an answer of a route that is not a problem.

@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"errors"
+
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/strictjson"
 )
 
@@ -104,6 +107,20 @@ type AuditEntry struct {
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 	Next    string       `json:"next,omitzero"` // the before of the next page; empty on the last page
+}
+
+// CheckName rejects a name of a token or a namespace that has another form than the namespace of a key. place is where
+// the request has the name.
+func CheckName(name string, place FieldError) *Invalid {
+	_, err := flight.NewKey(name, "action", "id")
+	if err == nil {
+		return nil
+	}
+	var invalid *flight.InvalidError
+	if place.Detail = err.Error(); errors.As(err, &invalid) {
+		place.Detail = invalid.Detail
+	}
+	return &Invalid{Code: InputInvalid, FieldError: place}
 }
 
 // DecodeToken reads the body of POST /v1/tokens.

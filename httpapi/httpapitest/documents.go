@@ -1,0 +1,124 @@
+package httpapitest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/auth"
+)
+
+var (
+	_ httpapi.Documents = ledger{}
+	_ auth.Documents    = ledger{}
+)
+
+// documentEvents are the kinds of the events of commands about documents.
+func documentEvent(c flight.Command) (id flight.DocumentID, kind flight.EventKind, ok bool) {
+	switch c := c.(type) {
+	case *flight.PutDocument:
+		return c.ID, flight.EventDocumentPut, true
+	case *flight.PromoteDocument:
+		return c.ID, flight.EventDocumentPromoted, true
+	case *flight.DeleteDocument:
+		return c.ID, flight.EventDocumentDeleted, true
+	}
+	return id, 0, false
+}
+
+// applyDocument applies a command about a document.
+func (w *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind flight.EventKind) (flight.Reply, error) {
+	encoded, err := flight.Encode(c)
+	if err != nil {
+		return flight.Reply{}, err
+	}
+	if c, err = flight.Decode(encoded); err != nil {
+		return flight.Reply{}, err
+	}
+	if _, err := w.Ledger.Propose(context.Background(), &flight.Tick{}); err != nil { // gets the version of the command
+		return flight.Reply{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.Ledger.Header()
+	reply := w.documents.Apply(&h, c)
+	if reply.Changed {
+		w.documentsVersion = h.Version
+		w.feed = append(w.feed, flight.FeedEvent{Document: id, HistoryEvent: flight.HistoryEvent{Version: h.Version, Event: flight.Event{Kind: kind, At: h.Now}}})
+		w.recordAudit(c, h.Version, h.Now)
+	}
+	return reply, nil
+}
+
+// recordAudit adds the line of a command to the audit log. The caller holds the lock.
+func (w *Fake) recordAudit(c flight.Command, version flight.Version, at flight.Time) {
+	if e, ok := flight.Audit(c, at); ok {
+		e.Version = version
+		w.audit = append(w.audit, e)
+	}
+}
+
+// Documents implements httpapi.Documents.
+func (l ledger) Documents(kind string) []*flight.Document {
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	return l.fake.documents.List(kind)
+}
+
+// Document implements httpapi.Documents.
+func (l ledger) Document(id flight.DocumentID) *flight.Document {
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	return l.fake.documents.Get(id)
+}
+
+// DocumentsVersion implements auth.Documents.
+func (l ledger) DocumentsVersion() flight.Version {
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	return l.fake.documentsVersion
+}
+
+// Audit implements httpapi.Documents.
+func (l ledger) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, more bool, err error) {
+	l.fake.mu.Lock()
+	defer l.fake.mu.Unlock()
+	for _, e := range slices.Backward(l.fake.audit) {
+		if before != (flight.Version{}) && !before.After(e.Version) || !match(&e) {
+			continue
+		}
+		if len(entries) == limit {
+			return entries, true, nil
+		}
+		entries = append(entries, e)
+	}
+	return entries, false, nil
+}
+
+// HeldIn implements httpapi.Documents.
+func (l ledger) HeldIn(namespace string) (n int) {
+	for _, key := range l.fake.usedKeys() {
+		if f, err := l.Flight(key.FlightID()); err == nil && f.Holder() != nil && key.Namespace() == namespace {
+			n++
+		}
+	}
+	return n
+}
+
+// StoredIn implements httpapi.Documents.
+func (l ledger) StoredIn(namespace string) (n int64) {
+	for _, key := range l.fake.usedKeys() {
+		if f, err := l.Flight(key.FlightID()); err == nil && f != nil && !f.Key.IsZero() && key.Namespace() == namespace {
+			n++
+		}
+	}
+	return n
+}
+
+// UseCredentials makes the configuration one of a server that needs credentials, with limits from the documents.
+func (w *Fake) UseCredentials(cfg *httpapi.Config) {
+	l := ledger{w.Ledger, w}
+	cfg.Auth = auth.NewDirectory(l, cfg.Logger)
+	cfg.Limits = auth.NewLimiter(cfg.Auth, l, auth.NodeLimits{})
+}
