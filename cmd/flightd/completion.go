@@ -141,8 +141,12 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	c, err := client.Connect(ctx, strings.Join(a.servers, ","), client.WithNamespace(a.namespace), client.WithoutSpool(),
-		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	options, err := a.clientOptions()
+	if err != nil {
+		return nil, done
+	}
+	c, err := client.Connect(ctx, strings.Join(a.servers, ","), append(options, client.WithoutSpool(),
+		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
 	if err != nil {
 		return nil, done
 	}

@@ -17,8 +17,10 @@ func (a *app) configShow() *cobra.Command {
 		Use:   "show",
 		Short: "Show the effective settings",
 		Long: `Shows the effective settings. Flags override the environment, the environment overrides the settings file, and the
-file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file.`,
+file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file, less the token: a
+secret is never printed.`,
 		Example: `  flightd config show --origin
+  flightd config show --origin -c /etc/flightd/flightd.yaml
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.showConfig(origin) },
@@ -38,7 +40,7 @@ func (a *app) showConfig(origin bool) error {
 		return nil
 	case "table":
 		heading, rows := []string{"SETTING", "VALUE"}, [][]string{}
-		for _, d := range a.settings {
+		for _, d := range a.shownSettings() {
 			row := []string{d.Name, d.Value}
 			if origin {
 				row = append(row, d.Origin)
@@ -51,19 +53,37 @@ func (a *app) showConfig(origin bool) error {
 		return writeTable(a.out, heading, rows)
 	}
 	if origin {
-		return a.printData(a.settings)
+		return a.printData(a.shownSettings())
 	}
 	return a.printData(a.resolvedFile())
 }
 
-// resolvedFile returns the effective settings in the form of the settings file.
-func (a *app) resolvedFile() configFile {
-	noColor, _ := strconv.ParseBool(a.setting("no_color").Value) // resolveSettings has rejected other values
-	return configFile{
-		Server: a.servers, Namespace: a.namespace, Output: a.format, NoColor: &noColor,
-		Data: a.setting("data").Value, Listen: a.setting("listen").Value, ListenMetrics: a.setting("listen_metrics").Value,
-		LogLevel: a.setting("log_level").Value, LogFormat: a.setting("log_format").Value,
+// shownSettings returns all settings without secrets.
+func (a *app) shownSettings() (all []settingValue) {
+	for _, d := range a.settings {
+		all = append(all, d.shown())
 	}
+	return all
+}
+
+// resolvedFile returns the effective settings in the form of the settings file. It has no secrets.
+func (a *app) resolvedFile() map[string]any {
+	file := make(map[string]any)
+	for _, s := range settings() {
+		switch d := a.setting(s.name); {
+		case d.Value == "" || s.kind == secretSetting:
+		case s.kind == boolSetting:
+			yes, err := strconv.ParseBool(d.Value)
+			if file[s.name] = yes; err != nil { // the command that uses it rejects it
+				file[s.name] = d.Value
+			}
+		case s.name == "server":
+			file[s.name] = a.servers
+		default:
+			file[s.name] = d.Value
+		}
+	}
+	return file
 }
 
 func (a *app) configPathCommand() *cobra.Command {
@@ -75,9 +95,9 @@ func (a *app) configPathCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = a.resolveSettings(cmd) // the path of an invalid file is printed, too
 			if a.format == "json" || a.format == "yaml" {
-				return a.printData(map[string]string{"path": a.configPath()})
+				return a.printData(map[string]string{"path": a.config.path})
 			}
-			_, err := fmt.Fprintln(a.out, a.configPath())
+			_, err := fmt.Fprintln(a.out, a.config.path)
 			return err
 		},
 	}

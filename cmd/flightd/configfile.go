@@ -6,67 +6,52 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+	"github.com/spf13/cobra"
 )
 
-// configFile is the settings file. Every field is optional; an unknown field is an error.
-type configFile struct {
-	Server    addressList `json:"server,omitempty" yaml:"server"`
-	Namespace string      `json:"namespace,omitempty" yaml:"namespace"`
-	Output    string      `json:"output,omitempty" yaml:"output"`
-	NoColor   *bool       `json:"no_color,omitempty" yaml:"no_color"`
-	Data      string      `json:"data,omitempty" yaml:"data"`
-	Listen    string      `json:"listen,omitempty" yaml:"listen"`
+// configEnv is the environment variable that names the settings file.
+const configEnv = "FLIGHTD_CONFIG"
 
-	ListenMetrics string `json:"listen_metrics,omitempty" yaml:"listen_metrics"`
-	LogLevel      string `json:"log_level,omitempty" yaml:"log_level"`
-	LogFormat     string `json:"log_format,omitempty" yaml:"log_format"`
+// configLocation is the settings file of one invocation.
+type configLocation struct {
+	path string // "": neither XDG_CONFIG_HOME nor HOME is set
+	must bool   // the file was named, so it must exist
+	mine bool   // the machine's file was not chosen by name, and may be unreadable for this user
 }
 
-// addressList is one address or a list of addresses.
-type addressList []string
-
-// UnmarshalYAML implements yaml.InterfaceUnmarshaler.
-func (l *addressList) UnmarshalYAML(read func(any) error) error {
-	var one string
-	if read(&one) == nil {
-		*l = addressList{one}
-		return nil
+// findConfig returns the settings file: the one that --config or FLIGHTD_CONFIG names. Else serve, which has no user,
+// reads the machine's file, and every other command reads the user's file and, if there is none, the machine's. dev
+// never reads the machine's: it would serve a production data directory without credentials.
+func (a *app) findConfig(cmd *cobra.Command) configLocation {
+	if f := cmd.Flag("config"); f != nil && f.Changed {
+		return configLocation{path: f.Value.String(), must: true}
 	}
-	return read((*[]string)(l))
-}
-
-// value returns the file's value of a setting; "": the file does not set it.
-func (f configFile) value(s setting) string {
-	switch s.name {
-	case "server":
-		return strings.Join(f.Server, ",")
-	case "namespace":
-		return f.Namespace
-	case "output":
-		return f.Output
-	case "no_color":
-		if f.NoColor != nil {
-			return fmt.Sprint(*f.NoColor)
-		}
-	case "data":
-		return f.Data
-	case "listen":
-		return f.Listen
-	case "listen_metrics":
-		return f.ListenMetrics
-	case "log_level":
-		return f.LogLevel
-	case "log_format":
-		return f.LogFormat
+	if path := a.env(configEnv); path != "" {
+		return configLocation{path: path, must: true}
 	}
-	return ""
+	user, machine := a.userConfigPath(), ""
+	if a.etc != "" {
+		machine = filepath.Join(a.etc, "flightd", "flightd.yaml")
+	}
+	switch name := cmd.Name(); {
+	case name == "serve" && machine != "", name == "ready" && exists(machine):
+		return configLocation{path: machine}
+	case name != "dev" && !exists(user) && exists(machine):
+		return configLocation{path: machine, mine: true}
+	}
+	return configLocation{path: user}
 }
 
-// configPath returns the path of the settings file; "": neither XDG_CONFIG_HOME nor HOME is set.
-func (a *app) configPath() string {
+// userConfigPath returns the path of the user's settings file; "": neither XDG_CONFIG_HOME nor HOME is set.
+func (a *app) userConfigPath() string {
 	dir := a.env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {
 		home := a.env("HOME")
@@ -78,30 +63,142 @@ func (a *app) configPath() string {
 	return filepath.Join(dir, "flightd", "config.yaml")
 }
 
-// readConfig reads the settings file. A missing file is not an error; an unreadable one is.
-func (a *app) readConfig() (configFile, error) {
-	path := a.configPath()
-	if path == "" {
-		return configFile{}, nil
+// exists reports whether there is a file at this path, which may be empty.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// read reads the settings file. A missing file is an error only if it was named.
+func (l configLocation) read() (configFile, error) {
+	if l.path == "" {
+		return nil, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(l.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return configFile{}, nil
+	case errors.Is(err, fs.ErrNotExist) && !l.must, errors.Is(err, fs.ErrPermission) && l.mine:
+		return nil, nil
 	case err != nil:
-		return configFile{}, &exitError{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
+		return nil, &exitError{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
 	}
 	f, err := parseConfig(data)
 	if err != nil {
-		return f, &exitError{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "run flightd help settings for the list of settings"}
+		return nil, &exitError{code: exitConfig, err: fmt.Errorf("%s: %w", l.path, err), hint: "run flightd help settings for the list of settings"}
 	}
 	return f, nil
 }
 
-// parseConfig decodes settings and rejects unknown fields. Its errors show the line, with a caret.
-func parseConfig(data []byte) (f configFile, err error) {
-	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
-		return configFile{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+// configFile is the content of a settings file: the values by the names of their settings. A list is joined by commas.
+type configFile map[string]string
+
+// value returns the file's value of a setting; "": the file does not set it.
+func (f configFile) value(s setting) string { return f[s.name] }
+
+// parseConfig reads a settings file: one mapping from names of settings to values of their kinds. Every setting is
+// optional. An unknown or duplicate name, another type or a second document is an error, which has the line, the column
+// and a caret, and no secret.
+func parseConfig(data []byte) (configFile, error) {
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, configError(err)
+	}
+	f := configFile{}
+	for i, doc := range file.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.NullType {
+			continue
+		}
+		if i > 0 {
+			return nil, configErrorAt(doc.Body, "a settings file has one document")
+		}
+		fields, ok := doc.Body.(ast.MapNode)
+		if !ok {
+			return nil, configErrorAt(doc.Body, "want lines of the form NAME: VALUE")
+		}
+		for each := fields.MapRange(); each.Next(); {
+			name, s := each.Key().GetToken().Value, setting{}
+			known := slices.IndexFunc(settings(), func(s setting) bool { return s.name == name })
+			if known < 0 {
+				return nil, configErrorAt(each.Key(), strings.TrimSpace("unknown setting "+name+"; "+didYouMean(nearest(name, settingNames()))))
+			}
+			s = settings()[known]
+			value, want := configValue(s, each.Value())
+			if want != "" {
+				at := each.Value()
+				if at == nil || at.Type() == ast.NullType {
+					at = each.Key()
+				}
+				return nil, configErrorAt(at, s.name+" takes "+want)
+			}
+			f[s.name] = value
+		}
 	}
 	return f, nil
+}
+
+// configValue returns the value of a setting, or a description of the type that it takes.
+func configValue(s setting, n ast.Node) (value, want string) {
+	switch v := n.(type) {
+	case *ast.BoolNode:
+		if s.kind == boolSetting {
+			return fmt.Sprint(v.Value), ""
+		}
+	case *ast.StringNode:
+		if s.kind != boolSetting {
+			return v.Value, ""
+		}
+	case *ast.SequenceNode:
+		var all []string
+		for _, one := range v.Values {
+			text, ok := one.(*ast.StringNode)
+			if !ok {
+				break
+			}
+			all = append(all, text.Value)
+		}
+		if s.kind == listSetting && len(all) == len(v.Values) {
+			return strings.Join(all, ","), ""
+		}
+	}
+	switch s.kind {
+	case boolSetting:
+		return "", "true or false"
+	case listSetting:
+		return "", "a text, or a list of texts"
+	}
+	return "", "a text; a number or a word such as true needs quotation marks"
+}
+
+func settingNames() (names []string) {
+	for _, s := range settings() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// configErrorAt reports a mistake at a node of the file.
+func configErrorAt(n ast.Node, message string) error {
+	return configError(&yaml.SyntaxError{Message: message, Token: firstToken(n)})
+}
+
+// firstToken returns the token at which a node begins.
+func firstToken(n ast.Node) *token.Token {
+	switch v := n.(type) {
+	case *ast.MappingNode:
+		if !v.IsFlowStyle && len(v.Values) > 0 {
+			return firstToken(v.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return firstToken(v.Key)
+	}
+	return n.GetToken()
+}
+
+// secretInConfig matches the value of the setting token, and every token of flightd.
+var secretInConfig = regexp.MustCompile(`(?m)(\btoken["']?\s*:[ \t]*)[^\n]+|fltd_[^\s"',}\]]+`)
+
+// configError formats an error of package yaml with the lines around its position. They may have a secret, which is
+// hidden.
+func configError(err error) error {
+	text := secretInConfig.ReplaceAllString(strings.TrimSpace(yaml.FormatError(err, false, true)), "$1(hidden)")
+	return errors.New(text)
 }

@@ -32,10 +32,11 @@ const connectTimeout = 5 * time.Second
 // connect connects to the first server that answers, and sends the spooled reports before it returns: the outcome of
 // the flight that the command asks about may be among them.
 func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Client, error) {
-	all := append([]client.Option{
-		client.WithNamespace(a.namespace),
-		client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-	}, opts...)
+	all, err := a.clientOptions()
+	if err != nil {
+		return nil, err
+	}
+	all = append(append(all, client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})))), opts...)
 	waitCtx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no answer for %v", connectTimeout))
 	defer cancel()
 	c, err := client.Connect(waitCtx, strings.Join(a.servers, ","), all...)
@@ -109,6 +110,8 @@ func cliHint(p *client.Problem) string {
 		return fmt.Sprintf("run flightd why %s to see its state and its history", p.Key)
 	case p.Code == wire.InputInvalid && p.Hint == class.Hint: // the message already names the field
 		return ""
+	case p.Code == wire.Unauthenticated:
+		return "set FLIGHTD_TOKEN, or token_file in the settings; flightd token create makes a token"
 	}
 	return p.Hint
 }
@@ -151,7 +154,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &missing):
 		return string(wire.NotFound), exitFailed, ""
 	case errors.As(err, &unavailable):
-		return "", exitUnreachable, unavailableHint(unavailable.Code)
+		return "", exitUnreachable, orDefault(tlsHint(err), unavailableHint(unavailable.Code))
 	case errors.Is(err, effect.ErrLeaseLost):
 		return string(wire.LeaseLost), exitBusy, ""
 	case errors.Is(err, context.DeadlineExceeded):

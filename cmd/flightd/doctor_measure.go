@@ -56,7 +56,7 @@ func (e *doctorRun) measureFolders() {
 		e.add(checkResult{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
 		return
 	}
-	path := e.configPath()
+	path := e.config.path
 	_, statErr := os.Stat(path)
 	e.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool)}))
 	names, err := os.ReadDir(spool)
@@ -121,8 +121,12 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	return client.Connect(ctx, address, client.WithNamespace(e.namespace), client.WithoutSpool(), client.WithRetryTimeout(doctorRetryTime),
-		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	options, err := e.clientOptions()
+	if err != nil {
+		return nil, err
+	}
+	return client.Connect(ctx, address, append(options, client.WithoutSpool(), client.WithRetryTimeout(doctorRetryTime),
+		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
 }
 
 // measureServer examines a server that answers. It returns the server's data directory.
@@ -227,7 +231,7 @@ func measureRenewals(ctx context.Context, c *client.Client) (r renewals) {
 // does not exist on this machine is not measured.
 func (e *doctorRun) measureDisk(serverData string) {
 	dir := serverData
-	if flag := e.setting("data"); dir == "" || flag.fromFlag {
+	if flag := e.setting("data"); dir == "" || flag.source == fromFlag {
 		dir = flag.Value
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {

@@ -32,10 +32,10 @@ func exitCodes() []exitCode {
 		{exitFailed, "failure without a code of its own: no such flight, a failed effect, a check with a finding"},
 		{exitUsage, "the command line is invalid, or the key was first used with another input"},
 		{exitUnreachable, "no server answers, it cannot decide now, or its address is in use; nothing was started"},
-		{exitDied, "a running flightd dev stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost"},
+		{exitDied, "a running node stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost"},
 		{exitBusy, "another caller holds the key; retry"},
 		{exitInDoubt, "the effect may have happened; a person must resolve it (flightd doubt)"},
-		{exitForbidden, "permission denied"},
+		{exitForbidden, "the server rejects the token, or the token does not allow this"},
 		{exitConfig, "the settings are invalid, or the data directory cannot be used"},
 		{exitBusyInside, "as 75, inside flightd exec: the surrounding command may have acted already"},
 	}

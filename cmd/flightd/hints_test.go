@@ -54,7 +54,7 @@ func TestDev_StartErrorsHaveHints(t *testing.T) {
 		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, exitConfig, "FLIGHTD_LISTEN_METRICS"},
 		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "restore"},
 	} {
-		code, _, hint := explain(devError(test.err))
+		code, _, hint := explain(startError(test.err, &node.Config{NoCredentials: true}))
 		require.Equal(t, test.code, code, "%s: exit %d, %q", name, code, hint)
 		require.Contains(t, hint, test.hint, "%s: exit %d, %q", name, code, hint)
 	}

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"net"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // notifyEnv is the environment variable with the notification socket of systemd; see sd_notify(3).
@@ -25,5 +29,41 @@ func (a *app) notifySupervisor(state string) {
 	}
 	if err != nil {
 		a.say("notify the supervisor of %s: %v", state, err)
+	}
+}
+
+// watchdogInterval returns how often the node has to prove to its supervisor that it is alive: a third of the time after
+// which systemd kills it, so that one slow proof is in time. 0: the supervisor has no watchdog for this process.
+func (a *app) watchdogInterval(pid int) time.Duration {
+	if of := a.env("WATCHDOG_PID"); of != "" && of != strconv.Itoa(pid) {
+		return 0
+	}
+	bound, err := strconv.ParseInt(a.env("WATCHDOG_USEC"), 10, 64)
+	if err != nil || bound <= 0 {
+		return 0
+	}
+	return max(time.Duration(bound)*time.Microsecond/3, time.Millisecond)
+}
+
+// feedWatchdog notifies the supervisor in each interval in which the node is alive, until ctx ends.
+func feedWatchdog(ctx context.Context, every time.Duration, alive func(context.Context) error, notify func(state string), log *slog.Logger) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		bounded, cancel := context.WithTimeout(ctx, every)
+		err := alive(bounded)
+		cancel()
+		switch {
+		case ctx.Err() != nil: // the node is stopping
+		case err != nil:
+			log.Error("not alive: the supervisor is not notified, and will restart the node if this goes on", "error", err)
+		default:
+			notify("WATCHDOG=1")
+		}
 	}
 }

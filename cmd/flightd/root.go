@@ -16,11 +16,13 @@ type terminal struct {
 	in       io.Reader
 	out, err io.Writer
 	env      func(string) string
+	etc      string // directory of the machine's settings; "": there is none
 }
 
 // app is one invocation of the program: its terminal and its settings.
 type app struct {
 	terminal
+	config       configLocation
 	settings     []settingValue // all settings; the fields below are derived from them
 	servers      []string
 	namespace    string
@@ -30,7 +32,7 @@ type app struct {
 	unknownTopic error // help was requested for an unknown command
 }
 
-// defaultServer is the default address of flightd dev.
+// defaultServer is the default address of flightd dev and serve.
 const defaultServer = "http://127.0.0.1:7420"
 
 // run parses the command line, runs one command, and returns its exit code.
@@ -107,6 +109,11 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of a server; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
 	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
+	flags.StringP("config", "c", "", "settings file (FLIGHTD_CONFIG; see flightd help settings)")
+	flags.String("token-file", "", "file with the token (FLIGHTD_TOKEN_FILE); the token itself is set by FLIGHTD_TOKEN or in the settings file")
+	flags.String("ca-file", "", "PEM file of the CAs of servers (FLIGHTD_CA_FILE; the system's)")
+	flags.String("client-cert", "", "PEM file of a client certificate (FLIGHTD_CLIENT_CERT)")
+	flags.String("client-key", "", "PEM file of its key (FLIGHTD_CLIENT_KEY)")
 	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
 	flags.Bool("no-color", false, "no colours (NO_COLOR)")
 	flags.BoolVar(&a.yes, "yes", false, "answer yes to every question; required for irreversible commands without a terminal")
@@ -139,7 +146,7 @@ type section struct {
 // sections returns all commands in the order of the help.
 func (a *app) sections() []section {
 	return []section{
-		{"use", "Use:", []*cobra.Command{a.devCommand(), a.execCommand()}},
+		{"use", "Use:", []*cobra.Command{a.devCommand(), a.serveCommand(), a.execCommand()}},
 		{"look", "Inspect:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
 		{"resolve", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{

@@ -15,36 +15,82 @@ import (
 // setting is one setting. A flag overrides the environment, which overrides the file, which overrides the default.
 type setting struct {
 	name         string // in the file
-	flag         string // without its dashes
+	flag         string // without its dashes; "": there is no flag
 	env          string
 	defaultValue string // the default; may be empty
+	kind         settingKind
 	about        string
+}
+
+// settingKind is the type of a setting's value in the file.
+type settingKind int
+
+const (
+	textSetting   settingKind = iota
+	boolSetting               // true or false
+	listSetting               // one text, or a list of texts
+	secretSetting             // a text that is never printed; other users see flags, so it has none
+)
+
+// flagText returns the flag for the help.
+func (s setting) flagText() string {
+	if s.flag == "" {
+		return ""
+	}
+	return "--" + s.flag
 }
 
 // defaultText returns the default for the help.
 func (s setting) defaultText() string { return cmp.Or(s.defaultValue, "none") }
 
-// settings is the table of all settings.
+// settings is the table of all settings, those of callers first.
 func settings() []setting {
 	return []setting{
-		{"server", "server", "FLIGHTD_ADDR", defaultServer, "addresses of servers, tried in turn"},
-		{"namespace", "namespace", "FLIGHTD_NAMESPACE", "default", "namespace of keys without one"},
-		{"output", "output", "FLIGHTD_OUTPUT", "table", "table, json, yaml or id"},
-		{"no_color", "no-color", "NO_COLOR", "false", "no colours, even on a terminal; any value of NO_COLOR counts"},
-		{"data", "data", "FLIGHTD_DATA", "flightd-data", "data directory of flightd dev"},
-		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", "address of the API of flightd dev"},
-		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", "second address for metrics and health of flightd dev"},
-		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", "log level of flightd dev: debug, info, warn or error"},
-		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", "log format of flightd dev: text or json"},
+		{"server", "server", "FLIGHTD_ADDR", defaultServer, listSetting, "addresses of servers, tried in turn"},
+		{"namespace", "namespace", "FLIGHTD_NAMESPACE", "default", textSetting, "namespace of keys without one"},
+		{"token", "", "FLIGHTD_TOKEN", "", secretSetting, "token for the servers"},
+		{"token_file", "token-file", "FLIGHTD_TOKEN_FILE", "", textSetting, "file with the token"},
+		{"ca_file", "ca-file", "FLIGHTD_CA_FILE", "", textSetting, "PEM file of the CAs of servers, instead of the system's"},
+		{"client_cert", "client-cert", "FLIGHTD_CLIENT_CERT", "", textSetting, "PEM file of a client certificate"},
+		{"client_key", "client-key", "FLIGHTD_CLIENT_KEY", "", textSetting, "PEM file of its key"},
+		{"output", "output", "FLIGHTD_OUTPUT", "table", textSetting, "table, json, yaml or id"},
+		{"no_color", "no-color", "NO_COLOR", "false", boolSetting, "no colours, even on a terminal; any value of NO_COLOR counts"},
+		{"data", "data", "FLIGHTD_DATA", "flightd-data", textSetting, "data directory of flightd dev; without it, serve uses " + serveData},
+		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", textSetting, "address of the API of flightd serve and dev"},
+		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", textSetting, "second address, for metrics and health, of flightd serve and dev"},
+		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve, read again when it changes"},
+		{"tls_key", "tls-key", "FLIGHTD_TLS_KEY", "", textSetting, "PEM file of its key"},
+		{"tls_client_ca", "tls-client-ca", "FLIGHTD_TLS_CLIENT_CA", "", textSetting, "PEM file of the CA of client certificates, which flightd serve then demands"},
+		{"allow_plain_http", "allow-plain-http", "FLIGHTD_ALLOW_PLAIN_HTTP", "false", boolSetting, "flightd serve may speak plain HTTP to other machines: a proxy ends TLS"},
+		{"first_token_file", "first-token-file", "FLIGHTD_FIRST_TOKEN_FILE", "", textSetting, "file that gets the first token of flightd serve"},
+		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", textSetting, "log level of flightd serve and dev: debug, info, warn or error"},
+		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", textSetting, "log format of flightd serve and dev: text or json"},
 	}
 }
 
 // settingValue is the effective value of a setting and its source.
 type settingValue struct {
-	Name     string `json:"name"`
-	Value    string `json:"value"`
-	Origin   string `json:"origin"` // flag --x, env X, file PATH or default
-	fromFlag bool
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"` // flag --x, env X, file PATH or default
+	source int    // fromFlag to fromDefault
+	secret bool
+}
+
+// The sources of a value, the strongest first.
+const (
+	fromFlag = iota
+	fromEnv
+	fromFile
+	fromDefault
+)
+
+// shown returns the value for people: a secret is hidden.
+func (d settingValue) shown() settingValue {
+	if d.secret && d.Value != "" {
+		d.Value = "(hidden)"
+	}
+	return d
 }
 
 // settingSource returns the value of a setting in one source; "": not set there.
@@ -54,13 +100,13 @@ type settingSource func(setting) string
 func resolveValues(flag, env, file settingSource, path string) []settingValue {
 	all := make([]settingValue, 0, len(settings()))
 	for _, s := range settings() {
-		d := settingValue{Name: s.name, Value: s.defaultValue, Origin: "default"}
+		d := settingValue{Name: s.name, Value: s.defaultValue, Origin: "default", source: fromDefault, secret: s.kind == secretSetting}
 		if v := flag(s); v != "" {
-			d.Value, d.Origin, d.fromFlag = v, "flag --"+s.flag, true
+			d.Value, d.Origin, d.source = v, "flag --"+s.flag, fromFlag
 		} else if v := env(s); v != "" {
-			d.Value, d.Origin = v, "env "+s.env
+			d.Value, d.Origin, d.source = v, "env "+s.env, fromEnv
 		} else if v := file(s); v != "" {
-			d.Value, d.Origin = v, "file "+path
+			d.Value, d.Origin, d.source = v, "file "+path, fromFile
 		}
 		all = append(all, d)
 	}
@@ -71,7 +117,7 @@ func resolveValues(flag, env, file settingSource, path string) []settingValue {
 func flagSource(cmd *cobra.Command) settingSource {
 	return func(s setting) string {
 		f := cmd.Flag(s.flag)
-		if f == nil || !f.Changed {
+		if s.flag == "" || f == nil || !f.Changed {
 			return ""
 		}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -93,18 +139,19 @@ func envSource(env func(string) string) settingSource {
 	}
 }
 
-// resolveSettings reads and validates all settings.
+// resolveSettings reads all settings, and validates those of every command.
 func (a *app) resolveSettings(cmd *cobra.Command) error {
-	file, err := a.readConfig()
+	a.config = a.findConfig(cmd)
+	file, err := a.config.read()
 	if err != nil {
 		return err
 	}
-	a.settings = resolveValues(flagSource(cmd), envSource(a.env), file.value, a.configPath())
+	a.settings = resolveValues(flagSource(cmd), envSource(a.env), file.value, a.config.path)
 	a.servers = addresses(a.setting("server").Value)
 	a.namespace = a.setting("namespace").Value
 	a.format = a.setting("output").Value
-	if a.noColor, err = strconv.ParseBool(a.setting("no_color").Value); err != nil {
-		return a.invalidSetting(a.setting("no_color"), "true or false", "")
+	if a.noColor, err = a.boolSetting("no_color"); err != nil {
+		return err
 	}
 	if !isFormat(a.format) {
 		return a.invalidSetting(a.setting("output"), "the formats are table, json, yaml and id", nearest(a.format, formats()))
@@ -125,16 +172,26 @@ func (a *app) setting(name string) settingValue {
 			return d
 		}
 	}
-	return settingValue{Name: name, Origin: "default"}
+	return settingValue{Name: name, Origin: "default", source: fromDefault}
 }
 
 // invalidSetting rejects a value: with exitUsage if a flag set it, else with exitConfig.
 func (a *app) invalidSetting(d settingValue, rule, suggestion string) error {
-	if !d.fromFlag {
+	if d.source != fromFlag {
 		return &exitError{code: exitConfig, err: fmt.Errorf("%s: %q from %s: %s", d.Name, d.Value, d.Origin, rule), hint: didYouMean(suggestion)}
 	}
 	name, _ := strings.CutPrefix(d.Origin, "flag ")
 	return &exitError{code: exitUsage, err: fmt.Errorf("%s %s: %s", name, d.Value, rule), hint: didYouMean(suggestion)}
+}
+
+// boolSetting returns the value of a setting that is true or false.
+func (a *app) boolSetting(name string) (bool, error) {
+	d := a.setting(name)
+	yes, err := strconv.ParseBool(d.Value)
+	if err != nil {
+		return false, a.invalidSetting(d, "true or false", "")
+	}
+	return yes, nil
 }
 
 // addresses splits a list of servers and adds http:// where it is missing.

@@ -64,7 +64,7 @@ func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 func TestBanner_NamesTheMetricsAddress(t *testing.T) {
 	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
 		var out, talk bytes.Buffer
-		(&app{terminal: terminal{out: &out, err: &talk}}).printBanner(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, true)
+		(&app{terminal: terminal{out: &out, err: &talk}}).printBanner(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, &node.Config{NoCredentials: true}, true)
 		require.Equal(t, defaultServer+"\n", out.String(), "data: %q", out.String())
 		require.Contains(t, talk.String(), want, "with metrics at %q: %s", metrics, talk.String())
 		require.False(t, want == "" && strings.Contains(talk.String(), "/metrics"), "with metrics at %q: %s", metrics, talk.String())

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/node"
+)
+
+// serveData is the data directory of flightd serve if neither the settings nor systemd name another one. It is absolute:
+// with a relative one, a start in another directory would be an empty ledger.
+const serveData = "/var/lib/flightd"
+
+// onceFlags are reasons for an unusual start. They apply to one start, so they are flags and not settings.
+type onceFlags struct {
+	raiseLeaseEpoch string // start although etcd has lost its data
+	newAdminToken   string // replace the lost token admin
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var once onceFlags
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the node of a company: over TLS, for callers with a token",
+		Long: `Runs a node: the API, etcd and the ledger in one process. Every request needs a token. The first start prints a token with
+all rights to standard error, once, or writes it to --first-token-file; make the others with flightd token create.
+
+serve refuses to start where somebody outside this machine could act without a credential: an address that other machines
+reach needs a certificate, or --allow-plain-http if a proxy in front ends TLS. A certificate that is replaced on disk is used
+for new connections, without a restart.
+
+All callers of a key must use the same node, also if they run on many machines. Ctrl-C or SIGTERM stops it; nothing
+acknowledged is lost.`,
+		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com
+  flightd serve --listen 0.0.0.0:7420 --tls-cert /etc/flightd/tls/server.crt --tls-key /etc/flightd/tls/server.key
+  flightd serve -c /etc/flightd/flightd.yaml
+  flightd serve --new-admin-token 'the laptop with the token is lost'`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := a.serveConfig(once)
+			if err != nil {
+				return err
+			}
+			return a.runNode(cmd.Context(), cfg)
+		},
+	}
+	flags := c.Flags()
+	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+serveData+")")
+	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
+	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
+	flags.String("tls-key", "", "PEM file of its key (FLIGHTD_TLS_KEY)")
+	flags.String("tls-client-ca", "", "PEM file of the CA of client certificates, which are then demanded besides the token (FLIGHTD_TLS_CLIENT_CA; none)")
+	flags.Bool("allow-plain-http", false, "speak plain HTTP to other machines, because a proxy in front ends TLS (FLIGHTD_ALLOW_PLAIN_HTTP)")
+	flags.String("first-token-file", "", "file that gets the first token, for its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	flags.StringVar(&once.newAdminToken, "new-admin-token", "", "REASON to make, this once, a new token admin of all namespaces, because the old one is lost; the old one ends")
+	nodeFlags(flags, &once)
+	return c
+}
+
+func (a *app) devCommand() *cobra.Command {
+	var once onceFlags
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a node on this machine only, without credentials; its data is kept between starts",
+		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second. Its data is kept between starts.
+
+This is flightd serve with a developer's defaults: the node listens on the loopback address only and needs no credentials.
+Ctrl-C stops it; nothing acknowledged is lost.`,
+		Example: `  flightd dev
+  flightd dev --data /tmp/try --listen 127.0.0.1:0`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
+			cfg.RaiseLeaseEpoch = once.raiseLeaseEpoch
+			return a.runNode(cmd.Context(), cfg)
+		},
+	}
+	flags := c.Flags()
+	flags.String("data", "", "data directory (FLIGHTD_DATA; ./flightd-data)")
+	flags.String("listen", "", "loopback address of the API; port 0 picks a free port (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	flags.String("listen-metrics", "", "second loopback address for metrics and health, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	nodeFlags(flags, &once)
+	return c
+}
+
+// nodeFlags adds the flags that serve and dev share.
+func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
+	flags.StringVar(&once.raiseLeaseEpoch, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
+	flags.String("log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
+	flags.String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
+}
+
+// serveConfig returns the configuration of flightd serve. It rejects certificate files that cannot be used.
+func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
+	cfg = node.Config{
+		Data: a.setting("data").Value, Listen: a.setting("listen").Value, FirstTokenFile: a.setting("first_token_file").Value,
+		TLS:        node.TLSFiles{Cert: a.setting("tls_cert").Value, Key: a.setting("tls_key").Value, ClientCA: a.setting("tls_client_ca").Value},
+		FirstToken: a.printFirstToken, NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch,
+	}
+	if a.setting("data").source == fromDefault {
+		cfg.Data = cmp.Or(a.env("STATE_DIRECTORY"), serveData) // systemd sets the variable for StateDirectory=
+	}
+	if cfg.AllowPlainHTTP, err = a.boolSetting("allow_plain_http"); err != nil {
+		return cfg, err
+	}
+	switch {
+	case cfg.TLS.Cert == "" && cfg.TLS.Key == "" && cfg.TLS.ClientCA == "":
+		return cfg, nil
+	case cfg.TLS.Cert == "" || cfg.TLS.Key == "":
+		return cfg, &exitError{code: exitConfig, err: errors.New("tls_cert and tls_key belong together, and one of them is not set"), hint: tlsFilesHint}
+	}
+	if _, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key); err != nil {
+		return cfg, &exitError{code: exitConfig, err: fmt.Errorf("tls_cert, from %s: %w", a.setting("tls_cert").Origin, err), hint: tlsFilesHint}
+	}
+	return cfg, nil
+}
+
+// runNode runs a node until ctx ends.
+func (a *app) runNode(ctx context.Context, cfg node.Config) error {
+	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
+	if err != nil {
+		return &exitError{code: exitConfig, err: err}
+	}
+	cfg.ListenMetrics = a.setting("listen_metrics").Value
+	cfg.Version, cfg.DedicatedProcess = buildVersion(), true
+	cfg.Crash, cfg.Kill = crash, a.exitNode
+	cfg.Actor = actorName("")
+	if cfg.Logger, err = a.logger(); err != nil {
+		return err
+	}
+	ctx, stopSignals := notifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+	defer stopSignals()
+	aliveCtx, stopWatchdog := context.WithCancel(ctx)
+	defer stopWatchdog()
+	var watchdog sync.WaitGroup // runNode waits for it below
+	var printErr error          // of printing the banner; the node runs on and returns it at the end
+	first := isFirstStart(cfg.Data)
+	cfg.Ready = func(r node.Ready) {
+		printErr = a.printBanner(r, &cfg, first)
+		a.notifySupervisor("READY=1\nSTATUS=answers at " + r.URL)
+		if every := a.watchdogInterval(os.Getpid()); every > 0 {
+			watchdog.Go(func() { feedWatchdog(aliveCtx, every, r.Alive, a.notifySupervisor, cfg.Logger) })
+		}
+	}
+	node.Tune()
+	notified := make(chan struct{}) // closed when the supervisor was notified; runNode waits for it below
+	stop := context.AfterFunc(ctx, func() {
+		defer close(notified)
+		a.notifySupervisor("STOPPING=1")
+	})
+	err = node.Run(ctx, cfg)
+	stopWatchdog()
+	watchdog.Wait()
+	if !stop() {
+		<-notified
+	}
+	return startError(errors.Join(err, printErr), &cfg)
+}
+
+// isFirstStart reports whether no node has used the data directory yet.
+func isFirstStart(data string) bool {
+	_, err := os.Stat(filepath.Join(data, "ledger"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// printFirstToken prints the token of the first start to standard error. It is shown only there, and only then.
+func (a *app) printFirstToken(secret string) {
+	_, _ = fmt.Fprintf(a.err, `the token admin, with all rights in all namespaces; it is shown only now, and only here:
+
+  %s
+
+store it where you store passwords, then set FLIGHTD_TOKEN to it and make a token for each caller with flightd token create
+
+`, secret)
+}
+
+// printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. At
+// the first start of a data directory, the banner of dev has commands to try.
+func (a *app) printBanner(r node.Ready, cfg *node.Config, first bool) error {
+	if err := a.writeReady(r); err != nil {
+		return err
+	}
+	metrics := ""
+	if r.Metrics != "" {
+		metrics = "\n  metrics  " + r.Metrics + "/metrics"
+	}
+	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
+  API      %s   (%s)
+  data     %s   (kept between starts)%s
+`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, metrics)
+	if err != nil || !first || !cfg.NoCredentials {
+		return err
+	}
+	server := ""
+	if r.URL != defaultServer {
+		server = "--server " + r.URL + " "
+	}
+	_, err = fmt.Fprintf(a.err, `
+try in another terminal:
+  flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'
+  flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'    # the same output; nothing is run
+  flightd %swhy first-try
+`, server, server, server)
+	return err
+}
+
+// accessText describes who can use the API, for the banner.
+func accessText(cfg *node.Config) string {
+	switch {
+	case cfg.NoCredentials:
+		return "this machine only, no credentials"
+	case cfg.TLS.ClientCA != "":
+		return "TLS, client certificates, tokens"
+	case cfg.TLS.Cert != "":
+		return "TLS, tokens"
+	}
+	return "plain HTTP, tokens"
+}
+
+func (a *app) writeReady(r node.Ready) error {
+	switch a.format {
+	case "json", "yaml":
+		return a.printData(struct {
+			URL        string `json:"url"`
+			Data       string `json:"data"`
+			Deployment string `json:"deployment"`
+			TookMS     int64  `json:"took_ms"`
+		}{r.URL, r.Data, r.Deployment, r.Took.Milliseconds()})
+	}
+	_, err := fmt.Fprintln(a.out, r.URL)
+	return err
+}
+
+// logger returns the node's logger, which writes to standard error.
+func (a *app) logger() (*slog.Logger, error) {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	level, format := a.setting("log_level"), a.setting("log_format")
+	minLevel, known := levels[level.Value]
+	if !known {
+		return nil, a.invalidSetting(level, "the levels are debug, info, warn and error", "")
+	}
+	options := &slog.HandlerOptions{Level: minLevel}
+	switch format.Value {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.err, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+	}
+	return nil, a.invalidSetting(format, "the formats are text and json", "")
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/node"
+)
+
+// startError adds the exit code and the hint to the error with which a node of this configuration did not start, or
+// stopped.
+func startError(err error, cfg *node.Config) error {
+	var locked *node.LockedError
+	var ledgerLost *node.LedgerLostError
+	var invalid *flight.InvalidError
+	var network *net.OpError
+	var etcd *node.EtcdError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &locked):
+		return &exitError{code: exitConfig, err: err}
+	case errors.As(err, &invalid):
+		return &exitError{code: exitConfig, err: err, hint: configHint(invalid.Field, cfg)}
+	case errors.Is(err, lease.ErrRegressed):
+		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+	case errors.As(err, &ledgerLost), errors.Is(err, lease.ErrForeign):
+		return &exitError{code: exitConfig, err: err, hint: "restore the previous ledger directory, or use another --data directory, which has no record of past effects"}
+	case errors.As(err, &network) && network.Op == "listen":
+		return &exitError{code: exitUnreachable, err: err, hint: listenHint(err)}
+	case systemErrorHint(err) != "": // the system's error decides, whatever error it is wrapped in
+		return &exitError{code: exitFailed, err: err, hint: systemErrorHint(err)}
+	case errors.Is(err, clusterstore.ErrLocked):
+		return &exitError{code: exitConfig, err: err, hint: "stop the flightd that uses the data directory, or use another --data directory"}
+	case isAnyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
+		return &exitError{code: exitConfig, err: err, hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
+	case isAnyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
+		return &exitError{code: exitConfig, err: err, hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
+	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
+		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from one backup, or use another --data directory, which has no record of past effects"}
+	case errors.As(err, &etcd):
+		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if there is none, move " +
+			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+	}
+	return &exitError{code: exitFailed, err: err}
+}
+
+// tlsFilesHint says where certificate files come from.
+const tlsFilesHint = "--tls-cert and --tls-key name the PEM files of a certificate and its key; flightd cert init DIR makes both"
+
+// configHint describes the values that a field of the configuration takes; "": nothing helps beyond the error.
+func configHint(field string, cfg *node.Config) string {
+	_, _, noAddress := net.SplitHostPort(cfg.Listen)
+	switch {
+	case field == "listen" && cfg.NoCredentials:
+		return "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420; flightd serve serves other machines"
+	case field == "listen" && cfg.TLS.Cert == "" && !cfg.AllowPlainHTTP && noAddress == nil:
+		return "other machines need TLS: run flightd cert init DIR and set --tls-cert and --tls-key, or set --allow-plain-http if a proxy in front ends TLS"
+	case field == "listen":
+		return "--listen and FLIGHTD_LISTEN take an address and a port, as in 0.0.0.0:7420"
+	case field == "listen_metrics" && cfg.NoCredentials:
+		return "--listen-metrics and FLIGHTD_LISTEN_METRICS take a loopback address and a port, as in 127.0.0.1:9464"
+	case field == "listen_metrics":
+		return "--listen-metrics and FLIGHTD_LISTEN_METRICS take an address and a port, as in 127.0.0.1:9464"
+	case strings.HasPrefix(field, "tls"):
+		return tlsFilesHint
+	case field == "first_token_file":
+		return "--first-token-file and FLIGHTD_FIRST_TOKEN_FILE take a file in a directory that this user may write"
+	}
+	return ""
+}
+
+// systemErrorHint returns the hint for an error of the operating system; "": err is not one.
+func systemErrorHint(err error) string {
+	switch {
+	case isAnyOf(err, syscall.ENOSPC, syscall.EDQUOT):
+		return "free space on the disk of the data directory: nothing new starts with less than 256 MiB free, the reserve for reports; nothing is lost"
+	case isAnyOf(err, syscall.EMFILE, syscall.ENFILE):
+		return "allow more open files (ulimit -n, or LimitNOFILE= in the unit) and start again; nothing is lost"
+	case errors.Is(err, syscall.EFBIG):
+		return "allow larger files (ulimit -f, or LimitFSIZE= in the unit) and start again; nothing is lost"
+	case errors.Is(err, syscall.EIO):
+		return "copy the whole data directory to another disk first: its disk is failing (see dmesg)"
+	}
+	return ""
+}
+
+// exitNode ends the process when a running node cannot continue, before any further answer is sent.
+func (a *app) exitNode(why error) {
+	code, message, hint := explain(nodeFailure(why))
+	a.complain(message, hint)
+	os.Exit(code)
+}
+
+// nodeFailure adds the exit code and the hint to the error that ended a running node.
+func nodeFailure(why error) error {
+	hint := systemErrorHint(why)
+	if hint == "" {
+		hint = "start it again, nothing acknowledged is lost; if it fails again, check the disk (dmesg)"
+	}
+	return &exitError{code: exitDied, err: why, hint: hint}
+}
+
+// isAnyOf reports whether err is one of causes.
+func isAnyOf(err error, causes ...error) bool {
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+}
+
+func listenHint(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "choose a port above 1023 with --listen"
+	}
+	return "choose another address with --listen; this one is in use"
+}
