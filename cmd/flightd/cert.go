@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) certCommand() *cobra.Command {
+	return commandGroup("cert", "Make a small CA, a server's certificate, and certificates of clients", a.certInit(), a.certClient())
+}
+
+// Validity in days.
+const (
+	caDays          = 3653
+	leafDays        = 825
+	longestLeafDays = 3650
+)
+
+func (a *app) certInit() *cobra.Command {
+	var hosts []string
+	days := leafDays
+	c := &cobra.Command{
+		Use:   "init DIRECTORY",
+		Short: "Make a CA and a server's certificate; again: renew the server's certificate",
+		Long: `Makes a CA and a certificate for flightd serve:
+
+  ca.crt       the CA, for the callers' FLIGHTD_CA_FILE; valid for ten years
+  ca.key       its key: keep it off the server, and bring it back to renew
+  server.crt   the certificate for --tls-cert; for --host, and always for localhost and the loopback addresses
+  server.key   its key, for --tls-key
+
+In a directory that has a CA, init renews server.crt with that CA, at once: a running server uses the new certificate for new
+connections. It keeps server.key, and without --host the names of the old certificate. It never replaces a CA.`,
+		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com,10.0.0.7
+  flightd cert init /etc/flightd/tls                   # renew`,
+		Args: exactArgs(1, "a directory"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkDays(days); err != nil {
+				return err
+			}
+			store := certStore{dir: args[0], now: time.Now()}
+			made, err := store.initServer(hosts, days)
+			if err != nil {
+				return certError(err)
+			}
+			return a.printCertificate(made)
+		},
+	}
+	c.Flags().StringSliceVar(&hosts, "host", nil, "names and addresses under which callers reach the server")
+	c.Flags().IntVar(&days, "days", leafDays, "validity of server.crt")
+	return c
+}
+
+func (a *app) certClient() *cobra.Command {
+	days := leafDays
+	c := &cobra.Command{
+		Use:   "client DIRECTORY NAME",
+		Short: "Make a client's certificate with the CA of a directory",
+		Long: `Makes client-NAME.crt and client-NAME.key with the CA in the directory, for a server with --tls-client-ca ca.crt. A client
+certificate is demanded besides the token and not instead of it. In a directory that has them, client renews the certificate
+and keeps its key.`,
+		Example: `  flightd cert client /etc/flightd/tls billing
+  FLIGHTD_CLIENT_CERT=client-billing.crt FLIGHTD_CLIENT_KEY=client-billing.key flightd whoami`,
+		Args: exactArgs(2, "a directory and a name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkDays(days); err != nil {
+				return err
+			}
+			if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(args[1]) {
+				return usageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
+			}
+			store := certStore{dir: args[0], now: time.Now()}
+			made, err := store.issueClient(args[1], days)
+			if err != nil {
+				return certError(err)
+			}
+			return a.printCertificate(made)
+		},
+	}
+	c.Flags().IntVar(&days, "days", leafDays, "validity of the certificate")
+	return c
+}
+
+func checkDays(days int) error {
+	if days < 1 || days > longestLeafDays {
+		return usageError("--days %d: from 1 to %d", days, longestLeafDays)
+	}
+	return nil
+}
+
+// certError adds the exit code to an error of a certStore: the directory or the CA in it cannot be used.
+func certError(err error) error {
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		return err
+	}
+	return &exitError{code: exitConfig, err: err}
+}
+
+// madeCertificate describes a certificate that was made.
+type madeCertificate struct {
+	CA        string   `json:"ca"`
+	CAIsNew   bool     `json:"ca_is_new"`
+	Cert      string   `json:"cert"`
+	Key       string   `json:"key"`
+	Hosts     []string `json:"hosts,omitempty"`
+	ExpiresAt string   `json:"expires_at"`
+}
+
+func (a *app) printCertificate(m *madeCertificate) error {
+	switch a.format {
+	case "table":
+		ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
+		return writeTable(a.out, []string{"FILE", "PATH", "ABOUT"}, [][]string{
+			{"CA", m.CA, ca}, {"certificate", m.Cert, "expires " + m.ExpiresAt}, {"key", m.Key, "readable by you alone"},
+		})
+	case "id":
+		_, err := fmt.Fprintln(a.out, m.Cert)
+		return err
+	}
+	return a.printData(m)
+}
+
+// commonName returns the name in the subject of a server's certificate; programs read only the hosts.
+func commonName(hosts []string) string {
+	name, _ := os.Hostname()
+	if len(hosts) > 0 {
+		name = hosts[0]
+	}
+	return cmp.Or(name, "flightd")
+}
