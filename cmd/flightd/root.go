@@ -151,7 +151,7 @@ func (a *app) sections() []section {
 		{"resolve", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{
 			a.importCommand(), a.certCommand(),
-			a.doctorCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
+			a.doctorCommand(), a.readyCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
 		}},
 	}
 }

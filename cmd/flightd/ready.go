@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// readyTimeout bounds the single try of flightd ready.
+const readyTimeout = 3 * time.Second
+
+func (a *app) readyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Check once whether a server can take new flights, for health checks and probes",
+		Long: `Asks /readyz once, for 3 s at most. The exit code is 0 if the server can take new flights, else 69 with the reason. It needs
+no token, and it works in the container image, which has no other program.
+
+It asks the server of --server or FLIGHTD_ADDR; without them the node of the settings file: the address of listen_metrics, else
+of listen. The certificate of the node's own listen address is not verified, because nothing secret is sent there. A node that
+demands client certificates needs a listen_metrics address for its health check.`,
+		Example: `  flightd ready
+  flightd ready --server https://flightd.example.com:7420 --ca-file ca.crt`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.ready(cmd.Context()) },
+	}
+}
+
+func (a *app) ready(ctx context.Context) error {
+	address, config, err := a.readyAddress()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer for %v", readyTimeout))
+	defer cancel()
+	if err := askReady(ctx, address, config); err != nil {
+		return &exitError{code: exitUnreachable, err: fmt.Errorf("%s is not ready: %w", address, err), hint: tlsHint(err)}
+	}
+	switch a.format {
+	case "json", "yaml":
+		return a.printData(map[string]any{"ready": true, "address": address})
+	case "id":
+		_, err = fmt.Fprintln(a.out, address)
+	default:
+		_, err = fmt.Fprintln(a.out, "ready")
+	}
+	return err
+}
+
+// readyAddress returns the address to ask and the TLS settings for it.
+func (a *app) readyAddress() (string, *tls.Config, error) {
+	metrics, listen := a.setting("listen_metrics").Value, a.setting("listen").Value
+	switch {
+	case a.setting("server").source <= fromEnv, a.setting("server").source == fromFile && metrics == "" && a.setting("listen").source == fromDefault:
+		config, err := a.clientTLS()
+		return a.servers[0], config, err
+	case metrics != "":
+		return "http://" + localAddress(metrics), nil, nil
+	case a.setting("tls_cert").Value != "":
+		config, err := a.clientTLS() // with a client certificate, if one is set
+		if err == nil {
+			config.InsecureSkipVerify = true // the node's own address on this machine; no secret is sent
+		}
+		return "https://" + localAddress(listen), config, err
+	}
+	return "http://" + localAddress(listen), nil, nil
+}
+
+// localAddress returns the address at which this machine reaches a listener: an unspecified host is reached over
+// loopback.
+func localAddress(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "", ip != nil && ip.IsUnspecified() && ip.To4() != nil:
+		host = "127.0.0.1"
+	case ip != nil && ip.IsUnspecified():
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// askReady returns nil if the server says that it is ready, else the reason.
+func askReady(ctx context.Context, address string, config *tls.Config) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true} // and no proxy
+	answer, err := transport.RoundTrip(req)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	var said struct {
+		wire.Ready
+		Code   wire.Code `json:"code"`
+		Detail string    `json:"detail"`
+	}
+	if json.Unmarshal(body, &said) == nil && said.Ready.Ready && answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	var reasons []string
+	for _, c := range said.Checks {
+		if !c.OK {
+			reasons = append(reasons, c.Name+": "+c.Error)
+		}
+	}
+	if said.Code != "" {
+		reasons = append(reasons, string(said.Code)+": "+said.Detail)
+	}
+	if len(reasons) == 0 {
+		return fmt.Errorf("it answers %d, and not as flightd does: %.100q", answer.StatusCode, body)
+	}
+	return errors.New(oneLine(strings.Join(reasons, "; ")))
+}
