@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Requests and answers about tokens, namespaces and the audit log.
+type (
+	TokenRequest     = wire.TokenRequest
+	NewToken         = wire.NewToken
+	Token            = wire.Token
+	NamespaceLimits  = wire.NamespaceLimits
+	NamespaceRequest = wire.NamespaceRequest
+	Namespace        = wire.Namespace
+	AuditEntry       = wire.AuditEntry
+	AuditPage        = wire.AuditPage
+	WhoAmI           = wire.WhoAmI
+)
+
+// CreateToken makes a token and returns it with its secret, which no server shows again. It sends the request once: if
+// the answer is lost, the token may exist without anybody who knows its secret; CreateToken with Rotate replaces it.
+func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (*NewToken, error) {
+	ask, err := adminRequest(http.MethodPost, "/v1/tokens", r)
+	if err != nil {
+		return nil, err
+	}
+	ask.maxTries, ask.noStaleRetry, ask.mustContain = 1, true, `"token"`
+	return decode[NewToken](c.ask(ctx, ask))
+}
+
+// Tokens returns all tokens that the client's token may administer, without their secrets.
+func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
+	list, err := decode[wire.TokenList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/tokens", mustContain: `"tokens"`}))
+	if err != nil {
+		return nil, err
+	}
+	return list.Tokens, nil
+}
+
+// RevokeToken ends a token at once. The namespace of a token of all namespaces is "*".
+func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string) error {
+	ask, err := adminRequest(http.MethodDelete, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), wire.ReasonRequest{Reason: reason})
+	if err == nil {
+		_, err = c.ask(ctx, ask)
+	}
+	return err
+}
+
+// Audit returns a page of the audit log, the newest entries first. before is the Next of the previous page, and verb
+// selects one verb; both may be empty.
+func (c *Client) Audit(ctx context.Context, before, verb string, limit int) (*AuditPage, error) {
+	return decode[AuditPage](c.ask(ctx, request{
+		method: http.MethodGet, path: withQuery("/v1/audit", "limit", strconv.Itoa(limit), "before", before, "verb", verb), mustContain: `"entries"`,
+	}))
+}
+
+// SetNamespace sets all limits of a namespace.
+func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceRequest) (*Namespace, error) {
+	ask, err := adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r)
+	if err != nil {
+		return nil, err
+	}
+	return decode[Namespace](c.ask(ctx, ask))
+}
+
+// Namespaces returns all namespaces with their limits and their use.
+func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
+	list, err := decode[wire.NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces", mustContain: `"namespaces"`}))
+	if err != nil {
+		return nil, err
+	}
+	return list.Namespaces, nil
+}
+
+// DeleteNamespace removes the limits of a namespace. Its flights stay.
+func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error {
+	ask, err := adminRequest(http.MethodDelete, "/v1/namespaces/"+url.PathEscape(name), wire.ReasonRequest{Reason: reason})
+	if err == nil {
+		_, err = c.ask(ctx, ask)
+	}
+	return err
+}
+
+// WhoAmI returns what the client's token allows. An *Error with the code not_found means that the server demands no
+// token.
+func (c *Client) WhoAmI(ctx context.Context) (*WhoAmI, error) {
+	return decode[WhoAmI](c.ask(ctx, request{method: http.MethodGet, path: "/v1/whoami", mustContain: `"verbs"`}))
+}
+
+// adminRequest makes a request with a body, under the operator's name.
+func adminRequest(method, path string, body any) (request, error) {
+	data, err := json.Marshal(body)
+	return request{method: method, path: path, body: data, actor: true}, err
+}
