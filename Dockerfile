@@ -1,12 +1,18 @@
 # flightd from source: docker build --build-arg VERSION=v1.2.3 -t flightd .
 #
 # The image contains a static binary, the public CA certificates and an empty data directory, and runs as an unprivileged
-# user. The server listens on the loopback address only, so a published port (-p) would not reach it. Share the network of
-# the caller instead:
+# user. It serves all callers of a company: run one, with its data on a volume, and never one per pod.
 #
-#   docker run --network host -v flightd:/var/lib/flightd flightd
-#   docker run --network container:app -v flightd:/var/lib/flightd flightd
-FROM golang:1.26 AS build
+#   docker run -d --name flightd -p 7420:7420 -v flightd:/var/lib/flightd -v /etc/flightd/tls:/tls:ro \
+#     -e FLIGHTD_TLS_CERT=/tls/server.crt -e FLIGHTD_TLS_KEY=/tls/server.key flightd
+#   docker exec -e FLIGHTD_ADDR=https://localhost:7420 -e FLIGHTD_CA_FILE=/tls/ca.crt \
+#     -e FLIGHTD_TOKEN_FILE=/var/lib/flightd/first-token flightd /flightd token create billing
+#
+# User 65532 must be able to read server.key. Without a certificate, or FLIGHTD_ALLOW_PLAIN_HTTP=true behind a proxy that
+# ends TLS, the server does not start. To try it on one machine without credentials:
+#
+#   docker run --network host flightd dev --listen 127.0.0.1:7420
+FROM golang:1.26.8 AS build
 WORKDIR /src
 # Modules first: they change less often than the source.
 COPY go.mod go.sum ./
@@ -23,7 +29,10 @@ COPY --from=build /out/flightd /flightd
 COPY --from=build --chown=65532:65532 /out/data /var/lib/flightd
 USER 65532:65532
 ENV FLIGHTD_DATA=/var/lib/flightd XDG_STATE_HOME=/var/lib/flightd/state
+ENV FLIGHTD_LISTEN=0.0.0.0:7420 FLIGHTD_FIRST_TOKEN_FILE=/var/lib/flightd/first-token
 VOLUME /var/lib/flightd
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/flightd"]
-CMD ["dev"]
+EXPOSE 7420
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]
+CMD ["serve"]

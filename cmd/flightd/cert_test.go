@@ -205,3 +205,17 @@ func TestCert_Mistakes(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, names)
 }
+
+// TestCert_EveryFormat: standard output has data only.
+func TestCert_EveryFormat(t *testing.T) {
+	dir, _ := makeCertificates(t)
+	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
+		for _, format := range formats() {
+			r := cli(nil, append(args, "-o", format)...)
+			require.Zero(t, r.code, "%v: %v", args, r)
+			require.Empty(t, r.err, "%v: %v", args, r)
+			require.Contains(t, r.out, ".crt", "%v: %v", args, r)
+			require.NoError(t, checkReadable(format, r.out), "%v: %v", args, r)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func (s certStore) issueClient(name string, days int) (*madeCertificate, error) 
 // issue signs a certificate for the key NAME.key, which it creates if it is missing, and writes NAME.crt.
 func (s certStore) issue(name string, template *x509.Certificate, days int, mayCreateCA bool) (*madeCertificate, error) {
 	if mayCreateCA {
-		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		if err := os.MkdirAll(s.dir, 0o755); err != nil {
 			return nil, err
 		}
 	}

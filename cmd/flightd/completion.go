@@ -69,7 +69,7 @@ func (a *app) completeAll(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		if takesKey(cmd) {
 			cmd.ValidArgsFunction = a.completeKey
-		} else if strings.HasSuffix(cmd.Use, " FILE") {
+		} else if strings.HasSuffix(cmd.Use, " FILE") || strings.Contains(cmd.Use, " DIRECTORY") {
 			cmd.ValidArgsFunction = completeFile
 		} else if !strings.Contains(cmd.Use, "--") {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -107,7 +107,9 @@ func flagWords(f *pflag.Flag) []string {
 		return stateWords()
 	case "kind":
 		return kindWords()
-	case "input", "data", "receipt":
+	case "verbs":
+		return verbWords()
+	case "input", "data", "receipt", "config", "token-file", "ca-file", "client-cert", "client-key", "tls-cert", "tls-key", "tls-client-ca", "first-token-file":
 		return nil
 	}
 	if f.NoOptDefVal != "" { // a boolean

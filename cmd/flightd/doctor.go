@@ -44,10 +44,11 @@ func summarize(findings []checkResult) doctorReport {
 func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check server, clocks, disk, etcd, leases, versions, doubts and spooled reports, and print remedies",
-		Long: `Checks the directories of your settings and spooled reports, and each server: its components, its version, its clock
-against yours, flights in doubt, its etcd, the time of lease renewals, and the sync time of its data directory. Nothing is
-changed: doctor creates and closes one session, and writes and removes one file in the data directory.
+		Short: "Check server, token, TLS, clocks, disk, etcd, leases, versions, doubts and spooled reports, and print remedies",
+		Long: `Checks the directories of your settings and spooled reports, and each server: its certificate, your token, its
+components, its version, its clock against yours, flights in doubt, its etcd, the time of lease renewals, and the sync time of
+its data directory. Nothing is changed: doctor creates and closes one session, and writes and removes one file in the data
+directory.
 
 The exit code is 0 if no check failed (warnings are not failures), 69 if no server answers, and 1 otherwise.`,
 		Example: `  flightd doctor
@@ -61,6 +62,9 @@ The exit code is 0 if no check failed (warnings are not failures), 69 if no serv
 }
 
 func (a *app) doctor(ctx context.Context) error {
+	if _, err := a.clientOptions(); err != nil { // nothing can be asked without them
+		return err
+	}
 	e := &doctorRun{app: a}
 	e.measure(ctx)
 	if err := a.writeDoctorReport(summarize(e.findings)); err != nil {

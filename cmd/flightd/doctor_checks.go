@@ -86,9 +86,14 @@ func checkServer(a serverAnswer, noServer bool) checkResult {
 	if a.err == nil {
 		return checkResult{Check: "server", Status: statusOK, Says: a.address + " answers", Facts: facts}
 	}
+	if isRejection(a.err) {
+		return checkResult{Check: "server", Status: statusFail, Says: a.address + " answers, and rejects the token: " + a.err.Error(), Facts: facts, Do: rejectedHint(a.err)}
+	}
 	f := checkResult{Check: "server", Status: statusWarn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
 		Do: "start it, or remove it from --server and FLIGHTD_ADDR"}
 	switch {
+	case tlsHint(a.err) != "":
+		f.Status, f.Do = statusFail, tlsHint(a.err)
 	case !noServer:
 	case errors.Is(a.err, context.DeadlineExceeded) && !errors.Is(a.err, syscall.ECONNREFUSED):
 		f.Status, f.Do = statusFail, "check the process at this address: it accepts connections but does not answer in time; it may be stopped or overloaded"

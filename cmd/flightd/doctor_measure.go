@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -110,9 +111,19 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 			_ = c.Close(ctx)
 		}
 	}
-	e.noServer = found == nil
+	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool { return isRejection(a.err) })
 	for _, a := range answers {
 		e.add(checkServer(a, e.noServer))
+		if a.err == nil || isRejection(a.err) || tlsHint(a.err) != "" {
+			if c, isTLS := e.measureCertificate(ctx, a.address); isTLS {
+				e.add(checkCertificate(c, time.Now()))
+			}
+		}
+		if isRejection(a.err) && found == nil {
+			known := e.localAccess()
+			known.err = a.err
+			e.add(checkToken(known))
+		}
 	}
 	return found
 }
@@ -131,6 +142,7 @@ func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Clie
 
 // measureServer examines a server that answers. It returns the server's data directory.
 func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
+	e.add(checkToken(e.measureAccess(ctx, c)))
 	ready, clock, err := measureClock(ctx, c)
 	if err != nil {
 		e.add(checkResult{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -28,6 +30,14 @@ func TestDoctor_Checks(t *testing.T) {
 		e := wire.Etcd{Version: "3.7.3", Revision: 1_000_000, Compacted: 990_000, InUse: 1 << 20, Quota: 1 << 30}
 		change(&e)
 		return checkEtcd(&e)
+	}
+	problem := func(code wire.Code) error { return &client.Error{Problem: client.Problem{Code: code, Detail: "no"}} }
+	me := func(rest time.Duration) *client.WhoAmI {
+		w := &client.WhoAmI{Name: "billing", Namespace: "shop", Verbs: []string{"submit", "read"}}
+		if rest > 0 {
+			w.ExpiresAt.Time = now.Add(rest)
+		}
+		return w
 	}
 	v := func(version, api string) wire.Version { return wire.Version{Version: version, API: api} }
 	for name, test := range map[string]struct {
@@ -46,6 +56,21 @@ func TestDoctor_Checks(t *testing.T) {
 		"the node has quarantined": {checkNodeSpool("/d", wire.Spool{Waiting: 1, Quarantined: 2}), statusWarn, "2 quarantined"},
 		"one of two":               {checkServer(serverAnswer{"a", errors.New("no")}, false), statusWarn, "does not answer"},
 		"none of them":             {checkServer(serverAnswer{"a", errors.New("no")}, true), statusFail, "does not answer"},
+		"token rejected":           {checkServer(serverAnswer{"a", problem(wire.Unauthenticated)}, false), statusFail, "rejects the token"},
+		"not trusted":              {checkServer(serverAnswer{"a", x509.UnknownAuthorityError{}}, true), statusFail, "does not answer"},
+		"no token demanded":        {checkToken(access{err: problem(wire.NotFound)}), statusOK, "demands no token"},
+		"no token set":             {checkToken(access{err: problem(wire.Unauthenticated)}), statusFail, "none is set"},
+		"unknown token":            {checkToken(access{set: true, origin: "env FLIGHTD_TOKEN", err: problem(wire.Unauthenticated)}), statusFail, "does not know the token from env FLIGHTD_TOKEN"},
+		"token of another":         {checkToken(access{set: true, err: problem(wire.Forbidden)}), statusFail, "forbidden"},
+		"token unknown":            {checkToken(access{set: true, err: errors.New("no")}), statusWarn, "does not answer"},
+		"token":                    {checkToken(access{set: true, me: me(0), now: now}), statusOK, "billing of namespace shop may submit, read, never expires"},
+		"token ends soon":          {checkToken(access{set: true, me: me(time.Hour), now: now}), statusWarn, "expires"},
+		"token ends late":          {checkToken(access{set: true, me: me(60 * 24 * time.Hour), now: now}), statusOK, "expires"},
+		"readable token":           {checkToken(access{set: true, me: me(0), now: now, exposed: "/t"}), statusWarn, "other users of this machine may read the token in /t"},
+		"token in plain text":      {checkToken(access{set: true, me: me(0), now: now, insecure: "http://a"}), statusWarn, "plain text"},
+		"certificate":              {checkCertificate(certificate{"https://a", now.AddDate(1, 0, 0), nil}, now), statusOK, "https://a"},
+		"certificate ends":         {checkCertificate(certificate{"https://a", now.AddDate(0, 0, 3), nil}, now), statusWarn, "expires"},
+		"bad certificate":          {checkCertificate(certificate{"https://a", time.Time{}, errors.New("no")}, now), statusFail, "https://a: no"},
 		"ready":                    {checkParts([]wire.Check{{Name: "etcd", OK: true}}), statusOK, "etcd"},
 		"not ready":                {checkParts([]wire.Check{{Name: "etcd"}, {Name: "ledger", OK: true}}), statusFail, "not ready: etcd"},
 		"same version":             {checkVersions(v("1", "v1"), v("1", "v1")), statusOK, "1"},

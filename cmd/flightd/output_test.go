@@ -34,6 +34,7 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		"config show": looked("config", "show", "--origin"),
 		"config path": looked("config", "path"),
 		"version":     looked("version"),
+		"ready":       looked("ready"),
 		"doubt resolve": func(s *server, run string) []string {
 			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1", "--reason", "looked", "--yes"}
 		},
@@ -61,6 +62,17 @@ func otherCommands() map[string]string {
 	return map[string]string{
 		"exec":                  "the output is the command's own, byte for byte",
 		"dev":                   "TestDev_SaysWhereItIsInEveryFormat",
+		"serve":                 "as dev; TestServe_Banner",
+		"token create":          "a server with tokens; TestAdmin_EveryFormat",
+		"token ls":              "a server with tokens; TestAdmin_EveryFormat",
+		"token revoke":          "a server with tokens; TestAdmin_EveryFormat",
+		"namespace set":         "a server with tokens; TestAdmin_EveryFormat",
+		"namespace ls":          "a server with tokens; TestAdmin_EveryFormat",
+		"namespace rm":          "a server with tokens; TestAdmin_EveryFormat",
+		"audit ls":              "a server with tokens; TestAdmin_EveryFormat",
+		"whoami":                "a server with tokens; TestAdmin_EveryFormat",
+		"cert init":             "it writes files; TestCert_EveryFormat",
+		"cert client":           "it writes files; TestCert_EveryFormat",
 		"drill":                 "it takes minutes; package drill tests its report",
 		"tail":                  "a stream; its own tests read it",
 		"flights watch":         "a stream; its own tests read it",

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,7 +25,7 @@ func fakeReady(t *testing.T, tlsDir string, status int, body string) (address st
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
 	}))
-	s.Config.ErrorLog = nil
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if tlsDir == "" {
 		s.Start()
 	} else {

@@ -75,11 +75,13 @@ func buildOne(ctx context.Context, o buildSpec, p platform, work string, common 
 	}
 	entries := append([]entry{{"flightd", 0o755, binary}, {"NOTICES", 0o644, notices}}, common...)
 	if p.os == "linux" {
-		unit, err := os.ReadFile(filepath.Join(o.source, "deploy", "systemd", "flightd.service"))
-		if err != nil {
-			return nil, err
+		for name, from := range map[string]string{"systemd/flightd.service": "deploy/systemd/flightd.service", "flightd.yaml": "deploy/flightd.yaml"} {
+			data, err := os.ReadFile(filepath.Join(o.source, from))
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, entry{name, 0o644, data})
 		}
-		entries = append(entries, entry{"systemd/flightd.service", 0o644, unit})
 	}
 	return pack(archiveName(o.version, p), o.at, entries)
 }

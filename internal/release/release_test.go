@@ -58,7 +58,7 @@ func TestRelease_OfThisMachine(t *testing.T) {
 	sums, _ := os.ReadFile(filepath.Join(out, "SHA256SUMS"))
 	require.Equal(t, fmt.Sprintf("%x  %s\n", sha256.Sum256(data), name), string(sums), "sums: %q", sums)
 	files := unpack(t, data)
-	for _, file := range []string{"flightd", "LICENSE", "NOTICES", "man/flightd.1", "man/flightd-exec.1", "completions/flightd.bash", "completions/_flightd", "completions/flightd.fish", "completions/flightd.ps1", "systemd/flightd.service"} {
+	for _, file := range []string{"flightd", "LICENSE", "NOTICES", "man/flightd.1", "man/flightd-exec.1", "completions/flightd.bash", "completions/_flightd", "completions/flightd.fish", "completions/flightd.ps1", "systemd/flightd.service", "flightd.yaml"} {
 		require.NotEqual(t, 0, len(files["flightd-v9.9.9-test-linux-amd64/"+file]), "no %s", file)
 	}
 	page := string(files["flightd-v9.9.9-test-linux-amd64/man/flightd-exec.1"])
@@ -145,9 +145,9 @@ func TestDockerfile_BuildsAsTheReleaseDoes(t *testing.T) {
 	require.NoError(t, err)
 	needs := regexp.MustCompile(`(?m)^go (1\.\d+)`).FindStringSubmatch(string(module))
 	require.NotNil(t, needs, "the Dockerfile builds with another Go than %v", needs)
-	require.Contains(t, file, "FROM golang:"+needs[1]+" AS build", "the Dockerfile builds with another Go than %v", needs)
+	require.Regexp(t, `(?m)^FROM golang:`+regexp.QuoteMeta(needs[1])+`\.\d+ AS build$`, file, "a patch version of the Go that go.mod names")
 	last := file[strings.LastIndex(file, "FROM "):]
-	for _, line := range []string{"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/flightd"]`, `CMD ["dev"]`} {
+	for _, line := range []string{"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/flightd"]`, `CMD ["serve"]`, "EXPOSE 7420", `HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]`} {
 		require.Contains(t, last, line+"\n", "the image has no %s", line)
 	}
 }
@@ -159,9 +159,12 @@ func TestUnit_StartsACommandThatThereIs(t *testing.T) {
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/flightd (.*)$`).FindStringSubmatch(string(data))
 	require.NotNil(t, start, "the unit does not start flightd, or is not of type notify")
 	require.Contains(t, string(data), "\nType=notify\n", "the unit does not start flightd, or is not of type notify")
+	require.Contains(t, string(data), "\nWatchdogSec=30\n")
+	require.Contains(t, string(data), "\nEnvironmentFile=-/etc/flightd/env\n")
+	require.NotContains(t, string(data), "IPAddress", "callers are on other machines")
 	c := exec.Command("go", append([]string{"run", "./cmd/flightd"}, append(strings.Fields(start[1]), "--help")...)...)
 	c.Dir = root
 	out, err := c.CombinedOutput()
 	require.NoError(t, err, "flightd %s: %v\n%s", start[1], err, out)
-	require.Contains(t, string(out), "flightd dev", "flightd %s: %v\n%s", start[1], err, out)
+	require.Contains(t, string(out), "flightd serve", "flightd %s: %v\n%s", start[1], err, out)
 }

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// testToken is a token that no output but that of token create may contain.
+const testToken = "fltd_canary0123456789"
+
+// fakeAPI is a server over TLS that answers the routes of tokens, namespaces and the audit log from one state, to
+// requests with testToken.
+type fakeAPI struct {
+	url, dir string
+
+	mu       sync.Mutex
+	requests []string // method, path and body
+	limits   wire.Limits
+	denied   wire.Code // answers all requests; "": none does
+}
+
+func startFakeAPI(t *testing.T) *fakeAPI {
+	t.Helper()
+	dir, _ := makeCertificates(t)
+	f := &fakeAPI{dir: dir}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key"))
+	require.NoError(t, err)
+	s := httptest.NewUnstartedServer(f)
+	s.TLS, s.Config.ErrorLog = &tls.Config{Certificates: []tls.Certificate{pair}}, log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	f.url = s.URL
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	return f
+}
+
+// env returns the settings of a caller of this server.
+func (f *fakeAPI) env() map[string]string {
+	return map[string]string{"FLIGHTD_ADDR": f.url, "FLIGHTD_CA_FILE": filepath.Join(f.dir, "ca.crt"), "FLIGHTD_TOKEN": testToken}
+}
+
+// seen returns the requests since the last call, without those of connecting.
+func (f *fakeAPI) seen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := f.requests
+	f.requests = nil
+	return seen
+}
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	if r.URL.Path != "/version" {
+		f.requests = append(f.requests, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+	}
+	code := f.denied
+	if r.Header.Get("Authorization") != "Bearer "+testToken {
+		code = wire.Unauthenticated
+	}
+	if code != "" {
+		class, _ := code.Class()
+		w.WriteHeader(class.Status)
+		_ = json.NewEncoder(w).Encode(wire.Problem{Status: class.Status, Code: code, Title: class.Title, Detail: "no"})
+		return
+	}
+	at := wire.Time{Time: time.Date(2026, 11, 20, 14, 3, 0, 0, time.UTC)}
+	var answer any
+	switch path := r.URL.Path; {
+	case path == "/version":
+		answer = wire.Version{Version: "test", API: "v1", Deployment: "d"}
+	case r.Method == http.MethodPost:
+		w.WriteHeader(http.StatusCreated)
+		answer = wire.NewToken{Name: "billing", Namespace: "shop", Verbs: []string{"submit", "read"}, ExpiresAt: at, Token: "fltd_new"}
+	case path == "/v1/tokens":
+		answer = wire.Tokens{Tokens: []wire.Token{{Name: "admin", Namespace: "*", Verbs: []string{"admin"}, CreatedAt: at, Secrets: 1}}}
+	case path == "/v1/audit" && r.URL.Query().Get("before") == "":
+		answer = wire.AuditPage{Entries: []wire.AuditEntry{{At: at, Version: "1-7", Verb: "revoke", Namespace: "shop", Subject: "token/billing", Actor: "kim", Reason: "it was in a log"}}, Next: "1-7"}
+	case path == "/v1/audit":
+		answer = wire.AuditPage{Entries: []wire.AuditEntry{{At: at, Version: "1-3", Verb: "resolve", Namespace: "shop", Subject: "shop/charge/7"}}}
+	case path == "/v1/whoami":
+		answer = wire.WhoAmI{Name: "admin", Namespace: "*", Verbs: []string{"submit", "admin"}}
+	case r.Method == http.MethodPut:
+		var request wire.NamespaceRequest
+		_ = json.Unmarshal(body, &request)
+		f.limits = request.Limits
+		answer = wire.Namespace{Name: "shop", Limits: f.limits, Open: 2, Stored: 70}
+	case path == "/v1/namespaces":
+		answer = wire.Namespaces{Namespaces: []wire.Namespace{{Name: "shop", Limits: f.limits, Open: 2, Stored: 70}}}
+	default:
+		answer = struct{}{}
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// TestAdmin_EveryFormat: standard output has data only, of every command of an administrator, over TLS and with a token.
+func TestAdmin_EveryFormat(t *testing.T) {
+	f := startFakeAPI(t)
+	for _, command := range []string{
+		"token create billing", "token ls", "token revoke billing --reason lost", "namespace set shop --burst 7", "namespace ls", "namespace rm shop --reason unused",
+		"audit ls", "whoami",
+	} {
+		for _, format := range formats() {
+			r := cli(f.env(), append(strings.Fields(command), "-o", format)...)
+			require.Zero(t, r.code, "%s -o %s: %v", command, format, r)
+			require.NoError(t, checkReadable(format, r.out), "%s -o %s: %v", command, format, r)
+			require.NotContains(t, r.out+r.err, testToken, "%s -o %s", command, format)
+			require.NotContains(t, r.out, "flightd:", "%s -o %s", command, format)
+		}
+	}
+}
+
+// TestAdmin_RequestsAndTables: the requests that the commands send, and what they print.
+func TestAdmin_RequestsAndTables(t *testing.T) {
+	f := startFakeAPI(t)
+	for _, test := range []struct{ command, requests, prints string }{
+		{"token create billing -n shop", `POST /v1/tokens {"name":"billing","namespace":"shop","verbs":["submit","read"]}`, "fltd_new\n"},
+		{"token create ops -A --verbs operate,read --expires 90d --reason new", `POST /v1/tokens {"name":"ops","namespace":"*","verbs":["operate","read"],"expires_in_ms":7776000000,"reason":"new"}`, "fltd_new\n"},
+		{"token create billing --rotate --keep-old-for 1h", `POST /v1/tokens {"name":"billing","namespace":"default","rotate":true,"keep_old_ms":3600000}`, "fltd_new\n"},
+		{"token ls", "GET /v1/tokens", "admin  admin"},
+		{"token revoke billing -n shop --reason lost", `DELETE /v1/tokens/shop/billing {"reason":"lost"}`, ""},
+		{"token revoke admin -A --reason lost", `DELETE /v1/tokens/%2A/admin {"reason":"lost"}`, ""},
+		{"namespace set shop --max-open 7 --reason load", `GET /v1/namespaces, PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "7"},
+		{"namespace set shop --burst 9", `GET /v1/namespaces, PUT /v1/namespaces/shop {"burst":9,"max_open":7}`, "default  9"},
+		{"namespace set shop --max-open default", `GET /v1/namespaces, PUT /v1/namespaces/shop {"burst":9}`, "default"},
+		{"namespace ls", "GET /v1/namespaces", "shop"},
+		{"namespace rm shop --reason unused", `DELETE /v1/namespaces/shop {"reason":"unused"}`, ""},
+		{"audit ls", "GET /v1/audit?limit=100, GET /v1/audit?before=1-7&limit=99", "it was in a log"},
+		{"audit ls --limit 1 --verb revoke", "GET /v1/audit?limit=1&verb=revoke", "token/billing"},
+		{"whoami", "GET /v1/whoami", "admin  *          submit,admin  never expires"},
+	} {
+		r := cli(f.env(), strings.Fields(test.command)...)
+		require.Zero(t, r.code, "%s: %v", test.command, r)
+		require.Equal(t, test.requests, strings.Join(f.seen(), ", "), test.command)
+		require.Contains(t, r.out, test.prints, "%s: %v", test.command, r)
+	}
+}
+
+func TestAdmin_Mistakes(t *testing.T) {
+	for command, says := range map[string]string{
+		"token create":                     "a name",
+		"token create a --verbs submti":    "did you mean submit?",
+		"token create a --keep-old-for 1h": "needs --rotate",
+		"token create a --expires soon":    "--expires soon",
+		"token revoke a":                   "--reason is missing",
+		"namespace set a":                  "no limit is given",
+		"namespace set a --burst many":     "want a whole number, or default",
+		"namespace rm a":                   "--reason is missing",
+		"audit ls --limit 0":               "--limit 0",
+		"whoami --token fltd_x":            "unknown flag: --token",
+		"serve --tls-certt a":              "did you mean --tls-cert?",
+	} {
+		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...)
+		require.Equal(t, exitUsage, r.code, "%s: %v", command, r)
+		require.Contains(t, r.err, says, "%s: %v", command, r)
+	}
+}
+
+// TestCredentials_EverySource: the token comes from the environment, else from a file, else from the settings; a stronger
+// source wins. The CA and the client certificate are used by every command.
+func TestCredentials_EverySource(t *testing.T) {
+	f := startFakeAPI(t)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(testToken+"\n"), 0o600))
+	ca := filepath.Join(f.dir, "ca.crt")
+	for name, test := range map[string]struct {
+		config string
+		env    map[string]string
+		args   []string
+		code   int
+	}{
+		"environment":                        {"", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, exitOK},
+		"environment before its file":        {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_TOKEN_FILE": "/none"}, nil, exitOK},
+		"environment's file":                 {"", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, exitOK},
+		"environment's file before settings": {"token: fltd_wrong\n", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, exitOK},
+		"environment before settings' file":  {"token_file: /none\n", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, exitOK},
+		"flag before environment":            {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, []string{"--token-file", file}, exitOK},
+		"settings":                           {"token: " + testToken + "\n", nil, nil, exitOK},
+		"settings' file":                     {"token_file: " + file + "\n", nil, nil, exitOK},
+		"none":                               {"", nil, nil, exitForbidden},
+		"wrong":                              {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, nil, exitForbidden},
+		"no such file":                       {"token_file: /none\n", nil, nil, exitConfig},
+		"empty file":                         {"token_file: /dev/null\n", nil, nil, exitConfig},
+		"two lines":                          {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\nx"}, nil, exitConfig},
+		"a certificate without its key":      {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CLIENT_CERT": ca}, nil, exitConfig},
+		"no such CA":                         {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CA_FILE": "/none"}, nil, exitConfig},
+	} {
+		env := withConfig(t, test.config)
+		env["FLIGHTD_ADDR"], env["FLIGHTD_CA_FILE"] = f.url, ca
+		for k, v := range test.env {
+			env[k] = v
+		}
+		for _, command := range []string{"whoami", "flights ls", "doctor"} {
+			if command != "whoami" && test.code == exitOK {
+				continue // the fake answers only whoami
+			}
+			r := cli(env, append(strings.Fields(command), test.args...)...)
+			want := test.code
+			if command == "doctor" && want == exitForbidden {
+				want = exitFailed // a finding
+			}
+			require.Equal(t, want, r.code, "%s, %s: %v", name, command, r)
+			require.NotContains(t, r.out+r.err, "fltd_canary", "%s, %s", name, command)
+			require.NotContains(t, r.out+r.err, "fltd_wrong", "%s, %s", name, command)
+		}
+	}
+	env := f.env()
+	delete(env, "FLIGHTD_CA_FILE")
+	r := cli(env, "whoami")
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.Contains(t, r.err, "FLIGHTD_CA_FILE", "the hint: %v", r)
+	r = cli(env, "doctor")
+	require.Contains(t, r.out, "fail  tls", "%v", r)
+}
+
+// TestCredentials_RejectedOnesAreExplained by the command and by doctor, with the exit codes of the help.
+func TestCredentials_RejectedOnesAreExplained(t *testing.T) {
+	f := startFakeAPI(t)
+	env := f.env()
+	delete(env, "FLIGHTD_TOKEN")
+	r := cli(env, "flights", "ls")
+	require.Equal(t, exitForbidden, r.code, "%v", r)
+	require.Contains(t, r.err, "unauthenticated")
+	r = cli(env, "doctor")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.out, "fail  token", "%v", r)
+	require.Contains(t, r.out, "demands a token, and none is set", "%v", r)
+	require.Contains(t, r.out, "ok    tls", "%v", r)
+	f.denied = wire.Forbidden
+	r = cli(f.env(), "exec", "--key", "a", "--", "true")
+	require.Equal(t, exitForbidden, r.code, "%v", r)
+	require.Contains(t, r.err, "forbidden")
+}
+
+// TestSecrets_AreNeverPrinted by config show, and not in an error about the settings file, in any line near the mistake.
+func TestSecrets_AreNeverPrinted(t *testing.T) {
+	for name, content := range map[string]string{
+		"valid": "token: " + testToken + "\n", "unknown": "token: " + testToken + "\ncolour: red\n", "before": "colour: red\ntoken: " + testToken + "\n",
+		"type": "token: [" + testToken + "]\n", "no text": "token: 0123456789canary\nlisten: 1\n", "quoted": "\"token\": \"canary of another form\"\nx: y\n",
+		"block": "token: |\n  " + testToken + "\nx: y\n", "syntax": "token: \"" + testToken + "\noutput: json\n", "twice": "token: " + testToken + "\ntoken: " + testToken + "\n",
+		"a map": "token: {a: " + testToken + "}\n", "tab": "\ttoken: " + testToken + "\n", "no space": "token:" + testToken + "\n",
+	} {
+		env := withConfig(t, content)
+		for _, args := range [][]string{{"config", "show"}, {"config", "show", "--origin"}, {"config", "show", "-o", "yaml"}, {"config", "show", "--origin", "-o", "json"}, {"version"}} {
+			r := cli(env, args...)
+			require.NotContains(t, r.out+r.err, "canary", "%s, %v: %v", name, args, r)
+			require.Equal(t, name == "valid", r.code == exitOK, "%s, %v: %v", name, args, r)
+		}
+	}
+	r := cli(map[string]string{"FLIGHTD_TOKEN": testToken}, "config", "show", "--origin")
+	require.Regexp(t, `token +\(hidden\) +env FLIGHTD_TOKEN`, r.out)
+}
+
+// TestSettings_TypesAreStrict: each mistake is shown with its line, its column and a caret.
+func TestSettings_TypesAreStrict(t *testing.T) {
+	for content, says := range map[string]string{
+		"namespace: a\nlisten: 7420\n":      "[2:9] listen takes a text",
+		"namespace: a\nlog_level:\n":        "[2:1] log_level takes a text",
+		"data: true\n":                      "[1:7] data takes a text",
+		"allow_plain_http: \"yes\"\n":       "[1:19] allow_plain_http takes true or false",
+		"server: [a, 1]\n":                  "server takes a text, or a list of texts",
+		"- namespace: a\n":                  "want lines of the form NAME: VALUE",
+		"namespace: a\n---\nnamespace: b\n": "[3:1] a settings file has one document",
+		"listen_metrcs: a\n":                "did you mean listen_metrics?",
+		"namespace: a\nnamespace: b\n":      "[2:1]",
+	} {
+		r := cli(withConfig(t, content), "version")
+		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		require.Contains(t, r.err, says, "%q: %v", content, r)
+		require.Contains(t, r.err, "^", "%q: %v", content, r)
+		require.Contains(t, r.err, "config.yaml: [", "%q: %v", content, r)
+	}
+	for _, content := range []string{"", "# nothing\n", "---\n", "---\nnamespace: a\n", "namespace: \"2026\"\nserver: a\n"} {
+		require.Zero(t, cli(withConfig(t, content), "version").code, "%q", content)
+	}
+}
