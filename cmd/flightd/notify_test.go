@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, STOPPING=1 when it stops.
+// TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, WATCHDOG=1 while it is alive, STOPPING=1 when it stops.
 func TestDev_TellsItsSupervisor(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // a socket's path must be short
 	require.NoError(t, err)
@@ -32,14 +32,18 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 		return string(message[:n])
 	}
 	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
-	s.start(notifyEnv + "=" + filepath.Join(dir, "s"))
+	s.start(notifyEnv+"="+filepath.Join(dir, "s"), "WATCHDOG_USEC=300000")
 	defer s.kill()
 	said := hear()
 	require.True(t, strings.HasPrefix(said, "READY=1\n"), "it said %q", said)
 	require.Contains(t, said, s.url(), "it said %q", said)
 	require.Equal(t, http.StatusOK, s.get("/readyz", nil), "it said %q", said)
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	said = hear()
+	require.Equal(t, "WATCHDOG=1", said)
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	for said == "WATCHDOG=1" {
+		said = hear()
+	}
 	require.Equal(t, "STOPPING=1", said, "it said %q", said)
 	err = s.cmd.Wait()
 	require.NoError(t, err)

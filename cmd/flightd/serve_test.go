@@ -1,0 +1,212 @@
+//go:build serve
+
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// team is a `flightd serve` process over TLS, with the directories of its certificates and data.
+type team struct {
+	t            testing.TB
+	dir, address string
+	cmd          *exec.Cmd
+	log          bytes.Buffer
+}
+
+// startTeam starts a node with tokens on a new data directory. It ends with the test.
+func startTeam(t testing.TB, flags ...string) *team {
+	t.Helper()
+	tlsDir, _ := makeCertificates(t)
+	s := &team{t: t, dir: filepath.Dir(tlsDir), address: freeAddress(t)}
+	s.start(flags...)
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *team) start(flags ...string) {
+	s.t.Helper()
+	s.log.Reset()
+	s.cmd = exec.Command(program, append([]string{"serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"),
+		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key")}, flags...)...)
+	s.cmd.Stderr = &s.log
+	require.NoError(s.t, s.cmd.Start())
+	eventually(s.t, "serve is ready", 30*time.Second, func() bool { return s.flightd("", "ready").code == exitOK })
+}
+
+func (s *team) stop() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(syscall.SIGTERM)
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *team) path(name string) string { return filepath.Join(s.dir, name) }
+
+// admin returns the first token.
+func (s *team) admin() string {
+	s.t.Helper()
+	data, err := os.ReadFile(s.path("first-token"))
+	require.NoError(s.t, err)
+	return strings.TrimSpace(string(data))
+}
+
+// flightd runs a command with this token.
+func (s *team) flightd(token string, args ...string) result {
+	s.t.Helper()
+	c := exec.Command(program, args...)
+	c.Env = append(os.Environ(), "FLIGHTD_ADDR=https://"+s.address, "FLIGHTD_CA_FILE="+s.path("tls/ca.crt"), "FLIGHTD_TOKEN="+token, "XDG_STATE_HOME="+s.path("state"))
+	var out, errOut bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errOut
+	if err := c.Run(); c.ProcessState == nil {
+		require.NoError(s.t, err)
+	}
+	return result{out: out.String(), err: errOut.String(), code: c.ProcessState.ExitCode()}
+}
+
+// TestServe_OneTokenPerCaller: the first token makes the others; each acts in its namespace only, and not after it was
+// revoked.
+func TestServe_OneTokenPerCaller(t *testing.T) {
+	s := startTeam(t)
+	info, err := os.Stat(s.path("first-token"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	me := s.flightd(s.admin(), "whoami", "-o", "json")
+	require.Zero(t, me.code, "%v", me)
+	require.Contains(t, me.out, `"namespace": "*"`)
+	made := s.flightd(s.admin(), "token", "create", "billing", "-n", "billing")
+	require.Zero(t, made.code, "%v", made)
+	billing := strings.TrimSpace(made.out)
+	require.Regexp(t, `^fltd_\S+$`, billing)
+	pay := []string{"exec", "-n", "billing", "--key", "pay-7", "--", "sh", "-c", "echo paid by $$"}
+	first := s.flightd(billing, pay...)
+	require.Zero(t, first.code, "%v", first)
+	require.Equal(t, first.out, s.flightd(billing, pay...).out, "a replay")
+	for name, r := range map[string]result{
+		"no token":          s.flightd("", "flights", "ls"),
+		"unknown token":     s.flightd("fltd_unknown", "flights", "ls"),
+		"another namespace": s.flightd(billing, "flights", "ls", "-n", "default"),
+		"another right":     s.flightd(billing, "token", "ls"),
+		"all namespaces":    s.flightd(billing, "flights", "ls", "-A"),
+	} {
+		require.Equal(t, exitForbidden, r.code, "%s: %v", name, r)
+	}
+	for _, command := range []string{"why pay-7 -n billing", "flights ls -n billing"} {
+		require.Zero(t, s.flightd(billing, strings.Fields(command)...).code, command)
+	}
+	r := s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log")
+	require.Zero(t, r.code, "%v", r)
+	require.Equal(t, exitForbidden, s.flightd(billing, "why", "pay-7", "-n", "billing").code)
+	audit := s.flightd(s.admin(), "audit", "ls")
+	require.Contains(t, audit.out, "it was in a log")
+	require.NotContains(t, audit.out+s.log.String(), billing)
+	require.NotContains(t, s.log.String(), s.admin(), "it went to the file")
+	require.Contains(t, s.log.String(), "(TLS, tokens)")
+	doctor := s.flightd(s.admin(), "doctor", "-o", "json")
+	var report doctorReport
+	require.NoError(t, json.Unmarshal([]byte(doctor.out), &report), "%v", doctor)
+	for _, f := range report.Findings {
+		require.NotEqual(t, statusFail, f.Status, "%+v", f)
+	}
+}
+
+// TestServe_AdminTokenIsReplaced at a start with a reason, and at no other start.
+func TestServe_AdminTokenIsReplaced(t *testing.T) {
+	s := startTeam(t)
+	first := s.admin()
+	s.stop()
+	s.start()
+	require.Equal(t, first, s.admin())
+	s.stop()
+	require.NoError(t, os.Remove(s.path("first-token")))
+	s.start("--new-admin-token", "the laptop is lost")
+	second := s.admin()
+	require.NotEqual(t, first, second)
+	require.Zero(t, s.flightd(second, "whoami").code)
+	require.Equal(t, exitForbidden, s.flightd(first, "whoami").code)
+	require.Contains(t, s.flightd(second, "audit", "ls").out, "the laptop is lost")
+}
+
+// TestServe_CertificateIsRenewedWithoutRestart: new connections get the new certificate.
+func TestServe_CertificateIsRenewedWithoutRestart(t *testing.T) {
+	s := startTeam(t)
+	serial := func() string {
+		conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: roots(t, s.path("tls"))})
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	require.Zero(t, cli(nil, "cert", "init", s.path("tls")).code)
+	eventually(t, "the new certificate is used", 30*time.Second, func() bool { return serial() != before })
+}
+
+// TestServe_DemandsClientCertificates besides tokens; health checks use the monitoring address.
+func TestServe_DemandsClientCertificates(t *testing.T) {
+	dir, _ := makeCertificates(t)
+	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	s := &team{t: t, dir: filepath.Dir(dir), address: freeAddress(t)}
+	metrics := freeAddress(t)
+	s.cmd = exec.Command(program, "serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"), "--listen-metrics", metrics,
+		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key"), "--tls-client-ca", s.path("tls/ca.crt"))
+	s.cmd.Stderr = &s.log
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(s.stop)
+	eventually(t, "serve is ready", 30*time.Second, func() bool {
+		return cli(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready").code == exitOK
+	})
+	r := s.flightd(s.admin(), "whoami")
+	require.NotZero(t, r.code, "%v", r)
+	r = s.flightd(s.admin(), "whoami", "--client-cert", s.path("tls/client-billing.crt"), "--client-key", s.path("tls/client-billing.key"))
+	require.Zero(t, r.code, "%v", r)
+}
+
+// TestServe_RefusesOpenDoors: an address that other machines reach, without TLS.
+func TestServe_RefusesOpenDoors(t *testing.T) {
+	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}} {
+		r := cli(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
+		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		require.Contains(t, r.err, "flightd cert init", "%v: %v", args, r)
+	}
+}
+
+// TestServe_PlainHTTPAtATLSAddress is rejected, with a hint.
+func TestServe_PlainHTTPAtATLSAddress(t *testing.T) {
+	s := startTeam(t)
+	r := s.flightd(s.admin(), "whoami", "--server", "http://"+s.address)
+	require.Equal(t, exitForbidden, r.code, "%v", r)
+	require.Contains(t, r.err, "https", "%v", r)
+}
+
+// TestReadme_RunItForYourTeam runs the commands of the README, unchanged except for the port.
+func TestReadme_RunItForYourTeam(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	snippet := regexp.MustCompile("(?s)<!-- team -->\n```bash\n(.*?)```").FindStringSubmatch(string(readme))
+	require.NotNil(t, snippet)
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	require.NoError(t, err)
+	shop := newShop(t, false)
+	script := "trap 'kill $(jobs -p); wait' EXIT\n" + strings.ReplaceAll(snippet[1], "7420", port)
+	c := exec.Command("bash", "-euo", "pipefail", "-c", script)
+	c.Dir = shop.dir
+	c.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+shop.dir)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "paid by")
+	require.Len(t, shop.pids("paid"), 1)
+}
