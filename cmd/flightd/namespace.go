@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/internal/wire"
@@ -16,112 +14,39 @@ func (a *app) namespaceCommand() *cobra.Command {
 	return commandGroup("namespace", "Set, list and remove the limits of namespaces", a.namespaceSet(), a.namespaceList(), a.namespaceRemove())
 }
 
-// limitFlag is a flag for one limit: a number, or default. It remembers whether it was given.
-type limitFlag struct {
-	given bool
-	value *int64 // nil: the server's default
-}
-
-func (l *limitFlag) String() string { return limitText(l.value) }
-
-func (l *limitFlag) Set(s string) error {
-	l.given, l.value = true, nil
-	if s == "default" {
-		return nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
-		return fmt.Errorf("want a whole number, or default")
-	}
-	l.value = &n
-	return nil
-}
-
-func (l *limitFlag) Type() string { return "number" }
-
-// limitText returns a limit for people.
-func limitText(limit *int64) string {
-	if limit == nil {
-		return "default"
-	}
-	return strconv.FormatInt(*limit, 10)
-}
-
-// limitFlags are the flags for all limits, by the names of package wire.
-type limitFlags struct {
-	opensPerSecond, burst, maxOpen, maxFlights, maxWaits, maxStreams limitFlag
-}
-
-func (l *limitFlags) flags(flags *pflag.FlagSet) {
-	flags.Var(&l.opensPerSecond, "opens-per-second", "opens of flights per second")
-	flags.Var(&l.burst, "burst", "opens at once above that rate")
-	flags.Var(&l.maxOpen, "max-open", "flights that are held without a report")
-	flags.Var(&l.maxFlights, "max-flights", "stored flights")
-	flags.Var(&l.maxWaits, "max-waits", "requests that wait")
-	flags.Var(&l.maxStreams, "max-streams", "streams of events")
-}
-
-// change sets the limits that were given. It reports whether any was.
-func (l *limitFlags) change(limits *client.Limits) (changed bool) {
-	for _, one := range []struct {
-		flag *limitFlag
-		to   **int64
-	}{
-		{&l.opensPerSecond, &limits.OpensPerSecond}, {&l.burst, &limits.Burst}, {&l.maxOpen, &limits.MaxOpen},
-		{&l.maxFlights, &limits.MaxFlights}, {&l.maxWaits, &limits.MaxWaits}, {&l.maxStreams, &limits.MaxStreams},
-	} {
-		if one.flag.given {
-			*one.to, changed = one.flag.value, true
-		}
-	}
-	return changed
-}
-
 func (a *app) namespaceSet() *cobra.Command {
-	var limits limitFlags
-	var reason, actor string
+	var r client.NamespaceRequest
+	var actor string
 	c := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Set limits of a namespace; the others stay",
-		Long: `Sets the limits that are given, and leaves the others as they are; default removes one. New work above a limit is rejected
-as rate_limited or too_many_open. Reports are always taken.`,
-		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400
-  flightd namespace set billing --max-flights default`,
-		Args: exactArgs(1, "a namespace"),
+		Short: "Set the limits of a namespace",
+		Long: `Sets the limits of a namespace; a limit that is not given has its default. The limits of "*" are the defaults of all
+namespaces without limits of their own. New work above a limit is rejected as rate_limited, too_many_open or
+quota_exceeded. Reports are always taken.`,
+		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400 --reason 'agreed with billing'`,
+		Args:    exactArgs(1, "a namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !limits.change(new(client.Limits)) {
-				return &exitError{code: exitUsage, err: fmt.Errorf("no limit is given"), hint: "see flightd namespace set --help"}
+			if r.NamespaceLimits == (client.NamespaceLimits{}) {
+				return &exitError{code: exitUsage, err: fmt.Errorf("no limit is given"), hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				return a.setNamespace(cmd.Context(), c, args[0], &limits, reason)
+				n, err := c.SetNamespace(cmd.Context(), args[0], r)
+				if err != nil {
+					return err
+				}
+				return a.printNamespaces([]client.Namespace{*n}, n)
 			}, client.WithActor(actorName(actor)))
 		},
 	}
-	limits.flags(c.Flags())
-	c.Flags().StringVar(&reason, "reason", "", "the reason, for the audit log")
+	c.Flags().Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens of flights, and new sessions, per second")
+	c.Flags().Int64Var(&r.Burst, "burst", 0, "how many of them may come at once")
+	c.Flags().Int64Var(&r.MaxOpen, "max-open", 0, "attempts without a report")
+	c.Flags().Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights; tombstones do not count")
+	c.Flags().Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait for a change")
+	c.Flags().Int64Var(&r.MaxStreams, "max-streams", 0, "open streams of events")
+	c.Flags().StringVar(&r.Reason, "reason", "", "the reason, for the audit log (required)")
 	c.Flags().StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
 	return c
-}
-
-// setNamespace reads the limits of a namespace and writes them with the changes.
-func (a *app) setNamespace(ctx context.Context, c *client.Client, name string, change *limitFlags, reason string) error {
-	all, err := c.Namespaces(ctx)
-	if err != nil {
-		return err
-	}
-	r := client.NamespaceRequest{Reason: reason}
-	for _, n := range all {
-		if n.Name == name {
-			r.Limits = n.Limits
-		}
-	}
-	change.change(&r.Limits)
-	n, err := c.SetNamespace(ctx, name, r)
-	if err != nil {
-		return err
-	}
-	n.Name = name
-	return a.printNamespaces([]client.Namespace{*n}, n)
 }
 
 func (a *app) namespaceList() *cobra.Command {
@@ -136,7 +61,7 @@ func (a *app) namespaceList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printNamespaces(all, wire.Namespaces{Namespaces: all})
+				return a.printNamespaces(all, wire.NamespaceList{Namespaces: all})
 			})
 		},
 	}
@@ -145,8 +70,11 @@ func (a *app) namespaceList() *cobra.Command {
 func (a *app) printNamespaces(all []client.Namespace, data any) error {
 	rows, ids := [][]string{}, []string{}
 	for _, n := range all {
-		rows = append(rows, []string{n.Name, limitText(n.OpensPerSecond), limitText(n.Burst), limitText(n.MaxOpen), limitText(n.MaxFlights), limitText(n.MaxWaits), limitText(n.MaxStreams),
-			strconv.FormatInt(n.Open, 10), strconv.FormatInt(n.Stored, 10)})
+		row := []string{n.Name}
+		for _, number := range []int64{n.OpensPerSecond, n.Burst, n.MaxOpen, n.MaxFlights, n.MaxWaits, n.MaxStreams, n.Open, n.Stored} {
+			row = append(row, strconv.FormatInt(number, 10))
+		}
+		rows = append(rows, row)
 		ids = append(ids, n.Name)
 	}
 	return a.printList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)

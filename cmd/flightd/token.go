@@ -118,7 +118,7 @@ func (a *app) tokenList() *cobra.Command {
 					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), formatTime(t.CreatedAt.Time), expiryText(t.ExpiresAt.Time), strconv.Itoa(t.Secrets)})
 					ids = append(ids, t.Namespace+"/"+t.Name)
 				}
-				return a.printList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.Tokens{Tokens: all})
+				return a.printList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
 			})
 		},
 	}
