@@ -17,26 +17,16 @@ import (
 func (n *node) api() http.Handler {
 	l := ledgerAPI{ledger{n.store}, &n.events}
 	cfg := httpapi.Config{
-		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
+		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Limits: n.limits, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
 		LoopbackOnly: n.cfg.NoCredentials, MaxStreams: n.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	}
-	if !n.cfg.NoCredentials { // metrics are served by Config.ListenMetrics only
-		return closedAPI(httpapi.New(cfg))
+	if n.cfg.NoCredentials {
+		cfg.Metrics = n.metrics.Handler()
+	} else { // metrics are served by Config.ListenMetrics only
+		cfg.Auth = n.tokens
 	}
-	cfg.Metrics = n.metrics.Handler()
 	return httpapi.New(cfg)
-}
-
-// closedAPI serves health only. It stands here until tokens are checked.
-func closedAPI(api http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/livez" && r.URL.Path != "/readyz" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		api.ServeHTTP(w, r)
-	})
 }
 
 // ledgerAPI adapts the ledger to the ports of package httpapi: reads, the feed, and the decisions of operators.
@@ -76,7 +66,8 @@ func operatorError(ctx context.Context, err error) error {
 		return &flight.InvalidError{Field: "body", Detail: "larger than the ledger accepts"}
 	case errors.Is(err, clusterstore.ErrClosed):
 		return &effect.Unavailable{Code: string(wire.Draining), Cause: err}
-	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable):
+	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable),
+		errors.Is(err, clusterstore.ErrFeatureLevel):
 		return &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
@@ -80,6 +81,8 @@ type node struct {
 	exec    *executor.Executor
 	remote  *remote.Service
 	sweeper *executor.Sweeper
+	tokens  *auth.Directory
+	limits  *auth.Limiter
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -97,6 +100,13 @@ func (n *node) start(ctx context.Context) error {
 	}
 	// Before the first claim, ledger and etcd are checked against each other: either may come from an older backup.
 	if err := n.openLeases(ctx); err != nil {
+		return err
+	}
+	// From here on an older build rejects the data. This node is the only voter, so nothing else has to read it.
+	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
+		return err
+	}
+	if err := n.ensureAdminToken(ctx); err != nil {
 		return err
 	}
 	if err := n.openExecutor(ctx); err != nil {
@@ -227,7 +237,9 @@ func (n *node) openExecutor(ctx context.Context) error {
 		return err
 	}
 	n.exec = exec
-	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
+	n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
+	n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{})
+	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Limits: n.limits, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (d *Directory) Check(header string, now flight.Time) (*Credential, error) {
 		return nil, ErrMissing
 	}
 	scheme, secret, found := strings.Cut(header, " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") || !wellFormed(secret) {
+	if !found || !strings.EqualFold(scheme, "Bearer") || !WellFormed(secret) {
 		return nil, ErrMalformed
 	}
 	var text [secretLength]byte
@@ -92,8 +92,8 @@ func (d *Directory) Check(header string, now flight.Time) (*Credential, error) {
 	return c, nil
 }
 
-// wellFormed reports whether a text has the form of a secret.
-func wellFormed(secret string) bool {
+// WellFormed reports whether a text has the form of a secret.
+func WellFormed(secret string) bool {
 	if len(secret) != secretLength || secret[:len(Prefix)] != Prefix {
 		return false
 	}

@@ -21,7 +21,7 @@ type Limits struct {
 
 // defaultLimits are the limits of a deployment that has declared none.
 func defaultLimits() Limits {
-	return Limits{OpensPerSecond: 10_000, Burst: 10_000, MaxOpen: 16_384, MaxFlights: 1_000_000_000, MaxWaits: 8192, MaxStreams: 1000}
+	return Limits{OpensPerSecond: 1_000_000, Burst: 1_000_000, MaxOpen: 16_384, MaxFlights: 1_000_000_000, MaxWaits: 8192, MaxStreams: 1000}
 }
 
 // or returns l with the values of otherwise for the fields that are not set.
