@@ -81,6 +81,7 @@ ifneq (,$(filter typescript,$(CLIENTS)))
 endif
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes|TestFirstScreen' ./clients/conformance
 
 man: build ## writes the manual to bin/man, a page per command
 	rm -rf bin/man

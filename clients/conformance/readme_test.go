@@ -34,7 +34,7 @@ func findSnippets(t *testing.T, file string) (all []snippet) {
 }
 
 // readmes are the files whose snippets run, with the least number of snippets of each.
-var readmes = map[string]int{"../README.md": 4, "../../README.md": 3}
+var readmes = map[string]int{"../README.md": 5, "../../README.md": 3}
 
 // expectedOutput is the output of the first and the second run of each snippet.
 var expectedOutput = map[string][2]string{
@@ -42,6 +42,7 @@ var expectedOutput = map[string][2]string{
 	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
 	"typescript":    {"executed ch_17\n", "replayed ch_17\n"},
 	"sh":            {"executed ch_17\n", "replayed ch_17\n"},
+	"sh-token":      {"proceed\n", "idempotency_in_flight\n"},
 }
 
 // TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.
@@ -58,7 +59,7 @@ func TestReadmes(t *testing.T) {
 				t.Parallel()
 				want, known := expectedOutput[s.name]
 				require.True(t, known, "no expected output for snippet %q: add it to expectedOutput", s.name)
-				h := newServer(t)
+				h := startServer(t, secure || strings.HasSuffix(s.name, "-token"))
 				run := s.prepare(t, h)
 				for _, text := range want {
 					require.Equal(t, text, run())

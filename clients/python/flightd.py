@@ -1559,11 +1559,11 @@ class _Server:
                 if once or isinstance(e, socket.timeout):
                     raise
                 resent = True
-        host, port, patience = self._url.hostname or "", self._url.port, min(timeout, 3.0)
+        host, port, time_out = self._url.hostname or "", self._url.port, min(timeout, 3.0)
         if self._url.scheme == "https":
-            connection = http.client.HTTPSConnection(host, port, timeout=patience, context=self._context)
+            connection = http.client.HTTPSConnection(host, port, timeout=time_out, context=self._context)
         else:
-            connection = http.client.HTTPConnection(host, port, timeout=patience)
+            connection = http.client.HTTPConnection(host, port, timeout=time_out)
         try:
             return (*self._send(connection, method, path, body, headers, timeout), resent)
         except (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError) as e:
