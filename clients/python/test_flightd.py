@@ -1496,7 +1496,7 @@ class TestAccess(unittest.TestCase):
         with open(os.path.join(self.path("spool"), name), "rb") as file:
             entry = json.loads(file.read()[8:])
         self.assertEqual(spool.claim(name), {k: entry[k] for k in ("deployment", "key", "report")})
-        for change in ({"sealed": True}, {"key": {"of": "another form"}}, {"key": "1"}, {"report": "AAAA"}, {"report": None},
+        for change in ({"sealed": "yes"}, {"key": {"of": "another form"}}, {"key": "1"}, {"report": "AAAA"}, {"report": None},
                        {"deployment": 1}, [1]):
             text = json.dumps({**entry, **change} if isinstance(change, dict) else change).encode()
             path = os.path.join(self.path("spool"), "x.report")
