@@ -38,6 +38,11 @@ func newTestServer(t *testing.T, change ...func(*httpapi.Config)) *testServer {
 	for _, c := range change {
 		c(&cfg)
 	}
+	return serve(t, world, cfg)
+}
+
+func serve(t *testing.T, world *httpapitest.Fake, cfg httpapi.Config) *testServer {
+	t.Helper()
 	server := httptest.NewServer(checker(t).Watch(httpapi.New(cfg), func(err error) { t.Errorf("not as documented: %v", err) }))
 	t.Cleanup(func() {
 		server.Close()
@@ -57,12 +62,16 @@ func (d *testServer) send(method, path, body string, header ...string) reply {
 	d.t.Helper()
 	req, err := http.NewRequest(method, d.url+path, bytes.NewReader([]byte(body)))
 	require.NoError(d.t, err)
-	if method == http.MethodPost {
+	if method == http.MethodPost || method == http.MethodPut {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(header); i += 2 {
 		if header[i] == "Host" {
 			req.Host = header[i+1]
+			continue
+		}
+		if first := header[i]; strings.HasPrefix(first, "+") { // one more header of this name
+			req.Header[http.CanonicalHeaderKey(first[1:])] = append(req.Header[http.CanonicalHeaderKey(first[1:])], header[i+1])
 			continue
 		}
 		req.Header.Set(header[i], header[i+1])

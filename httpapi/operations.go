@@ -146,9 +146,9 @@ func sessionOperations() []openapi.Operation {
 		Answers: alive(http.StatusOK, "the renewed session"), Problems: codes(bodyCodes, wire.LeaseLost, wire.LeaseUnavailable),
 	}, {
 		Pattern: "POST /v1/sessions/{id}/close", ID: "closeSession", Tag: tagSessions, Summary: "Close a session",
-		About: "Send an empty body, or `{}`. Closing a session that has already ended succeeds. A session with open attempts is not closed: report or abandon them first. " +
+		About: "Send an empty body, or `{}`. Closing a session that has already ended succeeds; one that belongs to another token is answered `lease_lost`. A session with open attempts is not closed: report or abandon them first. " +
 			"A session that is not renewed expires, and its open attempts count as lost.",
 		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the session is closed", Content: jsonContent(struct{}{})}},
-		Problems: codes(bodyCodes, wire.SessionInUse, wire.LeaseUnavailable),
+		Problems: codes(bodyCodes, wire.SessionInUse, wire.LeaseLost, wire.LeaseUnavailable),
 	}}
 }

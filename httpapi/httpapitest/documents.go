@@ -3,6 +3,8 @@ package httpapitest
 import (
 	"context"
 	"slices"
+	"testing"
+	"time"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
@@ -14,7 +16,7 @@ var (
 	_ auth.Documents    = ledger{}
 )
 
-// documentEvents are the kinds of the events of commands about documents.
+// documentEvent returns the document and the event of a command about a document; false for other commands.
 func documentEvent(c flight.Command) (id flight.DocumentID, kind flight.EventKind, ok bool) {
 	switch c := c.(type) {
 	case *flight.PutDocument:
@@ -116,9 +118,59 @@ func (l ledger) StoredIn(namespace string) (n int64) {
 	return n
 }
 
-// UseCredentials makes the configuration one of a server that needs credentials, with limits from the documents.
-func (w *Fake) UseCredentials(cfg *httpapi.Config) {
+// UseCredentials makes the configuration one of a server that needs credentials, with limits from the documents. The
+// service for remote callers applies the limits, too.
+func (w *Fake) UseCredentials(cfg *httpapi.Config, node auth.NodeLimits) {
 	l := ledger{w.Ledger, w}
 	cfg.Auth = auth.NewDirectory(l, cfg.Logger)
-	cfg.Limits = auth.NewLimiter(cfg.Auth, l, auth.NodeLimits{})
+	cfg.Limits = auth.NewLimiter(cfg.Auth, l, node)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limits = cfg.Limits
+}
+
+// Issue stores a token and returns its new secret. The token has no other secret.
+func (w *Fake) Issue(tb testing.TB, namespace, name string, verbs auth.Verbs, life time.Duration) string {
+	tb.Helper()
+	l := ledger{w.Ledger, w}
+	token, now := &auth.Token{Verbs: verbs}, l.Now()
+	var expires flight.Time
+	if life != 0 {
+		expires = now.Add(life)
+	}
+	secret, err := token.Issue(now, expires, 0)
+	if err != nil {
+		tb.Fatalf("httpapitest: %v", err)
+	}
+	w.PutDocument(tb, auth.TokenID(namespace, name), token.Encode())
+	return secret
+}
+
+// PutDocument stores a document, also in place of another version.
+func (w *Fake) PutDocument(tb testing.TB, id flight.DocumentID, body []byte) {
+	tb.Helper()
+	put := &flight.PutDocument{ID: id, Body: body}
+	if old := (ledger{w.Ledger, w}).Document(id); old != nil {
+		put.Expect = old.Version
+	}
+	w.Apply(tb, put)
+}
+
+// remoteLimits are the limits of the service for remote callers. Before UseCredentials there are none.
+type remoteLimits struct{ fake *Fake }
+
+func (r remoteLimits) current() *auth.Limiter {
+	r.fake.mu.Lock()
+	defer r.fake.mu.Unlock()
+	return r.fake.limits
+}
+
+// AllowAttempt implements remote.Limits.
+func (r remoteLimits) AllowAttempt(key flight.Key, newKey bool) error {
+	return r.current().AllowAttempt(key, newKey)
+}
+
+// StartWait implements remote.Limits.
+func (r remoteLimits) StartWait(namespace string, open bool) (end func(), ok bool) {
+	return r.current().StartWait(namespace, open)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
@@ -35,6 +36,7 @@ type Fake struct {
 	documents        flight.Documents
 	documentsVersion flight.Version
 	audit            []flight.AuditEntry
+	limits           *auth.Limiter // of the server that UseCredentials has configured
 }
 
 // Faults change the behaviour of the fake. The zero value changes nothing.
@@ -58,7 +60,7 @@ func New(tb testing.TB) *Fake { return Open(tb, flightdtest.Options{}) }
 func Open(tb testing.TB, o flightdtest.Options) *Fake {
 	tb.Helper()
 	w := &Fake{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]flight.HistoryEvent),
-		duplicates: make(map[flight.ID]flight.DuplicateStats), changed: make(chan struct{})}
+		duplicates: make(map[flight.ID]flight.DuplicateStats), changed: make(chan struct{}), limits: auth.NewLimiter(nil, nil, auth.NodeLimits{})}
 	configure, configureRemote := o.Configure, o.ConfigureRemote
 	o.Configure = func(c *executor.Config) {
 		c.Ledger = recorder{c.Ledger, w}
@@ -67,7 +69,7 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 		}
 	}
 	o.ConfigureRemote = func(c *remote.Config) {
-		c.Ledger = recorder{c.Ledger, w}
+		c.Ledger, c.Limits = recorder{c.Ledger, w}, remoteLimits{w}
 		if configureRemote != nil {
 			configureRemote(c)
 		}
@@ -123,6 +125,9 @@ func (w *Fake) Snapshot() string {
 	for _, key := range w.usedKeys() {
 		f, _ := w.Ledger.Flight(key.FlightID())
 		lines = append(lines, fmt.Sprintf("%s %s %s %d %d", key, f.State, f.Version, len(f.UsedNonces), len(f.Evidence)))
+	}
+	for _, doc := range (ledger{w.Ledger, w}).Documents("") {
+		lines = append(lines, fmt.Sprintf("%s %s", doc.ID, doc.Version))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

@@ -1,0 +1,18 @@
+package httpapi
+
+import "github.com/flightd/flightd/internal/auth"
+
+// RouteAccess is the access of a route, for tests.
+type RouteAccess struct {
+	Public bool
+	Verbs  auth.Verbs
+}
+
+// Routes returns all routes of the API by their patterns.
+func Routes() map[string]RouteAccess {
+	all := map[string]RouteAccess{}
+	for pattern, route := range (&api{}).routes() {
+		all[pattern] = RouteAccess{route.access.public, route.access.verbs}
+	}
+	return all
+}
