@@ -4,6 +4,9 @@
 // The types on the wire are in package wire, which the Go client shares. A handler reads and validates the whole
 // request before it calls anything, so a rejected request has changed nothing.
 //
+// With Config.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
+// the others (scope.go): flights are read by flightOf only, sessions and cursors are sealed for the caller.
+//
 // Every answer carries the ledger's time in a header, because callers compute not_after from it.
 //
 // This package stores nothing. If the process dies inside a handler, the caller receives no answer and repeats the

@@ -65,3 +65,26 @@ func goFiles(t *testing.T, folder string) (files []*ast.File) {
 	require.NotEmpty(t, files)
 	return files
 }
+
+// Flights are read in one place, which shows each caller only the flights of its namespace.
+func TestFlightsAreReadInOnePlace(t *testing.T) {
+	found := 0
+	for _, file := range goFiles(t, ".") {
+		for _, decl := range file.Decls {
+			ast.Inspect(decl, func(n ast.Node) bool {
+				read, ok := n.(*ast.SelectorExpr)
+				if !ok || read.Sel.Name != "Flight" {
+					return true
+				}
+				if from, ok := read.X.(*ast.SelectorExpr); !ok || from.Sel.Name != "Ledger" {
+					return true
+				}
+				f, ok := decl.(*ast.FuncDecl)
+				require.True(t, ok && f.Name.Name == "flightOf", "read flights with flightOf")
+				found++
+				return true
+			})
+		}
+	}
+	require.Equal(t, 1, found)
+}

@@ -360,3 +360,57 @@ func TestHazard35_CloseDrains(t *testing.T) {
 		require.Equal(t, flight.StateSucceeded, report(t, fd, got.a, flight.OutcomeSucceeded, "ch_1").State)
 	})
 }
+
+// limits are the limits of a namespace in a test.
+type limits struct {
+	err   error
+	waits int // how many opens may wait
+}
+
+func (l *limits) AllowAttempt(_ flight.Key, newKey bool) error {
+	if newKey {
+		return l.err
+	}
+	return nil
+}
+
+func (l *limits) StartWait(string, bool) (end func(), ok bool) {
+	if l.waits == 0 {
+		return nil, false
+	}
+	l.waits--
+	return func() { l.waits++ }, true
+}
+
+// A limit of the namespace rejects only an open that would open an attempt. Replays and repeats are answered.
+func TestOpen_LimitsOfTheNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &limits{waits: 1}
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { cfg.Limits = l }})
+		done, running := openOf("done", `{}`, flight.Policy{}, 1), openOf("running", `{}`, flight.Policy{}, 2)
+		report(t, fd, proceed(t, fd, done), flight.OutcomeSucceeded, "ch_1")
+		proceed(t, fd, running)
+		l.err = &effect.QuotaExceeded{Key: keyOf("new"), Limit: "no more flights"}
+		_, err := fd.Remote().Open(t.Context(), openOf("new", `{}`, flight.Policy{}, 3))
+		require.ErrorIs(t, err, l.err)
+		f, err := fd.Ledger.Flight(keyOf("new").FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f, "nothing was opened")
+		a, err := fd.Remote().Open(t.Context(), openOf("done", `{}`, flight.Policy{}, 4))
+		require.NoError(t, err)
+		require.Equal(t, flight.DecisionReplay, a.Decision)
+		proceed(t, fd, running)
+
+		wait := openOf("running", `{}`, flight.Policy{}, 5)
+		wait.Wait = 3 * time.Second
+		started := time.Now()
+		_, err = fd.Remote().Open(t.Context(), wait)
+		requireAs[*effect.Busy](t, err)
+		require.GreaterOrEqual(t, time.Since(started), wait.Wait)
+		require.Equal(t, 1, l.waits, "the place is free again")
+		l.waits, started = 0, time.Now()
+		_, err = fd.Remote().Open(t.Context(), wait)
+		requireAs[*effect.Busy](t, err)
+		require.Less(t, time.Since(started), time.Second, "there is no place to wait")
+	})
+}
