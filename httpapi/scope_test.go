@@ -295,8 +295,8 @@ func TestSecrets_AreNeverShown(t *testing.T) {
 		check(path, web.do("DELETE", path, `{"reason":"r"}`))
 	}
 	for _, body := range []string{`"%s"`, `{"%s":1}`, `{"action":"%s %[1]s","id":"1"}`, `{"action":"charge","id":"%s 1"}`, `{"action":"charge","id":"1","recovery":"%s"}`,
-		`{"action":"charge","id":"1","session":"%s"}`, `{"action":"charge","id":"1","fingerprint":"%s"}`, `{"action":"charge","id":"1","retention":"%s"}`,
-		`{"action":"charge","id":"1","input":"%s"}`, `{"action":"charge","id":"1","input":{"%s":1,"%[1]s":2}}`, `{"fencing_token":"%s","outcome":"succeeded"}`,
+		`{"action":"charge","id":"1","wait_ms":0,"session":"%s"}`, `{"action":"charge","id":"1","fingerprint":"%s"}`, `{"action":"charge","id":"1","retention":"%s"}`,
+		`{"action":"charge","id":"1","wait_ms":0,"input":"%s"}`, `{"action":"charge","id":"1","input":{"%s":1,"%[1]s":2}}`, `{"fencing_token":"%s","outcome":"succeeded"}`,
 		`{"fencing_token":"x","key":"%s","outcome":"succeeded"}`, `{"fencing_token":"x","key":"billing/charge/%s","outcome":"succeeded"}`, `{"fencing_token":"x","outcome":"%s"}`,
 		`{"verification":"%s","result":"happened"}`, `{"result":"%s","reason":"r"}`, `{"key":"%s","reason":"r"}`, `{"name":"%s/","reason":"r"}`,
 		`{"name":"x","verbs":["%s"],"reason":"r"}`, `{"name":"x","namespace":"%s","reason":"r"}`, `%s`} {
