@@ -3,7 +3,10 @@
 // # Start order
 //
 //	data directory  first: its lock keeps other processes out while any part below runs
-//	http            answers "starting" until the API is ready, and until the process ends
+//	http            answers "starting" until the API is ready, and until the process ends. The settings of addresses and
+//	                TLS are checked before anything is changed (listen.go, tls.go); connections.go bounds what callers
+//	                that have not sent a complete request can hold
+//	metrics         Config.ListenMetrics, if set: metrics and health, from the start of the process to its end, too
 //	ledger          opened concurrently with etcd: they are independent and take the longest
 //	etcd            embedded, without a socket; this process calls it directly. Its files are checked before the start
 //	                (etcd_check.go): etcd waits for ever on a truncated log and exits on a damaged one (etcd_start.go)
@@ -19,6 +22,16 @@
 // remaining claims and revoke the sessions of this process. The etcd client is closed before its server, which
 // otherwise waits seven seconds for it. The ledger is closed after the executor and the leases, because they may still
 // report. Sessions of remote callers are not ended: they remain in etcd and the next process finds them.
+//
+// # Who may reach a node
+//
+//	NoCredentials   programs of this machine, without a token. Listen and ListenMetrics are loopback addresses, and
+//	                requests that a web page can send are rejected
+//	otherwise       callers with a token, over TLS; over plain HTTP from this machine, or with AllowPlainHTTP. Metrics are
+//	                served by ListenMetrics only, without a token
+//
+// The address that a name was resolved to is checked again before a connection is accepted. Plain HTTP at an address
+// that speaks TLS is answered with a problem, whatever was sent.
 //
 // # What is true if the process dies
 //
