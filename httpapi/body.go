@@ -13,7 +13,7 @@ import (
 
 // A body must arrive within bodyTime, and a second later for each bodyPace bytes that have arrived: its announced
 // length is not trusted. The deadline covers bodies that no handler reads, too, because the server reads their rest
-// before it answers.
+// before it answers. net/http removes the deadline at the end of a body, so a request may wait for longer.
 const (
 	bodyTime = 10 * time.Second
 	bodyPace = 64 << 10
@@ -73,7 +73,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	case err != nil:
 		return nil, incompleteBody(r, err)
 	case r.ContentLength != 0:
-		setReadDeadline(w, r, time.Time{}) // the server goes on reading, to notice a caller that disconnects while it waits
 		markReceived(r)
 	}
 	return body, nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
@@ -40,7 +41,8 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 type pipeServer struct {
 	t        *testing.T
 	listener *pipeListener
-	received atomic.Int64 // requests that have arrived completely
+	received atomic.Int64            // requests that have arrived completely
+	cancel   context.CancelCauseFunc // cancels all requests
 }
 
 func newPipeServer(t *testing.T, change ...func(*httpapi.Config)) *pipeServer {
@@ -50,6 +52,9 @@ func newPipeServer(t *testing.T, change ...func(*httpapi.Config)) *pipeServer {
 	}
 	s := &pipeServer{t: t, listener: &pipeListener{conns: make(chan net.Conn), stop: make(chan struct{})}}
 	server := httpapi.Server("", httpapi.New(cfg))
+	base, cancel := context.WithCancelCause(context.Background())
+	s.cancel = cancel
+	server.BaseContext = func(net.Listener) context.Context { return base }
 	server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return httpapi.WithReceived(ctx, func() { s.received.Add(1) })
 	}
@@ -151,6 +156,19 @@ func TestBody_DeadlineEndsWithTheBody(t *testing.T) {
 		require.Equal(t, http.StatusConflict, answer.status, "%s", answer.body)
 		require.InDelta(t, 50, took.Seconds(), 3)
 		require.EqualValues(t, 2, s.received.Load())
+	})
+}
+
+// TestBody_StopIsNotExtended: a stop that has ended all reads does not wait for a body whose deadline is set later.
+func TestBody_StopIsNotExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPipeServer(t)
+		s.cancel(&effect.Unavailable{Code: "draining", Cause: effect.ErrClosed})
+		for path, contentType := range map[string]string{"/v1/flights:open": "application/json", "/v1/flights:import": "application/x-ndjson"} {
+			answer, took := s.exchange(path, contentType, strings.Repeat(" ", 100<<10), 1<<10)
+			require.Equal(t, http.StatusServiceUnavailable, answer.status, "%s", answer.body)
+			require.Less(t, took, 2*time.Second)
+		}
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -276,17 +277,20 @@ func TestTLS_ClientCertificates(t *testing.T) {
 	}
 	ours.replace("clients.pem", readCA(ours))
 	s := serveTLS(ours, files, io.Discard)
+	clients := make(map[*authority]*http.Client) // by the authority of the client's certificate; each resumes its TLS session
 	get := func(from *authority) error {
-		client := ours.client()
-		transport := client.Transport.(*http.Transport)
-		transport.DisableKeepAlives = true
-		transport.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-		if from != nil {
-			pair, err := tls.X509KeyPair(from.issue(7))
-			require.NoError(t, err)
-			transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		if clients[from] == nil {
+			clients[from] = ours.client()
+			transport := clients[from].Transport.(*http.Transport)
+			transport.DisableKeepAlives = true
+			transport.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+			if from != nil {
+				pair, err := tls.X509KeyPair(from.issue(7))
+				require.NoError(t, err)
+				transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+			}
 		}
-		resp, err := client.Get(s.url() + "/")
+		resp, err := clients[from].Get(s.url() + "/")
 		if err == nil {
 			require.NoError(t, resp.Body.Close())
 		}
@@ -354,4 +358,47 @@ func TestTLS_PlainHTTPIsAnswered(t *testing.T) {
 	require.NotContains(t, log.String(), "canary")
 	require.NotContains(t, log.String(), "ERROR")
 	require.EqualValues(t, 1, serial(t, s, a.trust()), "others are served")
+}
+
+// The rest of a plain request is read, so that the kernel does not reset the connection before the client has read the
+// answer: for two seconds, and up to 512 KiB.
+func TestTLS_PlainHTTPIsReadToItsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		size    int
+		hangsUp bool
+		least   int // bytes that are read
+		took    time.Duration
+	}{
+		"a complete request": {size: 300 << 10, hangsUp: true, least: 300 << 10},
+		"a silent client":    {size: 100, least: 100, took: plainHTTPTime},
+		"an endless client":  {size: 1 << 30, least: plainHTTPBytes},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			theirs, ours := net.Pipe()
+			defer theirs.Close()
+			cs := newConnections(fromEverywhere{}, 1, nil)
+			server := &connection{Conn: ours, owner: cs, expectsTLS: true}
+			start, sent := time.Now(), make(chan int, 1)
+			go func() {
+				n := 0
+				for chunk := bytes.Repeat([]byte("G"), 1<<10); n < c.size; {
+					m, err := theirs.Write(chunk[:min(len(chunk), c.size-n)])
+					n += m
+					if err != nil {
+						break
+					}
+				}
+				if c.hangsUp {
+					_ = theirs.Close()
+				}
+				sent <- n
+			}()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }() // the answer
+			_, err := server.Read(make([]byte, 5))
+			require.ErrorIs(t, err, errPlainHTTP, name)
+			require.NoError(t, server.Close())
+			require.GreaterOrEqual(t, <-sent, c.least, name)
+			require.Equal(t, c.took, time.Since(start), name)
+		})
+	}
 }
