@@ -130,7 +130,7 @@ func memory() float64 {
 // With 2,000 slow connections and a stream that nobody reads, new flights keep at least half their rate, and memory stays
 // below its bound. So they do with fewer slow connections that are more than the limit.
 func TestSlowCallersDoNotStopOthers(t *testing.T) {
-	for limit, slow := range map[int]int{8192: 2000, 128: 600} {
+	for limit, slow := range map[int]int{8192: 2000, 32: 200} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			a := newAuthority(t)
 			a.write(1)
