@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -26,10 +25,7 @@ type (
 // CreateToken makes a token and returns it with its secret, which no server shows again. It sends the request once: if
 // the answer is lost, the token may exist without anybody who knows its secret; CreateToken with Rotate replaces it.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (*NewToken, error) {
-	ask, err := adminRequest(http.MethodPost, "/v1/tokens", r)
-	if err != nil {
-		return nil, err
-	}
+	ask := adminRequest(http.MethodPost, "/v1/tokens", r.AppendJSON(nil))
 	ask.maxTries, ask.noStaleRetry, ask.mustContain = 1, true, `"token"`
 	return decode[NewToken](c.ask(ctx, ask))
 }
@@ -45,10 +41,8 @@ func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
 
 // RevokeToken ends a token at once. The namespace of a token of all namespaces is "*".
 func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string) error {
-	ask, err := adminRequest(http.MethodDelete, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), wire.ReasonRequest{Reason: reason})
-	if err == nil {
-		_, err = c.ask(ctx, ask)
-	}
+	body := wire.ReasonRequest{Reason: reason}
+	_, err := c.ask(ctx, adminRequest(http.MethodDelete, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), body.AppendJSON(nil)))
 	return err
 }
 
@@ -60,16 +54,13 @@ func (c *Client) Audit(ctx context.Context, before, verb string, limit int) (*Au
 	}))
 }
 
-// SetNamespace sets all limits of a namespace.
+// SetNamespace replaces all limits of a namespace; a limit that is 0 has its default. The namespace "*" has the limits of
+// all that declare none.
 func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceRequest) (*Namespace, error) {
-	ask, err := adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r)
-	if err != nil {
-		return nil, err
-	}
-	return decode[Namespace](c.ask(ctx, ask))
+	return decode[Namespace](c.ask(ctx, adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r.AppendJSON(nil))))
 }
 
-// Namespaces returns all namespaces with their limits and their use.
+// Namespaces returns the namespaces that declare limits, and "*", with the limits in force and their use.
 func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 	list, err := decode[wire.NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces", mustContain: `"namespaces"`}))
 	if err != nil {
@@ -80,21 +71,17 @@ func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 
 // DeleteNamespace removes the limits of a namespace. Its flights stay.
 func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error {
-	ask, err := adminRequest(http.MethodDelete, "/v1/namespaces/"+url.PathEscape(name), wire.ReasonRequest{Reason: reason})
-	if err == nil {
-		_, err = c.ask(ctx, ask)
-	}
+	body := wire.ReasonRequest{Reason: reason}
+	_, err := c.ask(ctx, adminRequest(http.MethodDelete, "/v1/namespaces/"+url.PathEscape(name), body.AppendJSON(nil)))
 	return err
 }
 
-// WhoAmI returns what the client's token allows. An *Error with the code not_found means that the server demands no
-// token.
+// WhoAmI returns what the client's token allows. Without a name, the server demands no token.
 func (c *Client) WhoAmI(ctx context.Context) (*WhoAmI, error) {
 	return decode[WhoAmI](c.ask(ctx, request{method: http.MethodGet, path: "/v1/whoami", mustContain: `"verbs"`}))
 }
 
 // adminRequest makes a request with a body, under the operator's name.
-func adminRequest(method, path string, body any) (request, error) {
-	data, err := json.Marshal(body)
-	return request{method: method, path: path, body: data, actor: true}, err
+func adminRequest(method, path string, body []byte) request {
+	return request{method: method, path: path, body: body, actor: true}
 }

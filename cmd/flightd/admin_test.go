@@ -29,7 +29,7 @@ type fakeAPI struct {
 
 	mu       sync.Mutex
 	requests []string // method, path and body
-	limits   wire.Limits
+	limits   wire.NamespaceLimits
 	denied   wire.Code // answers all requests; "": none does
 }
 
@@ -88,7 +88,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		answer = wire.NewToken{Name: "billing", Namespace: "shop", Verbs: []string{"submit", "read"}, ExpiresAt: at, Token: "fltd_new"}
 	case path == "/v1/tokens":
-		answer = wire.Tokens{Tokens: []wire.Token{{Name: "admin", Namespace: "*", Verbs: []string{"admin"}, CreatedAt: at, Secrets: 1}}}
+		answer = wire.TokenList{Tokens: []wire.Token{{Name: "admin", Namespace: "*", Verbs: []string{"admin"}, CreatedAt: at, Secrets: 1}}}
 	case path == "/v1/audit" && r.URL.Query().Get("before") == "":
 		answer = wire.AuditPage{Entries: []wire.AuditEntry{{At: at, Version: "1-7", Verb: "revoke", Namespace: "shop", Subject: "token/billing", Actor: "kim", Reason: "it was in a log"}}, Next: "1-7"}
 	case path == "/v1/audit":
@@ -98,10 +98,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPut:
 		var request wire.NamespaceRequest
 		_ = json.Unmarshal(body, &request)
-		f.limits = request.Limits
-		answer = wire.Namespace{Name: "shop", Limits: f.limits, Open: 2, Stored: 70}
+		f.limits = request.NamespaceLimits
+		answer = wire.Namespace{Name: "shop", NamespaceLimits: f.limits, Open: 2, Stored: 70}
 	case path == "/v1/namespaces":
-		answer = wire.Namespaces{Namespaces: []wire.Namespace{{Name: "shop", Limits: f.limits, Open: 2, Stored: 70}}}
+		answer = wire.NamespaceList{Namespaces: []wire.Namespace{{Name: "shop", NamespaceLimits: f.limits, Open: 2, Stored: 70}}}
 	default:
 		answer = struct{}{}
 	}
@@ -129,15 +129,14 @@ func TestAdmin_EveryFormat(t *testing.T) {
 func TestAdmin_RequestsAndTables(t *testing.T) {
 	f := startFakeAPI(t)
 	for _, test := range []struct{ command, requests, prints string }{
-		{"token create billing -n shop", `POST /v1/tokens {"name":"billing","namespace":"shop","verbs":["submit","read"]}`, "fltd_new\n"},
+		{"token create billing -n shop", `POST /v1/tokens {"name":"billing","namespace":"shop","verbs":["submit","read"],"reason":"none given"}`, "fltd_new\n"},
 		{"token create ops -A --verbs operate,read --expires 90d --reason new", `POST /v1/tokens {"name":"ops","namespace":"*","verbs":["operate","read"],"expires_in_ms":7776000000,"reason":"new"}`, "fltd_new\n"},
-		{"token create billing --rotate --keep-old-for 1h", `POST /v1/tokens {"name":"billing","namespace":"default","rotate":true,"keep_old_ms":3600000}`, "fltd_new\n"},
+		{"token create billing --rotate --keep-old-for 1h", `POST /v1/tokens {"name":"billing","namespace":"default","rotate":true,"keep_old_ms":3600000,"reason":"none given"}`, "fltd_new\n"},
 		{"token ls", "GET /v1/tokens", "admin  admin"},
 		{"token revoke billing -n shop --reason lost", `DELETE /v1/tokens/shop/billing {"reason":"lost"}`, ""},
 		{"token revoke admin -A --reason lost", `DELETE /v1/tokens/%2A/admin {"reason":"lost"}`, ""},
-		{"namespace set shop --max-open 7 --reason load", `GET /v1/namespaces, PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "7"},
-		{"namespace set shop --burst 9", `GET /v1/namespaces, PUT /v1/namespaces/shop {"burst":9,"max_open":7}`, "default  9"},
-		{"namespace set shop --max-open default", `GET /v1/namespaces, PUT /v1/namespaces/shop {"burst":9}`, "default"},
+		{"namespace set shop --max-open 7 --reason load", `PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "default  7"},
+		{"namespace set shop --opens-per-second 9 --burst 8", `PUT /v1/namespaces/shop {"opens_per_second":9,"burst":8,"reason":"none given"}`, "9        8"},
 		{"namespace ls", "GET /v1/namespaces", "shop"},
 		{"namespace rm shop --reason unused", `DELETE /v1/namespaces/shop {"reason":"unused"}`, ""},
 		{"audit ls", "GET /v1/audit?limit=100, GET /v1/audit?before=1-7&limit=99", "it was in a log"},
@@ -159,7 +158,7 @@ func TestAdmin_Mistakes(t *testing.T) {
 		"token create a --expires soon":    "--expires soon",
 		"token revoke a":                   "--reason is missing",
 		"namespace set a":                  "no limit is given",
-		"namespace set a --burst many":     "want a whole number, or default",
+		"namespace set a --burst many":     "--burst many: a whole number",
 		"namespace rm a":                   "--reason is missing",
 		"audit ls --limit 0":               "--limit 0",
 		"whoami --token fltd_x":            "unknown flag: --token",

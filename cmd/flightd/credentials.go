@@ -11,15 +11,16 @@ import (
 	"github.com/flightd/flightd/client"
 )
 
-// clientOptions returns the options of every client: its namespace, its token, and its TLS files. The token is read at
-// each start of a command, so a renewed file takes effect at once.
+// clientOptions returns the options of every client: its namespace, its token, and its TLS files.
 func (a *app) clientOptions() ([]client.Option, error) {
 	options := []client.Option{client.WithNamespace(a.namespace)}
-	token, _, err := a.token()
-	if err != nil {
+	token, from, err := a.token()
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if token != "" {
+	case from.Name == "token_file":
+		options = append(options, client.WithTokenFile(from.Value)) // read again when it changes
+	case token != "":
 		options = append(options, client.WithToken(token))
 	}
 	if _, err := a.clientTLS(); err != nil {

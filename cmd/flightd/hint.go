@@ -38,7 +38,7 @@ func badValue(err error) error {
 	}
 	why := bad.Unwrap().Error()
 	switch bad.GetFlag().Value.Type() {
-	case "int":
+	case "int", "int64":
 		why = "a whole number"
 	case "bool":
 		why = "true or false"

@@ -14,21 +14,30 @@ func (a *app) namespaceCommand() *cobra.Command {
 	return commandGroup("namespace", "Set, list and remove the limits of namespaces", a.namespaceSet(), a.namespaceList(), a.namespaceRemove())
 }
 
+// limitText returns a limit for people.
+func limitText(limit int64) string {
+	if limit == 0 {
+		return "default"
+	}
+	return strconv.FormatInt(limit, 10)
+}
+
 func (a *app) namespaceSet() *cobra.Command {
 	var r client.NamespaceRequest
 	var actor string
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set the limits of a namespace",
-		Long: `Sets the limits of a namespace; a limit that is not given has its default. The limits of "*" are the defaults of all
-namespaces without limits of their own. New work above a limit is rejected as rate_limited, too_many_open or
-quota_exceeded. Reports are always taken.`,
-		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400 --reason 'agreed with billing'`,
-		Args:    exactArgs(1, "a namespace"),
+		Long: `Sets all limits of a namespace: a limit that is not given has the one of the namespace *, else the default. New work above a
+limit is rejected as rate_limited or too_many_open. Reports are always taken.`,
+		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400
+  flightd namespace set '*' --max-flights 1000000        # for namespaces without limits of their own`,
+		Args: exactArgs(1, "a namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.NamespaceLimits == (client.NamespaceLimits{}) {
 				return &exitError{code: exitUsage, err: fmt.Errorf("no limit is given"), hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
 			}
+			r.Reason = orDefault(r.Reason, noReason)
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				n, err := c.SetNamespace(cmd.Context(), args[0], r)
 				if err != nil {
@@ -38,21 +47,22 @@ quota_exceeded. Reports are always taken.`,
 			}, client.WithActor(actorName(actor)))
 		},
 	}
-	c.Flags().Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens of flights, and new sessions, per second")
-	c.Flags().Int64Var(&r.Burst, "burst", 0, "how many of them may come at once")
-	c.Flags().Int64Var(&r.MaxOpen, "max-open", 0, "attempts without a report")
-	c.Flags().Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights; tombstones do not count")
-	c.Flags().Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait for a change")
-	c.Flags().Int64Var(&r.MaxStreams, "max-streams", 0, "open streams of events")
-	c.Flags().StringVar(&r.Reason, "reason", "", "the reason, for the audit log (required)")
-	c.Flags().StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
+	flags := c.Flags()
+	flags.Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens of flights per second")
+	flags.Int64Var(&r.Burst, "burst", 0, "opens at once above that rate")
+	flags.Int64Var(&r.MaxOpen, "max-open", 0, "attempts without a report")
+	flags.Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights")
+	flags.Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait")
+	flags.Int64Var(&r.MaxStreams, "max-streams", 0, "streams of events")
+	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
+	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
 	return c
 }
 
 func (a *app) namespaceList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "List namespaces with their limits and their use",
+		Short:   "List the namespaces that declare limits, with the limits in force and their use",
 		Example: "  flightd namespace ls",
 		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,11 +80,8 @@ func (a *app) namespaceList() *cobra.Command {
 func (a *app) printNamespaces(all []client.Namespace, data any) error {
 	rows, ids := [][]string{}, []string{}
 	for _, n := range all {
-		row := []string{n.Name}
-		for _, number := range []int64{n.OpensPerSecond, n.Burst, n.MaxOpen, n.MaxFlights, n.MaxWaits, n.MaxStreams, n.Open, n.Stored} {
-			row = append(row, strconv.FormatInt(number, 10))
-		}
-		rows = append(rows, row)
+		rows = append(rows, []string{n.Name, limitText(n.OpensPerSecond), limitText(n.Burst), limitText(n.MaxOpen), limitText(n.MaxFlights), limitText(n.MaxWaits), limitText(n.MaxStreams),
+			strconv.FormatInt(n.Open, 10), strconv.FormatInt(n.Stored, 10)})
 		ids = append(ids, n.Name)
 	}
 	return a.printList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)

@@ -21,6 +21,9 @@ func (a *app) tokenCommand() *cobra.Command {
 	return commandGroup("token", "Make, list and revoke tokens of callers", a.tokenCreate(), a.tokenList(), a.tokenRevoke())
 }
 
+// noReason is the reason of a decision that takes nothing from anybody, where no reason is given.
+const noReason = "none given"
+
 // tokenScope is the namespace of a token: that of the settings, or all.
 type tokenScope struct{ all bool }
 
@@ -65,7 +68,7 @@ attempts.
 					return usageError("--verbs: %v", err)
 				}
 			}
-			r.Name, r.Namespace = args[0], scope.namespace(a)
+			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), orDefault(r.Reason, noReason)
 			r.ExpiresInMS, r.KeepOldMS = time.Duration(expires).Milliseconds(), time.Duration(keepOld).Milliseconds()
 			if r.Rotate && !cmd.Flags().Changed("verbs") {
 				r.Verbs = nil // those of the old token
@@ -167,7 +170,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 					return err
 				}
 				return a.printList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
-					[][]string{{me.Name, me.Namespace, strings.Join(me.Verbs, ","), expiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
+					[][]string{{orDefault(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), expiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
 			})
 		},
 	}
