@@ -76,9 +76,6 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// codeQuotaExceeded is the code for a namespace that has no room for another flight.
-const codeQuotaExceeded Code = "quota_exceeded"
-
 // newError makes the *Error of a problem document, with the error of package effect for its code. key is that of the
 // request, or zero.
 func newError(p Problem, key flight.Key) *Error {
@@ -120,7 +117,7 @@ func newError(p Problem, key flight.Key) *Error {
 		if id, err := flight.ParseID(p.FlightID); err == nil {
 			e.class = &effect.Missing{ID: id}
 		}
-	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited, wire.TooManyOpen, codeQuotaExceeded:
+	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited, wire.TooManyOpen, wire.QuotaExceeded:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
 		e.class = &effect.LeaseLost{Key: key}

@@ -280,7 +280,7 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 	case !r.key.IsZero():
 		namespace = r.key.Namespace()
 	}
-	if namespace == wire.DefaultNamespace {
+	if namespace == wire.DefaultNamespace && wire.TokenNamespace(c.opts.token()) == "" {
 		namespace = "" // the server's default, too
 	}
 	kind, actor := "", ""

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -40,7 +41,8 @@ type options struct {
 	dial          func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
-// WithNamespace sets the namespace of keys without one. The default is "default".
+// WithNamespace sets the namespace of keys without one. The default is the namespace of the token, if it has one, else
+// "default".
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
 
 // WithActor sets the name under which operators' decisions are recorded. Without it the server records unknown.
@@ -80,12 +82,16 @@ func WithTraceparent(ctx context.Context, header string) context.Context {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		namespace: wire.DefaultNamespace, reportTimeout: 10 * time.Second, retryTimeout: 10 * time.Second,
+		reportTimeout: 10 * time.Second, retryTimeout: 10 * time.Second,
 		hungAfter: flight.PauseBound, logger: slog.Default(),
 	}
 	for _, opt := range opts {
 		opt(&o)
 	}
+	if err := o.resolveToken(); err != nil {
+		return o, err
+	}
+	o.namespace = cmp.Or(o.namespace, wire.TokenNamespace(o.token()), wire.DefaultNamespace)
 	if _, err := flight.NewKey(o.namespace, "name", "id"); err != nil {
 		return o, err
 	}
@@ -94,9 +100,6 @@ func newOptions(opts []Option) (options, error) {
 	}
 	if o.reportTimeout <= 0 || o.retryTimeout <= 0 || o.logger == nil {
 		return o, &flight.InvalidError{Field: "options", Detail: "the report timeout and the retry timeout must be positive, and the logger not nil"}
-	}
-	if err := o.resolveToken(); err != nil {
-		return o, err
 	}
 	if o.owner == "" {
 		host, _ := os.Hostname()

@@ -181,7 +181,7 @@ func TestForgedCredentials(t *testing.T) {
 		func(s string) []string { return []string{"Bearer\t" + s} },
 		func(s string) []string { return []string{"Bearer \"" + s + "\""} },
 		func(s string) []string { return []string{"Bearer " + s + "="} },
-		func(string) []string { return []string{"Bearer " + auth.NewSecret()} },
+		func(string) []string { return []string{"Bearer " + auth.NewSecret("billing")} },
 		func(string) []string { return []string{"Bearer " + revoked.secret} },
 		func(string) []string { return []string{"Bearer " + expired} },
 		func(string) []string { return []string{"Bearer"} },

@@ -262,7 +262,7 @@ func TestSecrets_AreNeverShown(t *testing.T) {
 		c.Logger = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	web := g.as("billing", "web", auth.AllVerbs)
-	canary := auth.NewSecret()
+	canary := auth.NewSecret("billing")
 	opened := web.proceed(`{"action":"charge","id":"1"}`)
 	redacted := false
 	check := func(where string, r reply) {

@@ -36,7 +36,7 @@ func (a *api) createToken(w http.ResponseWriter, r *http.Request) {
 	if req.ExpiresInMS > 0 {
 		expires = now.Add(time.Duration(req.ExpiresInMS) * time.Millisecond)
 	}
-	secret, err := token.Issue(now, expires, time.Duration(req.KeepOldMS)*time.Millisecond)
+	secret, err := token.Issue(req.Namespace, now, expires, time.Duration(req.KeepOldMS)*time.Millisecond)
 	if err != nil {
 		bad := wire.BadField("/keep_old_ms", "%v", err)
 		bad.Hint = "wait until older secrets have expired, or rotate without keep_old_ms"

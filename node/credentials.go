@@ -33,7 +33,7 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 	case n.cfg.NewAdminToken == "":
 		put.Reason = "the first token of this ledger"
 	}
-	secret := auth.NewSecret()
+	secret := auth.NewSecret(flight.AllNamespaces)
 	if n.cfg.FirstTokenFile == "" {
 		n.cfg.FirstToken(secret)
 	} else if err := exchangeSecret(n.cfg.FirstTokenFile, &secret, n.cfg.NewAdminToken != ""); err != nil {

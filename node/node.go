@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,7 +53,7 @@ func newNode(cfg Config) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logger = filterWarnings(cfg.Logger)
+	cfg.Logger = slog.New(auth.RedactingHandler(filterWarnings(cfg.Logger).Handler()))
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
 	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
 	if cfg.TLS.enabled() {
@@ -237,8 +238,10 @@ func (n *node) openExecutor(ctx context.Context) error {
 		return err
 	}
 	n.exec = exec
-	n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
-	n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{})
+	if n.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}); !n.cfg.NoCredentials {
+		n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
+		n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{})
+	}
 	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Limits: n.limits, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err

@@ -24,9 +24,6 @@ var secure = os.Getenv("FLIGHTD_CLIENTS_SECURE") != ""
 // servers and proxies use.
 var certificates = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(filepath.Dir(binaries.driver), "tls")
-	if !hasServe() {
-		return dir, makeCertificates(dir)
-	}
 	return dir, exec.Command(binaries.flightd, "cert", "init", dir, "--host", "127.0.0.1").Run()
 })
 

@@ -104,13 +104,10 @@ func (h *server) start() {
 	var cmd *exec.Cmd
 	var url string
 	stop := func() {}
-	switch {
-	case h.access == nil:
+	if h.access == nil {
 		cmd, url = h.startProcess("dev", "--data", h.data, "--listen", "127.0.0.1:0")
-	case hasServe():
+	} else {
 		cmd, url, stop = h.startServe()
-	default:
-		cmd, url, stop = h.startGated()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1024,7 +1024,7 @@ class Client:
 
     address        one server, or several of one deployment, separated by commas and tried in turn; default
                    ``FLIGHTD_ADDR``, else http://127.0.0.1:7420. The client stays with the first deployment that answers
-    namespace      of keys; default ``FLIGHTD_NAMESPACE``, else "default"
+    namespace      of keys; default ``FLIGHTD_NAMESPACE``, else that of the token, else "default"
     ttl            whole seconds from 2 to 600 for which an attempt outlives this process; the server's default is 15
     spool          folder for reports that no server has accepted yet; with "" an outcome is lost if the process dies
     retry_timeout  seconds for which a request is retried while no server answers
@@ -1042,10 +1042,10 @@ class Client:
                  spool: Optional[str] = None, retry_timeout: float = 10.0, report_wait: float = 10.0,
                  owner: str = "", token: str = "", token_file: str = "", ca_file: str = "",
                  client_cert: Optional[Tuple[str, str]] = None) -> None:
-        self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or "default"
+        self._token = _token_source(token, token_file)
+        self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or _token_namespace(self._token()) or "default"
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"invalid namespace {self.namespace!r}: use letters, digits, '.', '_' and '-'")
-        self._token = _token_source(token, token_file)
         addresses = _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)
         context = _tls_context(ca_file, client_cert) if any(a.scheme == "https" for a in addresses) else None
         self._servers = [_Server(a, context) for a in addresses]
@@ -1157,8 +1157,6 @@ class Client:
         headers = {"User-Agent": "flightd-python"}
         if payload is not None:
             headers["Content-Type"] = "application/json"
-        if self.namespace != "default":
-            headers["Flightd-Namespace"] = self.namespace
         if self._deployment not in ("", "-"):
             headers["Flightd-Deployment"] = self._deployment
         wrong_deployment: Optional[Error] = None  # the error of a server of another deployment
@@ -1171,6 +1169,8 @@ class Client:
             hint = 0.0
             failure: Error
             token = self._token()
+            if self.namespace != "default" or _token_namespace(token):  # else it is the server's default, too
+                headers["Flightd-Namespace"] = self.namespace
             authorization = "Bearer " + token if token else self._servers[server].basic
             if authorization:
                 headers["Authorization"] = authorization
@@ -1427,6 +1427,11 @@ def _token_source(token: str, path: str) -> Callable[[], str]:
         return _TokenFile(path).current
     _check_token(token, name)
     return lambda: token
+
+
+def _token_namespace(token: str) -> str:
+    """The namespace at the end of a token; "" for a token of all namespaces."""
+    return token.partition(".")[2] if token.startswith("fltd_") else ""
 
 
 def _check_token(token: str, name: str) -> None:

@@ -1107,7 +1107,7 @@ export class Client {
     this.servers = listed.map((url) => url.origin + url.pathname.replace(/\/+$/, ""));
     this.#basic = listed.map(basicOf);
     this.#agents = agents(listed.some((url) => url.protocol === "https:"), options);
-    this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || "default";
+    this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || tokenNamespace(this.#token()) || "default";
     if (!/^[A-Za-z0-9._-]{1,255}$/.test(this.namespace)) {
       throw new TypeError(`invalid namespace ${JSON.stringify(this.namespace)}: use letters, digits, '.', '_' and '-'`);
     }
@@ -1250,7 +1250,7 @@ export class Client {
     const authorization = token ? `Bearer ${token}` : this.#basic[index];
     if (authorization) headers["Authorization"] = authorization;
     if (body) headers["Content-Type"] = "application/json";
-    if (this.namespace !== "default") headers["Flightd-Namespace"] = this.namespace;
+    if (this.namespace !== "default" || tokenNamespace(token)) headers["Flightd-Namespace"] = this.namespace;
     if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_TIMEOUT_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
@@ -1543,6 +1543,11 @@ function exchange(agents: Agents, url: string, method: string, headers: Record<s
 }
 
 // --- the token --------------------------------------------------------------------------------------------------------
+
+/** The namespace at the end of a token; "" for a token of all namespaces. */
+function tokenNamespace(token: string): string {
+  return /^fltd_[^.]*\.(.*)/.exec(token)?.[1] ?? "";
+}
 
 /** Returns the function that returns the token for the next request, or "". */
 function tokenSource(given = "", givenFile = "", log: (message: string) => void): () => string {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // setting is one setting. A flag overrides the environment, which overrides the file, which overrides the default.
@@ -148,6 +150,7 @@ func (a *app) resolveSettings(cmd *cobra.Command) error {
 	}
 	a.settings = resolveValues(flagSource(cmd), envSource(a.env), file.value, a.config.path)
 	a.servers = addresses(a.setting("server").Value)
+	a.adoptTokenNamespace()
 	a.namespace = a.setting("namespace").Value
 	a.format = a.setting("output").Value
 	if a.noColor, err = a.boolSetting("no_color"); err != nil {
@@ -163,6 +166,17 @@ func (a *app) resolveSettings(cmd *cobra.Command) error {
 		return a.invalidSetting(a.setting("namespace"), err.Error(), "")
 	}
 	return nil
+}
+
+// adoptTokenNamespace makes the namespace of the token the default of the setting namespace. A token that cannot be read
+// is reported by the command that needs it.
+func (a *app) adoptTokenNamespace() {
+	token, from, err := a.token()
+	bound := wire.TokenNamespace(token)
+	i := slices.IndexFunc(a.settings, func(d settingValue) bool { return d.Name == "namespace" })
+	if err == nil && bound != "" && a.settings[i].source == fromDefault {
+		a.settings[i].Value, a.settings[i].Origin, a.settings[i].source = bound, from.Name+" from "+from.Origin, from.source
+	}
 }
 
 // setting returns the value of one setting.

@@ -138,7 +138,7 @@ func (w *Fake) Issue(tb testing.TB, namespace, name string, verbs auth.Verbs, li
 	if life != 0 {
 		expires = now.Add(life)
 	}
-	secret, err := token.Issue(now, expires, 0)
+	secret, err := token.Issue(namespace, now, expires, 0)
 	if err != nil {
 		tb.Fatalf("httpapitest: %v", err)
 	}

@@ -24,10 +24,11 @@ func layers() []layeredPackage {
 		{"effect", 1},
 		{"lease", 2},
 		{"clusterstore", 2},
-		{"internal/auth", 2},
+
 		{"internal/answer", 3},
 		{"internal/wire", 3},
 		{"internal/runner", 3},
+		{"internal/auth", 4},
 		{"executor", 4},
 		{"client", 4},
 		{"remote", 5},

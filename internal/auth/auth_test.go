@@ -44,16 +44,16 @@ func (s *store) issue(t testing.TB, namespace, name string, verbs auth.Verbs, no
 		require.NoError(t, err)
 	}
 	token.Verbs = verbs
-	secret, err := token.Issue(now, expires, keepOld)
+	secret, err := token.Issue(namespace, now, expires, keepOld)
 	require.NoError(t, err)
 	s.put(t, auth.TokenID(namespace, name), token.Encode())
 	return secret
 }
 
 func TestNewSecret(t *testing.T) {
-	secret := auth.NewSecret()
+	secret := auth.NewSecret("*")
 	require.Regexp(t, `^fltd_[A-Za-z0-9_-]{43}$`, secret)
-	require.NotEqual(t, secret, auth.NewSecret())
+	require.NotEqual(t, secret, auth.NewSecret("*"))
 }
 
 func TestVerbs_ParseAndNames(t *testing.T) {
@@ -149,16 +149,16 @@ func TestDirectory_MalformedHeaders(t *testing.T) {
 func TestToken_HasAtMostFourValidSecrets(t *testing.T) {
 	token := &auth.Token{Verbs: auth.Read}
 	for range auth.MaxSecrets {
-		_, err := token.Issue(1, 0, time.Hour)
+		_, err := token.Issue("*", 1, 0, time.Hour)
 		require.NoError(t, err)
 	}
-	_, err := token.Issue(1, 0, time.Hour)
+	_, err := token.Issue("*", 1, 0, time.Hour)
 	require.ErrorIs(t, err, auth.ErrTooManySecrets)
 	n, ends := token.Valid(1)
 	require.Equal(t, auth.MaxSecrets, n)
 	require.Zero(t, ends, "the newest does not expire")
 	hour := flight.Time(time.Hour.Milliseconds())
-	_, err = token.Issue(1+hour, 0, time.Hour)
+	_, err = token.Issue("*", 1+hour, 0, time.Hour)
 	require.NoError(t, err, "expired secrets are removed")
 	n, _ = token.Valid(1 + hour)
 	require.Equal(t, 2, n)
@@ -179,7 +179,7 @@ func TestDirectory_Limits(t *testing.T) {
 }
 
 func TestRedact(t *testing.T) {
-	secret := auth.NewSecret()
+	secret := auth.NewSecret("*")
 	for text, want := range map[string]string{
 		"nothing here, fltd_ is a prefix":          "nothing here, fltd_ is a prefix",
 		"a " + secret + " b":                       "a fltd_(hidden) b",

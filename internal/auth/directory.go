@@ -80,9 +80,8 @@ func (d *Directory) Check(header string, now flight.Time) (*Credential, error) {
 	if !found || !strings.EqualFold(scheme, "Bearer") || !WellFormed(secret) {
 		return nil, ErrMalformed
 	}
-	var text [secretLength]byte
-	copy(text[:], secret)
-	c := d.table().tokens[sha256.Sum256(text[:])]
+	var text [maxSecret]byte // on the stack
+	c := d.table().tokens[sha256.Sum256(text[:copy(text[:], secret)])]
 	switch {
 	case c == nil:
 		return nil, ErrUnknown
@@ -94,15 +93,21 @@ func (d *Directory) Check(header string, now flight.Time) (*Credential, error) {
 
 // WellFormed reports whether a text has the form of a secret.
 func WellFormed(secret string) bool {
-	if len(secret) != secretLength || secret[:len(Prefix)] != Prefix {
+	if len(secret) < secretLength || len(secret) > maxSecret || secret[:len(Prefix)] != Prefix {
 		return false
 	}
-	for i := len(Prefix); i < len(secret); i++ {
+	for i := len(Prefix); i < secretLength; i++ {
 		if !isSecretByte(secret[i]) {
 			return false
 		}
 	}
-	return true
+	namespace := secret[secretLength:]
+	for i := range len(namespace) {
+		if !isSecretByte(namespace[i]) && namespace[i] != '.' {
+			return false
+		}
+	}
+	return namespace == "" || len(namespace) > 1 && namespace[0] == '.'
 }
 
 func isSecretByte(c byte) bool {

@@ -11,13 +11,17 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/strictjson"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // Prefix begins every secret, so that scanners of repositories and logs find it.
-const Prefix = "fltd_"
+const Prefix = wire.TokenPrefix
 
-// secretLength is the length of a secret: the prefix and 32 random bytes in base64url.
+// secretLength is the length of a secret of all namespaces: the prefix and 32 random bytes in base64url.
 const secretLength = len(Prefix) + 43
+
+// maxSecret is the length of the longest secret, which has a dot and a namespace.
+const maxSecret = secretLength + 1 + flight.MaxKeyPart
 
 // MaxSecrets is how many valid secrets a token has at most.
 const MaxSecrets = 4
@@ -30,11 +34,17 @@ const (
 	DefaultSettings = "default"
 )
 
-// NewSecret returns a new secret: "fltd_" and 32 random bytes in base64url.
-func NewSecret() string {
+// NewSecret returns a new secret: "fltd_" and 32 random bytes in base64url. A secret of one namespace ends with a dot and
+// its name, so that a client knows the namespace of its keys before it asks a server. The name permits nothing: the server
+// looks up the whole secret.
+func NewSecret(namespace string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
-	return Prefix + base64.RawURLEncoding.EncodeToString(b[:])
+	secret := Prefix + base64.RawURLEncoding.EncodeToString(b[:])
+	if namespace == flight.AllNamespaces {
+		return secret
+	}
+	return secret + "." + namespace
 }
 
 // digest is the SHA-256 of a whole secret.
@@ -93,10 +103,10 @@ func (t *Token) Encode() []byte { return strictjson.Append(nil, t) }
 // ErrTooManySecrets is returned by Issue.
 var ErrTooManySecrets = fmt.Errorf("the token has %d valid secrets, which is the maximum", MaxSecrets)
 
-// Issue adds a new secret and returns it. The older secrets end keepOld later, or at once if keepOld is 0; expired ones
+// Issue adds a new secret of the token's namespace and returns it. The older secrets end keepOld later, or at once if keepOld is 0; expired ones
 // are removed. expires is the ledger time of the new secret's end; 0: none. If too many secrets would be valid, Issue
 // returns ErrTooManySecrets and changes nothing.
-func (t *Token) Issue(now, expires flight.Time, keepOld time.Duration) (secret string, err error) {
+func (t *Token) Issue(namespace string, now, expires flight.Time, keepOld time.Duration) (secret string, err error) {
 	var kept []Secret
 	for _, s := range t.Secrets {
 		if keepOld <= 0 || !s.validAt(now) {
@@ -110,7 +120,7 @@ func (t *Token) Issue(now, expires flight.Time, keepOld time.Duration) (secret s
 	if len(kept) >= MaxSecrets {
 		return "", ErrTooManySecrets
 	}
-	secret = NewSecret()
+	secret = NewSecret(namespace)
 	t.Secrets = append(kept, Secret{SHA256: sha256.Sum256([]byte(secret)), CreatedAt: now, ExpiresAt: expires})
 	return secret, nil
 }

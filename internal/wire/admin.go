@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/strictjson"
@@ -9,6 +10,19 @@ import (
 
 // MaxLimit is the greatest value of a limit of a namespace.
 const MaxLimit = int64(1_000_000_000_000)
+
+// TokenPrefix begins every token.
+const TokenPrefix = "fltd_"
+
+// TokenNamespace returns the namespace at the end of a token; "" for a token of all namespaces, and for any other text.
+func TokenNamespace(token string) string {
+	secret, found := strings.CutPrefix(token, TokenPrefix)
+	if !found {
+		return ""
+	}
+	_, namespace, _ := strings.Cut(secret, ".")
+	return namespace
+}
 
 // TokenRequest is the body of POST /v1/tokens.
 type TokenRequest struct {
