@@ -20,8 +20,9 @@ import (
 
 // landedFormat is what a build said of the flights in its data directory. testdata/formats/make.sh records it.
 type landedFormat struct {
-	Flights map[string]struct{ Flight, History json.RawMessage } `json:"flights"` // by flight id
-	Open    struct {
+	Flights   map[string]struct{ Flight, History json.RawMessage } `json:"flights"` // by flight id
+	Documents map[string]json.RawMessage                           // by path; from level 2 on
+	Open      struct {
 		FlightID     string `json:"flight_id"`
 		FencingToken string `json:"fencing_token"`
 	} `json:"open"` // an attempt that was open when the process was killed
@@ -52,6 +53,11 @@ func TestUpgrade_EachLandedFormat(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, answer.Body.Close())
 			require.Equal(t, http.StatusOK, answer.StatusCode, "the attempt of the older build reports")
+			for path, text := range want.Documents {
+				var said any
+				require.NoError(t, json.Unmarshal(text, &said))
+				requireContains(t, path, n.get(path), said)
+			}
 			require.EqualValues(t, flight.MaxLevel, n.get("/version").(map[string]any)["feature_level"])
 			n.end()
 
