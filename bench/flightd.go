@@ -2,12 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
@@ -27,18 +37,33 @@ type flightd struct {
 	stored []flight.Key
 }
 
-func openFlightd(ctx context.Context, dir string) (*flightd, error) {
+// access is what a node demands of its callers.
+type access struct {
+	token bool // requests need a token
+	tls   bool // with a certificate for 127.0.0.1
+}
+
+func openFlightd(ctx context.Context, dir string, need access) (*flightd, error) {
 	ctx, stop := context.WithCancel(ctx)
 	f := &flightd{stop: stop, done: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
-	go func() { // close waits for it
-		f.done <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", NoCredentials: true, Ready: func(r node.Ready) { ready <- r }})
-	}()
+	cfg := node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", NoCredentials: !need.token, Ready: func(r node.Ready) { ready <- r }}
+	opts := []client.Option{client.WithNamespace("bench")}
+	cfg.FirstToken = func(secret string) { opts = append(opts, client.WithToken(secret)) } // before Ready
+	if need.tls {
+		config, err := makeCertificate(dir, &cfg.TLS)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		opts = append(opts, client.WithTLSConfig(config))
+	}
+	go func() { f.done <- node.Run(ctx, cfg) }() // close waits for it
 	select {
 	case r := <-ready:
 		f.local = r.Executor
 		var err error
-		if f.remote, err = client.Connect(ctx, r.URL); err != nil {
+		if f.remote, err = client.Connect(ctx, r.URL, opts...); err != nil {
 			f.close()
 			return nil, err
 		}
@@ -47,6 +72,31 @@ func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 		stop()
 		return nil, errors.Join(errors.New("the node did not start"), err)
 	}
+}
+
+// makeCertificate writes a certificate for 127.0.0.1 and its key into dir, and returns the settings of a client that
+// trusts it.
+func makeCertificate(dir string, files *node.TLSFiles) (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	subject := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, subject, subject, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	files.Cert, files.Key = filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	return &tls.Config{RootCAs: roots}, errors.Join(os.WriteFile(files.Cert, cert, 0o600),
+		os.WriteFile(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 }
 
 func (f *flightd) close() {
@@ -87,7 +137,7 @@ func (f *flightd) replay(doer effect.Doer) func(context.Context, uint64) error {
 		if failed != nil {
 			return failed
 		}
-		result, err := doer.Do(ctx, call(f.stored[rand.IntN(len(f.stored))]), noEffect)
+		result, err := doer.Do(ctx, call(f.stored[mathrand.IntN(len(f.stored))]), noEffect)
 		if err == nil && result.Source != effect.SourceReplayed {
 			return fmt.Errorf("replay: the source is %s", result.Source)
 		}
@@ -133,12 +183,20 @@ func workloads(ctx context.Context, o options, dir string) (all []workload, clos
 		return nil, nil, err
 	}
 	closers = append(closers, raw.close)
-	fd, err := openFlightd(ctx, dir)
-	if err != nil {
-		closeAll()
-		return nil, nil, err
+	var nodes [3]*flightd
+	for i, need := range []access{{}, {token: true}, {token: true, tls: true}} {
+		own := filepath.Join(dir, fmt.Sprint("node-", i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		if nodes[i], err = openFlightd(ctx, own, need); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		closers = append(closers, nodes[i].close)
 	}
-	closers = append(closers, fd.close)
+	fd := nodes[0]
 	layers, err := openLayers(ctx, filepath.Join(dir, "parts"), raw)
 	if err != nil {
 		closeAll()
@@ -160,6 +218,8 @@ func workloads(ctx context.Context, o options, dir string) (all []workload, clos
 		{name: "two empty requests over HTTP", once: noop.twoRequests},
 		{name: "executor.Do, new keys", note: "new", once: fd.newKeys(fd.local)},
 		{name: "caller-run over HTTP, new keys", note: "new", once: fd.newKeys(fd.remote)},
+		{name: "caller-run over HTTP with a token, new keys", note: "new", once: nodes[1].newKeys(nodes[1].remote)},
+		{name: "caller-run over TLS with a token, new keys", note: "new", once: nodes[2].newKeys(nodes[2].remote)},
 		{name: "replays, in process", once: fd.replay(fd.local)},
 		{name: "replays over HTTP", once: fd.replay(fd.remote)},
 	}
@@ -188,7 +248,7 @@ func remoteWorkloads(ctx context.Context, url string) ([]workload, func(), error
 		return nil, nil, err
 	}
 	f := &flightd{remote: remote}
-	run := rand.Uint64() // makes the keys of this run new
+	run := mathrand.Uint64() // makes the keys of this run new
 	once := func(ctx context.Context, n uint64) error {
 		_, err := f.remote.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/run-%d/order-%d", run, n))), noEffect)
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -33,7 +34,8 @@ type Config struct {
 	AllowPlainHTTP bool
 	// FirstTokenFile is the file to which the first token is written, with mode 0600. Default: FirstToken is called.
 	FirstTokenFile string
-	// FirstToken is called with the first token at the first start, before Ready. Default: none.
+	// FirstToken is called with the first token at the first start, before Ready. It or FirstTokenFile is needed unless
+	// NoCredentials is set.
 	FirstToken func(secret string)
 	// NewAdminToken is the operator's reason to replace the token "admin" of all namespaces at this start, because it
 	// was lost. Default: the token is kept.
@@ -115,6 +117,9 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.tuning.connections, maxConnections(descriptors()))
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if !c.NoCredentials && c.FirstTokenFile == "" && c.FirstToken == nil {
+		return c, &flight.InvalidError{Field: "first_token_file", Detail: "missing: the first token would be lost"}
 	}
 	if c.Ready == nil {
 		c.Ready = func(Ready) {}
