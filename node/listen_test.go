@@ -49,6 +49,7 @@ func TestConfig_AddressesAndTLS(t *testing.T) {
 		"metrics without a port":          {Config{ListenMetrics: "127.0.0.1"}, "listen_metrics", "host:port"},
 		"metrics do not excuse the other": {Config{Listen: everywhere, ListenMetrics: ":9464"}, "listen", "tls_cert"},
 	} {
+		c.FirstToken = func(string) {}
 		_, err := c.withDefaults()
 		if c.setting == "" {
 			require.NoError(t, err, name)

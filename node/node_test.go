@@ -24,11 +24,17 @@ type runningNode struct {
 // startNode starts a node on data. The node is stopped when the test ends, if not before.
 func startNode(t *testing.T, data string) *runningNode {
 	t.Helper()
+	return startNodeWith(t, data, func(*Config) {})
+}
+
+func startNodeWith(t *testing.T, data string, change func(*Config)) *runningNode {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &runningNode{t: t, stop: cancel, done: make(chan error, 1)}
 	ready := make(chan Ready, 1)
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.Ready = func(r Ready) { ready <- r }
+	change(&cfg)
 	go func() { l.done <- Run(ctx, cfg) }()
 	select {
 	case r := <-ready:
