@@ -63,10 +63,10 @@ func TestDocuments_AreStored(t *testing.T) {
 		propose(t, s, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a mistake"}) // a repeat
 
 		wantAudit := []string{"raise_feature_level *   every voter reads the new level",
-			"put_document billing token/worker-0 ann new", "put_draft billing token/worker-0 ann ",
-			"put_document billing token/worker-1 ann new", "put_draft billing token/worker-1 ann ", "promote_document billing token/worker-1 bob ",
-			"put_document billing token/worker-2 ann new", "put_draft billing token/worker-2 ann ", "delete_document billing token/worker-2 bob leaked",
-			"put_document billing token/worker-3 ann new", "put_draft billing token/worker-3 ann ",
+			"create_token billing token/worker-0 ann new", "draft_token billing token/worker-0 ann ",
+			"create_token billing token/worker-1 ann new", "draft_token billing token/worker-1 ann ", "promote_token billing token/worker-1 bob ",
+			"create_token billing token/worker-2 ann new", "draft_token billing token/worker-2 ann ", "delete_token billing token/worker-2 bob leaked",
+			"create_token billing token/worker-3 ann new", "draft_token billing token/worker-3 ann ",
 			"free test " + key.String() + " ann a mistake"}
 		require.Equal(t, wantAudit, auditOf(t, s))
 		page, err := s.Feed(flight.Version{}, 1000)
@@ -133,7 +133,7 @@ func TestAudit_Pages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		changeDocuments(t, s)
-		puts := func(e *flight.AuditEntry) bool { return e.Verb == "put_document" }
+		puts := func(e *flight.AuditEntry) bool { return e.Verb == "create_token" }
 		all, more, err := s.Audit(flight.Version{}, 10, puts)
 		require.NoError(t, err)
 		require.False(t, more)

@@ -4,7 +4,7 @@ package flight
 type AuditEntry struct {
 	Version   Version `cbor:"-"`                    // of the command; the key of the stored row
 	At        Time    `cbor:"1,keyasint,omitempty"` // ledger time of the command
-	Verb      string  `cbor:"2,keyasint,omitempty"`
+	Verb      string  `cbor:"2,keyasint,omitempty"` // of a flight: cancel, free …; of a document: create_token, delete_namespace …
 	Namespace string  `cbor:"3,keyasint,omitempty"` // of the subject; AllNamespaces: the whole deployment
 	Subject   string  `cbor:"4,keyasint,omitempty"` // the key of a flight, the kind and name of a document, or ""
 	Actor     string  `cbor:"5,keyasint,omitempty"`
@@ -32,10 +32,14 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 	case *RaiseEpoch:
 		e.Verb, e.Actor, e.Reason = "raise_lease_epoch", c.Actor, c.Reason
 	case *PutDocument:
-		e.setDocument("put", c.ID, c.Actor, c.Reason)
-		if c.Draft {
-			e.Verb = "put_draft"
+		verb := "change"
+		switch {
+		case c.Draft:
+			verb = "draft"
+		case c.Expect == Version{}:
+			verb = "create"
 		}
+		e.setDocument(verb, c.ID, c.Actor, c.Reason)
 	case *PromoteDocument:
 		e.setDocument("promote", c.ID, c.Actor, c.Reason)
 	case *DeleteDocument:
@@ -56,5 +60,5 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 }
 
 func (e *AuditEntry) setDocument(verb string, id DocumentID, actor, reason string) {
-	e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason = verb+"_document", id.Namespace, id.Kind+"/"+id.Name, actor, reason
+	e.Verb, e.Namespace, e.Subject, e.Actor, e.Reason = verb+"_"+id.Kind, id.Namespace, id.Kind+"/"+id.Name, actor, reason
 }

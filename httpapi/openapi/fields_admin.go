@@ -45,7 +45,7 @@ func adminDocs() map[string]fieldDoc {
 		"stored":                  {about: "stored flights, now, without tombstones"},
 		"namespaces":              {about: "the namespaces, sorted by name"},
 		"AuditEntry.version":      {about: "the version of the command in the ledger's log", pattern: versionPattern},
-		"verb":                    {about: "what was done, such as `resolve`, `free` or `put_document`"},
+		"verb":                    {about: "what was done, such as `resolve`, `free` or `create_token`"},
 		"subject":                 {about: "the key of a flight, or the kind and name of a document"},
 		"entries":                 {about: "the entries, newest first"},
 		"AuditPage.next":          {about: "the `before` of the next page; absent on the last page", pattern: versionPattern},
