@@ -36,7 +36,7 @@ const (
 // (GET, HEAD, OPTIONS, TRACE). Following a redirect that repeats the request (307, 308) is allowed.
 //
 // After a redirect to another host, or from https to http, a request has neither the idempotency key nor the fencing
-// token. One that could act there without the key fails, and its outcome is unknown.
+// token. A request that could act there without the key is not sent: it fails, and its outcome is unknown.
 //
 // A nil base means http.DefaultTransport. If a program has replaced that by another type than *http.Transport, every
 // request fails: the replacement could send a request twice, and bypassing it could reach the real provider from a

@@ -1,6 +1,6 @@
 package flight
 
-// AuditEntry is one line of the audit log: a command of a person that changed the ledger.
+// AuditEntry is one line of the audit log: a command of a person, or a rise of the feature level, that changed the ledger.
 type AuditEntry struct {
 	Version   Version `cbor:"-"`                    // of the command; the key of the stored row
 	At        Time    `cbor:"1,keyasint,omitempty"` // ledger time of the command

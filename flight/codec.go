@@ -220,7 +220,8 @@ type storedRecord interface {
 	*Flight | *Header | *Event | *DuplicateStats | *Document | *AuditEntry
 }
 
-// EncodeRecord encodes a flight, a header, an event, duplicate statistics, a document or a line of the audit log as they are stored: version, then CBOR.
+// EncodeRecord encodes a flight, a header, an event, duplicate statistics, a document or a line of the audit log as they
+// are stored: version, then CBOR.
 func EncodeRecord[R storedRecord](r R) ([]byte, error) {
 	b, err := encode(r, CodecVersion)
 	if err != nil {

@@ -32,7 +32,7 @@ var (
 // with returns the access that a token with one of the verbs has.
 func with(verbs auth.Verbs) access { return access{verbs: verbs} }
 
-// allows reports whether a credential has the verb.
+// allows reports whether a credential has one of the verbs.
 func (s access) allows(c *auth.Credential) bool { return s.verbs == 0 || c.Verbs.HasAny(s.verbs) }
 
 // caller is the sender of a request, on a server that needs credentials.

@@ -108,7 +108,7 @@ func onlyAllNamespaces(r *http.Request) *wire.Invalid {
 func (a *api) namespaceOf(name string) wire.Namespace {
 	out := wire.Namespace{Name: name}
 	directory := a.cfg.Auth
-	if directory == nil { // the limits are declared, and apply when the server needs credentials
+	if directory == nil { // without credentials, limits are stored and shown, and not applied
 		directory = auth.NewDirectory(versionless{a.cfg.Documents}, a.log)
 	}
 	out.NamespaceLimits = wire.NamespaceLimits(directory.Limits(name))

@@ -30,7 +30,7 @@ func adminOperations() []openapi.Operation {
 	return []openapi.Operation{{
 		Pattern: "POST /v1/tokens", ID: "createToken", Tag: tagAdmin, Summary: "Create a token, or give it a new secret",
 		About: "The answer is the only place where the secret is shown. If you lost the answer, send the request again with `rotate`. " +
-			"Nobody can give a verb or a namespace that the own token lacks.",
+			"You can give only verbs and a namespace that your own token has.",
 		Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: wire.TokenRequest{},
 		Example:  `{"name":"web","namespace":"billing","verbs":["submit","read"],"expires_in_ms":7776000000,"reason":"the web service starts to use flightd","actor":"maria"}`,
 		Answers:  []openapi.Answer{{Status: http.StatusCreated, About: "the token, with its secret", Content: jsonContent(wire.NewToken{})}},
@@ -40,7 +40,7 @@ func adminOperations() []openapi.Operation {
 		Answers: ok("the tokens", wire.TokenList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "DELETE /v1/tokens/{namespace}/{name}", ID: "revokeToken", Tag: tagAdmin, Summary: "Revoke a token",
-		About:      "The token is rejected from the next request on. Reports of its attempts are still taken, from any other token of the namespace with the verb `submit` or `work`.",
+		About:      "The token is rejected from the next request on. Reports of its attempts are still accepted, from any other token of the namespace with the verb `submit` or `work`.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: why,
 		Answers: ok("the token is revoked", struct{}{}), Problems: documentCodes,
 	}, {

@@ -81,10 +81,10 @@ type Config struct {
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
 	Limits *auth.Limiter
 	Ready  func(context.Context) wire.Ready
-	// About describes the node in GET /readyz?verbose; nil: nothing.
+	// NodeInfo describes the node in GET /readyz?verbose; nil: the answer has no description.
 	NodeInfo func(context.Context) *wire.Node
 	Version  wire.Version
-	// Dev wraps all routes in LoopbackOnly.
+	// LoopbackOnly wraps all routes in the function of that name.
 	LoopbackOnly bool
 	// Metrics serves /metrics, /metrics/etcd and /metrics/raft; nil: these paths answer not_found.
 	Metrics http.Handler

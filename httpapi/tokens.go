@@ -82,8 +82,8 @@ func (a *api) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.Tok
 	return req, d, d.setAttribution(r, req.Actor, req.Reason)
 }
 
-// changedToken returns the token that a request asks for, before its new secret. Nobody can give a verb that the own
-// token lacks, or get a secret of a token that has one.
+// changedToken returns the token that a request asks for, without its new secret. It returns Forbidden if the token would
+// have a verb that the sender's own token lacks, also if a rotation leaves the verbs as they are.
 func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document) (*auth.Token, *wire.Invalid) {
 	token := &auth.Token{Verbs: defaultVerbs}
 	switch {
@@ -153,8 +153,8 @@ func (a *api) revokeToken(w http.ResponseWriter, r *http.Request) {
 	a.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
 }
 
-// deleteDocument serves the deletion of a document. It deletes the version that it finds, also if another person changes
-// the document meanwhile.
+// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
+// meanwhile, deleteDocument deletes the changed one.
 func (a *api) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) {
 	body, bad := a.readAdminBody(w, r)
 	var req wire.ReasonRequest
@@ -202,7 +202,7 @@ func (a *api) changeDocument(w http.ResponseWriter, r *http.Request, c *flight.P
 	case reply.Decision == flight.DecisionAccepted:
 		return true
 	case reply.Decision == flight.DecisionExhausted:
-		a.writeError(w, r, flight.Key{}, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents", RetryAfter: operatorRetryAfter})
+		a.writeError(w, r, flight.Key{}, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter})
 	case reply.Decision == flight.DecisionFailedPrecondition:
 		a.writeDocumentChanged(w, r)
 	default:

@@ -32,7 +32,7 @@ type Config struct {
 	// AllowPlainHTTP lets Listen be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
 	// clear text between the proxy and this node. Default: such a start fails.
 	AllowPlainHTTP bool
-	// FirstTokenFile is the file to which the first token is written, with mode 0600. Default: FirstToken is called.
+	// FirstTokenFile is the file to which the token "admin" is written, with mode 0600. Default: FirstToken is called.
 	FirstTokenFile string
 	// FirstToken is called with the first token at the first start, before Ready. It or FirstTokenFile is needed unless
 	// NoCredentials is set.

@@ -21,8 +21,9 @@ import (
 // is for the stores: the process ends if the ledger cannot open a file. A connection takes up to 64 KiB of memory, so
 // there are never more than 8,192.
 func maxConnections(descriptors uint64) int {
-	const least, most, stores, enough = 8, 8192, 48, 8192
-	return int(min(max(least, descriptors-min(descriptors, max(stores, descriptors/2), enough)), most))
+	const least, most = 8, 8192
+	stores := min(descriptors, max(48, descriptors/2), 8192)
+	return int(min(max(least, descriptors-stores), most))
 }
 
 // descriptors returns the limit of open files of this process.
@@ -74,7 +75,7 @@ func newConnections(l net.Listener, limit int, certs *certificates) *connections
 	return cs
 }
 
-// watch makes the server that serves these connections tell their states.
+// watch sets the callbacks by which the server of these connections reports their states.
 func (cs *connections) watch(s *http.Server) {
 	s.ConnState = cs.onStateChange
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -86,7 +87,7 @@ func (cs *connections) watch(s *http.Server) {
 func (cs *connections) Close() error { return cs.closeOnce() }
 
 // Accept implements net.Listener. At the limit it waits until a connection may be closed for the new one, or is closed.
-// It closes a new connection at once if none of its remote address may be closed for it.
+// It closes a new connection at once if its remote address has its share, and no connection of that share may be closed.
 func (cs *connections) Accept() (net.Conn, error) {
 	for {
 		raw, err := cs.Listener.Accept()
@@ -107,7 +108,7 @@ func (cs *connections) Accept() (net.Conn, error) {
 			retry.Stop()
 		}
 		switch {
-		case result == refused:
+		case result == rejected:
 			_ = raw.Close()
 		case cs.certs != nil:
 			return tls.Server(c, cs.certs.server), nil
@@ -123,7 +124,7 @@ type admission uint8
 const (
 	admitted admission = iota
 	full               // no connection may be closed for the new one
-	refused            // the remote address has its share, and none of it may be closed
+	rejected           // the remote address has its share, and none of it may be closed
 )
 
 // tryAdmit adds c to the open connections, and closes another one for it if necessary.
@@ -132,7 +133,7 @@ func (cs *connections) tryAdmit(c *connection) admission {
 	defer cs.mu.Unlock()
 	if c.remote.IsValid() && cs.perRemote[c.remote] >= max(1, cs.limit/4) {
 		if !cs.evict(func(other *connection) bool { return other.remote == c.remote }) {
-			return refused
+			return rejected
 		}
 	}
 	if len(cs.open) >= cs.limit && !cs.evict(func(*connection) bool { return true }) {
@@ -144,8 +145,8 @@ func (cs *connections) tryAdmit(c *connection) admission {
 	return admitted
 }
 
-// evict closes the connection that has waited for its caller the longest, of those that match. False: none has waited
-// for longer than the time of grace. The caller holds mu.
+// evict closes the connection that has waited for its caller the longest, of those that match. It returns false if none
+// has waited for longer than the time of grace. The caller holds mu.
 func (cs *connections) evict(match func(*connection) bool) bool {
 	for {
 		var oldest *connection
@@ -212,7 +213,8 @@ type connection struct {
 	owner  *connections
 	remote netip.Prefix // zero for a loopback address
 
-	// waiting is the time since when the connection waits for its caller; 0: it has a complete request; evicted.
+	// waiting is the monotonic time at which the connection began to wait for its caller; 0: it has a complete request;
+	// evicted: it was closed for another one.
 	waiting    atomic.Int64
 	expectsTLS bool // no byte was read yet, and TLS is spoken here
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/flightd/flightd/internal/auth"
 )
 
-// ensureAdminToken creates the first token, which has all verbs in all namespaces, if the ledger has no token at all; or
-// replaces it, if the operator has given a reason in Config.NewAdminToken.
+// ensureAdminToken creates the token "admin", which has all verbs in all namespaces, if the ledger has no token at all. If
+// the operator has given a reason in Config.NewAdminToken, ensureAdminToken replaces that token.
 //
-// The secret is handed out before the ledger has it. If the process dies between the two, the next start finds no token,
-// and hands out another secret, or registers the one in FirstTokenFile.
+// Crash safety: the secret is written or printed before the ledger has it. If the process dies between the two, the next
+// start finds no token: it prints another secret, or registers the one in FirstTokenFile.
 func (n *node) ensureAdminToken(ctx context.Context) error {
 	id := auth.TokenID(flight.AllNamespaces, auth.AdminName)
 	old := n.store.Document(id)
@@ -34,10 +34,16 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 		put.Reason = "the first token of this ledger"
 	}
 	secret := auth.NewSecret(flight.AllNamespaces)
-	if n.cfg.FirstTokenFile == "" {
+	switch {
+	case n.cfg.FirstTokenFile != "":
+		var err error
+		if secret, err = storeSecret(n.cfg.FirstTokenFile, secret, n.cfg.NewAdminToken != ""); err != nil {
+			return err
+		}
+	case n.cfg.FirstToken != nil:
 		n.cfg.FirstToken(secret)
-	} else if err := exchangeSecret(n.cfg.FirstTokenFile, &secret, n.cfg.NewAdminToken != ""); err != nil {
-		return err
+	default:
+		return &flight.InvalidError{Field: "first_token_file", Detail: "missing: the first token would be lost; name a file for it"}
 	}
 	token := &auth.Token{Verbs: auth.AllVerbs, Secrets: []auth.Secret{{SHA256: sha256.Sum256([]byte(secret)), CreatedAt: n.store.Now()}}}
 	put.Body = token.Encode()
@@ -46,37 +52,40 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 		err = fmt.Errorf("the ledger answered %s", reply.Decision)
 	}
 	if err != nil {
-		return fmt.Errorf("create the first token: %w", err)
+		return fmt.Errorf("create the token %s: %w", auth.AdminName, err)
 	}
 	return nil
 }
 
-// exchangeSecret writes the secret to a file that only its owner can read. If the file exists and is not to be replaced,
-// its secret is used instead: an earlier start has written it and died, or the operator has put it there. The error is
-// *flight.InvalidError for a file that cannot be read or written, or whose content is not a secret.
-func exchangeSecret(path string, secret *string, replace bool) error {
+// storeSecret writes a secret to a file that only its owner can read, and returns it. If the file exists and is not to be
+// replaced, storeSecret returns the secret in the file: an earlier start has written it and died, or the operator has put
+// it there. The error is *flight.InvalidError for a file that cannot be read or written, or whose content is not a secret.
+func storeSecret(path, secret string, replace bool) (string, error) {
+	invalid := func(detail string) error { return &flight.InvalidError{Field: "first_token_file", Detail: detail} }
 	text, err := os.ReadFile(path)
 	switch {
 	case replace:
 	case err == nil:
-		if *secret = strings.TrimSpace(string(text)); !auth.WellFormed(*secret) {
-			return &flight.InvalidError{Field: "first_token_file", Detail: path + " exists and does not hold a token"}
+		if secret = strings.TrimSpace(string(text)); !auth.WellFormed(secret) {
+			return "", invalid(path + " exists, and its content is not a token; remove the file, or name another one")
 		}
-		return nil
+		return secret, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()}
+		return "", invalid(err.Error())
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".flightd-token-") // its mode is 0600
 	if err != nil {
-		return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()}
+		return "", invalid(err.Error())
 	}
-	_, err = f.WriteString(*secret + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
+	_, err = f.WriteString(secret + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(&flight.InvalidError{Field: "first_token_file", Detail: err.Error()}, os.Remove(f.Name()))
+		return "", errors.Join(invalid(err.Error()), os.Remove(f.Name()))
 	}
-	return nil
+	if err := syncDir(filepath.Dir(path)); err != nil { // the ledger must not have a token whose file a power cut removes
+		return "", invalid(err.Error())
+	}
+	return secret, nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// landedFormat is what a build said of the flights in its data directory. testdata/formats/make.sh records it.
-type landedFormat struct {
+// recordedFormat is what a build returned for the flights in its data directory. testdata/formats/make.sh records it.
+type recordedFormat struct {
 	Flights   map[string]struct{ Flight, History json.RawMessage } `json:"flights"` // by flight id
 	Documents map[string]json.RawMessage                           // by path; from level 2 on
 	Open      struct {
@@ -28,16 +28,16 @@ type landedFormat struct {
 	} `json:"open"` // an attempt that was open when the process was killed
 }
 
-// This build opens a data directory of each format that was ever written, killed in the middle of its work, and says of
-// its flights what the build that wrote it said.
-func TestUpgrade_EachLandedFormat(t *testing.T) {
+// This build opens a data directory of each feature level, whose process was killed in the middle of its work, and returns
+// for its flights what the build that wrote it returned.
+func TestUpgrade_EachFeatureLevel(t *testing.T) {
 	archives, err := filepath.Glob("testdata/formats/level-*.tar.gz")
 	require.NoError(t, err)
 	require.Len(t, archives, int(flight.MaxLevel), "one data directory for each feature level: see testdata/formats/make.sh")
 	for _, archive := range archives {
 		name := strings.TrimSuffix(archive, ".tar.gz")
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			var want landedFormat
+			var want recordedFormat
 			b, err := os.ReadFile(name + ".json")
 			require.NoError(t, err)
 			require.NoError(t, json.Unmarshal(b, &want))
@@ -70,7 +70,7 @@ func TestUpgrade_EachLandedFormat(t *testing.T) {
 }
 
 // requireFlights checks that the node says everything of the flights that was recorded. It may say more.
-func (l *runningNode) requireFlights(want landedFormat) {
+func (l *runningNode) requireFlights(want recordedFormat) {
 	l.t.Helper()
 	for id, recorded := range want.Flights {
 		for path, text := range map[string]json.RawMessage{"": recorded.Flight, "/events": recorded.History} {

@@ -28,7 +28,7 @@ func (c *Config) check() error {
 	return c.checkAddress("listen_metrics", c.ListenMetrics)
 }
 
-// checkAddress checks the address of a setting as it is written. Of the names only localhost counts as this machine.
+// checkAddress checks the address of a setting as it is written. The only name that counts as this machine is localhost.
 func (c *Config) checkAddress(setting, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -238,7 +238,8 @@ func (n *node) openExecutor(ctx context.Context) error {
 		return err
 	}
 	n.exec = exec
-	if n.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}); !n.cfg.NoCredentials {
+	n.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
+	if !n.cfg.NoCredentials {
 		n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
 		n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{})
 	}

@@ -106,6 +106,8 @@ func (b *Bed) add(name string, number int) error {
 
 // Host returns the host with this name; it panics if there is none, because that is a mistake of the test.
 func (b *Bed) Host(name string) *Host {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, h := range b.hosts {
 		if h.Name == name {
 			return h
@@ -129,7 +131,7 @@ func (b *Bed) Close() error {
 	return errors.Join(errs...)
 }
 
-// Cut cuts the host off from all others: its cable is pulled, and nobody is told.
+// Cut cuts the host off from all others. Open connections get no error: their packets are dropped.
 func (h *Host) Cut() error { return h.plug(netlink.LinkSetDown) }
 
 // Heal undoes Cut.

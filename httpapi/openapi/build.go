@@ -105,11 +105,11 @@ func securityOf(o *Operation) []securityRequirement {
 	case len(o.Verbs) == 0:
 		return []securityRequirement{{tokenScheme: {}}}
 	}
-	var any []securityRequirement
+	var alternatives []securityRequirement
 	for _, verb := range o.Verbs {
-		any = append(any, securityRequirement{tokenScheme: {verb}})
+		alternatives = append(alternatives, securityRequirement{tokenScheme: {verb}})
 	}
-	return any
+	return alternatives
 }
 
 func (b *builder) requestBodyOf(o *Operation) *requestBody {
@@ -273,7 +273,7 @@ func (b *builder) addComponents(spec *Spec) {
 	}
 	c.Schemas = b.schemas.all
 	c.SecuritySchemes = map[string]securityScheme{tokenScheme: {Type: "http", Scheme: "bearer",
-		Description: "A token of the server: fltd_ and 43 characters. The role names are verbs of the token. A server without credentials, which listens on loopback only, needs none."}}
+		Description: "A token of the server, which begins with fltd_. The role names are verbs of the token. A server without credentials, which listens on loopback only, needs none."}}
 	for _, name := range sortedKeys(answerHeaders()) {
 		for _, suffix := range []string{"", optionalSuffix} {
 			if b.usedOut[name+suffix] {

@@ -29,7 +29,7 @@ func adminDocs() map[string]fieldDoc {
 		"NewToken.expires_at":     {about: "when the secret expires; absent: never"},
 		"WhoAmI.expires_at":       {about: "when the secret of this request expires; absent: never"},
 		"Token.expires_at":        {about: "when the last secret expires; absent: never"},
-		"token":                   {about: "the secret: `fltd_` and 43 characters. The server stores only its SHA-256"},
+		"token":                   {about: "the secret: `fltd_` and 43 characters and, for a token of one namespace, a dot and the namespace. The server stores only its SHA-256"},
 		"Token.created_at":        {about: "when the token was created"},
 		"secrets":                 {about: "the number of valid secrets, at most 4"},
 		"Token.version":           {about: "the version of the token's last change", pattern: versionPattern},

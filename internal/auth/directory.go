@@ -38,7 +38,7 @@ func (c *Credential) Covers(namespace string) bool {
 // The errors of Check. Their texts are for the caller. None contains any part of what the caller presented.
 var (
 	ErrMissing   = errors.New("missing; send Authorization: Bearer and a token")
-	ErrMalformed = errors.New("malformed; send one Authorization header: Bearer, one space, and a token, which is fltd_ and 43 characters")
+	ErrMalformed = errors.New("malformed; send one Authorization header: Bearer, one space, and the whole token, which begins with fltd_")
 	ErrUnknown   = errors.New("the token is unknown or was revoked")
 	ErrExpired   = errors.New("the token has expired")
 )

@@ -206,7 +206,8 @@ func (l *Limiter) find(namespace string) (Limits, *namespaceUse) {
 	return l.directory.Limits(namespace), use
 }
 
-// forgetIdle removes the namespaces that nothing is counted for: no wait, no stream, and a rate that has recovered.
+// forgetIdle removes the namespaces that nothing is counted for: no wait, no stream, and a rate that has recovered. The
+// caller holds the lock.
 func (l *Limiter) forgetIdle() {
 	for name, use := range l.namespaces {
 		if use.waits == 0 && use.streams == 0 && (use.rate == nil || use.rate.Tokens() >= float64(use.burst)) {

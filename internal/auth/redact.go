@@ -3,58 +3,21 @@ package auth
 import (
 	"context"
 	"log/slog"
-	"strings"
+	"regexp"
 )
+
+// secretPattern matches a secret without its namespace, and the beginning of one: the prefix and at least 8 characters.
+var secretPattern = regexp.MustCompile(Prefix + `[A-Za-z0-9_-]{8,}`)
 
 // redactedSecret replaces a secret in a text.
 const redactedSecret = Prefix + "(hidden)"
 
-// minRedacted is how many characters behind the prefix make a text look like a secret, or like the beginning of one.
-const minRedacted = 8
-
-// Redact replaces everything in a text that looks like a secret or like the beginning of one.
-func Redact(text string) string {
-	if !ContainsSecret(text) {
-		return text
-	}
-	var out strings.Builder
-	for {
-		at := strings.Index(text, Prefix)
-		if at < 0 {
-			out.WriteString(text)
-			return out.String()
-		}
-		end := at + len(Prefix)
-		for end < len(text) && isSecretByte(text[end]) {
-			end++
-		}
-		out.WriteString(text[:at])
-		if end-at >= len(Prefix)+minRedacted {
-			out.WriteString(redactedSecret)
-		} else {
-			out.WriteString(text[at:end])
-		}
-		text = text[end:]
-	}
-}
+// Redact replaces everything in a text that looks like a secret or like the beginning of one. The namespace of a secret
+// remains.
+func Redact(text string) string { return secretPattern.ReplaceAllLiteralString(text, redactedSecret) }
 
 // ContainsSecret reports whether a text contains something that looks like a secret or like the beginning of one.
-func ContainsSecret(text string) bool {
-	for {
-		at := strings.Index(text, Prefix)
-		if at < 0 {
-			return false
-		}
-		text = text[at+len(Prefix):]
-		n := 0
-		for n < len(text) && isSecretByte(text[n]) {
-			n++
-		}
-		if n >= minRedacted {
-			return true
-		}
-	}
-}
+func ContainsSecret(text string) bool { return secretPattern.MatchString(text) }
 
 // RedactingHandler returns a handler that passes records on without secrets in their message and attributes.
 func RedactingHandler(next slog.Handler) slog.Handler { return redactingHandler{next} }

@@ -26,7 +26,7 @@ const maxSecret = secretLength + 1 + flight.MaxKeyPart
 // MaxSecrets is how many valid secrets a token has at most.
 const MaxSecrets = 4
 
-// Defaults of the names of documents.
+// The names of documents that flightd itself creates or reads.
 const (
 	// AdminName is the name of the token that a node creates at the first start of a ledger.
 	AdminName = "admin"
@@ -103,9 +103,9 @@ func (t *Token) Encode() []byte { return strictjson.Append(nil, t) }
 // ErrTooManySecrets is returned by Issue.
 var ErrTooManySecrets = fmt.Errorf("the token has %d valid secrets, which is the maximum", MaxSecrets)
 
-// Issue adds a new secret of the token's namespace and returns it. The older secrets end keepOld later, or at once if keepOld is 0; expired ones
-// are removed. expires is the ledger time of the new secret's end; 0: none. If too many secrets would be valid, Issue
-// returns ErrTooManySecrets and changes nothing.
+// Issue adds a new secret of the token's namespace and returns it. The older secrets end keepOld later, or at once if
+// keepOld is 0; expired ones are removed. expires is the ledger time of the new secret's end; 0: none. If too many secrets
+// would be valid, Issue returns ErrTooManySecrets and changes nothing.
 func (t *Token) Issue(namespace string, now, expires flight.Time, keepOld time.Duration) (secret string, err error) {
 	var kept []Secret
 	for _, s := range t.Secrets {

@@ -11,11 +11,11 @@ type Verbs uint8
 
 // The verbs of a token.
 const (
-	Submit  Verbs = 1 << iota // open flights, and report what was opened
-	Work                      // report, verify and abandon
+	Submit  Verbs = 1 << iota // open, report, verify and abandon flights; sessions
+	Work                      // report, verify and abandon flights; sessions
 	Read                      // read flights and events
-	Operate                   // decide as a person: resolve, cancel, retry, free, redact, import
-	Admin                     // manage tokens and namespaces
+	Operate                   // decide as a person: resolve, cancel, retry, free, redact, import; read the audit log
+	Admin                     // manage tokens and limits of namespaces; read the audit log
 )
 
 // AllVerbs is the set of all verbs.

@@ -1,6 +1,6 @@
 // Package crashpoint names the points of a flight at which a test or a drill can kill the process, to show the
 // guarantee at each point. A Set is passed to the packages that have such points. There is no global Set; the nil Set
-// does nothing, and only `flightd dev` and `flightd drill` have another one.
+// does nothing, and only `flightd serve`, `flightd dev` and `flightd drill` have another one.
 package crashpoint
 
 import (

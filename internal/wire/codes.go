@@ -132,7 +132,7 @@ var classes = []Class{
 		"report or abandon your open attempts, wait as long as Retry-After says, then repeat the open with the same key and nonce",
 		"This key has the maximum number of used nonces, or too many attempts are open at once. Nothing was opened."},
 	{QuotaExceeded, http.StatusTooManyRequests, true, "The quota is used up",
-		"wait until flights reach the end of their retention, or ask an administrator to raise the limit; then repeat the request",
+		"wait until flights reach the end of their retention, or ask an administrator to raise the limit that detail names; then repeat the request",
 		"The namespace, or the whole ledger, stores as much as its limits allow. Keys that are stored already are still answered. Nothing was changed."},
 	{Internal, http.StatusInternalServerError, true, "flightd failed to answer",
 		"repeat the request; if the error persists, search the server's log for the request id",
