@@ -41,8 +41,16 @@ func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
 
 // RevokeToken ends a token at once. The namespace of a token of all namespaces is "*".
 func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string) error {
+	return c.delete(ctx, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), reason)
+}
+
+// delete deletes a document. A repeat that finds none, after a try whose answer was lost, is a success.
+func (c *Client) delete(ctx context.Context, path, reason string) error {
 	body := wire.ReasonRequest{Reason: reason}
-	_, err := c.ask(ctx, adminRequest(http.MethodDelete, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), body.AppendJSON(nil)))
+	resp, err := c.ask(ctx, adminRequest(http.MethodDelete, path, body.AppendJSON(nil)))
+	if resp.mayHaveArrived && CodeOf(err) == wire.NotFound {
+		return nil
+	}
 	return err
 }
 
@@ -71,9 +79,7 @@ func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 
 // DeleteNamespace removes the limits of a namespace. Its flights stay.
 func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error {
-	body := wire.ReasonRequest{Reason: reason}
-	_, err := c.ask(ctx, adminRequest(http.MethodDelete, "/v1/namespaces/"+url.PathEscape(name), body.AppendJSON(nil)))
-	return err
+	return c.delete(ctx, "/v1/namespaces/"+url.PathEscape(name), reason)
 }
 
 // WhoAmI returns what the client's token allows. Without a name, the server demands no token.

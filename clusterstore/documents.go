@@ -112,16 +112,8 @@ func decodeAudit(key, value []byte, line *flight.AuditEntry) error {
 
 // documentEvent returns the event of a command about a document; nil when it changed nothing.
 func (s *Store) documentEvent(c flight.Command, at flight.Version) ([]flight.FeedEvent, error) {
-	var id flight.DocumentID
-	var kind flight.EventKind
-	switch c := c.(type) {
-	case *flight.PutDocument:
-		id, kind = c.ID, flight.EventDocumentPut
-	case *flight.PromoteDocument:
-		id, kind = c.ID, flight.EventDocumentPromoted
-	case *flight.DeleteDocument:
-		id, kind = c.ID, flight.EventDocumentDeleted
-	default:
+	id, kind, ok := flight.DocumentEvent(c)
+	if !ok {
 		return nil, nil
 	}
 	s.fsm.flush()

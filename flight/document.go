@@ -95,6 +95,19 @@ type DeleteDocument struct {
 	Reason string     `cbor:"4,keyasint,omitempty"`
 }
 
+// DocumentEvent returns the document and the kind of the event of a command about a document; false for other commands.
+func DocumentEvent(c Command) (id DocumentID, kind EventKind, ok bool) {
+	switch c := c.(type) {
+	case *PutDocument:
+		return c.ID, EventDocumentPut, true
+	case *PromoteDocument:
+		return c.ID, EventDocumentPromoted, true
+	case *DeleteDocument:
+		return c.ID, EventDocumentDeleted, true
+	}
+	return id, 0, false
+}
+
 // Documents are all documents of a ledger. The zero value has none.
 type Documents struct {
 	byID map[DocumentID]*Document

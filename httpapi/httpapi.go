@@ -20,6 +20,9 @@ func New(cfg Config) http.Handler {
 	if a.limits = cfg.Limits; a.limits == nil {
 		a.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{})
 	}
+	if a.directory = cfg.Auth; a.directory == nil && cfg.Documents != nil {
+		a.directory = auth.NewDirectory(cfg.Documents, a.log)
+	}
 	a.cfg.Version.API = "v1"
 	if cfg.Duplicates == nil {
 		a.cfg.Duplicates = noDuplicates{}
@@ -109,7 +112,8 @@ type api struct {
 	log         *slog.Logger
 	ids         *requestIDs
 	limits      *auth.Limiter
-	openStreams atomic.Int64 // number of open event streams
+	directory   *auth.Directory // Config.Auth; without credentials, limits are shown and not applied
+	openStreams atomic.Int64    // number of open event streams
 }
 
 var (

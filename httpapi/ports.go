@@ -57,6 +57,7 @@ type Documents interface {
 	// Audit returns the newest entries before a version that match; from the end, if before is zero. more reports that
 	// there may be older ones.
 	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, more bool, err error)
+	DocumentsVersion() flight.Version // of the last change of any document
 	auth.Usage
 }
 

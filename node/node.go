@@ -190,6 +190,10 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 	}
 }
 
+// nodeName is the name under which this node's sessions are stored in etcd. A restart finds and revokes the sessions of
+// this name, so it must not change.
+const nodeName = "dev"
+
 // openLeases opens sessions and claims in etcd, after it has checked that neither ledger nor etcd was restored from an
 // older backup. Errors: *LedgerLostError, lease.ErrRegressed, *EtcdError.
 func (n *node) openLeases(ctx context.Context) (err error) {
@@ -202,7 +206,7 @@ func (n *node) openLeases(ctx context.Context) (err error) {
 		return err
 	}
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: "dev",
+		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: nodeName,
 		Events: n.metrics.Leases(n.leaseEvents()),
 	})
 	if err != nil {

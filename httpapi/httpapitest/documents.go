@@ -16,19 +16,6 @@ var (
 	_ auth.Documents    = ledger{}
 )
 
-// documentEvent returns the document and the event of a command about a document; false for other commands.
-func documentEvent(c flight.Command) (id flight.DocumentID, kind flight.EventKind, ok bool) {
-	switch c := c.(type) {
-	case *flight.PutDocument:
-		return c.ID, flight.EventDocumentPut, true
-	case *flight.PromoteDocument:
-		return c.ID, flight.EventDocumentPromoted, true
-	case *flight.DeleteDocument:
-		return c.ID, flight.EventDocumentDeleted, true
-	}
-	return id, 0, false
-}
-
 // applyDocument applies a command about a document.
 func (w *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind flight.EventKind) (flight.Reply, error) {
 	encoded, err := flight.Encode(c)

@@ -159,7 +159,7 @@ type recorder struct {
 }
 
 func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	if id, kind, ok := documentEvent(c); ok {
+	if id, kind, ok := flight.DocumentEvent(c); ok {
 		return r.fake.applyDocument(c, id, kind)
 	}
 	reply, err := r.Ledger.Propose(ctx, c)
