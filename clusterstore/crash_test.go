@@ -110,7 +110,7 @@ func requireConsistent(t *testing.T, s *Store) {
 	}
 	maps.DeleteFunc(s.fsm.listed, func(_ string, n int64) bool { return n == 0 })
 	require.Equal(t, listed, s.fsm.listed, "flights by namespace")
-	stored, _, err := s.state.loadDocuments()
+	stored, err := s.state.loadDocuments()
 	require.NoError(t, err)
 	require.Equal(t, stored.List(""), s.fsm.documents.List(""), "documents")
 	require.Len(t, enrolled, len(flights)+int(s.fsm.meta.Deleted), "once each, plus the deleted flights")

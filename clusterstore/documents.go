@@ -24,8 +24,8 @@ func (s *Store) Document(id flight.DocumentID) *flight.Document {
 	return s.fsm.documents.Get(id)
 }
 
-// DocumentsVersion is the version of the last change of any document, as of the last entry applied here. While it is
-// the same, so are all documents.
+// DocumentsVersion is the version of the last change of any document since this process loaded its state, or else the
+// index up to which the state was applied then. While it is the same, so are all documents.
 func (s *Store) DocumentsVersion() flight.Version { return s.fsm.published.Load().documentsVersion }
 
 // HeldIn returns how many flights of a namespace are held by sessions: their outcome was not reported yet.
@@ -126,21 +126,18 @@ func (s *Store) documentEvent(c flight.Command, at flight.Version) ([]flight.Fee
 	return []flight.FeedEvent{{Document: id, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
 }
 
-// loadDocuments reads all documents, and the version of the last change among them.
-func (s *state) loadDocuments() (*flight.Documents, flight.Version, error) {
-	all, last := new(flight.Documents), flight.Version{}
+// loadDocuments reads all documents.
+func (s *state) loadDocuments() (*flight.Documents, error) {
+	all := new(flight.Documents)
 	err := s.scan(kindKey(documentRow), kindKey(documentRow+1), func(_, value []byte) (bool, error) {
 		d := new(flight.Document)
 		if err := flight.DecodeRecord(value, d); err != nil {
 			return false, err
 		}
-		if d.Version.After(last) {
-			last = d.Version
-		}
 		all.Restore(d)
 		return true, nil
 	})
-	return all, last, err
+	return all, err
 }
 
 // loadListed reads the number of listed flights by namespace. A state of feature level 1 does not store it, so its list

@@ -250,9 +250,10 @@ func (s *state) load() (l loadedState, err error) {
 	if l.sessions, err = s.loadSessions(); err != nil {
 		return l, err
 	}
-	if l.documents, l.documentsVersion, err = s.loadDocuments(); err != nil {
+	if l.documents, err = s.loadDocuments(); err != nil {
 		return l, err
 	}
+	l.documentsVersion = flight.Version{Index: l.meta.Applied} // a restored snapshot may lack a document that was the newest
 	l.listed, err = s.loadListed()
 	return l, err
 }

@@ -11,9 +11,13 @@ import (
 const (
 	// MaxDocument is the maximum length of a document's body in bytes.
 	MaxDocument = 64 << 10
-	// MaxDocuments is the number of documents that a ledger stores. A PutDocument beyond it is answered with
-	// DecisionExhausted.
+	// MaxDocuments is the number of documents that a ledger stores. A PutDocument beyond it, or beyond the bounds below, is
+	// answered with DecisionExhausted.
 	MaxDocuments = 10_000
+	// MaxDocumentsOfNamespace is the number of documents of one namespace.
+	MaxDocumentsOfNamespace = 1000
+	// ReservedDocuments is the number of documents that only AllNamespaces may create.
+	ReservedDocuments = 1000
 )
 
 // AllNamespaces is the namespace of documents that concern the whole deployment. No key has it.
@@ -111,6 +115,7 @@ func DocumentEvent(c Command) (id DocumentID, kind EventKind, ok bool) {
 // Documents are all documents of a ledger. The zero value has none.
 type Documents struct {
 	byID map[DocumentID]*Document
+	in   map[string]int // number of documents by namespace
 }
 
 // Get returns a document, which must not be changed; nil: it does not exist.
@@ -131,9 +136,20 @@ func (d *Documents) List(kind string) []*Document {
 // Restore adds a stored document.
 func (d *Documents) Restore(one *Document) {
 	if d.byID == nil {
-		d.byID = make(map[DocumentID]*Document)
+		d.byID, d.in = make(map[DocumentID]*Document), make(map[string]int)
+	}
+	if d.byID[one.ID] == nil {
+		d.in[one.ID.Namespace]++
 	}
 	d.byID[one.ID] = one
+}
+
+// hasRoom reports whether a namespace may create another document.
+func (d *Documents) hasRoom(namespace string) bool {
+	if namespace == AllNamespaces {
+		return len(d.byID) < MaxDocuments
+	}
+	return len(d.byID) < MaxDocuments-ReservedDocuments && d.in[namespace] < MaxDocumentsOfNamespace
 }
 
 // Apply applies a command about a document, by rules that read nothing but h, d and c. DecisionAccepted: the document is
@@ -163,7 +179,7 @@ func (d *Documents) put(h *Header, c *PutDocument) (_ Decision, changed bool) {
 	switch {
 	case old == nil && c.Expect != Version{}:
 		return DecisionFailedPrecondition, false
-	case old == nil && len(d.byID) >= MaxDocuments:
+	case old == nil && !d.hasRoom(c.ID.Namespace):
 		return DecisionExhausted, false
 	case old != nil && old.Version != c.Expect:
 		now := old.Body
@@ -212,6 +228,7 @@ func (d *Documents) delete(c *DeleteDocument) (_ Decision, changed bool) {
 		return DecisionFailedPrecondition, false
 	}
 	delete(d.byID, c.ID)
+	d.in[c.ID.Namespace]--
 	return DecisionAccepted, true
 }
 

@@ -136,9 +136,25 @@ func TestDocument_Bounds(t *testing.T) {
 	require.NoError(t, err)
 
 	var l ledgerOfDocuments
-	for n := range flight.MaxDocuments {
-		l.documents.Restore(&flight.Document{ID: flight.DocumentID{Namespace: "a", Kind: "token", Name: fmt.Sprint(n)}})
+	fill := func(namespace string, n int) {
+		for i := range n {
+			l.documents.Restore(&flight.Document{ID: flight.DocumentID{Namespace: namespace, Kind: "token", Name: fmt.Sprint(i)}, Version: flight.Version{Index: 1}})
+		}
 	}
+	put := func(namespace string) flight.Decision {
+		return l.apply(&flight.PutDocument{ID: flight.DocumentID{Namespace: namespace, Kind: "token", Name: "new"}, Body: []byte("x")}).Decision
+	}
+	fill("greedy", flight.MaxDocumentsOfNamespace)
+	require.Equal(t, flight.DecisionExhausted, put("greedy"))
+	require.Equal(t, flight.DecisionAccepted, put("other"))
+	l.apply(&flight.DeleteDocument{ID: flight.DocumentID{Namespace: "greedy", Kind: "token", Name: "0"}, Expect: flight.Version{Index: 1}})
+	require.Equal(t, flight.DecisionAccepted, put("greedy"), "a deletion makes room")
+	for n := range 8 {
+		fill(fmt.Sprint("team-", n), flight.MaxDocumentsOfNamespace)
+	}
+	require.Equal(t, flight.DecisionExhausted, put("late"))
+	require.Equal(t, flight.DecisionAccepted, put(flight.AllNamespaces), "an operator can still make a token")
+	fill(flight.AllNamespaces, flight.ReservedDocuments)
 	require.Equal(t, flight.DecisionExhausted, l.apply(&flight.PutDocument{ID: documentID, Body: []byte("x")}).Decision)
 }
 

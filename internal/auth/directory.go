@@ -56,7 +56,15 @@ type Directory struct {
 	documents Documents
 	log       *slog.Logger
 	current   atomic.Pointer[table]
-	mu        sync.Mutex // held while a new table is made
+
+	mu      sync.Mutex // held while a new table is made; guards decoded
+	decoded map[flight.DocumentID]decodedToken
+}
+
+// decodedToken is a token's document that was read for an earlier table.
+type decodedToken struct {
+	version flight.Version
+	token   *Token // nil: it cannot be read
 }
 
 // NewDirectory returns a directory of the ledger's documents. A nil logger means slog.Default.
@@ -141,23 +149,33 @@ func (d *Directory) table() *table {
 	return t
 }
 
-// read makes a table. A token that cannot be read permits nothing, and limits that cannot be read are those of a
+// read makes a table; the caller holds the lock. A token that cannot be read permits nothing, and limits that cannot be read are those of a
 // namespace without a document.
 func (d *Directory) read(version flight.Version) *table {
 	t := &table{version: version, tokens: make(map[digest]*Credential), limits: make(map[string]Limits), otherwise: defaultLimits()}
+	decoded := make(map[flight.DocumentID]decodedToken)
 	for _, doc := range d.documents.Documents(flight.KindToken) {
 		if doc.Body == nil { // only a draft
 			continue
 		}
-		token, err := DecodeToken(doc.Body)
-		if err != nil {
-			d.log.Error("auth: the document of a token cannot be read, so the token is invalid", "document", doc.ID.String(), "error", err)
+		one := d.decoded[doc.ID]
+		if one.version != doc.Version {
+			var err error
+			one.version = doc.Version
+			if one.token, err = DecodeToken(doc.Body); err != nil {
+				d.log.Error("auth: the document of a token cannot be read, so the token is invalid", "document", doc.ID.String(), "error", err)
+			}
+		}
+		decoded[doc.ID] = one
+		if one.token == nil {
 			continue
 		}
+		token := one.token
 		for _, s := range token.Secrets {
 			t.tokens[s.SHA256] = &Credential{Namespace: doc.ID.Namespace, Name: doc.ID.Name, Verbs: token.Verbs, ExpiresAt: s.ExpiresAt}
 		}
 	}
+	d.decoded = decoded
 	readLimits := func(doc *flight.Document, otherwise Limits) (Limits, bool) {
 		if doc.Body == nil {
 			return Limits{}, false

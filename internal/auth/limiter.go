@@ -36,12 +36,15 @@ type Limiter struct {
 	mu         sync.Mutex // guards the fields below
 	opens      int
 	waits      int
+	scans      int
 	namespaces map[string]*namespaceUse
 }
 
 // namespaceUse is what one namespace uses at this node.
 type namespaceUse struct {
 	rate           *rate.Limiter
+	sessions       *rate.Limiter
+	scans          int
 	opensPerSecond int64
 	burst          int64
 	waits, streams int64
@@ -87,11 +90,56 @@ func (l *Limiter) CountVerification() (end func()) {
 	return func() { l.add(&l.opens, -1) }
 }
 
-// AllowSession returns *RateLimited if the namespace had too many opens and new sessions in the last second.
+// The rate of new sessions of one namespace. A session lives for up to 10 minutes without a renewal, and takes memory of
+// this process and of etcd.
+const (
+	sessionsPerSecond = 50
+	sessionBurst      = 1000
+)
+
+// AllowSession returns *RateLimited if the namespace had too many new sessions lately.
 func (l *Limiter) AllowSession(namespace string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.allow(namespace)
+	_, use := l.find(namespace)
+	if use == nil {
+		return nil
+	}
+	if use.sessions == nil {
+		use.sessions = rate.NewLimiter(sessionsPerSecond, sessionBurst)
+	}
+	if use.sessions.Allow() {
+		return nil
+	}
+	return &RateLimited{Limit: fmt.Sprintf("namespace %s may create %d sessions a second at this node", namespace, sessionsPerSecond), RetryAfter: time.Second}
+}
+
+// The number of scans at once: lists, pages of events, and pages of the audit log. Each may read thousands of rows.
+const (
+	maxScans            = 8
+	maxScansOfNamespace = 2
+)
+
+// StartScan counts a request that reads many rows. The caller must call end when it is answered. StartScan returns
+// *RateLimited if the namespace or the node has too many.
+func (l *Limiter) StartScan(namespace string) (end func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, use := l.find(namespace)
+	switch {
+	case use == nil:
+		return func() {}, nil
+	case l.scans >= maxScans, use.scans >= maxScansOfNamespace && namespace != flight.AllNamespaces:
+		return nil, &RateLimited{Limit: fmt.Sprintf("this node reads at most %d lists of one namespace at once, and %d in all", maxScansOfNamespace, maxScans), RetryAfter: 100 * time.Millisecond}
+	}
+	l.scans++
+	use.scans++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.scans--
+		use.scans--
+	}, nil
 }
 
 // allow takes one permission from the rate of a namespace. The caller holds the lock.
@@ -120,7 +168,7 @@ func (l *Limiter) StartWait(namespace string, open bool) (end func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limits, use := l.find(namespace)
-	if l.waits >= l.node.MaxWaits || use != nil && use.waits >= limits.MaxWaits {
+	if l.waits >= l.node.MaxWaits || use != nil && use.waits >= min(limits.MaxWaits, int64(l.node.MaxWaits/2)) {
 		return nil, false
 	}
 	waiting := func(n int) {
@@ -206,11 +254,11 @@ func (l *Limiter) find(namespace string) (Limits, *namespaceUse) {
 	return l.directory.Limits(namespace), use
 }
 
-// forgetIdle removes the namespaces that nothing is counted for: no wait, no stream, and a rate that has recovered. The
+// forgetIdle removes the namespaces that nothing is counted for: no wait, no stream, no scan, and rates that have recovered. The
 // caller holds the lock.
 func (l *Limiter) forgetIdle() {
 	for name, use := range l.namespaces {
-		if use.waits == 0 && use.streams == 0 && (use.rate == nil || use.rate.Tokens() >= float64(use.burst)) {
+		if use.waits == 0 && use.streams == 0 && use.scans == 0 && (use.sessions == nil || use.sessions.Tokens() >= sessionBurst) && (use.rate == nil || use.rate.Tokens() >= float64(use.burst)) {
 			delete(l.namespaces, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +39,8 @@ func TestLimiter_Rate(t *testing.T) {
 			return err
 		}
 		require.NoError(t, open())
-		require.NoError(t, l.AllowSession("billing"), "sessions share the rate")
+		require.NoError(t, open())
+		require.NoError(t, l.AllowSession("billing"), "sessions have their own rate")
 		var limited *auth.RateLimited
 		require.ErrorAs(t, open(), &limited)
 		require.Equal(t, 100*time.Millisecond, limited.RetryAfter)
@@ -55,7 +57,7 @@ func TestLimiter_Rate(t *testing.T) {
 
 // The bound on opens counts the opens that are served, and not those that wait for another caller.
 func TestLimiter_OpensInProgress(t *testing.T) {
-	l, _, _ := newLimiter(t, auth.NodeLimits{MaxOpens: 2, MaxWaits: 3}, auth.Limits{MaxWaits: 2})
+	l, _, _ := newLimiter(t, auth.NodeLimits{MaxOpens: 2, MaxWaits: 4}, auth.Limits{MaxWaits: 2})
 	first, err := l.StartOpen("billing")
 	require.NoError(t, err)
 	_, err = l.StartOpen("shipping")
@@ -81,10 +83,61 @@ func TestLimiter_OpensInProgress(t *testing.T) {
 	require.True(t, ok)
 	_, ok = l.StartWait("billing", false)
 	require.False(t, ok, "the namespace waits twice")
-	_, ok = l.StartWait("shipping", false)
-	require.True(t, ok)
-	_, ok = l.StartWait("shipping", false)
-	require.False(t, ok, "the node waits three times")
+	for range 2 {
+		_, ok = l.StartWait("shipping", false)
+		require.True(t, ok)
+	}
+	_, ok = l.StartWait("orders", false)
+	require.False(t, ok, "the node waits four times")
+}
+
+func TestLimiter_Sessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := newLimiter(t, auth.NodeLimits{}, auth.Limits{})
+		created := 0
+		for l.AllowSession("billing") == nil {
+			created++
+		}
+		require.Equal(t, 1000, created)
+		require.NoError(t, l.AllowSession("shipping"), "another namespace has its own rate")
+		time.Sleep(time.Second)
+		require.NoError(t, l.AllowSession("billing"))
+	})
+}
+
+func TestLimiter_Scans(t *testing.T) {
+	l, _, _ := newLimiter(t, auth.NodeLimits{}, auth.Limits{})
+	first, err := l.StartScan("billing")
+	require.NoError(t, err)
+	_, err = l.StartScan("billing")
+	require.NoError(t, err)
+	_, err = l.StartScan("billing")
+	var limited *auth.RateLimited
+	require.ErrorAs(t, err, &limited)
+	first()
+	_, err = l.StartScan("billing")
+	require.NoError(t, err)
+	for n := range 6 {
+		_, err = l.StartScan(fmt.Sprint("team-", n))
+		require.NoError(t, err)
+	}
+	_, err = l.StartScan("late")
+	require.ErrorAs(t, err, &limited, "the node has eight scans")
+}
+
+// The limiter forgets namespaces that use nothing, and none that does.
+func TestLimiter_ForgetsIdleNamespaces(t *testing.T) {
+	l, _, _ := newLimiter(t, auth.NodeLimits{}, auth.Limits{MaxStreams: 1})
+	_, err := l.StartStream("billing")
+	require.NoError(t, err)
+	for n := range 10_000 {
+		end, err := l.StartScan(fmt.Sprint("namespace-", n))
+		require.NoError(t, err)
+		end()
+	}
+	require.Less(t, l.Namespaces(), 5000)
+	_, err = l.StartStream("billing")
+	require.Error(t, err, "its stream is still counted")
 }
 
 func TestLimiter_Streams(t *testing.T) {

@@ -19,9 +19,10 @@ type Limits struct {
 	MaxStreams     int64 `json:"max_streams,omitzero"`      // open event streams at one node
 }
 
-// defaultLimits are the limits of a deployment that has declared none.
+// defaultLimits are the limits of a deployment that has declared none. One namespace gets a quarter of the bounds of a
+// node, so that it cannot stop the others.
 func defaultLimits() Limits {
-	return Limits{OpensPerSecond: 1_000_000, Burst: 1_000_000, MaxOpen: 16_384, MaxFlights: 1_000_000_000, MaxWaits: 8192, MaxStreams: 1000}
+	return Limits{OpensPerSecond: 1_000_000, Burst: 1_000_000, MaxOpen: 4096, MaxFlights: 1_000_000_000, MaxWaits: 2048, MaxStreams: 256}
 }
 
 // or returns l with the values of otherwise for the fields that are not set.
