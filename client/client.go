@@ -35,7 +35,8 @@ var _ effect.Doer = (*Client)(nil)
 
 // Connect returns a client of the server at address: one address, or several separated by commas, which are tried in
 // turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
-// token and the certificates are those of the options, or else of the environment: see WithToken and WithCAFile.
+// token and the certificates are those of the options, or else of the environment: see WithToken and WithCAFile. A token
+// is sent over https:// alone, except to loopback: see WithPlainHTTP.
 // Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx.
 func Connect(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	o, err := newOptions(opts)
@@ -44,6 +45,9 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	}
 	servers, err := parseAddresses(address)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.checkPlainHTTP(servers); err != nil {
 		return nil, err
 	}
 	secured, err := o.resolveTLS(servers)

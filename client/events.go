@@ -118,7 +118,7 @@ func (t *eventReader) follow(ctx context.Context, server string) error {
 	defer watchdog.Stop()
 	answer, err := t.client.http.RoundTrip(req)
 	if err != nil {
-		return explainTLS(err, req.URL.Host)
+		return explainTLS(err, req.URL.Host, false) // a stream only reads
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), wire.TypeEvents) {

@@ -85,7 +85,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			rejections = 0
 		}
 		if !retry && (rejections == 0 || rejections >= len(c.servers)) {
-			if isUntrusted(err) {
+			if isRejectedByTLS(err) {
 				err = unavailableError(ctx, err)
 			}
 			return resp, err
@@ -121,7 +121,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 // canRetry reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
 func canRetry(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
-	case err == nil || isUntrusted(err):
+	case err == nil || isRejectedByTLS(err):
 		return 0, false
 	case p == nil:
 		return 0, true
@@ -132,13 +132,13 @@ func canRetry(err error) (wait time.Duration, yes bool) {
 	}
 }
 
-// isRejectedUnread reports whether the request was rejected before a route of flightd read it: the server's certificate
-// is not trusted, other software answered, or flightd rejected the credentials or the deployment. Nothing was carried
+// isRejectedUnread reports whether the request was rejected before a route of flightd read it: the client or the server
+// rejected the other's certificate, other software answered, or flightd rejected the credentials or the deployment. Nothing was carried
 // out, and the next server may accept the request.
 func isRejectedUnread(err error) bool {
 	switch p := problemOf(err); {
 	case p == nil:
-		return isUntrusted(err)
+		return isRejectedByTLS(err)
 	case p.Code == wire.Internal:
 		return p.Status < http.StatusInternalServerError // with 500 it is flightd's own
 	default:
@@ -200,7 +200,7 @@ func (r *request) isAnsweredBy(body []byte) bool {
 // the request out.
 type sendError struct {
 	err     error
-	notSent bool // there was no connection: not one byte was written
+	notSent bool // there was no connection, or the server rejected it in its handshake: it has read nothing
 	stale   bool // the connection had served another request before; the server may have closed it while it was idle
 }
 
@@ -244,7 +244,8 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	if err == nil {
 		return resp, nil
 	}
-	failed := &sendError{err: explainTLS(err, req.URL.Host), notSent: !sent}
+	err = explainTLS(err, req.URL.Host, reused)
+	failed := &sendError{err: err, notSent: !sent || isRejectedByTLS(err)}
 	if ctx.Err() != nil {
 		failed.err = fmt.Errorf("%w: %s", errGivenUp, req.URL.Host) // net/http returns the cause of ctx: see contextError
 	} else if reused {

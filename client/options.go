@@ -34,6 +34,7 @@ type options struct {
 	logger        *slog.Logger
 	token         tokenSource // never nil after newOptions
 	tokenFile     string
+	plainHTTP     bool
 	tlsConfig     *tls.Config
 	caFile        string
 	clientCert    string

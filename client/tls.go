@@ -38,11 +38,12 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 		return nil, nil
 	}
 	caFile, certFile, keyFile := o.caFile, o.clientCert, o.clientKey
+	caName := "" // the setting that names the file, for errors
 	cfg := o.tlsConfig.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 		if caFile == "" {
-			caFile = os.Getenv(envCAFile)
+			caFile, caName = os.Getenv(envCAFile), envCAFile+": "
 		}
 		if certFile == "" && keyFile == "" {
 			certFile, keyFile = os.Getenv(envClientCert), os.Getenv(envClientKey)
@@ -51,11 +52,11 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
-			return nil, &flight.InvalidError{Field: "ca_file", Detail: err.Error()}
+			return nil, &flight.InvalidError{Field: "ca_file", Detail: caName + err.Error()}
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &flight.InvalidError{Field: "ca_file", Detail: caFile + " has no certificate in PEM"}
+			return nil, &flight.InvalidError{Field: "ca_file", Detail: caName + caFile + " has no certificate in PEM"}
 		}
 	}
 	if certFile == "" && keyFile == "" {
@@ -119,16 +120,46 @@ func (e *untrustedError) Error() string {
 
 func (e *untrustedError) Unwrap() error { return e.cause }
 
-// explainTLS replaces the error of a rejected certificate by one that says what to do.
-func explainTLS(err error, server string) error {
-	var rejected *tls.CertificateVerificationError
-	if errors.As(err, &rejected) {
-		return &untrustedError{server, rejected.Err}
+// rejectedError is the error of a server that rejected the client's certificate, or demands one. The server has read
+// nothing of the request.
+type rejectedError struct {
+	server string // host and port
+	cause  error
+}
+
+func (e *rejectedError) Error() string {
+	return fmt.Sprintf("%s rejected the TLS connection: %v (if it demands a client certificate, set %s and %s to the PEM files of "+
+		"one that it accepts)", e.server, e.cause, envClientCert, envClientKey)
+}
+
+func (e *rejectedError) Unwrap() error { return e.cause }
+
+// explainTLS replaces the error of a certificate that was rejected, by the client or by the server, by one that says
+// what to do. reused says that the connection had served another request before.
+//
+// In TLS 1.3 the client's handshake ends before the server has read the client's certificate. The server's alert then
+// arrives as the first data of a new connection, after the request was written, and the server has discarded that
+// request. On a reused connection an alert proves nothing about the request.
+func explainTLS(err error, server string, reused bool) error {
+	var notVerified *tls.CertificateVerificationError
+	if errors.As(err, &notVerified) {
+		return &untrustedError{server, notVerified.Err}
+	}
+	var alert *net.OpError // of a type that crypto/tls does not export
+	if errors.As(err, &alert) && alert.Op == "remote error" && !reused && isCertificateAlert(alert.Err.Error()) {
+		return &rejectedError{server, alert}
 	}
 	return err
 }
 
-func isUntrusted(err error) bool {
+// isCertificateAlert reports whether an alert is one by which servers reject a client's certificate or its absence.
+func isCertificateAlert(text string) bool {
+	return strings.Contains(text, "certificate") || strings.HasSuffix(text, "handshake failure") || strings.HasSuffix(text, "access denied")
+}
+
+// isRejectedByTLS reports whether the client or the server rejected the other's certificate: nothing was carried out.
+func isRejectedByTLS(err error) bool {
 	var untrusted *untrustedError
-	return errors.As(err, &untrusted)
+	var rejected *rejectedError
+	return errors.As(err, &untrusted) || errors.As(err, &rejected)
 }

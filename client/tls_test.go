@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,12 +17,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 )
 
 // issuer is a small certificate authority with its files.
@@ -177,4 +181,75 @@ func TestTLS_ClientCertificate(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 	require.Equal(t, []string{"me", "me", "me", "new"}, shown)
+}
+
+// A server that demands a client certificate, or rejects the one that the client shows, is not asked again. The error
+// names the settings. Nothing was sent, so nothing is abandoned, and a report stays in the spool.
+func TestTLS_ClientCertificateIsRejected(t *testing.T) {
+	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			a, other := newIssuer(t), newIssuer(t)
+			a.issue("server", &x509.Certificate{IPAddresses: loopback})
+			other.issue("me", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+			demand := func(cfg *tls.Config) {
+				cfg.MaxVersion, cfg.ClientAuth, cfg.ClientCAs = version, tls.RequireAndVerifyClientCert, x509.NewCertPool()
+				cfg.ClientCAs.AddCert(a.cert)
+			}
+			address, ca := a.serveTLS("server", demand), client.WithCAFile(a.path("ca"))
+			for name, opts := range map[string][]client.Option{
+				"without one":                   {ca},
+				"with one of another authority": {ca, client.WithClientCertificate(other.path("me"), other.path("me.key"))},
+			} {
+				began := time.Now()
+				err := connectTLS(t, address, opts...)
+				require.ErrorContains(t, err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY", name)
+				require.Less(t, time.Since(began), 10*time.Second, "it is not repeated for the whole retry timeout")
+				var unavailable *client.Unavailable
+				require.ErrorAs(t, err, &unavailable, name)
+			}
+			require.NoError(t, connectTLS(t, address+","+a.serveTLS("server", nil), ca), "by the next server")
+		})
+	}
+}
+
+// While a server rejects the client's certificate, an open ends at once and leaves nothing open, and a report stays in
+// the spool. Both succeed again as soon as the server accepts the certificate.
+func TestTLS_ClientCertificateIsRejectedLater(t *testing.T) {
+	a := newIssuer(t)
+	a.issue("server", &x509.Certificate{IPAddresses: loopback})
+	pair, err := tls.LoadX509KeyPair(a.path("server"), a.path("server.key"))
+	require.NoError(t, err)
+	var demand atomic.Bool
+	g := newFixture(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.server.Config.Handler.ServeHTTP(w, r) }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		cfg := &tls.Config{Certificates: []tls.Certificate{pair}}
+		if demand.Load() {
+			cfg.ClientAuth = tls.RequireAnyClientCert
+		}
+		return cfg, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c := g.connectTo(server.URL, client.WithCAFile(a.path("ca")), client.WithReportTimeout(200*time.Millisecond))
+
+	_, err = c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		demand.Store(true)
+		server.CloseClientConnections()
+		return effect.Answer{}, nil
+	})
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(t, err, &unrecorded)
+	require.Len(t, g.files(), 1)
+	other := call(`1`)
+	other.Key = flight.MustKey("default/charge/other")
+	began, abandons := time.Now(), g.count(":abandon")
+	_, err = c.Do(t.Context(), other, unreachableHandler(t))
+	require.ErrorContains(t, err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY")
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Equal(t, abandons, g.count(":abandon"))
+
+	demand.Store(false)
+	g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 }

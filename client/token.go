@@ -2,8 +2,12 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +22,7 @@ const (
 	envCAFile     = "FLIGHTD_CA_FILE"
 	envClientCert = "FLIGHTD_CLIENT_CERT"
 	envClientKey  = "FLIGHTD_CLIENT_KEY"
+	envPlainHTTP  = "FLIGHTD_ALLOW_PLAIN_HTTP"
 )
 
 // tokenSource returns the token for the next request; "" when there is none. It is a function, so that no dump of a
@@ -40,23 +45,48 @@ func WithToken(token string) Option {
 // used without a restart. WithToken comes first.
 func WithTokenFile(path string) Option { return func(o *options) { o.tokenFile = path } }
 
+// WithPlainHTTP allows Connect to send a token over http:// to another machine: every machine on the way can then read
+// it. It is for a proxy on a trusted network. The default is FLIGHTD_ALLOW_PLAIN_HTTP=true.
+func WithPlainHTTP() Option { return func(o *options) { o.plainHTTP = true } }
+
+// checkPlainHTTP rejects a server to which the token would travel in clear text.
+func (o *options) checkPlainHTTP(servers []string) error {
+	allowed, _ := strconv.ParseBool(os.Getenv(envPlainHTTP))
+	if o.plainHTTP || allowed || o.token() == "" {
+		return nil
+	}
+	for _, server := range servers {
+		u, err := url.Parse(server)
+		if err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+			return &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("the token would travel in clear text to http://%s; "+
+				"write https://, or set %s=true if you trust the whole network on the way", u.Host, envPlainHTTP)}
+		}
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
+}
+
 // resolveToken sets o.token from the options, or else from the environment.
 func (o *options) resolveToken() error {
-	path := o.tokenFile
-	switch fromEnv := os.Getenv(envToken); {
+	path, name := o.tokenFile, "the token file"
+	switch fromEnv := strings.TrimRight(os.Getenv(envToken), "\r\n"); {
 	case o.token != nil:
 		return checkToken(o.token(), "the token")
 	case path == "" && fromEnv != "":
 		o.token = func() string { return fromEnv }
 		return checkToken(fromEnv, envToken)
 	case path == "":
-		path = os.Getenv(envTokenFile)
+		path, name = os.Getenv(envTokenFile), envTokenFile
 	}
 	o.token = func() string { return "" }
 	if path == "" {
 		return nil
 	}
-	f := &tokenFile{path: path, logger: o.logger}
+	f := &tokenFile{path: path, name: name, logger: o.logger}
 	token, err := f.read()
 	if err != nil {
 		return err
@@ -68,6 +98,9 @@ func (o *options) resolveToken() error {
 
 // checkToken rejects a token that cannot be sent in a header. The error does not show it.
 func checkToken(token, name string) error {
+	if word, _, spaced := strings.Cut(token, " "); spaced && strings.EqualFold(word, "Bearer") {
+		return &flight.InvalidError{Field: "token", Detail: name + ` begins with "Bearer ": leave that word out`}
+	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return &flight.InvalidError{Field: "token", Detail: name + " has a space, a control character or one outside ASCII (it is not shown here)"}
 	}
@@ -77,6 +110,7 @@ func checkToken(token, name string) error {
 // tokenFile is a token in a file that may be replaced at any time.
 type tokenFile struct {
 	path   string
+	name   string // of its setting
 	logger *slog.Logger
 
 	mu      sync.Mutex // guards the fields below
@@ -109,7 +143,7 @@ func (f *tokenFile) current() string {
 func (f *tokenFile) read() (string, error) {
 	b, err := os.ReadFile(f.path)
 	if err != nil {
-		return "", &flight.InvalidError{Field: "token_file", Detail: err.Error()}
+		return "", &flight.InvalidError{Field: "token_file", Detail: f.name + ": " + err.Error()}
 	}
 	token := strings.TrimRight(string(b), "\r\n")
 	if token == "" {

@@ -75,6 +75,7 @@ func TestToken_Precedence(t *testing.T) {
 	}{
 		"none":                        {want: ""},
 		"the environment":             {env: "of-the-environment", envFile: file, want: "Bearer of-the-environment"},
+		"a line break at its end":     {env: "of-the-environment\r\n", want: "Bearer of-the-environment"},
 		"the environment's file":      {envFile: file, want: "Bearer of-the-file"},
 		"an option":                   {env: "x", envFile: "x", opts: []client.Option{client.WithToken("given")}, want: "Bearer given"},
 		"an option's file":            {env: "x", opts: []client.Option{client.WithTokenFile(file)}, want: "Bearer of-the-file"},
@@ -115,9 +116,59 @@ func TestToken_ThatCannotBeSent(t *testing.T) {
 		require.ErrorContains(t, err, "token", name)
 		require.NotContains(t, err.Error(), canary, name)
 	}
-	_, err := client.Connect(t.Context(), "http://user:"+canary+"@127.0.0.1:1?x=y", client.WithoutSpool())
+	for name, opt := range map[string]client.Option{"a token": client.WithToken("Bearer " + canary), "a file": client.WithTokenFile(file("bearer " + canary))} {
+		_, err := client.Connect(t.Context(), "http://127.0.0.1:1", client.WithoutSpool(), opt)
+		require.ErrorContains(t, err, `begins with "Bearer ": leave that word out`, name)
+		require.NotContains(t, err.Error(), canary, name)
+	}
+	missing := filepath.Join(dir, "none")
+	t.Setenv("FLIGHTD_TOKEN_FILE", missing)
+	_, err := client.Connect(t.Context(), "http://127.0.0.1:1", client.WithoutSpool())
+	require.ErrorContains(t, err, "FLIGHTD_TOKEN_FILE: open "+missing)
+	t.Setenv("FLIGHTD_TOKEN_FILE", "")
+	_, err = client.Connect(t.Context(), "http://user:"+canary+"@127.0.0.1:1?x=y", client.WithoutSpool())
 	require.ErrorContains(t, err, "127.0.0.1:1?x=y")
 	require.NotContains(t, err.Error(), canary)
+}
+
+// A token is sent over plain HTTP to this machine alone, unless the caller allows more.
+func TestToken_OverPlainHTTP(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end() // no request leaves
+	for name, row := range map[string]struct {
+		address string
+		env     map[string]string
+		opts    []client.Option
+		host    string // named by the error; "": the token may be sent
+	}{
+		"another machine":    {address: "http://user:pw@flightd.example.com:7420/x", opts: []client.Option{client.WithToken(canary)}, host: "http://flightd.example.com:7420;"},
+		"without a scheme":   {address: "10.0.0.1:7420", opts: []client.Option{client.WithToken(canary)}, host: "http://10.0.0.1:7420;"},
+		"the second address": {address: "https://a,http://b", env: map[string]string{"FLIGHTD_TOKEN": canary}, host: "http://b;"},
+		"a name like local":  {address: "http://localhost.example.com", env: map[string]string{"FLIGHTD_TOKEN": canary}, host: "http://localhost.example.com;"},
+		"not allowed":        {address: "http://b", env: map[string]string{"FLIGHTD_TOKEN": canary, "FLIGHTD_ALLOW_PLAIN_HTTP": "false"}, host: "http://b;"},
+		"https":              {address: "https://flightd.example.com", opts: []client.Option{client.WithToken(canary)}},
+		"loopback":           {address: "LOCALHOST:1,http://127.9.9.9:1,http://[::1]:1", opts: []client.Option{client.WithToken(canary)}},
+		"without a token":    {address: "http://flightd.example.com"},
+		"allowed":            {address: "http://b", opts: []client.Option{client.WithToken(canary), client.WithPlainHTTP()}},
+		"allowed by its env": {address: "http://b", env: map[string]string{"FLIGHTD_TOKEN": canary, "FLIGHTD_ALLOW_PLAIN_HTTP": "true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for k, v := range row.env {
+				t.Setenv(k, v)
+			}
+			_, err := client.Connect(ended, row.address, append(row.opts, client.WithoutSpool())...)
+			if row.host == "" {
+				require.ErrorIs(t, err, context.Canceled)
+				return
+			}
+			var invalid *flight.InvalidError
+			require.ErrorAs(t, err, &invalid)
+			require.ErrorContains(t, err, "the token would travel in clear text to "+row.host+" write https://")
+			require.ErrorContains(t, err, "FLIGHTD_ALLOW_PLAIN_HTTP=true")
+			require.NotContains(t, err.Error(), "pw")
+			require.NotContains(t, err.Error(), canary)
+		})
+	}
 }
 
 // A replaced token is used without a restart. While the file has no valid token, the last one is used.

@@ -33,7 +33,7 @@ type fakeAPI struct {
 	denied   wire.Code // answers all requests; "": none does
 }
 
-func startFakeAPI(t *testing.T) *fakeAPI {
+func startFakeAPI(t *testing.T, change ...func(*tls.Config)) *fakeAPI {
 	t.Helper()
 	dir, _ := makeCertificates(t)
 	f := &fakeAPI{dir: dir}
@@ -41,6 +41,9 @@ func startFakeAPI(t *testing.T) *fakeAPI {
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(f)
 	s.TLS, s.Config.ErrorLog = &tls.Config{Certificates: []tls.Certificate{pair}}, log.New(io.Discard, "", 0)
+	for _, c := range change {
+		c(s.TLS)
+	}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	f.url = s.URL
@@ -196,6 +199,8 @@ func TestCredentials_EverySource(t *testing.T) {
 		"no such file":                       {"token_file: /none\n", nil, nil, exitConfig},
 		"empty file":                         {"token_file: /dev/null\n", nil, nil, exitConfig},
 		"two lines":                          {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\nx"}, nil, exitConfig},
+		"a line break at its end":            {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, exitOK},
+		"with its scheme":                    {"", map[string]string{"FLIGHTD_TOKEN": "Bearer " + testToken}, nil, exitConfig},
 		"a certificate without its key":      {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CLIENT_CERT": ca}, nil, exitConfig},
 		"no such CA":                         {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CA_FILE": "/none"}, nil, exitConfig},
 	} {
@@ -225,6 +230,34 @@ func TestCredentials_EverySource(t *testing.T) {
 	require.Contains(t, r.err, "FLIGHTD_CA_FILE", "the hint: %v", r)
 	r = cli(env, "doctor")
 	require.Contains(t, r.out, "fail  tls", "%v", r)
+}
+
+// TestCredentials_OverPlainHTTP are sent to this machine alone, unless a setting allows more.
+func TestCredentials_OverPlainHTTP(t *testing.T) {
+	env := withConfig(t, "")
+	env["FLIGHTD_ADDR"], env["FLIGHTD_TOKEN"] = "http://flightd.invalid", testToken
+	r := cli(env, "whoami")
+	require.Equal(t, exitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, "clear text to http://flightd.invalid; write https://", "%v", r)
+	r = cli(env, "doctor")
+	require.Contains(t, r.out, "http://flightd.invalid was not asked", "%v", r)
+	allowed := withConfig(t, "allow_plain_http: true\n")
+	allowed["FLIGHTD_ADDR"], allowed["FLIGHTD_TOKEN"] = env["FLIGHTD_ADDR"], testToken
+	r = cli(allowed, "doctor")
+	require.Contains(t, r.out, "http://flightd.invalid does not answer", "%v", r)
+}
+
+// TestCredentials_ClientCertificateIsDemanded says at once which settings are missing.
+func TestCredentials_ClientCertificateIsDemanded(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		f := startFakeAPI(t, func(cfg *tls.Config) { cfg.ClientAuth, cfg.MaxVersion = tls.RequireAnyClientCert, version })
+		r := cli(f.env(), "whoami")
+		require.Equal(t, exitUnreachable, r.code, "%v", r)
+		require.Contains(t, r.err, "\n  the server rejected the TLS connection", "the hint: %v", r)
+		require.Contains(t, r.err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY", "%v", r)
+		r = cli(f.env(), "doctor")
+		require.Contains(t, r.out, "FLIGHTD_CLIENT_CERT", "%v", r)
+	}
 }
 
 // TestCredentials_RejectedOnesAreExplained by the command and by doctor, with the exit codes of the help.

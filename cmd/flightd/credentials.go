@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -23,6 +24,13 @@ func (a *app) clientOptions() ([]client.Option, error) {
 	case token != "":
 		options = append(options, client.WithToken(token))
 	}
+	plain, err := a.boolSetting("allow_plain_http")
+	if err != nil {
+		return nil, err
+	}
+	if plain {
+		options = append(options, client.WithPlainHTTP())
+	}
 	if _, err := a.clientTLS(); err != nil {
 		return nil, err
 	}
@@ -39,7 +47,7 @@ func (a *app) clientOptions() ([]client.Option, error) {
 // token_file the one from the stronger source counts. No error contains the token.
 func (a *app) token() (string, settingValue, error) {
 	from := a.setting("token")
-	token := from.Value
+	token := strings.TrimRight(from.Value, "\r\n")
 	if file := a.setting("token_file"); file.Value != "" && (token == "" || file.source < from.source) {
 		from = file
 		data, err := os.ReadFile(file.Value)
@@ -49,6 +57,10 @@ func (a *app) token() (string, settingValue, error) {
 		if token = strings.TrimSpace(string(data)); token == "" {
 			return "", from, &exitError{code: exitConfig, err: fmt.Errorf("token_file, from %s: %s is empty", file.Origin, file.Value)}
 		}
+	}
+	if word, _, spaced := strings.Cut(token, " "); spaced && strings.EqualFold(word, "Bearer") {
+		return "", from, &exitError{code: exitConfig, err: fmt.Errorf(`%s, from %s: it begins with "Bearer "`, from.Name, from.Origin),
+			hint: "leave that word out"}
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", from, &exitError{code: exitConfig, err: fmt.Errorf("%s, from %s: a token has no spaces and only ASCII characters", from.Name, from.Origin),
@@ -97,7 +109,7 @@ func tlsHint(err error) string {
 	var otherName x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var notTLS tls.RecordHeaderError
-	var alert tls.AlertError
+	var alert *net.OpError // of a type that crypto/tls does not export
 	switch {
 	case errors.As(err, &otherName):
 		return "use a name that is in the server's certificate, or make one with flightd cert init DIR --host NAME"
@@ -109,7 +121,7 @@ func tlsHint(err error) string {
 		return "check the server's certificate, and the CA in --ca-file or FLIGHTD_CA_FILE"
 	case errors.As(err, &notTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "this address speaks plain HTTP: write http://, if nobody can read along on the way"
-	case errors.As(err, &alert):
+	case errors.As(err, &alert) && alert.Op == "remote error":
 		return "the server rejected the TLS connection; if it demands a client certificate, set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY"
 	}
 	return ""

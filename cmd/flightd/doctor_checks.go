@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 )
@@ -91,7 +92,10 @@ func checkServer(a serverAnswer, noServer bool) checkResult {
 	}
 	f := checkResult{Check: "server", Status: statusWarn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
 		Do: "start it, or remove it from --server and FLIGHTD_ADDR"}
+	var invalid *flight.InvalidError
 	switch {
+	case errors.As(a.err, &invalid): // the client asked no server
+		f.Status, f.Says, f.Do = statusFail, a.address+" was not asked: "+a.err.Error(), "correct --server or FLIGHTD_ADDR"
 	case tlsHint(a.err) != "":
 		f.Status, f.Do = statusFail, tlsHint(a.err)
 	case !noServer:

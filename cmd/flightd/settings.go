@@ -63,7 +63,7 @@ func settings() []setting {
 		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve, read again when it changes"},
 		{"tls_key", "tls-key", "FLIGHTD_TLS_KEY", "", textSetting, "PEM file of its key"},
 		{"tls_client_ca", "tls-client-ca", "FLIGHTD_TLS_CLIENT_CA", "", textSetting, "PEM file of the CA of client certificates, which flightd serve then demands"},
-		{"allow_plain_http", "allow-plain-http", "FLIGHTD_ALLOW_PLAIN_HTTP", "false", boolSetting, "flightd serve may speak plain HTTP to other machines: a proxy ends TLS"},
+		{"allow_plain_http", "allow-plain-http", "FLIGHTD_ALLOW_PLAIN_HTTP", "false", boolSetting, "flightd serve may speak plain HTTP to other machines, and clients send them a token: a proxy ends TLS"},
 		{"first_token_file", "first-token-file", "FLIGHTD_FIRST_TOKEN_FILE", "", textSetting, "file that gets the first token of flightd serve"},
 		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", textSetting, "log level of flightd serve and dev: debug, info, warn or error"},
 		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", textSetting, "log format of flightd serve and dev: text or json"},
