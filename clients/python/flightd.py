@@ -47,6 +47,7 @@ import functools
 import hashlib
 import http.client
 import io
+import ipaddress
 import json
 import logging
 import os
@@ -1036,17 +1037,21 @@ class Client:
                    the system's
     client_cert    PEM files of the client's certificate and of its key; default ``FLIGHTD_CLIENT_CERT`` and
                    ``FLIGHTD_CLIENT_KEY``
+    allow_plain_http  sends a token over http:// to another machine, too: every machine on the way can then read it. It is
+                   for a proxy on a trusted network; default ``FLIGHTD_ALLOW_PLAIN_HTTP``
     """
 
     def __init__(self, address: Optional[str] = None, *, namespace: Optional[str] = None, ttl: Optional[int] = None,
                  spool: Optional[str] = None, retry_timeout: float = 10.0, report_wait: float = 10.0,
                  owner: str = "", token: str = "", token_file: str = "", ca_file: str = "",
-                 client_cert: Optional[Tuple[str, str]] = None) -> None:
+                 client_cert: Optional[Tuple[str, str]] = None, allow_plain_http: bool = False) -> None:
         self._token = _token_source(token, token_file)
         self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or _token_namespace(self._token()) or "default"
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"invalid namespace {self.namespace!r}: use letters, digits, '.', '_' and '-'")
         addresses = _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)
+        if self._token() and not allow_plain_http:
+            _check_plain_http(addresses)
         context = _tls_context(ca_file, client_cert) if any(a.scheme == "https" for a in addresses) else None
         self._servers = [_Server(a, context) for a in addresses]
         if retry_timeout <= 0 or report_wait <= 0:
@@ -1196,10 +1201,10 @@ class Client:
                 else:
                     rejections, may_have_arrived = 0, True
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
-            except ssl.SSLCertVerificationError as e:  # nothing was sent
+            except _Rejected as e:
                 rejections += 1
-                failure = Unavailable(_untrusted_text(self._servers[server].address, e))
-                failure.__cause__ = e
+                failure = Unavailable(str(e))
+                failure.__cause__ = e.__cause__
                 if rejections == len(self._servers):
                     failure._may_have_arrived = may_have_arrived
                     raise failure
@@ -1419,12 +1424,12 @@ def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
 
 def _token_source(token: str, path: str) -> Callable[[], str]:
     """Returns the function that returns the token for the next request, or "". No dump of a client shows the token."""
-    name = "token"
+    name, file_name = "token", "token_file"
     if not token and not path:
-        token, name = os.environ.get("FLIGHTD_TOKEN", ""), "FLIGHTD_TOKEN"
-        path = os.environ.get("FLIGHTD_TOKEN_FILE", "")
+        token, name = os.environ.get("FLIGHTD_TOKEN", "").rstrip("\r\n"), "FLIGHTD_TOKEN"
+        path, file_name = os.environ.get("FLIGHTD_TOKEN_FILE", ""), "FLIGHTD_TOKEN_FILE"
     if not token and path:
-        return _TokenFile(path).current
+        return _TokenFile(path, file_name).current
     _check_token(token, name)
     return lambda: token
 
@@ -1435,16 +1440,35 @@ def _token_namespace(token: str) -> str:
 
 
 def _check_token(token: str, name: str) -> None:
+    if token.lower().startswith("bearer "):
+        raise ValueError(f'{name} begins with "Bearer ": leave that word out')
     if re.search("[^!-~]", token):
         raise ValueError(f"{name} has a space, a control character or one outside ASCII (it is not shown here)")
+
+
+def _check_plain_http(addresses: List[urllib.parse.SplitResult]) -> None:
+    """Rejects a server to which a token would travel in clear text, unless the environment allows it."""
+    if os.environ.get("FLIGHTD_ALLOW_PLAIN_HTTP", "").lower() in ("true", "t", "1"):
+        return
+    for url in addresses:
+        if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+            raise ValueError(f"the token would travel in clear text to http://{url.netloc.rpartition('@')[2]}; write https://, or set "
+                             "FLIGHTD_ALLOW_PLAIN_HTTP=true if you trust the whole network on the way")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 class _TokenFile:
     """A token in a file that may be replaced at any time. While the file cannot be read, or has no valid token, the last
     one stays."""
 
-    def __init__(self, path: str) -> None:
-        self._path, self._trouble = path, ""
+    def __init__(self, path: str, name: str) -> None:
+        self._path, self._name, self._trouble = path, name, ""
         self._token, self._read_at = self._read(), time.monotonic()
 
     def current(self) -> str:
@@ -1452,15 +1476,18 @@ class _TokenFile:
             self._read_at = time.monotonic()
             try:
                 self._token, self._trouble = self._read(), ""
-            except (OSError, ValueError) as e:
+            except ValueError as e:
                 if str(e) != self._trouble:
                     self._trouble = str(e)
                     _log.error("flightd: the token file cannot be used; the token before stays in use: %s", e)
         return self._token
 
     def _read(self) -> str:
-        with open(self._path, "rb") as f:
-            token = f.read().decode("latin-1").rstrip("\r\n")
+        try:
+            with open(self._path, "rb") as f:
+                token = f.read().decode("latin-1").rstrip("\r\n")
+        except OSError as e:
+            raise ValueError(f"{self._name} cannot be read: {self._path}: {e.strerror}") from e
         if not token:
             raise ValueError(f"the token file {self._path} is empty")
         _check_token(token, f"the token file {self._path}")
@@ -1469,11 +1496,13 @@ class _TokenFile:
 
 def _tls_context(ca_file: str, client_cert: Optional[Tuple[str, str]]) -> ssl.SSLContext:
     """Returns the context for https servers, from the arguments or else from the environment."""
-    ca_file = ca_file or os.environ.get("FLIGHTD_CA_FILE", "")
+    name = "ca_file"
+    if not ca_file:
+        ca_file, name = os.environ.get("FLIGHTD_CA_FILE", ""), "FLIGHTD_CA_FILE"
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except OSError as e:  # an ssl.SSLError is one
-        raise ValueError(f"the CA file {ca_file} cannot be used: {e}") from e
+        raise ValueError(f"{name} cannot be used: {ca_file}: {e}") from e
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     cert, key = client_cert or (os.environ.get("FLIGHTD_CLIENT_CERT", ""), os.environ.get("FLIGHTD_CLIENT_KEY", ""))
     if bool(cert) != bool(key):
@@ -1494,6 +1523,26 @@ def _untrusted_text(address: str, e: ssl.SSLCertVerificationError) -> str:
     if e.verify_code not in _CERTIFICATE_ITSELF:
         text += " (set FLIGHTD_CA_FILE to the PEM file of the authority that issued it)"
     return text
+
+
+_CERTIFICATE_ALERT = re.compile("alert.*(certificate|handshake.failure|unknown.ca|access.denied)", re.IGNORECASE)
+
+
+class _Rejected(Exception):
+    """The client rejected the server's certificate, or the server the client's. Nothing was carried out."""
+
+
+def _explain_tls(address: str, e: OSError) -> str:
+    """Returns the text of a _Rejected for an error on a new connection, or "".
+
+    In TLS 1.3 the client's handshake ends before the server has read the client's certificate. The server's alert then
+    arrives after the request was written, and the server has discarded that request."""
+    if isinstance(e, ssl.SSLCertVerificationError):
+        return _untrusted_text(address, e)
+    if isinstance(e, ssl.SSLError) and _CERTIFICATE_ALERT.search(str(e)):
+        return (f"{address} rejected the TLS connection: {e} (if it demands a client certificate, set FLIGHTD_CLIENT_CERT and "
+                "FLIGHTD_CLIENT_KEY to the PEM files of one that it accepts)")
+    return ""
 
 
 def _is_reusable(connection: http.client.HTTPConnection) -> bool:
@@ -1571,9 +1620,12 @@ class _Server:
             connection = http.client.HTTPConnection(host, port, timeout=time_out)
         try:
             return (*self._send(connection, method, path, body, headers, timeout), resent)
-        except (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError) as e:
+        except (ConnectionRefusedError, socket.gaierror, ssl.SSLError) as e:
             if resent:  # no server now does not prove that the first send did not arrive
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e
+            rejected = _explain_tls(self.address, e)
+            if rejected:
+                raise _Rejected(rejected) from e
             raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],

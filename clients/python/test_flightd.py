@@ -1389,6 +1389,7 @@ class TestAccess(unittest.TestCase):
         for options, environment, want in (
             ({}, {}, None),
             ({}, {"FLIGHTD_TOKEN": "of-the-environment", "FLIGHTD_TOKEN_FILE": file}, "Bearer of-the-environment"),
+            ({}, {"FLIGHTD_TOKEN": "of-the-environment\r\n"}, "Bearer of-the-environment"),
             ({}, {"FLIGHTD_TOKEN": "", "FLIGHTD_TOKEN_FILE": file}, "Bearer of-the-file"),
             ({"token": "given", "token_file": file}, {"FLIGHTD_TOKEN": "x"}, "Bearer given"),
             ({"token_file": file}, {"FLIGHTD_TOKEN": "x"}, "Bearer of-the-file"),
@@ -1406,12 +1407,44 @@ class TestAccess(unittest.TestCase):
         for options in ({"token": CANARY + " x"}, {"token": CANARY + "\n"}, {"token": CANARY + "\x01"}, {"token": CANARY + "é"},
                         {"token_file": self.write("lines", CANARY + "\n" + CANARY + "\n")}, {"token_file": self.write("empty", "\n")},
                         {"token_file": self.path("none")}):
-            with self.subTest(options=options), self.assertRaises((ValueError, OSError)) as caught:
+            with self.subTest(options=options), self.assertRaises(ValueError) as caught:
                 flightd.Client("http://127.0.0.1:1", spool="", **options)
             self.assertNotIn(CANARY, str(caught.exception))
         with self.assertRaises(ValueError) as caught:
             flightd.Client(f"http://user:{CANARY}@127.0.0.1:1?x=y", spool="")
         self.assertNotIn(CANARY, str(caught.exception))
+
+        for options in ({"token": "Bearer " + CANARY}, {"token_file": self.write("scheme", "bearer " + CANARY)}):
+            with self.assertRaisesRegex(ValueError, 'begins with "Bearer ": leave that word out') as caught:
+                flightd.Client("http://127.0.0.1:1", spool="", **options)
+            self.assertNotIn(CANARY, str(caught.exception))
+        os.environ["FLIGHTD_TOKEN_FILE"] = self.path("none")
+        with self.assertRaisesRegex(ValueError, "FLIGHTD_TOKEN_FILE cannot be read: " + re.escape(self.path("none"))):
+            flightd.Client("http://127.0.0.1:1", spool="")
+        os.environ.update(FLIGHTD_TOKEN_FILE="", FLIGHTD_CA_FILE=self.path("none"))
+        with self.assertRaisesRegex(ValueError, "FLIGHTD_CA_FILE cannot be used: " + re.escape(self.path("none"))):
+            flightd.Client("https://127.0.0.1:1", spool="")
+
+    def test_a_token_over_plain_http(self):
+        for address, options, env, host in (
+                ("http://user:pw@flightd.example.com:7420/x", {"token": CANARY}, {}, "http://flightd.example.com:7420"),
+                ("10.0.0.1:7420", {"token": CANARY}, {}, "http://10.0.0.1:7420"),
+                ("https://a,http://b", {}, {"FLIGHTD_TOKEN": CANARY}, "http://b"),
+                ("http://localhost.example.com", {}, {"FLIGHTD_TOKEN": CANARY}, "http://localhost.example.com"),
+                ("http://b", {}, {"FLIGHTD_TOKEN": CANARY, "FLIGHTD_ALLOW_PLAIN_HTTP": "false"}, "http://b"),
+                ("https://flightd.example.com", {"token": CANARY}, {}, ""),
+                ("LOCALHOST:1,http://127.9.9.9:1,http://[::1]:1", {"token": CANARY}, {}, ""),
+                ("http://flightd.example.com", {}, {}, ""),
+                ("http://b", {"token": CANARY, "allow_plain_http": True}, {}, ""),
+                ("http://b", {}, {"FLIGHTD_TOKEN": CANARY, "FLIGHTD_ALLOW_PLAIN_HTTP": "true"}, "")):
+            with self.subTest(address=address, env=env), mock.patch.dict(os.environ, env):
+                if not host:
+                    self.client(address, **options)
+                    continue
+                with self.assertRaisesRegex(ValueError, f"the token would travel in clear text to {re.escape(host)}; write https://.*"
+                                                        "FLIGHTD_ALLOW_PLAIN_HTTP=true") as caught:
+                    self.client(address, **options)
+                self.assertNotRegex(str(caught.exception), "pw|" + CANARY)
 
     def test_a_replaced_token_is_used(self):
         self.write("token", "first\n")
@@ -1548,8 +1581,14 @@ class TestAccess(unittest.TestCase):
         self.assertEqual(both._ask("GET", "/version", must_contain="version")[0]["version"], "1", "by the next server")
 
         address = server("server", cafile=self.path("ca"))
-        with self.assertRaises(flightd.Unavailable):
-            self.version(self.client(address, ca_file=self.path("ca"), retry_timeout=0.1))
+        self.issue("other", ca="other-ca")
+        for cert in (None, (self.path("other"), self.path("other.key"))):
+            began = time.monotonic()
+            client = self.client(address, ca_file=self.path("ca"), client_cert=cert, retry_timeout=20.0)
+            with self.assertRaisesRegex(flightd.Unavailable, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY") as caught:
+                client._ask("GET", "/version", must_contain="version")
+            self.assertLess(time.monotonic() - began, 10, "it is not retried")
+            self.assertFalse(caught.exception._may_have_arrived, "the server has discarded the request")
         pair = self.path("me"), self.path("me.key")
         self.assertEqual(self.version(self.client(address, ca_file=self.path("ca"), client_cert=pair)), "1")
         os.environ.update(FLIGHTD_CA_FILE=self.path("ca"), FLIGHTD_CLIENT_CERT=pair[0], FLIGHTD_CLIENT_KEY=pair[1])

@@ -1071,6 +1071,7 @@ test("the token of a request", async (t) => {
   for (const [options, variables, want] of [
     [{}, {}, undefined],
     [{}, { FLIGHTD_TOKEN: "of-the-environment", FLIGHTD_TOKEN_FILE: file }, "Bearer of-the-environment"],
+    [{}, { FLIGHTD_TOKEN: "of-the-environment\r\n" }, "Bearer of-the-environment"],
     [{}, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: file }, "Bearer of-the-file"],
     [{ token: "given", tokenFile: file }, { FLIGHTD_TOKEN: "x" }, "Bearer given"],
     [{ tokenFile: file }, { FLIGHTD_TOKEN: "x" }, "Bearer of-the-file"],
@@ -1087,7 +1088,7 @@ test("the token of a request", async (t) => {
   assert.equal(asked.at(-1)?.[1], "Bearer given");
 });
 
-test("a token that cannot be sent is rejected and not shown", async () => {
+test("a token that cannot be sent is rejected and not shown", async (t) => {
   const folder = await mkdtemp(path.join(spool, "token-"));
   const [lines, empty, none] = ["lines", "empty", "none"].map((name) => path.join(folder, name)) as [string, string, string];
   await writeFile(lines, `${CANARY}\n${CANARY}\n`);
@@ -1098,6 +1099,42 @@ test("a token that cannot be sent is rejected and not shown", async () => {
     assert.throws(() => new Client("http://127.0.0.1:1", { spool: "", ...options }), hidden);
   }
   assert.throws(() => new Client(`http://user:${CANARY}@127.0.0.1:1?x=y`, { spool: "" }), hidden);
+  const scheme = path.join(folder, "scheme");
+  await writeFile(scheme, "bearer " + CANARY);
+  for (const options of [{ token: "Bearer " + CANARY }, { tokenFile: scheme }]) {
+    assert.throws(() => new Client("http://127.0.0.1:1", { spool: "", ...options }),
+      (e) => hidden(e) && /begins with "Bearer ": leave that word out/.test((e as Error).message));
+  }
+  environment(t, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: none });
+  assert.throws(() => new Client("http://127.0.0.1:1", { spool: "" }), (e) => e instanceof TypeError && e.message.startsWith(`FLIGHTD_TOKEN_FILE cannot be read: ${none}: `));
+  environment(t, { FLIGHTD_TOKEN_FILE: "", FLIGHTD_CA_FILE: none });
+  assert.throws(() => new Client("https://127.0.0.1:1", { spool: "" }), (e) => e instanceof TypeError && e.message.startsWith(`FLIGHTD_CA_FILE cannot be read: ${none}: `));
+});
+
+test("a token over plain HTTP", (t) => {
+  const given = { token: CANARY };
+  const fromEnv = { FLIGHTD_TOKEN: CANARY };
+  for (const [address, options, variables, host] of [
+    ["http://user:pw@flightd.example.com:7420/x", given, {}, "http://flightd.example.com:7420"],
+    ["10.0.0.1:7420", given, {}, "http://10.0.0.1:7420"],
+    ["https://a,http://b", {}, fromEnv, "http://b"],
+    ["http://localhost.example.com", {}, fromEnv, "http://localhost.example.com"],
+    ["http://b", {}, { ...fromEnv, FLIGHTD_ALLOW_PLAIN_HTTP: "false" }, "http://b"],
+    ["https://flightd.example.com", given, {}, ""],
+    ["LOCALHOST:1,http://127.9.9.9:1,http://[::1]:1", given, {}, ""],
+    ["http://flightd.example.com", {}, {}, ""],
+    ["http://b", { ...given, allowPlainHttp: true }, {}, ""],
+    ["http://b", {}, { ...fromEnv, FLIGHTD_ALLOW_PLAIN_HTTP: "true" }, ""],
+  ] as [string, ClientOptions, Record<string, string>, string][]) {
+    environment(t, { FLIGHTD_TOKEN: "", FLIGHTD_TOKEN_FILE: "", FLIGHTD_ALLOW_PLAIN_HTTP: "", ...variables });
+    const connect = (): Client => new Client(address, { spool: "", ...options });
+    if (!host) {
+      connect();
+      continue;
+    }
+    assert.throws(connect, (e) => e instanceof TypeError && e.message.includes(`the token would travel in clear text to ${host}; write https://`) &&
+      e.message.includes("FLIGHTD_ALLOW_PLAIN_HTTP=true") && !e.message.includes("pw") && !e.message.includes(CANARY));
+  }
 });
 
 test("a replaced token is used", async (t) => {
@@ -1200,7 +1237,13 @@ test("TLS", async (t) => {
 
   const strict = await serve("server", { requestCert: true, ca: await readFile(file("ca")) });
   const pair = { clientCert: file("me"), clientKey: file("me.key") };
-  await assert.rejects(version(of(strict, { caFile: file("ca"), retryTimeoutMs: 10 })), Unavailable);
+  for (const maxVersion of ["TLSv1.2", "TLSv1.3"]) {
+    const demanding = await serve("server", { requestCert: true, ca: await readFile(file("ca")), maxVersion });
+    const from = performance.now();
+    await assert.rejects(version(of(demanding, { caFile: file("ca") })), (e) => e instanceof Unavailable && !e.mayHaveArrived &&
+      /set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY/.test(e.message));
+    assert.ok(performance.now() - from < 10_000, "it is not retried");
+  }
   await version(of(strict, { caFile: file("ca"), ...pair }));
   environment(t, { FLIGHTD_CA_FILE: file("ca"), FLIGHTD_CLIENT_CERT: pair.clientCert, FLIGHTD_CLIENT_KEY: pair.clientKey });
   const asks = of(strict);

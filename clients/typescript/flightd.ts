@@ -1057,6 +1057,11 @@ export interface ClientOptions {
   clientCert?: string;
   /** PEM file of its key; default FLIGHTD_CLIENT_KEY */
   clientKey?: string;
+  /**
+   * sends a token over http:// to another machine, too: every machine on the way can then read it. It is for a proxy on a
+   * trusted network; default FLIGHTD_ALLOW_PLAIN_HTTP
+   */
+  allowPlainHttp?: boolean;
 }
 
 interface AskOptions {
@@ -1104,6 +1109,7 @@ export class Client {
     this.options = others;
     this.#token = tokenSource(token, options.tokenFile, (m) => this.log(m));
     const listed = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
+    if (this.#token() && !options.allowPlainHttp) checkPlainHttp(listed);
     this.servers = listed.map((url) => url.origin + url.pathname.replace(/\/+$/, ""));
     this.#basic = listed.map(basicOf);
     this.#agents = agents(listed.some((url) => url.protocol === "https:"), options);
@@ -1212,7 +1218,7 @@ export class Client {
             mayHaveArrived = true;
           }
           failure = e;
-        } else if (e instanceof Untrusted) { // nothing was sent
+        } else if (e instanceof Rejected) {
           rejections++;
           failure = new Unavailable(e.message, "unreachable", {}, e.cause);
           if (rejections === this.servers.length) {
@@ -1475,40 +1481,62 @@ function agents(secured: boolean, options: ClientOptions): Agents {
   const all: Agents = { http: new http.Agent({ keepAlive: true, timeout: IDLE_TIMEOUT_MS }) };
   if (!secured) return all;
   const caFile = options.caFile || process.env["FLIGHTD_CA_FILE"];
+  const caName = options.caFile ? "caFile" : "FLIGHTD_CA_FILE";
   let [certFile, keyFile] = [options.clientCert, options.clientKey];
   if (!certFile && !keyFile) [certFile, keyFile] = [process.env["FLIGHTD_CLIENT_CERT"], process.env["FLIGHTD_CLIENT_KEY"]];
   if (Boolean(certFile) !== Boolean(keyFile)) throw new TypeError("a client certificate needs two files: the certificate and its key");
   // Verification stays on, also if NODE_TLS_REJECT_UNAUTHORIZED is 0.
   const secure: https.AgentOptions = { keepAlive: true, timeout: IDLE_TIMEOUT_MS, minVersion: "TLSv1.2", rejectUnauthorized: true };
   if (caFile) {
-    const pem = readFileSync(caFile, "latin1").match(/-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/g);
-    if (!pem) throw new TypeError(`${caFile} has no certificate in PEM`);
+    const pem = readSetting(caFile, caName).toString("latin1").match(/-----BEGIN CERTIFICATE-----[^]*?-----END CERTIFICATE-----/g);
+    if (!pem) throw new TypeError(`${caName}: ${caFile} has no certificate in PEM`);
     pem.forEach((one) => new X509Certificate(one)); // rejects a malformed one now
     secure.ca = pem;
   }
   if (certFile && keyFile) {
-    secure.cert = readFileSync(certFile);
-    secure.key = readFileSync(keyFile);
+    secure.cert = readSetting(certFile, options.clientCert ? "clientCert" : "FLIGHTD_CLIENT_CERT");
+    secure.key = readSetting(keyFile, options.clientKey ? "clientKey" : "FLIGHTD_CLIENT_KEY");
     createSecureContext({ cert: secure.cert, key: secure.key }); // rejects them now if they do not belong together
   }
   all.https = new https.Agent(secure);
   return all;
 }
 
-/** A server's certificate was rejected, and nothing was sent to it. */
-class Untrusted extends Error {}
+/** Reads the file that a setting names. */
+function readSetting(file: string, name: string): Buffer {
+  try { return readFileSync(file); } catch (e) {
+    throw new TypeError(`${name} cannot be read: ${file}: ${textOf(e)}`, { cause: e });
+  }
+}
+
+/** The client rejected the server's certificate, or the server the client's. Nothing was carried out. */
+class Rejected extends Error {}
 
 // The error codes of a rejected certificate: of its authority, which FLIGHTD_CA_FILE may name, and of the certificate itself.
 const OF_THE_AUTHORITY = ["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_GET_ISSUER_CERT",
   "UNABLE_TO_GET_ISSUER_CERT_LOCALLY", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "CERT_SIGNATURE_FAILURE", "CERT_UNTRUSTED", "INVALID_CA"];
 const OF_THE_CERTIFICATE = ["ERR_TLS_CERT_ALTNAME_INVALID", "CERT_HAS_EXPIRED", "CERT_NOT_YET_VALID", "CERT_REJECTED", "INVALID_PURPOSE"];
 
-function explainTLS(e: Error, url: string): Error {
+const CERTIFICATE_ALERT = /alert.*(certificate|handshake.failure|unknown.ca|access.denied)/i;
+
+/**
+ * Replaces the error of a certificate that was rejected, by the client or by the server, by one that says what to do.
+ *
+ * In TLS 1.3 the client's handshake ends before the server has read the client's certificate. The server's alert then
+ * arrives after the request was written, and the server has discarded that request. On a reused connection an alert proves
+ * nothing about the request.
+ */
+function explainTLS(e: Error, url: string, reused: boolean): Error {
   const code = (e as { code?: string }).code ?? "";
+  if (!reused && /SSL|EPROTO/.test(code) && CERTIFICATE_ALERT.test(`${code} ${e.message}`)) {
+    const alert = /\w+ alert [a-z ]+/i.exec(e.message)?.[0] ?? e.message.trim(); // without OpenSSL's file and line
+    return new Rejected(`${new URL(url).origin} rejected the TLS connection: ${alert} (if it demands a client certificate, set ` +
+      "FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY to the PEM files of one that it accepts)", { cause: e });
+  }
   const ofAuthority = OF_THE_AUTHORITY.includes(code);
   if (!ofAuthority && !OF_THE_CERTIFICATE.includes(code)) return e;
   const text = `the certificate of ${new URL(url).origin} is not trusted: ${e.message}`;
-  return new Untrusted(ofAuthority ? `${text} (set FLIGHTD_CA_FILE to the PEM file of the authority that issued it)` : text, { cause: e });
+  return new Rejected(ofAuthority ? `${text} (set FLIGHTD_CA_FILE to the PEM file of the authority that issued it)` : text, { cause: e });
 }
 
 interface HttpAnswer { status: number; headers: http.IncomingHttpHeaders; data: Buffer }
@@ -1525,7 +1553,7 @@ function exchange(agents: Agents, url: string, method: string, headers: Record<s
     };
     let answered = false;
     request.on("close", () => signal.removeEventListener("abort", abort));
-    request.on("error", (e) => { if (!answered) reject(explainTLS(e, url)); });
+    request.on("error", (e) => { if (!answered) reject(explainTLS(e, url, request.reusedSocket)); });
     request.on("response", (answer) => {
       answered = true; // the server may reject a request before it has read all of it
       const pieces: Buffer[] = [];
@@ -1551,26 +1579,37 @@ function tokenNamespace(token: string): string {
 
 /** Returns the function that returns the token for the next request, or "". */
 function tokenSource(given = "", givenFile = "", log: (message: string) => void): () => string {
-  let [token, file, name] = [given, givenFile, "token"];
+  let [token, file, name, fileName] = [given, givenFile, "token", "tokenFile"];
   if (!token && !file) {
-    [token, file, name] = [process.env["FLIGHTD_TOKEN"] ?? "", process.env["FLIGHTD_TOKEN_FILE"] ?? "", "FLIGHTD_TOKEN"];
+    [token, name] = [(process.env["FLIGHTD_TOKEN"] ?? "").replace(/[\r\n]+$/, ""), "FLIGHTD_TOKEN"];
+    [file, fileName] = [process.env["FLIGHTD_TOKEN_FILE"] ?? "", "FLIGHTD_TOKEN_FILE"];
   }
-  if (!token && file) return tokenFromFile(file, log);
+  if (!token && file) return tokenFromFile(file, fileName, log);
   checkToken(token, name);
   return () => token;
 }
 
 function checkToken(token: string, name: string): void {
+  if (/^bearer /i.test(token)) throw new TypeError(`${name} begins with "Bearer ": leave that word out`);
   if (/[^!-~]/.test(token)) throw new TypeError(`${name} has a space, a control character or one outside ASCII (it is not shown here)`);
+}
+
+/** Rejects a server to which a token would travel in clear text, unless the environment allows it. */
+function checkPlainHttp(servers: URL[]): void {
+  if (/^(true|t|1)$/i.test(process.env["FLIGHTD_ALLOW_PLAIN_HTTP"] ?? "")) return;
+  const open = servers.find((url) => url.protocol === "http:" && !/^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname));
+  if (!open) return;
+  throw new TypeError(`the token would travel in clear text to http://${open.host}; write https://, or set ` +
+    "FLIGHTD_ALLOW_PLAIN_HTTP=true if you trust the whole network on the way");
 }
 
 /**
  * Returns the function that returns the token in a file that may be replaced at any time. While the file cannot be read, or
  * has no valid token, the last one stays.
  */
-function tokenFromFile(file: string, log: (message: string) => void): () => string {
+function tokenFromFile(file: string, name: string, log: (message: string) => void): () => string {
   const read = (): string => {
-    const token = readFileSync(file, "latin1").replace(/[\r\n]+$/, "");
+    const token = readSetting(file, name).toString("latin1").replace(/[\r\n]+$/, "");
     if (!token) throw new TypeError(`the token file ${file} is empty`);
     checkToken(token, `the token file ${file}`);
     return token;
