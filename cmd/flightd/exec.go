@@ -80,7 +80,7 @@ the session ends within --ttl.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent; build it from business identifiers, never from the clock or the attempt")
+	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
 	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, with unknown outcome; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")

@@ -10,17 +10,18 @@ import (
 // defaultName is the name of a key that is given as an ID alone.
 const defaultName = "exec"
 
-// newKey parses the key of a flight that may be started: ID, or NAME/ID. It rejects a full key: read as an ID with
-// slashes, it would name another intent, and the effect would run a second time.
+// newKey parses the key of a flight that may be started: ID, or NAME/ID. It rejects a key with a second slash, which may
+// be a full key: read as an ID with slashes, it would name another intent, and the effect would run a second time. A slash
+// of an id is written %2F, so that nobody writes it by mistake.
 func (a *app) newKey(s string) (flight.Key, error) {
-	if strings.HasPrefix(s, a.namespace+"/") && strings.Count(s, "/") > 1 {
-		return flight.Key{}, usageError("--key %s begins with the namespace; write NAME/ID, here %s", s, strings.TrimPrefix(s, a.namespace+"/"))
-	}
 	name, id, ok := strings.Cut(s, "/")
+	if namespace, rest := name, id; strings.Contains(rest, "/") {
+		return flight.Key{}, usageError("--key %s has %d parts; set the namespace with -n: -n %s --key %s; in an id write %%2F for /", s, strings.Count(s, "/")+1, namespace, rest)
+	}
 	if !ok {
 		name, id = defaultName, s
 	}
-	key, err := flight.NewKey(a.namespace, name, id)
+	key, err := flight.NewKey(a.namespace, name, strings.ReplaceAll(id, "%2F", "/"))
 	if err != nil {
 		return key, usageError("--key %s: %v", s, err)
 	}
@@ -41,6 +42,7 @@ func (a *app) candidates(s string) ([]candidate, error) {
 			return []candidate{{id: id}}, nil
 		}
 	}
+	s = strings.ReplaceAll(s, "%2F", "/") // as newKey takes it
 	var all []candidate
 	add := func(k flight.Key, err error) {
 		if err == nil {
