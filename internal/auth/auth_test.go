@@ -164,6 +164,18 @@ func TestToken_HasAtMostFourValidSecrets(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
+// A list shows when the last secret ended, and not that the token never expires.
+func TestToken_EndOfExpiredSecrets(t *testing.T) {
+	token := &auth.Token{Verbs: auth.Read}
+	_, err := token.Issue("*", 1, 7, 0)
+	require.NoError(t, err)
+	for now, valid := range map[flight.Time]int{6: 1, 7: 0, 9: 0} {
+		n, ends := token.Valid(now)
+		require.Equal(t, valid, n)
+		require.Equal(t, flight.Time(7), ends)
+	}
+}
+
 func TestDirectory_Limits(t *testing.T) {
 	s := &store{}
 	d := auth.NewDirectory(s, nil)

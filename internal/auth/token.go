@@ -125,15 +125,17 @@ func (t *Token) Issue(namespace string, now, expires flight.Time, keepOld time.D
 	return secret, nil
 }
 
-// Valid returns how many secrets are valid at a ledger time, and when the last of them ends; 0: one does not expire.
+// Valid returns how many secrets are valid at a ledger time, and when the last of them ends; 0: one does not expire. If
+// none is valid, it is the time at which the last one ended.
 func (t *Token) Valid(now flight.Time) (n int, ends flight.Time) {
 	forever := false
 	for i := range t.Secrets {
-		if s := &t.Secrets[i]; s.validAt(now) {
+		s := &t.Secrets[i]
+		if s.validAt(now) {
 			n++
-			forever = forever || s.ExpiresAt == 0
-			ends = max(ends, s.ExpiresAt)
 		}
+		forever = forever || s.ExpiresAt == 0
+		ends = max(ends, s.ExpiresAt) // those that have ended did so before the valid ones end
 	}
 	if forever {
 		ends = 0

@@ -51,7 +51,7 @@ type Token struct {
 	Namespace string   `json:"namespace"`
 	Verbs     []string `json:"verbs"` // empty: the document cannot be read, and the token is invalid
 	CreatedAt Time     `json:"created_at"`
-	ExpiresAt Time     `json:"expires_at,omitzero"` // of the secret that ends last; absent: one does not expire
+	ExpiresAt Time     `json:"expires_at,omitzero"` // of the secret that ends last, or ended last if none is valid; absent: one does not expire
 	Secrets   int      `json:"secrets"`             // how many are valid
 	Version   string   `json:"version"`
 }
