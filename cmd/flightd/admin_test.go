@@ -76,6 +76,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer "+testToken {
 		code = wire.Unauthenticated
 	}
+	if strings.Contains(string(body), `"namespace":"missing"`) {
+		code = wire.NotFound
+	}
 	if code != "" {
 		class, _ := code.Class()
 		w.WriteHeader(class.Status)
@@ -91,7 +94,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		answer = wire.NewToken{Name: "billing", Namespace: "shop", Verbs: []string{"submit", "read"}, ExpiresAt: at, Token: "fltd_new"}
 	case path == "/v1/tokens":
-		answer = wire.TokenList{Tokens: []wire.Token{{Name: "admin", Namespace: "*", Verbs: []string{"admin"}, CreatedAt: at, Secrets: 1}}}
+		answer = wire.TokenList{Tokens: []wire.Token{{Name: "admin", Namespace: "*", Verbs: []string{"admin"}, CreatedAt: at, Secrets: 1}, {Name: "old", Namespace: "shop", Verbs: []string{"read"}, CreatedAt: at, ExpiresAt: at}}}
 	case path == "/v1/audit" && r.URL.Query().Get("before") == "":
 		answer = wire.AuditPage{Entries: []wire.AuditEntry{{At: at, Version: "1-7", Verb: "revoke", Namespace: "shop", Subject: "token/billing", Actor: "kim", Reason: "it was in a log"}}, Next: "1-7"}
 	case path == "/v1/audit":
@@ -115,7 +118,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestAdmin_EveryFormat(t *testing.T) {
 	f := startFakeAPI(t)
 	for _, command := range []string{
-		"token create billing", "token ls", "token revoke billing --reason lost", "namespace set shop --burst 7", "namespace ls", "namespace rm shop --reason unused",
+		"token create billing", "token ls", "token revoke billing --reason lost --yes", "namespace set shop --burst 7", "namespace ls", "namespace rm shop --reason unused",
 		"audit ls", "whoami",
 	} {
 		for _, format := range formats() {
@@ -136,8 +139,8 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 		{"token create ops -A --verbs operate,read --expires 90d --reason new", `POST /v1/tokens {"name":"ops","namespace":"*","verbs":["operate","read"],"expires_in_ms":7776000000,"reason":"new"}`, "fltd_new\n"},
 		{"token create billing --rotate --keep-old-for 1h", `POST /v1/tokens {"name":"billing","namespace":"default","rotate":true,"keep_old_ms":3600000,"reason":"none given"}`, "fltd_new\n"},
 		{"token ls", "GET /v1/tokens", "admin  admin"},
-		{"token revoke billing -n shop --reason lost", `DELETE /v1/tokens/shop/billing {"reason":"lost"}`, ""},
-		{"token revoke admin -A --reason lost", `DELETE /v1/tokens/%2A/admin {"reason":"lost"}`, ""},
+		{"token revoke billing -n shop --reason lost --yes", `DELETE /v1/tokens/shop/billing {"reason":"lost"}`, ""},
+		{"token revoke admin -A --reason lost --yes", `DELETE /v1/tokens/%2A/admin {"reason":"lost"}`, ""},
 		{"namespace set shop --max-open 7 --reason load", `PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "default  7"},
 		{"namespace set shop --opens-per-second 9 --burst 8", `PUT /v1/namespaces/shop {"opens_per_second":9,"burst":8,"reason":"none given"}`, "9        8"},
 		{"namespace ls", "GET /v1/namespaces", "shop"},
@@ -153,19 +156,66 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 	}
 }
 
+// TestTokenList_ExpiredToken: the list names its end, and not that it never expires.
+func TestTokenList_ExpiredToken(t *testing.T) {
+	f := startFakeAPI(t)
+	r := cli(f.env(), "token", "ls")
+	require.Regexp(t, `shop +old .* expired 2026-11-20`, r.out, "%v", r)
+	require.Regexp(t, `admin .* never expires`, r.out, "%v", r)
+}
+
+// TestTokenCreate_OutFile is replaced only when the new secret is complete, and nothing goes to standard output.
+func TestTokenCreate_OutFile(t *testing.T) {
+	f := startFakeAPI(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "billing.token")
+	require.NoError(t, os.WriteFile(file, []byte("fltd_old\n"), 0o644))
+	content := func() string {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(data)
+	}
+	args := []string{"token", "create", "billing", "--rotate", "--keep-old-for", "1h", "--out", file}
+	r := cli(f.env(), append(args, "-n", "missing")...)
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.err, "no token billing in namespace missing\n  set -n NAMESPACE, or -A", "%v", r)
+	require.Equal(t, "fltd_old\n", content())
+	for _, format := range formats() {
+		require.NoError(t, os.WriteFile(file, []byte("fltd_old\n"), 0o644))
+		r = cli(f.env(), append(args, "-o", format)...)
+		require.Zero(t, r.code, "%v", r)
+		require.Empty(t, r.out)
+		require.Contains(t, r.err, "older secrets end 20", "%v", r)
+		require.NotContains(t, r.err, "fltd_new")
+		require.Equal(t, "fltd_new\n", content())
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+}
+
 func TestAdmin_Mistakes(t *testing.T) {
 	for command, says := range map[string]string{
-		"token create":                     "a name",
-		"token create a --verbs submti":    "did you mean submit?",
-		"token create a --keep-old-for 1h": "needs --rotate",
-		"token create a --expires soon":    "--expires soon",
-		"token revoke a":                   "--reason is missing",
-		"namespace set a":                  "no limit is given",
-		"namespace set a --burst many":     "--burst many: a whole number",
-		"namespace rm a":                   "--reason is missing",
-		"audit ls --limit 0":               "--limit 0",
-		"whoami --token fltd_x":            "unknown flag: --token",
-		"serve --tls-certt a":              "did you mean --tls-cert?",
+		"token create":                                      "a name",
+		"token create a --verbs submti":                     "did you mean submit?",
+		"token create a --keep-old-for 1h":                  "needs --rotate",
+		"token create a --expires soon":                     "--expires soon: want a duration from 1s to 3660d or a future time",
+		"token create a --expires 2020-01-31":               "--expires 2020-01-31: it is in the past",
+		"token create a --expires 4000d":                    "from 1s to 3660d",
+		"token create a --rotate --keep-old-for 2031-01-31": "--keep-old-for 2031-01-31: want a duration",
+		"token revoke a --reason lost":                      "pass --yes",
+		"token create a --out /":                            "is a directory",
+		"token create a --out /none/token":                  "--out /none/token",
+		"token revoke a":                                    "--reason is missing",
+		"namespace set a":                                   "no limit is given",
+		"namespace set a --burst many":                      "--burst many: a whole number",
+		"namespace rm a":                                    "--reason is missing",
+		"audit ls --limit 0":                                "--limit 0",
+		"whoami --token fltd_x":                             "unknown flag: --token",
+		"serve --tls-certt a":                               "did you mean --tls-cert?",
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...)
 		require.Equal(t, exitUsage, r.code, "%s: %v", command, r)

@@ -254,7 +254,12 @@ func writeAtomically(path string, data []byte, mode fs.FileMode, replace bool) e
 		return err
 	}
 	defer os.Remove(file.Name()) // fails after the rename
-	_, err = file.Write(data)
+	return publishFile(file, path, data, mode, replace)
+}
+
+// publishFile writes the data to a new file beside path, and gives it that name as writeAtomically does.
+func publishFile(file *os.File, path string, data []byte, mode fs.FileMode, replace bool) error {
+	_, err := file.Write(data)
 	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
 		return err
 	}

@@ -65,6 +65,45 @@ func (v *sinceValue) Set(s string) error {
 
 func (v *sinceValue) Type() string { return "duration" }
 
+// endValue is a flag for the end of a validity: a duration from now, also in days, or with orTime a time. 0 is no end.
+type endValue struct {
+	in     time.Duration
+	orTime bool
+}
+
+func (v *endValue) String() string {
+	if v.in == 0 {
+		return "0"
+	}
+	return v.in.String()
+}
+
+func (v *endValue) Set(s string) error {
+	if s == "0" {
+		v.in = 0
+		return nil
+	}
+	d, err := wire.ParseRetention(s) // has the same units and bounds
+	want := "want a duration from 1s to 3660d, such as 1h or 90d"
+	if v.orTime {
+		want = "want a duration from 1s to 3660d or a future time, such as 90d, 2031-01-31 or 2031-01-31T12:00:00Z"
+		for _, layout := range []string{time.RFC3339, time.DateOnly} {
+			if at, wrong := time.Parse(layout, s); wrong == nil {
+				if d, err = time.Until(at), nil; d <= 0 {
+					return fmt.Errorf("it is in the past; %s", want)
+				}
+			}
+		}
+	}
+	if err != nil || d > wire.MaxRetention {
+		return errors.New(want)
+	}
+	v.in = d
+	return nil
+}
+
+func (v *endValue) Type() string { return "duration" }
+
 // codesValue is a flag for exit codes from 1 to 125. Shells use higher ones for commands that could not be run or were
 // killed, and those codes prove nothing about earlier commands of a script.
 type codesValue []int

@@ -87,6 +87,14 @@ func (a *app) printNamespaces(all []client.Namespace, data any) error {
 	return a.printList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)
 }
 
+// limitsText names the limits of a namespace for people.
+func limitsText(namespace string) string {
+	if namespace == wire.AllNamespaces {
+		return "the limits * of namespaces without limits of their own"
+	}
+	return "the limits of namespace " + namespace
+}
+
 func (a *app) namespaceRemove() *cobra.Command {
 	var o operatorFlags
 	c := &cobra.Command{
@@ -98,14 +106,14 @@ func (a *app) namespaceRemove() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			if err := a.confirm(false, "remove the limits of namespace %s?", args[0]); err != nil {
+			if err := a.confirm(false, "remove %s?", limitsText(args[0])); err != nil {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				if err := c.DeleteNamespace(cmd.Context(), args[0], o.reason); err != nil {
 					return err
 				}
-				return a.printDone("removed the limits", args[0], args[0])
+				return a.printDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
 			}, client.WithActor(actorName(o.actor)))
 		},
 	}

@@ -106,7 +106,7 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 	for _, command := range []string{"why pay-7 -n billing", "flights ls -n billing"} {
 		require.Zero(t, s.flightd(billing, strings.Fields(command)...).code, command)
 	}
-	r := s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log")
+	r := s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log", "--yes")
 	require.Zero(t, r.code, "%v", r)
 	require.Equal(t, exitForbidden, s.flightd(billing, "why", "pay-7", "-n", "billing").code)
 	audit := s.flightd(s.admin(), "audit", "ls")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -41,26 +43,27 @@ func (s *tokenScope) namespace(a *app) string {
 func (a *app) tokenCreate() *cobra.Command {
 	var scope tokenScope
 	var r client.TokenRequest
-	var expires, keepOld sinceValue
-	var actor string
+	expires, keepOld := endValue{orTime: true}, endValue{}
+	var actor, out string
 	c := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a token for a caller and print its secret, once",
-		Long: `Makes a token of one namespace and prints its secret to standard output. The server stores only a digest of the secret, so
-it is never shown again. Attempts and reports belong to the token's name: a token that is replaced with --rotate continues its
+		Long: `Makes a token of one namespace and prints its secret to standard output, or writes it to the file of --out, for its owner
+alone. The server stores only a digest of the secret, so it is never shown again. --out replaces a file when the new secret is
+complete; a shell empties the file after > first, and loses the old token if the command fails. Attempts and reports belong to the token's name: a token that is replaced with --rotate continues its
 attempts.
 
   submit   open, report and abandon flights, and their sessions
   work     report and abandon flights that others opened
-  read     read flights, receipts, events and metrics
+  read     read flights, receipts and events
   operate  resolve, cancel, retry, redact, free and import
   admin    tokens, namespaces and the audit log`,
-		Example: `  flightd token create billing --namespace billing > billing.token
+		Example: `  flightd token create billing --namespace billing --out billing.token
   flightd token create console --verbs read,operate --expires 90d
-  flightd token create billing --namespace billing --rotate --keep-old-for 1h > billing.token`,
+  flightd token create billing --namespace billing --rotate --keep-old-for 1h --out billing.token`,
 		Args: exactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if keepOld != 0 && !r.Rotate {
+			if keepOld.in != 0 && !r.Rotate {
 				return usageError("--keep-old-for needs --rotate")
 			}
 			for _, verb := range r.Verbs {
@@ -69,37 +72,69 @@ attempts.
 				}
 			}
 			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), orDefault(r.Reason, noReason)
-			r.ExpiresInMS, r.KeepOldMS = time.Duration(expires).Milliseconds(), time.Duration(keepOld).Milliseconds()
+			r.ExpiresInMS, r.KeepOldMS = expires.in.Milliseconds(), keepOld.in.Milliseconds()
 			if r.Rotate && !cmd.Flags().Changed("verbs") {
 				r.Verbs = nil // those of the old token
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.createToken(cmd.Context(), c, r) }, client.WithActor(actorName(actor)))
+			var file *os.File
+			if out != "" { // created before the request: nobody has the secret if it cannot be written afterwards
+				if info, err := os.Stat(out); err == nil && info.IsDir() {
+					return usageError("--out %s is a directory; name a file", out)
+				}
+				var err error
+				if file, err = os.CreateTemp(filepath.Dir(out), filepath.Base(out)+".tmp-*"); err != nil {
+					return usageError("--out %s: %w", out, err)
+				}
+				defer os.Remove(file.Name()) // fails after the rename
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.createToken(cmd.Context(), c, r, file, out) }, client.WithActor(actorName(actor)))
 		},
 	}
 	flags := c.Flags()
 	scope.flag(c)
 	flags.StringSliceVar(&r.Verbs, "verbs", []string{"submit", "read"}, "what it allows: "+strings.Join(verbWords(), ", "))
-	flags.Var(&expires, "expires", "validity, such as 90d; 0: until it is revoked")
+	flags.Var(&expires, "expires", "end of its validity: a duration such as 90d, or a time; 0: until it is revoked")
 	flags.BoolVar(&r.Rotate, "rotate", false, "replace the secret of an existing token; its verbs stay unless --verbs is given")
-	flags.Var(&keepOld, "keep-old-for", "with --rotate: how long the old secret stays valid, such as 1h")
+	flags.Var(&keepOld, "keep-old-for", "with --rotate: how long the old secret stays valid, such as 1h; 0: it ends at once")
+	flags.StringVar(&out, "out", "", "file that gets the secret, instead of standard output")
 	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
 	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
 	return c
 }
 
-func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenRequest) error {
+// createToken makes a token and prints its secret. If out is not empty, the secret goes to file, which is then renamed to
+// out.
+func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenRequest, file *os.File, out string) error {
 	made, err := c.CreateToken(ctx, r)
 	var unavailable *client.Unavailable
 	if errors.As(err, &unavailable) {
 		return &exitError{code: exitUnreachable, err: err, hint: "the token may have been made, and nobody knows its secret; repeat the command, with --rotate if it exists"}
 	}
+	if r.Rotate && client.CodeOf(err) == wire.NotFound {
+		return &exitError{code: exitFailed, err: fmt.Errorf("not_found: no token %s in %s", r.Name, namespaceText(r.Namespace)),
+			hint: "set -n NAMESPACE, or -A for a token of all namespaces; leave out --rotate to make the token"}
+	}
 	if err != nil {
 		return err
+	}
+	about := fmt.Sprintf("token %s of %s, which may %s, %s", made.Name, namespaceText(made.Namespace), strings.Join(made.Verbs, ", "), expiryText(made.ExpiresAt.Time))
+	switch {
+	case r.KeepOldMS > 0:
+		about += "; older secrets end " + formatTime(time.Now().Add(time.Duration(r.KeepOldMS)*time.Millisecond))
+	case r.Rotate:
+		about += "; older secrets have ended"
+	}
+	if file != nil {
+		if err := publishFile(file, out, []byte(made.Token+"\n"), 0o600, true); err != nil {
+			return &exitError{code: exitFailed, err: fmt.Errorf("--out %s: %w", out, err), hint: "the token was made, and nobody knows its secret; repeat the command with --rotate"}
+		}
+		a.say("%s; its secret is in %s", about, out)
+		return nil
 	}
 	if a.format == "json" || a.format == "yaml" {
 		return a.printData(made)
 	}
-	a.say("token %s of %s, which may %s, %s; its secret is not shown again", made.Name, namespaceText(made.Namespace), strings.Join(made.Verbs, ", "), expiryText(made.ExpiresAt.Time))
+	a.say("%s; its secret is not shown again", about)
 	_, err = fmt.Fprintln(a.out, made.Token)
 	return err
 }
@@ -118,7 +153,11 @@ func (a *app) tokenList() *cobra.Command {
 				}
 				rows, ids := [][]string{}, []string{}
 				for _, t := range all {
-					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), formatTime(t.CreatedAt.Time), expiryText(t.ExpiresAt.Time), strconv.Itoa(t.Secrets)})
+					expires := expiryText(t.ExpiresAt.Time)
+					if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
+						expires = "expired " + formatTime(t.ExpiresAt.Time)
+					}
+					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), formatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
 					ids = append(ids, t.Namespace+"/"+t.Name)
 				}
 				return a.printList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
@@ -134,21 +173,21 @@ func (a *app) tokenRevoke() *cobra.Command {
 		Use:   "revoke NAME",
 		Short: "End a token at once; reports of its attempts are still taken from other tokens of the namespace",
 		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
-  flightd token revoke admin -A --reason 'Kim has left'`,
+  flightd token revoke admin -A --reason 'Kim has left' --yes`,
 		Args: exactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
 			namespace := scope.namespace(a)
-			if err := a.confirm(false, "revoke the token %s of %s?", args[0], namespaceText(namespace)); err != nil {
+			if err := a.confirm(true, "revoke the token %s of %s?", args[0], namespaceText(namespace)); err != nil {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				if err := c.RevokeToken(cmd.Context(), namespace, args[0], o.reason); err != nil {
 					return err
 				}
-				return a.printDone("revoked", namespace, args[0])
+				return a.printDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], namespaceText(namespace)))
 			}, client.WithActor(actorName(o.actor)))
 		},
 	}
@@ -208,15 +247,15 @@ func (a *app) printList(heading []string, rows [][]string, ids []string, data an
 	return a.printData(data)
 }
 
-// printDone confirms a decision about a named thing: to standard error, and in the format of -o.
-func (a *app) printDone(what, namespace, name string) error {
+// printDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
+func (a *app) printDone(done, namespace, name, what string) error {
 	switch a.format {
 	case "table":
-		a.say("%s %s of %s", what, name, namespaceText(namespace))
+		a.say("%s", what)
 		return nil
 	case "id":
 		_, err := fmt.Fprintln(a.out, name)
 		return err
 	}
-	return a.printData(map[string]string{"done": what, "namespace": namespace, "name": name})
+	return a.printData(map[string]string{"done": done, "namespace": namespace, "name": name})
 }
