@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,8 +117,12 @@ func (a *app) printCertificate(m *madeCertificate) error {
 	switch a.format {
 	case "table":
 		ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
+		about := "expires " + m.ExpiresAt
+		if len(m.Hosts) > 0 {
+			about += "; for " + strings.Join(m.Hosts, ", ")
+		}
 		return writeTable(a.out, []string{"FILE", "PATH", "ABOUT"}, [][]string{
-			{"CA", m.CA, ca}, {"certificate", m.Cert, "expires " + m.ExpiresAt}, {"key", m.Key, "readable by you alone"},
+			{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
 		})
 	case "id":
 		_, err := fmt.Fprintln(a.out, m.Cert)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,13 +123,18 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	require.Error(t, cert.VerifyHostname("flightd.example.com"))
 }
 
-// TestCert_IncompleteDirectories: after a crash between the CA's key and its certificate, init continues. A CA whose key
-// is elsewhere is not replaced.
+// TestCert_IncompleteDirectories: a CA whose key or certificate is elsewhere is not replaced.
 func TestCert_IncompleteDirectories(t *testing.T) {
 	dir, _ := makeCertificates(t)
-	for _, name := range []string{"ca.crt", "server.crt"} {
-		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	require.NoError(t, os.Rename(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "elsewhere")))
+	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
+		r := cli(nil, args...)
+		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		require.Contains(t, r.err, "has no ca.crt beside its ca.key", "%v: %v", args, r)
+		require.NoFileExists(t, filepath.Join(dir, "ca.crt"))
 	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "ca.crt")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "server.crt")))
 	require.Zero(t, cli(nil, "cert", "init", dir).code)
 	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
@@ -215,6 +221,7 @@ func TestCert_EveryFormat(t *testing.T) {
 			require.Zero(t, r.code, "%v: %v", args, r)
 			require.Empty(t, r.err, "%v: %v", args, r)
 			require.Contains(t, r.out, ".crt", "%v: %v", args, r)
+			require.Equal(t, args[1] == "init" && format != "id", strings.Contains(r.out, "localhost"), "%v shows the names: %v", args, r)
 			require.NoError(t, checkReadable(format, r.out), "%v: %v", args, r)
 		}
 	}

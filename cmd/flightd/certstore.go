@@ -22,8 +22,8 @@ import (
 )
 
 // certStore makes certificates in a directory. A key is created once and never replaced; a certificate is replaced by one
-// rename, so a reader sees the old or the new one, and either belongs to the key. After a crash at any point, the same
-// call completes the directory.
+// rename, so a reader sees the old or the new one, and either belongs to the key. After a crash, the same
+// call completes the directory; after one between a CA's key and its certificate, it says to remove the key.
 type certStore struct {
 	dir string
 	now time.Time
@@ -110,8 +110,8 @@ func (s certStore) issue(name string, template *x509.Certificate, days int, mayC
 	return &madeCertificate{CA: s.path("ca.crt"), CAIsNew: isNew, Cert: path, Key: s.path(name + ".key"), ExpiresAt: template.NotAfter.UTC().Format(time.RFC3339)}, nil
 }
 
-// ca returns the CA of the directory. It creates a missing one if it may; a certificate without its key is an error: the
-// key is kept elsewhere, or is lost.
+// ca returns the CA of the directory. It creates a missing one if it may. A certificate or a key alone is an error: the
+// other is kept elsewhere, and callers would not trust another CA.
 func (s certStore) ca(mayCreate bool) (cert *x509.Certificate, key crypto.Signer, isNew bool, err error) {
 	path := s.path("ca.crt")
 	cert, err = readCertificate(path)
@@ -119,6 +119,9 @@ func (s certStore) ca(mayCreate bool) (cert *x509.Certificate, key crypto.Signer
 	switch {
 	case err != nil && !missing:
 		return nil, nil, false, err
+	case missing && exists(s.path("ca.key")):
+		return nil, nil, false, &exitError{code: exitConfig, err: fmt.Errorf("%s has no ca.crt beside its ca.key", s.dir),
+			hint: "put the certificate of this CA there; if there never was one, because cert init was interrupted, remove ca.key"}
 	case missing && !mayCreate:
 		return nil, nil, false, &exitError{code: exitConfig, err: fmt.Errorf("there is no CA in %s", s.dir), hint: "make one with flightd cert init " + s.dir}
 	case !missing && !exists(s.path("ca.key")):
@@ -128,7 +131,7 @@ func (s certStore) ca(mayCreate bool) (cert *x509.Certificate, key crypto.Signer
 	if key, err = s.key("ca.key"); err != nil {
 		return nil, nil, false, err
 	}
-	if missing { // also after a crash between key and certificate
+	if missing {
 		id := make([]byte, 4)
 		_, _ = rand.Read(id) // never fails: it crashes the program instead
 		template := &x509.Certificate{
