@@ -29,6 +29,9 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 	case n.cfg.NewAdminToken != "" && old != nil:
 		put.Expect = old.Version
 	case n.cfg.NewAdminToken == "" && len(n.store.Documents(flight.KindToken)) > 0:
+		if _, err := os.Stat(n.cfg.FirstTokenFile); n.cfg.FirstTokenFile != "" && err != nil {
+			n.cfg.Logger.Info("first_token_file is unused: this ledger has tokens already", "file", n.cfg.FirstTokenFile)
+		}
 		return nil
 	case n.cfg.NewAdminToken == "":
 		put.Reason = "the first token of this ledger"
@@ -53,6 +56,9 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("create the token %s: %w", auth.AdminName, err)
+	}
+	if n.cfg.FirstTokenFile != "" {
+		n.cfg.Logger.Info("the token admin, with all rights in all namespaces, is in first_token_file", "file", n.cfg.FirstTokenFile)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (e *LockedError) Error() string {
 	if e.Holder != "" {
 		holder = "process " + e.Holder
 	}
-	return fmt.Sprintf("%s is in use by %s: stop that process, or set another --data and --listen", e.Dir, holder)
+	return fmt.Sprintf("%s is in use by %s: stop that process first; one data directory serves all callers", e.Dir, holder)
 }
 
 // lockData creates the data directory and locks it for this process. Errors: *LockedError, or those of the file system.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,6 +52,9 @@ acknowledged is lost.`,
   flightd serve --new-admin-token 'the laptop with the token is lost'`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("new-admin-token") && strings.TrimSpace(once.newAdminToken) == "" {
+				return usageError("--new-admin-token needs a reason, as in --new-admin-token 'the laptop with the token is lost'")
+			}
 			cfg, err := a.serveConfig(once)
 			if err != nil {
 				return err
@@ -125,7 +129,15 @@ func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 		return cfg, &exitError{code: exitConfig, err: errors.New("tls_cert and tls_key belong together, and one of them is not set"), hint: tlsFilesHint}
 	}
 	if _, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key); err != nil {
-		return cfg, &exitError{code: exitConfig, err: fmt.Errorf("tls_cert, from %s: %w", a.setting("tls_cert").Origin, err), hint: tlsFilesHint}
+		name, hint := "tls_cert", tlsFilesHint
+		var file *fs.PathError
+		if errors.As(err, &file) && file.Path == cfg.TLS.Key {
+			name = "tls_key"
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			hint = "let the user who runs flightd read the file: make the file its own, or readable by its group, and not by all"
+		}
+		return cfg, &exitError{code: exitConfig, err: fmt.Errorf("%s, from %s: %w", name, a.setting(name).Origin, err), hint: hint}
 	}
 	return cfg, nil
 }

@@ -43,6 +43,21 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	require.Equal(t, serveData, cfg.Data)
 }
 
+// TestServe_UnreadableKeyIsNamed, and not the certificate; a permission has its own remedy.
+func TestServe_UnreadableKeyIsNamed(t *testing.T) {
+	dir, _ := makeCertificates(t)
+	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "missing.key")
+	r := cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Contains(t, r.err, "tls_key, from flag --tls-key: open "+key, "%v", r)
+	if os.Getuid() == 0 {
+		return // may read every file
+	}
+	require.NoError(t, os.WriteFile(key, nil, 0))
+	r = cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	require.Contains(t, r.err, "let the user who runs flightd read the file", "%v", r)
+}
+
 // TestServe_RefusalsHaveHints: a node that does not start because of a setting ends with exitConfig and the remedy.
 func TestServe_RefusalsHaveHints(t *testing.T) {
 	open := node.Config{Listen: "0.0.0.0:7420"}

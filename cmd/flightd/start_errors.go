@@ -39,7 +39,7 @@ func startError(err error, cfg *node.Config) error {
 	case systemErrorHint(err) != "": // the system's error decides, whatever error it is wrapped in
 		return &exitError{code: exitFailed, err: err, hint: systemErrorHint(err)}
 	case errors.Is(err, clusterstore.ErrLocked):
-		return &exitError{code: exitConfig, err: err, hint: "stop the flightd that uses the data directory, or use another --data directory"}
+		return &exitError{code: exitConfig, err: err, hint: "stop the flightd that uses the data directory"}
 	case isAnyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
 		return &exitError{code: exitConfig, err: err, hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
 	case isAnyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
