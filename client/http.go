@@ -156,6 +156,10 @@ func mayHaveArrived(err error) bool {
 }
 
 func unavailableError(ctx context.Context, err error) error {
+	var already *effect.Unavailable
+	if errors.As(err, &already) && already.Code == "unreachable" {
+		err = already.Cause // its code is added again below
+	}
 	if ctx.Err() != nil {
 		err = &contextError{context.Cause(ctx), err}
 	} else if problemOf(err) != nil {

@@ -182,3 +182,10 @@ func TestResendCountsFromTheRequest(t *testing.T) {
 	a.ResendMS = nil
 	require.True(t, o.grantedAnswer(runner.DecisionProceed, a).ResendUntil.IsZero(), "no bound")
 }
+
+// An answer that is not flightd's is reported as unreachable once, however often it is wrapped.
+func TestUnavailableError_HasItsCodeOnce(t *testing.T) {
+	err := unavailableError(t.Context(), &effect.Unavailable{Code: "unreachable", Cause: context.DeadlineExceeded})
+	require.EqualError(t, err, "unreachable: context deadline exceeded")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
