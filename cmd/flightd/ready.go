@@ -18,34 +18,55 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// readyTimeout bounds the single try of flightd ready.
+// readyTimeout bounds one try of flightd ready.
 const readyTimeout = 3 * time.Second
 
+// readyInterval is the time between two tries with --wait.
+const readyInterval = 100 * time.Millisecond
+
 func (a *app) readyCommand() *cobra.Command {
-	return &cobra.Command{
+	var wait time.Duration
+	c := &cobra.Command{
 		Use:   "ready",
-		Short: "Check once whether a server can take new flights, for health checks and probes",
-		Long: `Asks /readyz once, for 3 s at most. The exit code is 0 if the server can take new flights, else 69 with the reason. It needs
+		Short: "Check whether a server can take new flights, for health checks and probes",
+		Long: `Asks /readyz once, for 3 s at most, or with --wait until the server is ready. The exit code is 0 if the server can take new flights, else 69 with the reason. It needs
 no token, and it works in the container image, which has no other program.
 
 It asks the server of --server or FLIGHTD_ADDR; without them the node of the settings file: the address of listen_metrics, else
 of listen. The certificate of the node's own listen address is not verified, because nothing secret is sent there. A node that
 demands client certificates needs a listen_metrics address for its health check.`,
 		Example: `  flightd ready
+  flightd ready --wait 30s
   flightd ready --server https://flightd.example.com:7420 --ca-file ca.crt`,
 		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.ready(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wait < 0 {
+				return usageError("--wait cannot be negative")
+			}
+			return a.ready(cmd.Context(), wait)
+		},
 	}
+	c.Flags().DurationVar(&wait, "wait", 0, "how long to ask again while the server is not ready; 0: ask once")
+	return c
 }
 
-func (a *app) ready(ctx context.Context) error {
+// ready asks until the server is ready or wait is over. An error of TLS is returned at once, because time does not mend
+// it.
+func (a *app) ready(ctx context.Context, wait time.Duration) error {
 	address, config, err := a.readyAddress()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer for %v", readyTimeout))
-	defer cancel()
-	if err := askReady(ctx, address, config); err != nil {
+	deadline := time.Now().Add(wait)
+	err = askReady(ctx, address, config)
+	for err != nil && tlsHint(err) == "" && ctx.Err() == nil && time.Until(deadline) > readyInterval {
+		select {
+		case <-time.After(readyInterval):
+			err = askReady(ctx, address, config)
+		case <-ctx.Done():
+		}
+	}
+	if err != nil {
 		return &exitError{code: exitUnreachable, err: fmt.Errorf("%s is not ready: %w", address, err), hint: tlsHint(err)}
 	}
 	switch a.format {
@@ -96,6 +117,8 @@ func localAddress(listen string) string {
 
 // askReady returns nil if the server says that it is ready, else the reason.
 func askReady(ctx context.Context, address string, config *tls.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer for %v", readyTimeout))
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/readyz", nil)
 	if err != nil {
 		return err

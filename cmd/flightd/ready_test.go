@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,24 @@ func TestReady_SaysYesOrWhyNot(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready")
 	require.Equal(t, exitUnreachable, r.code, "%v", r)
 	require.Contains(t, r.err, "127.0.0.1:1 is not ready", "%v", r)
+}
+
+// TestReady_Waits for a server that starts, and gives up in the end.
+func TestReady_Waits(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, `{"ready":`+strconv.FormatBool(asked >= 3)+`}`)
+	}))
+	t.Cleanup(s.Close)
+	env := map[string]string{"FLIGHTD_ADDR": s.URL}
+	require.Equal(t, exitUnreachable, cli(env, "ready").code)
+	require.Equal(t, exitOK, cli(env, "ready", "--wait", "1m").code)
+	require.Equal(t, 3, asked)
+	require.Equal(t, exitUnreachable, cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready", "--wait", "300ms").code)
+	require.Equal(t, exitUsage, cli(env, "ready", "--wait", "-1s").code)
 }
 
 // TestReady_FindsTheNodeOfTheSettings: the monitoring address, else the API's, over TLS if the node speaks it; a server
@@ -147,6 +166,6 @@ func TestSettings_WhichFile(t *testing.T) {
 	for _, args := range [][]string{{"version", "-c", "/none/flightd.yaml"}, {"serve", "-c", "/none/flightd.yaml"}} {
 		r := cli(nil, args...)
 		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
-		require.Contains(t, r.err, "/none/flightd.yaml", "%v: %v", args, r)
+		require.Contains(t, r.err, "from flag --config: open /none/flightd.yaml", "%v: %v", args, r)
 	}
 }
