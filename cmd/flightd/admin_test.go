@@ -248,6 +248,7 @@ func TestCredentials_EverySource(t *testing.T) {
 		"wrong":                              {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, nil, exitForbidden},
 		"no such file":                       {"token_file: /none\n", nil, nil, exitConfig},
 		"empty file":                         {"token_file: /dev/null\n", nil, nil, exitConfig},
+		"a line":                             {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, exitOK},
 		"two lines":                          {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\nx"}, nil, exitConfig},
 		"a line break at its end":            {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, exitOK},
 		"with its scheme":                    {"", map[string]string{"FLIGHTD_TOKEN": "Bearer " + testToken}, nil, exitConfig},
@@ -327,6 +328,7 @@ func TestCredentials_RejectedOnesAreExplained(t *testing.T) {
 	r = cli(f.env(), "exec", "--key", "a", "--", "true")
 	require.Equal(t, exitForbidden, r.code, "%v", r)
 	require.Contains(t, r.err, "forbidden")
+	require.Contains(t, r.err, "the token in use is token from env FLIGHTD_TOKEN")
 }
 
 // TestSecrets_AreNeverPrinted by config show, and not in an error about the settings file, in any line near the mistake.

@@ -23,7 +23,7 @@ const configEnv = "FLIGHTD_CONFIG"
 // configLocation is the settings file of one invocation.
 type configLocation struct {
 	path string // "": neither XDG_CONFIG_HOME nor HOME is set
-	must bool   // the file was named, so it must exist
+	from string // what names the file, which must exist then; "": nothing does
 	mine bool   // the machine's file was not chosen by name, and may be unreadable for this user
 }
 
@@ -32,10 +32,10 @@ type configLocation struct {
 // never reads the machine's: it would serve a production data directory without credentials.
 func (a *app) findConfig(cmd *cobra.Command) configLocation {
 	if f := cmd.Flag("config"); f != nil && f.Changed {
-		return configLocation{path: f.Value.String(), must: true}
+		return configLocation{path: f.Value.String(), from: "flag --config"}
 	}
 	if path := a.env(configEnv); path != "" {
-		return configLocation{path: path, must: true}
+		return configLocation{path: path, from: "env " + configEnv}
 	}
 	user, machine := a.userConfigPath(), ""
 	if a.etc != "" {
@@ -76,8 +76,10 @@ func (l configLocation) read() (configFile, error) {
 	}
 	data, err := os.ReadFile(l.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !l.must, errors.Is(err, fs.ErrPermission) && l.mine:
+	case errors.Is(err, fs.ErrNotExist) && l.from == "", errors.Is(err, fs.ErrPermission) && l.mine:
 		return nil, nil
+	case err != nil && l.from != "":
+		return nil, &exitError{code: exitConfig, err: fmt.Errorf("read the settings file from %s: %w", l.from, err)}
 	case err != nil:
 		return nil, &exitError{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
 	}
@@ -118,7 +120,7 @@ func parseConfig(data []byte) (configFile, error) {
 			name, s := each.Key().GetToken().Value, setting{}
 			known := slices.IndexFunc(settings(), func(s setting) bool { return s.name == name })
 			if known < 0 {
-				return nil, configErrorAt(each.Key(), strings.TrimSpace("unknown setting "+name+"; "+didYouMean(nearest(name, settingNames()))))
+				return nil, configErrorAt(each.Key(), strings.TrimSuffix("unknown setting "+name+"; "+didYouMean(nearest(name, settingNames())), "; "))
 			}
 			s = settings()[known]
 			value, want := configValue(s, each.Value())

@@ -50,7 +50,7 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 	case noSpool != nil, errors.As(err, &pathErr):
 		return nil, &exitError{code: exitConfig, err: err, hint: "set HOME, or set XDG_STATE_HOME to a directory that you own; outcomes that no server has stored yet are kept there"}
 	}
-	return nil, callError(err)
+	return nil, a.callError(err)
 }
 
 // withClient runs a short command with a client and closes the client.
@@ -64,7 +64,7 @@ func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opt
 		defer cancel()
 		_ = c.Close(ctx) // reports that were not sent stay in the spool
 	}()
-	return callError(do(c))
+	return a.callError(do(c))
 }
 
 // actorName returns the actor of a decision: the value of --actor, else the name of the OS user.
@@ -80,7 +80,7 @@ func actorName(actor string) string {
 
 // callError adds the exit code and the hint to an error of a request, and prefixes its text with its code, if it has
 // one.
-func callError(err error) error {
+func (a *app) callError(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
 		return err
@@ -89,7 +89,7 @@ func callError(err error) error {
 	if errors.As(err, &status) {
 		return err
 	}
-	word, code, hint := classOf(err)
+	word, code, hint := a.classOf(err)
 	if word != "" {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
@@ -98,6 +98,9 @@ func callError(err error) error {
 		// The error's text ends with the hint, which is worded for HTTP.
 		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+apiErr.Problem.Hint+")"))
 		hint = orDefault(hint, cliHint(&apiErr.Problem))
+	}
+	if token, from, bad := a.token(); code == exitForbidden && bad == nil && token != "" {
+		hint = strings.TrimPrefix(hint+"; the token in use is "+from.Name+" from "+from.Origin, "; ")
 	}
 	return &exitError{code: code, err: err, hint: hint}
 }
@@ -117,7 +120,7 @@ func cliHint(p *client.Problem) string {
 }
 
 // classOf is the single table of errors and exit codes.
-func classOf(err error) (word string, code int, hint string) {
+func (a *app) classOf(err error) (word string, code int, hint string) {
 	var (
 		invalid     *flight.InvalidError
 		conflict    *effect.Conflict
@@ -154,7 +157,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &missing):
 		return string(wire.NotFound), exitFailed, ""
 	case errors.As(err, &unavailable):
-		return "", exitUnreachable, orDefault(tlsHint(err), unavailableHint(unavailable.Code))
+		return "", exitUnreachable, orDefault(tlsHint(err), a.unavailableHint(unavailable.Code))
 	case errors.Is(err, effect.ErrLeaseLost):
 		return string(wire.LeaseLost), exitBusy, ""
 	case errors.Is(err, context.DeadlineExceeded):
@@ -170,9 +173,31 @@ func classOf(err error) (word string, code int, hint string) {
 }
 
 // unavailableHint returns the hint for a server that does not answer, or that answers but cannot decide now.
-func unavailableHint(code string) string {
-	if code == "unreachable" {
-		return "start a server with flightd dev, or set the address of another one with --server or FLIGHTD_ADDR"
+func (a *app) unavailableHint(code string) string {
+	const limit = ", or ask an administrator to raise the limit with flightd namespace set %s %s"
+	switch {
+	case code == "unreachable":
+		return a.serverHint()
+	case code == string(wire.RateLimited):
+		return fmt.Sprintf("retry later, which is safe"+limit, a.namespace, "--opens-per-second")
+	case code == string(wire.TooManyOpen):
+		return fmt.Sprintf("wait until open attempts are reported"+limit, a.namespace, "--max-open")
+	case code == string(wire.QuotaExceeded):
+		return fmt.Sprintf("wait until stored flights expire"+limit, a.namespace, "--max-flights")
 	}
 	return "retry, which is safe; run flightd doctor to see which part of the server is not ready"
+}
+
+// serverHint returns the hint for an address where no server answers. Whoever has set an address or a token uses a server
+// that runs elsewhere: flightd dev would be another ledger.
+func (a *app) serverHint() string {
+	server := a.setting("server")
+	token, _, _ := a.token()
+	switch {
+	case server.source != fromDefault:
+		return fmt.Sprintf("check that a server runs at %s, and the address from %s", strings.Join(a.servers, ", "), server.Origin)
+	case token != "":
+		return fmt.Sprintf("check that a server runs at %s, or set the address of yours with --server or FLIGHTD_ADDR", defaultServer)
+	}
+	return "start a server with flightd dev, or set the address of another one with --server or FLIGHTD_ADDR"
 }

@@ -58,6 +58,7 @@ func (a *app) token() (string, settingValue, error) {
 			return "", from, &exitError{code: exitConfig, err: fmt.Errorf("token_file, from %s: %s is empty", file.Origin, file.Value)}
 		}
 	}
+	token = strings.TrimSpace(token) // of a variable that was set from a file
 	if word, _, spaced := strings.Cut(token, " "); spaced && strings.EqualFold(word, "Bearer") {
 		return "", from, &exitError{code: exitConfig, err: fmt.Errorf(`%s, from %s: it begins with "Bearer "`, from.Name, from.Origin),
 			hint: "leave that word out"}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
@@ -80,6 +81,7 @@ func checkNodeSpool(data string, s wire.Spool) checkResult {
 type serverAnswer struct {
 	address string
 	err     error
+	hint    string // the remedy if nothing listens there
 }
 
 func checkServer(a serverAnswer, noServer bool) checkResult {
@@ -102,9 +104,14 @@ func checkServer(a serverAnswer, noServer bool) checkResult {
 	case errors.Is(a.err, context.DeadlineExceeded) && !errors.Is(a.err, syscall.ECONNREFUSED):
 		f.Status, f.Do = statusFail, "check the process at this address: it accepts connections but does not answer in time; it may be stopped or overloaded"
 	default:
-		f.Status, f.Do = statusFail, "start a server with flightd dev, or set the address of another one with --server or FLIGHTD_ADDR; nothing listens there"
+		f.Status, f.Do = statusFail, "nothing listens there: "+a.hint
 	}
 	return f
+}
+
+// skipped is the result of a check that the token does not allow.
+func skipped(check, right string) checkResult {
+	return checkResult{Check: check, Status: statusSkip, Says: "not checked: it needs a token with " + right}
 }
 
 func checkParts(checks []wire.Check) checkResult {
@@ -160,6 +167,8 @@ type doubts struct {
 
 func checkDoubts(d doubts) checkResult {
 	switch {
+	case client.CodeOf(d.err) == wire.Forbidden:
+		return skipped("doubts", "read of all namespaces")
 	case d.err != nil:
 		return checkResult{Check: "doubts", Status: statusWarn, Says: "the flights in doubt cannot be listed: " + d.err.Error(), Do: "see the server's log"}
 	case d.count == 0:
@@ -240,6 +249,9 @@ func checkEtcd(e *wire.Etcd) checkResult {
 // checkLease compares the time of renewals with the slack. A renewal is sent after a third of the TTL; the slack is the
 // time from then until the holder stops trusting its lease.
 func checkLease(ttl time.Duration, r renewals) checkResult {
+	if client.CodeOf(r.err) == wire.Forbidden {
+		return skipped("lease", "submit")
+	}
 	if r.err != nil {
 		return checkResult{Check: "lease", Status: statusFail, Says: "a session could not be renewed: " + r.err.Error(), Do: "see the check parts; no effect starts without a lease"}
 	}

@@ -102,7 +102,7 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]serverAnswer, 0, len(e.servers))
 	for _, address := range e.servers {
 		c, err := e.connectTo(ctx, address)
-		answers = append(answers, serverAnswer{address, err})
+		answers = append(answers, serverAnswer{address, err, e.serverHint()})
 		switch {
 		case err != nil:
 		case found == nil:
@@ -144,20 +144,28 @@ func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Clie
 func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
 	e.add(checkToken(e.measureAccess(ctx, c)))
 	ready, clock, err := measureClock(ctx, c)
-	if err != nil {
+	if client.CodeOf(err) == wire.Forbidden {
+		e.add(skipped("parts", "operate or admin"))
+	} else if err != nil {
 		e.add(checkResult{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
 		return ""
 	}
-	e.add(checkParts(ready.Checks))
+	if ready != nil {
+		e.add(checkParts(ready.Checks))
+	}
 	if version, err := c.Version(ctx); err != nil {
 		e.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
 	} else {
 		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
 	e.add(checkDoubts(countDoubts(ctx, c)))
-	if ready.Node == nil {
+	switch {
+	case ready == nil:
+		e.add(skipped("clock", "operate or admin"))
+		e.add(skipped("etcd", "operate or admin"))
+	case ready.Node == nil:
 		e.add(checkResult{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
-	} else {
+	default:
 		e.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
 		e.add(checkEtcd(ready.Node.Etcd))
 		if s := ready.Node.Spool; s != nil {

@@ -54,10 +54,10 @@ func TestDoctor_Checks(t *testing.T) {
 		"server's spool":           {checkNodeSpool("/d", wire.Spool{}), statusOK, "no report waits"},
 		"it has something":         {checkNodeSpool("/d", wire.Spool{Waiting: 1}), statusWarn, "1 report waits on the server's disk"},
 		"the node has quarantined": {checkNodeSpool("/d", wire.Spool{Waiting: 1, Quarantined: 2}), statusWarn, "2 quarantined"},
-		"one of two":               {checkServer(serverAnswer{"a", errors.New("no")}, false), statusWarn, "does not answer"},
-		"none of them":             {checkServer(serverAnswer{"a", errors.New("no")}, true), statusFail, "does not answer"},
-		"token rejected":           {checkServer(serverAnswer{"a", problem(wire.Unauthenticated)}, false), statusFail, "rejects the token"},
-		"not trusted":              {checkServer(serverAnswer{"a", x509.UnknownAuthorityError{}}, true), statusFail, "does not answer"},
+		"one of two":               {checkServer(serverAnswer{address: "a", err: errors.New("no")}, false), statusWarn, "does not answer"},
+		"none of them":             {checkServer(serverAnswer{address: "a", err: errors.New("no")}, true), statusFail, "does not answer"},
+		"token rejected":           {checkServer(serverAnswer{address: "a", err: problem(wire.Unauthenticated)}, false), statusFail, "rejects the token"},
+		"not trusted":              {checkServer(serverAnswer{address: "a", err: x509.UnknownAuthorityError{}}, true), statusFail, "does not answer"},
 		"no token demanded":        {checkToken(access{err: problem(wire.NotFound)}), statusOK, "demands no token"},
 		"no token set":             {checkToken(access{err: problem(wire.Unauthenticated)}), statusFail, "none is set"},
 		"unknown token":            {checkToken(access{set: true, origin: "env FLIGHTD_TOKEN", err: problem(wire.Unauthenticated)}), statusFail, "does not know the token from env FLIGHTD_TOKEN"},
@@ -100,6 +100,8 @@ func TestDoctor_Checks(t *testing.T) {
 		"etcd fills up":        {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), statusWarn, "716.8 MiB"},
 		"etcd is nearly full":  {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), statusFail, "rejects new claims"},
 
+		"lease not allowed":      {checkLease(15*time.Second, renewals{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with submit"},
+		"doubts not allowed":     {checkDoubts(doubts{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with read of all namespaces"},
 		"lease":                  {checkLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), statusOK, "at worst 2ms; a TTL of 15s leaves 7s"},
 		"slow lease":             {checkLease(15*time.Second, fast(time.Millisecond, time.Second)), statusWarn, "at worst 1s"},
 		"hopeless":               {checkLease(15*time.Second, fast(4*time.Second)), statusFail, "at worst 4s"},
@@ -117,10 +119,12 @@ func TestDoctor_Checks(t *testing.T) {
 		f := test.got
 		require.Equal(t, test.want, f.Status, "%s: want %s %q, got %+v", name, test.want, test.says, f)
 		require.Contains(t, f.Says, test.says, "%s: want %s %q, got %+v", name, test.want, test.says, f)
-		require.Equal(t, (f.Status == statusOK), (f.Do == ""), "%s: want %s %q, got %+v", name, test.want, test.says, f)
+		require.Equal(t, f.Status == statusOK || f.Status == statusSkip, f.Do == "", "%s: want %s %q, got %+v", name, test.want, test.says, f)
 	}
 	d := summarize([]checkResult{{Status: statusOK}, {Status: statusFail}, {Status: statusWarn}})
 	require.Equal(t, statusFail, d.Status, "the worst of them is %s", d.Status)
+	d = summarize([]checkResult{{Status: statusSkip}, {Status: statusWarn}, {Status: statusSkip}})
+	require.Equal(t, statusWarn, d.Status, "a skipped check is no finding")
 }
 
 // TestDoctor_TimeoutIsNotConnectionRefused: the remedy for a server that does not answer is not to start another one.
@@ -130,7 +134,7 @@ func TestDoctor_TimeoutIsNotConnectionRefused(t *testing.T) {
 		syscall.ECONNREFUSED:     true,
 		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // the last of several tries timed out
 	} {
-		f := checkServer(serverAnswer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
+		f := checkServer(serverAnswer{address: "a", err: &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
 		require.Equal(t, statusFail, f.Status, "%v: %+v", cause, f)
 		require.Equal(t, missing, strings.Contains(f.Do, "nothing listens there"), "%v: %+v", cause, f)
 	}
@@ -202,7 +206,7 @@ func TestDoctor_NoServer(t *testing.T) {
 	r := s.flightd("doctor", "--data", s.data)
 	require.Equal(t, exitUnreachable, r.code, "%v", r)
 	require.Contains(t, r.out, "fail  server", "%v", r)
-	require.Contains(t, r.out, "start a server with flightd dev", "%v", r)
+	require.Contains(t, r.out, "start a server with nothing listens there", "%v", r)
 	require.Contains(t, r.out, s.data+" syncs", "%v", r)
 	by, r := s.runDoctor("--server", "http://127.0.0.1:1,"+s.url())
 	require.Equal(t, exitUnreachable, r.code, "%v", r)

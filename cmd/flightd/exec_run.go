@@ -218,7 +218,7 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	if errors.As(err, &doubt) {
 		return e.inDoubtError(doubt)
 	}
-	return callError(err)
+	return e.app.callError(err)
 }
 
 // inDoubtError reports that the command was not run, because an earlier attempt may have performed the effect.

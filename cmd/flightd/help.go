@@ -105,6 +105,15 @@ Reports that no server has stored yet are in $XDG_STATE_HOME/flightd/reports, or
 	return b.String()
 }
 
+// meantCommands are the commands for words that other programs have.
+var meantCommands = map[string]string{
+	"flightd cert renew":   "flightd cert init DIRECTORY",
+	"flightd cert show":    "flightd doctor",
+	"flightd token rotate": "flightd token create NAME --rotate",
+	"flightd token delete": "flightd token revoke NAME",
+	"flightd token rm":     "flightd token revoke NAME",
+}
+
 // noSuchCommand rejects an unknown subcommand. The hint names the subcommand elsewhere that has this name, else the
 // nearest one.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
@@ -112,7 +121,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	e := &exitError{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
-	if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
+	if meant := meantCommands[cmd.CommandPath()+" "+args[0]]; meant != "" {
+		e.hint = didYouMean(meant)
+	} else if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
 		e.hint = didYouMean(strings.Join(same, " or "))
 	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		e.hint = didYouMean(cmd.CommandPath() + " " + strings.Join(near, ", "))

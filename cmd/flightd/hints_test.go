@@ -21,10 +21,33 @@ import (
 // TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers: that hint would mislead if a server answers with an error.
 func TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers(t *testing.T) {
 	for code, started := range map[string]bool{"unreachable": true, "no_leader": false, "lease_unavailable": false, "draining": false} {
-		_, exit, hint := classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
+		_, exit, hint := (&app{}).classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
 		require.Equal(t, exitUnreachable, exit, "%s: exit %d, %q", code, exit, hint)
 		require.Equal(t, started, strings.Contains(hint, "flightd dev"), "%s: exit %d, %q", code, exit, hint)
 		require.NotEmpty(t, hint, "%s: exit %d, %q", code, exit, hint)
+	}
+}
+
+// TestUnavailable_HintNamesTheServerThatIsSet: flightd dev would be another ledger. Limits have a remedy of their own.
+func TestUnavailable_HintNamesTheServerThatIsSet(t *testing.T) {
+	for name, test := range map[string]struct {
+		env  map[string]string
+		code string
+		want string
+	}{
+		"nothing set": {nil, "unreachable", "flightd dev"},
+		"address":     {map[string]string{"FLIGHTD_ADDR": "https://flightd.example.com"}, "unreachable", "a server runs at https://flightd.example.com, and the address from env FLIGHTD_ADDR"},
+		"token":       {map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, "unreachable", "set the address of yours"},
+		"rate":        {nil, "rate_limited", "flightd namespace set default --opens-per-second"},
+		"open":        {nil, "too_many_open", "flightd namespace set default --max-open"},
+		"quota":       {nil, "quota_exceeded", "flightd namespace set default --max-flights"},
+	} {
+		a := &app{terminal: terminal{env: func(k string) string { return test.env[k] }}}
+		require.NoError(t, a.resolveSettings(a.root()), name)
+		_, exit, hint := a.classOf(&effect.Unavailable{Code: test.code, Cause: errors.New("why")})
+		require.Equal(t, exitUnreachable, exit, name)
+		require.Contains(t, hint, test.want, name)
+		require.Equal(t, name == "nothing set", strings.Contains(hint, "flightd dev"), name)
 	}
 }
 

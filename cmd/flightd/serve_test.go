@@ -103,6 +103,9 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 	} {
 		require.Equal(t, exitForbidden, r.code, "%s: %v", name, r)
 	}
+	checked := s.flightd(billing, "doctor", "-n", "billing")
+	require.Zero(t, checked.code, "%v", checked)
+	require.Contains(t, checked.out, "skip  parts     not checked: it needs a token with operate or admin")
 	for _, command := range []string{"why pay-7 -n billing", "flights ls -n billing"} {
 		require.Zero(t, s.flightd(billing, strings.Fields(command)...).code, command)
 	}
