@@ -6,12 +6,14 @@
 #   docker run -d --name flightd -p 7420:7420 -v flightd:/var/lib/flightd -v /etc/flightd/tls:/tls:ro \
 #     -e FLIGHTD_TLS_CERT=/tls/server.crt -e FLIGHTD_TLS_KEY=/tls/server.key flightd
 #   docker exec -e FLIGHTD_ADDR=https://localhost:7420 -e FLIGHTD_CA_FILE=/tls/ca.crt \
-#     -e FLIGHTD_TOKEN_FILE=/var/lib/flightd/first-token flightd /flightd token create billing
+#     -e FLIGHTD_TOKEN_FILE=/var/lib/flightd/first-token flightd /flightd token create billing -n billing
+#
+# Metrics are on port 9464, in plain HTTP and without a token: publish it (-p 9464:9464) only where Prometheus alone reaches it.
 #
 # User 65532 must be able to read server.key. Without a certificate, or FLIGHTD_ALLOW_PLAIN_HTTP=true behind a proxy that
 # ends TLS, the server does not start. To try it on one machine without credentials:
 #
-#   docker run --network host flightd dev --listen 127.0.0.1:7420
+#   docker run --network host flightd dev --listen 127.0.0.1:7420 --listen-metrics 127.0.0.1:9464
 FROM golang:1.26.8 AS build
 WORKDIR /src
 # Modules first: they change less often than the source.
@@ -29,10 +31,11 @@ COPY --from=build /out/flightd /flightd
 COPY --from=build --chown=65532:65532 /out/data /var/lib/flightd
 USER 65532:65532
 ENV FLIGHTD_DATA=/var/lib/flightd XDG_STATE_HOME=/var/lib/flightd/state
-ENV FLIGHTD_LISTEN=0.0.0.0:7420 FLIGHTD_FIRST_TOKEN_FILE=/var/lib/flightd/first-token
+ENV FLIGHTD_LISTEN=0.0.0.0:7420 FLIGHTD_LISTEN_METRICS=0.0.0.0:9464 FLIGHTD_FIRST_TOKEN_FILE=/var/lib/flightd/first-token
 VOLUME /var/lib/flightd
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/flightd"]
 EXPOSE 7420
+EXPOSE 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]
 CMD ["serve"]

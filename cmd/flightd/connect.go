@@ -188,7 +188,7 @@ func (a *app) unavailableHint(code string) string {
 	return "retry, which is safe; run flightd doctor to see which part of the server is not ready"
 }
 
-// serverHint returns the hint for an address where no server answers. Whoever has set an address or a token uses a server
+// serverHint returns the hint for an address where no server answers. A caller with an address or a token uses a server
 // that runs elsewhere: flightd dev would be another ledger.
 func (a *app) serverHint() string {
 	server := a.setting("server")

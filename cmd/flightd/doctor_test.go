@@ -206,7 +206,7 @@ func TestDoctor_NoServer(t *testing.T) {
 	r := s.flightd("doctor", "--data", s.data)
 	require.Equal(t, exitUnreachable, r.code, "%v", r)
 	require.Contains(t, r.out, "fail  server", "%v", r)
-	require.Contains(t, r.out, "start a server with nothing listens there", "%v", r)
+	require.Contains(t, r.out, "nothing listens there: check that a server runs at", "%v", r)
 	require.Contains(t, r.out, s.data+" syncs", "%v", r)
 	by, r := s.runDoctor("--server", "http://127.0.0.1:1,"+s.url())
 	require.Equal(t, exitUnreachable, r.code, "%v", r)

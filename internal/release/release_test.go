@@ -147,7 +147,7 @@ func TestDockerfile_BuildsAsTheReleaseDoes(t *testing.T) {
 	require.NotNil(t, needs, "the Dockerfile builds with another Go than %v", needs)
 	require.Regexp(t, `(?m)^FROM golang:`+regexp.QuoteMeta(needs[1])+`\.\d+ AS build$`, file, "a patch version of the Go that go.mod names")
 	last := file[strings.LastIndex(file, "FROM "):]
-	for _, line := range []string{"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/flightd"]`, `CMD ["serve"]`, "EXPOSE 7420", `HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]`} {
+	for _, line := range []string{"FROM scratch", "USER 65532:65532", `ENTRYPOINT ["/flightd"]`, `CMD ["serve"]`, "EXPOSE 7420", "EXPOSE 9464", `HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/flightd", "ready"]`} {
 		require.Contains(t, last, line+"\n", "the image has no %s", line)
 	}
 }
