@@ -22,8 +22,8 @@ type (
 	WhoAmI           = wire.WhoAmI
 )
 
-// CreateToken makes a token and returns it with its secret, which no server shows again. It sends the request once: if
-// the answer is lost, the token may exist without anybody who knows its secret; CreateToken with Rotate replaces it.
+// CreateToken creates a token and returns it with its secret, which no server shows again. It sends the request once. If
+// the answer is lost, the token may exist, and nobody knows its secret: call CreateToken with Rotate.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (*NewToken, error) {
 	ask := adminRequest(http.MethodPost, "/v1/tokens", r.AppendJSON(nil))
 	ask.maxTries, ask.noStaleRetry, ask.mustContain = 1, true, `"token"`
@@ -62,8 +62,8 @@ func (c *Client) Audit(ctx context.Context, before, verb string, limit int) (*Au
 	}))
 }
 
-// SetNamespace replaces all limits of a namespace; a limit that is 0 has its default. The namespace "*" has the limits of
-// all that declare none.
+// SetNamespace replaces all limits of a namespace. A limit that is 0 has the value of the namespace "*", else its default.
+// The namespace "*" has the limits of all namespaces that declare none.
 func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceRequest) (*Namespace, error) {
 	return decode[Namespace](c.ask(ctx, adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r.AppendJSON(nil))))
 }
@@ -82,7 +82,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error
 	return c.delete(ctx, "/v1/namespaces/"+url.PathEscape(name), reason)
 }
 
-// WhoAmI returns what the client's token allows. Without a name, the server demands no token.
+// WhoAmI returns what the client's token allows. An empty Name means that the server needs no token.
 func (c *Client) WhoAmI(ctx context.Context) (*WhoAmI, error) {
 	return decode[WhoAmI](c.ask(ctx, request{method: http.MethodGet, path: "/v1/whoami", mustContain: `"verbs"`}))
 }

@@ -50,11 +50,11 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err := o.checkPlainHTTP(servers); err != nil {
 		return nil, err
 	}
-	secured, err := o.resolveTLS(servers)
+	tlsConfig, err := o.resolveTLS(servers)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, servers: servers, http: newTransport(&o, secured)}
+	c := &Client{opts: o, servers: servers, http: newTransport(&o, tlsConfig)}
 	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	version, err := c.Version(ctx)

@@ -286,7 +286,7 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 		namespace = r.key.Namespace()
 	}
 	if namespace == wire.DefaultNamespace && wire.TokenNamespace(c.opts.token()) == "" {
-		namespace = "" // the server's default, too
+		namespace = "" // without the header the server uses "default", too, unless the token has a namespace
 	}
 	kind, actor := "", ""
 	if r.body != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,7 @@ func WithClientCertificate(certFile, keyFile string) Option {
 
 // resolveTLS returns the TLS configuration of the options, or else of the environment; nil without an https server.
 func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
-	secured := false
-	for _, server := range servers {
-		secured = secured || strings.HasPrefix(server, "https:")
-	}
-	if !secured {
+	if !slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "https:") }) {
 		return nil, nil
 	}
 	caFile, certFile, keyFile := o.caFile, o.clientCert, o.clientKey
@@ -82,7 +79,7 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 // The number of connections per server is not limited: opens wait at the server for up to a minute, and with a limit
 // they could keep renewals and reports from a connection until the session is lost. HTTP/1.1 alone is spoken, because
 // an HTTP/2 transport repeats POST requests by itself.
-func newTransport(o *options, secured *tls.Config) *http.Transport {
+func newTransport(o *options, tlsConfig *tls.Config) *http.Transport {
 	dial := o.dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
@@ -92,7 +89,7 @@ func newTransport(o *options, secured *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dial,
-		TLSClientConfig:        secured,
+		TLSClientConfig:        tlsConfig,
 		Protocols:              protocols,
 		TLSHandshakeTimeout:    5 * time.Second,
 		MaxIdleConnsPerHost:    512,

@@ -31,7 +31,7 @@ type tokenSource func() string
 
 // WithToken sets the token of every request. It is sent as Authorization: Bearer, in place of a user in the address,
 // and never to another server than those of Connect. The default is FLIGHTD_TOKEN, else the file FLIGHTD_TOKEN_FILE. An
-// empty token is as none given.
+// empty token counts as no option.
 func WithToken(token string) Option {
 	return func(o *options) {
 		o.token = nil

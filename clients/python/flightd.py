@@ -34,7 +34,8 @@ next client delivers it.
 
 ``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
 ``FLIGHTD_NAMESPACE`` the namespace. ``FLIGHTD_TOKEN`` is the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and
-``FLIGHTD_CA_FILE`` the authorities that an https server is checked against. All calls block, and may come from many threads; in asyncio, use
+``FLIGHTD_CA_FILE`` the authorities that an https server is checked against. A token of one namespace ends with the
+namespace, which is then the default. All calls block, and may come from many threads; in asyncio, use
 ``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
 """
 

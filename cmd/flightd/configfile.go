@@ -24,12 +24,13 @@ const configEnv = "FLIGHTD_CONFIG"
 type configLocation struct {
 	path string // "": neither XDG_CONFIG_HOME nor HOME is set
 	from string // what names the file, which must exist then; "": nothing does
-	mine bool   // the machine's file was not chosen by name, and may be unreadable for this user
+	mine bool   // a user's command fell back to the machine's file, which this user may be unable to read
 }
 
-// findConfig returns the settings file: the one that --config or FLIGHTD_CONFIG names. Else serve, which has no user,
-// reads the machine's file, and every other command reads the user's file and, if there is none, the machine's. dev
-// never reads the machine's: it would serve a production data directory without credentials.
+// findConfig returns the settings file: the one that --config or FLIGHTD_CONFIG names. Else serve, which runs for no user,
+// reads the machine's file. ready reads the machine's file if there is one, because it checks the node of that file. Every
+// other command reads the user's file and, if there is none, the machine's. dev never reads the machine's: it would serve
+// a production data directory without credentials.
 func (a *app) findConfig(cmd *cobra.Command) configLocation {
 	if f := cmd.Flag("config"); f != nil && f.Changed {
 		return configLocation{path: f.Value.String(), from: "flag --config"}
@@ -63,7 +64,7 @@ func (a *app) userConfigPath() string {
 	return filepath.Join(dir, "flightd", "config.yaml")
 }
 
-// exists reports whether there is a file at this path, which may be empty.
+// exists reports whether there is a file at this path. An empty path has none.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -117,12 +118,12 @@ func parseConfig(data []byte) (configFile, error) {
 			return nil, configErrorAt(doc.Body, "want lines of the form NAME: VALUE")
 		}
 		for each := fields.MapRange(); each.Next(); {
-			name, s := each.Key().GetToken().Value, setting{}
+			name := each.Key().GetToken().Value
 			known := slices.IndexFunc(settings(), func(s setting) bool { return s.name == name })
 			if known < 0 {
 				return nil, configErrorAt(each.Key(), strings.TrimSuffix("unknown setting "+name+"; "+didYouMean(nearest(name, settingNames())), "; "))
 			}
-			s = settings()[known]
+			s := settings()[known]
 			value, want := configValue(s, each.Value())
 			if want != "" {
 				at := each.Value()

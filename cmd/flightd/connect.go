@@ -114,7 +114,7 @@ func cliHint(p *client.Problem) string {
 	case p.Code == wire.InputInvalid && p.Hint == class.Hint: // the message already names the field
 		return ""
 	case p.Code == wire.Unauthenticated:
-		return "set FLIGHTD_TOKEN, or token_file in the settings; flightd token create makes a token"
+		return setTokenHint
 	}
 	return p.Hint
 }

@@ -65,7 +65,7 @@ func (a *app) token() (string, settingValue, error) {
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", from, &exitError{code: exitConfig, err: fmt.Errorf("%s, from %s: a token has no spaces and only ASCII characters", from.Name, from.Origin),
-			hint: "a token looks like fltd_…; print it again to a file of its own"}
+			hint: "a token begins with fltd_; copy the whole token, and nothing else, into the variable or the file"}
 	}
 	return token, from, nil
 }
@@ -103,6 +103,9 @@ func (a *app) clientTLS() (*tls.Config, error) {
 	return config, nil
 }
 
+// setTokenHint says how to set a token.
+const setTokenHint = "set FLIGHTD_TOKEN, or token_file in the settings; an administrator creates a token with flightd token create"
+
 // tlsHint returns the hint for a connection that failed because of TLS; "": the error has another cause.
 func tlsHint(err error) string {
 	var notVerified *tls.CertificateVerificationError
@@ -121,7 +124,7 @@ func tlsHint(err error) string {
 	case errors.As(err, &notVerified):
 		return "check the server's certificate, and the CA in --ca-file or FLIGHTD_CA_FILE"
 	case errors.As(err, &notTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "this address speaks plain HTTP: write http://, if nobody can read along on the way"
+		return "this address speaks plain HTTP; use http:// only on this machine or a network that you trust"
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		return "the server rejected the TLS connection; if it demands a client certificate, set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY"
 	}

@@ -33,17 +33,16 @@ type access struct {
 	now      time.Time
 }
 
-// Bounds for the rest of a validity.
+// expiryWarn is how long before its end the token or the certificate is reported.
 const expiryWarn = 14 * 24 * time.Hour
 
 func checkToken(a access) checkResult {
 	f := checkResult{Check: "token", Status: statusOK, Says: "the server demands no token", Facts: map[string]any{"set": a.set}}
-	const make = "set FLIGHTD_TOKEN, or token_file in the settings; flightd token create makes a token"
 	switch code := client.CodeOf(a.err); {
 	case code == wire.Unauthenticated && a.set:
-		f.Status, f.Says, f.Do = statusFail, "the server does not know the token from "+a.origin+": it is mistyped, expired, revoked, or of another deployment", make
+		f.Status, f.Says, f.Do = statusFail, "the server does not know the token from "+a.origin+": it is mistyped, expired, revoked, or of another deployment", setTokenHint
 	case code == wire.Unauthenticated:
-		f.Status, f.Says, f.Do = statusFail, "the server demands a token, and none is set", make
+		f.Status, f.Says, f.Do = statusFail, "the server demands a token, and none is set", setTokenHint
 	case code == wire.Forbidden:
 		f.Status, f.Says, f.Do = statusFail, "forbidden: "+a.err.Error(), "use a token of this namespace and with this right; flightd whoami shows yours"
 	case code == wire.NotFound:
@@ -62,7 +61,11 @@ func checkToken(a access) checkResult {
 		f.Status, f.Says = statusWarn, "other users of this machine may read the token in "+a.exposed
 		f.Do = "chmod 600 " + a.exposed
 	case a.me != nil && !a.me.ExpiresAt.IsZero() && a.me.ExpiresAt.Sub(a.now) < expiryWarn:
-		f.Status, f.Do = statusWarn, "renew it in time with flightd token create "+a.me.Name+" --rotate"
+		scope := "-n " + a.me.Namespace
+		if a.me.Namespace == wire.AllNamespaces {
+			scope = "-A"
+		}
+		f.Status, f.Do = statusWarn, "renew it in time with flightd token create "+a.me.Name+" "+scope+" --rotate"
 	}
 	return f
 }
@@ -149,5 +152,5 @@ func rejectedHint(err error) string {
 	if errors.As(err, &problem) && problem.Problem.Status == http.StatusForbidden {
 		return "use a token with this right, and https:// if the server speaks TLS"
 	}
-	return "set FLIGHTD_TOKEN, or token_file in the settings; flightd token create makes a token"
+	return setTokenHint
 }

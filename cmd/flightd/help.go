@@ -89,17 +89,19 @@ func settingsPage() string {
 flightd config show --origin prints every value and its source, flightd config path the file.
 
 The file is the one that -c, --config or FLIGHTD_CONFIG names; it must exist. Without it, flightd serve reads
-/etc/flightd/flightd.yaml. Every other command reads $XDG_CONFIG_HOME/flightd/config.yaml, or ~/.config/flightd/config.yaml,
-and if you have none, /etc/flightd/flightd.yaml; flightd dev never reads the latter. One file may have the settings of a
-server and of its callers. An unknown or duplicate name or a value of another type is an error.
+/etc/flightd/flightd.yaml, and so does flightd ready if that file exists. Every other command reads
+$XDG_CONFIG_HOME/flightd/config.yaml, or ~/.config/flightd/config.yaml, and if you have none, /etc/flightd/flightd.yaml;
+flightd dev never reads the latter. One file may have the settings of a server and of its callers. An unknown or duplicate
+name or a value of another type is an error.
 `)
 	for _, s := range settings() {
 		fmt.Fprintf(&b, "\n  %-16s  %-18s  %-24s  %s (%s)", s.name, s.flagText(), s.env, s.about, s.defaultText())
 	}
 	b.WriteString(`
 
-A token is a secret and has no flag, because other users of the machine see flags. FLIGHTD_TOKEN overrides
-FLIGHTD_TOKEN_FILE, and both override the file.
+A token is a secret and has no flag, because other users of the machine see flags. --token-file overrides FLIGHTD_TOKEN,
+FLIGHTD_TOKEN overrides FLIGHTD_TOKEN_FILE, and these override token and token_file of the settings file. A token of one
+namespace ends with its name, which is then the default of namespace.
 
 Reports that no server has stored yet are in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
 	return b.String()

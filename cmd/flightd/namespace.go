@@ -28,8 +28,9 @@ func (a *app) namespaceSet() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set the limits of a namespace",
-		Long: `Sets all limits of a namespace: a limit that is not given has the one of the namespace *, else the default. New work above a
-limit is rejected as rate_limited or too_many_open. Reports are always taken.`,
+		Long: `Sets all limits of a namespace: a limit that is not given has the value of the namespace *, else the default. New work
+above a limit is rejected as rate_limited, too_many_open or quota_exceeded. Reports, verifications, abandons and renewals pass
+every limit. A server without credentials, such as flightd dev, applies no limit of a namespace.`,
 		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400
   flightd namespace set '*' --max-flights 1000000        # for namespaces without limits of their own`,
 		Args: exactArgs(1, "a namespace"),
@@ -48,12 +49,12 @@ limit is rejected as rate_limited or too_many_open. Reports are always taken.`,
 		},
 	}
 	flags := c.Flags()
-	flags.Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens of flights per second")
-	flags.Int64Var(&r.Burst, "burst", 0, "opens at once above that rate")
+	flags.Int64Var(&r.OpensPerSecond, "opens-per-second", 0, "opens and new sessions per second, at one node")
+	flags.Int64Var(&r.Burst, "burst", 0, "opens and new sessions that may come at once (as many as per second)")
 	flags.Int64Var(&r.MaxOpen, "max-open", 0, "attempts without a report")
-	flags.Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights")
-	flags.Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait")
-	flags.Int64Var(&r.MaxStreams, "max-streams", 0, "streams of events")
+	flags.Int64Var(&r.MaxFlights, "max-flights", 0, "stored flights, without tombstones")
+	flags.Int64Var(&r.MaxWaits, "max-waits", 0, "requests that wait for a change, at one node")
+	flags.Int64Var(&r.MaxStreams, "max-streams", 0, "open streams of events, at one node")
 	flags.StringVar(&r.Reason, "reason", "", "the reason, for the audit log")
 	flags.StringVar(&actor, "actor", "", "name of the person who decides; recorded (your user name)")
 	return c

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,10 +67,10 @@ acknowledged is lost.`,
 	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
 	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
 	flags.String("tls-key", "", "PEM file of its key (FLIGHTD_TLS_KEY)")
-	flags.String("tls-client-ca", "", "PEM file of the CA of client certificates, which are then demanded besides the token (FLIGHTD_TLS_CLIENT_CA; none)")
+	flags.String("tls-client-ca", "", "PEM file of the CA of client certificates; callers then need one besides the token (FLIGHTD_TLS_CLIENT_CA; none)")
 	flags.Bool("allow-plain-http", false, "speak plain HTTP to other machines, because a proxy in front ends TLS (FLIGHTD_ALLOW_PLAIN_HTTP)")
-	flags.String("first-token-file", "", "file that gets the first token, for its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
-	flags.StringVar(&once.newAdminToken, "new-admin-token", "", "REASON to make, this once, a new token admin of all namespaces, because the old one is lost; the old one ends")
+	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	flags.StringVar(&once.newAdminToken, "new-admin-token", "", "REASON to replace, in this start only, the lost token admin of all namespaces; the old one ends")
 	nodeFlags(flags, &once)
 	return c
 }
@@ -109,7 +108,7 @@ func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 	flags.String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
 }
 
-// serveConfig returns the configuration of flightd serve. It rejects certificate files that cannot be used.
+// serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
 func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 	cfg = node.Config{
 		Data: a.setting("data").Value, Listen: a.setting("listen").Value, FirstTokenFile: a.setting("first_token_file").Value,
@@ -119,27 +118,8 @@ func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 	if a.setting("data").source == fromDefault {
 		cfg.Data = cmp.Or(a.env("STATE_DIRECTORY"), serveData) // systemd sets the variable for StateDirectory=
 	}
-	if cfg.AllowPlainHTTP, err = a.boolSetting("allow_plain_http"); err != nil {
-		return cfg, err
-	}
-	switch {
-	case cfg.TLS.Cert == "" && cfg.TLS.Key == "" && cfg.TLS.ClientCA == "":
-		return cfg, nil
-	case cfg.TLS.Cert == "" || cfg.TLS.Key == "":
-		return cfg, &exitError{code: exitConfig, err: errors.New("tls_cert and tls_key belong together, and one of them is not set"), hint: tlsFilesHint}
-	}
-	if _, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key); err != nil {
-		name, hint := "tls_cert", tlsFilesHint
-		var file *fs.PathError
-		if errors.As(err, &file) && file.Path == cfg.TLS.Key {
-			name = "tls_key"
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			hint = "let the user who runs flightd read the file: make the file its own, or readable by its group, and not by all"
-		}
-		return cfg, &exitError{code: exitConfig, err: fmt.Errorf("%s, from %s: %w", name, a.setting(name).Origin, err), hint: hint}
-	}
-	return cfg, nil
+	cfg.AllowPlainHTTP, err = a.boolSetting("allow_plain_http")
+	return cfg, err
 }
 
 // runNode runs a node until ctx ends.
@@ -190,7 +170,8 @@ func isFirstStart(data string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// printFirstToken prints the token of the first start to standard error. It is shown only there, and only then.
+// printFirstToken prints the token admin to standard error: at the first start, and when --new-admin-token replaces it. No
+// other output has the token.
 func (a *app) printFirstToken(secret string) {
 	_, _ = fmt.Fprintf(a.err, `the token admin, with all rights in all namespaces; it is shown only now, and only here:
 

@@ -43,23 +43,23 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	require.Equal(t, serveData, cfg.Data)
 }
 
-// TestServe_UnreadableKeyIsNamed, and not the certificate; a permission has its own remedy.
+// TestServe_UnreadableKeyIsNamed, and not the certificate.
 func TestServe_UnreadableKeyIsNamed(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "missing.key")
 	r := cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
 	require.Equal(t, exitConfig, r.code, "%v", r)
-	require.Contains(t, r.err, "tls_key, from flag --tls-key: open "+key, "%v", r)
+	require.Contains(t, r.err, "tls_key: open "+key, "%v", r)
 	if os.Getuid() == 0 {
 		return // may read every file
 	}
 	require.NoError(t, os.WriteFile(key, nil, 0))
 	r = cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
-	require.Contains(t, r.err, "let the user who runs flightd read the file", "%v", r)
+	require.Contains(t, r.err, "name a PEM file that flightd can read", "%v", r)
 }
 
-// TestServe_RefusalsHaveHints: a node that does not start because of a setting ends with exitConfig and the remedy.
-func TestServe_RefusalsHaveHints(t *testing.T) {
+// TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with exitConfig and the remedy.
+func TestServe_RejectedStartsHaveHints(t *testing.T) {
 	open := node.Config{Listen: "0.0.0.0:7420"}
 	secure := node.Config{Listen: "7420", TLS: node.TLSFiles{Cert: "c"}}
 	for name, test := range map[string]struct {
@@ -70,7 +70,7 @@ func TestServe_RefusalsHaveHints(t *testing.T) {
 		"plain":           {"listen", open, "run flightd cert init DIR and set --tls-cert and --tls-key, or set --allow-plain-http if a proxy in front ends TLS"},
 		"no address":      {"listen", secure, "as in 0.0.0.0:7420"},
 		"dev":             {"listen", node.Config{Listen: "0.0.0.0:1", NoCredentials: true}, "flightd serve serves other machines"},
-		"certificate":     {"tls.cert", secure, "flightd cert init DIR"},
+		"certificate":     {"tls_cert", secure, "flightd cert init DIR"},
 		"no directory":    {"first_token_file", secure, "--first-token-file"},
 		"monitoring":      {"listen_metrics", secure, "--listen-metrics"},
 		"monitoring, dev": {"listen_metrics", node.Config{NoCredentials: true}, "loopback"},

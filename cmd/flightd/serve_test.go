@@ -181,8 +181,8 @@ func TestServe_DemandsClientCertificates(t *testing.T) {
 	require.Zero(t, r.code, "%v", r)
 }
 
-// TestServe_RefusesOpenDoors: an address that other machines reach, without TLS.
-func TestServe_RefusesOpenDoors(t *testing.T) {
+// TestServe_RejectsAddressesWithoutTLS that other machines reach.
+func TestServe_RejectsAddressesWithoutTLS(t *testing.T) {
 	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}} {
 		r := cli(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
 		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)

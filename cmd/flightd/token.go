@@ -13,11 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
 // verbWords are the verbs that a token may have.
-func verbWords() []string { return []string{"submit", "work", "read", "operate", "admin"} }
+func verbWords() []string { return auth.AllVerbs.Names() }
 
 func (a *app) tokenCommand() *cobra.Command {
 	return commandGroup("token", "Make, list and revoke tokens of callers", a.tokenCreate(), a.tokenList(), a.tokenRevoke())
@@ -108,7 +109,7 @@ func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenR
 	made, err := c.CreateToken(ctx, r)
 	var unavailable *client.Unavailable
 	if errors.As(err, &unavailable) {
-		return &exitError{code: exitUnreachable, err: err, hint: "the token may have been made, and nobody knows its secret; repeat the command, with --rotate if it exists"}
+		return &exitError{code: exitUnreachable, err: err, hint: "the token may exist, and nobody knows its secret; repeat the command, and if the token exists, with --rotate"}
 	}
 	if r.Rotate && client.CodeOf(err) == wire.NotFound {
 		return &exitError{code: exitFailed, err: fmt.Errorf("not_found: no token %s in %s", r.Name, namespaceText(r.Namespace)),
@@ -142,7 +143,7 @@ func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenR
 func (a *app) tokenList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "List tokens of all namespaces, without their secrets",
+		Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
 		Example: "  flightd token ls",
 		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -171,7 +172,7 @@ func (a *app) tokenRevoke() *cobra.Command {
 	var o operatorFlags
 	c := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "End a token at once; reports of its attempts are still taken from other tokens of the namespace",
+		Short: "Revoke a token at once; reports of its attempts are still accepted from other tokens of the namespace",
 		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
   flightd token revoke admin -A --reason 'Kim has left' --yes`,
 		Args: exactArgs(1, "a name"),
