@@ -34,8 +34,8 @@ type Config struct {
 	AllowPlainHTTP bool
 	// FirstTokenFile is the file to which the token "admin" is written, with mode 0600. Default: FirstToken is called.
 	FirstTokenFile string
-	// FirstToken is called with the first token at the first start, before Ready. It or FirstTokenFile is needed unless
-	// NoCredentials is set.
+	// FirstToken is called with the token "admin" when a start creates or replaces it, before Ready. It, or
+	// FirstTokenFile, is required unless NoCredentials is set.
 	FirstToken func(secret string)
 	// NewAdminToken is the operator's reason to replace the token "admin" of all namespaces at this start, because it
 	// was lost. Default: the token is kept.

@@ -49,16 +49,18 @@ func (a *app) tokenCreate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a token for a caller and print its secret, once",
-		Long: `Makes a token of one namespace and prints its secret to standard output, or writes it to the file of --out, for its owner
-alone. The server stores only a digest of the secret, so it is never shown again. --out replaces a file when the new secret is
-complete; a shell empties the file after > first, and loses the old token if the command fails. Attempts and reports belong to the token's name: a token that is replaced with --rotate continues its
-attempts.
+		Long: `Creates a token of one namespace and prints its secret to standard output, or writes it to the file of --out, for its
+owner alone. The server stores only a digest of the secret, so it is never shown again. --out replaces a file when the new
+secret is complete; a shell empties the file after > first, and loses the old token if the command fails.
 
-  submit   open, report and abandon flights, and their sessions
-  work     report and abandon flights that others opened
+The secret ends with a dot and the namespace: clients use that namespace without another setting. Sessions belong to the
+namespace and the name of the token: after --rotate, the new secret continues them.
+
+  submit   open, report, verify and abandon flights, and their sessions
+  work     report, verify and abandon flights that others opened, and their sessions
   read     read flights, receipts and events
-  operate  resolve, cancel, retry, redact, free and import
-  admin    tokens, namespaces and the audit log`,
+  operate  resolve, cancel, retry, redact, free and import; the audit log
+  admin    tokens, limits of namespaces and the audit log`,
 		Example: `  flightd token create billing --namespace billing --out billing.token
   flightd token create console --verbs read,operate --expires 90d
   flightd token create billing --namespace billing --rotate --keep-old-for 1h --out billing.token`,
