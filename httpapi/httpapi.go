@@ -135,7 +135,7 @@ func Server(addr string, h http.Handler) *http.Server {
 		Addr: addr, Handler: awaitBody(h), Protocols: http1,
 		ReadHeaderTimeout: 5 * time.Second,          // of a TLS handshake, too
 		ReadTimeout:       longest + 20*time.Second, // awaitBody shortens it for a body
-		WriteTimeout:      longest + 40*time.Second, // for callers that do not read the answer; streams set their own deadlines
+		WriteTimeout:      longest + 40*time.Second, // includes the wait; node.connections shortens it when an answer begins
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 	}

@@ -38,8 +38,9 @@ func descriptors() uint64 {
 // connections is a listener with an upper limit of open connections.
 //
 // A connection *waits for its caller* until a request has arrived completely: during the TLS handshake, the headers and
-// the body, and between two requests. Callers decide how long that takes, so at the limit such connections are closed
-// for new ones, the one that has waited the longest first. A connection with a complete request is never closed here.
+// the body, and between two requests. It also waits for its caller while a write of an answer blocks. Callers decide how
+// long that takes, so at the limit such connections are closed for new ones, the one that has waited the longest first.
+// Other connections with a complete request are never closed here: long polls, and streams without news.
 // A connection may wait for the time of grace in any case: callers that reconnect as fast as they can would otherwise
 // close the connections of others before a request can arrive.
 //
@@ -61,6 +62,9 @@ type connections struct {
 
 // evictionGrace is enough for a TLS handshake and a small request over a slow network.
 const evictionGrace = 500 * time.Millisecond
+
+// answerTime is how long a caller may take to read an answer, from its first byte. Streams move that deadline.
+const answerTime = 20 * time.Second
 
 func newConnections(l net.Listener, limit int, certs *certificates) *connections {
 	cs := &connections{
@@ -213,10 +217,11 @@ type connection struct {
 	owner  *connections
 	remote netip.Prefix // zero for a loopback address
 
-	// waiting is the monotonic time at which the connection began to wait for its caller; 0: it has a complete request;
-	// evicted: it was closed for another one.
+	// waiting is the monotonic time at which the connection began to wait for its caller; 0: it has a complete request,
+	// and no write blocks; evicted: it was closed for another one.
 	waiting    atomic.Int64
-	expectsTLS bool // no byte was read yet, and TLS is spoken here
+	answering  atomic.Bool // the answer to the complete request has begun
+	expectsTLS bool        // no byte was read yet, and TLS is spoken here
 }
 
 // evicted is the value of connection.waiting after the connection was closed for another one.
@@ -258,9 +263,25 @@ func (c *connection) startWaiting() {
 
 // onReceived is called when a request has arrived completely.
 func (c *connection) onReceived() {
+	c.answering.Store(false)
 	if at := c.waiting.Load(); at != evicted {
 		c.waiting.CompareAndSwap(at, 0)
 	}
+}
+
+// Write implements net.Conn. While a part of an answer is written, the connection waits for its caller. The first part
+// sets the deadline of the answer. An interim response, before the request is complete, does neither.
+func (c *connection) Write(p []byte) (int, error) {
+	began := monotonic()
+	if !c.waiting.CompareAndSwap(0, began) {
+		return c.Conn.Write(p)
+	}
+	if c.answering.CompareAndSwap(false, true) {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(answerTime)) // it fails for a closed connection only
+	}
+	n, err := c.Conn.Write(p)
+	c.waiting.CompareAndSwap(began, 0) // else the connection was closed for another one
+	return n, err
 }
 
 // Close implements net.Conn.

@@ -133,7 +133,14 @@ type fromEverywhere struct {
 	conns chan net.Conn
 }
 
-func (l fromEverywhere) Accept() (net.Conn, error) { return <-l.conns, nil }
+func (l fromEverywhere) Accept() (net.Conn, error) {
+	if c, open := <-l.conns; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l fromEverywhere) Close() error { close(l.conns); return nil }
 
 // One remote address has at most a quarter of the connections, an IPv6 network as well; loopback addresses have all. At
 // its share an address loses its own connections first, and if all have complete requests, the new one is closed.
@@ -183,4 +190,64 @@ func TestOneRemoteAddressHasAShare(t *testing.T) {
 	require.NoError(t, other.Close())
 	require.False(t, isOpen(other))
 	require.Len(t, cs.perRemote, 3)
+}
+
+// A connection waits for its caller while a write blocks, and not afterwards: a stream without news is never closed for
+// another connection.
+func TestConnectionWaitsWhileAWriteBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs := newConnections(fromEverywhere{conns: make(chan net.Conn, 1)}, 1, nil)
+		theirs, ours := net.Pipe()
+		cs.Listener.(fromEverywhere).conns <- ours
+		accepted, err := cs.Accept()
+		require.NoError(t, err)
+		c := accepted.(*connection)
+		evict := func() bool {
+			time.Sleep(2 * evictionGrace)
+			cs.mu.Lock()
+			defer cs.mu.Unlock()
+			return cs.evict(func(*connection) bool { return true })
+		}
+		c.onReceived()
+		written := make(chan error, 1)
+		write := func() {
+			_, err := io.WriteString(c, "news")
+			written <- err
+		}
+		go write()
+		_, err = io.ReadFull(theirs, make([]byte, 4))
+		require.NoError(t, err)
+		require.NoError(t, <-written)
+		require.False(t, evict(), "nothing is being written")
+		go write()
+		require.True(t, evict(), "the write blocks")
+		require.ErrorIs(t, <-written, io.ErrClosedPipe)
+	})
+}
+
+// An answer must be read within answerTime from its first byte. The wait before it does not count.
+func TestAnswerHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fromEverywhere{conns: make(chan net.Conn, 1)}
+		cs := newConnections(l, 4, nil)
+		took := make(chan time.Duration, 1)
+		server := httpapi.Server("", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(50 * time.Second) // a long poll
+			start := time.Now()
+			if _, err := w.Write(make([]byte, 1<<20)); err == nil {
+				t.Error("nobody has read the answer")
+			}
+			took <- time.Since(start)
+		}))
+		cs.watch(server)
+		theirs, ours := net.Pipe()
+		l.conns <- ours
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(cs) }()
+		_, err := io.WriteString(theirs, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		require.NoError(t, err)
+		require.Equal(t, answerTime, <-took)
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+	})
 }

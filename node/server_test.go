@@ -179,3 +179,21 @@ func TestIdleConnectionsDoNotBlockCallers(t *testing.T) {
 	_, _ = io.Copy(io.Discard, said)
 	require.NoError(t, cmd.Wait())
 }
+
+// Callers that do not read their answers do not keep their connections at the limit.
+func TestUnreadAnswersAreClosedForNewOnes(t *testing.T) {
+	large := make([]byte, 16<<20) // more than the kernel buffers
+	f := serveConnections(t, 3, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, _ = w.Write(large)
+		}
+	}))
+	for range 6 {
+		require.NoError(t, connect(t, f).ask("/large"))
+	}
+	start := time.Now()
+	s := connect(t, f)
+	require.NoError(t, s.ask("/"))
+	s.readResponse(t)
+	require.Less(t, time.Since(start), answerTime/2)
+}
