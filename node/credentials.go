@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
@@ -65,19 +67,22 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 
 // storeSecret writes a secret to a file that only its owner can read, and returns it. If the file exists and is not to be
 // replaced, storeSecret returns the secret in the file: an earlier start has written it and died, or the operator has put
-// it there. The error is *flight.InvalidError for a file that cannot be read or written, or whose content is not a secret.
+// it there. The error is *flight.InvalidError for a file that cannot be read or written, that others could have written or
+// read, or whose content is not a secret for all namespaces.
 func storeSecret(path, secret string, replace bool) (string, error) {
 	invalid := func(detail string) error { return &flight.InvalidError{Field: "first_token_file", Detail: detail} }
-	text, err := os.ReadFile(path)
-	switch {
-	case replace:
-	case err == nil:
-		if secret = strings.TrimSpace(string(text)); !auth.WellFormed(secret) {
-			return "", invalid(path + " exists, and its content is not a token; remove the file, or name another one")
+	if !replace {
+		text, err := readOwnFile(path)
+		switch {
+		case err == nil:
+			secret = strings.TrimSpace(string(text))
+			if !auth.WellFormed(secret) || strings.Contains(secret, ".") { // a dot precedes the namespace
+				return "", invalid(path + " exists, and its content is not a token for all namespaces; remove the file, or name another one")
+			}
+			return secret, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", invalid(err.Error())
 		}
-		return secret, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return "", invalid(err.Error())
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".flightd-token-") // its mode is 0600
 	if err != nil {
@@ -94,4 +99,31 @@ func storeSecret(path, secret string, replace bool) (string, error) {
 		return "", invalid(err.Error())
 	}
 	return secret, nil
+}
+
+// readOwnFile reads a small file that nobody but this user and root can have written or can read. It checks the file that
+// it has opened, so the file cannot be replaced in between.
+func readOwnFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) // a FIFO must not block the start
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link, as in a mounted Kubernetes secret: copy its target to a file of this user with mode 0600, and name that file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file; remove it, or name another file", path)
+	case !ok || stat.Uid != 0 && int64(stat.Uid) != int64(os.Geteuid()):
+		return nil, fmt.Errorf("%s belongs to another user, who may know its token: remove it, or name another file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s has mode %04o, so other users may know or have written its token: if you trust its content, run chmod 600 %s; else remove it", path, info.Mode().Perm(), path)
+	}
+	return io.ReadAll(io.LimitReader(f, 4<<10))
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,9 +81,50 @@ func TestFirstTokenFile(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, n.statusAs(first), "a token in the file does not survive its replacement")
 	n.end()
 
-	require.NoError(t, os.WriteFile(file, []byte("not a token"), 0o600))
 	var invalid *flight.InvalidError
-	require.ErrorAs(t, Run(t.Context(), Config{Data: t.TempDir(), Listen: "127.0.0.1:0", FirstTokenFile: file}), &invalid)
-	require.Equal(t, "first_token_file", invalid.Field)
 	require.ErrorAs(t, Run(t.Context(), Config{Data: t.TempDir(), Listen: "127.0.0.1:0"}), &invalid, "nobody would get the first token")
+}
+
+// A file that another user could have written or read is not the first token, and neither is a token of one namespace.
+// The error says what to do.
+func TestFirstTokenFileOfOthers(t *testing.T) {
+	given := auth.NewSecret(flight.AllNamespaces)
+	write := func(t *testing.T, file, content string, mode os.FileMode) {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.NoError(t, os.Chmod(file, mode))
+	}
+	for name, test := range map[string]struct {
+		plant func(t *testing.T, file string)
+		want  string
+	}{
+		"writable by all": {func(t *testing.T, file string) { write(t, file, given, 0o666) }, "chmod 600"},
+		"readable by all": {func(t *testing.T, file string) { write(t, file, given, 0o644) }, "chmod 600"},
+		"of another user": {func(t *testing.T, file string) {
+			write(t, file, given, 0o600)
+			if err := os.Chown(file, 65534, 65534); err != nil {
+				t.Skip("only root can give a file away")
+			}
+			if os.Geteuid() == 65534 {
+				t.Skip("this user is that other user")
+			}
+		}, "another user"},
+		"symbolic link": {func(t *testing.T, file string) {
+			write(t, file+".target", given, 0o600)
+			require.NoError(t, os.Symlink(file+".target", file))
+		}, "symbolic link"},
+		"FIFO":             {func(t *testing.T, file string) { require.NoError(t, syscall.Mkfifo(file, 0o600)) }, "not a regular file"},
+		"not a token":      {func(t *testing.T, file string) { write(t, file, "not a token", 0o600) }, "not a token"},
+		"of one namespace": {func(t *testing.T, file string) { write(t, file, auth.NewSecret("billing"), 0o600) }, "all namespaces"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "token")
+			test.plant(t, file)
+			secret, err := storeSecret(file, auth.NewSecret(flight.AllNamespaces), false)
+			require.Empty(t, secret)
+			var invalid *flight.InvalidError
+			require.ErrorAs(t, err, &invalid)
+			require.Equal(t, "first_token_file", invalid.Field)
+			require.Contains(t, invalid.Detail, test.want)
+		})
+	}
 }
