@@ -57,7 +57,12 @@ func setReadDeadline(w http.ResponseWriter, r *http.Request, at time.Time) {
 	}
 }
 
-// readBody reads a request's body of at most limit bytes into a buffer that only this request uses.
+// carriesReport reports whether a body with this limit is a report, a verification or a resolution. All other bodies of
+// more than bodyPace bytes are new work.
+func carriesReport(limit int64) bool { return limit == wire.MaxReportBody }
+
+// readBody reads a request's body of at most limit bytes into a buffer that only this request uses. Memory for a long
+// body is taken as it arrives, and given back when the request ends.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -70,6 +75,12 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	switch {
 	case errors.As(err, &large):
 		return nil, tooLarge(limit)
+	case errors.Is(err, errBodyMemory):
+		code := wire.RateLimited
+		if carriesReport(limit) { // its callers expect that it is never answered with that code
+			code = wire.NoLeader
+		}
+		return nil, &wire.Invalid{Code: code, FieldError: wire.FieldError{Detail: err.Error()}}
 	case err != nil:
 		return nil, incompleteBody(r, err)
 	case r.ContentLength != 0:
@@ -84,30 +95,52 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 		_, err := io.ReadFull(r.Body, body)
 		return body, err
 	}
-	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now()}
-	if timed, ok := w.(*ledgerTimeWriter); ok {
-		w = timed.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
+	paced := &pacedBody{ReadCloser: r.Body, request: r, writer: w, start: time.Now(), report: carriesReport(limit)}
+	if answer, ok := w.(*answerWriter); ok {
+		paced.share = &answer.share
+		w = answer.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
 	}
 	return io.ReadAll(http.MaxBytesReader(w, paced, limit))
 }
 
-// pacedBody is a body whose deadline moves as the body arrives.
+// pacedBody is a body whose deadline moves as the body arrives, and which takes memory for each bodyPace bytes.
 type pacedBody struct {
 	io.ReadCloser
 	request *http.Request
 	writer  http.ResponseWriter
 	start   time.Time
-	arrived int64 // bytes
+	arrived int64         // bytes
+	share   *bodyShare    // nil: memory is not counted
+	report  bool          // carriesReport
+	waited  time.Duration // for memory, bodyTime at most; the deadline moves by it
 }
 
 // Read implements io.Reader.
 func (b *pacedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	paces := b.arrived / bodyPace
-	if b.arrived += int64(n); b.arrived/bodyPace > paces && err == nil {
-		setReadDeadline(b.writer, b.request, b.start.Add(bodyTime+time.Duration(b.arrived/bodyPace)*time.Second))
+	paces, rest := b.arrived/bodyPace, b.arrived%bodyPace
+	if rest == 0 && paces > 0 {
+		if err := b.takeMemory(); err != nil {
+			return 0, err
+		}
+		setReadDeadline(b.writer, b.request, b.start.Add(b.waited+bodyTime+time.Duration(paces)*time.Second))
 	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), bodyPace-rest)])
+	b.arrived += int64(n)
 	return n, err
+}
+
+// takeMemory takes memory for the next bodyPace bytes.
+func (b *pacedBody) takeMemory() error {
+	switch {
+	case b.share == nil:
+		return nil
+	case !b.report:
+		return b.share.takeForNewWork()
+	}
+	began := time.Now()
+	err := b.share.takeForReport(b.request.Context(), bodyTime-b.waited)
+	b.waited += time.Since(began)
+	return err
 }
 
 // incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same

@@ -16,3 +16,6 @@ func Routes() map[string]RouteAccess {
 	}
 	return all
 }
+
+// SetBodyMemory sets the bytes of request bodies that the server holds at most.
+func (c *Config) SetBodyMemory(bytes int) { c.bodyMemory = bytes }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -12,7 +13,7 @@ import (
 
 // New returns the handler of all routes.
 func New(cfg Config) http.Handler {
-	a := &api{cfg: cfg, log: cfg.Logger, ids: newRequestIDs()}
+	a := &api{cfg: cfg, log: cfg.Logger, ids: newRequestIDs(), bodies: newBodyMemory(cmp.Or(cfg.bodyMemory, maxBodyMemory))}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -114,6 +115,7 @@ type api struct {
 	limits      *auth.Limiter
 	directory   *auth.Directory // Config.Auth; without credentials, limits are shown and not applied
 	openStreams atomic.Int64    // number of open event streams
+	bodies      *bodyMemory
 }
 
 var (

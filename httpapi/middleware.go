@@ -25,7 +25,9 @@ func (a *api) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if a.cfg.Ledger != nil {
-			w = &ledgerTimeWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
+			answer := &answerWriter{ResponseWriter: w, now: a.cfg.Ledger.Now, share: bodyShare{memory: a.bodies}}
+			defer answer.share.release()
+			w = answer
 		}
 		if !cleanPath(r) {
 			a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound,
@@ -124,20 +126,21 @@ func traceID(r *http.Request) string {
 	return ""
 }
 
-// ledgerTimeWriter sets the header with the ledger's time when the answer is written, so that a request that waited
-// does not carry the time of its arrival.
-type ledgerTimeWriter struct {
+// answerWriter sets the header with the ledger's time when the answer is written, so that a request that waited does not
+// carry the time of its arrival. It has the request's share of the memory for bodies.
+type answerWriter struct {
 	http.ResponseWriter
-	now func() flight.Time
+	now   func() flight.Time
+	share bodyShare
 }
 
-func (w *ledgerTimeWriter) WriteHeader(status int) {
+func (w *answerWriter) WriteHeader(status int) {
 	w.Header()[wire.HeaderLedgerTime] = []string{strconv.FormatInt(int64(w.now()), 10)}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets http.ResponseController find the underlying writer.
-func (w *ledgerTimeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // notFound answers requests that match no route: 405 if the path has other methods, else 404.
 func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {

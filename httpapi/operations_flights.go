@@ -145,7 +145,7 @@ func operatorOperations() []openapi.Operation {
 			Query:    []openapi.Parameter{{Name: "dry_run", Schema: openapi.Schema{Type: "string", Enum: []string{"true", "false"}}, About: "`true`: report the result of the import, and change nothing"}},
 			Example:  `{"key":"default/charge/order-41","outcome":"succeeded","external_id":"ch_0","body":{"id":"ch_0"},"finished_at":"2026-01-31T12:00:00Z"}`,
 			Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the result of the import", Content: jsonContent(wire.ImportAnswer{})}},
-			Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.QuotaExceeded),
+			Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.RateLimited, wire.QuotaExceeded),
 		},
 	}
 }

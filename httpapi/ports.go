@@ -95,4 +95,6 @@ type Config struct {
 	MaxStreams int
 	// Logger receives failures, and rejected requests at level debug; nil: slog.Default.
 	Logger *slog.Logger
+
+	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
 }

@@ -139,7 +139,7 @@ var classes = []Class{
 		"flightd failed unexpectedly. Repeating the request with the same key and nonce is safe."},
 	{NoLeader, http.StatusServiceUnavailable, true, "The ledger is unavailable",
 		"repeat the request with the same key and nonce",
-		"The ledger has no leader, its disk is full, or it did not answer in time. No effect may start without the ledger. Repeating the request is safe."},
+		"The ledger has no leader, its disk is full, or it did not answer in time. Or this node had no memory for the long body of a report, which it then did not read. No effect may start without the ledger. Repeating the request is safe."},
 	{LeaseUnavailable, http.StatusServiceUnavailable, true, "Leases are unavailable",
 		"repeat the request with the same key and nonce",
 		"etcd is unreachable or has lost data. No effect may start without a lease. Repeating the request is safe."},

@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A node holds at most maxBodyMemory bytes of request bodies, and one further body. The first bodyPace bytes of each body
+// do not count.
+const maxBodyMemory = 128 << 20
+
+// errBodyMemory is the error for a body that found no memory.
+var errBodyMemory = errors.New("this node has no memory for the body: too many large requests at once")
+
+// bodyMemory counts the memory of request bodies. One value in a channel is bodyPace bytes in use.
+//
+// New work may use half of it and never waits. Reports may use all of it and wait for each other. If all of them waited,
+// none could end, so one of them at a time arrives without a limit.
+type bodyMemory struct {
+	all     chan struct{}
+	newWork chan struct{} // the part of all that opens and imports use
+	last    chan struct{} // has a value while one report needs no more memory from all
+}
+
+func newBodyMemory(size int) *bodyMemory {
+	return &bodyMemory{all: make(chan struct{}, size/bodyPace), newWork: make(chan struct{}, size/bodyPace/2), last: make(chan struct{}, 1)}
+}
+
+// bodyShare is the memory that one request uses.
+type bodyShare struct {
+	memory       *bodyMemory
+	all, newWork int // bodyPace bytes each
+	last         bool
+}
+
+// takeForNewWork adds bodyPace bytes for new work. It returns errBodyMemory if its half, or everything, is in use.
+func (s *bodyShare) takeForNewWork() error {
+	select {
+	case s.memory.newWork <- struct{}{}:
+		s.newWork++
+	default:
+		return errBodyMemory
+	}
+	select {
+	case s.memory.all <- struct{}{}:
+		s.all++
+		return nil
+	default:
+		return errBodyMemory
+	}
+}
+
+// takeForReport adds bodyPace bytes for a report, and waits for them if necessary. It returns errBodyMemory after the
+// wait, or the cause of the end of ctx.
+func (s *bodyShare) takeForReport(ctx context.Context, wait time.Duration) error {
+	if s.last {
+		return nil
+	}
+	select {
+	case s.memory.all <- struct{}{}:
+		s.all++
+		return nil
+	default:
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case s.memory.all <- struct{}{}:
+		s.all++
+	case s.memory.last <- struct{}{}:
+		s.last = true
+	case <-timer.C:
+		return errBodyMemory
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// release gives the memory back. The request has ended.
+func (s *bodyShare) release() {
+	for range s.all {
+		<-s.memory.all
+	}
+	for range s.newWork {
+		<-s.memory.newWork
+	}
+	if s.last {
+		<-s.memory.last
+	}
+}
