@@ -93,7 +93,9 @@ func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 		var err error
 		switch d.action {
 		case actionWait:
-			err = c.waitForChange(d.pause)
+			if err = c.waitForChange(d.pause); err == nil {
+				err = c.req.stillAllowed()
+			}
 		case actionOpen:
 			err = c.claimAndOpen(ctx)
 		case actionRenewSession: // also of another node: only etcd knows whether the session lives
@@ -229,9 +231,14 @@ func (c *openCall) claimAndOpen(ctx context.Context) error {
 // result only where a new attempt would be opened.
 func (c *openCall) lockKey(ctx context.Context) error {
 	leave, err := c.keyLocks.lock(c.waitCtx, c.id)
+	if err == nil {
+		c.unlock = leave
+	}
+	if err := c.req.stillAllowed(); err != nil {
+		return err
+	}
 	switch {
 	case err == nil:
-		c.unlock = leave
 		c.view.tooManyOpen = c.cfg.Sessions.HeldCount() >= c.cfg.MaxOpen
 		if id := c.req.Session; id != "" && !c.view.tooManyOpen {
 			_, n := c.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
@@ -251,6 +258,13 @@ func (c *openCall) lockKey(ctx context.Context) error {
 		return drainingError()
 	}
 	return c.busyError()
+}
+
+func (r *OpenRequest) stillAllowed() error {
+	if r.StillAllowed == nil {
+		return nil
+	}
+	return r.StillAllowed()
 }
 
 func (c *openCall) unlockKey() {

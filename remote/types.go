@@ -22,6 +22,9 @@ type OpenRequest struct {
 	TTL     time.Duration // of a session that is created; 0: the default
 	Wait    time.Duration // how long to wait for another holder's attempt; 0: not at all
 	NoNonce bool          // the caller sent no nonce and cannot repeat the open; this node creates Nonce
+	// StillAllowed is called after each wait, and before an attempt is opened. If it returns an error, that is the answer,
+	// and nothing is opened. nil: the caller stays allowed.
+	StillAllowed func() error
 }
 
 // OpenAnswer says how the caller continues: act (DecisionProceed, the only answer that means it), use the receipt

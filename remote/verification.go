@@ -64,6 +64,9 @@ func (s *Service) Verify(ctx context.Context, req VerificationRequest) (OpenAnsw
 		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // decided otherwise, but a caller that has seen the effect must not act
 	}
 	s.lookUpDelay.Delete(f.ID)
+	if err := open.stillAllowed(); err != nil { // the finding is recorded: no evidence is lost
+		return OpenAnswer{}, err
+	}
 	open.Submission = flight.Submission{Fingerprint: current.Fingerprint, Input: current.Input, Policy: current.Policy}
 	return s.serve(ctx, &openCall{Service: s, req: open, start: start, newerFlight: current})
 }
