@@ -76,30 +76,38 @@ func (t *memBatch) recordAudit(c flight.Command, at flight.Version) error {
 	return err
 }
 
+// maxAuditScan bounds the lines of the audit log that one call of Audit reads.
+const maxAuditScan = 10_000
+
 // Audit returns the lines of the audit log before a version that match, newest first, at most limit. The zero version is
-// the end of the log. more: there may be earlier ones.
-func (s *Store) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (lines []flight.AuditEntry, more bool, err error) {
+// the end of the log. It reads at most maxAuditScan lines. next is the version to continue before; zero: no earlier line
+// matches. With a next, lines may be fewer than limit, or none.
+func (s *Store) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (lines []flight.AuditEntry, next flight.Version, err error) {
 	s.fsm.flush()
 	to := kindKey(auditRow + 1)
 	if before != (flight.Version{}) {
 		to = auditKey(nil, before)
 	}
+	scanned, more := 0, false
 	err = s.state.scanBack(kindKey(auditRow), to, func(key, value []byte) (bool, error) {
 		var line flight.AuditEntry
 		if err := decodeAudit(key, value, &line); err != nil {
 			return false, err
 		}
-		switch {
-		case !match(&line):
-		case len(lines) == limit:
-			more = true
+		matches := match(&line)
+		if more = scanned == maxAuditScan || matches && len(lines) == limit; more {
 			return false, nil
-		default:
+		}
+		if matches {
 			lines = append(lines, line)
 		}
+		scanned, next = scanned+1, line.Version
 		return true, nil
 	})
-	return lines, more, err
+	if !more {
+		next = flight.Version{}
+	}
+	return lines, next, err
 }
 
 func decodeAudit(key, value []byte, line *flight.AuditEntry) error {

@@ -41,9 +41,9 @@ func changeDocuments(t *testing.T, s *Store) {
 
 func auditOf(t *testing.T, s *Store) []string {
 	t.Helper()
-	lines, more, err := s.Audit(flight.Version{}, 1000, func(*flight.AuditEntry) bool { return true })
+	lines, next, err := s.Audit(flight.Version{}, 1000, func(*flight.AuditEntry) bool { return true })
 	require.NoError(t, err)
-	require.False(t, more)
+	require.Zero(t, next)
 	said := make([]string, len(lines))
 	for i, one := range lines {
 		said[len(lines)-1-i] = fmt.Sprintf("%s %s %s %s %s", one.Verb, one.Namespace, one.Subject, one.Actor, one.Reason)
@@ -165,17 +165,42 @@ func TestAudit_Pages(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		changeDocuments(t, s)
 		puts := func(e *flight.AuditEntry) bool { return e.Verb == "create_token" }
-		all, more, err := s.Audit(flight.Version{}, 10, puts)
+		all, next, err := s.Audit(flight.Version{}, 10, puts)
 		require.NoError(t, err)
-		require.False(t, more)
+		require.Zero(t, next)
 		require.Len(t, all, 4)
-		first, more, err := s.Audit(flight.Version{}, 3, puts)
+		first, next, err := s.Audit(flight.Version{}, 3, puts)
 		require.NoError(t, err)
-		require.True(t, more)
-		rest, more, err := s.Audit(first[2].Version, 3, puts)
+		require.True(t, next.After(all[3].Version))
+		rest, next, err := s.Audit(next, 3, puts)
 		require.NoError(t, err)
-		require.False(t, more)
+		require.Zero(t, next)
 		require.Equal(t, all, append(first, rest...))
+	})
+}
+
+// A call reads a bounded part of the log. Its next is the last line read, also if none of them matched.
+func TestAudit_ReadsABoundedPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		batch := s.state.db.NewBatch()
+		for i := range uint64(maxAuditScan + 10) {
+			value, err := flight.EncodeRecord(&flight.AuditEntry{Verb: "free"})
+			require.NoError(t, err)
+			require.NoError(t, batch.Set(auditKey(nil, flight.Version{Index: 1 + i}), value, nil))
+		}
+		require.NoError(t, batch.Commit(nil))
+		scanned := 0
+		match := func(e *flight.AuditEntry) bool { scanned++; return e.Version.Index == 3 }
+		lines, next, err := s.Audit(flight.Version{}, 1, match)
+		require.NoError(t, err)
+		require.Empty(t, lines)
+		require.Equal(t, flight.Version{Index: 11}, next)
+		require.LessOrEqual(t, scanned, maxAuditScan+1)
+		lines, next, err = s.Audit(next, 1, match)
+		require.NoError(t, err)
+		require.Len(t, lines, 1)
+		require.Zero(t, next)
 	})
 }
 

@@ -20,7 +20,7 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	bound := boundCaller(r)
-	entries, more, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
+	entries, next, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
 		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
 	})
 	if err != nil {
@@ -33,9 +33,7 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 		out.Entries[i] = wire.AuditEntry{At: wireTime(e.At), Version: e.Version.String(), Verb: e.Verb, Namespace: e.Namespace, Subject: e.Subject,
 			Actor: e.Actor, Reason: e.Reason}
 	}
-	if more && len(entries) > 0 {
-		out.Next = entries[len(entries)-1].Version.String()
-	}
+	out.Next = formatVersion(next)
 	a.writeJSON(w, r, http.StatusOK, &out)
 }
 

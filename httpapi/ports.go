@@ -54,9 +54,10 @@ type Documents interface {
 	Documents(kind string) []*flight.Document
 	// Document returns nil if there is no such document. The document must not be changed.
 	Document(id flight.DocumentID) *flight.Document
-	// Audit returns the newest entries before a version that match; from the end, if before is zero. more reports that
-	// there may be older ones.
-	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, more bool, err error)
+	// Audit returns the newest entries before a version that match; from the end, if before is zero. It reads a bounded
+	// number of entries. next is the version to continue before; zero: there are no older ones that match. With a next,
+	// entries may be fewer than limit, or none.
+	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, next flight.Version, err error)
 	DocumentsVersion() flight.Version // of the last change of any document
 	auth.Usage
 }

@@ -69,20 +69,28 @@ func (l ledger) DocumentsVersion() flight.Version {
 	return l.fake.documentsVersion
 }
 
+// maxAuditScan bounds the entries that one call of Audit reads. The ledger's bound is higher.
+const maxAuditScan = 100
+
 // Audit implements httpapi.Documents.
-func (l ledger) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, more bool, err error) {
+func (l ledger) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, next flight.Version, err error) {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
+	scanned := 0
 	for _, e := range slices.Backward(l.fake.audit) {
-		if before != (flight.Version{}) && !before.After(e.Version) || !match(&e) {
+		if before != (flight.Version{}) && !before.After(e.Version) {
 			continue
 		}
-		if len(entries) == limit {
-			return entries, true, nil
+		matches := match(&e)
+		if scanned == maxAuditScan || matches && len(entries) == limit {
+			return entries, next, nil
 		}
-		entries = append(entries, e)
+		if matches {
+			entries = append(entries, e)
+		}
+		scanned, next = scanned+1, e.Version
 	}
-	return entries, false, nil
+	return entries, flight.Version{}, nil
 }
 
 // HeldIn implements httpapi.Documents.
