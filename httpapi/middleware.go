@@ -198,9 +198,10 @@ func (a *api) logProblem(r *http.Request, p *wire.Problem, cause error) {
 	a.log.Log(r.Context(), level, message, attrs...)
 }
 
-// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known.
+// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known, or
+// if the token belongs to one namespace: see stateOf.
 func (a *api) keyOfProblem(r *http.Request, p *wire.Problem) string {
-	if p.Key != "" {
+	if p.Key != "" || boundCaller(r) != nil {
 		return p.Key
 	}
 	id, err := flight.ParseID(r.PathValue("id"))

@@ -213,20 +213,20 @@ func (a *api) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire
 	a.logProblem(r, p, cause)
 }
 
-// stateOf returns the state of a problem's flight on this node. It is "" if the problem has no flight, or if the sender
-// may not know: of a flight that it cannot see, a token of one namespace learns the state only by a key of its own.
+// stateOf returns the state of a problem's flight on this node; "" if the problem has no flight. For a token of one
+// namespace it reads no flight unless the problem has a key of that namespace: the time of a read tells whether a flight
+// exists.
 func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
 	id, err := flight.ParseID(p.FlightID)
 	if err != nil {
 		return ""
 	}
 	key, _ := flight.ParseStoredKey(p.Key) // the zero key if the problem has none
-	f, err := a.flightOf(r, id, key)
-	switch {
-	case err == nil && f != nil:
-		return f.State.String()
-	case boundCaller(r) != nil && key.IsZero():
+	if c := boundCaller(r); c != nil && key.Namespace() != c.Namespace {
 		return ""
+	}
+	if f, err := a.flightOf(r, id, key); err == nil && f != nil {
+		return f.State.String()
 	}
 	return flight.StateAbsent.String()
 }
