@@ -10,6 +10,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
 // route is a handler and the permission that it needs.
@@ -106,15 +107,46 @@ func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid
 	return c, nil
 }
 
-// stillAllowed reports whether the token of a request is still valid. A stream asks before each write, so a revoked
-// token receives no further event.
-func (a *api) stillAllowed(r *http.Request) bool {
+// recheck authenticates the sender of a request again, who was authenticated before the body arrived or the request
+// waited. The verbs are those of now, too. A stream asks before each write, so a revoked token receives no further event.
+func (a *api) recheck(r *http.Request) *wire.Invalid {
 	c := callerOf(r)
 	if c == nil {
-		return true
+		return nil
 	}
 	now, bad := a.authenticate(r, c.access)
-	return bad == nil && now.Namespace == c.Namespace
+	if bad == nil && now.Namespace != c.Namespace {
+		bad = foreignNamespace(wire.FieldError{Header: wire.HeaderAuthorization})
+	}
+	if bad == nil {
+		c.Credential = now.Credential
+	}
+	return bad
+}
+
+func (a *api) stillAllowed(r *http.Request) bool { return a.recheck(r) == nil }
+
+// receiveBody reads a body as readBody does, and then authenticates the sender again: a token that was revoked while
+// the body was on its way changes nothing.
+func (a *api) receiveBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+	body, bad := readBody(w, r, limit)
+	if bad == nil {
+		bad = a.recheck(r)
+	}
+	return body, bad
+}
+
+// setStillAllowed makes an open authenticate its sender again after each wait.
+func (a *api) setStillAllowed(r *http.Request, req *remote.OpenRequest) {
+	if callerOf(r) == nil {
+		return
+	}
+	req.StillAllowed = func() error {
+		if bad := a.recheck(r); bad != nil {
+			return bad
+		}
+		return nil
+	}
 }
 
 // rejectSecrets rejects requests that contain a secret in the URL or in another header than Authorization. Proxies write
@@ -137,16 +169,17 @@ func rejectSecrets(r *http.Request) *wire.Invalid {
 	return nil
 }
 
-// recordedActor returns the actor that the ledger stores for a person's decision: with the name of the token, if the
-// server needs credentials. A caller cannot choose that part.
+// recordedActor returns the actor that the ledger stores for a person's decision: with the namespace and the name of the
+// token, if the server needs credentials. A caller cannot choose that part.
 func recordedActor(r *http.Request, who string) string {
 	c := callerOf(r)
-	switch {
-	case c == nil:
+	if c == nil {
 		return who
-	case who == "":
-		return "token " + c.Name
 	}
-	suffix := " (token " + c.Name + ")"
+	token := "token " + c.Namespace + "/" + c.Name
+	if who == "" {
+		return token
+	}
+	suffix := " (" + token + ")"
 	return flight.Sanitize(who[:min(len(who), flight.MaxText-len(suffix))]) + suffix
 }

@@ -294,11 +294,16 @@ func TestActor_NamesTheToken(t *testing.T) {
 		require.Equal(t, "billing/charge/"+id, entries[0].Subject)
 		return entries[0].Actor
 	}
-	require.Equal(t, "token ci", cancel("1", ""))
-	require.Equal(t, "ada (token ci)", cancel("2", `,"actor":"ada"`))
+	require.Equal(t, "token billing/ci", cancel("1", ""))
+	require.Equal(t, "ada (token billing/ci)", cancel("2", `,"actor":"ada"`))
 	long := cancel("3", `,"actor":"`+strings.Repeat("a", 1024)+`"`)
-	require.True(t, strings.HasSuffix(long, "a (token ci)"))
+	require.True(t, strings.HasSuffix(long, "a (token billing/ci)"))
 	require.Len(t, long, flight.MaxText)
+
+	admin := g.as("*", "admin", auth.AllVerbs)
+	require.Equal(t, http.StatusOK, admin.do("DELETE", "/v1/tokens/billing/ci", `{"reason":"r","actor":"eve"}`).status)
+	entries := decodeBody[wire.AuditPage](t, admin.do("GET", "/v1/audit?limit=1", "")).Entries
+	require.Equal(t, "eve (token */admin)", entries[0].Actor)
 }
 
 // A session belongs to the namespace and the name of a token: a new secret of the name continues it, nobody else can.

@@ -54,6 +54,10 @@ func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	f, history, err := a.waitHistory(r.Context(), f, &q)
+	if bad := a.recheck(r); bad != nil {
+		a.writeInvalid(w, r, bad)
+		return
+	}
 	if err != nil {
 		a.writeError(w, r, f.Key, err)
 		return
@@ -112,7 +116,6 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	q.documents = callerOf(r) == nil || callerOf(r).Verbs.HasAny(auth.Admin)
 	if q.stream {
 		a.streamFeed(w, r, &q)
 		return
@@ -124,7 +127,7 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 			q.wait = 0
 		}
 	}
-	events, next, err := a.feedPage(r.Context(), &q)
+	events, next, err := a.feedPage(r, &q)
 	if err != nil {
 		a.writeFeedError(w, r, err)
 		return
@@ -146,24 +149,38 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 
 // feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
 // none yet, it waits as long as the caller prefers.
-func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]flight.FeedEvent, flight.Version, error) {
+func (a *api) feedPage(r *http.Request, q *eventQuery) ([]flight.FeedEvent, flight.Version, error) {
 	if q.after == nil {
+		if err := a.recheckReader(r, q); err != nil {
+			return nil, flight.Version{}, err
+		}
 		page, err := a.cfg.Feed.Last(q.limit, q.matches, q.stopBefore())
 		return page.Events, page.Next, err
 	}
-	wait, cancel := context.WithTimeout(ctx, q.wait)
+	wait, cancel := context.WithTimeout(r.Context(), q.wait)
 	defer cancel()
 	after := *q.after
 	for {
-		events, next, more, err := a.collectMatching(wait, q, after)
+		events, next, more, err := a.collectMatching(wait, r, q, after)
 		if err != nil || len(events) > 0 || more {
 			return events, next, err
 		}
 		after = next
 		if a.cfg.Feed.Await(wait, after) != nil {
-			return nil, after, nil // the wait has ended, or the request or the ledger has
+			return nil, after, a.recheckReader(r, q) // the wait has ended, or the request or the ledger has
 		}
 	}
+}
+
+// recheckReader authenticates the reader of events again, and sets whether it reads those of documents: its token may
+// have been changed meanwhile.
+func (a *api) recheckReader(r *http.Request, q *eventQuery) error {
+	if bad := a.recheck(r); bad != nil {
+		return bad
+	}
+	c := callerOf(r)
+	q.documents = c == nil || c.Verbs.HasAny(auth.Admin)
+	return nil
 }
 
 // maxCollectPages limits the pages of the feed that are read for one answer. If few events match the filter, the caller
@@ -171,10 +188,13 @@ func (a *api) feedPage(ctx context.Context, q *eventQuery) ([]flight.FeedEvent, 
 const maxCollectPages = 40
 
 // collectMatching reads events that match the query. more reports that events after next exist already.
-func (a *api) collectMatching(ctx context.Context, q *eventQuery, after flight.Version) (events []flight.FeedEvent, next flight.Version, more bool, err error) {
+func (a *api) collectMatching(ctx context.Context, r *http.Request, q *eventQuery, after flight.Version) (events []flight.FeedEvent, next flight.Version, more bool, err error) {
 	for range maxCollectPages {
 		page, err := a.readFeed(ctx, after, max(q.limit, streamBatch))
 		if err != nil {
+			return nil, after, false, err
+		}
+		if err := a.recheckReader(r, q); err != nil {
 			return nil, after, false, err
 		}
 		for i := range page.Events {

@@ -47,7 +47,12 @@ func (a *api) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, na
 	if same && wait > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
-		switch next, err := a.cfg.Ledger.Wait(ctx, id, f.Version); {
+		next, err := a.cfg.Ledger.Wait(ctx, id, f.Version)
+		if bad := a.recheck(r); bad != nil {
+			a.writeInvalid(w, r, bad)
+			return
+		}
+		switch {
 		case err == nil && next != nil && next.State == flight.StateAbsent: // the key was freed meanwhile
 			a.writeAbsent(w, r, next)
 			return

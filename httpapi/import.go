@@ -20,7 +20,7 @@ func (a *api) importReceipts(w http.ResponseWriter, r *http.Request) {
 	dry, bad := parseDryRun(r)
 	var body []byte
 	if bad == nil {
-		body, bad = readLines(w, r)
+		body, bad = a.readLines(w, r)
 	}
 	var who string
 	if bad == nil {
@@ -77,14 +77,14 @@ func parseDryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 }
 
 // readLines reads a body with one JSON object per line.
-func readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
+func (a *api) readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
 	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
 		bad := unsupportedType(kind)
 		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
 		return nil, bad
 	}
 	r.Header.Del("Content-Type") // readBody accepts only JSON
-	return readBody(w, r, wire.MaxImportBody)
+	return a.receiveBody(w, r, wire.MaxImportBody)
 }
 
 // parseImports parses the lines. An empty line is rejected, because it may be a truncated one.

@@ -9,13 +9,14 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
 // open serves POST /v1/flights:open.
 func (a *api) open(w http.ResponseWriter, r *http.Request) {
-	body, bad := readBody(w, r, wire.MaxOpenBody)
+	body, bad := a.receiveBody(w, r, wire.MaxOpenBody)
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
@@ -31,6 +32,7 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	a.setStillAllowed(r, &req)
 	answer, err := a.cfg.Remote.Open(r.Context(), req)
 	if isDuplicate(answer, err) {
 		a.cfg.Duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
@@ -64,7 +66,7 @@ func (a *api) openRequest(r *http.Request, body []byte) (req remote.OpenRequest,
 	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
 		return req, "", bad
 	}
-	req.Session, req.Owner, req.Wait = a.unsealSession(r, open.Session), open.Owner, wire.Wait(open.WaitMS)
+	req.Session, req.Owner, req.Wait = a.unsealSession(r, open.Session), auth.Redact(open.Owner), wire.Wait(open.WaitMS)
 	return req, open.Nonce, setNonce(&req, open.Nonce, open.NotAfter)
 }
 
@@ -230,6 +232,7 @@ func (a *api) verification(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer a.limits.CountVerification()()
+	a.setStillAllowed(r, &req.Open)
 	answer, err := a.cfg.Remote.Verify(r.Context(), req)
 	a.writeOpenAnswer(w, r, a.keyOf(r, req.ID), nonce, answer, err)
 }
@@ -238,7 +241,7 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, "", bad
 	}
-	body, bad := readBody(w, r, wire.MaxReportBody)
+	body, bad := readBody(w, r, wire.MaxReportBody) // Remote.Verify authenticates again, after it has recorded the finding
 	if bad != nil {
 		return req, "", bad
 	}
@@ -262,13 +265,13 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
 		return req, "", bad
 	}
-	open.Session, open.Owner, open.Wait = a.unsealSession(r, v.Session), v.Owner, wire.Wait(v.WaitMS)
+	open.Session, open.Owner, open.Wait = a.unsealSession(r, v.Session), auth.Redact(v.Owner), wire.Wait(v.WaitMS)
 	return req, v.Nonce, setNonce(open, v.Nonce, v.NotAfter)
 }
 
 // abandon serves POST /v1/flights:abandon.
 func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
-	req, bad := abandonRequest(w, r)
+	req, bad := a.abandonRequest(w, r)
 	if bad != nil {
 		a.writeError(w, r, req.Key, bad)
 		return
@@ -280,8 +283,8 @@ func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
 	writeEmpty(w, r)
 }
 
-func abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, bad *wire.Invalid) {
-	body, bad := readBody(w, r, wire.MaxSmallBody)
+func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, bad *wire.Invalid) {
+	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
 		return req, bad
 	}
@@ -298,7 +301,7 @@ func abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonR
 	case abandon.NotAfter == 0:
 		return req, wire.BadField("/not_after", "missing; send the not_after of the open")
 	}
-	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), abandon.Reason
+	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), auth.Redact(abandon.Reason)
 	return req, nil
 }
 

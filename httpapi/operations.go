@@ -109,11 +109,11 @@ func callerOperations() []openapi.Operation {
 		Pattern: "POST /v1/flights/{id}/report", ID: "reportFlight", Tag: tagCaller, Summary: "Report the outcome of an attempt",
 		About: "Repeat the report, to any node, until it is answered. Send `key`: without it, a node that does not know the flight yet answers `not_found`. " +
 			"A report that arrives after a newer attempt was opened, or after the flight has ended, is answered `fenced`: it is stored as evidence and changes nothing else.\n\n" +
-			"A rejection is final only if the problem names this flight and its code is `idempotency_key_invalid`, `input_invalid`, `not_found` or `payload_too_large`. `fenced` is final, too: the report was received. After any other answer, send the report again.",
+			"A rejection is final only if the problem names this flight and its code is `idempotency_key_invalid`, `input_invalid`, `not_found` or `payload_too_large`. `fenced` is final, too: the report was received. After any other answer, send the report again; after `idempotency_key_required`, with `key`.",
 		Request:  wire.ReportRequest{},
 		Example:  `{"fencing_token":"…","key":"default/charge/order-42","outcome":"succeeded","external_id":"ch_1","body":{"id":"ch_1","paid":true}}`,
 		Answers:  []openapi.Answer{flightAnswer("the ledger has stored the report")},
-		Problems: codes(bodyCodes, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.ReportPending, wire.LeaseUnavailable),
+		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.ReportPending, wire.LeaseUnavailable),
 	}, {
 		Pattern: "POST /v1/flights/{id}/verification", ID: "reportVerification", Tag: tagCaller, Summary: "Report the result of a look-up at the provider",
 		About: "Send this after the answer `verify`, when you have looked up the effect at the provider. It is answered like an open: with the receipt if the effect happened, with permission to act if it did not. " +

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -99,7 +100,7 @@ func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorReq
 	var body []byte
 	var req wire.OperatorRequest
 	if bad == nil {
-		body, bad = readBody(w, r, wire.MaxSmallBody)
+		body, bad = a.receiveBody(w, r, wire.MaxSmallBody)
 	}
 	if bad == nil {
 		req, bad = wire.DecodeOperator(body)
@@ -126,12 +127,17 @@ func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorReq
 	d.flight, d.key = f, f.Key
 	if d.key.IsZero() { // a tombstone does not store its key
 		if d.key = named; named.IsZero() {
-			a.writeInvalid(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key of the request",
-				FieldError: wire.FieldError{Pointer: "/key", Detail: "missing; this flight's record is a tombstone, which does not store its key"}})
+			a.writeInvalid(w, r, tombstoneNeedsKey())
 			return nil, false
 		}
 	}
 	return d, true
+}
+
+// tombstoneNeedsKey is the error for a request about a tombstone that does not name its key.
+func tombstoneNeedsKey() *wire.Invalid {
+	return &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key of the request",
+		FieldError: wire.FieldError{Pointer: "/key", Detail: "missing; this flight's record is a tombstone, which does not store its key"}}
 }
 
 // namedKey returns the key in the body of a request about a flight.
@@ -170,13 +176,13 @@ func readDecision(r *http.Request) (*operatorRequest, flight.ID, *wire.Invalid) 
 	return d, id, bad
 }
 
-// setAttribution sets the actor and the reason.
+// setAttribution sets the actor and the reason, without secrets.
 func (d *operatorRequest) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
-	if d.reason = flight.Sanitize(strings.TrimSpace(reason)); d.reason == "" {
+	if d.reason = flight.Sanitize(strings.TrimSpace(auth.Redact(reason))); d.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
 	var bad *wire.Invalid
-	if d.actor = flight.Sanitize(as); d.actor == "" {
+	if d.actor = flight.Sanitize(auth.Redact(as)); d.actor == "" {
 		d.actor, bad = actor(r)
 	}
 	d.actor = cmp.Or(recordedActor(r, d.actor), unknownActor)
@@ -192,12 +198,12 @@ func actor(r *http.Request) (string, *wire.Invalid) {
 	if !utf8.ValidString(who) {
 		return "", wire.BadHeader(wire.HeaderActor, "must be UTF-8")
 	}
-	return flight.Sanitize(who), nil
+	return flight.Sanitize(auth.Redact(who)), nil
 }
 
 // resolve serves POST /v1/flights/{id}/resolve.
 func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
-	c, bad := resolveCommand(w, r)
+	c, bad := a.resolveCommand(w, r)
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
@@ -229,12 +235,12 @@ func (a *api) writeAlreadyResolved(w http.ResponseWriter, r *http.Request, f *fl
 }
 
 // resolveCommand parses a resolve; its key and generation are set later.
-func resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
+func (a *api) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
 	d, _, bad := readDecision(r)
 	if bad != nil {
 		return nil, bad
 	}
-	body, bad := readBody(w, r, wire.MaxReportBody)
+	body, bad := a.receiveBody(w, r, wire.MaxReportBody)
 	if bad != nil {
 		return nil, bad
 	}

@@ -191,7 +191,7 @@ func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key,
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
 	p := problemOf(err)
-	if p.FlightID == "" && !key.IsZero() {
+	if p.FlightID == "" && !key.IsZero() && p.Code != wire.Unauthenticated {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
 	hideMissing(r, p, err)

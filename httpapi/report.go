@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
@@ -23,7 +24,7 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	if req.Key.IsZero() && !a.mayReport(w, r, req.ID) {
+	if req.Key.IsZero() && (a.answeredLate(w, r, &req) || !a.mayReport(w, r, req.ID)) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
@@ -61,16 +62,35 @@ func (a *api) writeExpiredReport(w http.ResponseWriter, r *http.Request, req *re
 	}
 	p.Detail = "the flight ended as " + p.Outcome + " and its retention is over: this report changed nothing and is stored only in the server's log"
 	p.Hint = "do not act and do not report again; if your outcome differs from the stored one, check the provider for a second effect"
-	a.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", p.FlightID, "ended", p.Outcome,
-		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
+	a.logExpiredReport(w, req, f)
 	a.writeAndLogProblem(w, r, p, nil)
+}
+
+func (a *api) logExpiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) {
+	a.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", f.ID.String(), "ended", f.FinalState.String(),
+		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
+}
+
+// answeredLate answers a report without a key for a tombstone, if the token belongs to one namespace: the sender sees a
+// tombstone only by its key. answeredLate returns false for all other reports.
+func (a *api) answeredLate(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest) bool {
+	if boundCaller(r) == nil {
+		return false
+	}
+	f := a.provedTombstone(req.ID, req.FencingToken)
+	if f == nil {
+		return false
+	}
+	a.logExpiredReport(w, req, f)
+	a.writeInvalid(w, r, tombstoneNeedsKey())
+	return true
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportRequest, bad *wire.Invalid) {
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, bad
 	}
-	body, bad := readBody(w, r, wire.MaxReportBody)
+	body, bad := readBody(w, r, wire.MaxReportBody) // a report is taken by its fencing token, also if its sender's token was revoked meanwhile
 	if bad != nil {
 		return req, bad
 	}
@@ -92,7 +112,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	if req.Body, bad = report.Blob(); bad != nil {
 		return req, bad
 	}
-	req.ExternalID, req.Error = report.ExternalID, report.Error
+	req.ExternalID, req.Error = report.ExternalID, auth.Redact(report.Error)
 	return req, nil
 }
 

@@ -67,7 +67,7 @@ func allowNamespace(r *http.Request, name string, place wire.FieldError) *wire.I
 
 // flightOf returns a flight as the sender of a request may see it; nil if it does not exist, or if it belongs to another
 // namespace than the token. The record of a tombstone has no key, so a token of one namespace sees it only if the request
-// names its key. No other code reads flights.
+// names its key. Only provedTombstone reads flights otherwise.
 func (a *api) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, error) {
 	f, err := a.cfg.Ledger.Flight(id)
 	if f == nil || err != nil {
@@ -85,6 +85,19 @@ func (a *api) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight
 		return nil, nil
 	}
 	return f, nil
+}
+
+// provedTombstone returns a tombstone to a caller that proves by a fencing token that it held an attempt of the flight.
+// It returns nil, and reads nothing, without that proof; also nil if the flight is no tombstone.
+func (a *api) provedTombstone(id flight.ID, fencingToken string) *flight.Flight {
+	if _, _, err := flight.Unseal(fencingToken, a.cfg.Ledger.Header().Secret, id); err != nil {
+		return nil
+	}
+	f, err := a.cfg.Ledger.Flight(id)
+	if err != nil || f == nil || f.State != flight.StateExpired || !f.Key.IsZero() {
+		return nil
+	}
+	return f
 }
 
 // hideMissing makes the problem for an unknown flight the same as for a flight of another namespace, also by its time.

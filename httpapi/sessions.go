@@ -6,13 +6,14 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
 // newSession serves POST /v1/sessions.
 func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := readBody(w, r, wire.MaxSmallBody)
+	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
@@ -35,13 +36,13 @@ func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
 		a.writeError(w, r, flight.Key{}, err)
 		return
 	}
-	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, req.Owner)
+	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
 	a.writeSession(w, r, http.StatusCreated, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
 func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := readBody(w, r, wire.MaxSmallBody)
+	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
 		return
@@ -86,7 +87,7 @@ func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, s
 
 // closeSession serves POST /v1/sessions/{id}/close.
 func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := readBody(w, r, wire.MaxSmallBody)
+	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
 	if bad == nil {
 		bad = wire.DecodeEmpty(body)
 	}

@@ -125,6 +125,10 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 		return
 	}
 	defer end()
+	if err := a.recheckReader(r, q); err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
 	page, err := a.firstFeedPage(r.Context(), q)
 	var compacted *flight.CompactedError
 	if err != nil && !(q.resumed && errors.As(err, &compacted)) {
@@ -152,6 +156,9 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 			}
 		}
 		page, err = a.cfg.Feed.Read(after, streamBatch)
+		if a.recheckReader(r, q) != nil {
+			return
+		}
 		switch {
 		case errors.As(err, &compacted): // the log was truncated before the reader had read it
 			after, page = s.appendGap(after, compacted)

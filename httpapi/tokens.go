@@ -229,7 +229,7 @@ func (a *api) readAdminBody(w http.ResponseWriter, r *http.Request) ([]byte, *wi
 	if bad := a.hasDocuments(); bad != nil {
 		return nil, bad
 	}
-	return readBody(w, r, wire.MaxSmallBody)
+	return a.receiveBody(w, r, wire.MaxSmallBody)
 }
 
 // checkNamespace rejects a name that neither is a namespace nor stands for all of them.

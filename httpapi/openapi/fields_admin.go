@@ -48,7 +48,7 @@ func adminDocs() map[string]fieldDoc {
 		"verb":                    {about: "what was done, such as `resolve`, `free` or `create_token`"},
 		"subject":                 {about: "the key of a flight, or the kind and name of a document"},
 		"entries":                 {about: "the entries, newest first"},
-		"AuditPage.next":          {about: "the `before` of the next page; absent on the last page", pattern: versionPattern},
+		"AuditPage.next":          {about: "the `before` of the next page; absent on the last page. One request reads a bounded part of the log, so a page with `next` may have fewer entries than `limit`, or none", pattern: versionPattern},
 	}
 }
 
