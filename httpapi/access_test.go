@@ -407,3 +407,25 @@ func TestLimits_ShedNewWorkFirst(t *testing.T) {
 	shipping := g.as("shipping", "web", auth.AllVerbs)
 	shipping.proceed(`{"action":"charge","id":"1"}`)
 }
+
+// Requests that read many rows are bounded for each namespace. A read of one flight and a report are not among them.
+func TestLimits_ScansAtOnce(t *testing.T) {
+	world := httpapitest.New(t)
+	cfg := world.Config()
+	world.UseCredentials(&cfg, auth.NodeLimits{})
+	g := &guardedServer{serve(t, world, cfg)}
+	web := g.as("billing", "web", auth.AllVerbs)
+	a := web.proceed(`{"action":"charge","id":"1"}`)
+	for range 2 {
+		end, err := cfg.Limits.StartScan("billing")
+		require.NoError(t, err)
+		defer end()
+	}
+	for _, path := range []string{"/v1/flights", "/v1/events", "/v1/events?after=1.0", "/v1/audit"} {
+		r := web.do("GET", path, "")
+		requireProblem(t, r, http.StatusTooManyRequests, wire.RateLimited)
+		require.Equal(t, http.StatusOK, g.as("shipping", "web", auth.AllVerbs).do("GET", path, "").status, path)
+	}
+	require.Equal(t, http.StatusOK, web.do("GET", "/v1/flights?key=billing/charge/1", "").status)
+	require.Equal(t, http.StatusOK, web.report(a, "succeeded").status)
+}

@@ -20,6 +20,16 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	bound := boundCaller(r)
+	scanned := wire.AllNamespaces
+	if bound != nil {
+		scanned = bound.Namespace
+	}
+	end, err := a.limits.StartScan(scanned)
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	defer end()
 	entries, next, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
 		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
 	})

@@ -154,6 +154,11 @@ func (a *api) feedPage(r *http.Request, q *eventQuery) ([]flight.FeedEvent, flig
 		if err := a.recheckReader(r, q); err != nil {
 			return nil, flight.Version{}, err
 		}
+		end, err := a.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
+		if err != nil {
+			return nil, flight.Version{}, err
+		}
+		defer end()
 		page, err := a.cfg.Feed.Last(q.limit, q.matches, q.stopBefore())
 		return page.Events, page.Next, err
 	}
@@ -161,7 +166,12 @@ func (a *api) feedPage(r *http.Request, q *eventQuery) ([]flight.FeedEvent, flig
 	defer cancel()
 	after := *q.after
 	for {
+		end, err := a.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
+		if err != nil {
+			return nil, after, err
+		}
 		events, next, more, err := a.collectMatching(wait, r, q, after)
+		end()
 		if err != nil || len(events) > 0 || more {
 			return events, next, err
 		}

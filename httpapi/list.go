@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/http"
 	"net/url"
@@ -34,6 +35,12 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
+	end, err := a.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
+	if err != nil {
+		a.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	defer end()
 	page, err := a.cfg.Ledger.List(q)
 	if err != nil {
 		a.writeError(w, r, flight.Key{}, err)

@@ -63,7 +63,7 @@ func adminOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/audit", ID: "listAudit", Tag: tagAdmin, Summary: "List the decisions of people, newest first",
 		About: "A token of one namespace gets the entries of that namespace.",
-		Query: auditParameters(), Answers: ok("a page of entries", wire.AuditPage{}), Problems: codes(readCodes, wire.NotFound),
+		Query: auditParameters(), Answers: ok("a page of entries", wire.AuditPage{}), Problems: codes(readCodes, wire.NotFound, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/whoami", ID: "whoAmI", Tag: tagAdmin, Summary: "Describe the token of the request",
 		Answers: ok("the token", wire.WhoAmI{}), Problems: readCodes,

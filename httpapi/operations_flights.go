@@ -48,7 +48,7 @@ func flightOperations() []openapi.Operation {
 		About:      "A page can be short or empty without being the last one: there are more flights if `next` is set. Receipts have no bodies here.",
 		Parameters: append([]string{wire.HeaderNamespace}, conditional...), Query: listParameters(),
 		Answers:  []openapi.Answer{list, unchanged},
-		Problems: codes(readCodes, wire.KeyInvalid, wire.NotFound),
+		Problems: codes(readCodes, wire.KeyInvalid, wire.NotFound, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/flights/{id}", ID: "getFlight", Tag: tagFlights, Summary: "Get one flight",
 		About:      "With If-None-Match and `Prefer: wait=N` the request is a long poll: it is answered as soon as the flight has another version.",

@@ -245,7 +245,8 @@ func (n *node) openExecutor(ctx context.Context) error {
 	n.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
 	if !n.cfg.NoCredentials {
 		n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
-		n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{})
+		waits := min(8192, n.cfg.tuning.connections*3/4) // waiting requests leave connections to others
+		n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{MaxWaits: waits})
 	}
 	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Limits: n.limits, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
