@@ -207,10 +207,10 @@ func TestEvents_OfDocumentsNeedAdmin(t *testing.T) {
 // A stream ends when its token is revoked: no event is written after that.
 func TestStream_EndsWithItsToken(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Heartbeat = 20 * time.Millisecond })
-	reader, owner := g.as("billing", "reader", auth.Read), g.as("billing", "owner", auth.AllVerbs)
+	owner := g.as("billing", "owner", auth.AllVerbs)
 	a := owner.proceed(`{"action":"charge","id":"1"}`)
 	for _, path := range []string{"/v1/events", "/v1/flights/" + a.FlightID + "/events"} {
-		reader = g.as("billing", "reader", auth.Read)
+		reader := g.as("billing", "reader", auth.Read)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+path, nil)
 		require.NoError(t, err)
