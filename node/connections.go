@@ -44,7 +44,7 @@ func descriptors() uint64 {
 // A connection may wait for the time of grace in any case: callers that reconnect as fast as they can would otherwise
 // close the connections of others before a request can arrive.
 //
-// One remote address may have a quarter of the limit, loopback addresses all of it.
+// A remote address may have a quarter of the limit, loopback addresses all of it.
 type connections struct {
 	net.Listener
 	limit     int

@@ -142,7 +142,7 @@ func (l fromEverywhere) Accept() (net.Conn, error) {
 
 func (l fromEverywhere) Close() error { close(l.conns); return nil }
 
-// One remote address has at most a quarter of the connections, an IPv6 network as well; loopback addresses have all. At
+// A remote address has at most a quarter of the connections, an IPv6 network as well; loopback addresses have all. At
 // its share an address loses its own connections first, and if all have complete requests, the new one is closed.
 func TestOneRemoteAddressHasAShare(t *testing.T) {
 	cs := newConnections(fromEverywhere{conns: make(chan net.Conn, 64)}, 16, nil)

@@ -141,7 +141,7 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 		{"token ls", "GET /v1/tokens", "admin  admin"},
 		{"token revoke billing -n shop --reason lost --yes", `DELETE /v1/tokens/shop/billing {"reason":"lost"}`, ""},
 		{"token revoke admin -A --reason lost --yes", `DELETE /v1/tokens/%2A/admin {"reason":"lost"}`, ""},
-		{"namespace set shop --max-open 7 --reason load", `PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "default  7"},
+		{"namespace set shop --max-open 7 --reason load", `PUT /v1/namespaces/shop {"max_open":7,"reason":"load"}`, "0        0      7"},
 		{"namespace set shop --opens-per-second 9 --burst 8", `PUT /v1/namespaces/shop {"opens_per_second":9,"burst":8,"reason":"none given"}`, "9        8"},
 		{"namespace ls", "GET /v1/namespaces", "shop"},
 		{"namespace rm shop --reason unused", `DELETE /v1/namespaces/shop {"reason":"unused"}`, ""},

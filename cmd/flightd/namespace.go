@@ -14,14 +14,6 @@ func (a *app) namespaceCommand() *cobra.Command {
 	return commandGroup("namespace", "Set, list and remove the limits of namespaces", a.namespaceSet(), a.namespaceList(), a.namespaceRemove())
 }
 
-// limitText returns a limit for people.
-func limitText(limit int64) string {
-	if limit == 0 {
-		return "default"
-	}
-	return strconv.FormatInt(limit, 10)
-}
-
 func (a *app) namespaceSet() *cobra.Command {
 	var r client.NamespaceRequest
 	var actor string
@@ -81,8 +73,11 @@ func (a *app) namespaceList() *cobra.Command {
 func (a *app) printNamespaces(all []client.Namespace, data any) error {
 	rows, ids := [][]string{}, []string{}
 	for _, n := range all {
-		rows = append(rows, []string{n.Name, limitText(n.OpensPerSecond), limitText(n.Burst), limitText(n.MaxOpen), limitText(n.MaxFlights), limitText(n.MaxWaits), limitText(n.MaxStreams),
-			strconv.FormatInt(n.Open, 10), strconv.FormatInt(n.Stored, 10)})
+		row := []string{n.Name}
+		for _, number := range [...]int64{n.OpensPerSecond, n.Burst, n.MaxOpen, n.MaxFlights, n.MaxWaits, n.MaxStreams, n.Open, n.Stored} {
+			row = append(row, strconv.FormatInt(number, 10))
+		}
+		rows = append(rows, row)
 		ids = append(ids, n.Name)
 	}
 	return a.printList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)
