@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -37,6 +38,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Events are the callbacks for logs, metrics and tests.
 	Events Events
+	// CheckPast compares what the disk held with records of it elsewhere, before raft starts. Its error is returned by
+	// Open, and the directory is unchanged. nil: nothing is compared.
+	CheckPast func(context.Context, Past) error
 	// VoterLevels are the feature levels that the other voters read, by their ids. While one is missing, the level of
 	// the ledger does not rise.
 	VoterLevels map[string]uint32

@@ -40,7 +40,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err := s.openFiles(); err != nil {
 		return nil, err
 	}
-	restore, err := s.inspectDisk()
+	restore, err := s.inspectDisk(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +63,9 @@ func (s *Store) openFiles() (err error) {
 	}
 	s.cfg.NodeID, s.cfg.ClusterID = s.id.Node, s.id.Cluster
 	s.blockCache = pebble.NewCache(s.cfg.Memory.cacheBytes())
+	if s.logTail, err = pebblelog.InspectTail(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, logDir)); err != nil {
+		return err
+	}
 	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
 		return storageError("open the raft log", err)
 	}
@@ -121,9 +124,9 @@ func (s *Store) bindState() error {
 	return nil
 }
 
-// inspectDisk checks that state, snapshot and log fit together. It runs before raft starts, because raft panics on a
-// mismatch.
-func (s *Store) inspectDisk() (restore bool, err error) {
+// inspectDisk checks that state, snapshot and log fit together, and calls Config.CheckPast. It runs before raft starts,
+// because raft panics on a mismatch, and a start that is rejected must append nothing.
+func (s *Store) inspectDisk(ctx context.Context) (restore bool, err error) {
 	found, err := s.readDiskState()
 	if err != nil {
 		return false, err
@@ -131,14 +134,17 @@ func (s *Store) inspectDisk() (restore bool, err error) {
 	if restore, err = planRecovery(found); err != nil {
 		return false, err
 	}
+	base := max(found.Applied, found.Snapshot)
+	if err := s.log.Scan(base+1, checkReadable); err != nil {
+		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
+	}
+	if err := s.checkPast(ctx, found); err != nil {
+		return false, err
+	}
 	if found.Applied > found.Snapshot+maxStartReplay || !s.replayable(found) {
 		if err := s.snapshotAtStart(); err != nil {
 			return false, err
 		}
-	}
-	base := max(found.Applied, found.Snapshot)
-	if err := s.log.Scan(base+1, checkReadable); err != nil {
-		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
 	}
 	return restore, nil
 }
@@ -163,7 +169,7 @@ func (s *Store) readDiskState() (diskState, error) {
 		return found, err
 	}
 	if len(list) > 0 {
-		found.Snapshot, found.OwnSnapshot = list[0].Index, s.snaps.isLocal(list[0].ID)
+		found.Snapshot, found.SnapshotTerm, found.OwnSnapshot = list[0].Index, list[0].Term, s.snaps.isLocal(list[0].ID)
 	}
 	found.SnapshotErr = s.snaps.readError()
 	found.First, _ = s.log.FirstIndex() // it never returns an error

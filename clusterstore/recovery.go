@@ -8,6 +8,7 @@ type diskState struct {
 	Started              bool   // IDENTITY says that the log had an entry
 	Applied, AppliedTerm uint64 // index and term of the last entry in the state
 	Snapshot             uint64 // index of the newest readable snapshot
+	SnapshotTerm         uint64 // its term
 	OwnSnapshot          bool   // the snapshot was taken on this node, so its log reached at least that index
 	SnapshotErr          error  // why another, possibly intact snapshot cannot be read now; nil: none
 	First, Last          uint64 // of the log

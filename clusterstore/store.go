@@ -25,6 +25,7 @@ type Store struct {
 	id          identity
 	blockCache  *pebble.Cache
 	log         *pebblelog.Store
+	logTail     pebblelog.Tail // of the log as it was found
 	state       *state
 	snaps       *snapshots
 	fsm         *fsm
@@ -72,6 +73,12 @@ func (s *Store) Now() flight.Time {
 // Applied returns the index of the last entry applied here, and whether this node is leader.
 func (s *Store) Applied() (index uint64, leading bool) {
 	return s.fsm.published.Load().meta.Applied, s.leading.Load() != nil
+}
+
+// LastApplied names the last entry applied here. It is durable in the log of this node.
+func (s *Store) LastApplied() EntryID {
+	m := &s.fsm.published.Load().meta
+	return EntryID{Index: m.Applied, Term: m.Term}
 }
 
 // CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.

@@ -70,7 +70,7 @@ type Config struct {
 // tuning has the settings that only tests and measurements change.
 type tuning struct {
 	expireEvery time.Duration // 10 s
-	indexEvery  time.Duration // 10 s
+	recordEvery time.Duration // 250 ms
 	etcdQuota   int64         // bytes; etcdQuota
 	compactor   etcdlease.CompactorSettings
 	minFree     uint64 // bytes of disk; 0: the ledger's own bound
@@ -112,7 +112,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Listen, "127.0.0.1:7420")
 	setDefault(&c.StopTimeout, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
-	setDefault(&c.tuning.indexEvery, 10*time.Second)
+	setDefault(&c.tuning.recordEvery, 250*time.Millisecond)
 	setDefault(&c.tuning.etcdQuota, etcdQuota)
 	setDefault(&c.tuning.connections, maxConnections(descriptors()))
 	if c.Logger == nil {

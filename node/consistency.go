@@ -1,84 +1,93 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// LedgerLostError is returned when the ledger of a data directory is older than etcd's record of it, or is another
+// LedgerLostError is returned when the ledger of a data directory does not hold what etcd has recorded of it, or is another
 // ledger. Receipts of effects that happened would be missing.
 type LedgerLostError struct {
-	EtcdDeployments  string // deployments that have keys in etcd
-	LedgerDeployment string // deployment of the ledger
-	EtcdIndex        uint64 // ledger index recorded in etcd; 0 if the ledger is another one
-	LedgerIndex      uint64 // index of the newest entry of the ledger
+	EtcdDeployments  string               // deployments that have keys in etcd
+	LedgerDeployment string               // deployment of the ledger; "": a new one
+	Recorded         clusterstore.EntryID // entry that was durable; zero if the ledger is another one
+	Last             clusterstore.EntryID // last entry of the ledger
 }
 
 func (e *LedgerLostError) Error() string {
-	if e.EtcdIndex == 0 {
+	switch {
+	case e.Recorded.Index == 0 && e.LedgerDeployment == "":
+		return fmt.Sprintf("etcd has keys of deployment %s, but the ledger is missing: a new one would not know the effects that happened", e.EtcdDeployments)
+	case e.Recorded.Index == 0:
 		return fmt.Sprintf("etcd has keys of deployment %s, but the ledger belongs to deployment %s: receipts are missing", e.EtcdDeployments, e.LedgerDeployment)
+	case e.Last.Index < e.Recorded.Index:
+		return fmt.Sprintf("the ledger has lost entries: it ends at entry %d, but etcd has recorded entry %d", e.Last.Index, e.Recorded.Index)
 	}
-	return fmt.Sprintf("the ledger has lost entries: it ends at entry %d, but etcd has recorded entry %d", e.LedgerIndex, e.EtcdIndex)
+	return fmt.Sprintf("the ledger has lost entries: etcd has recorded entry %d of term %d, which the ledger does not hold", e.Recorded.Index, e.Recorded.Term)
 }
 
-// checkLedgerHistory returns *LedgerLostError if the ledger is older than etcd's record of it, or is another ledger.
-//
-// It must run before the lease service reads the guard key: that read may write the key for the wrong ledger.
-func (n *node) checkLedgerHistory(ctx context.Context) error {
-	mine := n.store.Header().Deployment
-	served, err := etcdlease.Deployments(ctx, n.etcd.client)
+// checkLedgerHistory returns *LedgerLostError if the ledger is older than etcd's records of it, or is another ledger. It
+// runs before raft starts: a start that is rejected appends nothing, so repeating it changes nothing.
+func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, past clusterstore.Past) error {
+	served, err := etcdlease.Deployments(ctx, client)
 	if err != nil || len(served) == 0 {
 		return err
 	}
-	if !slices.Contains(served, mine) {
-		return &LedgerLostError{EtcdDeployments: strings.Join(served, ", "), LedgerDeployment: mine}
+	lost := &LedgerLostError{EtcdDeployments: strings.Join(served, ", "), LedgerDeployment: past.Deployment, Last: past.Last}
+	if !slices.Contains(served, past.Deployment) {
+		return lost
 	}
-	known, err := etcdlease.LedgerIndex(ctx, n.etcd.client, mine)
+	records, err := etcdlease.RecordedEntries(ctx, client, past.Deployment)
 	if err != nil {
-		return err
+		return &EtcdError{Dir: n.etcdDir(), Cause: err}
 	}
-	if applied, _ := n.store.Applied(); applied < known {
-		return &LedgerLostError{EtcdDeployments: mine, LedgerDeployment: mine, EtcdIndex: known, LedgerIndex: applied}
+	for _, r := range records {
+		lost.Recorded = clusterstore.EntryID(r)
+		if holds, err := past.Holds(lost.Recorded); err != nil || !holds {
+			return cmp.Or[error](err, lost)
+		}
+	}
+	level := slog.LevelInfo
+	if past.Discarded > 0 {
+		level = slog.LevelWarn
+	}
+	if !past.Closed {
+		n.cfg.Logger.Log(ctx, level, "the ledger was not closed at the last stop; it holds all that etcd has recorded. Damage of the disk could have removed what was acknowledged after that record, in the last 250 ms",
+			"ends_at", past.Last.Index, "recorded", lost.Recorded.Index, "discarded_bytes", past.Discarded)
 	}
 	return nil
 }
 
-// recordLedgerIndex writes the ledger's applied index to etcd, every tuning.indexEvery and at a stop. Applied entries
-// are durable in the ledger, so etcd never has an index that the ledger can lose in a crash.
-func (n *node) recordLedgerIndex(ctx context.Context) error {
-	tick := time.NewTicker(n.cfg.tuning.indexEvery)
-	defer tick.Stop()
-	var told uint64
-	tell := func(ctx context.Context) {
-		index, _ := n.store.Applied()
-		if index == told {
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, lease.DefaultTTL)
-		defer cancel()
-		if err := etcdlease.SetLedgerIndex(ctx, n.etcd.client, n.store.Header().Deployment, index); err != nil {
-			n.cfg.Logger.Debug("recording the ledger index in etcd failed", "error", err) // the older index remains valid
-			return
-		}
-		told = index
+// ledgerRecord returns the record of this node's ledger in etcd. Applied entries are durable in the ledger, so etcd never
+// has an entry that the ledger can lose in a crash.
+func (n *node) ledgerRecord() *etcdlease.LedgerRecord {
+	return &etcdlease.LedgerRecord{
+		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: nodeName, Every: n.cfg.tuning.recordEvery,
+		Durable: func() etcdlease.Entry { return etcdlease.Entry(n.store.LastApplied()) },
 	}
-	for ctx.Err() == nil {
-		tell(ctx)
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
+}
+
+// recordLedger runs the record until ctx ends, and records the last entry at the stop.
+func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord) error {
+	failed := func(err error) { n.cfg.Logger.Debug("recording the ledger in etcd failed", "error", err) }
+	record.Run(ctx, failed)
 	return n.withStopTimeout(ctx, func(ctx context.Context) error {
-		tell(ctx)
+		if err := record.Write(ctx); err != nil {
+			failed(err)
+		}
 		return nil
 	})
 }

@@ -7,11 +7,12 @@
 //	                TLS are checked before anything is changed (listen.go, tls.go); connections.go bounds what callers
 //	                that have not sent a complete request can hold
 //	metrics         Config.ListenMetrics, if set: metrics and health, from the start of the process to its end, too
-//	ledger          opened concurrently with etcd: they are independent and take the longest
+//	ledger          opened concurrently with etcd: both take the longest. Raft starts when the ledger holds what etcd has
+//	                recorded of it (consistency.go)
 //	etcd            embedded, without a socket; this process calls it directly. Its files are checked before the start
 //	                (etcd_check.go): etcd waits for ever on a truncated log and exits on a damaged one (etcd_start.go)
 //	leases          need etcd for the claims, and the ledger's record of etcd's counter to detect a restored etcd
-//	ledger index    records in etcd how far the ledger has applied (consistency.go)
+//	ledger record   records in etcd how far the ledger is durable: with each batch of claims, and every 250 ms
 //	executor        needs ledger and leases; its sweeper finds ended sessions even when no caller asks
 //	compactor       compacts etcd's history
 //	retention       expires flights whose retention is over

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -99,7 +100,7 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
-	// Before the first claim, ledger and etcd are checked against each other: either may come from an older backup.
+	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.
 	if err := n.openLeases(ctx); err != nil {
 		return err
 	}
@@ -144,22 +145,31 @@ func (n *node) lockAndListen() error {
 	return n.serveMonitoring()
 }
 
-// openStores opens ledger and etcd concurrently: they are independent and take the longest. The ledger is registered
-// first and so closed last, because the parts that stop before it may still report.
+// openStores opens ledger and etcd concurrently: they take the longest. Raft starts when the ledger agrees with etcd's
+// records of it (consistency.go). The ledger is registered first and so closed last, because the parts that stop before it
+// may still report.
 func (n *node) openStores(ctx context.Context) error {
 	type opened struct {
 		etcd *etcd
 		err  error
 	}
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
-	other := make(chan opened, 1)
+	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
 		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger), n.cfg.Kill)
-		other <- opened{e, err}
+		started <- opened{e, err}
 	}()
+	other := sync.OnceValue(func() opened { return <-started })
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
 		Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
+		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
+			o := other()
+			if o.err != nil {
+				return errEtcdFailed
+			}
+			return n.checkLedgerHistory(ctx, o.etcd.client, past)
+		},
 	})
 	if err == nil {
 		n.store = store
@@ -168,13 +178,19 @@ func (n *node) openStores(ctx context.Context) error {
 			return n.withStopTimeout(ctx, store.Close)
 		})
 	}
-	o := <-other
+	o := other()
 	if o.err == nil {
 		n.etcd = o.etcd
 		n.parts.start("etcd", n.waitForEtcd)
 	}
+	if errors.Is(err, errEtcdFailed) {
+		return o.err
+	}
 	return errors.Join(err, o.err)
 }
+
+// errEtcdFailed ends the opening of the ledger when etcd has not started; openStores returns etcd's error.
+var errEtcdFailed = errors.New("etcd has not started")
 
 func (n *node) etcdDir() string { return filepath.Join(n.cfg.Data, "etcd") }
 
@@ -194,19 +210,17 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 // this name, so it must not change.
 const nodeName = "dev"
 
-// openLeases opens sessions and claims in etcd, after it has checked that neither ledger nor etcd was restored from an
-// older backup. Errors: *LedgerLostError, lease.ErrRegressed, *EtcdError.
+// openLeases opens sessions and claims in etcd, after it has checked that etcd was not restored from an older backup.
+// Errors: lease.ErrRegressed, *EtcdError.
 func (n *node) openLeases(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
 			err = &EtcdError{Dir: n.etcdDir(), Cause: err}
 		}
 	}()
-	if err := n.checkLedgerHistory(ctx); err != nil {
-		return err
-	}
+	record := n.ledgerRecord()
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: nodeName,
+		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: nodeName, Record: record,
 		Events: n.metrics.Leases(n.leaseEvents()),
 	})
 	if err != nil {
@@ -221,7 +235,7 @@ func (n *node) openLeases(ctx context.Context) (err error) {
 	if err := n.checkEtcdHistory(ctx); err != nil {
 		return err
 	}
-	n.parts.start("ledger index", n.recordLedgerIndex)
+	n.parts.start("ledger record", func(ctx context.Context) error { return n.recordLedger(ctx, record) })
 	return nil
 }
 

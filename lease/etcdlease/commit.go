@@ -3,6 +3,7 @@ package etcdlease
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -38,9 +39,26 @@ func (o grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnRespo
 // Nested transactions cost etcd a quarter to three quarters more. If a comparison fails, etcd writes nothing, and the
 // batch is sent again, nested: each operation has its own comparison, so that a claimed key or an ended session fails
 // only its own operation. The next batches are sent nested at once, because contention comes in bursts.
+//
+// The batch also records how far the ledger is durable: see LedgerRecord. A full etcd rejects that put, and a batch of
+// deletes with it, so these are sent again alone.
 func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
+	record, done := s.record.begin()
+	err := s.commit(ctx, own, ops, record)
+	if record == nil {
+		return err
+	}
+	done(err)
+	if err != nil && ctx.Err() == nil && !slices.ContainsFunc(ops, func(o *lease.Op) bool { return o.Kind.Puts() }) {
+		return s.commit(ctx, own, ops, nil)
+	}
+	return err
+}
+
+// commit sends a batch. record is an operation without a condition, or nil.
+func (s *store) commit(ctx context.Context, own lease.Ownership, ops []*lease.Op, record *pb.RequestOp) error {
 	if s.nestedLeft.Load() <= 0 {
-		if flat := s.flat(own, ops); flat != nil {
+		if flat := s.flat(own, ops, record); flat != nil {
 			done, err := s.server.Txn(ctx, flat)
 			switch {
 			case err != nil:
@@ -56,13 +74,13 @@ func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op
 	} else {
 		s.nestedLeft.Add(-1)
 	}
-	return s.commitNested(ctx, own, ops)
+	return s.commitNested(ctx, own, ops, record)
 }
 
-// flat builds the batch with all comparisons at the top level; nil if they exceed etcd's limit.
-func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
+// flat builds the batch with all comparisons at the top level; nil if they exceed etcd's limit. record may be nil.
+func (s *store) flat(own lease.Ownership, ops []*lease.Op, record *pb.RequestOp) *pb.TxnRequest {
 	b := newBuilder(s, ops)
-	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops))}
+	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops)+1)}
 	t.Compare = append(t.Compare, s.ownershipIs(own))
 	var alive map[flight.SessionID]struct{}
 	var last flight.SessionID
@@ -83,18 +101,25 @@ func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
 		}
 		t.Success = append(t.Success, op)
 	}
+	if record != nil {
+		t.Success = append(t.Success, record)
+	}
 	if !s.inProcess && len(t.Compare) > maxCompares {
 		return nil
 	}
 	return t
 }
 
-// commitNested sends each operation as a nested transaction inside the transaction that compares the guard key.
-func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
+// commitNested sends each operation as a nested transaction inside the transaction that compares the guard key. record
+// may be nil.
+func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*lease.Op, record *pb.RequestOp) error {
 	b := newBuilder(s, ops)
-	nested := make([]*pb.RequestOp, len(ops))
+	nested := make([]*pb.RequestOp, len(ops), len(ops)+1)
 	for i, o := range ops {
 		nested[i] = b.nested(o)
+	}
+	if record != nil {
+		nested = append(nested, record)
 	}
 	done, err := s.server.Txn(ctx, s.ifCurrent(s.ownershipIs(own), nested...))
 	switch {

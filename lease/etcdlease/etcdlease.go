@@ -24,6 +24,7 @@ type Config struct {
 	Deployment string
 	Node       string
 	Ledger     lease.LedgerState
+	Record     *LedgerRecord // is written with each batch of claims and of releases; nil: none
 	Events     lease.Events
 	Tuning     Tuning
 }
@@ -75,7 +76,7 @@ func New(cfg Config) (*lease.Lessor, error) {
 		return nil, &flight.InvalidError{Field: "etcd.batch", Detail: fmt.Sprintf("over the network at most %d comparisons", maxBatch)}
 	}
 	return lease.New(lease.Config{
-		Store: newStore(cfg.Client, cfg.Server, prefix), Ledger: cfg.Ledger,
+		Store: newStore(cfg.Client, cfg.Server, prefix, cfg.Record), Ledger: cfg.Ledger,
 		Deployment: cfg.Deployment, Node: cfg.Node, Events: cfg.Events, Now: t.Now,
 		Workers: t.Workers, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, MaintainEvery: t.MaintainEvery, Pool: t.Pool,
 	})

@@ -79,7 +79,7 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 		return ops
 	}
 	for sessions, fits := range map[int]bool{1: true, 27: true, 28: false, 100: false} {
-		flat := s.flat(lease.Ownership{Deployment: "d"}, batch(sessions))
+		flat := s.flat(lease.Ownership{Deployment: "d"}, batch(sessions), nil)
 		require.Equal(t, fits, (flat != nil), "100 claims of %d sessions go flat: %v", sessions, flat != nil)
 		if flat != nil {
 			require.Len(t, flat.Compare, 101+sessions, "%d sessions", sessions)
@@ -97,7 +97,7 @@ func TestFlatBatchesCompareLittle(t *testing.T) {
 		{Kind: lease.OpReplace, Key: "b", Session: "s", Lease: 1, Value: "vb"},
 		{Kind: lease.OpRelease, Key: "c", Value: "vc"},
 		{Kind: lease.OpRemove, Key: "d", ModRevision: 9},
-	})
+	}, nil)
 	var got []string
 	for _, c := range flat.Compare {
 		got = append(got, fmt.Sprint(string(c.Key), " ", c.Target, " ", c.Result, " ", string(c.GetValue()), c.GetModRevision()))
@@ -135,7 +135,7 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = newStore(client, nil, "p/").Renew(ctx, 1)
+	_, err = newStore(client, nil, "p/", nil).Renew(ctx, 1)
 	require.Error(t, err, "got %v", err)
 	require.NotErrorIs(t, err, lease.ErrLost, "got %v", err)
 	n := leases.calls.Load()

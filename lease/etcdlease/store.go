@@ -25,21 +25,21 @@ import (
 //	<prefix>counter        the counter of the guard key
 //	<prefix>s/<session>    session key, on the etcd lease of its session
 //	<prefix>k/<key>        claim, on the etcd lease of its session
-//
-// A node with an embedded etcd also writes <prefix>ledger: see LedgerIndex.
+//	<prefix>ledger/<node>  see LedgerRecord
 type store struct {
 	client     *clientv3.Client
 	server     Transactor
 	inProcess  bool // server is the embedded etcd
 	prefix     string
+	record     *LedgerRecord
 	nestedLeft atomic.Int32 // number of batches to send nested at once, after a flat batch failed
 }
 
 var _ lease.Store = (*store)(nil)
 
 // newStore sends transactions to the embedded server if there is one, else through the client.
-func newStore(client *clientv3.Client, server Transactor, prefix string) *store {
-	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix}
+func newStore(client *clientv3.Client, server Transactor, prefix string, record *LedgerRecord) *store {
+	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix, record: record}
 	if server == nil {
 		s.server = grpcTransactor{clientv3.RetryKVClient(client)}
 	}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pay runs pay.sh of the shop once for each key pay-FROM to pay-TO, and requires success.
+func (s *server) pay(shop *shop, from, to int) {
+	s.t.Helper()
+	for i := from; i <= to; i++ {
+		r := s.flightd("exec", "--key", fmt.Sprint("pay-", i), "--", shop.path("pay.sh"))
+		require.Equal(s.t, 0, r.code, "%v", r)
+	}
+}
+
+// copyData copies directories of the data directory while the server stands still, as a crash would leave them.
+func (s *server) copyData(to string, names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		require.NoError(s.t, os.RemoveAll(filepath.Join(to, name)))
+		require.NoError(s.t, os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join(s.data, name))))
+	}
+}
+
+// putBack replaces directories of the data directory by the copies in from.
+func (s *server) putBack(from string, names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		require.NoError(s.t, os.RemoveAll(filepath.Join(s.data, name)))
+		require.NoError(s.t, os.CopyFS(filepath.Join(s.data, name), os.DirFS(filepath.Join(from, name))))
+	}
+}
+
+// requireRejected starts the server and requires a rejection with all these words.
+func (s *server) requireRejected(words ...string) {
+	s.t.Helper()
+	i := s.begin(append([]string{"dev", "--data", s.data, "--listen", s.address}, s.flags...)...)
+	accepted := time.AfterFunc(20*time.Second, func() { _ = i.cmd.Process.Kill() })
+	r := i.wait()
+	accepted.Stop()
+	require.Equal(s.t, exitConfig, r.code, "%v", r)
+	for _, w := range words {
+		require.Contains(s.t, r.err, w, "%v", r)
+	}
+}
+
+// TestDev_OlderLedgerStaysRejected: a ledger restored without its etcd is rejected at every start, also if a single effect
+// is missing: a rejected start appends nothing that could make the ledger as long as it was.
+func TestDev_OlderLedgerStaysRejected(t *testing.T) {
+	for missing := range 3 {
+		s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+		s.pay(shop, 1, 2)
+		s.kill()
+		s.copyData(copied, "ledger")
+		s.start()
+		s.pay(shop, 3, 3+missing)
+		require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
+		require.NoError(t, s.cmd.Wait())
+		s.cmd = nil
+		s.putBack(copied, "ledger")
+		for range 14 {
+			s.requireRejected("the ledger has lost entries", "restore")
+		}
+		require.Len(t, shop.pids("paid"), 3+missing)
+	}
+}
+
+// TestDev_LedgerOlderByOneSecondIsRejected: etcd knows the ledger's last entries soon after their claims are released, and
+// a kill does not lose that record.
+func TestDev_LedgerOlderByOneSecondIsRejected(t *testing.T) {
+	s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+	s.pay(shop, 1, 2)
+	s.kill()
+	s.copyData(copied, "ledger")
+	s.start()
+	s.pay(shop, 3, 12)
+	time.Sleep(time.Second) // the time after which the record must be in etcd
+	s.kill()
+	s.putBack(copied, "ledger")
+	s.requireRejected("the ledger has lost entries", "restore")
+	require.Len(t, shop.pids("paid"), 12)
+}

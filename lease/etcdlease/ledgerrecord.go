@@ -1,0 +1,133 @@
+package etcdlease
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Entry names an entry of the ledger's log.
+type Entry struct{ Index, Term uint64 }
+
+// LedgerRecord keeps in etcd which entry of the ledger is durable on a node. A ledger that does not hold a recorded entry
+// is older than it was, or another one. Each node writes a key of its own.
+type LedgerRecord struct {
+	Client     *clientv3.Client
+	Deployment string
+	Node       string
+	Durable    func() Entry // the last entry that the node cannot lose in a crash
+	// Every is how soon an entry is recorded at the latest: 250 ms. Each batch of claims and of releases records as well.
+	Every time.Duration
+
+	writing  atomic.Bool   // a write is on its way: two at a time could arrive in the wrong order
+	recorded atomic.Uint64 // index of the entry that was recorded last; 0: unknown
+}
+
+// ledgerKey is the key of a node's record. Builds of before wrote one key without a node, with an index alone.
+func ledgerKey(deployment, node string) string {
+	return DefaultPrefix(deployment) + "ledger/" + node
+}
+
+// Deployments returns the names of the deployments with keys in an etcd under their default prefixes, sorted.
+func Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
+	root := strings.TrimSuffix(DefaultPrefix(""), "/")
+	end := clientv3.GetPrefixRangeEnd(root)
+	for from := root; ; {
+		found, err := client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, fmt.Errorf("etcdlease: list deployments: %w", err)
+		}
+		if len(found.Kvs) == 0 {
+			return names, nil
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(string(found.Kvs[0].Key), root), "/")
+		names = append(names, name)
+		from = clientv3.GetPrefixRangeEnd(DefaultPrefix(name))
+	}
+}
+
+// RecordedEntries returns the records of all nodes. A record of an older build has no term. Errors: ErrUnreadable.
+func RecordedEntries(ctx context.Context, client *clientv3.Client, deployment string) (entries []Entry, err error) {
+	found, err := client.Get(ctx, DefaultPrefix(deployment)+"ledger", clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("etcdlease: read the records of the ledger: %w", err)
+	}
+	for _, kv := range found.Kvs {
+		e, err := parseEntry(string(kv.Value))
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func (e Entry) String() string { return fmt.Sprintf("%d %d", e.Index, e.Term) }
+
+// parseEntry parses an index, or an index and a term.
+func parseEntry(text string) (e Entry, err error) {
+	if _, err = fmt.Sscanf(text, "%d %d", &e.Index, &e.Term); err == nil && e.String() == text {
+		return e, nil
+	}
+	if _, err = fmt.Sscanf(text, "%d", &e.Index); err == nil && fmt.Sprint(e.Index) == text {
+		return Entry{Index: e.Index}, nil
+	}
+	return Entry{}, fmt.Errorf("%w: record of the ledger %q", ErrUnreadable, text)
+}
+
+// begin returns the operation that records the last durable entry, and the function to call with the result of its write.
+// It returns nil if that entry is recorded, or another write is on its way.
+func (r *LedgerRecord) begin() (op *pb.RequestOp, done func(error)) {
+	if r == nil || !r.writing.CompareAndSwap(false, true) {
+		return nil, nil
+	}
+	e := r.Durable()
+	if e.Index == r.recorded.Load() {
+		r.writing.Store(false)
+		return nil, nil
+	}
+	return put([]byte(ledgerKey(r.Deployment, r.Node)), []byte(e.String()), 0), func(err error) {
+		if err != nil {
+			e.Index = 0 // it may have been written
+		}
+		r.recorded.Store(e.Index)
+		r.writing.Store(false)
+	}
+}
+
+// Run records until ctx ends, every Every while the ledger moves. onError is called when etcd does not answer; the record
+// of before remains valid.
+func (r *LedgerRecord) Run(ctx context.Context, onError func(error)) {
+	tick := time.NewTicker(r.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := r.Write(ctx); err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+	}
+}
+
+// Write records the last durable entry, unless it is recorded or a write is on its way.
+func (r *LedgerRecord) Write(ctx context.Context) error {
+	op, done := r.begin()
+	if op == nil {
+		return nil
+	}
+	p := op.GetRequestPut()
+	_, err := r.Client.Put(ctx, string(p.Key), string(p.Value))
+	done(err)
+	if err != nil {
+		return fmt.Errorf("etcdlease: record the ledger: %w", err)
+	}
+	return nil
+}
