@@ -20,7 +20,7 @@ import (
 // follows the feature level, so that a build of the level before can take over a state until the level rises.
 const (
 	minStateFormat = 4 // feature level 1
-	maxStateFormat = 5 // feature level 2: documents, audit log, flights by namespace
+	maxStateFormat = 6 // feature level 3; 2 added documents, audit log and flights by namespace
 )
 
 func stateFormatOf(h *flight.Header) uint {

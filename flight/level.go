@@ -8,8 +8,11 @@ const (
 	LevelBase uint32 = 1
 	// LevelDocuments adds documents and the audit log.
 	LevelDocuments uint32 = 2
+	// LevelRestore adds restores of the ledger, steps of its clock that move the deadlines of holders, and the withdrawal of
+	// a session that holds no flight.
+	LevelRestore uint32 = 3
 	// MaxLevel is the highest level that this build reads.
-	MaxLevel = LevelDocuments
+	MaxLevel = LevelRestore
 )
 
 // RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
