@@ -106,10 +106,14 @@ func (t *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Rep
 		return t.applyEnded(c, at)
 	case *flight.PutDocument, *flight.PromoteDocument, *flight.DeleteDocument:
 		reply, err = t.applyToDocument(c, at)
-	case *flight.RaiseLevel, *flight.RaiseEpoch:
+	case *flight.RaiseLevel, *flight.RaiseEpoch, *flight.Restore, *flight.FinishRestore:
 		before := t.fsm.header
 		reply, err = t.applyToFlight(nil, flight.Key{}, c, at)
-		reply.Changed = before.FeatureLevel() != t.fsm.header.FeatureLevel() || before.LeaseEpoch != t.fsm.header.LeaseEpoch
+		after := &t.fsm.header
+		reply.Changed = before.FeatureLevel() != after.FeatureLevel() || before.LeaseEpoch != after.LeaseEpoch || before.Reconciling != after.Reconciling
+		if r, ok := c.(*flight.Restore); ok && r.Moved {
+			reply.Changed = true // it leaves its line in the audit log
+		}
 		t.fsm.meta.Format = stateFormatOf(&t.fsm.header)
 	default:
 		reply, err = t.applyToKey(c, at)

@@ -107,6 +107,10 @@ func (t *transition) apply(c Command) Decision {
 		return t.raiseEpoch(c)
 	case *RecordGuard:
 		return t.recordGuard(c)
+	case *Restore:
+		return t.restore(c)
+	case *FinishRestore:
+		return t.finishRestore(c)
 	case *RaiseLevel:
 		return t.raiseLevel(c)
 	case *Tick:

@@ -24,6 +24,9 @@ func (t *transition) open(c *Open) Decision {
 	if c.StoreEpoch != t.header.StoreEpoch {
 		return DecisionFenced
 	}
+	if t.header.Reconciling {
+		return DecisionReconciling
+	}
 	if d := t.answerRepeat(c.Nonce); d != DecisionNone {
 		return d
 	}

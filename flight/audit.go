@@ -31,6 +31,16 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 		e.Verb, e.Actor = "import", c.Actor
 	case *RaiseEpoch:
 		e.Verb, e.Actor, e.Reason = "raise_lease_epoch", c.Actor, c.Reason
+	case *Restore:
+		e.Verb, e.Actor, e.Reason = "accept_restore", c.Actor, c.Reason
+		if c.Moved {
+			e.Verb = "accept_move"
+		}
+	case *FinishRestore:
+		e.Verb, e.Actor, e.Reason = "finish_restore", c.Actor, c.Reason
+		if c.Force {
+			e.Verb = "force_finish_restore"
+		}
 	case *PutDocument:
 		verb := "change"
 		switch {

@@ -182,6 +182,10 @@ func newCommand(k kind) Command {
 		return new(PromoteDocument)
 	case kindDeleteDocument:
 		return new(DeleteDocument)
+	case kindRestore:
+		return new(Restore)
+	case kindFinishRestore:
+		return new(FinishRestore)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func everyCommand() []flight.Command {
 		new(flight.Retry), new(flight.FreeKey), new(flight.SealKey), new(flight.BeginUndo), new(flight.Expire), new(flight.Bootstrap),
 		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.CountDuplicates),
 		new(flight.WithdrawSession), new(flight.RecordGuard), new(flight.RaiseLevel), new(flight.PutDocument), new(flight.PromoteDocument),
-		new(flight.DeleteDocument)}
+		new(flight.DeleteDocument), new(flight.Restore), new(flight.FinishRestore)}
 }
 
 // filler sets every nested field to a distinct value.
@@ -104,7 +104,7 @@ func TestCodec_EveryFieldOfEveryCommandComesBack(t *testing.T) {
 // goldenNames label the lines of commands_v1.golden, in the order of everyCommand.
 const goldenNames = `Submit Open Report Abandon EndSession ReportFinding Suspend WakeUp Cancel Resolve DecideApproval Retry FreeKey SealKey BeginUndo Expire
 	Bootstrap RaiseEpoch Tick Redact Import CountDuplicates WithdrawSession RecordGuard RaiseLevel
-	PutDocument PromoteDocument DeleteDocument`
+	PutDocument PromoteDocument DeleteDocument Restore FinishRestore`
 
 // TestCodec_Golden checks that version 1 of the codec still writes the same bytes: logs with these bytes must stay
 // readable. If this test fails, the format was changed by accident. An intended change is a new field with a new number;
@@ -123,17 +123,20 @@ func TestCodec_Golden(t *testing.T) {
 	now.Reset()
 	f, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
 	header := filled(new(flight.Header))
+	level3, err8 := flight.EncodeRecord(header)
+	header.Reconciling, header.RestoredFrom = false, 0 // as older builds write it
 	level2, err5 := flight.EncodeRecord(header)
-	header.Level = 0 // as older builds write it
+	header.Level = 0
 	h, err2 := flight.EncodeRecord(header)
 	e, err3 := flight.EncodeRecord(filled(new(flight.Event)))
 	a, err4 := flight.EncodeRecord(filled(new(flight.DuplicateStats)))
 	d, err6 := flight.EncodeRecord(filled(new(flight.Document)))
 	line := filled(new(flight.AuditEntry))
 	audit, err7 := flight.EncodeRecord(line)
-	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7))
+	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7, err8))
 	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nDuplicateStats %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
+	golden(t, "testdata/records_level3.golden", fmt.Sprintf("Header %x\n", level3))
 	golden(t, "testdata/records_level2.golden", fmt.Sprintf("Header %x\nDocument %x\nAuditEntry %x\n", level2, d, audit))
 }
 

@@ -253,6 +253,8 @@ const (
 	kindPutDocument     kind = 26
 	kindPromoteDocument kind = 27
 	kindDeleteDocument  kind = 28
+	kindRestore         kind = 31
+	kindFinishRestore   kind = 32
 )
 
 func (c *Submit) Target() Key          { return c.Key }
@@ -283,6 +285,8 @@ func (c *RaiseLevel) Target() Key      { return Key{} }
 func (c *PutDocument) Target() Key     { return Key{} }
 func (c *PromoteDocument) Target() Key { return Key{} }
 func (c *DeleteDocument) Target() Key  { return Key{} }
+func (c *Restore) Target() Key         { return Key{} }
+func (c *FinishRestore) Target() Key   { return Key{} }
 
 func (c *Submit) kind() kind          { return kindSubmit }
 func (c *Open) kind() kind            { return kindOpen }
@@ -312,12 +316,14 @@ func (c *RaiseLevel) kind() kind      { return kindRaiseLevel }
 func (c *PutDocument) kind() kind     { return kindPutDocument }
 func (c *PromoteDocument) kind() kind { return kindPromoteDocument }
 func (c *DeleteDocument) kind() kind  { return kindDeleteDocument }
+func (c *Restore) kind() kind         { return kindRestore }
+func (c *FinishRestore) kind() kind   { return kindFinishRestore }
 
 // keyless reports whether commands of this kind have no key.
 func (k kind) keyless() bool {
 	switch k {
 	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindPromoteDocument,
-		kindDeleteDocument:
+		kindDeleteDocument, kindRestore, kindFinishRestore:
 		return true
 	}
 	return false

@@ -161,9 +161,11 @@ const (
 	SourceLookup               // a look-up at the provider found it
 	SourcePerson               // a person attached it
 	SourceImport               // it was imported: the effect happened before or outside flightd
+	// SourceReportAfterRestore: an attempt of an earlier store epoch reported it after the ledger was restored.
+	SourceReportAfterRestore
 )
 
-var sourceNames = [...]string{"report", "lookup", "person", "import"}
+var sourceNames = [...]string{"report", "lookup", "person", "import", "report_after_restore"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {

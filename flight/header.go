@@ -18,6 +18,8 @@ type Header struct {
 	Version      Version `cbor:"8,keyasint,omitzero"`   // of the command being applied
 	Wall         Time    `cbor:"9,keyasint,omitempty"`  // the leader's wall clock beside Now, where it was later; else 0
 	Level        uint32  `cbor:"10,keyasint,omitempty"` // the feature level; 0 is LevelBase
+	Reconciling  bool    `cbor:"11,keyasint,omitempty"` // restored: nothing opens before FinishRestore, which waits for EpochHold
+	RestoredFrom uint32  `cbor:"12,keyasint,omitempty"` // the store epoch that the last Restore left; 0: never restored
 }
 
 // Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act

@@ -31,6 +31,8 @@ func (k kind) level() uint32 {
 	switch k {
 	case kindPutDocument, kindPromoteDocument, kindDeleteDocument:
 		return LevelDocuments
+	case kindRestore, kindFinishRestore:
+		return LevelRestore
 	}
 	return LevelBase
 }

@@ -42,10 +42,13 @@ const (
 	DecisionSessionEnded
 	// DecisionExhausted: the flight remembers MaxUsedNonces used nonces. Retry after they have expired.
 	DecisionExhausted
+	// DecisionReconciling: the ledger was restored, and nothing opens before an operator has finished the restore. The nonce
+	// has opened nothing and is not used up.
+	DecisionReconciling
 )
 
 var decisionNames = [...]string{"none", "proceed", "verify", "accepted", "replay", "busy", "in_doubt", "awaiting_approval",
-	"conflict", "expired", "fenced", "failed_precondition", "not_found", "open_expired", "session_ended", "exhausted"}
+	"conflict", "expired", "fenced", "failed_precondition", "not_found", "open_expired", "session_ended", "exhausted", "reconciling"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {
