@@ -35,7 +35,7 @@ func storageError(what string, err error) error {
 // called only for those that must exist.
 func isCorruption(err error) bool {
 	return pebble.IsCorruptionError(err) || isAny(err, pebblelog.ErrCorrupt, fs.ErrNotExist, pebble.ErrNotFound, pebble.ErrDBNotPristine) ||
-		errorContains(err, "object size mismatch")
+		errorContains(err, "object size mismatch") || errorContains(err, "name from file")
 }
 
 // errorContains recognizes an error of Pebble by its text, where Pebble has no value to compare.

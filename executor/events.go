@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
 )
 
 // Events has a function for each event. Each function may be nil, must not block and must not call the executor.
@@ -100,6 +101,7 @@ const (
 	ResultConflict    = "conflict"
 	ResultBusy        = "busy"
 	ResultUnavailable = "unavailable" // no leader, no etcd, or draining
+	ResultReconciling = "reconciling" // the ledger was restored, and nothing opens yet
 	ResultCancelled   = "cancelled"   // the caller has cancelled the call
 	ResultError       = "error"       // anything else
 )
@@ -107,7 +109,7 @@ const (
 // Results returns all results of Events.Called.
 func Results() []string {
 	return []string{ResultExecuted, ResultJoined, ResultReplayed, ResultProceed, ResultVerify, ResultFailed, ResultInDoubt,
-		ResultConflict, ResultBusy, ResultUnavailable, ResultCancelled, ResultError}
+		ResultConflict, ResultBusy, ResultUnavailable, ResultReconciling, ResultCancelled, ResultError}
 }
 
 // ErrorResult returns the result of Events.Called for an error.
@@ -131,6 +133,8 @@ func ErrorResult(err error) string {
 		return ResultConflict
 	case errors.As(err, &busy):
 		return ResultBusy
+	case errors.As(err, &unavailable) && unavailable.Code == answer.CodeReconciling:
+		return ResultReconciling
 	case errors.As(err, &unavailable), errors.Is(err, effect.ErrClosed):
 		return ResultUnavailable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -53,6 +53,9 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 	if answer.IsFinal(f) || answer.HasOtherInput(f, &call.Submission) {
 		return ex.finalAnswer(f, call, effect.SourceJoined)
 	}
+	if ex.cfg.Reader.Header().Reconciling {
+		return runner.Answer{}, answer.Reconciling(call.Key)
+	}
 	a, err := ex.openAttempt(call)
 	switch {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, effect.ErrLeaseLost):
@@ -97,6 +100,8 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		return runner.Answer{Decision: runner.DecisionRetry, Generation: f.Generation}, nil
 	case flight.DecisionExhausted:
 		return runner.Answer{}, &effect.TooMany{Key: call.Key, Limit: "too many recent opens of this key were abandoned", RetryAfter: flight.MaxOpenLife}
+	case flight.DecisionReconciling:
+		return runner.Answer{}, answer.Reconciling(call.Key)
 	case flight.DecisionSessionEnded:
 		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errSessionLost}, nil
 	case flight.DecisionFenced, flight.DecisionOpenExpired:

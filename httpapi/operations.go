@@ -95,7 +95,7 @@ func callerOperations() []openapi.Operation {
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired,
-			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.RateLimited, wire.QuotaExceeded),
+			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.RateLimited, wire.QuotaExceeded),
 	}, {
 		Pattern: "POST /v1/flights:abandon", ID: "abandonOpen", Tag: tagCaller, Summary: "Give up an open",
 		About: "Send an abandon only if you have started no effect under this nonce and never will. If the effect may have started, report `unknown` instead.\n\n" +
@@ -122,7 +122,7 @@ func callerOperations() []openapi.Operation {
 		Example: `{"verification":"…","result":"happened","external_id":"ch_1","body":{"id":"ch_1"}}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.NotFound, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired, wire.LeaseLost,
-			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.QuotaExceeded),
+			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.QuotaExceeded),
 	}}
 }
 

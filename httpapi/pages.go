@@ -140,7 +140,7 @@ func sample(code wire.Code) *wire.Problem {
 		return problemOf(&effect.Conflict{Key: key, Fields: []string{"/amount"}})
 	case wire.NotFound:
 		return problemOf(&effect.Missing{ID: key.FlightID()})
-	case wire.NoLeader, wire.LeaseUnavailable, wire.ReportPending, wire.Draining:
+	case wire.NoLeader, wire.LeaseUnavailable, wire.ReportPending, wire.Draining, wire.Reconciling:
 		return problemOf(&effect.Unavailable{Code: string(code)})
 	case wire.PreconditionFailed:
 		p := newKeyProblem(code, key, 0)

@@ -75,19 +75,38 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 // has an entry that the ledger can lose in a crash.
 func (n *node) ledgerRecord() *etcdlease.LedgerRecord {
 	return &etcdlease.LedgerRecord{
-		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: nodeName, Every: n.cfg.tuning.recordEvery,
+		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: nodeName,
 		Durable: func() etcdlease.Entry { return etcdlease.Entry(n.store.LastApplied()) },
 	}
 }
 
-// recordLedger runs the record until ctx ends, and records the last entry at the stop.
+// recordLedger records the ledger every tuning.recordEvery while it moves, and at a stop: in etcd, and in the file that
+// tells this directory from a copy.
 func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord) error {
-	failed := func(err error) { n.cfg.Logger.Debug("recording the ledger in etcd failed", "error", err) }
-	record.Run(ctx, failed)
-	return n.withStopTimeout(ctx, func(ctx context.Context) error {
+	tick := time.NewTicker(n.cfg.tuning.recordEvery)
+	defer tick.Stop()
+	var placed clusterstore.EntryID
+	write := func(ctx context.Context) {
 		if err := record.Write(ctx); err != nil {
-			failed(err)
+			n.cfg.Logger.Debug("recording the ledger in etcd failed", "error", err) // the older record remains valid
 		}
+		if last := n.store.LastApplied(); last != placed {
+			if err := writePlace(n.cfg.Data); err != nil {
+				n.cfg.Logger.Debug("writing the file "+placeName+" failed", "error", err)
+				return
+			}
+			placed = last
+		}
+	}
+	for ctx.Err() == nil {
+		write(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return n.withStopTimeout(ctx, func(ctx context.Context) error {
+		write(ctx)
 		return nil
 	})
 }

@@ -74,7 +74,9 @@ type node struct {
 	cfg       Config
 	startedAt time.Time
 	parts     *group
-	certs     *certificates // nil: plain HTTP
+	// acceptance is the operator's word about a copied or restored directory; nil: none.
+	acceptance *Acceptance
+	certs      *certificates // nil: plain HTTP
 
 	server  *server
 	store   *clusterstore.Store
@@ -100,6 +102,9 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
+	if err := n.acceptRestore(ctx); err != nil {
+		return err
+	}
 	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.
 	if err := n.openLeases(ctx); err != nil {
 		return err
@@ -112,6 +117,9 @@ func (n *node) start(ctx context.Context) error {
 		return err
 	}
 	if err := n.openExecutor(ctx); err != nil {
+		return err
+	}
+	if err := n.finishAcceptance(); err != nil {
 		return err
 	}
 	n.startBackground()
@@ -135,7 +143,14 @@ func (n *node) lockAndListen() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
-	n.warnIfCopied(lock)
+	if n.acceptance, err = readAcceptance(dir); err != nil {
+		return err
+	}
+	if n.acceptance == nil {
+		if err := checkPlace(dir, lock); err != nil {
+			return err
+		}
+	}
 	listener, err := n.cfg.listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err
@@ -152,6 +167,9 @@ func (n *node) openStores(ctx context.Context) error {
 	type opened struct {
 		etcd *etcd
 		err  error
+	}
+	if err := n.setEtcdAside(); err != nil {
+		return err
 	}
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
 	started := make(chan opened, 1)

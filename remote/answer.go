@@ -46,6 +46,8 @@ func (c *openCall) respond(a action) (OpenAnswer, error) {
 		return OpenAnswer{}, c.etcdError(c.etcdErr)
 	case actionDraining:
 		return OpenAnswer{}, drainingError()
+	case actionReconciling:
+		return OpenAnswer{}, answer.Reconciling(key)
 	}
 	return OpenAnswer{}, c.busyError()
 }

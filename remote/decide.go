@@ -69,6 +69,7 @@ const (
 	actionLeaseLost                          // the caller's session has ended
 	actionLeaseUnavailable                   // etcd does not answer: nothing is abandoned, and the caller retries
 	actionDraining                           // this node stops; another node serves the caller
+	actionReconciling                        // the ledger was restored, and nothing opens before an operator has finished that
 	actionWait                               // until the flight changes, or the pause is over
 	actionOpen                               // propose the Open and claim the key, both at once
 	actionRenewSession                       // of the attempt or the verification
@@ -93,6 +94,8 @@ func decide(v *view) nextStep {
 	switch {
 	case answer.HasOtherInput(f, v.submission), f != nil && f.State.Terminal():
 		return nextStep{row: 1, action: actionAnswerFlight}
+	case v.header.Reconciling, v.reply == flight.DecisionReconciling:
+		return nextStep{row: 2, action: actionReconciling}
 	case v.ownAttempt() != nil:
 		return v.decideOwnAttempt()
 	case v.ownVerification():
@@ -101,63 +104,63 @@ func decide(v *view) nextStep {
 	used := v.nonceIsUsed()
 	switch until, blocked := v.blocked(); {
 	case v.reply == flight.DecisionOpenExpired:
-		return nextStep{row: 14, action: actionOpenExpired}
+		return nextStep{row: 15, action: actionOpenExpired}
 	case v.reply == flight.DecisionSessionEnded:
-		return nextStep{row: 15, action: actionLeaseLost}
+		return nextStep{row: 16, action: actionLeaseLost}
 	case v.reply == flight.DecisionExhausted:
-		return nextStep{row: 16, action: actionTooManyOpen}
+		return nextStep{row: 17, action: actionTooManyOpen}
 	case used && f.State == flight.StateInDoubt && !v.nonceHasAttempt():
-		return nextStep{row: 17, action: actionAnswerFlight}
+		return nextStep{row: 18, action: actionAnswerFlight}
 	case used, v.reply == flight.DecisionFenced && v.isStep:
-		return nextStep{row: 18, action: actionFenced}
+		return nextStep{row: 19, action: actionFenced}
 	case f != nil && f.State == flight.StateInDoubt && !v.proposed:
-		return nextStep{row: 19, action: actionAnswerFlight}
-	case f != nil && f.State == flight.StateAwaitingApproval:
 		return nextStep{row: 20, action: actionAnswerFlight}
+	case f != nil && f.State == flight.StateAwaitingApproval:
+		return nextStep{row: 21, action: actionAnswerFlight}
 	case v.reply != flight.DecisionNone:
-		return v.waitFor(21, v.busyFor)
+		return v.waitFor(22, v.busyFor)
 	case blocked:
-		return v.waitFor(22, until)
+		return v.waitFor(23, until)
 	case v.nodeStops:
-		return nextStep{row: 23, action: actionDraining}
+		return nextStep{row: 24, action: actionDraining}
 	case v.tooManyOpen:
-		return nextStep{row: 24, action: actionTooManyOpen}
+		return nextStep{row: 25, action: actionTooManyOpen}
 	}
-	return nextStep{row: 25, action: actionOpen}
+	return nextStep{row: 26, action: actionOpen}
 }
 
 // decideOwnAttempt leads to actionProceed: the attempt's session is renewed, then its claim is confirmed.
 func (v *view) decideOwnAttempt() nextStep {
 	switch {
 	case v.session == etcdUnknown:
-		return nextStep{row: 2, action: actionRenewSession}
+		return nextStep{row: 3, action: actionRenewSession}
 	case v.session == etcdLost, v.claim == etcdLost:
-		return nextStep{row: 3, action: actionLeaseLost, check: v.holder()}
+		return nextStep{row: 4, action: actionLeaseLost, check: v.holder()}
 	case v.session == etcdUnavailable, v.claim == etcdUnavailable:
-		return nextStep{row: 4, action: actionLeaseUnavailable}
+		return nextStep{row: 5, action: actionLeaseUnavailable}
 	case v.claim == etcdForeign:
-		return nextStep{row: 5, action: actionReplaceClaim}
+		return nextStep{row: 6, action: actionReplaceClaim}
 	case v.claim == etcdUnknown:
-		return nextStep{row: 6, action: actionFinishClaim}
+		return nextStep{row: 7, action: actionFinishClaim}
 	}
-	return nextStep{row: 7, action: actionProceed}
+	return nextStep{row: 8, action: actionProceed}
 }
 
 // decideOwnVerification leads to actionVerify, which needs a session that lives, and no claim.
 func (v *view) decideOwnVerification() nextStep {
 	switch {
 	case v.holder() == nil:
-		return nextStep{row: 8, action: actionLeaseLost}
+		return nextStep{row: 9, action: actionLeaseLost}
 	case v.session == etcdUnknown:
-		return nextStep{row: 9, action: actionRenewSession}
+		return nextStep{row: 10, action: actionRenewSession}
 	case v.session == etcdLost:
-		return nextStep{row: 10, action: actionLeaseLost, check: v.holder()}
+		return nextStep{row: 11, action: actionLeaseLost, check: v.holder()}
 	case v.session == etcdUnavailable:
-		return nextStep{row: 11, action: actionLeaseUnavailable}
+		return nextStep{row: 12, action: actionLeaseUnavailable}
 	case v.lookUpDelay > 0:
-		return v.waitFor(12, v.lookUpDelay)
+		return v.waitFor(13, v.lookUpDelay)
 	}
-	return nextStep{row: 13, action: actionVerify}
+	return nextStep{row: 14, action: actionVerify}
 }
 
 // ownAttempt returns the open attempt of this nonce; nil: none.

@@ -167,9 +167,10 @@ func TestDecide_AgreesWithTheLedger(t *testing.T) {
 			total += len(all)
 			for i := range all {
 				e := &all[i]
-				for _, proposed := range []bool{false, true} {
+				for flags := range 1 << 2 {
+					e.header.Reconciling = flags&2 != 0
 					v := e.view(&exploredInput)
-					v.proposed = proposed
+					v.proposed = flags&1 != 0
 					d := decide(&v)
 					_, reply := flight.Apply(flight.View{Header: e.header, Flight: e.flight}, openOf(&e.header, p, ownNonce))
 					require.True(t, agrees(d.action, &reply, e.flight), "row %d: action %d, and the ledger says %v (changed: %v) of %+v at %v",
@@ -194,6 +195,8 @@ func agrees(a action, reply *flight.Reply, before *flight.Flight) bool {
 		return d == flight.DecisionFenced
 	case actionWait:
 		return d == flight.DecisionBusy && !reply.Changed
+	case actionReconciling:
+		return d == flight.DecisionReconciling && !reply.Changed
 	case actionOpen:
 		return reply.Changed
 	}
@@ -222,6 +225,7 @@ func TestDecide_EveryViewIsSafe(t *testing.T) {
 		before, first := flatten(e.flight), e.view(submission)
 		known := factsOf(&first)
 		eachView(first, func(v *view) {
+			v.header.Reconciling = v.proposed && v.isStep // in a quarter of the views
 			d := decide(v)
 			if wrong := known.unsafe(v, &d); wrong != "" {
 				t.Fatalf("row %d: %s: action %d for %+v, flight %+v", d.row, wrong, d.action, *v, flatten(v.flight))
@@ -277,7 +281,7 @@ func features(e *explored, differs bool) string {
 
 // eachView visits every combination of the fields of a view that are not from the ledger.
 func eachView(v view, visit func(*view)) {
-	for v.reply = flight.DecisionNone; v.reply <= flight.DecisionExhausted; v.reply++ {
+	for v.reply = flight.DecisionNone; v.reply <= flight.DecisionReconciling; v.reply++ {
 		for _, v.session = range []etcdState{etcdUnknown, etcdConfirmed, etcdLost, etcdUnavailable} {
 			for v.claim = etcdUnknown; v.claim <= etcdUnavailable; v.claim++ {
 				for flags := range 1 << 6 {
@@ -344,10 +348,12 @@ func (k *facts) allowed(v *view, a action) bool {
 		return granted && (v.session == etcdUnavailable || v.claim == etcdUnavailable)
 	case actionDraining:
 		return !k.own && v.nodeStops
+	case actionReconciling:
+		return !k.ended && (v.header.Reconciling || v.reply == flight.DecisionReconciling)
 	case actionWait:
 		return !k.own && !k.ended && v.callerWaits && !v.nodeStops
 	case actionOpen:
-		return !granted && !k.used && !k.ended && !v.nodeStops && !v.tooManyOpen && v.reply == flight.DecisionNone && k.mayOpen
+		return !granted && !k.used && !k.ended && !v.nodeStops && !v.tooManyOpen && v.reply == flight.DecisionNone && k.mayOpen && !v.header.Reconciling
 	case actionRenewSession:
 		return granted && v.session == etcdUnknown
 	case actionFinishClaim:

@@ -24,44 +24,46 @@
 //	    the view has                                    action                 reason
 //	 1  a flight that has ended, or another input       replay, expired,       final for every caller; needs no session
 //	                                                    conflict
+//	 2  a restored ledger that nobody has finished      reconciling            a key without a receipt may have one in the ledger
+//	                                                                           that was lost
 //	    an own attempt is open, and
-//	 2    its session was not renewed for this answer   renew that session     this view may be stale: only etcd knows
+//	 3    its session was not renewed for this answer   renew that session     this view may be stale: only etcd knows
 //	                                                                           whether the session lives (H29)
-//	 3    its session, or its session key, is gone      lease_lost; check it   the caller must not start; its attempt is to end
-//	 4    etcd does not answer                          lease_unavailable      nothing is abandoned: another node may answer a
+//	 4    its session, or its session key, is gone      lease_lost; check it   the caller must not start; its attempt is to end
+//	 5    etcd does not answer                          lease_unavailable      nothing is abandoned: another node may answer a
 //	                                                                           copy of this open (H14)
-//	 5    another holder has the claim                  replace the claim      the ledger has decided; to wait for the other
+//	 6    another holder has the claim                  replace the claim      the ledger has decided; to wait for the other
 //	                                                                           claim would block the key
-//	 6    its claim is not answered                     wait for it, or claim  a second, independent confirmation
-//	 7    none of rows 2 to 6                           proceed, with the      the only answer that means: act (H10)
+//	 7    its claim is not answered                     wait for it, or claim  a second, independent confirmation
+//	 8    none of rows 3 to 7                           proceed, with the      the only answer that means: act (H10)
 //	                                                    attempt's session
 //	    an own verification is open, and
-//	 8    its session has ended, or it was abandoned    lease_lost             another caller may verify; take a new nonce
-//	 9    its session was not renewed                   renew that session     as row 2
-//	10    its session is gone                           lease_lost; check it   as row 3
-//	11    etcd does not answer                          lease_unavailable      as row 4
-//	12    this node's clock still counts the settle     wait                   a wall clock may have been set ahead (H25)
+//	 9    its session has ended, or it was abandoned    lease_lost             another caller may verify; take a new nonce
+//	10    its session was not renewed                   renew that session     as row 3
+//	11    its session is gone                           lease_lost; check it   as row 4
+//	12    etcd does not answer                          lease_unavailable      as row 5
+//	13    this node's clock still counts the settle     wait                   a wall clock may have been set ahead (H25)
 //	      delay
-//	13    none of rows 8 to 12                          verify                 a look-up changes nothing: no claim
+//	14    none of rows 9 to 13                          verify                 a look-up changes nothing: no claim
 //	    the ledger's reply to the Open was
-//	14    open_expired                                  open_expired           never concluded from a view: a copy of the Open
+//	15    open_expired                                  open_expired           never concluded from a view: a copy of the Open
 //	                                                                           may have opened an attempt
-//	15    session_ended                                 lease_lost             nothing opens under this session
-//	16    exhausted                                     too_many_open          the abandoned nonces expire within a minute
+//	16    session_ended                                 lease_lost             nothing opens under this session
+//	17    exhausted                                     too_many_open          the abandoned nonces expire within a minute
 //	    the view has
-//	17  state in_doubt, and the nonce is marked used    in_doubt, proposed     final: no copy of the Open opens anything
-//	18  a used nonce; or the ledger fenced a step       fenced                 the nonce opens nothing again. The caller of a
+//	18  state in_doubt, and the nonce is marked used    in_doubt, proposed     final: no copy of the Open opens anything
+//	19  a used nonce; or the ledger fenced a step       fenced                 the nonce opens nothing again. The caller of a
 //	                                                                           lost attempt removes its doubt by an abandon
-//	19  state in_doubt, and nothing was proposed        in_doubt               final for the only request with this nonce
-//	20  no approval                                     awaiting_approval
-//	21  a reply of the ledger just now: busy, or other  wait; check            until the flight changes, or for as long as the
+//	20  state in_doubt, and nothing was proposed        in_doubt               final for the only request with this nonce
+//	21  no approval                                     awaiting_approval
+//	22  a reply of the ledger just now: busy, or other  wait; check            until the flight changes, or for as long as the
 //	    epochs than this node knows                                            ledger has said
-//	22  an attempt or verification of another caller,   wait; check            needs no session. An overdue attempt does not
+//	23  an attempt or verification of another caller,   wait; check            needs no session. An overdue attempt does not
 //	    or it is too early                                                     block: the Open ends it (H16, H19)
-//	23  a node that stops                               draining               nothing new starts
-//	24  too many opens without a report, or a limit of  too_many_open, or      a caller that never reports would fill the ledger
+//	24  a node that stops                               draining               nothing new starts
+//	25  too many opens without a report, or a limit of  too_many_open, or      a caller that never reports would fill the ledger
 //	    the namespace is reached                        quota_exceeded
-//	25  anything else; also in_doubt, proposed before   open and claim         both at once: the claim costs no extra wait
+//	26  anything else; also in_doubt, proposed before   open and claim         both at once: the claim costs no extra wait
 //
 // "Wait" becomes busy if the caller does not wait, or no longer, and draining if the node stops. Busy says whether this
 // call has proposed its Open: if it has, a copy may still open an attempt, and the caller must repeat or abandon the

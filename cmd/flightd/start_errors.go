@@ -20,6 +20,7 @@ import (
 func startError(err error, cfg *node.Config) error {
 	var locked *node.LockedError
 	var ledgerLost *node.LedgerLostError
+	var copied *node.CopiedError
 	var invalid *flight.InvalidError
 	var network *net.OpError
 	var etcd *node.EtcdError
@@ -33,7 +34,10 @@ func startError(err error, cfg *node.Config) error {
 	case errors.Is(err, lease.ErrRegressed):
 		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &ledgerLost), errors.Is(err, lease.ErrForeign):
-		return &exitError{code: exitConfig, err: err, hint: "restore the previous ledger directory, or use another --data directory, which has no record of past effects"}
+		return &exitError{code: exitConfig, err: err, hint: "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)}
+	case errors.As(err, &copied):
+		return &exitError{code: exitConfig, err: err, hint: "start the original directory if it is newer; else " + acceptHint(cfg) +
+			"; add --moved if the directory was moved after a clean stop and no other copy has run since"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &exitError{code: exitUnreachable, err: err, hint: listenHint(err)}
 	case systemErrorHint(err) != "": // the system's error decides, whatever error it is wrapped in
@@ -45,12 +49,17 @@ func startError(err error, cfg *node.Config) error {
 	case isAnyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
 		return &exitError{code: exitConfig, err: err, hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
 	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
-		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from one backup, or use another --data directory, which has no record of past effects"}
+		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}
 	case errors.As(err, &etcd):
 		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if there is none, move " +
 			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	}
-	return &exitError{code: exitFailed, err: err}
+	return &exitError{code: exitFailed, err: err, hint: "start it again; if it fails again, check the disk (dmesg)"}
+}
+
+// acceptHint is the command with which an operator accepts that effects are missing in the ledger.
+func acceptHint(cfg *node.Config) string {
+	return "run flightd restore accept --data " + cfg.Data + " --reason WHY: nothing opens then until a person has said which effects happened"
 }
 
 // tlsFilesHint says where certificate files come from.

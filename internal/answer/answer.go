@@ -27,6 +27,14 @@ type Reader interface {
 // Builder builds answers from one ledger.
 type Builder struct{ Reader Reader }
 
+// CodeReconciling is the code of effect.Unavailable while a restored ledger opens nothing.
+const CodeReconciling = "reconciling"
+
+// Reconciling is the error of an open while the ledger is restored and no operator has finished that.
+func Reconciling(key flight.Key) error {
+	return &effect.Unavailable{Code: CodeReconciling, Cause: fmt.Errorf("%s: the ledger was restored, and nothing opens before an operator has finished the restore", key)}
+}
+
 // IsFinal reports whether only a person can change the answer to the callers of a flight.
 func IsFinal(f *flight.Flight) bool {
 	return f != nil && (f.State.Terminal() || f.State == flight.StateInDoubt || f.State == flight.StateAwaitingApproval)

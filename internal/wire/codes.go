@@ -41,6 +41,7 @@ const (
 	LeaseUnavailable     Code = "lease_unavailable"
 	ReportPending        Code = "report_pending"
 	Draining             Code = "draining"
+	Reconciling          Code = "reconciling"
 )
 
 // Class is the row of a code in the table.
@@ -149,6 +150,9 @@ var classes = []Class{
 	{Draining, http.StatusServiceUnavailable, true, "The server is stopping",
 		"send the request to another node, or to this one later",
 		"The node is shutting down and accepts no new requests. Nothing was changed."},
+	{Reconciling, http.StatusServiceUnavailable, true, "The ledger was restored",
+		"repeat the request later; an operator runs flightd restore asked, imports what has happened, and ends this with flightd restore finish",
+		"The ledger was restored from a backup or a copy. This key has no receipt in it, and may have one in the ledger that was lost, so no effect may start. Reports, imports and stored receipts are served. Nothing was opened."},
 }
 
 // Classes returns the table, sorted by status.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,14 +14,13 @@ import (
 type Entry struct{ Index, Term uint64 }
 
 // LedgerRecord keeps in etcd which entry of the ledger is durable on a node. A ledger that does not hold a recorded entry
-// is older than it was, or another one. Each node writes a key of its own.
+// is older than it was, or another one. Each node writes a key of its own, with each batch of claims and of releases, and
+// when its owner calls Write.
 type LedgerRecord struct {
 	Client     *clientv3.Client
 	Deployment string
 	Node       string
 	Durable    func() Entry // the last entry that the node cannot lose in a crash
-	// Every is how soon an entry is recorded at the latest: 250 ms. Each batch of claims and of releases records as well.
-	Every time.Duration
 
 	writing  atomic.Bool   // a write is on its way: two at a time could arrive in the wrong order
 	recorded atomic.Uint64 // index of the entry that was recorded last; 0: unknown
@@ -97,23 +95,6 @@ func (r *LedgerRecord) begin() (op *pb.RequestOp, done func(error)) {
 		}
 		r.recorded.Store(e.Index)
 		r.writing.Store(false)
-	}
-}
-
-// Run records until ctx ends, every Every while the ledger moves. onError is called when etcd does not answer; the record
-// of before remains valid.
-func (r *LedgerRecord) Run(ctx context.Context, onError func(error)) {
-	tick := time.NewTicker(r.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := r.Write(ctx); err != nil && ctx.Err() == nil {
-			onError(err)
-		}
 	}
 }
 

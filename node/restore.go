@@ -1,0 +1,163 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+const (
+	// acceptanceName is a file in the data directory with an operator's word about a copied or restored directory. The next
+	// start acts on it and removes it.
+	acceptanceName = "ACCEPTED"
+	// replacedEtcd is the directory to which an accepted restore moves etcd's data: its sessions and claims belong to the
+	// lost ledger. It may be deleted.
+	replacedEtcd = "etcd.before-restore"
+)
+
+// Acceptance is an operator's word about a data directory that was copied or restored.
+type Acceptance struct {
+	Reason string `json:"reason"`
+	Actor  string `json:"actor"`
+	// Hold is how long nothing opens at least, in nanoseconds. It is not less than the longest session TTL, attempt time-out
+	// and settle delay that the ledger knows.
+	Hold time.Duration `json:"hold,omitempty"`
+	// Moved says that the directory was moved after a clean stop, and that no other copy of it has run. Then nothing is
+	// missing, and the ledger goes on without a hold.
+	Moved bool `json:"moved,omitempty"`
+}
+
+// AcceptRestore stores an operator's word in a data directory whose node does not run. The next start acts on it. Errors:
+// *LockedError; *flight.InvalidError if the directory has no ledger.
+func AcceptRestore(data string, a Acceptance) error {
+	if _, err := os.Stat(filepath.Join(data, "ledger")); err != nil {
+		return &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s has no ledger", data)}
+	}
+	lock, err := lockData(data)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(data, acceptanceName)
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(path+".tmp", path), syncDir(data))
+}
+
+// readAcceptance returns the operator's word in a data directory; nil: none.
+func readAcceptance(data string) (*Acceptance, error) {
+	text, err := os.ReadFile(filepath.Join(data, acceptanceName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	a := new(Acceptance)
+	if err == nil {
+		err = json.Unmarshal(text, a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(data, acceptanceName), err)
+	}
+	return a, nil
+}
+
+// restored reports whether this start accepts a restore.
+func (n *node) restored() bool { return n.acceptance != nil && !n.acceptance.Moved }
+
+// setEtcdAside moves etcd's data away at an accepted restore.
+//
+// If the process dies at any point before the acceptance is removed, the next start does the same again. Nothing is claimed
+// until then.
+func (n *node) setEtcdAside() error {
+	if !n.restored() {
+		return nil
+	}
+	aside := filepath.Join(n.cfg.Data, replacedEtcd)
+	if _, err := os.Stat(n.etcdDir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), syncDir(n.cfg.Data))
+}
+
+// acceptRestore proposes the operator's word.
+//
+// If the process dies after the proposal was committed, the next start proposes it again: the epochs rise once more, and
+// the hold begins again.
+func (n *node) acceptRestore(ctx context.Context) error {
+	a := n.acceptance
+	if a == nil {
+		return nil
+	}
+	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
+		return err
+	}
+	c := &flight.Restore{From: n.store.Header().StoreEpoch, Actor: a.Actor, Reason: a.Reason, Moved: a.Moved}
+	if !a.Moved {
+		longest, err := longestEffect(n.store)
+		if err != nil {
+			return err
+		}
+		c.Hold = max(a.Hold, lease.MaxTTL+longest)
+	}
+	reply, err := n.store.Propose(ctx, c)
+	if err == nil && reply.Decision != flight.DecisionAccepted {
+		err = fmt.Errorf("the ledger decided %v", reply.Decision)
+	}
+	if err != nil {
+		return fmt.Errorf("accept the restore: %w", err)
+	}
+	if a.Moved {
+		n.cfg.Logger.Warn("an operator says that this data directory was moved, and that no other copy has run", "actor", a.Actor, "reason", a.Reason)
+	} else {
+		n.cfg.Logger.Warn("an operator has accepted this data directory as a restored one", "actor", a.Actor, "reason", a.Reason, "hold", c.Hold)
+	}
+	return nil
+}
+
+// finishAcceptance records that this directory is no copy any more, and removes the operator's word: it was acted on.
+func (n *node) finishAcceptance() error {
+	if err := writePlace(n.cfg.Data); err != nil {
+		return err
+	}
+	if n.acceptance == nil {
+		return nil
+	}
+	return errors.Join(os.Remove(filepath.Join(n.cfg.Data, acceptanceName)), syncDir(n.cfg.Data))
+}
+
+// longestEffect returns the longest attempt time-out and settle delay together of any flight that the ledger knows: an
+// attempt of the lost ledger is expected to have no longer ones.
+func longestEffect(store *clusterstore.Store) (longest time.Duration, err error) {
+	q := flight.Query{Limit: 500}
+	for {
+		page, err := store.List(q)
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range page.Flights {
+			longest = max(longest, f.Policy.AttemptTimeout+f.Policy.SettleDelay)
+		}
+		if !page.More {
+			return longest, nil
+		}
+		q.After = page.Next
+	}
+}
