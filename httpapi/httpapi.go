@@ -95,6 +95,10 @@ func (a *api) routes() map[string]route {
 		"PUT /v1/namespaces/{name}":            {a.noQuery(a.setNamespaceLimits), with(auth.Admin)},
 		"DELETE /v1/namespaces/{name}":         {a.noQuery(a.deleteNamespaceLimits), with(auth.Admin)},
 		"GET /v1/audit":                        {a.audit, with(auth.Operate | auth.Admin)},
+		"GET /v1/backup":                       {a.noQuery(a.backup), with(auth.Admin)},
+		"GET /v1/restore":                      {a.noQuery(a.restoreState), with(auth.Operate | auth.Admin)},
+		"GET /v1/restore/asked":                {a.restoreAsked, with(auth.Operate | auth.Admin)},
+		"POST /v1/restore:finish":              {a.noQuery(a.finishRestore), with(auth.Admin)},
 		"GET /v1/whoami":                       {a.noQuery(a.whoAmI), anyToken},
 		"GET /livez":                           {a.live, anyone},
 		"GET /readyz":                          {a.ready, anyone}, // verboseAccess applies to ?verbose

@@ -17,6 +17,7 @@ func operations() []openapi.Operation {
 		flightOperations(),
 		operatorOperations(),
 		adminOperations(),
+		restoreOperations(),
 		serverOperations(),
 	)
 }

@@ -78,6 +78,7 @@ type Config struct {
 	Duplicates DuplicateCounter // nil: duplicates are not counted
 	Operator   Operator
 	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
+	Restores   Restores  // nil: the routes of backups and restores answer not_found
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -17,7 +18,7 @@ import (
 func (n *node) api() http.Handler {
 	l := ledgerAPI{ledger{n.store}, &n.events}
 	cfg := httpapi.Config{
-		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Limits: n.limits, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
+		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Restores: n, Limits: n.limits, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
 		LoopbackOnly: n.cfg.NoCredentials, MaxStreams: n.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	}
@@ -27,6 +28,16 @@ func (n *node) api() http.Handler {
 		cfg.Auth = n.tokens
 	}
 	return httpapi.New(cfg)
+}
+
+// Backup implements httpapi.Restores.
+func (n *node) Backup(ctx context.Context, w io.Writer) error {
+	return n.store.Backup(ctx, n.cfg.Version, w)
+}
+
+// Asked implements httpapi.Restores.
+func (n *node) Asked(after string, limit int) (keys []string, total int) {
+	return n.asked.page(after, limit)
 }
 
 // ledgerAPI adapts the ledger to the ports of package httpapi: reads, the feed, and the decisions of operators.

@@ -16,6 +16,11 @@ import (
 func (n *node) executorEvents() executor.Events {
 	log := n.cfg.Logger
 	return executor.Events{
+		Called: func(key flight.Key, result string, _ time.Duration) {
+			if result == executor.ResultReconciling {
+				n.asked.add(key)
+			}
+		},
 		InDoubt: func(key flight.Key, attempt uint32, cause string) {
 			log.Warn("a flight is in doubt and waits for a person", "key", key.String(), "attempt", attempt, "cause", cause,
 				"resolve", "flightd doubt resolve "+key.String())

@@ -76,6 +76,7 @@ type node struct {
 	parts     *group
 	// acceptance is the operator's word about a copied or restored directory; nil: none.
 	acceptance *Acceptance
+	asked      *askedKeys    // since the ledger was restored
 	certs      *certificates // nil: plain HTTP
 
 	server  *server
@@ -103,6 +104,10 @@ func (n *node) start(ctx context.Context) error {
 		return err
 	}
 	if err := n.acceptRestore(ctx); err != nil {
+		return err
+	}
+	var err error
+	if n.asked, err = openAsked(filepath.Join(n.cfg.Data, askedName), n.store.Header().Reconciling, n.cfg.Logger); err != nil {
 		return err
 	}
 	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.

@@ -31,6 +31,7 @@ const (
 	TypeJSON    = "application/json"
 	TypeProblem = "application/problem+json"
 	TypeEvents  = "text/event-stream"
+	TypeTar     = "application/x-tar"
 )
 
 // The names of messages in a stream of events. Events have no name.

@@ -1,0 +1,57 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Answers about a restored ledger.
+type (
+	Restore   = wire.Restore
+	AskedPage = wire.AskedPage
+)
+
+// Restore returns whether the ledger was restored and opens nothing.
+func (c *Client) Restore(ctx context.Context) (*Restore, error) {
+	return decode[Restore](c.ask(ctx, request{method: http.MethodGet, path: "/v1/restore", mustContain: `"reconciling"`}))
+}
+
+// Asked returns a page of the keys that callers have asked for since the ledger was restored. after is the Next of the
+// page before.
+func (c *Client) Asked(ctx context.Context, after string, limit int) (*AskedPage, error) {
+	return decode[AskedPage](c.ask(ctx, request{method: http.MethodGet, path: withQuery("/v1/restore/asked", "after", after, "limit", strconv.Itoa(limit)), mustContain: `"keys"`}))
+}
+
+// FinishRestore lets flights open again in a restored ledger. Before the hold is over, it needs force.
+func (c *Client) FinishRestore(ctx context.Context, reason string, force bool) (*Restore, error) {
+	body := wire.FinishRestoreRequest{Reason: reason, Force: force}
+	return decode[Restore](c.ask(ctx, adminRequest(http.MethodPost, "/v1/restore:finish", body.AppendJSON(nil))))
+}
+
+// Backup writes a backup of the ledger, a tar archive, to w. It sends one request, to one server. After an error the archive
+// is incomplete: it has no manifest, which is its last file.
+func (c *Client) Backup(ctx context.Context, w io.Writer) error {
+	r := request{method: http.MethodGet, path: "/v1/backup"}
+	req, err := c.newRequest(ctx, c.servers[c.preferred.Load()], &r)
+	if err != nil {
+		return err
+	}
+	answer, err := c.http.RoundTrip(req)
+	if err != nil {
+		return explainTLS(err, req.URL.Host, false) // a backup only reads
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != wire.TypeTar {
+		body, err := readBody(answer)
+		if err != nil {
+			return err
+		}
+		return problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key)
+	}
+	_, err = io.Copy(w, answer.Body)
+	return err
+}

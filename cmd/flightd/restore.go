@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/node"
+)
+
+// acceptedStep is what an operator does after a data directory was restored.
+const acceptedStep = "flightd restore accept --data %s --reason WHY"
+
+func (a *app) restoreCommand() *cobra.Command {
+	var from string
+	c := &cobra.Command{
+		Use:   "restore --from BACKUP --data NEW",
+		Short: "Restore a ledger from a backup, and finish a restore",
+		Long: `Makes a new data directory from a backup. The steps of a restore:
+
+  1. flightd restore --from BACKUP --data NEW     checks the backup and makes the directory
+  2. flightd restore accept --data NEW --reason WHY
+     before the first start on a directory that was restored or copied, or whose ledger has lost entries
+  3. start flightd. Stored receipts are replayed, and reports of effects that were under way are taken. Nothing opens:
+     a key without a receipt may have succeeded after the backup
+  4. flightd restore asked                        the keys that callers have asked for since: look them up at the provider
+     flightd import FILE                          and import the receipts of those that happened
+  5. flightd restore finish --reason WHY          from now on, a key without a receipt is opened again`,
+		Example: `  flightd restore --from /backups/flightd-2026-11-20 --data /var/lib/flightd
+  flightd restore accept --data /var/lib/flightd --reason 'the disk of db1 died'
+  flightd restore asked -o id
+  flightd restore finish --reason 'all charges since noon are imported'`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			data := a.setting("data")
+			if from == "" || data.source == fromDefault {
+				return &exitError{code: exitUsage, err: errors.New("--from and --data are needed"), hint: "see flightd restore --help"}
+			}
+			m, err := node.RestoreBackup(from, data.Value)
+			if err != nil {
+				return restoreError(err)
+			}
+			a.say("restored %s up to entry %d, of %s", m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339))
+			a.say("next: "+acceptedStep, data.Value)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "directory of the backup")
+	c.Flags().String("data", "", "new data directory (FLIGHTD_DATA)")
+	c.AddCommand(a.restoreAccept(), a.restoreAsked(), a.restoreFinish())
+	return c
+}
+
+func restoreError(err error) error {
+	var invalid *flight.InvalidError
+	switch {
+	case errors.Is(err, clusterstore.ErrDamaged):
+		return &exitError{code: exitConfig, err: err, hint: "use another backup; nothing was restored"}
+	case errors.Is(err, clusterstore.ErrNewer):
+		return &exitError{code: exitConfig, err: err, hint: "use the version of flightd that made the backup, or a newer one"}
+	case errors.As(err, &invalid):
+		return &exitError{code: exitConfig, err: err, hint: "name a new directory with --data"}
+	}
+	return err
+}
+
+func (a *app) restoreAccept() *cobra.Command {
+	var operator operatorFlags
+	var accepted node.Acceptance
+	c := &cobra.Command{
+		Use:   "accept --data DIR --reason WHY",
+		Short: "Accept a data directory that was restored or copied, before its next start",
+		Long: `A node does not start on a directory that was restored or copied since its last start, or whose ledger has lost entries:
+effects that happened since then are unknown to it, and would happen again. This command stores your word in the
+directory, in which no node may run. The next start raises the store epoch and the lease epoch, sets the data of etcd
+aside, and opens no flight until flightd restore finish.
+
+--moved says that the directory was moved after a clean stop, and that no other copy of it has run since. Then nothing is
+missing, and the next start goes on as if nothing had happened. The audit log has your word.`,
+		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
+  flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := operator.check(); err != nil {
+				return err
+			}
+			data := a.setting("data")
+			if data.source == fromDefault {
+				return &exitError{code: exitUsage, err: errors.New("--data is missing"), hint: "name the data directory, as in --data /var/lib/flightd"}
+			}
+			what := "Effects that happened after the copy was made are unknown to the ledger in %s."
+			if accepted.Moved {
+				what = "You say that %s was moved after a clean stop, and that no other copy of it has run: if one has, its effects happen again."
+			}
+			if err := a.confirm(true, what+" Accept it?", data.Value); err != nil {
+				return err
+			}
+			accepted.Reason, accepted.Actor = operator.reason, actorName(operator.actor)
+			if err := node.AcceptRestore(data.Value, accepted); err != nil {
+				return restoreError(err)
+			}
+			a.say("accepted; the next start of flightd on %s acts on it", data.Value)
+			return nil
+		},
+	}
+	operator.flags(c.Flags())
+	c.Flags().String("data", "", "data directory (FLIGHTD_DATA)")
+	c.Flags().BoolVar(&accepted.Moved, "moved", false, "the directory was moved after a clean stop, and no other copy has run: nothing is missing")
+	c.Flags().DurationVar(&accepted.Hold, "hold", 0, "how long nothing may be finished at least, as in 2h; not less than the longest session, time-out and settle delay of the ledger")
+	return c
+}
+
+func (a *app) restoreAsked() *cobra.Command {
+	return &cobra.Command{
+		Use:   "asked",
+		Short: "List the keys that callers have asked for since the restore",
+		Long: `Lists the keys that callers have asked for since the ledger was restored, and that have no receipt in it. Look them up at
+the provider, import the receipts of those that happened, and finish the restore. -o json prints lines for flightd import:
+add the outcome.`,
+		Example: `  flightd restore asked
+  flightd restore asked -o id > keys.txt`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			const page = 500
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				rows, keys := [][]string{}, []string{}
+				for after := ""; ; {
+					p, err := c.Asked(cmd.Context(), after, page)
+					if err != nil {
+						return err
+					}
+					for _, key := range p.Keys {
+						rows, keys = append(rows, []string{key}), append(keys, key)
+					}
+					if after = p.Next; after == "" {
+						return a.printList([]string{"KEY"}, rows, keys, keys)
+					}
+				}
+			})
+		},
+	}
+}
+
+func (a *app) restoreFinish() *cobra.Command {
+	var operator operatorFlags
+	var force bool
+	c := &cobra.Command{
+		Use:   "finish --reason WHY",
+		Short: "Let flights open again in a restored ledger",
+		Long: `Ends a restore: from now on, a key without a receipt is opened again. Its effect happens a second time if it happened after
+the backup and was not imported.
+
+Before the hold is over, callers of the ledger that was lost may still act, and their reports may still come. --force ends it
+earlier: use it only if every such caller is dead.`,
+		Example: `  flightd restore finish --reason 'all charges since the backup are imported'`,
+		Args:    exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := operator.check(); err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				state, err := c.Restore(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if !state.Reconciling {
+					a.say("there is no restore to finish")
+					return nil
+				}
+				if err := a.confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", pluralize(state.Asked, "key", "keys")); err != nil {
+					return err
+				}
+				if _, err := c.FinishRestore(cmd.Context(), operator.reason, force); err != nil {
+					return err
+				}
+				a.say("finished: flights open again")
+				return nil
+			}, client.WithActor(actorName(operator.actor)))
+		},
+	}
+	operator.flags(c.Flags())
+	c.Flags().BoolVar(&force, "force", false, "also before the hold is over")
+	return c
+}

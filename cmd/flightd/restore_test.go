@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRestore_NothingRunsAgainWithoutAPersonsWord follows the steps of a restore: a backup of a running server, more effects,
+// a restore that is accepted, keys that are asked for, an import, and the end.
+func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
+	s, shop := startServer(t), newShop(t, false)
+	backup := filepath.Join(t.TempDir(), "backup")
+	s.pay(shop, 1, 2)
+	made := s.flightd("backup", backup)
+	require.Zero(t, made.code, "%v", made)
+	full := s.flightd("backup", backup)
+	require.Equal(t, exitUsage, full.code, "%v", full)
+	require.Contains(t, full.err, "not empty")
+	s.pay(shop, 3, 4)
+	s.kill()
+
+	lost := s.data
+	s.data = filepath.Join(t.TempDir(), "restored")
+	restored := s.flightd("restore", "--from", backup, "--data", s.data)
+	require.Zero(t, restored.code, "%v", restored)
+	require.Contains(t, restored.err, "restore accept")
+	for range 2 {
+		s.requireRejected("copied or restored", "flightd restore accept")
+	}
+	accept := []string{"restore", "accept", "--data", s.data}
+	require.Equal(t, exitUsage, s.flightd(append(accept, "--yes")...).code, "without a reason")
+	accept = append(accept, "--reason", "the disk died")
+	require.Equal(t, exitUsage, s.flightd(accept...).code, "without --yes and a terminal")
+	accepted := s.flightd(append(accept, "--yes", "--actor", "ada")...)
+	require.Zero(t, accepted.code, "%v", accepted)
+	for range 2 { // a restart changes nothing
+		s.start()
+		s.pay(shop, 1, 2) // replayed
+		for _, key := range []string{"pay-3", "pay-4", "pay-5"} {
+			r := s.flightd("exec", "--key", key, "--wait", "0", "--", shop.path("pay.sh"))
+			require.Equal(t, exitUnreachable, r.code, "%v", r)
+			require.Contains(t, r.err, "reconciling")
+		}
+		require.Len(t, shop.pids("started"), 4)
+		asked := s.flightd("restore", "asked", "-o", "id")
+		require.Equal(t, "default/exec/pay-3\ndefault/exec/pay-4\ndefault/exec/pay-5\n", asked.out, "%v", asked)
+		s.kill()
+	}
+	s.start()
+	require.Equal(t, http.StatusOK, s.get("/readyz", nil), "receipts and reports are served")
+	imported := s.beginCommand("sh", "-c", `echo '{"key":"default/exec/pay-3","outcome":"succeeded","external_id":"ch_3"}' | `+program+" import -").wait()
+	require.Zero(t, imported.code, "%v", imported)
+	finish := []string{"restore", "finish", "--reason", "looked at the bank", "--yes", "--actor", "bob"}
+	early := s.flightd(finish...)
+	require.NotZero(t, early.code, "%v", early)
+	require.Contains(t, early.err, "hold")
+	ended := s.flightd(append(finish, "--force")...)
+	require.Zero(t, ended.code, "%v", ended)
+	require.Equal(t, 0, s.flightd("exec", "--key", "pay-3", "--", shop.path("pay.sh")).code)
+	require.Len(t, shop.pids("started"), 4, "imported")
+	s.pay(shop, 4, 4) // the word of an operator
+	require.Len(t, shop.pids("started"), 5)
+	var log struct{ Entries []struct{ Verb, Actor, Reason string } }
+	s.get("/v1/audit?limit=10", &log)
+	said, err := json.Marshal(log)
+	require.NoError(t, err)
+	for _, want := range []string{"accept_restore", "the disk died", "ada", "force_finish_restore", "looked at the bank", "bob"} {
+		require.Contains(t, string(said), want)
+	}
+	s.kill()
+
+	s.data = lost // the original has no part in it, and still starts
+	s.start()
+	s.pay(shop, 1, 4)
+	require.Len(t, shop.pids("started"), 5)
+}
+
+// TestRestore_MovedDirectoryGoesOn: an operator's word that a directory was moved makes a copy acceptable, with a line in
+// the audit log and without a hold.
+func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
+	s, shop := startServer(t), newShop(t, false)
+	s.pay(shop, 1, 2)
+	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, s.cmd.Wait())
+	s.cmd = nil
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, exec.Command("cp", "-a", s.data, moved).Run())
+	require.NoError(t, os.RemoveAll(s.data))
+	s.data = moved
+	s.requireRejected("copied or restored", "--moved")
+	accepted := s.flightd("restore", "accept", "--data", s.data, "--moved", "--reason", "new disk", "--yes")
+	require.Zero(t, accepted.code, "%v", accepted)
+	for range 2 {
+		s.start()
+		s.pay(shop, 1, 3)
+		s.kill()
+	}
+	s.start()
+	require.Len(t, shop.pids("started"), 3)
+	var log struct{ Entries []struct{ Verb, Reason string } }
+	s.get("/v1/audit?verb=accept_move", &log)
+	require.Len(t, log.Entries, 1)
+	require.Equal(t, "new disk", log.Entries[0].Reason)
+}
+
+// TestRestore_LostLedgerCanBeAccepted: a ledger that etcd's record contradicts starts again with an operator's word.
+func TestRestore_LostLedgerCanBeAccepted(t *testing.T) {
+	s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+	s.pay(shop, 1, 2)
+	s.kill()
+	s.copyData(copied, "ledger")
+	s.start()
+	s.pay(shop, 3, 3)
+	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, s.cmd.Wait())
+	s.cmd = nil
+	s.putBack(copied, "ledger")
+	s.requireRejected("the ledger has lost entries", "restore accept")
+	require.Zero(t, s.flightd("restore", "accept", "--data", s.data, "--reason", "the newest ledger is gone", "--yes").code)
+	s.start()
+	s.pay(shop, 1, 2)
+	r := s.flightd("exec", "--key", "pay-3", "--wait", "0", "--", shop.path("pay.sh"))
+	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	require.Len(t, shop.pids("started"), 3)
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// askedName is a file in the data directory with the keys that callers have asked for since the ledger was restored, one
+// per line. It helps an operator; no rule reads it, so it is not synced.
+const askedName = "ASKED"
+
+// maxAsked bounds the keys of the file.
+const maxAsked = 1_000_000
+
+// askedKeys are these keys. Its methods are safe for concurrent use.
+type askedKeys struct {
+	path string
+	log  *slog.Logger
+
+	mu   sync.Mutex // guards the fields below
+	keys map[string]struct{}
+}
+
+// openAsked reads the file; keep is false when no restore is under way, and removes it.
+func openAsked(path string, keep bool, log *slog.Logger) (*askedKeys, error) {
+	a := &askedKeys{path: path, log: log, keys: make(map[string]struct{})}
+	if !keep {
+		return a, a.clear()
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if _, err := flight.ParseKey(lines.Text()); err == nil { // the last line may be torn
+			a.keys[lines.Text()] = struct{}{}
+		}
+	}
+	return a, lines.Err()
+}
+
+// add records a key.
+func (a *askedKeys) add(key flight.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := key.String()
+	if _, known := a.keys[text]; known || len(a.keys) >= maxAsked {
+		return
+	}
+	a.keys[text] = struct{}{}
+	f, err := os.OpenFile(a.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, text)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		a.log.Debug("recording a key that was asked for failed", "error", err)
+	}
+}
+
+// page returns up to limit keys after a key, sorted, and how many there are in all.
+func (a *askedKeys) page(after string, limit int) (keys []string, total int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	keys = []string{}
+	if limit == 0 {
+		return keys, len(a.keys)
+	}
+	for key := range a.keys {
+		if key > after {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys[:min(len(keys), limit)], len(a.keys)
+}
+
+// clear forgets all keys: the restore is finished.
+func (a *askedKeys) clear() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.keys)
+	if err := os.Remove(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
