@@ -4,3 +4,6 @@ package main
 
 // damages is the number of damaged ledgers that a test starts.
 const damages = 12
+
+// restoreCycles is the number of restores that a test makes.
+const restoreCycles = 6
