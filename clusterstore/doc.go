@@ -85,6 +85,11 @@
 //	Bootstrap                                   The log is empty, or holds its term and its first entry.
 //	after it, before IDENTITY is marked         The next start finds the entry and marks IDENTITY.
 //
+// # Backups
+//
+// A backup (backup.go) is a snapshot as a stream of rows, the reports in the spool, and a manifest with checksums. A
+// directory made from it has this snapshot, the ids of the ledger, and an empty log.
+//
 // # When a running ledger ends its process
 //
 // Limits.Kill is called when the operating system refuses to create, write or sync a write-ahead log or a manifest
@@ -100,7 +105,8 @@
 //	no readable snapshot
 //	CURRENT missing, a restored state exists    rejected: the restored state may be incomplete
 //	snapshots missing, state complete           repaired: the start takes a new snapshot
-//	last write of the log torn                  repaired: it was never acknowledged
+//	last records of the log unreadable          repaired if Config.CheckPast agrees: a write that was torn was never
+//	                                            acknowledged. Damage at the very end looks the same
 //	damage before the end of the log            rejected: a later record proves that the damaged one was synced
 //	log ends before the last applied entry,     rejected: durable entries are lost, and perhaps more
 //	or before this node's own snapshot
@@ -121,8 +127,8 @@
 //	use, of a newer version, or from before
 //	the first release
 //
-// A loss at the very end leaves no trace: a disk that drops the last synced records of the log, and the state with
-// them.
+// A loss at the very end leaves no trace on this disk: one that drops or damages the last synced records of the log, and
+// the state with them. Config.CheckPast compares the disk with a record elsewhere (past.go), before raft appends anything.
 //
 // After a power cut, a file system without a journal can persist a newer directory entry and lose an older one. flightd
 // refuses to start on such a directory, even during the very first start: Pebble creates a manifest and a marker that

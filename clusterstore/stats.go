@@ -4,6 +4,7 @@ import "github.com/flightd/flightd/flight"
 
 // Stats are figures of this node's part of the ledger, for metrics and doctor.
 type Stats struct {
+	Reconciling    bool // a restore is not finished
 	Leading        bool
 	Term           uint64
 	Commit         uint64 // index of the newest entry known to be committed
@@ -25,7 +26,7 @@ func (s *Store) Stats() Stats {
 	now := s.fsm.published.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts,
+		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
 	}
 	stats.First, _ = s.log.FirstIndex() // it never returns an error
 	stats.Last, _ = s.log.LastIndex()   // it never returns an error

@@ -114,7 +114,8 @@ func TestEveryCode(t *testing.T) {
 			defer failWith(nil)
 			return d.report(running, `"outcome":"succeeded"`)
 		},
-		wire.Draining: func() reply { return unavailable("draining") },
+		wire.Draining:    func() reply { return unavailable("draining") },
+		wire.Reconciling: func() reply { return unavailable("reconciling") },
 	}
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {

@@ -23,7 +23,7 @@ type calls struct {
 }
 
 // resultCount is the length of executor.Results; a test checks it.
-const resultCount = 12
+const resultCount = 13
 
 // resultIndex returns the index of a result; an unknown result counts as an error.
 func resultIndex(word string) int {
@@ -48,8 +48,10 @@ func resultIndex(word string) int {
 		return 8
 	case executor.ResultUnavailable:
 		return 9
-	case executor.ResultCancelled:
+	case executor.ResultReconciling:
 		return 10
+	case executor.ResultCancelled:
+		return 11
 	}
 	return resultCount - 1
 }

@@ -110,7 +110,7 @@ var documentedMetrics = map[string][]string{
 	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
 	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
 	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_in_doubt": nil,
-	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_build_info": {"go_version", "version"},
+	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_reconciling": nil, "flightd_build_info": {"go_version", "version"},
 }
 
 func TestPromisedNamesAreThere(t *testing.T) {

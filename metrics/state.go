@@ -84,6 +84,8 @@ func stateGauges() []stateGauge {
 				}
 				return float64(r.Quarantined)
 			}),
+		f("reconciling", "1 while the ledger is a restored one, and opens nothing before an operator has finished the restore.",
+			func(r *sample) float64 { return boolValue(r.Reconciling) }),
 		f("raft_leading", "1 while this node is the leader and accepts proposals.", func(r *sample) float64 { return boolValue(r.Leading) }),
 		f("raft_term", "Raft term of this node.", func(r *sample) float64 { return float64(r.Term) }),
 		f("raft_commit_index", "Index of the newest log entry that this node knows to be committed.",

@@ -77,6 +77,13 @@ func checkNodeSpool(data string, s wire.Spool) checkResult {
 	return f
 }
 
+// checkRestore is about a restored ledger whose restore is not finished.
+func checkRestore(r *client.Restore) checkResult {
+	return checkResult{Check: "restore", Status: statusWarn, Facts: map[string]any{"asked": r.Asked, "hold_ms": r.HoldMS},
+		Says: "the ledger was restored and opens nothing; callers have asked for " + pluralize(r.Asked, "key", "keys"),
+		Do:   "look up the keys of flightd restore asked, import what happened, then run flightd restore finish --reason WHY"}
+}
+
 // serverAnswer is the result of connecting to one server.
 type serverAnswer struct {
 	address string

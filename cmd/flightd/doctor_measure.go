@@ -158,6 +158,9 @@ func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data s
 	} else {
 		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
+	if r, err := c.Restore(ctx); err == nil && r.Reconciling { // an older server has no such route
+		e.add(checkRestore(r))
+	}
 	e.add(checkDoubts(countDoubts(ctx, c)))
 	switch {
 	case ready == nil:
