@@ -2,24 +2,30 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench bench-large restart drill power-cut cross explore mutants fuzz clients client-tools man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut cross explore mutants fuzz clients client-tools man install release release-check release-try
 
 all: build
 
 build: ## builds the binary in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/flightd ./cmd/flightd
 
-test: ## runs vet and every test, and the concurrent packages again under the race detector
-	$(GO) vet ./...
-	$(GO) test ./...
-	$(MAKE) race
+dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its data stays in ./flightd-data
+	CGO_ENABLED=0 $(GO) build -o bin/flightd ./cmd/flightd
+	exec bin/flightd dev
+
+test: ## runs every test, with short explorations, in less than five minutes on two cores
+	CGO_ENABLED=0 $(GO) test -short ./...
+
+long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, and the build of a release
+	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./internal/release
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, and it is too slow for a test of rates
 	$(GO) test -race -p 1 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
 
-lint: cross ## checks formatting and module checksums, runs staticcheck, and builds for other systems
+lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) mod verify
+	CGO_ENABLED=0 $(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
@@ -69,19 +75,19 @@ fuzz: ## fuzzes every decoder of package flight, for FUZZTIME each
 
 # The tools that the clients' tests need besides Go. Missing tools are installed from Debian's packages, which needs root.
 client-tools:
-	@for tool in python3 curl jq openssl npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@for tool in python3 curl jq openssl npm zsh; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	echo "missing:$$missing"; apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing
 
-# The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl.
+# The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl, zsh.
 CLIENTS ?= go python typescript
-clients: client-tools ## runs the list of tests that all clients pass, and the snippets of the READMEs
+clients: client-tools ## runs the list of tests that all clients pass, and the commands and snippets of README and docs/ as printed
 ifneq (,$(filter typescript,$(CLIENTS)))
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 endif
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes|TestFirstScreen' ./clients/conformance
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes' ./clients/conformance
 
 man: build ## writes the manual to bin/man, a page per command
 	rm -rf bin/man

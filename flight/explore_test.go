@@ -64,7 +64,7 @@ func scenarios() []scenario {
 	}
 }
 
-// TestExhaustive tries every sequence of up to six commands (four with -short). In each distinct state that fewer commands
+// TestExhaustive tries every sequence of up to six commands (five with -short). In each distinct state that fewer commands
 // reach, every command is applied, checked and repeated.
 func TestExhaustive(t *testing.T) {
 	began, states, steps, depth := time.Now(), 0, 0, fullDepth

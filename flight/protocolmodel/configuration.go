@@ -15,7 +15,7 @@ const (
 type Configuration struct {
 	Name   string // a letter and a number, then words
 	Expect Expectation
-	Short  bool // explored in make test as well as in make explore
+	Short  bool // explored in make test (briefly, if it holds) and make long as well as in make explore
 
 	run func(Limits) Result
 }

@@ -46,6 +46,9 @@ func TestPack_TheSameFromTheSame(t *testing.T) {
 // TestRelease_OfThisMachine: the archive has all files, the binary is static and has the version, and SHA256SUMS has
 // the format of sha256sum -c.
 func TestRelease_OfThisMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds everything once more, with the flags of a release; make long runs it")
+	}
 	out := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	here := platform{"linux", "amd64"}
