@@ -12,7 +12,9 @@
 // With FLIGHTD_CLIENTS_SECURE=1 every server has TLS and demands a token, and so has the proxy in front of it. Drivers,
 // curl and the command flightd get both by the environment.
 //
-// The tests have the build tag clients, because they need python3, node and the packages that `npm ci` installs. `make
-// clients` runs them; plain `go test ./...` does not. If a selected language lacks a tool, the tests fail with a hint.
-// The Makefile's variable CLIENTS selects the languages.
+// TestFirstScreen, TestReadmes and TestDocs run what README and docs/ print, in bash and in zsh.
+//
+// The tests have the build tag clients, because they need python3, node with the packages that `npm ci` installs, zsh and
+// further tools. `make clients` runs them; plain `go test ./...` does not. If a selected language lacks a tool, the tests
+// fail with a hint. The Makefile's variable CLIENTS selects the languages.
 package conformance

@@ -4,5 +4,5 @@ package conformance
 
 import "syscall"
 
-// dieWithUs leaves the process to the test's clean-up.
-func dieWithUs() *syscall.SysProcAttr { return nil }
+// killWithParent leaves the process to the test's clean-up.
+func killWithParent() *syscall.SysProcAttr { return nil }

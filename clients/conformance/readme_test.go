@@ -7,34 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// snippet is a code block of a Markdown file that a reader can run.
-type snippet struct {
-	file, name string
-	kind       string // language of the fence
-	text       string // the code
-}
-
-// findSnippets returns the snippets of a file: fences after a comment <!-- run: name -->.
-func findSnippets(t *testing.T, file string) (all []snippet) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	fence := regexp.MustCompile("(?ms)^<!-- run: ([a-z0-9-]+) -->\n```([a-z]+)\n(.*?)^```$")
-	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
-		all = append(all, snippet{file: file, name: m[1], kind: m[2], text: m[3]})
-	}
-	return all
-}
-
 // readmes are the files whose snippets run, with the least number of snippets of each.
-var readmes = map[string]int{"../README.md": 5, "../../README.md": 3}
+var readmes = map[string]int{"../../clients/README.md": 5, "../../README.md": 3, "../../docs/webhooks.md": 1}
+
+// ofFirstScreen are the blocks that TestFirstScreen runs.
+var ofFirstScreen = []string{"first-screen", "install", "team"}
 
 // expectedOutput is the output of the first and the second run of each snippet.
 var expectedOutput = map[string][2]string{
@@ -43,44 +27,54 @@ var expectedOutput = map[string][2]string{
 	"typescript":    {"executed ch_17\n", "replayed ch_17\n"},
 	"sh":            {"executed ch_17\n", "replayed ch_17\n"},
 	"sh-token":      {"proceed\n", "idempotency_in_flight\n"},
+	"webhook":       {"200 200\n", "200 200\n"},
 }
 
 // TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.
 func TestReadmes(t *testing.T) {
 	for file, count := range readmes {
-		snippets := findSnippets(t, file)
+		var snippets []block
+		for _, b := range findBlocks(t, file) {
+			if b.marker == "run" && b.name != "" && !slices.Contains(ofFirstScreen, b.name) {
+				snippets = append(snippets, b)
+			}
+		}
 		require.GreaterOrEqual(t, len(snippets), count, file)
 		for _, s := range snippets {
-			if l := s.language(); l != "" && !wanted()[l] {
+			if l := s.client(); l != "" && !wanted()[l] {
 				t.Logf("%s is not selected: FLIGHTD_CLIENTS=%q", s.name, os.Getenv("FLIGHTD_CLIENTS"))
 				continue
 			}
-			t.Run(filepath.ToSlash(filepath.Join("clients/conformance", file))+"/"+s.name, func(t *testing.T) {
-				t.Parallel()
-				want, known := expectedOutput[s.name]
-				require.True(t, known, "no expected output for snippet %q: add it to expectedOutput", s.name)
-				h := startServer(t, secure || strings.HasSuffix(s.name, "-token"))
-				run := s.prepare(t, h)
-				for _, text := range want {
-					require.Equal(t, text, run())
+			run := func(prepare func(*testing.T, *server) func() string) func(*testing.T) {
+				return func(t *testing.T) {
+					t.Parallel()
+					want, known := expectedOutput[s.name]
+					require.True(t, known, "no expected output for snippet %q: add it to expectedOutput", s.name)
+					run := prepare(t, startServer(t, secure || strings.HasSuffix(s.name, "-token")))
+					for _, text := range want {
+						require.Equal(t, text, run())
+					}
 				}
-			})
+			}
+			name := strings.TrimPrefix(file, "../../") + "/" + s.name
+			if s.language != "bash" {
+				t.Run(name, run(s.prepare))
+				continue
+			}
+			for _, shell := range shells {
+				t.Run(name+"/"+shell, run(func(t *testing.T, h *server) func() string { return s.prepareShell(t, h, shell) }))
+			}
 		}
 	}
 }
 
-func (s snippet) language() string {
-	switch s.kind {
-	case "ts":
-		return "typescript"
-	case "bash":
-		return ""
-	}
-	return s.kind
+// client returns the client that a snippet uses, or "".
+func (s block) client() string {
+	return map[string]string{"python": "python", "ts": "typescript"}[s.language]
 }
 
 // prepare writes the snippet to a directory, and returns a function that runs it.
-func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
+func (s block) prepare(t *testing.T, h *server) (run func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -98,7 +92,7 @@ func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
 			return string(out)
 		}
 	}
-	switch s.kind {
+	switch s.language {
 	case "python":
 		languages()[1].requireReady(t)
 		write("flightd.py", read(t, "../python/flightd.py"))
@@ -107,25 +101,31 @@ func (s snippet) prepare(t *testing.T, h *server) (run func() string) {
 	case "ts":
 		languages()[2].requireReady(t)
 		return s.compileTypeScript(t, dir, write, command)
-	case "bash":
-		requireTools(t, "bash", "curl", "jq", "openssl")
-		port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
-		curlrc := fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port)
-		if a := h.access; a != nil {
-			curlrc += fmt.Sprintf("proto-default = \"https\"\ncacert = \"%s\"\n", a.caFile)
-			if !strings.HasSuffix(s.name, "-token") { // a snippet about tokens sends its own; a second one would be rejected
-				curlrc += fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", a.token(t))
-			}
-		}
-		write(".curlrc", curlrc)
-		return command("bash", "-euo", "pipefail", "-c", s.text)
 	}
-	t.Fatalf("unknown snippet language %q", s.kind)
+	t.Fatalf("unknown snippet language %q", s.language)
 	return nil
 }
 
+// prepareShell opens a terminal, and returns a function that runs the snippet there.
+func (s block) prepareShell(t *testing.T, h *server, shell string) (run func() string) {
+	t.Helper()
+	requireTools(t, "curl", "jq", "openssl")
+	dir := t.TempDir()
+	port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
+	curlrc := fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port)
+	if a := h.access; a != nil {
+		curlrc += fmt.Sprintf("proto-default = \"https\"\ncacert = \"%s\"\n", a.caFile)
+		if !strings.HasSuffix(s.name, "-token") { // a snippet about tokens sends its own; a second one would be rejected
+			curlrc += fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", a.token(t))
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte(curlrc), 0o600))
+	x := openTerminal(t, shell, dir, append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "HOME="+dir)...)
+	return func() string { return runBlock(t, x, s.text) + "\n" }
+}
+
 // compileTypeScript compiles the snippet with the client's compiler options, and returns a function that runs it.
-func (s snippet) compileTypeScript(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
+func (s block) compileTypeScript(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
 	t.Helper()
 	modules, err := filepath.Abs("../typescript/node_modules")
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func read(t *testing.T, path string) string {
 }
 
 // requireTools fails the test if a tool is missing.
-func requireTools(t *testing.T, tools ...string) {
+func requireTools(t testing.TB, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		_, err := exec.LookPath(tool)

@@ -68,7 +68,8 @@ func environment(more ...string) []string {
 type server struct {
 	t      testing.TB
 	data   string
-	access *access // nil: plain HTTP without a token
+	flags  []string // besides those that every server has
+	access *access  // nil: plain HTTP without a token
 
 	mu   sync.Mutex // guards the fields below
 	cmd  *exec.Cmd
@@ -79,10 +80,11 @@ type server struct {
 // newServer starts a flightd that is killed at the end of the test.
 func newServer(t testing.TB) *server { t.Helper(); return startServer(t, secure) }
 
-// startServer starts a flightd, with TLS and a token or without. It is killed at the end of the test.
-func startServer(t testing.TB, secure bool) *server {
+// startServer starts a flightd, with TLS and a token or without, and with further flags. It is killed at the end of the
+// test.
+func startServer(t testing.TB, secure bool, flags ...string) *server {
 	t.Helper()
-	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	h := &server{t: t, data: filepath.Join(t.TempDir(), "data"), flags: flags}
 	if secure {
 		h.access = newAccess(t, h.data)
 	}
@@ -117,7 +119,7 @@ func (h *server) start() {
 // startProcess starts flightd, and returns the address that it prints.
 func (h *server) startProcess(args ...string) (cmd *exec.Cmd, url string) {
 	h.t.Helper()
-	cmd = exec.Command(binaries.flightd, args...)
+	cmd = exec.Command(binaries.flightd, append(args, h.flags...)...)
 	cmd.Env, cmd.SysProcAttr = environment(), killWithParent()
 	log, err := os.OpenFile(h.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(h.t, err)

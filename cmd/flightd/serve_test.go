@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,23 +194,4 @@ func TestServe_PlainHTTPAtATLSAddress(t *testing.T) {
 	r := s.flightd(s.admin(), "whoami", "--server", "http://"+s.address)
 	require.Equal(t, exitForbidden, r.code, "%v", r)
 	require.Contains(t, r.err, "https", "%v", r)
-}
-
-// TestReadme_RunItForYourTeam runs the commands of the README, unchanged except for the port.
-func TestReadme_RunItForYourTeam(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	snippet := regexp.MustCompile("(?s)<!-- team -->\n```bash\n(.*?)```").FindStringSubmatch(string(readme))
-	require.NotNil(t, snippet)
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	require.NoError(t, err)
-	shop := newShop(t, false)
-	script := "trap 'kill $(jobs -p); wait' EXIT\n" + strings.ReplaceAll(snippet[1], "7420", port)
-	c := exec.Command("bash", "-euo", "pipefail", "-c", script)
-	c.Dir = shop.dir
-	c.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+shop.dir)
-	out, err := c.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "paid by")
-	require.Len(t, shop.pids("paid"), 1)
 }
