@@ -68,7 +68,7 @@ func (x *terminal) run(text string) string {
 	end := fmt.Sprintf("== end of %d ==", x.count)
 	x.start(strings.TrimSuffix(text, "\n") + "\n" + `last=$?; printf '\n%s\n' '` + end + `'; (exit $last)`)
 	var printed []string
-	timeout := time.After(2 * waitTimeout)
+	timeout := time.After(5 * time.Minute) // a build on a busy machine is the slowest
 	for {
 		select {
 		case line, open := <-x.lines:
@@ -87,16 +87,22 @@ func (x *terminal) run(text string) string {
 func (x *terminal) close() {
 	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGHUP)
 	timeout := time.After(waitTimeout)
+	var printed []string
 	for {
 		select {
-		case _, open := <-x.lines:
-			if !open {
-				_ = x.cmd.Wait()
-				return
+		case line, open := <-x.lines:
+			if open {
+				printed = append(printed, line)
+				continue
 			}
+			_ = x.cmd.Wait()
+			if x.t.Failed() {
+				x.t.Logf("printed in the terminal:\n%s", strings.Join(printed, "\n"))
+			}
+			return
 		case <-timeout:
 			_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL)
-			x.t.Error("what was started in the terminal outlived it")
+			x.t.Errorf("a program outlived its terminal:\n%s", strings.Join(printed, "\n"))
 			return
 		}
 	}
