@@ -18,6 +18,7 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 		crashpoint.BeforeReport, crashpoint.AfterReport, crashpoint.BeforeRelease,
 	} {
 		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
 			s := startServer(t)
 			s.kill()
 			s.start(crashpoint.Env + "=" + string(point))

@@ -260,6 +260,7 @@ func connected(t *testing.T, pid int) bool {
 }
 
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
+	t.Parallel()
 	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
 	shop := newShop(t, false)
 	r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh"))
@@ -372,6 +373,7 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 }
 
 func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := newShop(t, true)
 	i := s.begin("exec", "--key", "lost", "--ttl", ttl.String(), "--on-lease-lost", "kill", "--report-wait", "30s", "--", shop.path("pay.sh"))
@@ -388,6 +390,7 @@ func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 // TestHazard36: a server that restarts within the TTL adopts no claim of its previous incarnation, and neither releases
 // nor takes over the claims of running callers.
 func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := newShop(t, true)
 	first := s.begin("exec", "--key", "pay", "--ttl", "15s", "--recovery", "resend", "--", shop.path("pay.sh"))

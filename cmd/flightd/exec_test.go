@@ -164,6 +164,7 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 }
 
 func TestExec_KilledUnderHold(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := newShop(t, true)
 	args := []string{"exec", "--key", "pay-9", "--ttl", ttl.String(), "--", shop.path("pay.sh")}
@@ -195,6 +196,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 }
 
 func TestExec_KilledUnderResend(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := newShop(t, true)
 	args := []string{"exec", "--key", "pay-10", "--ttl", ttl.String(), "--recovery", "resend", "--wait", "forever", "--", shop.path("pay.sh")}

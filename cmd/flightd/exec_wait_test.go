@@ -65,6 +65,7 @@ func TestExec_WaitNoticesNeedAHolder(t *testing.T) {
 
 // exec itself prints the notice, and prints none once its own command runs.
 func TestExec_SaysForWhomItWaits(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	shop := newShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))

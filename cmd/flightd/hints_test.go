@@ -169,6 +169,7 @@ func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 
 // TestConnect_SaysThatItGaveUp: the error names the address, not the context.
 func TestConnect_SaysThatItGaveUp(t *testing.T) {
+	t.Parallel()
 	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
 	require.Equal(t, exitUnreachable, r.code, "%v", r)
 	require.NotContains(t, r.err, "context", "%v", r)

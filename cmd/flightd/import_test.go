@@ -44,6 +44,7 @@ func decodeSummary(t *testing.T, r result) (sum importSummary) {
 }
 
 func TestImport_TheFirstDayDoesNotRedoLastMonth(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	const n = 25_000
 	file := receiptsFile(t, n)
@@ -157,6 +158,7 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 
 // TestFree_TheKeyActsAgain: a key can be freed after its receipt has expired, as the hint says, and before.
 func TestFree_TheKeyActsAgain(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	expired := tempFile(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
 	r := s.flightd("import", expired)

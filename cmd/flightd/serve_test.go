@@ -147,6 +147,7 @@ func TestServe_AdminTokenIsReplaced(t *testing.T) {
 
 // TestServe_CertificateIsRenewedWithoutRestart: new connections get the new certificate.
 func TestServe_CertificateIsRenewedWithoutRestart(t *testing.T) {
+	t.Parallel()
 	s := startTeam(t)
 	serial := func() string {
 		conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: roots(t, s.path("tls"))})

@@ -72,6 +72,7 @@ func (f *follower) expect(key string, kinds ...string) {
 // TestTail_OutlivesTheServer: every event is printed once and in order, across SIGTERM and kill -9 of the server. A
 // later tail prints the events that it missed.
 func TestTail_OutlivesTheServer(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	f := s.tail()
 	flown := []string{"submitted", "opened", "reported"}
@@ -150,6 +151,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 
 // TestWatch: a flight is watched until it ends, across kill -9 of the server; the exit code is its outcome.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	for id, end := range map[string]struct {
 		args []string
