@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -21,15 +22,17 @@ type child struct {
 	done        chan struct{} // closed when the command has ended and its group is gone; end may be read then
 	end         childEnd
 
-	mu           sync.Mutex // guards reaped and terminatedAt; it is held while a signal is sent
-	reaped       bool       // the command was waited for, so its process group id may belong to another program
-	terminatedAt time.Time  // when SIGTERM was sent; zero: never
+	mu           sync.Mutex     // guards all below; it is held while a signal is sent
+	reaped       bool           // the command was waited for, so its process group id may belong to another program
+	terminatedAt time.Time      // when terminate was called; zero: never
+	cutBy        syscall.Signal // the first signal that may have ended the command, sent while it ran; 0: none
 }
 
 // childEnd is how a command ended.
 type childEnd struct {
 	code   int            // its exit code
 	signal syscall.Signal // the signal that killed it; 0: it exited by itself
+	cutBy  syscall.Signal // the first signal by which this process cut it short; 0: none
 	err    error          // waiting for it failed
 }
 
@@ -83,10 +86,10 @@ func (c *child) run(started chan<- error) {
 	err = c.cmd.Wait()
 	c.end = endOf(c.cmd.ProcessState, err)
 	c.mu.Lock()
-	c.reaped = true
+	c.reaped, c.end.cutBy = true, c.cutBy
 	terminatedAt := c.terminatedAt
 	c.mu.Unlock()
-	if !terminatedAt.IsZero() || c.end.signal != 0 {
+	if c.end.cutBy != 0 || c.end.signal != 0 {
 		endGroup(c.cmd.Process.Pid, terminatedAt)
 	}
 	c.parentWatch.stop()
@@ -137,7 +140,9 @@ const (
 	lastSignal = 64
 )
 
-// send sends a signal to the command's process group.
+// send sends a signal to the command's process group, unless the command has ended. A signal that may end the command is
+// recorded: the exit code proves nothing any more, since the signal may have hit a process of the group in the middle of the
+// effect. A command that ends by itself between the test and the signal counts as cut short, too.
 func (c *child) send(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,12 +150,18 @@ func (c *child) send(s syscall.Signal) {
 }
 
 func (c *child) sendLocked(s syscall.Signal) {
-	if !c.reaped {
-		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have just ended
+	if c.reaped || hasExited(c.cmd.Process.Pid) {
+		return
 	}
+	switch s {
+	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGSTOP, syscall.SIGCONT:
+	default:
+		c.cutBy = cmp.Or(c.cutBy, s)
+	}
+	_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have just ended
 }
 
-// terminate sends SIGTERM to the group, once.
+// terminate sends SIGTERM to the group, once, unless the command has ended.
 func (c *child) terminate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -96,3 +96,25 @@ func TestChild_LeftoversDoNotHoldItUp(t *testing.T) {
 	took := time.Since(start)
 	require.LessOrEqual(t, took, 30*time.Second, "it took %v", took)
 }
+
+// TestChild_SignalAfterItsEndCutsNothingShort: after its end, while a process that it left behind keeps the output open, a
+// command has its exit code already.
+func TestChild_SignalAfterItsEndCutsNothingShort(t *testing.T) {
+	if !parentDeathSignal {
+		t.Skip("only Linux tells whether a command has ended before it is waited for")
+	}
+	for name, send := range map[string]func(context.CancelFunc, *child){
+		"signal":   func(_ context.CancelFunc, c *child) { c.send(syscall.SIGTERM) },
+		"time-out": func(cancel context.CancelFunc, _ *child) { cancel() },
+	} {
+		var out bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", "sleep 600 & exit 7"}, out: &out, err: &out})
+		require.NoError(t, err)
+		eventually(t, "it has ended", 10*time.Second, func() bool { return hasExited(c.cmd.Process.Pid) })
+		send(cancel, c)
+		require.Equal(t, childEnd{code: 7}, c.wait(ctx), name)
+		cancel()
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}

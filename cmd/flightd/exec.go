@@ -50,7 +50,8 @@ byte for byte, and its exit code.
 Exit code 0 means that the effect happened. A code named with --not-done-exit means that nothing was done: the key stays
 free. --failure decides what any other code means; the default is unknown, because a script can fail after it has charged
 the card. If the command was killed, or ends with 129 or more as a shell does for a killed command, the outcome is always
-unknown. --recovery decides what follows an unknown outcome: hold waits for a person (flightd doubt resolve), resend runs
+unknown, and so it is if the command was cut short, whatever its exit code: by --timeout, by a forwarded signal, or by
+--on-lease-lost kill. A command that is cut short and ends with 0 gets the exit code of a killed one. --recovery decides what follows an unknown outcome: hold waits for a person (flightd doubt resolve), resend runs
 the command again.
 
 A flightd inside the command exits with 79 instead of 75 if another caller holds its key: the command may have acted
@@ -82,7 +83,7 @@ the session ends within --ttl.`,
 	flags := c.Flags()
 	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
 	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
-	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, with unknown outcome; 0: never")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")

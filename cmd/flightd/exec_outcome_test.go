@@ -177,26 +177,45 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 func TestExec_PassesSignalsOn(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
-	i := s.begin(sh("signal", []string{"--not-done-exit", "75"}, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
+	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
 	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 	i.signal(syscall.SIGTERM)
 	r := i.wait()
 	require.Equal(t, 75, r.code, "%v", r)
 	require.Equal(t, "cleaned up\n", r.out, "%v", r)
-	f := s.flight("signal")
-	require.Equal(t, "ready", f.State, "the flight is %s", f.State)
 }
 
-// --failure not_done applies to a command that fails by itself. A command that ends after a signal may have acted.
-func TestExec_FailureAfterSignalIsUnknown(t *testing.T) {
+// A command that was cut short may have acted or not, whatever its exit code: neither 0 nor a code of --not-done-exit counts.
+func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 	s := startServer(t)
-	mark := filepath.Join(t.TempDir(), "mark")
-	i := s.begin(sh("signal-1", []string{"--failure", "not_done"}, "trap 'exit 1' TERM; echo charged > "+mark+"; while :; do sleep 0.05; done")...)
-	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
-	i.signal(syscall.SIGTERM)
-	i.wait()
-	f := s.flight("signal-1")
-	require.Equal(t, "in_doubt", f.State, "the flight is %s", f.State)
+	for i, row := range []struct {
+		flags string
+		code  int // of the command
+		want  int // of exec
+	}{
+		{"", 0, signalBase + int(syscall.SIGTERM)},
+		{"--failure not_done", 1, 1},
+		{"--failure refused", 1, 1},
+		{"--not-done-exit 75", 75, 75},
+	} {
+		for cut, flags := range map[string][]string{"signal": nil, "timeout": {"--timeout", "1s"}} {
+			key, mark := fmt.Sprintf("%s-%d", cut, i), filepath.Join(t.TempDir(), "mark")
+			script := fmt.Sprintf("trap 'exit %d' TERM; echo charged > %s; while :; do sleep 0.05; done", row.code, mark)
+			line := s.begin(sh(key, append(flags, strings.Fields(row.flags)...), script)...)
+			eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+			if cut == "signal" {
+				line.signal(syscall.SIGTERM)
+			}
+			r := line.wait()
+			require.Equal(t, "in_doubt", s.flight(key).State, "%s %s: %v", row.flags, cut, r)
+			require.Equal(t, row.want, r.code, "%s %s: %v", row.flags, cut, r)
+			require.Contains(t, r.err, "in doubt", "%s %s: %v", row.flags, cut, r)
+			require.NotContains(t, r.err, "when nothing was done", "the hint names a flag that does not apply: %v", r)
+		}
+	}
+	r := s.flightd(sh("resent", []string{"--timeout", "300ms", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
+	require.Equal(t, "ready", s.flight("resent").State, "%v", r)
+	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
 }
 
 // Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.

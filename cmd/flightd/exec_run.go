@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,8 +38,6 @@ type execution struct {
 	child         *child                  // nil: not started
 	pendingSignal os.Signal               // a signal that arrived before the start: the command must not start any more
 	end           *childEnd               // nil: the command has not ended
-	signalled     bool                    // a terminating signal was forwarded: the exit code proves nothing any more
-	cutShort      bool                    // the command was ended by its time-out or a signal
 	startErr      error                   // why the command was not started
 	warned        bool                    // the first signal after the command's end was answered with a message
 	reportDone    bool                    // the outcome is stored or spooled
@@ -92,8 +91,8 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	if err != nil {
 		return effect.Answer{}, err
 	}
-	cutShort, end := e.waitCommand(ctx, at, c)
-	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, cutShort)
+	end := e.waitCommand(ctx, at, c)
+	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end)
 }
 
 // insideExecEnv is the environment variable by which a flightd detects that it runs inside an exec.
@@ -127,8 +126,8 @@ func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec
 	return e.child, nil
 }
 
-// waitCommand waits for the command. cutShort reports that a time-out or a signal ended it.
-func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *child) (cutShort bool, end childEnd) {
+// waitCommand waits for the command.
+func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *child) childEnd {
 	lost := make(chan struct{}) // closed when the goroutine below has ended; waitCommand waits for it
 	go func() {
 		defer close(lost)
@@ -138,10 +137,9 @@ func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *chil
 		case <-c.done:
 		}
 	}()
-	end = c.wait(ctx)
+	end := c.wait(ctx)
 	<-lost
-	cutShort = ctx.Err() != nil
-	if cutShort {
+	if end.cutBy != 0 && ctx.Err() != nil {
 		why := context.Cause(ctx)
 		if errors.Is(why, context.DeadlineExceeded) {
 			why = errors.New("its time is over (--timeout)")
@@ -150,9 +148,8 @@ func (e *execution) waitCommand(ctx context.Context, at *effect.Attempt, c *chil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	cutShort = cutShort || e.signalled
-	e.end, e.cutShort = &end, cutShort
-	return cutShort, end
+	e.end = &end
+	return end
 }
 
 var errLeaseLost = errors.New("the session was lost (--on-lease-lost kill)")
@@ -166,21 +163,24 @@ func (e *execution) onLeaseLost() {
 	e.app.say("the session is lost; the command continues, and its outcome is reported late")
 }
 
-// classify returns the outcome of the command as an error of package effect; nil: succeeded. A killed command, or a
-// shell whose command was killed, has an unknown outcome. No exit code means not done unless a flag names it: a script
-// may have charged the card before the command whose exit code it returns.
-func (e *execution) classify(end childEnd, cutShort bool) error {
+// classify returns the outcome of the command as an error of package effect; nil: succeeded. A command that was killed or cut
+// short, or a shell whose command was killed, has an unknown outcome, whatever its exit code: a script may exit with 0 after
+// the signal has killed the program that charges the card. No exit code means not done unless a flag names it: a script may
+// have charged the card before the command whose exit code it returns.
+func (e *execution) classify(end childEnd) error {
 	status := fmt.Errorf("exit status %d", end.code)
 	switch {
 	case end.err != nil:
 		return end.err
 	case end.signal != 0:
 		return fmt.Errorf("killed by signal %d (%v)", end.signal, end.signal)
+	case end.cutBy != 0:
+		return fmt.Errorf("cut short by signal %d (%v), then exit status %d", end.cutBy, end.cutBy, end.code)
 	case end.code == 0:
 		return nil
 	case slices.Contains(e.flags.notDone, end.code):
 		return effect.NotDone(status)
-	case cutShort, end.code > signalBase && end.code <= signalBase+lastSignal:
+	case end.code > signalBase && end.code <= signalBase+lastSignal:
 		return status
 	case e.flags.failure.value == "not_done":
 		return effect.NotDone(status)
@@ -224,17 +224,24 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 // inDoubtError reports that the command was not run, because an earlier attempt may have performed the effect.
 func (e *execution) inDoubtError(d *effect.InDoubt) error {
 	return &exitError{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
-		hint: e.doubtHint(d.Key, "")}
+		hint: e.doubtHint(d.Key, nil)}
 }
 
-// doubtHint names the commands that resolve a doubt, and the flags that avoid it.
-func (e *execution) doubtHint(key flight.Key, more string) string {
-	notDone := "--not-done-exit 75 for a command that exits with 75 when nothing was done, or "
+// doubtHint names the commands that resolve a doubt, and the flags that avoid it. end is nil if the command was not run.
+func (e *execution) doubtHint(key flight.Key, end *childEnd) string {
+	flags := "--not-done-exit 75 for a command that exits with 75 when nothing was done, or "
 	if codes := e.flags.notDone; len(codes) > 0 {
-		notDone = fmt.Sprintf("exit %d when nothing was done, or ", codes[0])
+		flags = fmt.Sprintf("exit %d when nothing was done, or ", codes[0])
+	}
+	switch {
+	case end == nil:
+	case end.signal != 0 || end.cutBy != 0: // no exit code counts
+		flags = ""
+	default:
+		flags += "--failure not_done, or "
 	}
 	return fmt.Sprintf("resolve it:  flightd doubt resolve %s --reason WHY --happened --receipt @FILE | --did-not-happen | --fail\n"+
-		"  next time:   %s%s--recovery resend if a repeat does no harm", key, notDone, more)
+		"  next time:   %s--recovery resend if a repeat does no harm", key, flags)
 }
 
 // conflictError reports the difference to the key's first use in terms of the command line, not of the stored input.
@@ -278,7 +285,8 @@ func notStartedError(program string, err error) error {
 	return &exitError{code: code, err: fmt.Errorf("start %s: %w", program, err), hint: hint}
 }
 
-// finishRun returns the command's exit code, and prints the state of its key if that is not succeeded.
+// finishRun returns the command's exit code, and prints the state of its key if that is not succeeded. A command that was cut
+// short and ended with 0 gets the code of a killed one, because 0 means that the effect happened.
 func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
 	var (
 		declined   *effect.Declined
@@ -286,7 +294,11 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 		doubt      *effect.InDoubt
 		unrecorded *effect.Unrecorded
 	)
-	code := end.code
+	code, ended := end.code, fmt.Sprintf("exit code %d", end.code)
+	if end.cutBy != 0 {
+		ended = fmt.Sprintf("the command was cut short, and %s", ended)
+		code = cmp.Or(code, signalBase+int(end.cutBy))
+	}
 	if errors.As(err, &declined) {
 		result, err = declined.Result, nil
 	}
@@ -297,8 +309,7 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 	case errors.As(err, &unsettled):
 		e.app.say("%s: outcome unknown (exit %d); the next exec runs the command again (--recovery resend)", key, code)
 	case errors.As(err, &doubt) && code != exitOK:
-		e.app.say("%s is in doubt: exit code %d does not tell whether the effect happened\n  %s", key, code,
-			e.doubtHint(key, e.failureHint(end)))
+		e.app.say("%s is in doubt: %s does not tell whether the effect happened\n  %s", key, ended, e.doubtHint(key, end))
 	case errors.As(err, &unrecorded):
 		e.app.say("%s: the command ran, but its outcome is not stored yet; %s", key, unrecordedText(unrecorded, code))
 	case err == nil || superseded(err):
@@ -322,14 +333,6 @@ func unrecordedText(u *effect.Unrecorded, code int) string {
 		return fmt.Sprintf("the server rejected it (%s), and the report is quarantined in the spool", client.CodeOf(u.Cause))
 	}
 	return "it stays on disk, and the next flightd command that reaches a server reports it"
-}
-
-// failureHint is the part of doubtHint about --failure; "" for a killed command, to which --failure does not apply.
-func (e *execution) failureHint(end *childEnd) string {
-	if e.cutShort || end.signal != 0 {
-		return ""
-	}
-	return "--failure not_done, or "
 }
 
 // superseded reports whether the report was rejected because the flight had been decided before.

@@ -65,7 +65,6 @@ func (e *execution) handleSignal(s syscall.Signal, cancel context.CancelCauseFun
 	case e.client != nil && (e.end != nil || e.reportDone):
 		return e.handleSignalWhileReportingLocked(s)
 	case e.child != nil:
-		e.signalled = e.signalled || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
 		e.child.send(s)
 	default:
 		e.pendingSignal = s
