@@ -14,6 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -60,6 +63,10 @@ func TestCLI_ExitCodes(t *testing.T) {
 	at := func(code wire.Code) []string {
 		return []string{"flights", "get", "a/b", "--server", problemServer(t, code)}
 	}
+	world := httpapitest.New(t)
+	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded, Body: flight.NewBlob("text/plain", []byte("paid"), 0)})
+	cut := httptest.NewServer(httpapi.New(world.Config()))
+	defer cut.Close()
 	for _, test := range []struct {
 		name string
 		env  map[string]string
@@ -84,6 +91,7 @@ func TestCLI_ExitCodes(t *testing.T) {
 		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), exitBusyInside},
 		{"in doubt", nil, at(wire.InDoubt), exitInDoubt},
 		{"fenced", nil, at(wire.Fenced), exitInDoubt},
+		{"a cut output", nil, []string{"exec", "--key", "charge/1", "--server", cut.URL, "--", "true"}, exitTruncated},
 		{"forbidden", nil, at(wire.Forbidden), exitForbidden},
 		{"who are you", nil, at(wire.Unauthenticated), exitForbidden},
 		{"namespace", map[string]string{"FLIGHTD_NAMESPACE": "a b"}, []string{"version"}, exitConfig},

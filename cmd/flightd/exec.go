@@ -33,6 +33,7 @@ type execFlags struct {
 	leaseLost   *choice
 	input       string
 	reportWait  time.Duration
+	truncated   bool // a replay of output that is not stored whole is no failure
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -45,14 +46,17 @@ func (a *app) execCommand() *cobra.Command {
 		Use:   "exec --key [NAME/]ID [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command once per key; later calls replay its output",
 		Long: `Runs a command once per key, from any process on any machine. Every other call with the key gets the command's output,
-byte for byte, and its exit code.
+byte for byte, and its exit code. If the output is longer than --capture, every other call gets its beginning and exit code
+74, unless --allow-truncated is given.
 
 Exit code 0 means that the effect happened. A code named with --not-done-exit means that nothing was done: the key stays
 free. --failure decides what any other code means; the default is unknown, because a script can fail after it has charged
-the card. If the command was killed, or ends with 129 or more as a shell does for a killed command, the outcome is always
-unknown, and so it is if the command was cut short, whatever its exit code: by --timeout, by a forwarded signal, or by
---on-lease-lost kill. A command that is cut short and ends with 0 gets the exit code of a killed one. --recovery decides what follows an unknown outcome: hold waits for a person (flightd doubt resolve), resend runs
+the card. --recovery decides what follows an unknown outcome: hold waits for a person (flightd doubt resolve), resend runs
 the command again.
+
+The outcome is always unknown if the command was killed, ends with 129 or more as a shell does for a killed command, or was
+cut short: by --timeout, a forwarded signal or --on-lease-lost kill. A command that was cut short and ends with 0 gets the
+exit code of a killed one.
 
 A flightd inside the command exits with 79 instead of 75 if another caller holds its key: the command may have acted
 before. It detects this by FLIGHTD_FLIGHT_ID. Do not name 75 with --not-done-exit if env -i, sudo or ssh removes that
@@ -86,6 +90,7 @@ the session ends within --ttl.`,
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
+	flags.BoolVar(&f.truncated, "allow-truncated", false, "exit with the command's own code even if the replayed output is not complete")
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
 	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
 	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")

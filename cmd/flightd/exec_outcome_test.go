@@ -296,9 +296,15 @@ func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
 	first, again := s.flightd(args...), s.flightd(args...)
 	require.Equal(t, 0, first.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Len(t, first.out, 3000, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
-	require.Equal(t, 0, again.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Contains(t, first.err, "of 3000 and 0 bytes, 1024 and 0 were kept", "the first: %v", first)
+	require.Equal(t, exitTruncated, again.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Equal(t, first.out[:1024], again.out, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Contains(t, again.err, "--allow-truncated", "the replay: %v", again)
 	require.Contains(t, again.err, "of 3000 and 0 bytes, 1024 and 0 were kept", "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	allowed := s.flightd(append([]string{"exec", "--allow-truncated"}, args[1:]...)...)
+	require.Equal(t, 0, allowed.code, "%v", allowed)
+	require.Equal(t, again.out, allowed.out, "%v", allowed)
+	require.NotContains(t, allowed.err, "--allow-truncated", "%v", allowed)
 }
 
 func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {

@@ -208,7 +208,7 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	}
 	var declined *effect.Declined
 	if err == nil || errors.As(err, &declined) {
-		return e.app.replay(result)
+		return e.replay(result)
 	}
 	var conflict *effect.Conflict
 	if errors.As(err, &conflict) {
@@ -304,6 +304,10 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 	}
 	switch {
 	case err == nil && result.Source == effect.SourceExecuted:
+		var r receipt
+		if json.Unmarshal(result.Answer.Body, &r) == nil && r.Truncated && !e.flags.truncated {
+			e.app.say("%s: a replay will not be complete, and ends with exit code %d (%s; see --capture)", key, exitTruncated, r.shortened())
+		}
 	case errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		e.app.say("%s: not done (exit %d); the key is free for another try", key, code)
 	case errors.As(err, &unsettled):
@@ -353,43 +357,43 @@ func (a *app) sayOnNewLine(printed []byte, format string, args ...any) {
 }
 
 // replay prints the stored output and a message that it is a replay. A receipt that exec did not write is printed as it
-// is.
-func (a *app) replay(result effect.Result) error {
-	answer, when := result.Answer, result.At.UTC().Format(time.RFC3339)
-	erased := ""
-	if result.Truncated && len(answer.Body) == 0 { // a body that was only shortened is not empty
-		erased = fmt.Sprintf("; its %d bytes are erased", result.Size)
+// is. A script must not mistake a part of the output for the whole, so that ends with exitTruncated.
+func (e *execution) replay(result effect.Result) error {
+	out, errOut, code := result.Answer.Body, []byte(nil), exitOK
+	says := fmt.Sprintf("%s receipt of %s", result.Source, result.At.UTC().Format(time.RFC3339))
+	if result.Outcome == flight.OutcomeRefused {
+		code = exitFailed
 	}
-	if answer.ContentType != receiptType {
-		if _, err := a.out.Write(answer.Body); err != nil {
-			return err
+	missing := "" // the part of the output that is not stored
+	switch {
+	case result.Truncated && len(out) == 0:
+		missing = fmt.Sprintf("its %d bytes are erased", result.Size)
+	case result.Truncated:
+		missing = fmt.Sprintf("of its %d bytes, %d are stored", result.Size, len(out))
+	case result.Answer.ContentType == receiptType:
+		var r receipt
+		if err := json.Unmarshal(out, &r); err != nil {
+			return fmt.Errorf("%s: decode the receipt: %w", result.Key, err)
 		}
-		a.sayOnNewLine(answer.Body, "%s: %s receipt of %s; nothing was run%s", result.Key, result.Source, when, erased)
-		if result.Outcome == flight.OutcomeRefused {
-			return exitStatus(exitFailed)
-		}
-		return nil
+		out, errOut = r.streams()
+		says = fmt.Sprintf("%s, it ran at %s", result.Source, result.At.UTC().Format(time.RFC3339))
+		code, missing = r.ExitCode, r.shortened()
 	}
-	if erased != "" { // a script must not mistake erased output for empty output
-		return fmt.Errorf("%s %s at %s; nothing was run, and its output cannot be printed%s", result.Key, result.Outcome, when, erased)
+	_, writeErr := e.app.out.Write(out)
+	_, _ = e.app.err.Write(errOut)
+	if missing != "" {
+		says += " (" + missing + ")"
 	}
-	var r receipt
-	if err := json.Unmarshal(answer.Body, &r); err != nil {
-		return fmt.Errorf("%s: decode the receipt: %w", result.Key, err)
+	hint := ""
+	if missing != "" && !e.flags.truncated {
+		hint, code = fmt.Sprintf("\n  exit %d instead of %d, because this is not the whole output; --allow-truncated accepts that", exitTruncated, code), exitTruncated
 	}
-	out, errOut := r.streams()
-	_, writeErr := a.out.Write(out)
-	_, _ = a.err.Write(errOut)
-	more := ""
-	if r.Truncated {
-		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
-	}
-	a.sayOnNewLine(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, when, more)
-	if writeErr != nil {
+	e.app.sayOnNewLine(append(out, errOut...), "%s: %s; nothing was run%s", result.Key, says, hint)
+	switch {
+	case writeErr != nil:
 		return writeErr
-	}
-	if r.ExitCode != exitOK {
-		return exitStatus(r.ExitCode)
+	case code != exitOK:
+		return exitStatus(code)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ const (
 	exitUsage       = 64 // the command line is invalid, or the key was first used with another input
 	exitUnreachable = 69 // no server answers, or it cannot decide now; nothing was started
 	exitDied        = 70 // a running node could not continue
+	exitTruncated   = 74 // exec printed a replay that is not the complete output
 	exitBusy        = 75 // another caller holds the key; retry
 	exitInDoubt     = 76 // the effect may have happened; a person must resolve it
 	exitForbidden   = 77
@@ -33,6 +34,7 @@ func exitCodes() []exitCode {
 		{exitUsage, "the command line is invalid, or the key was first used with another input"},
 		{exitUnreachable, "no server answers, it cannot decide now, or its address is in use; nothing was started"},
 		{exitDied, "a running node stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost"},
+		{exitTruncated, "flightd exec cannot replay the whole output, because it is not stored whole; --allow-truncated accepts that"},
 		{exitBusy, "another caller holds the key; retry"},
 		{exitInDoubt, "the effect may have happened; a person must resolve it (flightd doubt)"},
 		{exitForbidden, "the server rejects the token, or the token does not allow this"},

@@ -116,8 +116,7 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	require.Contains(t, r.out, "ann erased its input and receipt (ticket 12)", "why: %v", r)
 	r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f")
 	require.NotContains(t, r.out, "canary", "it ran again, or its output is still stored: %v", r)
-	require.NotEqual(t, 0, r.code, "it ran again, or its output is still stored: %v", r)
-	require.Contains(t, r.err, "succeeded at ", "no message that the output is erased: %v", r)
+	require.Equal(t, exitTruncated, r.code, "it ran again, or its output is still stored: %v", r)
 	require.Contains(t, r.err, "nothing was run", "no message that the output is erased: %v", r)
 	require.Contains(t, r.err, "are erased", "no message that the output is erased: %v", r)
 	status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil)
@@ -132,10 +131,12 @@ func TestRedact_LaterCallSaysErased(t *testing.T) {
 	require.Equal(t, 0, r.code, r)
 	r = s.flightd("flights", "redact", "charge/o-1", "--reason", "a test", "--yes")
 	require.Equal(t, 0, r.code, r)
-	r = s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran")
-	require.Equal(t, 0, r.code, "got %v", r)
-	require.Empty(t, r.out, "got %v", r)
-	require.Contains(t, r.err, "its 12 bytes are erased", "got %v", r)
+	for flag, code := range map[string]int{"--recovery=hold": exitTruncated, "--allow-truncated": 0} {
+		r = s.flightd("exec", "--key", "charge/o-1", flag, "--", "echo", "ran")
+		require.Equal(t, code, r.code, "got %v", r)
+		require.Empty(t, r.out, "got %v", r)
+		require.Contains(t, r.err, "its 12 bytes are erased", "got %v", r)
+	}
 }
 
 // TestRedact_NoRetryWithoutAnInput: the hint names retry only if retry is possible.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/flightd/flightd/flight"
@@ -89,4 +90,13 @@ func (r *receipt) streams() (out, err []byte) {
 		err = []byte(*r.Stderr)
 	}
 	return out, err
+}
+
+// shortened describes the output that is not stored; "": it is stored whole.
+func (r *receipt) shortened() string {
+	if !r.Truncated {
+		return ""
+	}
+	out, err := r.streams()
+	return fmt.Sprintf("output shortened: of %d and %d bytes, %d and %d were kept", r.StdoutBytes, r.StderrBytes, len(out), len(err))
 }
