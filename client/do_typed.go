@@ -116,13 +116,17 @@ func valueOf[T any](result effect.Result) (T, error) {
 	return value, nil
 }
 
-// ReceiptTruncated means that the effect happened, and that only the beginning of its receipt is stored, or nothing
-// after a redaction. Result has the stored bytes, the full size, the digest of the whole body, and the external id.
+// ReceiptTruncated means that the effect happened, and that only the beginning of its receipt is stored, or nothing:
+// after a redaction, or because a person resolved the doubt without a body. Result has the stored bytes, the full size,
+// the digest of the whole body, and the external id.
 type ReceiptTruncated struct {
 	Result effect.Result
 }
 
 func (e *ReceiptTruncated) Error() string {
+	if e.Result.Size == 0 {
+		return fmt.Sprintf("%s happened; a person resolved it without a receipt's body", e.Result.Key)
+	}
 	return fmt.Sprintf("%s happened; only %d of the %d bytes of its receipt are stored", e.Result.Key, len(e.Result.Answer.Body), e.Result.Size)
 }
 

@@ -28,7 +28,7 @@ func (c *Client) Asked(ctx context.Context, after string, limit int) (*AskedPage
 
 // FinishRestore lets flights open again in a restored ledger. Before the hold is over, it needs force.
 func (c *Client) FinishRestore(ctx context.Context, reason string, force bool) (*Restore, error) {
-	body := wire.FinishRestoreRequest{Reason: reason, Force: force}
+	body := wire.FinishRestore{Reason: reason, Force: force}
 	return decode[Restore](c.ask(ctx, adminRequest(http.MethodPost, "/v1/restore:finish", body.AppendJSON(nil))))
 }
 

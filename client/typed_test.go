@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 type invoice struct {
@@ -181,5 +183,32 @@ func TestListsOfAllNamespaces(t *testing.T) {
 		own, err := c.List(t.Context(), client.Query{KeyPrefix: c.Namespace() + "/"})
 		require.NoError(t, err)
 		require.Equal(t, c.Namespace()+"/charge/1", own.Flights[0].Key)
+	}
+}
+
+// A person may resolve a doubt without the result. Callers get the error of a receipt that is not stored whole, with the
+// external id if there is one.
+func TestTypedDo_ResolvedWithoutTheResult(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	for id, resolution := range map[string]client.ResolveRequest{
+		"none":     {Result: "happened", Reason: "seen", NoReceipt: true},
+		"external": {Result: "happened", Reason: "seen", Body: wire.Body{ExternalID: "ch_1"}},
+	} {
+		send := func() error {
+			_, err := client.Do(t.Context(), c, client.Key("charge", id), nil, func(context.Context, client.Attempt) (string, error) { return "", errors.New("connection lost") })
+			return err
+		}
+		var doubt *client.InDoubt
+		require.ErrorAs(t, send(), &doubt)
+		_, err := c.Resolve(t.Context(), doubt.Key.FlightID(), doubt.Version.String(), client.ResolveRequest{Result: "happened", Reason: "seen"})
+		require.Equal(t, wire.InputInvalid, client.CodeOf(err), "%v", err)
+		_, err = c.Resolve(t.Context(), doubt.Key.FlightID(), doubt.Version.String(), resolution)
+		require.NoError(t, err)
+		var short *client.ReceiptTruncated
+		require.ErrorAs(t, send(), &short)
+		require.ErrorContains(t, short, "a person resolved it")
+		require.Equal(t, resolution.ExternalID, short.Result.Answer.ExternalID)
+		require.Empty(t, short.Result.Answer.Body)
 	}
 }

@@ -75,7 +75,7 @@ type Result struct {
 	Answer    Answer
 	Digest    flight.Digest // of the whole body, even if it is truncated
 	Size      int           // of the whole body, in bytes
-	Truncated bool          // Answer.Body is only its beginning
+	Truncated bool          // Answer.Body is only its beginning, or empty because a person resolved the doubt without a body
 	At        time.Time     // when the receipt was stored
 }
 

@@ -152,6 +152,12 @@ type Receipt struct {
 	Source     Source  `cbor:"6,keyasint,omitempty"`
 }
 
+// Truncated reports whether callers cannot get the whole result from the receipt: only the beginning of its body is stored,
+// or nothing, because a person resolved the doubt without a body.
+func (r *Receipt) Truncated() bool {
+	return r.Body.Truncated() || r.Source == SourcePerson && r.Body.Size == 0
+}
+
 // Source is the origin of a receipt.
 type Source uint8
 

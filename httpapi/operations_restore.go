@@ -36,7 +36,7 @@ func restoreOperations() []openapi.Operation {
 		Pattern: "POST /v1/restore:finish", ID: "finishRestore", Tag: tagAdmin, Summary: "Let flights open again in a restored ledger",
 		About: "A key that has no receipt is opened again after this: its effect happens a second time if it happened in the ledger that was lost. " +
 			"Before the hold is over, callers of that ledger may still act, and the request is answered `precondition_failed` unless `force` is true. The request needs a token of all namespaces.",
-		Parameters: []string{wire.HeaderActor}, Request: wire.FinishRestoreRequest{}, Example: `{"reason":"all charges since the backup were imported","actor":"maria"}`,
+		Parameters: []string{wire.HeaderActor}, Request: wire.FinishRestore{}, Example: `{"reason":"all charges since the backup were imported","actor":"maria"}`,
 		Answers: ok("the ledger is no longer reconciling", wire.Restore{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed),
 	}}
 }

@@ -258,10 +258,17 @@ func (a *api) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Re
 	if c.Body, bad = req.Blob(); bad != nil {
 		return nil, bad
 	}
-	if c.Finding != flight.FindingHappened && (c.ExternalID != "" || c.Body.Size > 0) {
-		return nil, receiptWithoutEffect()
+	switch hasReceipt := c.ExternalID != "" || c.Body.Size > 0; {
+	case c.Finding != flight.FindingHappened && (hasReceipt || req.NoReceipt):
+		bad = receiptWithoutEffect()
+	case c.Finding != flight.FindingHappened || hasReceipt != req.NoReceipt:
+	case hasReceipt:
+		bad = wire.BadField("/no_receipt", "not allowed together with external_id or a body")
+	default:
+		bad = wire.BadField("/no_receipt", "the resolution has no receipt: send the body, or the external_id, or no_receipt if there is neither")
+		bad.Hint = "look for the effect's id or answer at the provider; without it, later callers are told that the effect happened, and get no result"
 	}
-	return c, nil
+	return c, bad
 }
 
 // writeDecision answers with the ledger's reply to a decision.

@@ -19,8 +19,8 @@ func TestResolve(t *testing.T) {
 	a, etag := d.openInDoubt("1")
 	path := "/v1/flights/" + a.FlightID + "/resolve"
 	before := d.fake.Snapshot()
-	requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
-	p := requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`, "If-Match", `"1.1"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	requireProblem(t, d.post(path, `{"result":"happened","reason":"seen","external_id":"ch_1"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
+	p := requireProblem(t, d.post(path, `{"result":"happened","reason":"seen","external_id":"ch_1"}`, "If-Match", `"1.1"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
 	require.Equal(t, `"`+p.Version+`"`, etag)
 	require.Equal(t, before, d.fake.Snapshot())
 
@@ -35,12 +35,41 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, "seen at the provider", f.Resolution.Reason)
 	require.Equal(t, string(r.body), string(d.post(path, body, "If-Match", etag).body), "a repeat gets the same answer")
 	for _, other := range []string{`{"result":"fail","reason":"no"}`, `{"result":"happened","reason":"no","external_id":"ch_2","body":{"id":"ch_1"}}`,
-		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no"}`} {
+		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no","no_receipt":true}`} {
 		p = requireProblem(t, d.post(path, other, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
 		require.Equal(t, "the doubt was already resolved differently: happened, by eve (seen at the provider)", p.Detail)
 	}
 	again := d.post(path, `{"result":"happened","reason":"me too","external_id":"ch_1","body":{"id":"ch_1"}}`, "If-Match", etag)
 	require.Equal(t, "eve", decodeBody[wire.Flight](t, again).Resolution.Actor, "the same decision by another person: the first one is kept")
+}
+
+// A resolution without a receipt must say so: every later caller gets an error instead of a result.
+func TestResolve_NeedsAReceiptOrTheWordThatThereIsNone(t *testing.T) {
+	d := newTestServer(t)
+	a, etag := d.openInDoubt("1")
+	path := "/v1/flights/" + a.FlightID + "/resolve"
+	before := d.fake.Snapshot()
+	for body, pointer := range map[string]string{
+		`{"result":"happened","reason":"seen"}`:                                              "/no_receipt",
+		`{"result":"happened","reason":"seen","no_receipt":false}`:                           "/no_receipt",
+		`{"result":"happened","reason":"seen","content_type":"text/plain","body_base64":""}`: "/no_receipt",
+		`{"result":"happened","reason":"seen","no_receipt":true,"external_id":"ch_1"}`:       "/no_receipt",
+		`{"result":"happened","reason":"seen","no_receipt":true,"body":{"id":"ch_1"}}`:       "/no_receipt",
+		`{"result":"not_happened","reason":"not there","no_receipt":true}`:                   "/result",
+		`{"result":"fail","reason":"not there","no_receipt":true}`:                           "/result",
+	} {
+		p := requireProblem(t, d.post(path, body, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
+		require.Equal(t, pointer, p.Errors[0].Pointer, body)
+	}
+	require.Equal(t, before, d.fake.Snapshot())
+	for id, words := range map[string]string{"2": `"no_receipt":true`, "3": `"external_id":"ch_3"`} {
+		a, etag = d.openInDoubt(id)
+		r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"happened","reason":"seen",`+words+`}`, "If-Match", etag)
+		f := decodeBody[wire.Flight](t, r)
+		require.Equal(t, "succeeded", f.State, "%s", r.body)
+		require.True(t, f.Receipt.Truncated, "callers are told that the result is not stored")
+		require.Zero(t, f.Receipt.Size)
+	}
 }
 
 func TestResolveNotHappened(t *testing.T) {

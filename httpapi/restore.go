@@ -111,7 +111,7 @@ func (a *api) finishRestore(w http.ResponseWriter, r *http.Request) {
 	if bad == nil {
 		body, bad = a.receiveBody(w, r, wire.MaxSmallBody)
 	}
-	var req wire.FinishRestoreRequest
+	var req wire.FinishRestore
 	if bad == nil {
 		req, bad = wire.DecodeFinishRestore(body)
 	}

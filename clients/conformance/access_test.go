@@ -91,7 +91,7 @@ func (h *server) transport() http.RoundTripper {
 }
 
 // request sends a request to the server without the proxy, with a token.
-func (h *server) request(method, path, body string) (*http.Response, error) {
+func (h *server) request(method, path, body string, header ...string) (*http.Response, error) {
 	h.t.Helper()
 	req, err := http.NewRequest(method, h.address()+path, strings.NewReader(body))
 	if err != nil {
@@ -99,6 +99,9 @@ func (h *server) request(method, path, body string) (*http.Response, error) {
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	if h.access != nil {
 		req.Header.Set("Authorization", "Bearer "+h.access.token(h.t))

@@ -140,6 +140,24 @@ func unknownIsHeld(t *trial) {
 	require.Equal(t, "in_doubt", t.flight().State)
 }
 
+// resolvedWithoutReceipt: callers of a flight that a person resolved without a receipt get the same error in every language.
+func resolvedWithoutReceipt(t *trial) {
+	t.provider.configure(func(p *provider) { p.status = []int{500} })
+	d := t.driver()
+	t.requireAnswer(d.do(t.call()), "in_doubt")
+	f := t.flight()
+	r, err := t.server.request(http.MethodPost, "/v1/flights/"+f.ID+"/resolve", `{"result":"happened","no_receipt":true,"reason":"seen"}`, "If-Match", `"`+f.Version+`"`)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	require.Equal(t, http.StatusOK, r.StatusCode)
+	for _, d := range []*driver{d, t.driver()} {
+		a := d.do(t.call())
+		t.requireAnswer(a, "receipt_truncated")
+		require.Contains(t, a.Detail, "a person resolved it")
+	}
+	require.Len(t, t.providerRequests(), 1)
+}
+
 // errorBeforeEffect: an error before the effect leaves no doubt, and the next call acts.
 func errorBeforeEffect(t *trial) {
 	d := t.driver()

@@ -19,7 +19,7 @@ func scenarios() []scenario {
 	return append(middleboxScenarios(), []scenario{
 		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
-		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
+		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld}, {"resolved-without-receipt", resolvedWithoutReceipt},
 		{"error-before-effect", errorBeforeEffect}, {"work-after-return", workAfterReturn}, {"timeout-before-effect", timeoutBeforeEffect}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"no-server", noServer}, {"answer-after-trust", answerAfterTrust}, {"answer-after-its-session", answerAfterItsSession},
 		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", abandonAfterLostAnswer}, {"abandon-after-outage", abandonAfterOutage},

@@ -212,7 +212,8 @@ class Declined(Error):
 
 class ReceiptTruncated(Error):
     """The effect happened, but its result is not stored completely: ``receipt.value`` is the beginning, as bytes or
-    text, or None after a redaction. ``receipt`` has the size and the digest of the full result, and the external id."""
+    text, or None after a redaction, or if a person resolved the doubt without a body (size 0). ``receipt`` has the size and
+    the digest of the full result, and the external id."""
 
     code = "receipt_truncated"
     receipt: "Receipt"
@@ -405,7 +406,7 @@ class Receipt:
     content_type: str
     digest: str  #: sha256 of the whole body
     size: int  #: length of the whole body in bytes
-    truncated: bool  #: only the beginning of the body is stored
+    truncated: bool  #: only the beginning of the body is stored, or a person resolved the doubt without a body
     attempt: int
     at: str  #: when it was stored, RFC 3339
     value: Any = field(repr=False)  #: the body: decoded JSON, text as str, anything else as bytes
@@ -1001,8 +1002,8 @@ class Flight:
         if not self.receipt.truncated:
             self.result = self.receipt.value
         elif self.source != "executed":  # the executing caller has the complete result
-            truncated = ReceiptTruncated(f"{self.key} succeeded, but its result of {self.receipt.size} bytes is not stored "
-                                         "completely", problem=problem)
+            why = f"of {self.receipt.size} bytes is not stored completely" if self.receipt.size else "is not known: a person resolved it"
+            truncated = ReceiptTruncated(f"{self.key} succeeded, but its result {why}", problem=problem)
             truncated.receipt = self.receipt
             raise truncated
 

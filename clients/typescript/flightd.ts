@@ -159,7 +159,8 @@ export class Declined extends FlightdError {
 
 /**
  * The effect happened, but its result is not stored completely: `receipt.value` is the beginning, as bytes or text, or
- * undefined after a redaction. `receipt` has the size and the digest of the full result, and the external id.
+ * undefined after a redaction, or if a person resolved the doubt without a body (size 0). `receipt` has the size and the
+ * digest of the full result, and the external id.
  */
 export class ReceiptTruncated extends FlightdError {
   readonly receipt: Receipt;
@@ -353,7 +354,7 @@ export interface Receipt {
   readonly digest: string;
   /** length of the whole body in bytes */
   readonly size: number;
-  /** only the beginning of the body is stored */
+  /** only the beginning of the body is stored, or a person resolved the doubt without a body */
   readonly truncated: boolean;
   readonly attempt: number;
   /** when it was stored, RFC 3339 */
@@ -1020,8 +1021,8 @@ class Call<T, I> {
     }
     const whole = flight["source"] === "executed" && receipt.truncated; // the executing caller has the complete result
     if (receipt.truncated && !whole) {
-      throw new ReceiptTruncated(`${key} succeeded, but its result of ${receipt.size} bytes is not stored completely`,
-        receipt, problem, cause);
+      const why = receipt.size > 0 ? `of ${receipt.size} bytes is not stored completely` : "is not known: a person resolved it";
+      throw new ReceiptTruncated(`${key} succeeded, but its result ${why}`, receipt, problem, cause);
     }
     return {
       value: whole ? (own as T) : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,

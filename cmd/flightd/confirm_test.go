@@ -28,7 +28,7 @@ func decisionCommands(t *testing.T) (world *httpapitest.Fake, env map[string]str
 		"redact":   {"flights", "redact", "charge/redact"},
 		"retry":    {"flights", "retry", "charge/retry"},
 		"cancel":   {"flights", "cancel", "charge/1"},
-		"happened": {"doubt", "resolve", "charge/1", "--happened"},
+		"happened": {"doubt", "resolve", "charge/1", "--happened", "--no-receipt"},
 		"not":      {"doubt", "resolve", "charge/1", "--did-not-happen"},
 		"fail":     {"doubt", "resolve", "charge/1", "--fail"},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -74,17 +75,20 @@ func (a *app) doubtShow() *cobra.Command {
 type resolution struct {
 	happened, didNotHappen, fail bool
 	receipt, externalID          string
+	noReceipt                    bool
 	operatorFlags
 }
 
 func (a *app) doubtResolve() *cobra.Command {
 	var v resolution
 	c := &cobra.Command{
-		Use:   "resolve KEY-or-ID (--happened | --did-not-happen | --fail)",
+		Use:   "resolve KEY-or-ID (--happened (--receipt R | --external-id ID | --no-receipt) | --did-not-happen | --fail)",
 		Short: "Resolve a flight in doubt; waiting callers get the result",
 		Long: `Resolves a flight in doubt by the decision of a person who has checked whether the effect happened.
 
-  --happened        the effect happened; --receipt and --external-id become the receipt that every later caller gets
+  --happened        the effect happened; --receipt and --external-id become the receipt that every later caller gets. With
+                    --no-receipt, and with an external id alone, later callers learn that the effect happened, and get an
+                    error instead of a result (exit code 74 of exec)
   --did-not-happen  the effect did not happen; the next caller runs it
   --fail            the effect did not happen and must not be tried again
 
@@ -108,6 +112,7 @@ func (a *app) doubtResolve() *cobra.Command {
 	flags.BoolVar(&v.fail, "fail", false, "the effect did not happen and must not be tried again")
 	flags.StringVar(&v.receipt, "receipt", "", "with --happened: the body of the receipt; @FILE reads a file, @- standard input")
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
+	flags.BoolVar(&v.noReceipt, "no-receipt", false, "with --happened: there is neither a receipt nor an external id")
 	v.flags(flags)
 	return c
 }
@@ -128,18 +133,11 @@ func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string
 	if chosen != 1 {
 		return r, "", usageError("choose one of --happened, --did-not-happen and --fail")
 	}
-	if !v.happened && (v.receipt != "" || v.externalID != "") {
-		return r, "", usageError("--receipt and --external-id need --happened")
+	if !v.happened && (v.receipt != "" || v.externalID != "" || v.noReceipt) {
+		return r, "", usageError("--receipt, --external-id and --no-receipt need --happened")
 	}
 	if err := v.check(); err != nil {
 		return r, "", err
-	}
-	if v.happened && v.receipt == "" && v.externalID == "" {
-		word += ", with an empty receipt"
-	}
-	r.ExternalID = v.externalID
-	if v.receipt == "" {
-		return r, word, nil
 	}
 	body := []byte(v.receipt)
 	if name, isFile := strings.CutPrefix(v.receipt, "@"); isFile {
@@ -150,7 +148,18 @@ func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string
 	if err != nil {
 		return r, "", err
 	}
-	r.Base64, r.ContentType = body, contentTypeOf(body)
+	switch hasReceipt := len(body) > 0 || v.externalID != ""; {
+	case hasReceipt && v.noReceipt:
+		return r, "", usageError("choose one of --no-receipt, and --receipt and --external-id")
+	case v.happened && !hasReceipt && !v.noReceipt:
+		return r, "", &exitError{code: exitUsage, err: errors.New("--happened has no receipt: later callers would get no result"),
+			hint: "pass the provider's answer with --receipt, or its id with --external-id; if there is neither, pass --no-receipt"}
+	case v.happened && len(body) == 0:
+		word += ", and later callers get no result"
+	}
+	if r.ExternalID, r.NoReceipt = v.externalID, v.noReceipt; len(body) > 0 {
+		r.Base64, r.ContentType = body, contentTypeOf(body)
+	}
 	return r, word, nil
 }
 

@@ -368,6 +368,9 @@ func (e *execution) replay(result effect.Result) error {
 	switch {
 	case result.Truncated && len(out) == 0:
 		missing = fmt.Sprintf("its %d bytes are erased", result.Size)
+		if result.Size == 0 {
+			missing = "a person resolved it without a receipt's body"
+		}
 	case result.Truncated:
 		missing = fmt.Sprintf("of its %d bytes, %d are stored", result.Size, len(out))
 	case result.Answer.ContentType == receiptType:

@@ -158,7 +158,7 @@ func TestWatch(t *testing.T) {
 		code int
 		want string
 	}{
-		"1": {[]string{"--happened"}, 0, "resolved it"},
+		"1": {[]string{"--happened", "--external-id", "ch_1"}, 0, "resolved it"},
 		"2": {[]string{"--fail"}, exitFailed, "resolved it"},
 	} {
 		key := "t/" + id

@@ -86,7 +86,7 @@ func (w Builder) Receipt(f *flight.Flight, body []byte, source effect.Source) (e
 	result := effect.Result{
 		Key: f.Key, FlightID: f.ID, Outcome: r.Outcome, Source: source, Attempt: r.Attempt,
 		Answer: effect.Answer{ExternalID: r.ExternalID, ContentType: r.Body.ContentType, Body: body},
-		Digest: r.Body.Digest, Size: r.Body.Size, Truncated: r.Body.Truncated(), At: r.At.AsTime(),
+		Digest: r.Body.Digest, Size: r.Body.Size, Truncated: r.Truncated(), At: r.At.AsTime(),
 	}
 	if r.Outcome == flight.OutcomeRefused {
 		return result, &effect.Declined{Result: result}

@@ -73,7 +73,7 @@ func AttemptOf(a *flight.Attempt) *Attempt {
 
 func receiptOf(r *flight.Receipt, body []byte, withBody bool) *Receipt {
 	w := &Receipt{Outcome: r.Outcome.String(), ExternalID: r.ExternalID, ContentType: r.Body.ContentType, Size: r.Body.Size,
-		Truncated: r.Body.Truncated(), Digest: r.Body.Digest.String(), Attempt: r.Attempt, From: r.Source.String(), At: timeOf(r.At)}
+		Truncated: r.Truncated(), Digest: r.Body.Digest.String(), Attempt: r.Attempt, From: r.Source.String(), At: timeOf(r.At)}
 	switch {
 	case !withBody || len(body) == 0:
 	case !w.Truncated && IsJSONType(w.ContentType) && ValidJSON(body):

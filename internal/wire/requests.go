@@ -90,6 +90,8 @@ type ResolveRequest struct {
 	Result string `json:"result" limit:"word"` // happened, not_happened or fail
 	Reason string `json:"reason" limit:"text"`
 	Actor  string `json:"actor,omitzero" limit:"word"`
+	// NoReceipt states that the person has neither a body nor an external id, with happened.
+	NoReceipt bool `json:"no_receipt,omitzero"`
 	Body
 }
 

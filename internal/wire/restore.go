@@ -18,17 +18,17 @@ type AskedPage struct {
 	Next  string   `json:"next,omitzero"` // the `after` of the next page
 }
 
-// FinishRestoreRequest is the body of POST /v1/restore:finish.
-type FinishRestoreRequest struct {
+// FinishRestore is the body of POST /v1/restore:finish.
+type FinishRestore struct {
 	Force  bool   `json:"force,omitzero"` // also before the hold is over
 	Reason string `json:"reason" limit:"text"`
 	Actor  string `json:"actor,omitzero" limit:"word"`
 }
 
 // DecodeFinishRestore reads the body of POST /v1/restore:finish.
-func DecodeFinishRestore(data []byte) (FinishRestoreRequest, *Invalid) {
-	return decode[FinishRestoreRequest](data)
+func DecodeFinishRestore(data []byte) (FinishRestore, *Invalid) {
+	return decode[FinishRestore](data)
 }
 
 // AppendJSON appends the request as JSON.
-func (r *FinishRestoreRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+func (r *FinishRestore) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

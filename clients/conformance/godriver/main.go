@@ -150,6 +150,9 @@ func (d *driver) do(ctx context.Context, one call) (a answer, err error) {
 	case errors.As(err, &conflict):
 		a.Value, _ = json.Marshal(conflict.Fields)
 	}
+	if err == nil && result.Truncated && result.Source != effect.SourceExecuted {
+		err = &client.ReceiptTruncated{Result: result} // as client.Do of a type
+	}
 	if err != nil {
 		return a, err
 	}
@@ -291,6 +294,7 @@ func errorName(err error) string {
 		unavailable *client.Unavailable
 		fenced      *client.Fenced
 		busy        *client.Busy
+		truncated   *client.ReceiptTruncated
 	)
 	switch {
 	case errors.As(err, &unrecorded):
@@ -311,6 +315,8 @@ func errorName(err error) string {
 		return unsettled.Outcome.String()
 	case errors.As(err, &unavailable):
 		return "unavailable"
+	case errors.As(err, &truncated):
+		return "receipt_truncated"
 	}
 	return string(client.CodeOf(err))
 }
