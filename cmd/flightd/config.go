@@ -17,8 +17,8 @@ func (a *app) configShow() *cobra.Command {
 		Use:   "show",
 		Short: "Show the effective settings",
 		Long: `Shows the effective settings. Flags override the environment, the environment overrides the settings file, and the
-file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file, less the token: a
-secret is never printed.`,
+file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file, less the token and the
+user and password of an address: a secret is never printed.`,
 		Example: `  flightd config show --origin
   flightd config show --origin -c /etc/flightd/flightd.yaml
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
@@ -78,7 +78,7 @@ func (a *app) resolvedFile() map[string]any {
 				file[s.name] = d.Value
 			}
 		case s.name == "server":
-			file[s.name] = a.servers
+			file[s.name] = addresses(d.shown().Value)
 		default:
 			file[s.name] = d.Value
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/flightd/flightd/client"
@@ -119,14 +118,4 @@ func textOf(data []byte, cut bool) (shown string, isText bool) {
 		}
 	}
 	return string(text), utf8.Valid(text) && !bytes.ContainsFunc(text, func(r rune) bool { return r == 0 })
-}
-
-// printable replaces control characters in a line of foreign text, so that it cannot control the terminal.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == '\t' {
-			return r
-		}
-		return ' '
-	}, line)
 }

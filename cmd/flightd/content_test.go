@@ -8,7 +8,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"unicode"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
@@ -119,4 +121,66 @@ func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 	require.Zero(t, r.code)
 	require.Contains(t, r.out, "default/charge/1")
 	require.Contains(t, r.err, "read the input")
+}
+
+// Texts of callers, operators and providers reach no terminal as control characters, in no format and in no message.
+func TestContent_ForeignTextControlsNoTerminal(t *testing.T) {
+	const evil = "a\x1b[2J\x07\u007f\u009b31m\u0085\u202ez\u2028"
+	quoted, err := json.Marshal(map[string]any{evil: []any{evil, map[string]string{"k\n" + evil: evil + "\nmore"}}})
+	require.NoError(t, err)
+	world, env := doubtful(t, "application/json", string(quoted))
+	f := world.Flight(flight.MustKey("default/charge/1"))
+	world.Apply(t, &flight.Resolve{Key: f.Key, Generation: 1, Version: f.Version, Finding: flight.FindingHappened, ExternalID: evil,
+		Body: flight.NewBlob("application/json", quoted, flight.MaxReceiptBody), Actor: evil, Reason: evil})
+	open := remote.OpenRequest{Key: flight.MustKey("default/charge/2"), Nonce: flight.Nonce{2}, Owner: evil}
+	answer, err := world.Remote().Open(t.Context(), open)
+	require.NoError(t, err)
+	_, err = world.Remote().Report(t.Context(), remote.ReportRequest{ID: open.Key.FlightID(), Key: open.Key, FencingToken: answer.FencingToken, Outcome: flight.OutcomeUnknown, Error: evil})
+	require.NoError(t, err)
+	world.Apply(t, &flight.Cancel{Key: open.Key, Generation: 1, Actor: evil, Reason: evil})
+	runs := [][]string{{"flights", "ls"}, {"flights", "get", "charge/1"}, {"flights", "get", "charge/2"}, {"why", "charge/1", "--full"}, {"why", "charge/2"},
+		{"doubt", "ls"}, {"doubt", "show", "charge/2"}, {"tail", "--no-follow", "--last", "50"}, {"flights", "watch", "charge/1"},
+		{"flights", "retry", "charge/1", "--reason", "x", "--yes"}}
+	for _, args := range runs {
+		for _, format := range formats() {
+			r := cli(env, append(args, "-o", format)...)
+			require.NotEmpty(t, r.out+r.err, "%v -o %s", args, format)
+			at := strings.IndexFunc(r.out+r.err, func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' && c != '\t' })
+			require.Negative(t, at, "%v -o %s prints a control character: %q", args, format, r.out+r.err)
+		}
+	}
+	for format, decode := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(data []byte, v any) error { return yaml.Unmarshal(data, v) }} {
+		r := cli(env, "flights", "get", "charge/1", "-o", format)
+		var said map[string]any
+		require.NoError(t, decode([]byte(r.out), &said), r.out)
+		var want any
+		require.NoError(t, json.Unmarshal(quoted, &want))
+		require.Equal(t, want, said["input"], "%s: the escaped text is the same text", format)
+		require.Equal(t, evil, said["receipt"].(map[string]any)["external_id"], format)
+	}
+}
+
+// The user and the password in the address of a server, for a proxy in front of it, are printed nowhere.
+func TestContent_UserAndPasswordOfAnAddressAreHidden(t *testing.T) {
+	_, env := doubtful(t, "image/png", "\x89PNG\x00")
+	answers := strings.Replace(env["FLIGHTD_ADDR"], "://", "://zoe7:s3cret@", 1)
+	t.Setenv("XDG_STATE_HOME", env["XDG_STATE_HOME"])
+	hidden := func(address string, args ...string) {
+		for _, r := range []result{cli(map[string]string{"FLIGHTD_ADDR": address, "FLIGHTD_TOKEN": "fltd_x"}, args...), cli(nil, append([]string{"--server", address}, args...)...)} {
+			require.NotContains(t, r.out+r.err, "s3c", "%s: %v", address, args)
+			require.NotContains(t, r.out+r.err, "zoe7", "%s: %v", address, args)
+		}
+	}
+	for _, format := range formats() {
+		for _, args := range [][]string{{"config", "show"}, {"config", "show", "--origin"}, {"doctor"}, {"ready"}, {"flights", "ls"}, {"flights", "get", "charge/1"}, {"tail", "--no-follow"}} {
+			hidden(answers, append(args, "-o", format)...)
+		}
+	}
+	for _, address := range []string{"zoe7:s3cret@127.0.0.1:1", "http://zoe7:s3cret@127.0.0.1:1,https://zoe7:s3cret@127.0.0.1:2", "ftp://zoe7:s3cret@127.0.0.1:1", "http://zoe7:s3c/s3cret@127.0.0.1:1"} {
+		for _, args := range [][]string{{"config", "show", "-o", "yaml"}, {"doctor"}, {"ready"}, {"flights", "ls"}} {
+			hidden(address, args...)
+		}
+	}
+	r := cli(map[string]string{"FLIGHTD_ADDR": answers}, "flights", "get", "charge/1")
+	require.Contains(t, r.out, "curl -s -o FILE "+env["FLIGHTD_ADDR"]+"/v1/", "%v", r)
 }

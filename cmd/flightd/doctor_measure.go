@@ -36,7 +36,10 @@ const (
 	doctorRetryTime = 300 * time.Millisecond
 )
 
-func (e *doctorRun) add(f checkResult) { e.findings = append(e.findings, f) }
+func (e *doctorRun) add(f checkResult) {
+	f.Says, f.Do = message(f.Says), message(f.Do)
+	e.findings = append(e.findings, f)
+}
 
 func (e *doctorRun) measure(ctx context.Context) {
 	e.measureFolders()
@@ -102,7 +105,7 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]serverAnswer, 0, len(e.servers))
 	for _, address := range e.servers {
 		c, err := e.connectTo(ctx, address)
-		answers = append(answers, serverAnswer{address, err, e.serverHint()})
+		answers = append(answers, serverAnswer{hideUser(address), err, e.serverHint()})
 		switch {
 		case err != nil:
 		case found == nil:

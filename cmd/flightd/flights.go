@@ -176,7 +176,7 @@ func (a *app) flightsGet() *cobra.Command {
 					if err := a.writeFlight(f); err != nil {
 						return err
 					}
-					return w.write(a.out, a.servers[0])
+					return w.write(a.out, hideUser(a.servers[0]))
 				}
 				return a.printData(w)
 			})

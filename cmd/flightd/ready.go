@@ -69,6 +69,7 @@ func (a *app) ready(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return &exitError{code: exitUnreachable, err: fmt.Errorf("%s is not ready: %w", address, err), hint: tlsHint(err)}
 	}
+	address = hideUser(address)
 	switch a.format {
 	case "json", "yaml":
 		return a.printData(map[string]any{"ready": true, "address": address})
@@ -120,8 +121,8 @@ func askReady(ctx context.Context, address string, config *tls.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer for %v", readyTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/readyz", nil)
-	if err != nil {
-		return err
+	if err != nil { // its text may have a part of a password
+		return errors.New("this is not an address of a server, such as http://127.0.0.1:7420")
 	}
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true} // and no proxy
 	answer, err := transport.RoundTrip(req)

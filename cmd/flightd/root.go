@@ -58,13 +58,13 @@ func run(ctx context.Context, term terminal, args []string) int {
 	return code
 }
 
-// complain prints an error message and a hint; either may be empty.
-func (a *app) complain(message, hint string) {
-	if message != "" {
-		_, _ = fmt.Fprintln(a.err, a.paint(a.err, red, "flightd:")+" "+message)
+// complain prints an error message and a hint without control characters and credentials; either may be empty.
+func (a *app) complain(says, hint string) {
+	if says != "" {
+		_, _ = fmt.Fprintln(a.err, a.paint(a.err, red, "flightd:")+" "+message(says))
 	}
 	if hint != "" {
-		_, _ = fmt.Fprintln(a.err, "  "+hint)
+		_, _ = fmt.Fprintln(a.err, "  "+message(hint))
 	}
 }
 

@@ -87,10 +87,13 @@ const (
 	fromDefault
 )
 
-// shown returns the value for people: a secret is hidden.
+// shown returns the value for people, without secrets.
 func (d settingValue) shown() settingValue {
 	if d.secret && d.Value != "" {
 		d.Value = "(hidden)"
+	}
+	if d.Name == "server" && strings.Contains(d.Value, "@") {
+		d.Value = hideUser(strings.Join(addresses(d.Value), ","))
 	}
 	return d
 }

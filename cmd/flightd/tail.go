@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
@@ -159,13 +158,12 @@ func (a *app) writeEvent(e client.Event) error {
 	if err != nil {
 		return err
 	}
-	if a.format == "yaml" {
-		if data, err = yaml.JSONToYAML(data); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.out, "---\n%s", data)
-		return err
+	text, err := a.dataText(data)
+	if err == nil && a.format == "yaml" {
+		text = "---\n" + text
 	}
-	_, err = fmt.Fprintln(a.out, string(data))
+	if err == nil {
+		_, err = fmt.Fprintln(a.out, text)
+	}
 	return err
 }

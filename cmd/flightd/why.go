@@ -58,7 +58,7 @@ func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full 
 		if err := writeHistory(a.out, f, story); err != nil || !full {
 			return err
 		}
-		return w.write(a.out, a.servers[0])
+		return w.write(a.out, hideUser(a.servers[0]))
 	}
 	return a.printData(struct {
 		Flight     fullFlight         `json:"flight"`
