@@ -36,6 +36,9 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 	if err != nil {
 		return nil, err
 	}
+	if file := a.exposedToken(); file != "" {
+		a.say("other users of this machine may read the token in %s; run chmod 600 %s", file, file)
+	}
 	all = append(append(all, client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})))), opts...)
 	waitCtx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no answer for %v", connectTimeout))
 	defer cancel()

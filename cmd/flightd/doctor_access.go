@@ -126,17 +126,7 @@ func (e *doctorRun) localAccess() access {
 	if err != nil || token == "" {
 		return a
 	}
-	a.set, a.origin = true, from.Origin
-	file := e.config.path
-	switch {
-	case from.Name == "token_file":
-		file = from.Value
-	case from.source != fromFile:
-		file = ""
-	}
-	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o004 != 0 {
-		a.exposed = file
-	}
+	a.set, a.origin, a.exposed = true, from.Origin, e.exposedToken()
 	for _, address := range e.servers {
 		u, err := url.Parse(address)
 		if err == nil && u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
@@ -144,6 +134,24 @@ func (e *doctorRun) localAccess() access {
 		}
 	}
 	return a
+}
+
+// exposedToken returns the file that the token comes from if other users may read it; "": there is none.
+func (a *app) exposedToken() string {
+	_, from, err := a.token()
+	file := a.config.path
+	switch {
+	case err != nil:
+		return ""
+	case from.Name == "token_file":
+		file = from.Value
+	case from.source != fromFile:
+		return ""
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o004 == 0 {
+		return ""
+	}
+	return file
 }
 
 // rejectedHint says what to do about a server that answers and rejects the credentials.

@@ -233,3 +233,20 @@ func TestDoctor_CountsDoubts(t *testing.T) {
 	require.Equal(t, 2.0, by["doubts"].Facts["count"])
 	require.Contains(t, by["doubts"].Do, "flightd doubt ls -A")
 }
+
+// A token that other users of the machine may read is not used without a word.
+func TestToken_FileThatOthersMayReadIsSaid(t *testing.T) {
+	_, env := doubtful(t, "text/plain", "x")
+	path := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(path, []byte("fltd_x\n"), 0o600))
+	env["FLIGHTD_TOKEN_FILE"] = path
+	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o604: true} {
+		require.NoError(t, os.Chmod(path, mode))
+		for _, args := range [][]string{{"flights", "ls"}, {"exec", "--key", mode.String(), "--", "true"}} {
+			r := cli(env, args...)
+			require.Zero(t, r.code, "%v", r)
+			require.Equal(t, warned, strings.Contains(r.err, "chmod 600 "+path), "%v: %v", mode, r)
+			require.NotContains(t, r.err, "fltd_")
+		}
+	}
+}
