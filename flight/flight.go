@@ -332,6 +332,19 @@ func (f *Flight) Newest() *Attempt {
 	return &f.Attempts[len(f.Attempts)-1]
 }
 
+// UnrunSince returns when a person resolved that the effect did not happen, if no attempt was opened since then: the flight
+// waits for a caller, and perhaps none comes. 0: it is no such flight.
+func (f *Flight) UnrunSince() Time {
+	r := f.Resolution
+	if r == nil || r.Finding != FindingNotHappened || f.State != StateReady && f.State != StateScheduled {
+		return 0
+	}
+	if a := f.Newest(); a != nil && a.OpenedAt > r.By.At {
+		return 0
+	}
+	return r.By.At
+}
+
 // AttemptNumber is the number of the newest attempt of this generation, 0 when there is none.
 func (f *Flight) AttemptNumber() uint32 {
 	if a := f.Newest(); a != nil {

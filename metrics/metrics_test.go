@@ -256,14 +256,40 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	require.Contains(t, text, "flightd_in_doubt_oldest_age_seconds 300\n")
 
 	s.live = s.live[:0]
-	for i := range flight.Time(maxDoubtScan) {
+	for i := range flight.Time(maxLiveScan) {
 		s.live = append(s.live, &flight.Flight{State: flight.StateReady, CreatedAt: i + 1})
 	}
-	s.live = append(s.live, doubtful(maxDoubtScan+1, 900_000))
+	s.live = append(s.live, doubtful(maxLiveScan+1, 900_000))
 	s.stats.Flights[flight.StateInDoubt] = 1
 	text = scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 1\n")
 	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would mean that no flight is in doubt")
+}
+
+// A resolution that the effect did not happen frees its key for the next caller. If none comes, its age shows it.
+func TestAgeOfTheOldestFlightThatNobodyRunsAgain(t *testing.T) {
+	s := &fakeLedger{now: 1_000_000}
+	m := New(Config{})
+	m.RegisterState(s, s)
+	const name = "flightd_resolved_not_run_oldest_age_seconds"
+	require.Contains(t, scrape(t, m), name+" 0\n")
+	resolved := func(finding flight.Finding, at, opened flight.Time) *flight.Flight {
+		return &flight.Flight{State: flight.StateReady, CreatedAt: flight.Time(len(s.live)) + at, Attempts: []flight.Attempt{{Number: 1, OpenedAt: opened, Outcome: flight.OutcomeNotDone}},
+			Resolution: &flight.Resolution{Finding: finding, By: flight.Attribution{At: at}}}
+	}
+	s.live = append(s.live, &flight.Flight{State: flight.StateReady, CreatedAt: 1}, resolved(flight.FindingApproved, 100_000, 90_000), resolved(flight.FindingNotHappened, 200_000, 200_001))
+	s.stats.Flights[flight.StateReady] = int64(len(s.live))
+	require.Contains(t, scrape(t, m), name+" 0\n", "approved, and run since")
+	s.live = append(s.live, resolved(flight.FindingNotHappened, 300_000, 50_000), resolved(flight.FindingNotHappened, 400_000, 200_000))
+	s.stats.Flights[flight.StateReady] = int64(len(s.live))
+	require.Contains(t, scrape(t, m), name+" 700\n")
+
+	s.live = s.live[:0]
+	for i := range flight.Time(maxLiveScan + 1) {
+		s.live = append(s.live, &flight.Flight{State: flight.StateReady, CreatedAt: i + 1})
+	}
+	s.stats.Flights[flight.StateReady] = int64(len(s.live))
+	require.NotContains(t, scrape(t, m), "\n"+name, "0 would mean that there is none")
 }
 
 // TestQuarantinedReports: the gauge is absent if the number is unknown.

@@ -55,7 +55,8 @@ type stateGauge struct {
 type sample struct {
 	clusterstore.Stats
 	claims, sessions   int
-	oldestDoubtSeconds float64 // seconds
+	oldestDoubtSeconds float64
+	oldestUnrunSeconds float64
 }
 
 func stateGauges() []stateGauge {
@@ -67,6 +68,8 @@ func stateGauges() []stateGauge {
 			func(r *sample) float64 { return float64(r.Flights[flight.StateInDoubt]) }),
 		f("in_doubt_oldest_age_seconds", "Age of the oldest flight in doubt, since the end of its newest attempt; 0: none is in doubt; absent: not found.",
 			func(r *sample) float64 { return r.oldestDoubtSeconds }),
+		f("resolved_not_run_oldest_age_seconds", "Age of the oldest resolution that an effect did not happen after which no caller has run it; 0: there is none; absent: not found.",
+			func(r *sample) float64 { return r.oldestUnrunSeconds }),
 		f("receipts_stored", "Flights that succeeded or failed and whose receipts are replayed; the same on every node.",
 			func(r *sample) float64 {
 				return float64(r.Flights[flight.StateSucceeded] + r.Flights[flight.StateFailed])
@@ -117,7 +120,7 @@ func (s *stateCollector) Describe(to chan<- *prometheus.Desc) {
 func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	r := sample{Stats: s.ledger.Stats()}
 	r.claims, r.sessions = s.leases.Counts()
-	r.oldestDoubtSeconds = s.oldestDoubtAge(r.Flights[flight.StateInDoubt])
+	r.oldestDoubtSeconds, r.oldestUnrunSeconds = s.oldestAges(r.Flights[flight.StateInDoubt], r.Flights[flight.StateReady]+r.Flights[flight.StateScheduled])
 	for _, f := range s.gauges {
 		if value := f.value(&r); !math.IsNaN(value) {
 			to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, value)
@@ -132,32 +135,45 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 
 // A scrape reads at most this many live flights, in batches. If there are more, only the oldest ones are considered.
 const (
-	maxDoubtScan   = 20_000
-	doubtScanBatch = 1000
+	maxLiveScan   = 20_000
+	liveScanBatch = 1000
 )
 
-// oldestDoubtAge returns the age in seconds of the oldest of the given number of doubts; NaN if none was found.
-func (s *stateCollector) oldestDoubtAge(doubts int64) float64 {
-	now, found := s.ledger.Now(), doubts == 0
-	oldest := now
+// oldestAges returns the ages in seconds of the oldest of the given number of doubts, and of the oldest resolved flight that
+// no caller has run since, among the given number of flights that wait for a caller. An age is NaN if it was not found.
+func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64) {
+	now := s.ledger.Now()
+	oldestDoubt, oldestUnrun, foundDoubt, foundUnrun := now, now, doubts == 0, false
 	var place clusterstore.LiveCursor
-	for looked := 0; doubts > 0 && looked < maxDoubtScan; looked += doubtScanBatch {
-		page, next, err := s.ledger.Live(place, doubtScanBatch)
+	for looked := 0; (doubts > 0 || waiting > 0) && looked < maxLiveScan; looked += liveScanBatch {
+		page, next, err := s.ledger.Live(place, liveScanBatch)
 		for _, f := range page {
-			if f.State == flight.StateInDoubt {
-				oldest, found = min(oldest, doubtSince(f)), true
+			switch f.State {
+			case flight.StateInDoubt:
+				oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
 				doubts--
+			case flight.StateReady, flight.StateScheduled:
+				if since := f.UnrunSince(); since > 0 {
+					oldestUnrun, foundUnrun = min(oldestUnrun, since), true
+				}
+				waiting--
 			}
 		}
-		if err != nil || len(page) < doubtScanBatch {
+		if err == nil && len(page) < liveScanBatch { // all were read; the counts are of another moment
+			waiting = 0
+		}
+		if err != nil || len(page) < liveScanBatch {
 			break
 		}
 		place = next
 	}
-	if !found {
-		return math.NaN()
+	age := func(since flight.Time, found bool) float64 {
+		if !found {
+			return math.NaN()
+		}
+		return now.AsTime().Sub(since.AsTime()).Seconds()
 	}
-	return now.AsTime().Sub(oldest.AsTime()).Seconds()
+	return age(oldestDoubt, foundDoubt), age(oldestUnrun, foundUnrun || waiting <= 0)
 }
 
 // doubtSince returns when the newest attempt ended, as flightd doubt ls shows it. The flight became in doubt then, or
