@@ -112,6 +112,24 @@ func (e *doctorRun) measureCertificate(ctx context.Context, address string) (c c
 	return certificate{address: address, notAfter: conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter}, true
 }
 
+// speaksTLS reports whether a server at an address with http:// makes a TLS handshake. No certificate is checked, and no
+// request is sent.
+func speaksTLS(ctx context.Context, address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), orDefault(u.Port(), "80")))
+	var alert tls.AlertError
+	if err != nil {
+		return errors.As(err, &alert) // as of a server that demands a client certificate
+	}
+	_ = conn.Close()
+	return true
+}
+
 // measureAccess asks a server about the token.
 func (e *doctorRun) measureAccess(ctx context.Context, c *client.Client) access {
 	a := e.localAccess()

@@ -86,15 +86,20 @@ func checkRestore(r *client.Restore) checkResult {
 
 // serverAnswer is the result of connecting to one server.
 type serverAnswer struct {
-	address string
-	err     error
-	hint    string // the remedy if nothing listens there
+	address   string
+	err       error
+	hint      string // the remedy if nothing listens there
+	speaksTLS bool   // although the address begins with http://
 }
 
 func checkServer(a serverAnswer, noServer bool) checkResult {
 	facts := map[string]any{"address": a.address}
 	if a.err == nil {
 		return checkResult{Check: "server", Status: statusOK, Says: a.address + " answers", Facts: facts}
+	}
+	if a.speaksTLS {
+		return checkResult{Check: "server", Status: statusFail, Says: a.address + " speaks TLS, and was asked over plain HTTP", Facts: facts,
+			Do: "write https:// in --server or FLIGHTD_ADDR; revoke a token that was sent in clear text"}
 	}
 	if isRejection(a.err) {
 		return checkResult{Check: "server", Status: statusFail, Says: a.address + " answers, and rejects the token: " + a.err.Error(), Facts: facts, Do: rejectedHint(a.err)}
@@ -165,28 +170,75 @@ func sameCommit(a, b string) bool {
 	return x != nil && y != nil && x[1] == y[1] && (x[2] == "") == (y[2] == "")
 }
 
-// doubts is how many flights in all namespaces are in doubt.
-type doubts struct {
-	count int
-	more  bool // count is only one page of them
-	err   error
+// flightsFound are flights that were listed for a check.
+type flightsFound struct {
+	flights   []client.Flight
+	more      bool   // there are more than were listed
+	namespace string // the one that was listed; "": all
+	err       error
 }
 
-func checkDoubts(d doubts) checkResult {
+// in names the namespace that was listed; "": all.
+func (d flightsFound) in() string {
+	if d.namespace == "" {
+		return ""
+	}
+	return " in namespace " + d.namespace
+}
+
+func checkDoubts(d flightsFound) checkResult {
+	count, flag := len(d.flights), "-A"
+	if d.namespace != "" {
+		flag = "-n " + d.namespace
+	}
 	switch {
 	case client.CodeOf(d.err) == wire.Forbidden:
-		return skipped("doubts", "read of all namespaces")
+		return skipped("doubts", "read")
 	case d.err != nil:
 		return checkResult{Check: "doubts", Status: statusWarn, Says: "the flights in doubt cannot be listed: " + d.err.Error(), Do: "see the server's log"}
-	case d.count == 0:
-		return checkResult{Check: "doubts", Status: statusOK, Says: "no flight is in doubt", Facts: map[string]any{"count": 0}}
+	case count == 0:
+		return checkResult{Check: "doubts", Status: statusOK, Says: "no flight is in doubt" + d.in(), Facts: map[string]any{"count": 0}}
 	}
-	says := pluralize(d.count, "flight is", "flights are") + " in doubt"
+	says := pluralize(count, "flight is", "flights are") + " in doubt" + d.in()
 	if d.more {
 		says = "at least " + says
 	}
-	return checkResult{Check: "doubts", Status: statusWarn, Says: says + ": the effect may or may not have happened", Facts: map[string]any{"count": d.count},
-		Do: "list them with flightd doubt ls -A, and resolve each with flightd doubt resolve"}
+	return checkResult{Check: "doubts", Status: statusWarn, Says: says + ": the effect may or may not have happened", Facts: map[string]any{"count": count},
+		Do: "list them with flightd doubt ls " + flag + ", and resolve each with flightd doubt resolve"}
+}
+
+// rerunWarn is how long a flight that a person resolved as not happened may wait for its next caller.
+const rerunWarn = time.Hour
+
+// checkRerun is about flights that a person resolved as not happened and that no caller has run since: the effect is still
+// missing, and perhaps nobody knows. ready are the flights that wait for a caller.
+func checkRerun(ready flightsFound, now time.Time) checkResult {
+	var oldest *client.Flight
+	count := 0
+	for i := range ready.flights {
+		f := &ready.flights[i]
+		if f.Resolution == nil || f.Resolution.Result != wire.ResultNotHappened || f.LastAttempt != nil && f.LastAttempt.OpenedAt.After(f.Resolution.At.Time) {
+			continue
+		}
+		if count++; oldest == nil || f.Resolution.At.Before(oldest.Resolution.At.Time) {
+			oldest = f
+		}
+	}
+	f := checkResult{Check: "rerun", Status: statusOK, Facts: map[string]any{"count": count}, Says: "no flight that was resolved as not happened waits for a caller" + ready.in()}
+	switch {
+	case client.CodeOf(ready.err) == wire.Forbidden:
+		return skipped("rerun", "read")
+	case ready.err != nil:
+		f.Status, f.Says, f.Do = statusWarn, "the flights that wait for a caller cannot be listed: "+ready.err.Error(), "see the server's log"
+	case oldest != nil:
+		age := now.Sub(oldest.Resolution.At.Time)
+		f.Facts["oldest_ms"] = age.Milliseconds()
+		f.Says = fmt.Sprintf("%s resolved as not happened and not run again%s; the oldest, %s, for %s", pluralize(count, "flight was", "flights were"), ready.in(), oldest.Key, shortDuration(age))
+		if age > rerunWarn {
+			f.Status, f.Do = statusWarn, "start its caller again, or end the flight with flightd flights cancel "+oldest.Key+" --reason WHY"
+		}
+	}
+	return f
 }
 
 // Bounds for the difference of two clocks. Leases do not depend on wall clocks; only displayed times do.

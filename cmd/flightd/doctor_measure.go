@@ -105,7 +105,7 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]serverAnswer, 0, len(e.servers))
 	for _, address := range e.servers {
 		c, err := e.connectTo(ctx, address)
-		answers = append(answers, serverAnswer{hideUser(address), err, e.serverHint()})
+		answers = append(answers, serverAnswer{hideUser(address), err, e.serverHint(), err != nil && speaksTLS(ctx, address)})
 		switch {
 		case err != nil:
 		case found == nil:
@@ -114,7 +114,7 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 			_ = c.Close(ctx)
 		}
 	}
-	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool { return isRejection(a.err) })
+	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool { return isRejection(a.err) || a.speaksTLS })
 	for _, a := range answers {
 		e.add(checkServer(a, e.noServer))
 		if a.err == nil || isRejection(a.err) || tlsHint(a.err) != "" {
@@ -122,7 +122,7 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 				e.add(checkCertificate(c, time.Now()))
 			}
 		}
-		if isRejection(a.err) && found == nil {
+		if isRejection(a.err) && !a.speaksTLS && found == nil {
 			known := e.localAccess()
 			known.err = a.err
 			e.add(checkToken(known))
@@ -164,7 +164,8 @@ func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data s
 	if r, err := c.Restore(ctx); err == nil && r.Reconciling { // an older server has no such route
 		e.add(checkRestore(r))
 	}
-	e.add(checkDoubts(countDoubts(ctx, c)))
+	e.add(checkDoubts(e.listFor(ctx, c, flight.StateInDoubt)))
+	e.add(checkRerun(e.listFor(ctx, c, flight.StateReady), time.Now()))
 	switch {
 	case ready == nil:
 		e.add(skipped("clock", "operate or admin"))
@@ -183,14 +184,21 @@ func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data s
 	return data
 }
 
-// countDoubts counts the flights in doubt on one full page.
-func countDoubts(ctx context.Context, c *client.Client) doubts {
-	page, err := c.List(ctx, client.Query{States: []string{flight.StateInDoubt.String()}, Limit: maxPage, AllNamespaces: true})
-	if err != nil {
-		return doubts{err: err}
+// listFor lists flights in a state, in all namespaces, or in that of the token. It stops at maxListed.
+func (e *doctorRun) listFor(ctx context.Context, c *client.Client, state flight.State) (found flightsFound) {
+	q := client.Query{States: []string{state.String()}, Limit: maxListed, AllNamespaces: true}
+	var next string
+	found.flights, next, found.err = listPages(ctx, c, q)
+	if client.CodeOf(found.err) == wire.Forbidden {
+		q.AllNamespaces, found.namespace = false, e.namespace
+		found.flights, next, found.err = listPages(ctx, c, q)
 	}
-	return doubts{count: len(page.Flights), more: page.Next != ""}
+	found.more = next != ""
+	return found
 }
+
+// maxListed bounds the flights that one check lists.
+const maxListed = 5000
 
 // clockReading compares the server's clock with this machine's, within half the round-trip time.
 type clockReading struct {

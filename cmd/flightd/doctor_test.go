@@ -39,6 +39,14 @@ func TestDoctor_Checks(t *testing.T) {
 		}
 		return w
 	}
+	resolved := func(key, result string, age, opened time.Duration) client.Flight { // opened: the age of its attempt
+		f := client.Flight{Key: key, Resolution: &wire.Resolution{Result: result}}
+		f.Resolution.At.Time = now.Add(-age)
+		if opened > 0 {
+			f.LastAttempt = &wire.Attempt{OpenedAt: wire.Time{Time: now.Add(-opened)}}
+		}
+		return f
+	}
 	v := func(version, api string) wire.Version { return wire.Version{Version: version, API: api} }
 	for name, test := range map[string]struct {
 		got  checkResult
@@ -79,10 +87,16 @@ func TestDoctor_Checks(t *testing.T) {
 		"same commit":              {checkVersions(v("devel-e17c766aabbc", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), statusOK, "the same commit"},
 		"other commit":             {checkVersions(v("devel-e17c766aabbd", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), statusWarn, "client devel-"},
 		"local changes":            {checkVersions(v("devel-e17c766aabbc-dirty", "v1"), v("devel-e17c766aabbc", "v1")), statusWarn, "client devel-"},
-		"no doubts":                {checkDoubts(doubts{}), statusOK, "no flight is in doubt"},
-		"a doubt":                  {checkDoubts(doubts{count: 1}), statusWarn, "1 flight is in doubt"},
-		"many doubts":              {checkDoubts(doubts{count: 500, more: true}), statusWarn, "at least 500 flights are in doubt"},
-		"doubts unknown":           {checkDoubts(doubts{err: errors.New("no")}), statusWarn, "cannot be listed"},
+		"no doubts":                {checkDoubts(flightsFound{}), statusOK, "no flight is in doubt"},
+		"a doubt":                  {checkDoubts(flightsFound{flights: make([]client.Flight, 1)}), statusWarn, "1 flight is in doubt"},
+		"many doubts":              {checkDoubts(flightsFound{flights: make([]client.Flight, 500), more: true}), statusWarn, "at least 500 flights are in doubt"},
+		"doubts unknown":           {checkDoubts(flightsFound{err: errors.New("no")}), statusWarn, "cannot be listed"},
+		"a doubt of mine":          {checkDoubts(flightsFound{flights: make([]client.Flight, 1), namespace: "shop"}), statusWarn, "1 flight is in doubt in namespace shop"},
+		"nothing to run again":     {checkRerun(flightsFound{flights: []client.Flight{{Key: "a"}, resolved("b", "happened", 5*time.Hour, 0), resolved("c", "not_happened", 5*time.Hour, time.Hour)}}, now), statusOK, "no flight that was resolved"},
+		"run again soon":           {checkRerun(flightsFound{flights: []client.Flight{resolved("a", "not_happened", time.Minute, 2*time.Hour)}}, now), statusOK, "the oldest, a, for 1m0s"},
+		"nobody runs it again":     {checkRerun(flightsFound{flights: []client.Flight{resolved("a", "not_happened", time.Minute, 0), resolved("b", "not_happened", 5*time.Hour, 6*time.Hour)}}, now), statusWarn, "2 flights were resolved as not happened and not run again; the oldest, b, for 5h0m0s"},
+		"rerun not allowed":        {checkRerun(flightsFound{err: problem(wire.Forbidden)}, now), statusSkip, "read"},
+		"TLS over plain HTTP":      {checkServer(serverAnswer{address: "http://a", err: problem(wire.Forbidden), speaksTLS: true}, false), statusFail, "http://a speaks TLS"},
 		"other API":                {checkVersions(v("1", "v1"), v("9", "v2")), statusFail, "uses API v1"},
 
 		"clock":                {checkClock(clockReading{offset: 900 * time.Microsecond, local: now}, 0), statusOK, "agrees"},
@@ -101,7 +115,7 @@ func TestDoctor_Checks(t *testing.T) {
 		"etcd is nearly full":  {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), statusFail, "rejects new claims"},
 
 		"lease not allowed":      {checkLease(15*time.Second, renewals{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with submit"},
-		"doubts not allowed":     {checkDoubts(doubts{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with read of all namespaces"},
+		"doubts not allowed":     {checkDoubts(flightsFound{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with read"},
 		"lease":                  {checkLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), statusOK, "at worst 2ms; a TTL of 15s leaves 7s"},
 		"slow lease":             {checkLease(15*time.Second, fast(time.Millisecond, time.Second)), statusWarn, "at worst 1s"},
 		"hopeless":               {checkLease(15*time.Second, fast(4*time.Second)), statusFail, "at worst 4s"},
@@ -249,4 +263,23 @@ func TestToken_FileThatOthersMayReadIsSaid(t *testing.T) {
 			require.NotContains(t, r.err, "fltd_")
 		}
 	}
+}
+
+// TestDoctor_OfATeam: a token of one namespace, and an address with the wrong scheme.
+func TestDoctor_OfATeam(t *testing.T) {
+	s := startTeam(t)
+	billing := strings.TrimSpace(s.flightd(s.admin(), "token", "create", "billing", "-n", "billing").out)
+	require.NotZero(t, s.flightd(billing, "exec", "--key", "pay-7", "--", "false").code)
+	require.NotZero(t, s.flightd(s.admin(), "exec", "--key", "pay-8", "--", "false").code)
+	for token, says := range map[string]string{billing: "warn  doubts    1 flight is in doubt in namespace billing", s.admin(): "warn  doubts    2 flights are in doubt"} {
+		r := s.flightd(token, "doctor")
+		require.Zero(t, r.code, "%v", r)
+		require.Contains(t, r.out, says, "%v", r)
+		require.Contains(t, r.out, "ok    rerun", "%v", r)
+	}
+	r := s.flightd("", "doctor", "--server", "http://"+s.address)
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.out, "fail  server    http://"+s.address+" speaks TLS, and was asked over plain HTTP", "%v", r)
+	require.Contains(t, r.out, "https://", "%v", r)
+	require.NotContains(t, strings.ReplaceAll(r.out, "revoke a token", ""), "token", "no token is to blame")
 }

@@ -235,11 +235,11 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeToken(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
-		"FinishRestore": func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
-		"ReasonRequest":        func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
-		"NamespaceRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },
-		"RenewRequest":         func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
-		"OperatorRequest":      func(data []byte) *wire.Invalid { _, bad := wire.DecodeOperator(data); return bad },
+		"FinishRestore":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
+		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
+		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },
+		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
+		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeOperator(data); return bad },
 	}
 }
 
