@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	etcdlessor "go.etcd.io/etcd/server/v3/lease"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapToSlog logs the warnings and errors of etcd. Warnings about ended leases are logged at the debug level.
+// zapToSlog logs the warnings and errors of etcd. Warnings about ended leases, and those of a start that replays its log,
+// are logged at the debug level.
 type zapToSlog struct{ log *slog.Logger }
 
 var _ zapcore.Core = zapToSlog{}
@@ -34,7 +36,7 @@ func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	switch {
 	case e.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
-	case concernsEndedLease(fields):
+	case concernsEndedLease(fields), concernsReplay(fields):
 		level = slog.LevelDebug
 	}
 	z.log.Log(context.Background(), level, "etcd: "+e.Message, attributes(fields)...)
@@ -47,6 +49,16 @@ func concernsEndedLease(fields []zapcore.Field) bool {
 	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
 		err, _ := f.Interface.(error)
 		return f.Type == zapcore.ErrorType && (errors.Is(err, etcdlessor.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrLeaseNotFound))
+	})
+}
+
+// concernsReplay reports whether etcd warns that a proposal has to wait. At a start the member proposes its own name again and
+// again while it still applies the entries of its log, and each try but the last fails with this error. Proposals of this
+// process get the error as well, and their callers handle it.
+func concernsReplay(fields []zapcore.Field) bool {
+	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
+		err, _ := f.Interface.(error)
+		return f.Type == zapcore.ErrorType && errors.Is(err, etcderrors.ErrTooManyRequests)
 	})
 }
 
