@@ -334,9 +334,12 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 	return decode[Ready](resp, err)
 }
 
+// versionPath is the path of Version.
+const versionPath = "/version"
+
 // Version reads the server's version and its deployment.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", mustContain: `"version"`})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: versionPath, mustContain: `"version"`})
 	v, err := decode[Version](resp, err)
 	if err == nil {
 		c.ledgerClock.set(v.LedgerTime, resp.sentAt) // a proxy may have removed the header

@@ -19,7 +19,7 @@ type Client struct {
 	servers     []string
 	preferred   atomic.Uint32 // index of the server to ask first
 	http        *http.Transport
-	deployment  string // "" until Connect has read it; constant from then on
+	deployment  string // of WithDeployment, else "" until Connect has read it; constant from then on
 	ledgerClock ledgerClock
 
 	runner         *runner.Runner
@@ -37,7 +37,8 @@ var _ effect.Doer = (*Client)(nil)
 // turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
 // token and the certificates are those of the options, or else of the environment: see WithToken and WithCAFile. A token
 // is sent over https:// alone, except to loopback: see WithPlainHTTP.
-// Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx.
+// Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx; *Error with the code
+// wrong_deployment when they are not of WithDeployment.
 func Connect(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -54,7 +55,7 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, servers: servers, http: newTransport(&o, tlsConfig)}
+	c := &Client{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}
 	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	version, err := c.Version(ctx)

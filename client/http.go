@@ -182,6 +182,12 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 		return resp, err
 	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(&resp))}
+	case r.path == versionPath && c.deployment != "": // this route answers the callers of every deployment
+		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != c.deployment {
+			class, _ := wire.WrongDeployment.Class()
+			return resp, newError(Problem{Code: wire.WrongDeployment, Status: class.Status, Title: class.Title, Hint: class.Hint,
+				Detail: fmt.Sprintf("the client belongs to deployment %.100q, and not the server at %s", c.deployment, withoutUser(c.servers[server]))}, r.key)
+		}
 	}
 	c.ledgerClock.set(resp.ledgerTime, resp.sentAt)
 	return resp, nil

@@ -23,6 +23,7 @@ type Option func(*options)
 
 type options struct {
 	namespace     string
+	deployment    string
 	actor         string
 	owner         string
 	spool         string
@@ -45,6 +46,11 @@ type options struct {
 // WithNamespace sets the namespace of keys without one. The default is the namespace of the token, if it has one, else
 // "default".
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
+
+// WithDeployment sets the only deployment that the client talks to. Connect returns an *Error with the code wrong_deployment
+// if the servers belong to another one, whose ledger does not contain the effects of this one. The default is
+// FLIGHTD_DEPLOYMENT, else the deployment of the first server that answers.
+func WithDeployment(id string) Option { return func(o *options) { o.deployment = id } }
 
 // WithActor sets the name under which operators' decisions are recorded. Without it the server records unknown.
 func WithActor(actor string) Option { return func(o *options) { o.actor = actor } }
@@ -92,6 +98,7 @@ func newOptions(opts []Option) (options, error) {
 	if err := o.resolveToken(); err != nil {
 		return o, err
 	}
+	o.deployment = cmp.Or(o.deployment, os.Getenv(envDeployment))
 	o.namespace = cmp.Or(o.namespace, wire.TokenNamespace(o.token()), wire.DefaultNamespace)
 	if _, err := flight.NewKey(o.namespace, "name", "id"); err != nil {
 		return o, err

@@ -345,3 +345,17 @@ func TestFencedReport(t *testing.T) {
 	require.Len(t, f.Evidence, 1)
 	require.True(t, f.Overlap)
 }
+
+// A client that is bound to one deployment asks each of its addresses for it, and talks to no other one.
+func TestPinnedDeployment(t *testing.T) {
+	g, other := newFixture(t), newFixture(t)
+	other.setDeployment("another")
+	both := other.server.URL + "," + g.server.URL
+	require.Equal(t, leasetest.Deployment, g.connectTo(both, client.WithDeployment(leasetest.Deployment)).Deployment())
+	_, err := client.Connect(t.Context(), both, client.WithoutSpool(), client.WithDeployment("a third"))
+	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err), "%v", err)
+	t.Setenv("FLIGHTD_DEPLOYMENT", "another")
+	_, err = client.Connect(t.Context(), g.server.URL, client.WithoutSpool())
+	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "another")
+}

@@ -17,6 +17,7 @@ import (
 
 // The settings that Connect reads from the environment where no option is given.
 const (
+	envDeployment = "FLIGHTD_DEPLOYMENT"
 	envToken      = "FLIGHTD_TOKEN"
 	envTokenFile  = "FLIGHTD_TOKEN_FILE"
 	envCAFile     = "FLIGHTD_CA_FILE"

@@ -295,6 +295,22 @@ func twoDeployments(t *trial) {
 	require.Empty(t, other.flight(t.key).State)
 }
 
+// pinnedDeployment: a caller with FLIGHTD_DEPLOYMENT acts with that deployment only, also in its first call.
+func pinnedDeployment(t *trial) {
+	answer, err := t.server.request(http.MethodGet, "/version", "")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var version wire.Version
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&version))
+	pin := func(deployment string) *driver {
+		return t.driver(func(s *setup) { s.env = append(s.env, "FLIGHTD_DEPLOYMENT="+deployment) })
+	}
+	require.Equal(t, "wrong_deployment", pin("d-another").do(t.call()).Error)
+	require.Empty(t, t.providerRequests())
+	require.Empty(t, t.flight().State)
+	t.requireAnswer(pin(version.Deployment).do(t.call()), "executed")
+}
+
 // Without a server no effect starts.
 func noServer(t *trial) {
 	d := t.driver(func(s *setup) { s.Address, s.RetryTimeoutMS = "http://127.0.0.1:1", 300 })

@@ -32,11 +32,11 @@ starts. An open whose caller gives up is abandoned, so that the ledger records t
 server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the
 next client delivers it.
 
-``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
-``FLIGHTD_NAMESPACE`` the namespace. ``FLIGHTD_TOKEN`` is the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and
-``FLIGHTD_CA_FILE`` the authorities that an https server is checked against. A token of one namespace ends with the
-namespace, which is then the default. All calls block, and may come from many threads; in asyncio, use
-``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
+``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn),
+``FLIGHTD_NAMESPACE`` the namespace, and ``FLIGHTD_DEPLOYMENT`` the only deployment that may answer. ``FLIGHTD_TOKEN`` is
+the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and ``FLIGHTD_CA_FILE`` the authorities that an https server is
+checked against. A token of one namespace ends with the namespace, which is then the default. All calls block, and may
+come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
 """
 
 from __future__ import annotations
@@ -1041,12 +1041,14 @@ class Client:
                    ``FLIGHTD_CLIENT_KEY``
     allow_plain_http  sends a token over http:// to another machine, too: every machine on the way can then read it. It is
                    for a proxy on a trusted network; default ``FLIGHTD_ALLOW_PLAIN_HTTP``
+    deployment     the only deployment that the client talks to; default ``FLIGHTD_DEPLOYMENT``, else the first that answers
     """
 
     def __init__(self, address: Optional[str] = None, *, namespace: Optional[str] = None, ttl: Optional[int] = None,
                  spool: Optional[str] = None, retry_timeout: float = 10.0, report_wait: float = 10.0,
                  owner: str = "", token: str = "", token_file: str = "", ca_file: str = "",
-                 client_cert: Optional[Tuple[str, str]] = None, allow_plain_http: bool = False) -> None:
+                 client_cert: Optional[Tuple[str, str]] = None, allow_plain_http: bool = False,
+                 deployment: str = "") -> None:
         self._token = _token_source(token, token_file)
         self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or _token_namespace(self._token()) or "default"
         if not _NAMESPACE.fullmatch(self.namespace):
@@ -1061,6 +1063,7 @@ class Client:
         self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
         self._preferred, self._deployment = 0, ""
+        self._pinned_deployment = deployment or os.environ.get("FLIGHTD_DEPLOYMENT", "")
         self._ledger_clock = 0, _now()  # the ledger's time in ms, and when an answer named it
         # Guards the fields below, _deployment, and the start of the threads.
         self._lock = threading.Lock()
@@ -1232,15 +1235,17 @@ class Client:
 
     def _connect(self, path: str) -> None:
         """Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The
-        client stays with this deployment: another deployment has no record of its flights."""
+        client stays with this deployment, or with the pinned one: another deployment has no record of its flights, and
+        answers ``wrong_deployment``."""
         if self._deployment or path == "/version":
             return
         version, _ = self._ask("GET", "/version", must_contain="version")
         with self._lock:
             if self._deployment:
                 return
-            self._deployment = str(version.get("deployment") or "-")  # older servers do not name it
-        self._note_ledger_ms(version.get("ledger_time"))
+            found = str(version.get("deployment") or "-")  # older servers do not name it
+            self._deployment = self._pinned_deployment or found
+        self._note_ledger_ms(version.get("ledger_time") if self._deployment == found else 0)
         if self._spool.names():
             self._start_spool_loop(now=True)
 

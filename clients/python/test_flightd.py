@@ -240,6 +240,23 @@ class TestOnce(unittest.TestCase):
                 other._ask("GET", "/v1/flights/fl_1", must_contain="state")
             self.assertEqual((caught.exception.code, other._deployment), ("wrong_deployment", "first"))
 
+    def test_a_pinned_client_talks_to_its_deployment_only(self):
+        def answer(status, **body):
+            text = json.dumps(body).encode()
+            return b"HTTP/1.1 %d X\r\nFlightd-Ledger-Time: 200\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text)
+        version = answer(200, version="1", deployment="second", ledger_time=200)
+        wrong = answer(421, code="wrong_deployment", retryable=False, detail="this is second, and not first")
+        for options, env in (({"deployment": "first"}, "second"), ({}, "first")):
+            address, asked = self.serve([version, wrong])
+            with mock.patch.dict(os.environ, {"FLIGHTD_DEPLOYMENT": env}):
+                client = flightd.Client(address, spool="", retry_timeout=0.05, **options)
+            self.addCleanup(client.close)
+            with self.assertRaisesRegex(flightd.Error, "second, and not first") as caught:
+                client._ask("GET", "/v1/flights/fl_1", must_contain="state")
+            self.assertEqual((caught.exception.code, client._deployment), ("wrong_deployment", "first"))
+            self.assertIn(b"\r\nFlightd-Deployment: first\r\n", asked[1])
+            self.assertEqual(client._ledger_clock[0], 0, "the time of another ledger is ignored")
+
     def test_no_deployment_is_sent_to_older_servers(self):
         address, asked = self.serve([b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}', b""])
         client = flightd.Client(address, spool="", retry_timeout=0.01)

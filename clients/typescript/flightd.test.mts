@@ -522,6 +522,24 @@ test("a client stays with its deployment", async (t) => {
   assert.deepEqual(asked, [undefined]);
 });
 
+test("a pinned client talks to its deployment only", async (t) => {
+  const asked: unknown[] = [];
+  const address = await listen(t, createServer((request, response) => {
+    const [status, body]: [number, Body] = request.url === "/version" ? [200, { version: "1", deployment: "second", ledger_time: 200 }]
+      : [421, { code: "wrong_deployment", retryable: false, detail: "this is second, and not first" }];
+    if (status === 421) asked.push(request.headers["flightd-deployment"]);
+    response.writeHead(status, { "Flightd-Ledger-Time": 200 }).end(JSON.stringify(body));
+  }));
+  for (const [options, variable] of [[{ deployment: "first" }, "second"], [{}, "first"]] as const) {
+    environment(t, { FLIGHTD_DEPLOYMENT: variable });
+    const made = new Client(address, { spool: "", retryTimeoutMs: 50, ...options });
+    await assert.rejects(made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }),
+      (e) => e instanceof FlightdError && e.code === "wrong_deployment");
+    assert.ok(made.ledgerMs() < 200, "the time of another ledger is ignored");
+  }
+  assert.deepEqual(asked, ["first", "first"]);
+});
+
 test("a rejection about another flight is ignored", async (t) => {
   const other = "fl_aaaaaaaaaaaaaaaaaaaaaaaaaa";
   for (const problem of [{ code: "fenced", flight_id: other }, { code: "in_doubt", flight_id: other },

@@ -34,7 +34,8 @@
  *
  * `FLIGHTD_ADDR` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
  * `FLIGHTD_NAMESPACE` the namespace. `FLIGHTD_TOKEN` is the token, or `FLIGHTD_TOKEN_FILE` names its file, and
- * `FLIGHTD_CA_FILE` the authorities that an https server is checked against.
+ * `FLIGHTD_CA_FILE` the authorities that an https server is checked against. `FLIGHTD_DEPLOYMENT` is the only deployment
+ * that may answer.
  *
  * @module
  */
@@ -1063,6 +1064,8 @@ export interface ClientOptions {
    * trusted network; default FLIGHTD_ALLOW_PLAIN_HTTP
    */
   allowPlainHttp?: boolean;
+  /** the only deployment that the client talks to; default FLIGHTD_DEPLOYMENT, else the first that answers */
+  deployment?: string;
 }
 
 interface AskOptions {
@@ -1274,7 +1277,8 @@ export class Client {
 
   /**
    * Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The client stays
-   * with this deployment: another deployment has no record of its flights.
+   * with this deployment, or with the pinned one: another deployment has no record of its flights, and answers
+   * wrong_deployment.
    * @internal
    */
   async connect(signal?: AbortSignal): Promise<void> {
@@ -1282,8 +1286,9 @@ export class Client {
     if (this.deployment) return;
     this.connecting ??= (async () => {
       const { json } = await this.ask("GET", "/version", undefined, { mustContain: "version" });
-      this.deployment = String(json["deployment"] || "-"); // older servers do not name it
-      this.noteLedgerMs(json["ledger_time"]);
+      const found = String(json["deployment"] || "-"); // older servers do not name it
+      this.deployment = this.options.deployment || process.env["FLIGHTD_DEPLOYMENT"] || found;
+      this.noteLedgerMs(this.deployment === found ? json["ledger_time"] : 0);
       if ((await this.spool.names()).length > 0) void this.spoolRound().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
     await untilAborted(signal, this.connecting);
