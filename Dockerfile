@@ -3,10 +3,14 @@
 # The image contains a static binary, the public CA certificates and an empty data directory, and runs as an unprivileged
 # user. It serves all callers of a company: run one, with its data on a volume, and never one per pod.
 #
+#   docker run --rm -v flightd:/var/lib/flightd flightd serve --init       # once: makes the ledger and the first token, and ends
 #   docker run -d --name flightd -p 7420:7420 -v flightd:/var/lib/flightd -v /etc/flightd/tls:/tls:ro \
 #     -e FLIGHTD_TLS_CERT=/tls/server.crt -e FLIGHTD_TLS_KEY=/tls/server.key flightd
 #   docker exec -e FLIGHTD_ADDR=https://localhost:7420 -e FLIGHTD_CA_FILE=/tls/ca.crt \
 #     -e FLIGHTD_TOKEN_FILE=/var/lib/flightd/first-token flightd /flightd token create billing -n billing
+#
+# --init has no place in what restarts: a container whose volume is missing must not make a ledger, and without one it ends
+# with 78.
 #
 # Metrics are on port 9464, in plain HTTP and without a token: publish it (-p 9464:9464) only where Prometheus alone reaches it.
 #

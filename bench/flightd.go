@@ -58,6 +58,12 @@ func openFlightd(ctx context.Context, dir string, need access) (*flightd, error)
 		}
 		opts = append(opts, client.WithTLSConfig(config))
 	}
+	if need.token {
+		if _, err := node.Init(ctx, cfg); err != nil {
+			stop()
+			return nil, err
+		}
+	}
 	go func() { f.done <- node.Run(ctx, cfg) }() // close waits for it
 	select {
 	case r := <-ready:

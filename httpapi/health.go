@@ -15,8 +15,11 @@ func (a *api) live(w http.ResponseWriter, r *http.Request) {
 	writeResponse(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
 }
 
+// monitoring is the key of a context value that requests to a handler of NewMonitoring have.
+type monitoring struct{}
+
 // ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
-// description of the node.
+// description of the node. Figures of the ledger are shown to those who may read the same ones in the metrics.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	_, verbose := r.URL.Query()["verbose"]
 	if verbose && a.cfg.Auth != nil {
@@ -39,6 +42,10 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 		for i := range ready.Checks {
 			ready.Checks[i].Error = ""
 		}
+	}
+	if a.cfg.LedgerInfo != nil {
+		info := a.cfg.LedgerInfo(verbose || a.cfg.Auth == nil || r.Context().Value(monitoring{}) != nil)
+		ready.Ledger = &info
 	}
 	if verbose && a.cfg.NodeInfo != nil {
 		ready.Node = a.cfg.NodeInfo(r.Context())

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -54,7 +55,9 @@ func NewMonitoring(routes map[string]http.Handler, loopbackOnly bool, logger *sl
 	}
 	mux := http.NewServeMux()
 	for pattern, h := range routes {
-		mux.Handle(pattern, h)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), monitoring{}, true)))
+		})
 	}
 	mux.HandleFunc("/", a.notFound(mux))
 	if loopbackOnly {

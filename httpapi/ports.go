@@ -84,6 +84,8 @@ type Config struct {
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
 	Limits *auth.Limiter
 	Ready  func(context.Context) wire.Ready
+	// LedgerInfo describes the ledger in GET /readyz, with figures or without; nil: the answer has no description.
+	LedgerInfo func(figures bool) wire.LedgerInfo
 	// NodeInfo describes the node in GET /readyz?verbose; nil: the answer has no description.
 	NodeInfo func(context.Context) *wire.Node
 	Version  wire.Version

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -22,6 +23,25 @@ func (n *node) about(ctx context.Context) *wire.Node {
 		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().AsTime()},
 		Data: n.cfg.Data, Spool: spoolStatus(n.store.Stats()),
 	}
+}
+
+// ledgerInfo describes what the ledger holds. Without figures it says only whether the ledger is empty.
+func (n *node) ledgerInfo(figures bool) wire.LedgerInfo {
+	counts := n.store.Counts()
+	info := wire.LedgerInfo{Empty: len(counts) == 0}
+	if info.Empty || !figures {
+		return info
+	}
+	for state, count := range counts {
+		if state != flight.StateAbsent {
+			info.Flights += count
+		}
+	}
+	info.InDoubt = counts[flight.StateInDoubt]
+	if page, err := n.store.List(flight.Query{Limit: 1}); err == nil && len(page.Flights) > 0 {
+		info.Newest = wire.Time{Time: page.Flights[0].CreatedAt.AsTime()}
+	}
+	return info
 }
 
 // spoolStatus returns nil when the spool cannot be read.

@@ -18,7 +18,7 @@ import (
 func (n *node) api() http.Handler {
 	l := ledgerAPI{ledger{n.store}, &n.events}
 	cfg := httpapi.Config{
-		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Restores: n, Limits: n.limits, Ready: n.readiness, NodeInfo: n.about, Logger: n.cfg.Logger,
+		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Restores: n, Limits: n.limits, Ready: n.readiness, LedgerInfo: n.ledgerInfo, NodeInfo: n.about, Logger: n.cfg.Logger,
 		LoopbackOnly: n.cfg.NoCredentials, MaxStreams: n.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	}

@@ -11,13 +11,17 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
 // Config configures a node. The zero value of a field means the default that its comment ends with.
 type Config struct {
-	// Data is the data directory, which one process at a time can lock. Default: ./flightd-data.
+	// Data is the data directory, which one process at a time can lock. It has a ledger, made by Init; Run makes one only
+	// if NoCredentials is set and Deployment is not. Default: ./flightd-data.
 	Data string
+	// Deployment is the only deployment whose ledger this node serves. Default: any.
+	Deployment string
 	// Listen is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,
 	// or AllowPlainHTTP. Default: 127.0.0.1:7420.
 	Listen string
@@ -32,7 +36,9 @@ type Config struct {
 	// AllowPlainHTTP lets Listen be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
 	// clear text between the proxy and this node. Default: such a start fails.
 	AllowPlainHTTP bool
-	// FirstTokenFile is the file to which the token "admin" is written, with mode 0600. Default: FirstToken is called.
+	// FirstTokenFile is the file to which the token "admin" is written, with mode 0600. A file beside it, with .deployment
+	// at the end of its name, names the deployment that uses the token; a new ledger of another one rejects the token.
+	// Default: FirstToken is called.
 	FirstTokenFile string
 	// FirstToken is called with the token "admin" when a start creates or replaces it, before Ready. It, or
 	// FirstTokenFile, is required unless NoCredentials is set.
@@ -71,10 +77,12 @@ type Config struct {
 type tuning struct {
 	expireEvery time.Duration // 10 s
 	recordEvery time.Duration // 250 ms
-	etcdQuota   int64         // bytes; etcdQuota
-	compactor   etcdlease.CompactorSettings
-	minFree     uint64 // bytes of disk; 0: the ledger's own bound
-	connections int    // of the API; maxConnections
+	// directoryEvery bounds how long a node answers after its directory was deleted.
+	directoryEvery time.Duration // 250 ms
+	etcdQuota      int64         // bytes; etcdQuota
+	compactor      etcdlease.CompactorSettings
+	minFree        uint64 // bytes of disk; 0: the ledger's own bound
+	connections    int    // of the API; maxConnections
 }
 
 // TLSFiles are the paths of PEM files. They are read again when they change; see certificates.
@@ -94,7 +102,8 @@ type Ready struct {
 	Metrics    string // URL of Config.ListenMetrics; "": none
 	Data       string // absolute path of the data directory
 	Deployment string
-	Took       time.Duration // duration of the start
+	Ledger     wire.LedgerInfo // what the ledger held when the node was ready
+	Took       time.Duration   // duration of the start
 	// Executor runs effects in this process, for programs that embed a node.
 	Executor effect.Doer
 	// Alive returns nil if the API's handler answers and the ledger applied a proposal. It is for the watchdog of a
@@ -113,6 +122,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.StopTimeout, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
 	setDefault(&c.tuning.recordEvery, 250*time.Millisecond)
+	setDefault(&c.tuning.directoryEvery, 250*time.Millisecond)
 	setDefault(&c.tuning.etcdQuota, etcdQuota)
 	setDefault(&c.tuning.connections, maxConnections(descriptors()))
 	if c.Logger == nil {

@@ -42,7 +42,7 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 	switch {
 	case n.cfg.FirstTokenFile != "":
 		var err error
-		if secret, err = storeSecret(n.cfg.FirstTokenFile, secret, n.cfg.NewAdminToken != ""); err != nil {
+		if secret, err = storeSecret(n.cfg.FirstTokenFile, secret, n.store.Header().Deployment, n.cfg.NewAdminToken != ""); err != nil {
 			return err
 		}
 	case n.cfg.FirstToken != nil:
@@ -65,40 +65,72 @@ func (n *node) ensureAdminToken(ctx context.Context) error {
 	return nil
 }
 
+// deploymentFile is the file that names the deployment of the token in a first-token file.
+func deploymentFile(tokenFile string) string { return tokenFile + ".deployment" }
+
 // storeSecret writes a secret to a file that only its owner can read, and returns it. If the file exists and is not to be
 // replaced, storeSecret returns the secret in the file: an earlier start has written it and died, or the operator has put
 // it there. The error is *flight.InvalidError for a file that cannot be read or written, that others could have written or
-// read, or whose content is not a secret for all namespaces.
-func storeSecret(path, secret string, replace bool) (string, error) {
+// read, whose content is not a secret for all namespaces, or whose secret another deployment uses: its callers would act
+// again on this ledger, which does not know their effects.
+//
+// The deployment is written first, so no crash leaves a used secret without its deployment.
+func storeSecret(path, secret, deployment string, replace bool) (string, error) {
 	invalid := func(detail string) error { return &flight.InvalidError{Field: "first_token_file", Detail: detail} }
+	exists := false
 	if !replace {
 		text, err := readOwnFile(path)
-		switch {
-		case err == nil:
+		switch exists = err == nil; {
+		case !exists && !errors.Is(err, fs.ErrNotExist):
+			return "", invalid(err.Error())
+		case exists:
 			secret = strings.TrimSpace(string(text))
 			if !auth.WellFormed(secret) || strings.Contains(secret, ".") { // a dot precedes the namespace
 				return "", invalid(path + " exists, and its content is not a token for all namespaces; remove the file, or name another one")
 			}
-			return secret, nil
-		case !errors.Is(err, fs.ErrNotExist):
-			return "", invalid(err.Error())
+			if err := checkTokenUser(path, deployment); err != nil {
+				return "", err
+			}
 		}
 	}
+	err := writeOwnFile(deploymentFile(path), deployment+"\n")
+	if err == nil && !exists {
+		err = writeOwnFile(path, secret+"\n")
+	}
+	if err != nil {
+		return "", err
+	}
+	return secret, nil
+}
+
+// checkTokenUser returns *flight.InvalidError if another deployment than this one uses the token in a first-token file.
+func checkTokenUser(path, deployment string) error {
+	user, err := os.ReadFile(deploymentFile(path))
+	if of := strings.TrimSpace(string(user)); err == nil && of != deployment {
+		return &flight.InvalidError{Field: "first_token_file", Detail: fmt.Sprintf("%s has the token of deployment %.40q, and this ledger is another one: open the ledger of that deployment, or remove the file", path, of)}
+	}
+	return nil
+}
+
+// writeOwnFile replaces a file by one that only its owner can read. It returns after the file is durable: the ledger must
+// not have a token whose file a power cut removes. The error is *flight.InvalidError.
+func writeOwnFile(path, text string) error {
+	invalid := func(err error) error { return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()} }
 	f, err := os.CreateTemp(filepath.Dir(path), ".flightd-token-") // its mode is 0600
 	if err != nil {
-		return "", invalid(err.Error())
+		return invalid(err)
 	}
-	_, err = f.WriteString(secret + "\n")
+	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return "", errors.Join(invalid(err.Error()), os.Remove(f.Name()))
+		return errors.Join(invalid(err), os.Remove(f.Name()))
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil { // the ledger must not have a token whose file a power cut removes
-		return "", invalid(err.Error())
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return invalid(err)
 	}
-	return secret, nil
+	return nil
 }
 
 // readOwnFile reads a small file that nobody but this user and root can have written or can read. It checks the file that

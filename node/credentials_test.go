@@ -85,6 +85,33 @@ func TestFirstTokenFile(t *testing.T) {
 	require.ErrorAs(t, Run(t.Context(), Config{Data: t.TempDir(), Listen: "127.0.0.1:0"}), &invalid, "nobody would get the first token")
 }
 
+// A used token does not reach another ledger, also not if the operator had put it there: its callers would repeat their
+// effects on a ledger that does not know them. The ledger that uses the token accepts it again.
+func TestFirstTokenFileOfAnotherDeployment(t *testing.T) {
+	for _, given := range []bool{true, false} {
+		file, data := filepath.Join(t.TempDir(), "token"), t.TempDir()
+		if given {
+			require.NoError(t, os.WriteFile(file, []byte(auth.NewSecret(flight.AllNamespaces)+"\n"), 0o600))
+		}
+		n, _ := startClosed(t, data, func(c *Config) { c.FirstTokenFile = file })
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		n.end()
+		var invalid *flight.InvalidError
+		other := Config{Data: filepath.Join(t.TempDir(), "data"), FirstTokenFile: file}
+		_, err = Init(t.Context(), other)
+		require.ErrorAs(t, err, &invalid)
+		require.Equal(t, "first_token_file", invalid.Field)
+		require.NoDirExists(t, other.Data)
+		_, err = storeSecret(file, auth.NewSecret(flight.AllNamespaces), "another", false)
+		require.ErrorAs(t, err, &invalid, "a ledger that Init has left without a token")
+		require.Contains(t, invalid.Detail, "deployment")
+		n, _ = startClosed(t, data, func(c *Config) { c.FirstTokenFile = file })
+		require.Equal(t, http.StatusOK, n.statusAs(strings.TrimSpace(string(text))))
+		n.end()
+	}
+}
+
 // A file that another user could have written or read is not the first token, and neither is a token of one namespace.
 // The error says what to do.
 func TestFirstTokenFileOfOthers(t *testing.T) {
@@ -119,7 +146,7 @@ func TestFirstTokenFileOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "token")
 			test.plant(t, file)
-			secret, err := storeSecret(file, auth.NewSecret(flight.AllNamespaces), false)
+			secret, err := storeSecret(file, auth.NewSecret(flight.AllNamespaces), "d1", false)
 			require.Empty(t, secret)
 			var invalid *flight.InvalidError
 			require.ErrorAs(t, err, &invalid)

@@ -2,7 +2,8 @@
 //
 // # Start order
 //
-//	data directory  first: its lock keeps other processes out while any part below runs
+//	data directory  first: its lock keeps other processes out while any part below runs. A directory without a ledger is
+//	                rejected before (init.go)
 //	http            answers "starting" until the API is ready, and until the process ends. The settings of addresses and
 //	                TLS are checked before anything is changed (listen.go, tls.go); connections.go bounds what callers
 //	                that have not sent a complete request can hold
@@ -11,6 +12,7 @@
 //	                recorded of it (consistency.go)
 //	etcd            embedded, without a socket; this process calls it directly. Its files are checked before the start
 //	                (etcd_check.go): etcd waits for ever on a truncated log and exits on a damaged one (etcd_start.go)
+//	directory watch looks whether ledger and etcd still have their names, and ends the process if not (directory.go)
 //	leases          need etcd for the claims, and the ledger's record of etcd's counter to detect a restored etcd
 //	ledger record   records in etcd how far the ledger is durable: with each batch of claims, and every 250 ms
 //	executor        needs ledger and leases; its sweeper finds ended sessions even when no caller asks
@@ -38,6 +40,7 @@
 //
 //	the process dies                       the next process
 //	before the ledger was open             finds the data unchanged
+//	while Init creates the ledger          finds the ledger and continues, or finds none and is rejected; Init then starts over
 //	before etcd answered for the first     deletes etcd's data and creates it again: it held no claims (etcd_dir.go)
 //	time
 //	while the lease epoch is raised        finds the new epoch and starts, or returns the same error again

@@ -47,6 +47,7 @@ func open(t *testing.T, data string, tune func(*tuning)) *testNode {
 
 func openConfig(t *testing.T, cfg Config) *testNode {
 	t.Helper()
+	initNew(t, cfg)
 	n, err := newNode(cfg)
 	require.NoError(t, err)
 	err = n.start(t.Context())

@@ -31,6 +31,7 @@ func monitoredNode(t *testing.T, change ...func(*Config)) Ready {
 	}
 	ready, done := make(chan Ready, 1), make(chan error, 1)
 	cfg.Ready = func(r Ready) { ready <- r }
+	initNew(t, cfg)
 	go func() { done <- Run(ctx, cfg) }()
 	t.Cleanup(func() {
 		cancel()

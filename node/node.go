@@ -26,8 +26,8 @@ import (
 // needs, and has returned before those are stopped.
 //
 // Run returns nil when ctx ended, before or after the node was ready, and every part stopped without an error.
-// Otherwise it returns the first error: *LockedError or *flight.InvalidError before any part was started, *net.OpError
-// when the address is in use.
+// Otherwise it returns the first error: *NoLedgerError, *LockedError or *flight.InvalidError before any part was started,
+// *net.OpError when the address is in use, *WrongDeploymentError.
 func Run(ctx context.Context, cfg Config) error {
 	n, err := newNode(cfg)
 	if err != nil {
@@ -45,7 +45,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
-	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store), Alive: n.alive})
+	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Ledger: n.ledgerInfo(true), Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store), Alive: n.alive})
 	return n.parts.wait(ctx)
 }
 
@@ -103,11 +103,10 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
-	if err := n.acceptRestore(ctx); err != nil {
+	if err := n.checkDeployment(); err != nil {
 		return err
 	}
-	var err error
-	if n.asked, err = openAsked(filepath.Join(n.cfg.Data, askedName), n.store.Header().Reconciling, n.cfg.Logger); err != nil {
+	if err := n.acceptRestore(ctx); err != nil {
 		return err
 	}
 	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.
@@ -132,29 +131,14 @@ func (n *node) start(ctx context.Context) error {
 	return nil
 }
 
-// lockAndListen locks the data directory, listens on the address and serves "starting". A second node with the same
-// directory or address fails here, before it changes any data.
+// lockAndListen locks the data directory, listens on the address and serves "starting". A start without a ledger, and a
+// second node with the same directory or address, fail here, before they change any data.
 func (n *node) lockAndListen() error {
-	dir, err := filepath.Abs(n.cfg.Data)
-	if err != nil {
+	if err := n.checkLedgerExists(); err != nil {
 		return err
 	}
-	n.cfg.Data = dir
-	lock, err := lockData(dir)
-	if err != nil {
+	if err := n.lock(); err != nil {
 		return err
-	}
-	n.parts.start("data directory", func(ctx context.Context) error {
-		<-ctx.Done()
-		return lock.Close()
-	})
-	if n.acceptance, err = readAcceptance(dir); err != nil {
-		return err
-	}
-	if n.acceptance == nil {
-		if err := checkPlace(dir, lock); err != nil {
-			return err
-		}
 	}
 	listener, err := n.cfg.listen("listen", n.cfg.Listen)
 	if err != nil {
@@ -163,6 +147,22 @@ func (n *node) lockAndListen() error {
 	n.server = newServer(listener, n.cfg.tuning.connections, n.certs, n.cfg.Logger)
 	n.parts.start("http", n.server.serve)
 	return n.serveMonitoring()
+}
+
+// lock locks the data directory, which is created if it does not exist.
+func (n *node) lock() error {
+	lock, err := lockData(n.cfg.Data)
+	if err != nil {
+		return err
+	}
+	n.parts.start("data directory", func(ctx context.Context) error {
+		<-ctx.Done()
+		return lock.Close()
+	})
+	if n.acceptance, err = readAcceptance(n.cfg.Data); err != nil || n.acceptance != nil {
+		return err
+	}
+	return checkPlace(n.cfg.Data, lock)
 }
 
 // openStores opens ledger and etcd concurrently: they take the longest. Raft starts when the ledger agrees with etcd's

@@ -27,6 +27,15 @@ func startNode(t *testing.T, data string) *runningNode {
 	return startNodeWith(t, data, func(*Config) {})
 }
 
+// initNew makes the ledger of a node that must not make one itself, unless there is one.
+func initNew(t *testing.T, cfg Config) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(cfg.Data, "ledger")); err != nil && !cfg.NoCredentials {
+		_, err := Init(t.Context(), cfg)
+		require.NoError(t, err)
+	}
+}
+
 func startNodeWith(t *testing.T, data string, change func(*Config)) *runningNode {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -35,6 +44,7 @@ func startNodeWith(t *testing.T, data string, change func(*Config)) *runningNode
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.Ready = func(r Ready) { ready <- r }
 	change(&cfg)
+	initNew(t, cfg)
 	go func() { l.done <- Run(ctx, cfg) }()
 	select {
 	case r := <-ready:

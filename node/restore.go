@@ -104,7 +104,7 @@ func (n *node) setEtcdAside() error {
 func (n *node) acceptRestore(ctx context.Context) error {
 	a := n.acceptance
 	if a == nil {
-		return nil
+		return n.openAsked()
 	}
 	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
 		return err
@@ -129,7 +129,13 @@ func (n *node) acceptRestore(ctx context.Context) error {
 	} else {
 		n.cfg.Logger.Warn("an operator has accepted this data directory as a restored one", "actor", a.Actor, "reason", a.Reason, "hold", c.Hold)
 	}
-	return nil
+	return n.openAsked()
+}
+
+// openAsked reads the keys that were asked for since the last restore, while that is not finished.
+func (n *node) openAsked() (err error) {
+	n.asked, err = openAsked(filepath.Join(n.cfg.Data, askedName), n.store.Header().Reconciling, n.cfg.Logger)
+	return err
 }
 
 // finishAcceptance records that this directory is no copy any more, and removes the operator's word: it was acted on.

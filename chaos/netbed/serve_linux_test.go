@@ -38,6 +38,7 @@ func serve(t *testing.T) *deployment {
 	require.NoError(t, err, string(out))
 	server := d.bed.Host("server")
 	d.run("client", nil, "cert", "init", d.path("pki"), "--host", server.Address.String())
+	d.run("server", nil, "serve", "--init", "--data", d.path("data"), "--first-token-file", d.path("token"))
 
 	cmd := exec.Command(d.flightd, "serve", "--data", d.path("data"), "--listen", net.JoinHostPort(server.Address.String(), "7420"),
 		"--tls-cert", d.path("pki/server.crt"), "--tls-key", d.path("pki/server.key"), "--first-token-file", d.path("token"))

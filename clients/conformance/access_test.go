@@ -56,10 +56,16 @@ func (a *access) token(t testing.TB) string {
 	return strings.TrimSpace(string(text))
 }
 
-// startServe starts `flightd serve`.
+// startServe starts `flightd serve`, and makes its ledger before the first start.
 func (h *server) startServe() (cmd *exec.Cmd, url string, stop func()) {
 	h.t.Helper()
 	a := h.access
+	if _, err := os.Stat(h.data); err != nil {
+		made := exec.Command(binaries.flightd, "serve", "--init", "--data", h.data, "--first-token-file", a.tokenFile)
+		made.Env = environment()
+		out, err := made.CombinedOutput()
+		require.NoError(h.t, err, "%s", out)
+	}
 	cmd, url = h.startProcess("serve", "--data", h.data, "--listen", "127.0.0.1:0", "--tls-cert", a.certFile, "--tls-key", a.keyFile,
 		"--first-token-file", a.tokenFile)
 	return cmd, url, func() {}

@@ -171,6 +171,10 @@ func (a *app) classOf(err error) (word string, code int, hint string) {
 		return "", exitForbidden, ""
 	case wire.InputInvalid, wire.KeyInvalid, wire.KeyRequired, wire.PayloadTooLarge:
 		return "", exitUsage, ""
+	case wire.WrongDeployment:
+		if pin := a.setting("deployment"); pin.Value != "" {
+			return "", exitConfig, "correct --server or FLIGHTD_ADDR, or the deployment from " + pin.Origin
+		}
 	}
 	return "", exitFailed, ""
 }

@@ -14,7 +14,7 @@ import (
 
 // clientOptions returns the options of every client: its namespace, its token, and its TLS files.
 func (a *app) clientOptions() ([]client.Option, error) {
-	options := []client.Option{client.WithNamespace(a.namespace)}
+	options := []client.Option{client.WithNamespace(a.namespace), client.WithDeployment(a.setting("deployment").Value)}
 	token, from, err := a.token()
 	switch {
 	case err != nil:

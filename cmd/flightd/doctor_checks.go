@@ -110,6 +110,8 @@ func checkServer(a serverAnswer, noServer bool) checkResult {
 	switch {
 	case errors.As(a.err, &invalid): // the client asked no server
 		f.Status, f.Says, f.Do = statusFail, a.address+" was not asked: "+a.err.Error(), "correct --server or FLIGHTD_ADDR"
+	case client.CodeOf(a.err) == wire.WrongDeployment:
+		f.Status, f.Says, f.Do = statusFail, a.address+" answers, but "+a.err.Error(), "correct --server or FLIGHTD_ADDR, or FLIGHTD_DEPLOYMENT"
 	case tlsHint(a.err) != "":
 		f.Status, f.Do = statusFail, tlsHint(a.err)
 	case !noServer:
@@ -139,6 +141,12 @@ func checkParts(checks []wire.Check) checkResult {
 		return checkResult{Check: "parts", Status: statusFail, Says: "not ready: " + strings.Join(notReady, "; "), Do: "see the server's log; nothing new starts until all components are ready"}
 	}
 	return checkResult{Check: "parts", Status: statusOK, Says: "ready: " + strings.Join(ready, ", ")}
+}
+
+// checkLedger shows which ledger answers. An empty one is no failure, but it may be the wrong one.
+func checkLedger(l *wire.LedgerInfo, deployment string, now time.Time) checkResult {
+	return checkResult{Check: "ledger", Status: statusOK, Says: ledgerText(l, now) + "; deployment " + deployment,
+		Facts: map[string]any{"empty": l.Empty, "flights": l.Flights, "in_doubt": l.InDoubt, "newest": l.Newest, "deployment": deployment}}
 }
 
 func checkVersions(client, server wire.Version) checkResult {

@@ -114,7 +114,9 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 			_ = c.Close(ctx)
 		}
 	}
-	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool { return isRejection(a.err) || a.speaksTLS })
+	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool {
+		return isRejection(a.err) || client.CodeOf(a.err) == wire.WrongDeployment || a.speaksTLS
+	})
 	for _, a := range answers {
 		e.add(checkServer(a, e.noServer))
 		if a.err == nil || isRejection(a.err) || tlsHint(a.err) != "" {
@@ -155,6 +157,9 @@ func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data s
 	}
 	if ready != nil {
 		e.add(checkParts(ready.Checks))
+		if ready.Ledger != nil {
+			e.add(checkLedger(ready.Ledger, c.Deployment(), time.Now()))
+		}
 	}
 	if version, err := c.Version(ctx); err != nil {
 		e.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})

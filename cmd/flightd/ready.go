@@ -30,7 +30,8 @@ func (a *app) readyCommand() *cobra.Command {
 		Use:   "ready",
 		Short: "Check whether a server can take new flights, for health checks and probes",
 		Long: `Asks /readyz once, for 3 s at most, or with --wait until the server is ready. The exit code is 0 if the server can take new flights, else 69 with the reason. It needs
-no token, and it works in the container image, which has no other program.
+no token, and it works in the container image, which has no other program. It prints what the ledger holds, where no token is
+needed to see that: at flightd dev and at a listen_metrics address. Elsewhere it prints whether the ledger is new and empty.
 
 It asks the server of --server or FLIGHTD_ADDR; without them the node of the settings file: the address of listen_metrics, else
 of listen. The certificate of the node's own listen address is not verified, because nothing secret is sent there. A node that
@@ -58,11 +59,11 @@ func (a *app) ready(ctx context.Context, wait time.Duration) error {
 		return err
 	}
 	deadline := time.Now().Add(wait)
-	err = askReady(ctx, address, config)
+	ledger, err := askReady(ctx, address, config)
 	for err != nil && tlsHint(err) == "" && ctx.Err() == nil && time.Until(deadline) > readyInterval {
 		select {
 		case <-time.After(readyInterval):
-			err = askReady(ctx, address, config)
+			ledger, err = askReady(ctx, address, config)
 		case <-ctx.Done():
 		}
 	}
@@ -72,11 +73,19 @@ func (a *app) ready(ctx context.Context, wait time.Duration) error {
 	address = hideUser(address)
 	switch a.format {
 	case "json", "yaml":
-		return a.printData(map[string]any{"ready": true, "address": address})
+		return a.printData(struct {
+			Ready   bool             `json:"ready"`
+			Address string           `json:"address"`
+			Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
+		}{true, address, ledger})
 	case "id":
 		_, err = fmt.Fprintln(a.out, address)
 	default:
-		_, err = fmt.Fprintln(a.out, "ready")
+		text := "ready"
+		if ledger != nil && (ledger.Empty || ledger.Flights > 0) {
+			text += "; its ledger: " + ledgerText(ledger, time.Now())
+		}
+		_, err = fmt.Fprintln(a.out, text)
 	}
 	return err
 }
@@ -116,23 +125,23 @@ func localAddress(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// askReady returns nil if the server says that it is ready, else the reason.
-func askReady(ctx context.Context, address string, config *tls.Config) error {
+// askReady returns what the server says about its ledger if it is ready, else the reason as the error.
+func askReady(ctx context.Context, address string, config *tls.Config) (*wire.LedgerInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("no answer for %v", readyTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(address, "/")+"/readyz", nil)
 	if err != nil { // its text may have a part of a password
-		return errors.New("this is not an address of a server, such as http://127.0.0.1:7420")
+		return nil, errors.New("this is not an address of a server, such as http://127.0.0.1:7420")
 	}
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true} // and no proxy
 	answer, err := transport.RoundTrip(req)
 	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	var said struct {
 		wire.Ready
@@ -140,7 +149,7 @@ func askReady(ctx context.Context, address string, config *tls.Config) error {
 		Detail string    `json:"detail"`
 	}
 	if json.Unmarshal(body, &said) == nil && said.Ready.Ready && answer.StatusCode == http.StatusOK {
-		return nil
+		return said.Ledger, nil
 	}
 	var reasons []string
 	for _, c := range said.Checks {
@@ -152,7 +161,7 @@ func askReady(ctx context.Context, address string, config *tls.Config) error {
 		reasons = append(reasons, string(said.Code)+": "+said.Detail)
 	}
 	if len(reasons) == 0 {
-		return fmt.Errorf("it answers %d, and not as flightd does: %.100q", answer.StatusCode, body)
+		return nil, fmt.Errorf("it answers %d, and not as flightd does: %.100q", answer.StatusCode, body)
 	}
-	return errors.New(oneLine(strings.Join(reasons, "; ")))
+	return nil, errors.New(oneLine(strings.Join(reasons, "; ")))
 }

@@ -66,7 +66,9 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	require.Len(t, shop.pids("started"), 4, "imported")
 	s.pay(shop, 4, 4) // the word of an operator
 	require.Len(t, shop.pids("started"), 5)
-	var log struct{ Entries []struct{ Verb, Actor, Reason string } }
+	var log struct {
+		Entries []struct{ Verb, Actor, Reason string }
+	}
 	s.get("/v1/audit?limit=10", &log)
 	said, err := json.Marshal(log)
 	require.NoError(t, err)
@@ -103,7 +105,9 @@ func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
 	}
 	s.start()
 	require.Len(t, shop.pids("started"), 3)
-	var log struct{ Entries []struct{ Verb, Reason string } }
+	var log struct {
+		Entries []struct{ Verb, Reason string }
+	}
 	s.get("/v1/audit?verb=accept_move", &log)
 	require.Len(t, log.Entries, 1)
 	require.Equal(t, "new disk", log.Entries[0].Reason)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,11 +17,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/node"
 )
 
-// serveData is the data directory of flightd serve if neither the settings nor systemd name another one. It is absolute:
-// with a relative one, a start in another directory would be an empty ledger.
+// serveData is the data directory of flightd serve if neither the settings nor systemd name another one. It is absolute,
+// so that it does not depend on the directory in which flightd is started.
 const serveData = "/var/lib/flightd"
 
 // onceFlags are reasons for an unusual start. They apply to one start, so they are flags and not settings.
@@ -33,11 +33,16 @@ type onceFlags struct {
 
 func (a *app) serveCommand() *cobra.Command {
 	var once onceFlags
+	var create bool
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the node of a company: over TLS, for callers with a token",
-		Long: `Runs a node: the API, etcd and the ledger in one process. Every request needs a token. The first start prints a token with
-all rights to standard error, once, or writes it to --first-token-file; make the others with flightd token create.
+		Long: `Runs a node: the API, etcd and the ledger in one process. Every request needs a token.
+
+serve --init makes the ledger once, in an empty directory, prints the id of its deployment and ends. It writes a token with all
+rights to --first-token-file, or prints it to standard error; make the others with flightd token create. Every other start needs
+a directory with a ledger: a directory that is empty, or named by mistake, knows no effect, and each would happen again.
+FLIGHTD_DEPLOYMENT in the settings of the server rejects every other ledger, too.
 
 serve refuses to start where somebody outside this machine could act without a credential: an address that other machines
 reach needs a certificate, or --allow-plain-http if a proxy in front ends TLS. A certificate that is replaced on disk is used
@@ -45,12 +50,16 @@ for new connections, without a restart.
 
 All callers of a key must use the same node, also if they run on many machines. Ctrl-C or SIGTERM stops it; nothing
 acknowledged is lost.`,
-		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com
+		Example: `  flightd serve --init --first-token-file first-token
+  flightd cert init /etc/flightd/tls --host flightd.example.com
   flightd serve --listen 0.0.0.0:7420 --tls-cert /etc/flightd/tls/server.crt --tls-key /etc/flightd/tls/server.key
   flightd serve -c /etc/flightd/flightd.yaml
   flightd serve --new-admin-token 'the laptop with the token is lost'`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if create && once != (onceFlags{}) {
+				return usageError("--init makes a new ledger, which needs neither --new-admin-token nor --raise-lease-epoch")
+			}
 			if cmd.Flags().Changed("new-admin-token") && strings.TrimSpace(once.newAdminToken) == "" {
 				return usageError("--new-admin-token needs a reason, as in --new-admin-token 'the laptop with the token is lost'")
 			}
@@ -58,10 +67,14 @@ acknowledged is lost.`,
 			if err != nil {
 				return err
 			}
+			if create {
+				return a.createLedger(cmd.Context(), cfg)
+			}
 			return a.runNode(cmd.Context(), cfg)
 		},
 	}
 	flags := c.Flags()
+	flags.BoolVar(&create, "init", false, "make a new ledger in an empty directory, and end; never in a unit, a container file or a script that runs again")
 	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+serveData+")")
 	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
@@ -80,7 +93,8 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a node on this machine only, without credentials; its data is kept between starts",
-		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second. Its data is kept between starts.
+		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second. Its data is kept between starts, in the directory
+that it prints. A start in another directory is another ledger, which knows no effect of the first.
 
 This is flightd serve with a developer's defaults: the node listens on the loopback address only and needs no credentials.
 Ctrl-C stops it; nothing acknowledged is lost.`,
@@ -129,10 +143,8 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 		return &exitError{code: exitConfig, err: err}
 	}
 	cfg.ListenMetrics = a.setting("listen_metrics").Value
-	cfg.Version, cfg.DedicatedProcess = buildVersion(), true
-	cfg.Crash, cfg.Kill = crash, a.exitNode
-	cfg.Actor = actorName("")
-	if cfg.Logger, err = a.logger(); err != nil {
+	cfg.Crash = crash
+	if err := a.completeConfig(&cfg); err != nil {
 		return err
 	}
 	ctx, stopSignals := notifyContext(ctx, syscall.SIGHUP) // the terminal was closed
@@ -141,9 +153,8 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 	defer stopWatchdog()
 	var watchdog sync.WaitGroup // runNode waits for it below
 	var printErr error          // of printing the banner; the node runs on and returns it at the end
-	first := isFirstStart(cfg.Data)
 	cfg.Ready = func(r node.Ready) {
-		printErr = a.printBanner(r, &cfg, first)
+		printErr = a.printBanner(r, &cfg)
 		a.notifySupervisor("READY=1\nSTATUS=answers at " + r.URL)
 		if every := a.watchdogInterval(os.Getpid()); every > 0 {
 			watchdog.Go(func() { feedWatchdog(aliveCtx, every, r.Alive, a.notifySupervisor, cfg.Logger) })
@@ -164,10 +175,39 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 	return startError(errors.Join(err, printErr), &cfg)
 }
 
-// isFirstStart reports whether no node has used the data directory yet.
-func isFirstStart(data string) bool {
-	_, err := os.Stat(filepath.Join(data, "ledger"))
-	return errors.Is(err, fs.ErrNotExist)
+// completeConfig sets what every start of a node needs.
+func (a *app) completeConfig(cfg *node.Config) (err error) {
+	cfg.Deployment = a.setting("deployment").Value
+	cfg.Version, cfg.DedicatedProcess = buildVersion(), true
+	cfg.Kill, cfg.Actor = a.exitNode, actorName("")
+	cfg.Logger, err = a.logger()
+	return err
+}
+
+// createLedger makes the ledger of flightd serve --init.
+func (a *app) createLedger(ctx context.Context, cfg node.Config) error {
+	if err := a.completeConfig(&cfg); err != nil {
+		return err
+	}
+	var err error
+	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
+		return err
+	}
+	ctx, stopSignals := notifyContext(ctx)
+	defer stopSignals()
+	deployment, err := node.Init(ctx, cfg)
+	if err != nil {
+		return startError(err, &cfg)
+	}
+	switch a.format {
+	case "json", "yaml":
+		return a.printData(map[string]string{"data": cfg.Data, "deployment": deployment})
+	}
+	if _, err := fmt.Fprintln(a.out, deployment); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.err, "the ledger in %s is new and empty; this is its deployment, which FLIGHTD_DEPLOYMENT can name\nstart it with the same settings and without --init\n", cfg.Data)
+	return err
 }
 
 // printFirstToken prints the token admin to standard error: at the first start, and when --new-admin-token replaces it. No
@@ -182,9 +222,9 @@ store it where you store passwords, then set FLIGHTD_TOKEN to it and make a toke
 `, secret)
 }
 
-// printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. At
-// the first start of a data directory, the banner of dev has commands to try.
-func (a *app) printBanner(r node.Ready, cfg *node.Config, first bool) error {
+// printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. If the
+// ledger is empty, the banner of dev has commands to try.
+func (a *app) printBanner(r node.Ready, cfg *node.Config) error {
 	if err := a.writeReady(r); err != nil {
 		return err
 	}
@@ -194,9 +234,9 @@ func (a *app) printBanner(r node.Ready, cfg *node.Config, first bool) error {
 	}
 	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
   API      %s   (%s)
-  data     %s   (kept between starts)%s
-`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, metrics)
-	if err != nil || !first || !cfg.NoCredentials {
+  data     %s   (%s)%s
+`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, ledgerText(&r.Ledger, time.Now()), metrics)
+	if err != nil || !r.Ledger.Empty || !cfg.NoCredentials {
 		return err
 	}
 	server := ""
@@ -229,11 +269,12 @@ func (a *app) writeReady(r node.Ready) error {
 	switch a.format {
 	case "json", "yaml":
 		return a.printData(struct {
-			URL        string `json:"url"`
-			Data       string `json:"data"`
-			Deployment string `json:"deployment"`
-			TookMS     int64  `json:"took_ms"`
-		}{r.URL, r.Data, r.Deployment, r.Took.Milliseconds()})
+			URL        string           `json:"url"`
+			Data       string           `json:"data"`
+			Deployment string           `json:"deployment"`
+			Ledger     *wire.LedgerInfo `json:"ledger"`
+			TookMS     int64            `json:"took_ms"`
+		}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
 	}
 	_, err := fmt.Fprintln(a.out, r.URL)
 	return err

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/node"
 )
 
@@ -107,9 +108,10 @@ func TestServe_Banner(t *testing.T) {
 	} {
 		var out, talk bytes.Buffer
 		a := &app{terminal: terminal{out: &out, err: &talk}}
-		require.NoError(t, a.printBanner(node.Ready{URL: "https://10.0.0.7:7420", Data: "/d", Metrics: "http://10.0.0.7:9464"}, &cfg, true))
+		require.NoError(t, a.printBanner(node.Ready{URL: "https://10.0.0.7:7420", Data: "/d", Metrics: "http://10.0.0.7:9464", Ledger: wire.LedgerInfo{Empty: true}}, &cfg))
 		require.Contains(t, talk.String(), want)
 		require.Contains(t, talk.String(), "http://10.0.0.7:9464/metrics")
+		require.Contains(t, talk.String(), "/d   (new and empty)")
 		require.Equal(t, cfg.NoCredentials, strings.Contains(talk.String(), "try in another terminal"))
 		require.Equal(t, "https://10.0.0.7:7420\n", out.String())
 		a.printFirstToken(testToken)

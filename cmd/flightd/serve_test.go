@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // team is a `flightd serve` process over TLS, with the directories of its certificates and data.
@@ -28,9 +30,19 @@ func startTeam(t testing.TB, flags ...string) *team {
 	t.Helper()
 	tlsDir, _ := makeCertificates(t)
 	s := &team{t: t, dir: filepath.Dir(tlsDir), address: freeAddress(t)}
+	s.init()
 	s.start(flags...)
 	t.Cleanup(s.stop)
 	return s
+}
+
+// init makes the ledger, and returns the id of its deployment.
+func (s *team) init() string {
+	s.t.Helper()
+	r := s.flightd("", "serve", "--init", "--data", s.path("data"), "--first-token-file", s.path("first-token"))
+	require.Zero(s.t, r.code, "%v", r)
+	s.log.WriteString(r.err)
+	return strings.TrimSpace(r.out)
 }
 
 func (s *team) start(flags ...string) {
@@ -123,12 +135,101 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 	}
 }
 
+// TestServe_NeedsALedger: a directory that is absent, empty or another one stays as it is, so that a mistyped name does not
+// run every effect again. --init makes a ledger once.
+func TestServe_NeedsALedger(t *testing.T) {
+	s := startTeam(t)
+	pay := []string{"exec", "--key", "pay-7", "--", "sh", "-c", "echo paid by $$"}
+	require.Contains(t, s.flightd("", "ready").out, "new and empty")
+	first := s.flightd(s.admin(), pay...)
+	require.Zero(t, first.code, "%v", first)
+	require.Equal(t, "ready\n", s.flightd("", "ready").out)
+	require.Regexp(t, `ok +ledger +1 flight, newest \d+ s ago; deployment \S+\n`, s.flightd(s.admin(), "doctor").out)
+	s.stop()
+	require.Contains(t, s.log.String(), s.path("data")+"   (new and empty)")
+
+	typo := s.path("dat")
+	for range 2 {
+		r := s.flightd("", "serve", "--data", typo, "--listen", s.address, "--first-token-file", s.path("first-token"))
+		require.Equal(t, exitConfig, r.code, "%v", r)
+		require.Contains(t, r.err, typo+" does not exist")
+		require.Contains(t, r.err, "flightd serve --init")
+		require.NoDirExists(t, typo)
+	}
+	r := s.flightd("", "serve", "--init", "--data", s.path("data"))
+	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Contains(t, r.err, "not empty")
+	r = s.flightd("", "serve", "--init", "--data", typo, "--first-token-file", s.path("first-token"))
+	require.Equal(t, exitConfig, r.code, "the token of another ledger: %v", r)
+	require.Contains(t, r.err, "deployment")
+	require.NoDirExists(t, typo)
+	s.start()
+	require.Equal(t, first.out, s.flightd(s.admin(), pay...).out, "a replay")
+	s.stop()
+	require.Regexp(t, `\(1 flight, newest \d+ s ago\)`, s.log.String())
+}
+
+// TestDeployment_IsPinned for callers and for the server: FLIGHTD_DEPLOYMENT allows one ledger, whatever answers at the
+// address or lies in the directory.
+func TestDeployment_IsPinned(t *testing.T) {
+	s := startServer(t)
+	var version wire.Version
+	s.get("/version", &version)
+	ours := "FLIGHTD_DEPLOYMENT=" + version.Deployment
+	const another = "FLIGHTD_DEPLOYMENT=d-another"
+	run := func(pin string, args ...string) result {
+		return s.beginCommand("env", append([]string{pin, program}, args...)...).wait()
+	}
+	paid := filepath.Join(t.TempDir(), "paid")
+	pay := []string{"exec", "--key", "pay-7", "--", "touch", paid}
+	r := run(another, pay...)
+	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Contains(t, r.err, "wrong_deployment")
+	require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT")
+	require.NoFileExists(t, paid)
+	r = run(another, "doctor")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.out, "belongs to deployment")
+	require.Zero(t, run(ours, pay...).code)
+	require.FileExists(t, paid)
+	s.kill()
+
+	r = run(another, "dev", "--data", s.data, "--listen", s.address)
+	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Contains(t, r.err, version.Deployment)
+	empty := filepath.Join(t.TempDir(), "empty")
+	for _, args := range [][]string{{"dev"}, {"serve"}, {"serve", "--init"}} {
+		r = run(ours, append(args, "--data", empty, "--listen", s.address)...)
+		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT", "%v: %v", args, r)
+		require.NoDirExists(t, empty)
+	}
+	s.start(ours)
+}
+
+// TestDeletedLedgerEndsTheNode: no effect starts and nothing is acknowledged for long after the files have lost their
+// names, and the next start does not take the empty directory for a new ledger.
+func TestDeletedLedgerEndsTheNode(t *testing.T) {
+	s := startTeam(t)
+	require.NoError(t, os.RemoveAll(s.path("data/ledger")))
+	require.Error(t, s.cmd.Wait())
+	code := s.cmd.ProcessState.ExitCode()
+	s.cmd = nil
+	require.Equal(t, exitDied, code, "%s", s.log.String())
+	require.Contains(t, s.log.String(), "was deleted or replaced")
+	r := s.flightd("", "serve", "--data", s.path("data"), "--listen", s.address)
+	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Contains(t, r.err, "restore")
+}
+
 // TestServe_AdminTokenIsReplaced at a start with a reason, and at no other start.
 func TestServe_AdminTokenIsReplaced(t *testing.T) {
-	s := startTeam(t)
-	first := s.admin()
-	s.stop()
+	dir, _ := makeCertificates(t)
+	s := &team{t: t, dir: filepath.Dir(dir), address: freeAddress(t)}
+	t.Cleanup(s.stop)
+	s.init()
 	require.Contains(t, s.log.String(), "is in first_token_file\" file="+s.path("first-token"))
+	first := s.admin()
 	s.start()
 	require.Equal(t, first, s.admin())
 	s.stop()
@@ -165,6 +266,7 @@ func TestServe_DemandsClientCertificates(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
 	s := &team{t: t, dir: filepath.Dir(dir), address: freeAddress(t)}
+	s.init()
 	metrics := freeAddress(t)
 	s.cmd = exec.Command(program, "serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"), "--listen-metrics", metrics,
 		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key"), "--tls-client-ca", s.path("tls/ca.crt"))
@@ -172,7 +274,9 @@ func TestServe_DemandsClientCertificates(t *testing.T) {
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(s.stop)
 	eventually(t, "serve is ready", 30*time.Second, func() bool {
-		return cli(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready").code == exitOK
+		r := cli(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready")
+		require.True(t, r.code != exitOK || r.out == "ready; its ledger: new and empty\n", "%v", r)
+		return r.code == exitOK
 	})
 	r := s.flightd(s.admin(), "whoami")
 	require.NotZero(t, r.code, "%v", r)

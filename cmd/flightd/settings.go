@@ -55,6 +55,7 @@ func settings() []setting {
 		{"ca_file", "ca-file", "FLIGHTD_CA_FILE", "", textSetting, "PEM file of the CAs of servers, instead of the system's"},
 		{"client_cert", "client-cert", "FLIGHTD_CLIENT_CERT", "", textSetting, "PEM file of a client certificate"},
 		{"client_key", "client-key", "FLIGHTD_CLIENT_KEY", "", textSetting, "PEM file of its key"},
+		{"deployment", "", "FLIGHTD_DEPLOYMENT", "", textSetting, "the only deployment that commands talk to, and whose ledger flightd serve and dev open"},
 		{"output", "output", "FLIGHTD_OUTPUT", "table", textSetting, "table, json, yaml or id"},
 		{"no_color", "no-color", "NO_COLOR", "false", boolSetting, "no colours, even on a terminal; any value of NO_COLOR counts"},
 		{"data", "data", "FLIGHTD_DATA", "flightd-data", textSetting, "data directory of flightd dev; without it, serve uses " + serveData},

@@ -24,9 +24,22 @@ func startError(err error, cfg *node.Config) error {
 	var invalid *flight.InvalidError
 	var network *net.OpError
 	var etcd *node.EtcdError
+	var noLedger *node.NoLedgerError
+	var notEmpty *node.NotEmptyError
+	var wrong *node.WrongDeploymentError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &noLedger) && cfg.Deployment != "":
+		return &exitError{code: exitConfig, err: err, hint: "name the directory of deployment " + cfg.Deployment + " with --data or FLIGHTD_DATA; FLIGHTD_DEPLOYMENT allows no other one"}
+	case errors.As(err, &noLedger) && slices.Contains(noLedger.Found, "etcd"):
+		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"}
+	case errors.As(err, &noLedger):
+		return &exitError{code: exitConfig, err: err, hint: "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"}
+	case errors.As(err, &notEmpty):
+		return &exitError{code: exitConfig, err: err, hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
+	case errors.As(err, &wrong):
+		return &exitError{code: exitConfig, err: err, hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
 	case errors.As(err, &locked):
 		return &exitError{code: exitConfig, err: err}
 	case errors.As(err, &invalid):
@@ -81,6 +94,8 @@ func configHint(field string, cfg *node.Config) string {
 		return "--listen-metrics and FLIGHTD_LISTEN_METRICS take an address and a port, as in 127.0.0.1:9464"
 	case strings.HasPrefix(field, "tls"):
 		return tlsFilesHint
+	case field == "deployment":
+		return "unset FLIGHTD_DEPLOYMENT for --init, and set it to the id that --init prints"
 	case field == "first_token_file":
 		return "--first-token-file and FLIGHTD_FIRST_TOKEN_FILE take a file in a directory that this user may write"
 	}
@@ -112,6 +127,10 @@ func (a *app) exitNode(why error) {
 // nodeFailure adds the exit code and the hint to the error that ended a running node.
 func nodeFailure(why error) error {
 	hint := systemErrorHint(why)
+	var lost *node.DirectoryLostError
+	if errors.As(why, &lost) {
+		hint = "put the data directory back as it was, or restore a backup; nothing is acknowledged from now on"
+	}
 	if hint == "" {
 		hint = "start it again, nothing acknowledged is lost; if it fails again, check the disk (dmesg)"
 	}

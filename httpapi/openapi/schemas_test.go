@@ -132,7 +132,7 @@ func codecs() map[string]codec {
 		"OperatorRequest": requestCodec(wire.DecodeOperator), "ResolveRequest": requestCodec(wire.DecodeResolve),
 		"OpenAnswer": answerCodec[wire.OpenAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
 		"History": answerCodec[wire.History], "SessionAnswer": answerCodec[wire.SessionAnswer], "Problem": answerCodec[wire.Problem],
-		"Ready": answerCodec[wire.Ready], "Version": answerCodec[wire.Version], "ProblemPage": answerCodec[wire.ProblemPage],
+		"Ready": answerCodec[wire.Ready], "LedgerInfo": answerCodec[wire.LedgerInfo], "Version": answerCodec[wire.Version], "ProblemPage": answerCodec[wire.ProblemPage],
 		"Policy": answerCodec[wire.Policy], "Attempt": answerCodec[wire.Attempt], "Attribution": answerCodec[wire.Attribution], "Resolution": answerCodec[wire.Resolution],
 		"Receipt": answerCodec[wire.Receipt], "Evidence": answerCodec[wire.Evidence], "PreviousGeneration": answerCodec[wire.PreviousGeneration], "Event": answerCodec[wire.Event],
 		"EventPage": answerCodec[wire.EventPage], "Gap": answerCodec[wire.Gap], "DuplicateStats": answerCodec[wire.DuplicateStats], "Caller": answerCodec[wire.Caller],

@@ -161,6 +161,7 @@ func TestUnit_StartsACommandThatThereIs(t *testing.T) {
 	require.NoError(t, err)
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/flightd (.*)$`).FindStringSubmatch(string(data))
 	require.NotNil(t, start, "the unit does not start flightd, or is not of type notify")
+	require.NotContains(t, start[1], "--init", "a restart must not make a ledger")
 	require.Contains(t, string(data), "\nType=notify\n", "the unit does not start flightd, or is not of type notify")
 	require.Contains(t, string(data), "\nWatchdogSec=30\n")
 	require.Contains(t, string(data), "\nEnvironmentFile=-/etc/flightd/env\n")

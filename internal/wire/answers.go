@@ -222,9 +222,19 @@ type Version struct {
 // Ready is the answer of GET /readyz. Checks are present with ?verbose or if one of them fails, Node only with
 // ?verbose.
 type Ready struct {
-	Ready  bool    `json:"ready"`
-	Checks []Check `json:"checks,omitempty"`
-	Node   *Node   `json:"node,omitzero"`
+	Ready  bool        `json:"ready"`
+	Ledger *LedgerInfo `json:"ledger,omitzero"`
+	Checks []Check     `json:"checks,omitempty"`
+	Node   *Node       `json:"node,omitzero"`
+}
+
+// LedgerInfo describes what a ledger holds, so that a person notices the wrong one. A server that needs a token says
+// without one only whether the ledger is empty.
+type LedgerInfo struct {
+	Empty   bool  `json:"empty"` // no key was ever used
+	Flights int64 `json:"flights,omitzero"`
+	InDoubt int64 `json:"in_doubt,omitzero"`
+	Newest  Time  `json:"newest,omitzero"` // when the newest flight was created
 }
 
 // Node describes a node to its operators.
