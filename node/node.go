@@ -106,6 +106,9 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.checkDeployment(); err != nil {
 		return err
 	}
+	if err := n.watchDirectory(); err != nil {
+		return err
+	}
 	if err := n.acceptRestore(ctx); err != nil {
 		return err
 	}
