@@ -81,6 +81,21 @@ func callersConfigurations() []Configuration {
 			small(g)
 			g.farAhead, g.farMarks, g.checkFalseDoubt, g.live = true, true, true, true
 		}},
+		{"X3 one-shot, a caller leaves after busy and sends no abandon", Violates, hold, hold, func(g *callersConfig) {
+			small(g)
+			g.oneShot, g.leaveAfterBusy, g.checkFalseDoubt = true, true, true
+		}},
+		{"X4 as X3, one attempt, and its abandon follows", Holds, both, hold, func(g *callersConfig) {
+			withdraw(g)
+			small(g)
+			g.attempts, g.abandonLater, g.checkFalseDoubt, g.live = 1, true, true, true
+		}},
+		{"X5 long-lived, a caller leaves after busy, and renewals alone show", Violates, hold, hold, func(g *callersConfig) {
+			g.leaveAfterBusy, g.renewalShows, g.claimsOff, g.checkFalseDoubt = true, true, true, true
+		}},
+		{"X6 as X5, and an abandon follows the end of the session", Holds, both, hold, func(g *callersConfig) {
+			g.abandonLater, g.renewalShows, g.claimsOff, g.checkFalseDoubt, g.live = true, true, true, true, true
+		}},
 
 		{"N1 control 1: a newer claim supersedes", Violates, both, both, func(g *callersConfig) { g.newerClaimSupersedes = true }},
 		{"N2 control 2: a stale list of session keys", Violates, both, both, func(g *callersConfig) { g.staleRead = true }},

@@ -59,6 +59,7 @@ type callersState struct {
 	effects, endedBeforeNext uint8 // attempts; endedBeforeNext: its session had ended when a later attempt opened
 	tokenRevision            [maxAttempts]uint8
 	tooFar, expiries         uint8 // nonces: not_after is too far ahead; open_expired was answered
+	owed                     uint8 // nonces given up after busy, whose abandon was not answered
 }
 
 // callersConfig is a configuration of the model of callers.
@@ -80,6 +81,7 @@ type callersConfig struct {
 	farAhead                       bool // not_after of nonce 0 is too far ahead for a while
 	farMarks                       bool // an Open rejected as too far ahead marks its nonce as used
 	checkFalseDoubt                bool // check D1
+	abandonLater                   bool // rule 6: a caller that was answered busy leaves, and its abandon follows
 
 	// Controls.
 	newerClaimSupersedes bool // 1
@@ -266,7 +268,8 @@ func (g *callersConfig) tokensDoNotRise(s *callersState) bool {
 	return false
 }
 
-// leftAttempt reports whether a live caller that is through, and started nothing, has left the newest attempt behind.
+// leftAttempt reports whether a live caller that is through, and started nothing, has left the newest attempt behind: its
+// abandon is not to follow, and no renewal will list the attempt.
 func (g *callersConfig) leftAttempt(s *callersState) bool {
 	if s.flight != running && s.flight != inDoubt {
 		return false
@@ -274,6 +277,9 @@ func (g *callersConfig) leftAttempt(s *callersState) bool {
 	newest := int(s.attemptCount) - 1
 	nonce := int(s.attempts[newest].nonce)
 	p := s.callers[g.owner(nonce)]
+	if has(s.owed, nonce) || g.renewalShows && s.sessions[s.attempts[newest].session] == sessionAlive {
+		return false
+	}
 	return p.alive == 1 && p.phase == callerIsThrough && nonce%g.noncesPerCaller == int(p.nonceIndex) && !has(s.effects, newest)
 }
 

@@ -80,6 +80,18 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 			out.add(t, perhaps, "caller takes a new nonce", c)
 		}
 	}
+	for n := c * g.noncesPerCaller; n < (c+1)*g.noncesPerCaller; n++ {
+		if has(s.owed, n) { // rule 6: the abandon of a nonce that was given up after busy
+			t := *s
+			t.owed &^= bit(n)
+			t.abandons |= bit(n)
+			t.applyAbandon(n)
+			if k := t.attemptOf(n); g.oneShot && k >= 0 {
+				t.revoke(t.attempts[k].session)
+			}
+			out.add(t, eventually, "abandon after busy answered", n)
+		}
+	}
 	if g.renewalShows && !g.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
 		a := s.attempts[s.attemptCount-1]
 		mine := g.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
@@ -132,10 +144,13 @@ func (g *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[ca
 	t.callers[c].phase = callerGivesUp
 	t.abandons |= bit(nonce)
 	out.add(t, g.mustGiveUp(s, c, nonce), "caller gives up and sends its abandon", c)
-	if g.leaveAfterBusy && p.phase == callerWaiting && !has(s.used, nonce) {
+	if (g.leaveAfterBusy || g.abandonLater) && p.phase == callerWaiting && !has(s.used, nonce) {
 		t := *s
 		t.callers[c].phase = callerIsThrough
-		out.add(t, perhaps, "caller, answered busy, leaves and sends no abandon", c)
+		if g.abandonLater {
+			t.owed |= bit(nonce)
+		}
+		out.add(t, perhaps, "caller, answered busy, leaves and sends no abandon yet", c)
 	}
 	if p.phase == callerWaiting && has(s.expiries, nonce) {
 		t := *s

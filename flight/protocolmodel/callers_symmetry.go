@@ -10,6 +10,9 @@ func (g *callersConfig) canonical(t *callersState) {
 	for c := range g.callers {
 		if p := &t.callers[c]; p.alive == 0 {
 			*p = caller{}
+			for n := c * g.noncesPerCaller; n < (c+1)*g.noncesPerCaller; n++ {
+				t.owed &^= bit(n)
+			}
 		} else if p.phase == callerIsThrough {
 			p.attempt = 0
 		}
@@ -66,7 +69,7 @@ func (t *callersState) swapCallers() {
 	for c := range 2 {
 		t.callers[c].session = session(t.callers[c].session)
 	}
-	for _, set := range []*uint8{&t.used, &t.forgotten, &t.abandons, &t.answers, &t.requests, &t.nodeAbandons} {
+	for _, set := range []*uint8{&t.used, &t.forgotten, &t.abandons, &t.answers, &t.requests, &t.nodeAbandons, &t.owed} {
 		*set = nonces(*set)
 	}
 	t.opens, t.withdrawn = sessions(t.opens), sessions(t.withdrawn)

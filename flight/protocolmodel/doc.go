@@ -30,7 +30,8 @@
 //     number of attempts, and is repeated. The ledger remembers an ended session; a rejected EndSession changes nothing.
 //  5. Claim and Open go out at once; the effect starts when both are granted.
 //  6. (key, nonce) identifies an open. A repeat gets the same answer while the attempt is open; a used nonce opens nothing
-//     again before its not_after. A caller leaves on a final answer, else it repeats the open or sends an abandon.
+//     again before its not_after. A caller leaves on a final answer, else it repeats the open or sends an abandon. A caller
+//     that was answered busy without a proposal may leave, too: its nonce stays given up, and its abandon may follow later.
 //  7. The ledger's leader compares sessions with session keys and proposes EndSession; an opener that is answered busy has
 //     that one session checked.
 //  8. A renewal lists the open attempts of the session. The owner abandons an attempt that it gave up before its start, ignores
@@ -79,6 +80,8 @@
 //   - C2, C3: an effect may run without its claim for a moment.
 //   - RF1, RF2, X1: an Open that is rejected because its not_after is too far ahead must leave its nonce used, or must not
 //     have been proposed; else a late copy opens when no caller waits for it.
+//   - X3, X5: a copy of an open may open an attempt after its caller was answered busy. Renewals show it only while the
+//     session lives: a caller without a session, or whose session has ended, has to send its abandon.
 //   - RD8: a restored ledger makes an owner that dropped its rows report an unstarted attempt as unknown.
 //   - V3: where a newer verification may be given at any time, two openers replace each other forever.
 //   - G6, G7, G8, G9: the requirements of a restored etcd on renewals, of the order of raising the lease epoch, of trust that has
