@@ -62,7 +62,7 @@ type SessionAnswer struct {
 func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	if r.Nonce == "" {
-		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
+		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
 	return c.open(ctx, key, "/v1/flights:open", r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
@@ -70,7 +70,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
 func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationRequest) (OpenAnswer, error) {
 	if r.Nonce == "" {
-		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter()
+		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
 	return c.open(ctx, key, flightPath(key.FlightID(), "/verification"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
@@ -124,7 +124,7 @@ func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*
 	r.Key = key.String()
 	ask := c.newReportRequest(key, r.AppendJSON(nil))
 	ask.retryTimeout = c.opts.retryTimeout
-	return c.sendReport(ctx, ask)
+	return c.sendReport(ctx, ask, sentReport{outcome: r.Outcome})
 }
 
 // flightOf reads an answer that is that flight. The answer to an open names the flight, too, and is rejected here.

@@ -55,8 +55,7 @@ func (c transport) Renew(context.Context) error {
 
 // Open implements runner.Transport, with one nonce.
 func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
-	o := c.newOpening(call.Key)
-	o.call, o.waitUntil = call, until
+	o := c.newOpening(call, until)
 	sessionless := false
 	for tracked := false; !tracked; { // a session that was just retired rejects it: acquire another one
 		s, first, err := c.sessions.acquire(ctx)
@@ -89,7 +88,7 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 	}
 	for {
 		wait, asked := o.waitMS(), clock.Now()
-		if !o.mayHaveArrived {
+		if o.firstSent.IsZero() {
 			o.firstSent = asked
 		}
 		r.WaitMS = &wait
@@ -104,10 +103,10 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 		if left > 0 && !clock.Sleep(ctx, min(max(busy.RetryAfter, minRetryPause), maxRetryPause, left)) {
 			return answer, &contextError{context.Cause(ctx), err}
 		}
-		if isFinal(&answer, err, !o.mayHaveArrived) || time.Since(o.firstSent.Time) > o.nonceWindow() {
+		if time.Since(o.firstSent.Time) > o.nonceWindow() {
 			return answer, err
 		}
-		o.mayHaveArrived = true
+		o.mayHaveArrived = o.mayHaveArrived || !isUnproposed(err)
 	}
 }
 
@@ -130,10 +129,14 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 		}
 		err = fmt.Errorf("client: unknown decision %q: the server is newer than this client", a.Decision)
 	}
+	o.client.ledgerClock.adaptMargin(CodeOf(err) == wire.OpenExpired)
 	var abandoned <-chan struct{}
-	if isFinal(a, err, !o.mayHaveArrived) {
+	switch {
+	case isFinal(a, err, !o.mayHaveArrived):
 		o.markGivenUp()
-	} else {
+	case !o.mayHaveArrived && isUnproposed(err):
+		o.leave()
+	default:
 		abandoned = o.client.abandonInBackground(context.WithoutCancel(ctx), o)
 	}
 	var busy *effect.Busy
@@ -214,13 +217,13 @@ func (o *opening) sessionID() string {
 	return o.session.id
 }
 
-// nonceWindow bounds how long opens are repeated under one nonce. Half of the time in which the open may be applied,
-// and the effect may start, is left for the attempt itself.
+// nonceWindow bounds how long opens are repeated under one nonce. Half of the time in which the effect may start is left
+// for the attempt itself.
 func (o *opening) nonceWindow() time.Duration {
 	if timeout := o.call.Submission.Policy.AttemptTimeout; timeout > 0 {
-		return min(timeout, openValidity) / 2
+		return min(timeout/2, maxNonceWait)
 	}
-	return openValidity / 2
+	return maxNonceWait
 }
 
 // waitMS is how long the next open may wait at the server: at least 100 ms, so that a short attempt timeout does not
@@ -252,8 +255,7 @@ func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop
 
 // Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
 func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.Answer) (runner.Answer, error) {
-	next := o.client.newOpening(o.key)
-	next.call, next.waitUntil = o.call, o.waitUntil
+	next := o.client.newOpening(o.call, o.waitUntil)
 	if !o.session.oneShot {
 		o.session.track(next) // without it the server makes a session for one open
 	}
@@ -290,7 +292,7 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
 		r.Body = wire.BodyOf(flight.Sanitize(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
 	}
-	f, waits, err := c.recordReport(ctx, o.key, r)
+	f, waits, err := c.recordReport(ctx, o.key, r, o.number)
 	if end.Late {
 		return runner.Answer{}, err
 	}

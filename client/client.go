@@ -24,6 +24,7 @@ type Client struct {
 
 	runner         *runner.Runner
 	sessions       sessions
+	left           leftOpens
 	spool          *spool
 	firstRoundDone chan struct{} // closed when each report that was spooled at Connect has been sent once
 	roundsDone     chan struct{} // closed when the spool loop has ended
@@ -57,7 +58,7 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	}
 	c := &Client{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}
 	c.runner = runner.New(transport{c}, o.hungAfter)
-	c.sessions.client = c
+	c.sessions.client, c.left.client = c, c
 	version, err := c.Version(ctx)
 	if err == nil {
 		c.deployment = version.Deployment
@@ -101,6 +102,7 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx = grace
 	}
 	c.sendUnspooled(ctx)
+	c.left.close(ctx)
 	c.sessions.close(ctx)
 	c.runner.CancelBase()
 	c.loops.Close()

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
 )
 
@@ -30,14 +31,19 @@ func (t *trustWindow) remaining() time.Duration {
 	return until.Remaining()
 }
 
-// openValidity is how far ahead of the ledger's time a not_after is set. It is half of the maximum, so that an estimate
-// wrong by seconds does no harm.
-const openValidity = 30 * time.Second
+const (
+	// maxNonceWait is how long an open waits for other callers under one nonce.
+	maxNonceWait = 15 * time.Second
+	// minOpenMargin and maxOpenMargin bound how much longer than the wait of its open a nonce may open an attempt. A copy
+	// that the network made of an open is harmless after that time.
+	minOpenMargin, maxOpenMargin = 2 * time.Second, 30 * time.Second
+)
 
 // ledgerClock estimates the ledger's time from the newest answer and this machine's clocks. A wrong estimate causes an
 // answer open_expired; it never causes a second effect.
 type ledgerClock struct {
 	mu         sync.Mutex
+	margin     time.Duration // of the next not_after, at least minOpenMargin
 	reported   int64         // ledger time in the answer; 0: none yet
 	sentAt     clock.Instant // when the answered request was sent
 	receivedAt clock.Instant // when the answer came
@@ -55,8 +61,25 @@ func (l *ledgerClock) set(ms int64, sent clock.Instant) {
 	}
 }
 
-// notAfter returns the not_after for a new nonce; 0 before the first answer.
-func (l *ledgerClock) notAfter() int64 {
+// adaptMargin doubles the margin after an answer open_expired, for a ledger or a network that takes longer, and resets it
+// after an attempt was opened.
+func (l *ledgerClock) adaptMargin(expired bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.margin = min(2*max(l.margin, minOpenMargin), maxOpenMargin); !expired {
+		l.margin = minOpenMargin
+	}
+}
+
+// validity returns how far ahead the not_after of an open is set that waits that long.
+func (l *ledgerClock) validity(wait time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(wait+max(l.margin, minOpenMargin), flight.MaxOpenLife-minOpenMargin)
+}
+
+// notAfter returns the ledger's time after that validity; 0 before the first answer.
+func (l *ledgerClock) notAfter(validity time.Duration) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reported == 0 {
@@ -64,5 +87,5 @@ func (l *ledgerClock) notAfter() int64 {
 	}
 	now := clock.Now()
 	passed := max(now.Sub(l.receivedAt.Time), now.SinceBoot-l.receivedAt.SinceBoot) // the monotonic clock stops while the machine is suspended
-	return l.reported + (passed + openValidity).Milliseconds()
+	return l.reported + (passed + validity).Milliseconds()
 }

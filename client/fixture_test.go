@@ -22,6 +22,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
 )
@@ -104,12 +105,15 @@ func openFixture(t *testing.T, network *client.PipeNet) *fixture {
 		case cutBefore:
 			panic(http.ErrAbortHandler)
 		case busy, busyAfter:
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
 			if f == busyAfter {
 				api.ServeHTTP(httptest.NewRecorder(), r)
 			}
+			open, _ := wire.DecodeOpen(body)
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1,"proposed":false,"flight_id":"` + key.FlightID().String() + `"}`))
+			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1,"proposed":false,"nonce":"` + open.Nonce + `","flight_id":"` + key.FlightID().String() + `"}`))
 		case refused:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -32,12 +32,13 @@ type request struct {
 	ifMatch     string
 	ifNoneMatch string
 	prefer      string
-	trace       string     // traceparent of the call
-	key         flight.Key // gives the namespace, and is named by errors; zero: none
-	actor       bool       // name the operator
-	mustContain string     // text that each successful answer of flightd contains; an answer without it comes from other software
-	receiptOf   string     // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
-	nonce       string     // of an open: the answer must name the same nonce
+	trace       string                 // traceparent of the call
+	key         flight.Key             // gives the namespace, and is named by errors; zero: none
+	actor       bool                   // name the operator
+	mustContain string                 // text that each successful answer of flightd contains; an answer without it comes from other software
+	receiptOf   string                 // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
+	nonce       string                 // of an open or an abandon: the answer must name the same nonce
+	accepts     func(body []byte) bool // reports whether a successful answer is that to this request; nil: isAnsweredBy does
 
 	allNamespaces bool // all namespaces instead of one
 
@@ -175,7 +176,7 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		err := problemFrom(&resp, r.key)
+		err := problemFrom(&resp, r.key, r.nonce)
 		if p := problemOf(err); p != nil {
 			c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), resp.sentAt)
 		}
@@ -196,13 +197,13 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 // isAnsweredBy reports whether body answers this open. If a proxy gave one caller's answer to another caller of the
 // same flight, both would act in one attempt. A replay may be given to every caller.
 func (r *request) isAnsweredBy(body []byte) bool {
+	if r.accepts != nil {
+		return r.accepts(body)
+	}
 	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
 		return true
 	}
-	var a struct {
-		Nonce    string `json:"nonce"`
-		Decision string `json:"decision"`
-	}
+	var a openOrAbandon
 	return wire.DecodeAnswer(body, &a) == nil && (a.Nonce == r.nonce || a.Decision == wire.DecisionReplay)
 }
 
@@ -340,7 +341,9 @@ var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 
 // problemFrom reads a problem document. Any other body comes from a proxy or other software: its 4xx says that the
 // request was rejected, its 5xx that the outcome is unknown.
-func problemFrom(resp *response, key flight.Key) error {
+//
+// The problem of another flight or nonce than the request's is the answer to another request.
+func problemFrom(resp *response, key flight.Key, nonce string) error {
 	var said struct {
 		Problem
 		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
@@ -356,7 +359,10 @@ func problemFrom(resp *response, key flight.Key) error {
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeStranger(resp)}
 	}
 	if about := flightIDOf(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
-		return wrongFlightError(about) // a rejection of another request
+		return wrongFlightError(about)
+	}
+	if nonce != "" && p.Nonce != "" && p.Nonce != nonce {
+		return &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is that to another open of the flight")}
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {

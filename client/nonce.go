@@ -1,9 +1,7 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -32,10 +30,11 @@ const (
 type opening struct {
 	key            flight.Key
 	nonce          string
-	notAfter       int64 // the same in each copy of the open
+	notAfter       int64         // the same in each copy of the open
+	expiresAt      clock.Instant // not_after has surely passed
 	client         *Client
 	firstSent      clock.Instant // when the first open was sent: that one may have opened the attempt
-	mayHaveArrived bool          // an earlier open may have arrived
+	mayHaveArrived bool          // an open may have arrived whose answer is not known, or says that it was proposed
 	call           *effect.Call
 	waitUntil      time.Time // end of the wait for other callers; zero: none
 
@@ -49,15 +48,21 @@ type opening struct {
 	spooledAt  time.Time               // when that file was written
 	report     []byte                  // the stored report, in phaseReported
 	abandoning bool                    // an abandon is being sent
+	left       bool                    // given up after answers without a proposal, and not taken by session.takeLeft
 }
 
-func (c *Client) newOpening(key flight.Key) *opening {
-	return &opening{client: c, key: key, nonce: newNonce(), notAfter: c.ledgerClock.notAfter(), phase: phaseAwaited}
+// newOpening makes a nonce for a call that waits for other callers until the given time; zero: without end.
+func (c *Client) newOpening(call *effect.Call, until time.Time) *opening {
+	o := &opening{client: c, key: call.Key, call: call, waitUntil: until, nonce: newNonce(), phase: phaseAwaited}
+	validity := c.ledgerClock.validity(time.Duration(o.waitMS()) * time.Millisecond)
+	o.notAfter, o.expiresAt = c.ledgerClock.notAfter(validity), clock.Now().Add(validity)
+	return o
 }
 
-// needsSession reports whether the session has to be renewed for this nonce.
+// needsSession reports whether the session has to be renewed for this nonce. If it was left, a copy of its open may open an
+// attempt until its not_after, and the session's renewals list it.
 func (o *opening) needsSession() bool {
-	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.abandoning
+	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.abandoning || o.left && o.expiresAt.Remaining() > 0
 }
 
 // listedAction is the action for an attempt that a renewal lists as open.
@@ -94,10 +99,10 @@ func mayBeOpen(p phase, spooled bool) bool {
 }
 
 // isFinal reports whether an answer without an attempt is final for its nonce: no attempt can be opened under the nonce
-// later, and no abandon is needed. only means that no other request with this nonce can have arrived.
+// later, and no abandon is needed. only means that each other request with this nonce was answered without a proposal.
 //
-// The answer of the ledger that applied an open is final for the nonce. A node that answers from its own view has not
-// proposed this request, but another copy of the open may have been proposed elsewhere.
+// The answer of the ledger that applied an open is final for the nonce. It names the nonce: the answer to another
+// caller's open of the same flight says nothing.
 func isFinal(a *OpenAnswer, err error, only bool) bool {
 	p := problemOf(err)
 	switch {
@@ -108,17 +113,25 @@ func isFinal(a *OpenAnswer, err error, only bool) bool {
 	case isRejectedUnread(err):
 		return only // it was not read by a server that could have proposed it
 	}
-	names := flightIDOf(p) != "" // this flight: problemFrom has checked it
 	switch p.Code {
 	case wire.Conflict, wire.Expired, wire.OpenExpired:
-		return names
+		return isOwnProblem(p)
 	case wire.InDoubt:
-		return names && p.Proposed != nil && (*p.Proposed || only)
-	case wire.InFlight:
-		return names && p.Proposed != nil && !*p.Proposed && only
+		return isOwnProblem(p) && p.Proposed != nil && *p.Proposed
 	}
 	return only && isRejectedForGood(p.Code)
 }
+
+// isUnproposed reports whether a node has answered an open from its own view, and has not proposed it. Nothing is open
+// under its nonce, but a copy that the network made may reach a node later, and open an attempt until not_after.
+func isUnproposed(err error) bool {
+	p := problemOf(err)
+	return p != nil && (p.Code == wire.InFlight || p.Code == wire.InDoubt) && isOwnProblem(p) && p.Proposed != nil && !*p.Proposed
+}
+
+// isOwnProblem reports whether a problem names the flight and the nonce of its request. problemFrom has rejected problems
+// that name others.
+func isOwnProblem(p *Problem) bool { return flightIDOf(p) != "" && p.Nonce != "" }
 
 // isRejectedForGood reports whether each copy of a request with that answer is rejected before a proposal.
 func isRejectedForGood(code Code) bool {
@@ -141,11 +154,20 @@ const (
 // of the key.
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
 	r.Action, r.ID = key.Name(), key.BusinessID()
-	resp, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, timeout: abandonTryTimeout})
-	if err == nil && string(bytes.TrimSpace(resp.body)) != "{}" {
-		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of an abandon")}
-	}
+	_, err := c.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
+		accepts: func(body []byte) bool {
+			var a openOrAbandon
+			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
+		},
+	})
 	return err
+}
+
+// openOrAbandon has the fields by which the answers to opens and abandons are told apart.
+type openOrAbandon struct {
+	Nonce    string `json:"nonce"`
+	Decision string `json:"decision"`
 }
 
 // tryAbandon sends the abandon of an open. It returns true when the server's answer is final.
@@ -153,11 +175,21 @@ func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
 	ctx, cancel := context.WithTimeout(ctx, abandonTryTimeout)
 	defer cancel()
 	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
-	return reportResultOf(err) != reportLater
+	p := problemOf(err)
+	return (p == nil || p.Nonce != "") && reportResultOf(err) != reportLater
 }
 
 // markGivenUp marks a nonce as given up. Its effect has not started.
 func (o *opening) markGivenUp() { o.update(func() { o.phase, o.cancel = phaseGivenUp, nil }) }
+
+// leave gives up a nonce whose opens were all answered without a proposal. If a copy of them opens an attempt after all,
+// a renewal of the session lists it. Without a session the abandon is sent later. The caller is counted in runner.Work.
+func (o *opening) leave() {
+	o.update(func() { o.phase, o.cancel, o.left = phaseGivenUp, nil, true })
+	if o.session == nil {
+		o.client.left.add(o)
+	}
+}
 
 // abandonInBackground gives up a nonce whose open may still be carried out, and sends its abandon until a server
 // answers. Without the abandon the attempt would end with its session, as in doubt. The session is renewed meanwhile.

@@ -35,7 +35,8 @@ func TestDutyOf(t *testing.T) {
 	}
 }
 
-// An answer is final if the ledger has decided about the nonce, or if its open cannot have been proposed.
+// An answer is final if the ledger has decided about the nonce, or if its open cannot have been proposed. An answer that
+// does not name the nonce may be the answer to another open of the flight.
 func TestIsFinal(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	always := []Code{wire.Conflict, wire.Expired, wire.OpenExpired}
@@ -44,23 +45,29 @@ func TestIsFinal(t *testing.T) {
 	yes, no := true, false
 	for _, class := range wire.Classes() {
 		for _, proposed := range []*bool{nil, &no, &yes} {
-			for _, only := range []bool{false, true} {
-				for _, id := range []string{"", key.FlightID().String()} {
-					p := Problem{Code: class.Code, Status: class.Status, FlightID: id, Proposed: proposed}
-					var want bool
-					switch {
-					case slices.Contains(alone, class.Code):
-						want = only
-					case slices.Contains(always, class.Code):
-						want = id != ""
-					case class.Code == wire.InDoubt && proposed != nil:
-						want = id != "" && (*proposed || only)
-					case class.Code == wire.InFlight && proposed != nil:
-						want = id != "" && !*proposed && only
-					}
-					got := isFinal(&OpenAnswer{}, newError(p, key), only)
-					require.Equal(t, want, got, "%s, proposed %v, only %t, id %q", class.Code, proposed, only, id)
+			for i := range 8 {
+				only, id, nonce := i&1 != 0, "", ""
+				if i&2 != 0 {
+					id = key.FlightID().String()
 				}
+				if i&4 != 0 {
+					nonce = "n"
+				}
+				err := newError(Problem{Code: class.Code, Status: class.Status, FlightID: id, Nonce: nonce, Proposed: proposed}, key)
+				own, unproposed := id != "" && nonce != "", false
+				var want bool
+				switch {
+				case slices.Contains(alone, class.Code):
+					want = only
+				case slices.Contains(always, class.Code):
+					want = own
+				case class.Code == wire.InDoubt && proposed != nil:
+					want, unproposed = own && *proposed, own && !*proposed
+				case class.Code == wire.InFlight && proposed != nil:
+					unproposed = own && !*proposed
+				}
+				require.Equal(t, want, isFinal(&OpenAnswer{}, err, only), "%s, proposed %v, only %t, id %q, nonce %q", class.Code, proposed, only, id, nonce)
+				require.Equal(t, unproposed, isUnproposed(err), "%s, proposed %v, id %q, nonce %q", class.Code, proposed, id, nonce)
 			}
 		}
 	}
@@ -73,22 +80,53 @@ func TestIsFinal(t *testing.T) {
 	}
 }
 
+// The 200 of another request about the same flight does not show that a report was stored.
+func TestReportIsShownBy(t *testing.T) {
+	ended := func(attempt uint32, outcome string) *wire.Attempt {
+		return &wire.Attempt{Attempt: attempt, Outcome: outcome}
+	}
+	for _, c := range []struct {
+		state string
+		last  *wire.Attempt
+		sent  sentReport
+		want  bool
+	}{
+		{"running", ended(1, ""), sentReport{1, "succeeded"}, false}, // read before the report
+		{"in_doubt", &wire.Attempt{Attempt: 1, Outcome: "unknown", Lost: true}, sentReport{1, "succeeded"}, false},
+		{"in_doubt", ended(1, "unknown"), sentReport{1, "unknown"}, true},
+		{"ready", ended(1, "not_done"), sentReport{1, "not_done"}, true},
+		{"ready", ended(1, "not_done"), sentReport{2, "not_done"}, false}, // to the report of another attempt
+		{"running", ended(2, ""), sentReport{1, "not_done"}, false},
+		{"ready", ended(1, "not_done"), sentReport{1, "unknown"}, true}, // a repeat, after the attempt was reported otherwise
+		{"ready", ended(7, "not_done"), sentReport{0, "not_done"}, true},
+		{"in_doubt", ended(1, "refused"), sentReport{1, "refused"}, true}, // an earlier attempt may have happened
+		{"succeeded", ended(1, "succeeded"), sentReport{1, "succeeded"}, true},
+		{"succeeded", ended(2, "succeeded"), sentReport{1, "succeeded"}, false},
+		{"failed", ended(1, "unknown"), sentReport{0, "succeeded"}, true}, // decided by a person
+		{"expired", nil, sentReport{1, "succeeded"}, true},
+		{"awaiting_approval", nil, sentReport{1, "succeeded"}, false},
+		{"maintenance", nil, sentReport{1, "succeeded"}, false},
+	} {
+		require.Equal(t, c.want, c.sent.isShownBy(&Flight{State: c.state, LastAttempt: c.last}), "%+v", c)
+	}
+}
+
 // The ledger's time advances between answers, and the answer to the newest request counts.
 func TestLedgerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledgerClock
-		require.Zero(t, l.notAfter(), "no answer has told it")
+		require.Zero(t, l.notAfter(30*time.Second), "no answer has told it")
 		before := clock.Now()
 		time.Sleep(time.Second)
 		l.set(1_000_000, clock.Now())
-		require.EqualValues(t, 1_030_000, l.notAfter())
+		require.EqualValues(t, 1_030_000, l.notAfter(30*time.Second))
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 1_090_000, l.notAfter())
+		require.EqualValues(t, 1_090_000, l.notAfter(30*time.Second))
 		l.set(0, clock.Now())
 		l.set(5, before)
-		require.EqualValues(t, 1_090_000, l.notAfter(), "one answer does not say it, the other one is older")
+		require.EqualValues(t, 1_090_000, l.notAfter(30*time.Second), "one answer does not say it, the other one is older")
 		l.set(2_000_000, clock.Now())
-		require.EqualValues(t, 2_030_000, l.notAfter())
+		require.EqualValues(t, 2_030_000, l.notAfter(30*time.Second))
 	})
 }
 
@@ -112,7 +150,7 @@ func TestDigest(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	var open []wire.OpenAttempt
 	for i := range 6 {
-		o := c.newOpening(key)
+		o := c.newOpening(&effect.Call{Key: key}, time.Time{})
 		require.True(t, s.track(o))
 		o.update(func() { o.phase, o.number = phase(i), uint32(i) })
 		if o.phase == phaseHeld || o.phase == phaseSpooled {
@@ -127,21 +165,23 @@ func TestDigest(t *testing.T) {
 func TestTableOfNonces(t *testing.T) {
 	c, s := newSessionWithTable(t)
 	key := flight.MustKey("default/charge/1")
-	running, left := c.newOpening(key), c.newOpening(key)
+	running, left := c.newOpening(&effect.Call{Key: key}, time.Time{}), c.newOpening(&effect.Call{Key: key}, time.Time{})
 	require.True(t, s.track(running))
 	require.True(t, s.track(left))
 	left.update(func() { left.phase, left.abandoning = phaseGivenUp, true })
 	for i := range maxNonces - 1 {
 		require.False(t, s.isRetired(), i)
-		o := c.newOpening(key)
+		o := c.newOpening(&effect.Call{Key: key}, time.Time{})
 		require.True(t, s.track(o))
 		o.markGivenUp()
 	}
 	require.True(t, s.isRetired(), "the table is full")
-	require.False(t, s.track(c.newOpening(key)))
+	require.False(t, s.track(c.newOpening(&effect.Call{Key: key}, time.Time{})))
 	running.acknowledge(&ReportRequest{Outcome: "succeeded"})
 	require.NoError(t, s.renewCtx.Err(), "an abandon is on its way")
-	left.update(func() { left.abandoning = false })
+	left.update(func() { left.abandoning, left.left = false, true })
+	require.NoError(t, s.renewCtx.Err(), "a copy of its open may still open an attempt, which a renewal lists")
+	left.update(func() { left.expiresAt = clock.Now() })
 	require.Error(t, s.renewCtx.Err())
 	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
 }
@@ -172,8 +212,7 @@ func TestReportResult(t *testing.T) {
 func TestResendCountsFromTheRequest(t *testing.T) {
 	c, s := newSessionWithTable(t)
 	s.id = "ses_1"
-	o := c.newOpening(flight.MustKey("default/charge/1"))
-	o.call = &effect.Call{}
+	o := c.newOpening(&effect.Call{Key: flight.MustKey("default/charge/1")}, time.Time{})
 	require.True(t, s.track(o))
 	sent := clock.Now().Add(-time.Minute)
 	ms := int64(90_000)

@@ -20,18 +20,19 @@ const firstReportTimeout = 2 * time.Second
 // stored it. After WithReportTimeout the error is *Unrecorded; this client, or a later one with the same spool, goes on
 // sending the report. An error that wraps *Fenced means that the report came too late and is stored as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
-	f, _, err := c.recordReport(context.Background(), key, r)
+	f, _, err := c.recordReport(context.Background(), key, r, 0)
 	return f, err
 }
 
-// recordReport is Record with the values of the call's context. With *Unrecorded it also returns the report's name in
-// the spool.
-func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRequest) (f *Flight, name string, err error) {
+// recordReport is Record with the values of the call's context, and the number of the attempt; 0: not known. With
+// *Unrecorded it also returns the report's name in the spool.
+func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRequest, attempt uint32) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportTimeout)
 	defer cancel()
 	r.Key = key.String()
 	ask := c.newReportRequest(key, r.AppendJSON(nil))
-	f, err = c.sendFirstReport(ctx, ask, r.Outcome == flight.OutcomeNotDone.String())
+	sent := sentReport{attempt, r.Outcome}
+	f, err = c.sendFirstReport(ctx, ask, sent)
 	if reportResultOf(err) == reportTaken {
 		return f, "", err
 	}
@@ -47,7 +48,7 @@ func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRe
 			ctx, stop = c.untilForcedClose(ctx)
 			defer stop()
 		}
-		f, err = c.sendReport(ctx, ask)
+		f, err = c.sendReport(ctx, ask, sent)
 	}
 	if reportResultOf(err) == reportTaken {
 		c.spool.remove(name, key.String())
@@ -69,20 +70,46 @@ func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRe
 // sendFirstReport sends a report once. A Close whose ctx ends interrupts it, except for a report of not_done: Close
 // also closes the session, and without the report the flight would be in doubt. A report that begins after that moment
 // is sent in full, too.
-func (c *Client) sendFirstReport(ctx context.Context, ask request, notSent bool) (*Flight, error) {
+func (c *Client) sendFirstReport(ctx context.Context, ask request, r sentReport) (*Flight, error) {
 	ask.maxTries, ask.noStaleRetry, ask.timeout = 1, true, min(firstReportTimeout, c.opts.reportTimeout)
-	if c.runner.BaseContext.Err() == nil && !notSent {
+	if c.runner.BaseContext.Err() == nil && r.outcome != flight.OutcomeNotDone.String() {
 		var stop func()
 		ctx, stop = c.untilForcedClose(ctx)
 		defer stop()
 	}
-	return c.sendReport(ctx, ask)
+	return c.sendReport(ctx, ask, r)
 }
 
-// sendReport sends a report to a server.
-func (c *Client) sendReport(ctx context.Context, ask request) (*Flight, error) {
-	resp, err := c.ask(ctx, ask)
-	return flightOf(ask.key.FlightID(), resp, err)
+// sentReport is what a client knows of a report that it sends.
+type sentReport struct {
+	attempt uint32 // number; 0: not known
+	outcome string
+}
+
+// isShownBy reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the
+// flight has ended. Any other flight is the answer to another request. A report can still settle a flight in doubt.
+func (r sentReport) isShownBy(f *Flight) bool {
+	state, err := flight.ParseState(f.State)
+	last := f.LastAttempt
+	switch {
+	case err != nil, last != nil && r.attempt != 0 && last.Attempt != r.attempt:
+		return false
+	case state.Terminal():
+		return true
+	}
+	return last != nil && last.Outcome != "" && (last.Outcome == r.outcome || r.outcome == flight.OutcomeUnknown.String())
+}
+
+// sendReport sends a report until an answer shows that the ledger has it.
+func (c *Client) sendReport(ctx context.Context, ask request, r sentReport) (f *Flight, err error) {
+	ask.accepts = func(body []byte) bool {
+		f = new(Flight)
+		return wire.DecodeAnswer(body, f) == nil && f.ID == ask.key.FlightID().String() && r.isShownBy(f)
+	}
+	if _, err := c.ask(ctx, ask); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // untilForcedClose returns ctx, which also ends when the ctx of Close ends.
@@ -191,7 +218,11 @@ func (c *Client) sendSpooled(ctx context.Context, names []string) bool {
 		key, _ := flight.ParseStoredKey(entry.Key) // claim has read it
 		ask := c.newReportRequest(key, entry.Report)
 		ask.maxTries = 1
-		_, err := c.sendReport(ctx, ask)
+		var sent struct { // the number of its attempt is not known
+			Outcome string `json:"outcome"`
+		}
+		_ = wire.DecodeAnswer(entry.Report, &sent) // claim has read it
+		_, err := c.sendReport(ctx, ask, sentReport{outcome: sent.Outcome})
 		switch reportResultOf(err) {
 		case reportTaken:
 			c.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)

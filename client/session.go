@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -29,6 +30,7 @@ type session struct {
 	unexpectedBefore map[string]bool     // nonces that the previous renewal listed unexpectedly
 	handling         map[string]bool     // nonces of listed attempts whose report or abandon is being sent
 	retired          bool                // no new opens
+	listedAt         clock.Instant       // when the last renewal was sent whose list was read
 }
 
 // maxNonces bounds session.nonces: a session with more is retired and replaced. A server lets one session hold about as
@@ -140,10 +142,28 @@ func (s *session) checkTrust() {
 	}
 }
 
-// markLost ends the right to start effects under the session.
+// markLost ends the right to start effects under the session. No renewal lists its attempts any more, so the nonces
+// that were left are abandoned.
 func (s *session) markLost() {
 	s.retire()
 	s.cancelLease(effect.ErrLeaseLost)
+	for _, o := range s.takeLeft() {
+		s.client.left.add(o)
+	}
+}
+
+// takeLeft returns the nonces that were left, and whose not_after had not passed at the last renewal: a copy of their opens
+// may have opened an attempt since. It returns each nonce once.
+func (s *session) takeLeft() (left []*opening) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.nonces {
+		if o.left && o.expiresAt.After(s.listedAt.Time) {
+			o.left = false
+			left = append(left, o)
+		}
+	}
+	return left
 }
 
 // retire ends new opens under the session. The mark is set before sessions.retire runs: a concurrent endCreate either
@@ -204,13 +224,19 @@ func (s *session) closeAtServer(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeSessionTimeout)
 	defer cancel()
-	_ = s.client.CloseSession(ctx, s.id) // else it ends by its time to live
+	if err := s.client.CloseSession(ctx, s.id); CodeOf(err) != wire.SessionInUse {
+		return // after an error it ends by its time to live
+	}
+	for _, o := range s.takeLeft() {
+		s.client.tryAbandon(ctx, o)
+	}
+	_ = s.client.CloseSession(ctx, s.id)
 }
 
 // renew renews the session once and handles the attempts that the server lists as open. It returns false when no server
 // answered.
 func (s *session) renew() bool {
-	ask, open := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil)
+	ask, open, asked := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil), clock.Now()
 	for more := true; more; {
 		a, err := s.client.renew(s.client.runner.BaseContext, s.id, ask, max(s.renewEvery/2, time.Second), 1)
 		if lost := (*effect.LeaseLost)(nil); errors.As(err, &lost) {
@@ -230,7 +256,7 @@ func (s *session) renew() bool {
 			ask.After = open[len(open)-1].FlightID
 		}
 	}
-	s.handleListing(open)
+	s.handleListing(open, asked)
 	return true
 }
 
@@ -247,8 +273,8 @@ func (s *session) digest() string {
 	return wire.OpenDigest(open)
 }
 
-// handleListing handles the attempts that a renewal lists as open.
-func (s *session) handleListing(open []wire.OpenAttempt) {
+// handleListing handles the attempts that a renewal lists as open. asked is when the renewal was sent.
+func (s *session) handleListing(open []wire.OpenAttempt, asked clock.Instant) {
 	unexpected := make(map[string]bool)
 	for i := range open {
 		attempt := &open[i]
@@ -284,13 +310,13 @@ func (s *session) handleListing(open []wire.OpenAttempt) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unexpectedBefore = unexpected
+	s.unexpectedBefore, s.listedAt = unexpected, asked
 }
 
 // handleListed carries out the action for a listed attempt, on a goroutine that Close waits for, and calls done. If the
 // action fails, the next renewal lists the attempt again.
 func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt, done func()) {
-	report := o.report
+	report, sent := o.report, sentReport{attempt.Attempt, flight.OutcomeNotDone.String()}
 	switch action {
 	case doNothing:
 		return
@@ -303,11 +329,11 @@ func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.Ope
 	case reportUnknown:
 		r := ReportRequest{FencingToken: attempt.FencingToken, Key: attempt.Key, Outcome: flight.OutcomeUnknown.String(),
 			Error: "the holder of the session does not know this attempt"}
-		report = r.AppendJSON(nil)
+		report, sent.outcome = r.AppendJSON(nil), r.Outcome
 	}
 	c.goWork(func() {
 		defer done()
-		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report))
+		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report), sent)
 	})
 }
 

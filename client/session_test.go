@@ -128,17 +128,21 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	c.http.CloseIdleConnections()
 }
 
-// A rejection that names no flight may be the answer to another request: the abandon is sent again.
-func TestAbandonBelievesOnlyWhatNamesItsFlight(t *testing.T) {
+// A rejection that names no flight, or another nonce, may be the answer to another request, and so may the 200 that closes a
+// session: the abandon is sent again.
+func TestAbandonBelievesOnlyWhatNamesItsNonce(t *testing.T) {
 	fake := httpapitest.New(t)
 	api := httpapi.New(fake.Config())
-	swapped := true
+	swapped := []string{`{"code":"input_invalid","retryable":false}`, `{}`,
+		`{"code":"fenced","retryable":false,"nonce":"another","flight_id":"` + flight.MustKey("default/charge/order-42").FlightID().String() + `"}`}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/flights:abandon" && swapped {
-			swapped = false
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = w.Write([]byte(`{"code":"input_invalid","retryable":false}`))
+		if r.URL.Path == "/v1/flights:abandon" && len(swapped) > 0 {
+			body := swapped[0]
+			if swapped = swapped[1:]; body != "{}" {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusConflict)
+			}
+			_, _ = w.Write([]byte(body))
 			return
 		}
 		api.ServeHTTP(w, r)
@@ -146,8 +150,9 @@ func TestAbandonBelievesOnlyWhatNamesItsFlight(t *testing.T) {
 	t.Cleanup(server.Close)
 	c, err := Connect(t.Context(), server.URL, WithoutSpool())
 	require.NoError(t, err)
-	o := c.newOpening(flight.MustKey("default/charge/order-42"))
+	o := c.newOpening(&effect.Call{Key: flight.MustKey("default/charge/order-42")}, time.Time{})
 	require.False(t, c.tryAbandon(t.Context(), o))
 	require.True(t, c.tryAbandon(t.Context(), o))
+	require.Empty(t, swapped)
 	require.NoError(t, c.Close(t.Context()))
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -358,4 +359,24 @@ func TestPinnedDeployment(t *testing.T) {
 	_, err = client.Connect(t.Context(), g.server.URL, client.WithoutSpool())
 	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err), "%v", err)
 	require.ErrorContains(t, err, "another")
+}
+
+// A report is lost, and another 200 about its flight arrives in its place: an earlier read, which shows the attempt open.
+// The report is sent again, and the call does not end as if the attempt had been recorded.
+func TestReport_IsNotShownByAnotherAnswer(t *testing.T) {
+	g := newFixture(t)
+	api, swaps := g.api, 0
+	g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path, found := strings.CutSuffix(r.URL.Path, "/report"); found && swaps < 3 {
+			swaps++
+			api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+	result, err := g.connect().Do(t.Context(), call(`1`), succeedingHandler(`1`))
+	require.NoError(t, err)
+	require.Equal(t, effect.SourceExecuted, result.Source)
+	require.Equal(t, 3, swaps)
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }

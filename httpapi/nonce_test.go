@@ -59,7 +59,7 @@ func TestAbandon(t *testing.T) {
 	for range 2 {
 		r := d.abandon("1", "n")
 		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-		require.Equal(t, `{}`, string(r.body))
+		require.Equal(t, `{"nonce":"n"}`, string(r.body))
 	}
 	require.Equal(t, "ready", d.get("/v1/flights/"+a.FlightID).header.Get("Flightd-State"))
 	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
@@ -71,6 +71,30 @@ func TestAbandon(t *testing.T) {
 	require.Equal(t, http.StatusOK, d.post("/v1/flights:abandon", `{"action":"charge","id":"1",`+d.nonce("n")+`}`, "Flightd-Namespace", "billing").status,
 		"the namespace is part of the key")
 	require.NotNil(t, d.fake.Flight(flight.MustKey("billing/charge/1")))
+}
+
+// TestProblemsNameTheNonce: every rejection of an open, a verification or an abandon names the nonce of its request, so that
+// no caller takes the answer to another open for its own.
+func TestProblemsNameTheNonce(t *testing.T) {
+	d := newTestServer(t)
+	a := d.proceed(`{"action":"charge","id":"1","input":1,` + d.nonce("first") + `}`)
+	rejected := func(r reply, code wire.Code, nonce string) {
+		t.Helper()
+		require.Equal(t, nonce, requireProblem(t, r, r.status, code).Nonce)
+	}
+	open := func(rest string) reply { t.Helper(); return d.post("/v1/flights:open", `{"action":"charge",`+rest+`}`) }
+	rejected(open(`"id":"1","wait_ms":0,"input":1,`+d.nonce("busy")), wire.InFlight, "busy")
+	rejected(open(`"id":"1","wait_ms":0,"input":2,`+d.nonce("other")), wire.Conflict, "other")
+	rejected(open(`"id":"","wait_ms":0,`+d.nonce("nameless")), wire.KeyRequired, "nameless")
+	rejected(open(`"id":"2","ttl_ms":1,`+d.nonce("short")), wire.InputInvalid, "short")
+	rejected(open(`"id":"2","nonce":"old","not_after":1`), wire.OpenExpired, "old")
+	rejected(open(`"id":"2"`+strings.Repeat(" ", wire.MaxOpenBody)), wire.PayloadTooLarge, "")
+	rejected(d.post("/v1/flights/"+a.FlightID+"/verification", `{"verification":"v","result":"perhaps",`+d.nonce("look")+`}`), wire.InputInvalid, "look")
+	rejected(d.post("/v1/flights:abandon", `{"action":"charge","id":"2","nonce":"far","not_after":9000000000000}`), wire.OpenExpired, "far")
+	rejected(d.post("/v1/flights:abandon", `{"action":"charge","id":"2","nonce":"without"}`), wire.InputInvalid, "without")
+	d.report(a, `"outcome":"refused"`)
+	rejected(open(`"id":"1","input":1,`+d.nonce("late")), wire.FlightFailed, "late")
+	rejected(open(`"id":"1","input":1,`+d.nonce("first")), wire.FlightFailed, "first")
 }
 
 // TestOpenExpired: an open is rejected after its not_after, and if not_after is too far ahead of the ledger's time.

@@ -23,12 +23,12 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 	}
 	req, nonce, bad := a.openRequest(r, body)
 	if bad != nil {
-		a.writeError(w, r, req.Key, bad)
+		a.writeOpenError(w, r, req.Key, nonce, bad)
 		return
 	}
 	end, err := a.limits.StartOpen(req.Key.Namespace())
 	if err != nil {
-		a.writeError(w, r, req.Key, err)
+		a.writeOpenError(w, r, req.Key, nonce, err)
 		return
 	}
 	defer end()
@@ -40,6 +40,7 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 	var fenced *effect.Fenced
 	if errors.As(err, &fenced) { // nothing was opened by this request, so a new nonce may open
 		p := problemOf(err)
+		p.Nonce = nonce
 		p.Detail = "the attempt that this nonce opened has ended"
 		p.Hint = "do not act; open again with a new nonce and follow that answer"
 		a.writeAndLogProblem(w, r, p, nil)
@@ -55,16 +56,16 @@ func (a *api) openRequest(r *http.Request, body []byte) (req remote.OpenRequest,
 		return req, "", bad
 	}
 	if req.Key, bad = keyFrom(r, open.Action, open.ID); bad != nil {
-		return req, "", bad
+		return req, open.Nonce, bad
 	}
 	if bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
-		return req, "", bad
+		return req, open.Nonce, bad
 	}
 	if req.Submission, bad = open.Submission(); bad != nil {
-		return req, "", bad
+		return req, open.Nonce, bad
 	}
 	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
-		return req, "", bad
+		return req, open.Nonce, bad
 	}
 	req.Session, req.Owner, req.Wait = a.unsealSession(r, open.Session), auth.Redact(open.Owner), wire.Wait(open.WaitMS)
 	return req, open.Nonce, setNonce(&req, open.Nonce, open.NotAfter)
@@ -117,15 +118,15 @@ var quotedString = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 func (a *api) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) {
 	switch {
 	case err != nil:
-		a.writeError(w, r, key, err)
+		a.writeOpenError(w, r, key, nonce, err)
 	case answer.Decision == flight.DecisionReplay:
-		a.writeReplay(w, r, answer)
+		a.writeReplay(w, r, nonce, answer)
 	case answer.Decision == flight.DecisionProceed:
 		a.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
 	case answer.Decision == flight.DecisionVerify:
 		a.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
 	default:
-		a.writeError(w, r, key, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
+		a.writeOpenError(w, r, key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
 	}
 }
 
@@ -170,19 +171,21 @@ func policyIfDifferent(f *flight.Flight, differs bool) *wire.Policy {
 }
 
 // writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
-func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer) {
+func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) {
 	f, body, err := a.loadReceiptBody(r, o.Flight)
 	if f.State == flight.StateAbsent { // freed after the ledger's reply: the next open starts a new generation
 		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
+		a.writeOpenError(w, r, f.Key, nonce, err)
 		return
 	}
 	h := w.Header()
 	setFlightHeaders(h, f)
 	if f.State == flight.StateExpired { // expired after the ledger's reply
-		a.writeAndLogProblem(w, r, noReceiptProblem(f), nil)
+		p := noReceiptProblem(f)
+		p.Nonce = nonce
+		a.writeAndLogProblem(w, r, p, nil)
 		return
 	}
 	shown := wire.FlightOf(f, body, true)
@@ -196,7 +199,7 @@ func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, o remote.OpenA
 		return
 	}
 	p := failedProblem(f, shown)
-	p.Decision = wire.DecisionReplay
+	p.Decision, p.Nonce = wire.DecisionReplay, nonce
 	a.writeAndLogProblem(w, r, p, nil)
 }
 
@@ -225,7 +228,7 @@ func failureCause(f *flight.Flight) string {
 func (a *api) verification(w http.ResponseWriter, r *http.Request) {
 	req, nonce, bad := a.verificationRequest(w, r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
+		a.writeOpenError(w, r, flight.Key{}, nonce, bad)
 		return
 	}
 	if !a.mayReport(w, r, req.ID) {
@@ -250,20 +253,20 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 		return req, "", bad
 	}
 	if req.Verification = v.Verification; req.Verification == "" {
-		return req, "", wire.BadField("/verification", "missing; send the verification from the answer verify")
+		return req, v.Nonce, wire.BadField("/verification", "missing; send the verification from the answer verify")
 	}
 	if req.Result, bad = wire.ParseFinding(v.Result); bad != nil {
-		return req, "", bad
+		return req, v.Nonce, bad
 	}
 	if req.Body, bad = v.Blob(); bad != nil {
-		return req, "", bad
+		return req, v.Nonce, bad
 	}
 	if req.ExternalID = v.ExternalID; req.Result != flight.FindingHappened && (req.ExternalID != "" || req.Body.Size > 0) {
-		return req, "", receiptWithoutEffect()
+		return req, v.Nonce, receiptWithoutEffect()
 	}
 	open := &req.Open
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
-		return req, "", bad
+		return req, v.Nonce, bad
 	}
 	open.Session, open.Owner, open.Wait = a.unsealSession(r, v.Session), auth.Redact(v.Owner), wire.Wait(v.WaitMS)
 	return req, v.Nonce, setNonce(open, v.Nonce, v.NotAfter)
@@ -271,38 +274,40 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 
 // abandon serves POST /v1/flights:abandon.
 func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
-	req, bad := a.abandonRequest(w, r)
+	req, nonce, bad := a.abandonRequest(w, r)
 	if bad != nil {
-		a.writeError(w, r, req.Key, bad)
+		a.writeOpenError(w, r, req.Key, nonce, bad)
 		return
 	}
 	if err := a.cfg.Remote.Abandon(r.Context(), req); err != nil {
-		a.writeError(w, r, req.Key, err)
+		a.writeOpenError(w, r, req.Key, nonce, err)
 		return
 	}
-	writeEmpty(w, r)
+	out := wire.AbandonAnswer{Nonce: nonce}
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 }
 
-func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, bad *wire.Invalid) {
+// abandonRequest parses an abandon. It also returns the nonce as the caller wrote it.
+func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, nonce string, bad *wire.Invalid) {
 	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	abandon, bad := wire.DecodeAbandon(body)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.Key, bad = keyFrom(r, abandon.Action, abandon.ID); bad != nil {
-		return req, bad
+		return req, abandon.Nonce, bad
 	}
 	switch {
 	case abandon.Nonce == "":
-		return req, wire.BadField("/nonce", "missing; send the nonce of the open")
+		return req, "", wire.BadField("/nonce", "missing; send the nonce of the open")
 	case abandon.NotAfter == 0:
-		return req, wire.BadField("/not_after", "missing; send the not_after of the open")
+		return req, abandon.Nonce, wire.BadField("/not_after", "missing; send the not_after of the open")
 	}
 	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), auth.Redact(abandon.Reason)
-	return req, nil
+	return req, abandon.Nonce, nil
 }
 
 // receiptWithoutEffect is the error for a receipt together with a result other than happened: one of the two is wrong.

@@ -89,8 +89,10 @@ func callerOperations() []openapi.Operation {
 			"While the attempt is open, every repeat gets the same answer. After the attempt has ended, its nonce opens no other attempt.\n\n" +
 			"Renew the `session` in the answer, which may differ from the one you sent. Count `trust_ms` from the moment when you sent the request; when it has passed, do not start the effect. " +
 			"The same holds for `resend_ms`, if the answer has it: an earlier attempt may have acted, and the provider may forget the idempotency key.\n\n" +
-			"If you give up, make sure that no attempt stays open under your nonce. The answer is final, and you need do nothing, if it is `replay`, `idempotency_conflict`, `flight_failed`, `expired` or `open_expired`; " +
-			"if it is `in_doubt` with `proposed` true; or if it is `in_doubt` or `idempotency_in_flight` with `proposed` false and you sent only one request with this nonce. " +
+			"If you give up, make sure that no attempt stays open under your nonce. The answer is final, and you need do nothing, if it is `replay`, `idempotency_conflict`, `flight_failed`, `expired` or `open_expired`, " +
+			"or if it is `in_doubt` with `proposed` true, and it names your `nonce`. " +
+			"After `in_doubt` or `idempotency_in_flight` with `proposed` false, to the only request with this nonce, nothing is open, but a copy that the network made may open an attempt until `not_after`: " +
+			"set `not_after` to the wait and 2 s, and send one abandon when it has passed, at most one per key and second. " +
 			"After a timeout, a broken connection or any other answer, repeat the open until its answer is final, or send an abandon until it is answered 200. A request that is rejected with 400 has opened nothing.",
 		Parameters: []string{wire.HeaderNamespace, effect.HeaderIdempotencyKey}, Request: wire.OpenRequest{},
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
@@ -101,10 +103,10 @@ func callerOperations() []openapi.Operation {
 		Pattern: "POST /v1/flights:abandon", ID: "abandonOpen", Tag: tagCaller, Summary: "Give up an open",
 		About: "Send an abandon only if you have started no effect under this nonce and never will. If the effect may have started, report `unknown` instead.\n\n" +
 			"If the nonce has opened an attempt, the attempt ends, and the next caller may act. If it has not, an open with this nonce that arrives later is rejected. " +
-			"Repeat the request, to any node, until it is answered 200.",
+			"Repeat the request, to any node, until it is answered 200 with your nonce.",
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.AbandonRequest{},
 		Example:  `{"action":"charge","id":"order-42","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"reason":"the caller was cancelled"}`,
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "no attempt is open under the nonce, and none will be opened", Content: jsonContent(struct{}{})}},
+		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "no attempt is open under the nonce, and none will be opened", Content: jsonContent(wire.AbandonAnswer{})}},
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.Fenced, wire.OpenExpired, wire.TooManyOpen),
 	}, {
 		Pattern: "POST /v1/flights/{id}/report", ID: "reportFlight", Tag: tagCaller, Summary: "Report the outcome of an attempt",

@@ -212,7 +212,13 @@ func (c *soakCaller) open(n flight.Nonce, verification *remote.VerificationReque
 			return c.lookUp(n, a, sent)
 		case err == nil:
 			return c.act(n, a, sent)
-		case c.isFinal(err, state):
+		case c.isFinal(err):
+			return true
+		case state.requests == 1 && isUnproposed(err): // rule 6: a copy may still open an attempt
+			c.count("left")
+			if state.gaveUp = true; !c.kept {
+				c.abandon(n)
+			}
 			return true
 		}
 	}
@@ -258,11 +264,10 @@ func (c *soakCaller) send(n flight.Nonce, verification *remote.VerificationReque
 }
 
 // isFinal reports whether an error is final for a nonce: nothing was opened under it, and nothing will be.
-func (c *soakCaller) isFinal(err error, state *nonceState) bool {
+func (c *soakCaller) isFinal(err error) bool {
 	var (
 		conflict *effect.Conflict
 		expired  *effect.OpenExpired
-		busy     *effect.Busy
 		doubt    *effect.InDoubt
 	)
 	switch {
@@ -271,14 +276,17 @@ func (c *soakCaller) isFinal(err error, state *nonceState) bool {
 	case errors.As(err, &expired):
 		c.count("open_expired")
 		return true
-	case errors.As(err, &doubt) && (doubt.Proposed || state.requests == 1):
+	case errors.As(err, &doubt) && doubt.Proposed:
 		c.count("in_doubt")
-		return true
-	case errors.As(err, &busy) && !busy.Proposed && state.requests == 1:
-		c.count("busy")
 		return true
 	}
 	return false
+}
+
+// isUnproposed reports whether a node has answered from its own view, and has not proposed the open.
+func isUnproposed(err error) bool {
+	busy, doubt := new(effect.Busy), new(effect.InDoubt)
+	return errors.As(err, &busy) && !busy.Proposed || errors.As(err, &doubt) && !doubt.Proposed
 }
 
 // checkStillOpen checks in the ledger that the caller's attempt is open while the caller may start. Rule 3 (d) may end

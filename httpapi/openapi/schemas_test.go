@@ -130,7 +130,7 @@ func codecs() map[string]codec {
 		"OpenRequest": requestCodec(wire.DecodeOpen), "AbandonRequest": requestCodec(wire.DecodeAbandon), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.DecodeReport), "VerificationRequest": requestCodec(wire.DecodeVerification),
 		"SessionRequest": requestCodec(wire.DecodeSession), "RenewRequest": requestCodec(wire.DecodeRenew),
 		"OperatorRequest": requestCodec(wire.DecodeOperator), "ResolveRequest": requestCodec(wire.DecodeResolve),
-		"OpenAnswer": answerCodec[wire.OpenAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
+		"OpenAnswer": answerCodec[wire.OpenAnswer], "AbandonAnswer": answerCodec[wire.AbandonAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
 		"History": answerCodec[wire.History], "SessionAnswer": answerCodec[wire.SessionAnswer], "Problem": answerCodec[wire.Problem],
 		"Ready": answerCodec[wire.Ready], "LedgerInfo": answerCodec[wire.LedgerInfo], "Version": answerCodec[wire.Version], "ProblemPage": answerCodec[wire.ProblemPage],
 		"Policy": answerCodec[wire.Policy], "Attempt": answerCodec[wire.Attempt], "Attribution": answerCodec[wire.Attribution], "Resolution": answerCodec[wire.Resolution],

@@ -62,6 +62,11 @@ type OpenAnswer struct {
 	Flight           *Flight         `json:"flight,omitzero"` // with replay
 }
 
+// AbandonAnswer is the answer to an abandon.
+type AbandonAnswer struct {
+	Nonce string `json:"nonce"` // of the abandoned open
+}
+
 // Attempt is one try to perform the effect.
 type Attempt struct {
 	Attempt  uint32 `json:"attempt"`
@@ -281,6 +286,7 @@ type Problem struct {
 	Hint         string       `json:"hint,omitzero"`
 	FlightID     string       `json:"flight_id,omitzero"`
 	Key          string       `json:"key,omitzero"`
+	Nonce        string       `json:"nonce,omitzero"` // of the open or the abandon that is answered
 	State        string       `json:"state,omitzero"`
 	Version      string       `json:"version,omitzero"` // of the flight, for If-Match
 	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`
@@ -306,6 +312,9 @@ type FieldError struct {
 
 // AppendJSON appends the answer as JSON.
 func (a *OpenAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
+
+// AppendJSON appends the answer as JSON.
+func (a *AbandonAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
 
 // AppendJSON appends the flight as JSON.
 func (f *Flight) AppendJSON(b []byte) []byte { return strictjson.Append(b, f) }

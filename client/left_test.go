@@ -1,0 +1,203 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// lateCopy is the situation of the tests below: another client holds the key, a client is answered busy, the key becomes
+// free, and only then a copy of the client's open arrives, which the network has made.
+type lateCopy struct {
+	*fixture
+	c    *client.Client
+	body []byte // of the client's open
+}
+
+func newLateCopy(t *testing.T, warm bool) *lateCopy {
+	g := newBubbleFixture(t)
+	l := &lateCopy{fixture: g, c: g.connect()}
+	if warm {
+		g.useSession(l.c)
+	}
+	held, free := make(chan struct{}), make(chan struct{})
+	holder := doInBackground(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(held)
+		<-free
+		return effect.Answer{}, client.NotDone(errors.New("no connection"))
+	})
+	<-held
+	g.setFault(func(r *http.Request) fault {
+		if hasSuffix(r, ":open") {
+			l.body, _ = io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(l.body))
+		}
+		return none
+	})
+	hasty := call(`1`)
+	hasty.Wait = time.Nanosecond
+	_, err := l.c.Do(t.Context(), hasty, unreachableHandler(t))
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+	require.Zero(t, g.count(":abandon"))
+	close(free)
+	<-holder
+	return l
+}
+
+// arrive lets the copy arrive, and returns its status.
+func (l *lateCopy) arrive() int {
+	r := httptest.NewRequest(http.MethodPost, "/v1/flights:open", bytes.NewReader(l.body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	l.api.ServeHTTP(w, r)
+	return w.Code
+}
+
+// requireNoDoubt checks that no attempt is left of the copy.
+func (l *lateCopy) requireNoDoubt() {
+	l.t.Helper()
+	f := l.flight(key)
+	require.Equal(l.t, flight.StateReady, f.State, "%s", f.Cause)
+	require.False(l.t, f.Tainted())
+}
+
+// The copy opens an attempt for nobody, which the client abandons: by a renewal of its session, which lists the attempt,
+// or without a session when not_after has passed.
+func TestLateCopy_OpensAnAttemptThatIsAbandoned(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLateCopy(t, warm)
+			require.Equal(t, http.StatusCreated, l.arrive())
+			time.Sleep(6 * time.Second)
+			require.Equal(t, 1, l.count(":abandon"))
+			l.requireNoDoubt()
+		})
+	}
+}
+
+// A copy that arrives later than not_after opens nothing: that is 2 s after the end of the wait.
+func TestLateCopy_OpensNothingAfterNotAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLateCopy(t, false)
+		time.Sleep(2100 * time.Millisecond)
+		require.Equal(t, http.StatusConflict, l.arrive())
+		l.requireNoDoubt()
+	})
+}
+
+// Close abandons what it leaves, or closes the session: a copy that arrives then opens nothing.
+func TestLateCopy_AfterClose(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLateCopy(t, warm)
+			require.NoError(t, l.c.Close(t.Context()))
+			require.NotEqual(t, http.StatusCreated, l.arrive())
+			l.requireNoDoubt()
+		})
+	}
+}
+
+// A copy has opened an attempt when Close closes the session.
+func TestLateCopy_BeforeClose(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLateCopy(t, warm)
+			require.Equal(t, http.StatusCreated, l.arrive())
+			require.NoError(t, l.c.Close(t.Context()))
+			l.requireNoDoubt()
+			time.Sleep(time.Minute)
+			l.requireNoDoubt()
+		})
+	}
+}
+
+// The client's session ends before a renewal could list the attempt: the client abandons it all the same.
+func TestLateCopy_OfALostSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLateCopy(t, true)
+		require.Equal(t, http.StatusCreated, l.arrive())
+		l.expireSessions()
+		require.Equal(t, flight.StateInDoubt, l.waitForFlight(key, func(f *flight.Flight) bool { return f.OpenAttempt() == nil }).State)
+		time.Sleep(10 * time.Second)
+		l.requireNoDoubt()
+	})
+}
+
+// Two callers of one flight get each other's answers: the one that was granted the attempt must not leave.
+func TestSwappedRejections_LeaveNoAttempt(t *testing.T) {
+	for _, code := range []string{"idempotency_in_flight", "in_doubt", "open_expired", "expired", "idempotency_conflict"} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newBubbleFixture(t)
+			c := g.connect()
+			swapped := false
+			api := g.api
+			g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if swapped || !hasSuffix(r, ":open") {
+					api.ServeHTTP(w, r)
+					return
+				}
+				swapped = true
+				api.ServeHTTP(httptest.NewRecorder(), r)
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusConflict)
+				_, _ = w.Write([]byte(`{"code":"` + code + `","retryable":false,"proposed":false,"nonce":"another","flight_id":"` + key.FlightID().String() + `"}`))
+			})
+			result, err := c.Do(t.Context(), call(`1`), succeedingHandler(`1`))
+			require.NoError(t, err, code)
+			require.EqualValues(t, 1, result.Attempt, code)
+			require.Equal(t, effect.SourceExecuted, result.Source, code)
+		})
+	}
+}
+
+// Three hundred clients ask for one hot key without waiting, again and again. Their abandons use up no nonce of the key: as
+// soon as the key is free, the next caller acts.
+func TestHotKey_IsNeverAnsweredTooManyOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newBubbleFixture(t)
+		held, free := make(chan struct{}), make(chan struct{})
+		holder := doInBackground(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(held)
+			<-free
+			return effect.Answer{}, client.NotDone(errors.New("no connection"))
+		})
+		<-held
+		hasty := call(`1`)
+		hasty.Wait = time.Nanosecond
+		var callers sync.WaitGroup
+		for range 300 {
+			c := g.connect()
+			callers.Go(func() {
+				for range 3 {
+					_, err := c.Do(t.Context(), hasty, unreachableHandler(t))
+					if busy := (*client.Busy)(nil); !errors.As(err, &busy) {
+						t.Errorf("it is answered %v", err)
+					}
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		callers.Wait()
+		require.LessOrEqual(t, g.count(":abandon"), 300*3, "at most one per key, second and client")
+		close(free)
+		<-holder
+		result, err := g.connect().Do(t.Context(), hasty, succeedingHandler(`1`))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, result.Attempt)
+		require.Empty(t, g.flight(key).UsedNonces)
+	})
+}
