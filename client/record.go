@@ -86,6 +86,15 @@ type sentReport struct {
 	outcome string
 }
 
+// readSentReport reads the outcome from the body of a report. Without one, only the end of the flight shows the report.
+func readSentReport(body []byte, attempt uint32) sentReport {
+	var r struct {
+		Outcome string `json:"outcome"`
+	}
+	_ = wire.DecodeAnswer(body, &r)
+	return sentReport{attempt, r.Outcome}
+}
+
 // isShownBy reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the
 // flight has ended. Any other flight is the answer to another request. A report can still settle a flight in doubt.
 func (r sentReport) isShownBy(f *Flight) bool {
@@ -218,11 +227,7 @@ func (c *Client) sendSpooled(ctx context.Context, names []string) bool {
 		key, _ := flight.ParseStoredKey(entry.Key) // claim has read it
 		ask := c.newReportRequest(key, entry.Report)
 		ask.maxTries = 1
-		var sent struct { // the number of its attempt is not known
-			Outcome string `json:"outcome"`
-		}
-		_ = wire.DecodeAnswer(entry.Report, &sent) // claim has read it
-		_, err := c.sendReport(ctx, ask, sentReport{outcome: sent.Outcome})
+		_, err := c.sendReport(ctx, ask, readSentReport(entry.Report, 0))
 		switch reportResultOf(err) {
 		case reportTaken:
 			c.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)

@@ -316,7 +316,7 @@ func (s *session) handleListing(open []wire.OpenAttempt, asked clock.Instant) {
 // handleListed carries out the action for a listed attempt, on a goroutine that Close waits for, and calls done. If the
 // action fails, the next renewal lists the attempt again.
 func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt, done func()) {
-	report, sent := o.report, sentReport{attempt.Attempt, flight.OutcomeNotDone.String()}
+	report := o.report
 	switch action {
 	case doNothing:
 		return
@@ -329,11 +329,11 @@ func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.Ope
 	case reportUnknown:
 		r := ReportRequest{FencingToken: attempt.FencingToken, Key: attempt.Key, Outcome: flight.OutcomeUnknown.String(),
 			Error: "the holder of the session does not know this attempt"}
-		report, sent.outcome = r.AppendJSON(nil), r.Outcome
+		report = r.AppendJSON(nil)
 	}
 	c.goWork(func() {
 		defer done()
-		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report), sent)
+		_, _ = c.sendReport(c.runner.BaseContext, c.newReportRequest(o.key, report), readSentReport(report, attempt.Attempt))
 	})
 }
 
