@@ -26,8 +26,12 @@ type leftOpens struct {
 // maxLeftOpens bounds leftOpens.waiting: the oldest is dropped.
 const maxLeftOpens = 1000
 
-// leftInterval is the pause between two rounds. A round sends at most one abandon per key.
-const leftInterval = time.Second
+const (
+	// leftInterval is the pause between two rounds. A round sends at most one abandon per key.
+	leftInterval = time.Second
+	// leftGrace is how long after not_after an abandon is sent, for a ledger whose time was estimated too late.
+	leftGrace = 100 * time.Millisecond
+)
 
 // add gives up a nonce. The caller is counted in runner.Work.
 func (l *leftOpens) add(o *opening) {
@@ -62,7 +66,7 @@ func (l *leftOpens) sendRound(ctx context.Context, closing bool) {
 	l.mu.Lock()
 	due := make(map[flight.Key]*opening)
 	for _, o := range l.waiting {
-		if due[o.key] == nil && (closing || o.expiresAt.Remaining() <= 0) {
+		if due[o.key] == nil && (closing || o.expiresAt.Remaining() <= -leftGrace) {
 			due[o.key] = o
 		}
 	}

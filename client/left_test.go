@@ -187,7 +187,7 @@ func TestHotKey_IsNeverAnsweredTooManyOpen(t *testing.T) {
 					if busy := (*client.Busy)(nil); !errors.As(err, &busy) {
 						t.Errorf("it is answered %v", err)
 					}
-					time.Sleep(time.Second)
+					time.Sleep(1500 * time.Millisecond)
 				}
 			})
 		}
@@ -195,9 +195,11 @@ func TestHotKey_IsNeverAnsweredTooManyOpen(t *testing.T) {
 		require.LessOrEqual(t, g.count(":abandon"), 300*3, "at most one per key, second and client")
 		close(free)
 		<-holder
+		asked := g.count(":open")
 		result, err := g.connect().Do(t.Context(), hasty, succeedingHandler(`1`))
 		require.NoError(t, err)
 		require.EqualValues(t, 2, result.Attempt)
-		require.Empty(t, g.flight(key).UsedNonces)
+		require.Equal(t, asked+1, g.count(":open"), "the client repeats an open that is answered too_many_open")
+		require.Zero(t, len(g.flight(key).UsedNonces))
 	})
 }
