@@ -41,6 +41,7 @@ come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is
 
 from __future__ import annotations
 
+import atexit
 import base64
 import collections
 import contextlib
@@ -88,10 +89,16 @@ _TRY_TIMEOUT = 10.0  # seconds for one try of a request, besides the time that i
 _FIRST_REPORT_TIMEOUT = 2.0  # seconds until a report that is not answered is spooled
 _SPOOL_TRIES = 5  # times that a report is written again after an interrupt (Ctrl-C) of the write
 _REPORT_TRY_TIMEOUT = 15.0  # seconds for one later try of a report, so that the next server is tried soon
-_OPEN_VALIDITY_MS = 30_000  # milliseconds of ledger time until an open can no longer open anything
+_MAX_NONCE_WAIT = 15.0  # seconds that an open waits for other callers under one nonce
+_MIN_OPEN_MARGIN_MS = 2_000  # of ledger time, after the wait of an open, until it can no longer open anything
+_MAX_OPEN_MARGIN_MS = 30_000  # the same, after answers open_expired
 _ABANDON_WAIT = 2.0  # seconds to wait for the first try of an abandon before the key is opened again
 _ABANDON_TIMEOUT = 600.0  # seconds for which an abandon is retried while no server answers
 _MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, and its attempt ends with its session
+_MAX_LEFT = 1000  # opens whose abandon is sent later; the oldest is dropped
+_LEFT_INTERVAL = 1.0  # seconds between two abandons of one key that are sent later
+_LEFT_GRACE = 0.1  # seconds after not_after until such an abandon is sent, if the ledger's time was estimated too late
+_LAST_ABANDONS_TIMEOUT = 2.0  # seconds for these abandons at the end of the program
 _LOOK_UP_TIMEOUT = 30.0  # seconds for a look-up if the flight has no time-out
 _LOOK_UP_GRACE = 15.0  # seconds after the end of that time until the session of a hanging look-up is no longer renewed
 _IDLE_TIMEOUT = 20.0  # seconds until an idle connection is no longer reused
@@ -263,22 +270,26 @@ _REPORT_REJECTED_CODES = ("idempotency_key_invalid", "input_invalid", "not_found
 _NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR to the address of a running one"
 
 
-def _error_from(status: int, retry_after: str, data: bytes, address: str, flight_id: str = "") -> Error:
+def _error_from(status: int, retry_after: str, data: bytes, address: str, flight_id: str = "", nonce: str = "") -> Error:
     """Returns the error for an answer.
 
     An answer that is not a problem document of flightd comes from other software, a proxy perhaps, which cannot know
     whether the request was executed; only its 3xx or 4xx (but 408) says that no server received the request. A problem
-    document about another flight than the requested one proves nothing, either.
+    document about another flight or nonce than the requested one proves nothing, either.
     """
     problem: Any = None
     with contextlib.suppress(ValueError):
         problem = json.loads(data)
     # Other problem documents may have a code, too, but no field "retryable".
     ours = isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)
-    other_flight = ours and flight_id != "" and _flight_id_of(problem) not in ("", flight_id)
-    if not ours or other_flight:
-        detail = f"answer {status} {'is about another flight' if other_flight else 'is not from flightd'}: {data[:200]!r}"
-        outcome_unknown = other_flight or not 300 <= status < 500 or status == 408
+    other = ""
+    if ours and flight_id and _flight_id_of(problem) not in ("", flight_id):
+        other = "is about another flight"
+    elif ours and nonce and problem.get("nonce", "") not in ("", nonce):
+        other = "is that to another open of the flight"
+    if not ours or other:
+        detail = f"answer {status} {other or 'is not from flightd'}: {data[:200]!r}"
+        outcome_unknown = bool(other) or not 300 <= status < 500 or status == 408
         problem = {"code": "unreachable" if outcome_unknown else "internal", "retryable": True, "detail": detail,
                    "hint": f"check that FLIGHTD_ADDR names a flightd server; the request was sent to {address}"}
     code = problem["code"]
@@ -300,7 +311,23 @@ _REQUIRED_FIELDS = {  # required fields of the answer to an open, by decision
 }
 
 
-def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", nonce: str = "") -> bool:
+class _Report(NamedTuple):
+    """What is known of a report that is sent."""
+
+    attempt: int  # 0: not known
+    outcome: str
+
+    def is_shown_by(self, flight: Dict[str, Any]) -> bool:
+        """Reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the flight
+        has ended. Any other flight is the answer to another request. A report can still settle a flight in doubt."""
+        last = flight.get("last_attempt") or {}
+        if last and self.attempt not in (0, last.get("attempt")):
+            return False
+        return flight.get("state") in _ENDED_STATES or bool(last.get("outcome")) and self.outcome in (last["outcome"], "unknown")
+
+
+def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", nonce: str = "",
+               report: Optional[_Report] = None) -> bool:
     """Reports whether the data is flightd's answer to this request.
 
     The answer must name the flight or session of the request. A proxy that mixes up answers could otherwise let a caller
@@ -310,12 +337,12 @@ def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", n
         return _digest(data) == must_contain
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
-        if must_contain == "{}":  # the answer to an abandon, and to no other request
-            return bool(answer == {})
         if not isinstance(answer, dict) or must_contain not in answer:
             return False
+        if must_contain == "nonce":  # the answer to an abandon; that to an open has this field, too
+            return bool(answer["nonce"] == nonce) and "decision" not in answer
         if must_contain == "state":
-            return bool(answer.get("id") == path.split("/")[3])
+            return bool(answer.get("id") == path.split("/")[3]) and (report is None or report.is_shown_by(answer))
         if must_contain == "trust_ms":  # the answer to an open has this field, too
             return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
         return must_contain != "decision" or (
@@ -324,20 +351,29 @@ def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", n
     return False
 
 
-def _is_final(e: Error, sent_once: bool) -> bool:
+def _is_final(e: Error, only: bool) -> bool:
     """Reports whether an error leaves nothing open under the nonce, now or later.
 
-    sent_once says that only one request carried the nonce. See docs/protocol.md, rule 6.
+    only says that every other request with the nonce was answered without a proposal. See docs/protocol.md, rule 6.
     """
-    names = _flight_id_of(e.problem) != ""  # an answer that names no flight may belong to another request
     if e.code in ("idempotency_conflict", "expired", "open_expired"):
-        return names
+        return _is_own_problem(e)
     if e.code in ("in_doubt", "idempotency_in_flight"):
-        proposed = e.problem.get("proposed")
-        return names and (proposed is False and sent_once or proposed is True and e.code == "in_doubt")
+        return _is_own_problem(e) and e.code == "in_doubt" and e.problem.get("proposed") is True
     status = e.problem.get("status", 0)
     unprocessed = 300 <= status < 500 and status not in (408, 409, 410, 429)  # rejected before it was executed
-    return sent_once and (unprocessed or e.code == "unreachable")  # no server was reached
+    return only and (unprocessed or e.code == "unreachable")  # no server was reached
+
+
+def _is_unproposed(e: Error) -> bool:
+    """Reports whether a node has answered an open from its own view, and has not proposed it. Nothing is open under the
+    nonce, but a copy that the network made may reach a node later, and open an attempt until not_after."""
+    return (e.code in ("in_doubt", "idempotency_in_flight") and _is_own_problem(e) and e.problem.get("proposed") is False)
+
+
+def _is_own_problem(e: Error) -> bool:
+    """Reports whether a problem names flight and nonce. _error_from has rejected problems that name others."""
+    return _flight_id_of(e.problem) != "" and bool(e.problem.get("nonce"))
 
 
 def _listed_action_for(state: str) -> str:
@@ -468,11 +504,12 @@ class _Nonce:
     """Identifies one open. The caller records it before the first request. Its state is "awaited", "held" by a block,
     "given up" before the effect started, or "final" if nothing is open under it and nothing will be."""
 
-    def __init__(self, ledger_ms: int) -> None:
-        self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + _OPEN_VALIDITY_MS
+    def __init__(self, ledger_ms: int, validity_ms: int) -> None:
+        self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + validity_ms
         self.id = hashlib.sha256(self.text.encode()).hexdigest()[:32]  # the form in which a renewal lists it
         self.made_at, self.state = _now(), "awaited"
-        self.sent_once = True  # at most one request has carried it
+        self.validity = _TimeWindow(self.made_at, validity_ms)  # until not_after
+        self.may_have_arrived = False  # a request whose answer is not known, or says that it was proposed
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
@@ -556,7 +593,7 @@ class Flight:
         self._rejected_effect: Optional[LeaseLost] = None  # the error of an effect that was not allowed after it
         self._look_up_until: Optional[float] = None
         self._nonces: Dict[str, _Nonce] = {}  # by id
-        self._nonce = _Nonce(0)  # the newest one
+        self._nonce = _Nonce(0, 0)  # the newest one
         self._policy = request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id_for_key(key)
@@ -681,17 +718,22 @@ class Flight:
         return self._until is not None and self._until - time.monotonic() < 0.001
 
     def _nonce_window(self) -> float:
-        """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out, and half of the open's
-        validity, is left for the effect."""
-        return min(self._request.get("attempt_timeout_ms") or _OPEN_VALIDITY_MS, _OPEN_VALIDITY_MS) / 2000
+        """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out is left for the effect."""
+        timeout = self._request.get("attempt_timeout_ms")
+        return min(timeout / 2000, _MAX_NONCE_WAIT) if timeout else _MAX_NONCE_WAIT
 
-    def _wait_ms(self) -> int:
+    def _waited(self) -> float:
+        """Returns the seconds since the newest nonce was made."""
+        return _now().mono - self._nonce.made_at.mono
+
+    def _wait_ms(self, waited: float) -> int:
+        """Returns the wait of the next open with a nonce under which others were waited for that many seconds."""
         left = float("inf") if self._until is None else self._until - time.monotonic()
-        return int(1000 * max(0.0, min(left, max(self._nonce_window(), _MIN_WAIT))))
+        return int(1000 * max(0.0, min(left, max(self._nonce_window() - waited, _MIN_WAIT))))
 
     def _new_nonce(self) -> None:
         self._reject_fork()
-        self._nonce = _Nonce(self._client._ledger_ms())
+        self._nonce = _Nonce(self._client._ledger_ms(), self._wait_ms(0.0) + self._client._open_margin_ms)
         self._nonces[self._nonce.id] = self._nonce
 
     def _open(self) -> Dict[str, Any]:
@@ -701,7 +743,7 @@ class Flight:
         failures = 0  # opens in a row without a result
         while True:
             self._reject_fork()
-            wait, asked = self._wait_ms() / 1000, time.monotonic()
+            wait, asked = self._wait_ms(self._waited()) / 1000, time.monotonic()
             try:
                 answer, sent_at = self._send_open("/v1/flights:open", self._request)
                 if answer["decision"] == "verify":
@@ -722,7 +764,7 @@ class Flight:
                 expired = e.code == "open_expired" and failures <= 3
                 if not expired and (isinstance(e, Unavailable) or self._wait_is_over()):
                     raise
-                if not isinstance(e, Busy) or _now().mono - self._nonce.made_at.mono >= self._nonce_window():
+                if not isinstance(e, Busy) or self._waited() >= self._nonce_window():
                     self._abandon_unused(_ABANDON_WAIT)
                 pause = 0.02 * failures
                 if isinstance(e, Busy):  # a server that answers early knows that the key stays busy
@@ -733,15 +775,21 @@ class Flight:
 
     def _send_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
         """Sends an open, or a verification, which gets the same kind of answer, and marks the nonce if it is final."""
-        nonce, wait = self._nonce, self._wait_ms()
+        nonce = self._nonce
+        wait, may_have_arrived = self._wait_ms(self._waited()), nonce.may_have_arrived
+        nonce.may_have_arrived = True
         request = dict(request, nonce=nonce.text, not_after=nonce.not_after, owner=self._client._owner(), wait_ms=wait)
         try:
             answer, sent_at = self._client._ask("POST", path, request, must_contain="decision", flight_id=self._id,
                                                 nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT)
+            self._client._adapt_open_margin(expired=False)
         except Error as e:
-            sent_once, nonce.sent_once = nonce.sent_once and not e._may_have_arrived, False
-            if _is_final(e, sent_once):
+            only = not may_have_arrived and not e._may_have_arrived
+            if _is_final(e, only):
                 nonce.state = "final"
+            elif only and _is_unproposed(e):
+                nonce.may_have_arrived = False
+            self._client._adapt_open_margin(expired=e.code == "open_expired")
             if not isinstance(e, Failed) or not e.problem.get("flight") or _flight_id_of(e.problem) != self._id:
                 raise
             answer, sent_at = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made_at  # it failed
@@ -751,21 +799,26 @@ class Flight:
 
     def _abandon_unused(self, wait: float = 0.0) -> None:
         """Abandons the opens that will not be used: no other caller can state that nothing was sent. It waits for the first
-        try, up to wait seconds; a new open of the key would otherwise meet this caller's own doubt."""
+        try, up to wait seconds; a new open of the key would otherwise meet this caller's own doubt. An open whose answers
+        all came without a proposal is abandoned later, for a copy that the network may have made."""
         until = time.monotonic() + wait
         for nonce in list(self._nonces.values()):
             if nonce.state == "awaited" and self._pid == os.getpid():  # a fork leaves its parent's opens alone
                 nonce.state = "given up"
-                self._client._abandon_in_background(functools.partial(self._abandon, nonce), until)
+                if nonce.may_have_arrived:
+                    self._client._abandon_in_background(functools.partial(self._abandon, nonce), until)
+                else:
+                    self._client._leave(_Left(self.key, nonce.validity, functools.partial(self._abandon, nonce)))
 
-    def _abandon(self, nonce: _Nonce) -> bool:
+    def _abandon(self, nonce: _Nonce, timeout: float = 5.0) -> bool:
         """States that nothing was and will be sent under a nonce. Returns False while no server has accepted that."""
         abandon = {"action": self._request["action"], "id": self._request["id"], "nonce": nonce.text,
                    "not_after": nonce.not_after, "reason": "its caller gave up before the effect"}
         try:
-            self._client._ask("POST", "/v1/flights:abandon", abandon, must_contain="{}", timeout=5.0, retry_timeout=5.0)
+            self._client._ask("POST", "/v1/flights:abandon", abandon, must_contain="nonce", nonce=nonce.text,
+                              flight_id=self._id, timeout=timeout, retry_timeout=timeout)
         except Exception as e:  # also an answer that cannot be decoded
-            return _report_result_of(e, self._id) == "rejected"
+            return isinstance(e, Error) and _is_own_problem(e) and _report_result_of(e, self._id) == "rejected"
         return True
 
     def _verify(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
@@ -865,7 +918,7 @@ class Flight:
             report = {"fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
                       "error": "its caller has no record of the attempt"}
             self._client._ask("POST", f"/v1/flights/{attempt['flight_id']}/report", report, must_contain="state",
-                              timeout=1.0, tries=1)
+                              report=_Report(attempt["attempt"], "unknown"), timeout=1.0, tries=1)
 
     # Reporting.
 
@@ -929,7 +982,7 @@ class Flight:
             report.update(_body_fields(self.external_id, content_type, body))
             if content_type and body:
                 self.result = _decode(content_type, body)  # as every duplicate will get it
-        return self._client._record_report(self.key, self.flight_id, report, self.result)
+        return self._client._record_report(self.key, self.flight_id, report, self.attempt, self.result)
 
     def _finish(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
         if flight["state"] in _DECIDED_STATES:
@@ -1008,7 +1061,16 @@ class Flight:
             raise truncated
 
 
-_DECIDED_STATES = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
+_ENDED_STATES = ("succeeded", "failed", "cancelled", "expired")
+_DECIDED_STATES = (*_ENDED_STATES, "in_doubt", "awaiting_approval")
+
+
+class _Left(NamedTuple):
+    """An open that was given up after answers without a proposal, and its abandon, which is sent later."""
+
+    key: str
+    validity: _TimeWindow
+    abandon: Callable[..., bool]
 
 
 def _receipt(r: Dict[str, Any]) -> Receipt:
@@ -1069,6 +1131,9 @@ class Client:
         self._lock = threading.Lock()
         self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_MAX_ABANDONS)
         self._abandon_loop_runs = False
+        self._left: Deque[_Left] = collections.deque(maxlen=_MAX_LEFT)
+        self._left_loop_runs = False
+        self._open_margin_ms = _MIN_OPEN_MARGIN_MS
         self._spool_thread: Optional[threading.Thread] = None
         self._closed = threading.Event()
         _clients.add(self)
@@ -1078,7 +1143,8 @@ class Client:
         self._lock, closed = threading.Lock(), self._closed.is_set()
         self._closed = threading.Event()
         self._abandons.clear()
-        self._abandon_loop_runs = False
+        self._left.clear()
+        self._abandon_loop_runs = self._left_loop_runs = False
         if closed:
             self._closed.set()
         self._spool.reset_after_fork()
@@ -1134,6 +1200,7 @@ class Client:
         """Stops the work in the background. Reports on disk wait for the next client; reports that could not be spooled
         are sent once more."""
         self._closed.set()
+        self._send_last_abandons()
         thread = self._spool_thread
         if thread is not None:
             thread.join(5.0)
@@ -1148,20 +1215,22 @@ class Client:
     # Requests.
 
     def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *,
-             must_contain: str, flight_id: str = "", nonce: str = "", timeout: float = _TRY_TIMEOUT,
-             retry_timeout: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Instant]:
+             must_contain: str, flight_id: str = "", nonce: str = "", report: Optional[_Report] = None,
+             timeout: float = _TRY_TIMEOUT, retry_timeout: Optional[float] = None, tries: int = 0,
+             once: bool = False) -> Tuple[Dict[str, Any], _Instant]:
         """Sends a request until a server answers it. A repeat is harmless on each route: by the nonce, by the token, or
         because the request changes nothing.
 
         It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer
         without must_contain is not from flightd and counts as no answer.
         """
-        data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce)
+        data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce,
+                                      report)
         return json.loads(data), sent_at
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
                  retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
-                 nonce: str = "") -> Tuple[bytes, _Instant]:
+                 nonce: str = "", report: Optional[_Report] = None) -> Tuple[bytes, _Instant]:
         self._connect(path)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -1192,10 +1261,10 @@ class Client:
                 may_have_arrived = may_have_arrived or resent
                 if status != 421:  # 421 comes from another deployment, whose ledger has another time
                     self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
-                if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce)):
+                if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce, report)):
                     return data, sent_at
                 failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
-                                      _expected_flight_id(path, flight_id))
+                                      _expected_flight_id(path, flight_id), nonce)
                 if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
                     # Other software, or a server that rejects the caller: the next server may accept the request.
                     rejections = rejections + 1 if failure.code in _NEXT_SERVER_CODES else 0
@@ -1295,6 +1364,43 @@ class Client:
                 with self._lock:
                     self._abandons.append((until, abandon))
 
+    def _leave(self, left: _Left) -> None:
+        """Sends an abandon when its not_after has passed, or when the program or this client ends, for a copy of its open
+        that the network may have made. At most one abandon per key and second is sent, so that the callers of one hot key
+        do not load the ledger. An abandon after not_after uses up none of the nonces that the ledger remembers for a key."""
+        with self._lock, contextlib.suppress(RuntimeError):  # the interpreter shuts down
+            self._left.append(left)
+            if not self._left_loop_runs:
+                threading.Thread(target=self._left_loop, name="flightd-left", daemon=True).start()
+                self._left_loop_runs = True
+
+    def _left_loop(self) -> None:
+        while not self._closed.wait(_LEFT_INTERVAL):
+            self._send_left({e.key: e for e in reversed(list(self._left)) if e.validity.remaining() <= -_LEFT_GRACE}, 5.0)
+            with self._lock:
+                if not self._left:
+                    self._left_loop_runs = False
+                    return
+
+    def _send_left(self, due: Dict[str, _Left], timeout: float) -> None:
+        """Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round."""
+        until = time.monotonic() + timeout
+        for entry in due.values():
+            answered = entry.abandon(timeout=max(0.01, until - time.monotonic()))
+            if answered or entry.validity.remaining() < -_ABANDON_TIMEOUT:
+                with self._lock, contextlib.suppress(ValueError):
+                    self._left.remove(entry)
+            if not answered:
+                return
+
+    def _send_last_abandons(self) -> None:
+        """Sends what is left, one abandon per key: the client or the program ends."""
+        self._send_left({e.key: e for e in reversed(list(self._left))}, _LAST_ABANDONS_TIMEOUT)
+
+    def _adapt_open_margin(self, expired: bool) -> None:
+        """Doubles the margin of not_after after an answer open_expired, for a ledger or a network that takes longer."""
+        self._open_margin_ms = min(2 * self._open_margin_ms, _MAX_OPEN_MARGIN_MS) if expired else _MIN_OPEN_MARGIN_MS
+
     def _receipt_body(self, flight_id: str, digest: str) -> bytes:
         """Returns the receipt's body. Without a digest the bytes cannot be checked."""
         return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY_TIMEOUT, None, 0, False,
@@ -1302,11 +1408,11 @@ class Client:
 
     # Reports.
 
-    def _record_report(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
+    def _record_report(self, key: str, flight_id: str, report: Dict[str, Any], attempt: int, result: Any) -> Dict[str, Any]:
         """Reports the outcome of an attempt. After the first failed try the report is on disk until it is accepted."""
-        path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
+        path, started, shown = f"/v1/flights/{flight_id}/report", time.monotonic(), _Report(attempt, report["outcome"])
         try:
-            return self._ask("POST", path, report, must_contain="state", tries=1, once=True,
+            return self._ask("POST", path, report, must_contain="state", report=shown, tries=1, once=True,
                              timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
         except BaseException as e:
             if _report_result_of(e, flight_id) == "accepted":
@@ -1323,7 +1429,7 @@ class Client:
                 raise failure
             if _report_result_of(failure, flight_id) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, must_contain="state", retry_timeout=left,
+                flight = self._ask("POST", path, report, must_contain="state", report=shown, retry_timeout=left,
                                    timeout=min(max(1.0, left), _REPORT_TRY_TIMEOUT))[0]
                 self._spool.remove(name)
                 return flight
@@ -1381,7 +1487,8 @@ class Client:
             flight_id = _flight_id_for_key(entry["key"])
             try:
                 # The bytes are sent unchanged: decoding and encoding them again could change the receipt.
-                self._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state", timeout=5.0, tries=1)
+                self._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state",
+                          report=_Report(0, str(json.loads(report).get("outcome"))), timeout=5.0, tries=1)
             except Exception as e:
                 result = _report_result_of(e, flight_id)
                 if result == "rejected":
@@ -1918,6 +2025,12 @@ def _reset_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+@atexit.register
+def _send_last_abandons() -> None:
+    for client in list(_clients):
+        client._send_last_abandons()
 
 
 def _default_client() -> Client:

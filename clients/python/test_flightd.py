@@ -917,16 +917,34 @@ class TestOnce(unittest.TestCase):
             ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
             ({"trust_ms": 1, "session": "fl_1"}, "trust_ms", True), ({"trust_ms": 1, "session": "fl_2"}, "trust_ms", False),
             ({**whole, "session": "fl_1"}, "trust_ms", False),
-            ({}, "{}", True), ([], "{}", False), ({"state": "succeeded", "id": "fl_1"}, "{}", False),
         ]:
             self.assertEqual(flightd._is_answer(json.dumps(answer).encode(), name, path), good, answer)
         for nonce, good in [("n_1", True), ("n_2", False), (None, True)]:
             answer = json.dumps({**whole, "nonce": nonce} if nonce else whole).encode()
             self.assertEqual(flightd._is_answer(answer, "decision", "/v1/flights:open", "fl_1", "n_1"), good, nonce)
+        for answer, good in [({"nonce": "n_1"}, True), ({"nonce": "n_2"}, False), ({}, False), ([], False),
+                             ({**whole, "nonce": "n_1"}, False), ({"state": "succeeded", "id": "fl_1"}, False)]:
+            self.assertEqual(flightd._is_answer(json.dumps(answer).encode(), "nonce", "/v1/flights:abandon", "", "n_1"), good, answer)
         for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
             for id in ("fl_1", "fl_2"):
                 has = flightd._is_answer(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)
                 self.assertEqual(has, id == about, answer)
+
+    def test_a_report_is_recorded_by_an_answer_that_shows_it(self):
+        path = "/v1/flights/fl_1/report"
+        for state, last, report, good in [
+            ("running", (1, ""), (1, "succeeded"), False), ("in_doubt", (1, "unknown"), (1, "succeeded"), False),
+            ("in_doubt", (1, "unknown"), (1, "unknown"), True), ("ready", (1, "not_done"), (1, "not_done"), True),
+            ("ready", (1, "not_done"), (2, "not_done"), False), ("running", (2, ""), (1, "not_done"), False),
+            ("ready", (1, "not_done"), (1, "unknown"), True), ("ready", (7, "not_done"), (0, "not_done"), True),
+            ("in_doubt", (1, "refused"), (1, "refused"), True), ("succeeded", (1, "succeeded"), (1, "succeeded"), True),
+            ("succeeded", (2, "succeeded"), (1, "succeeded"), False), ("failed", (1, "unknown"), (0, "succeeded"), True),
+            ("expired", None, (1, "succeeded"), True), ("awaiting_approval", None, (1, "succeeded"), False),
+            ("maintenance", None, (1, "succeeded"), False),
+        ]:
+            answer = {"id": "fl_1", "state": state, **({"last_attempt": {"attempt": last[0], "outcome": last[1]}} if last else {})}
+            shown = flightd._is_answer(json.dumps(answer).encode(), "state", path, report=flightd._Report(*report))
+            self.assertEqual(shown, good, (answer, report))
 
     def test_an_unknown_decision_is_an_error(self):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
@@ -970,6 +988,8 @@ class TestProtocol(unittest.TestCase):
         self.client, self.asked, self.abandons = flightd.Client(spool=""), [], []
         self.addCleanup(self.client.close)
         self.client._ask, self.client._abandon_in_background = self.ask, lambda abandon, *_: self.abandons.append(abandon)
+        self.left = []
+        self.client._leave = self.left.append
 
     def ask(self, method, path, body=None, **more):
         """Answers opens and verifications from self.answers, and accepts every other request."""
@@ -1013,7 +1033,7 @@ class TestProtocol(unittest.TestCase):
 
     @staticmethod
     def error(code, status=409, may_have_arrived=False, **problem):
-        problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id_for_key("default/test/1"), **problem}
+        problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id_for_key("default/test/1"), "nonce": "n", **problem}
         e = flightd._error_from(status, "", json.dumps(problem).encode(), "")
         e._may_have_arrived = may_have_arrived
         return e
@@ -1028,16 +1048,19 @@ class TestProtocol(unittest.TestCase):
                 want = final.get(code) == status or unprocessed.get(code) == status and alone
                 self.assertEqual(flightd._is_final(self.error(code, status), alone), want, (code, status, alone))
             for code, proposed, want in [
-                ("in_doubt", True, True), ("in_doubt", False, alone), ("in_doubt", None, False),
-                ("idempotency_in_flight", True, False), ("idempotency_in_flight", False, alone),
+                ("in_doubt", True, True), ("in_doubt", False, False), ("in_doubt", None, False),
+                ("idempotency_in_flight", True, False), ("idempotency_in_flight", False, False),
                 ("idempotency_in_flight", None, False),
             ]:
-                self.assertEqual(flightd._is_final(self.error(code, proposed=proposed), alone), want, (code, proposed, alone))
+                e = self.error(code, proposed=proposed)
+                self.assertEqual((flightd._is_final(e, alone), flightd._is_unproposed(e)), (want, proposed is False), (code, proposed, alone))
             self.assertEqual(flightd._is_final(flightd.Unavailable("nobody is there"), alone), alone)
             for code in (*final, "in_doubt", "idempotency_in_flight"):
                 for proposed in (True, False):
-                    nameless = self.error(code, proposed=proposed, flight_id="")
-                    self.assertFalse(flightd._is_final(nameless, alone), "it may be about any flight")
+                    for name in ("flight_id", "nonce"):
+                        nameless = self.error(code, proposed=proposed, **{name: ""})
+                        self.assertFalse(flightd._is_final(nameless, alone), "it may be the answer to any open")
+                        self.assertFalse(flightd._is_unproposed(nameless))
 
     def test_action_for_a_listed_attempt(self):
         due = {"awaited": "nothing", "held": "nothing", "spooled": "nothing", "given up": "abandon"}
@@ -1051,40 +1074,79 @@ class TestProtocol(unittest.TestCase):
                 pass
         opens = self.bodies("open")
         self.assertEqual(len({(o["nonce"], o["not_after"]) for o in opens}), 1)
-        self.assertEqual((len(opens), opens[0]["not_after"]), (3, self.ledger + 30_000))
+        self.assertEqual((len(opens), opens[0]["not_after"]), (3, self.ledger + 15_000 + 2_000), "the wait, and 2 s")
         self.assertEqual(self.bodies("report")[0]["key"], "default/test/1")
         self.assertEqual((self.bodies("abandon"), self.abandons), ([], []))
 
     def test_a_final_answer_is_followed_by_a_new_nonce(self):
-        busy, expired = self.error("idempotency_in_flight", proposed=False), self.error("open_expired")
-        with self.once(self.later(2, busy), self.later(3, expired), self.proceed()) as f:
+        expired = self.error("open_expired")
+        with self.once(self.later(2, expired), self.later(3, expired), self.proceed()) as f:
             with f.effect():
                 pass
         opens = self.bodies("open")
         self.assertEqual(len({o["nonce"] for o in opens}), 3)
-        self.assertEqual([o["not_after"] - self.ledger for o in opens], [30_000, 32_000, 35_000], "by the local clock")
-        self.assertEqual((self.bodies("abandon"), self.abandons), ([], []))
+        self.assertEqual([o["not_after"] - self.ledger for o in opens], [17_000, 21_000, 28_000],
+                         "by the local clock, and more after each answer that the ledger's time was past it")
+        self.assertEqual((self.bodies("abandon"), self.abandons, self.left), ([], [], []))
+        self.asked = []
+        with self.once(self.later(1, self.proceed())) as f, f.effect():
+            pass
+        self.assertEqual(self.bodies("open")[0]["not_after"] - self.ledger, 22_000, "5 s later")
+
+    def test_an_open_answered_without_a_proposal_is_left(self):
+        busy = self.error("idempotency_in_flight", proposed=False)
+        with self.once(self.later(2, busy), self.later(14, busy), self.proceed()) as f, f.effect():
+            pass
+        opens = self.bodies("open")
+        self.assertEqual([o["nonce"] == opens[0]["nonce"] for o in opens], [True, True, False], "until its time is over")
+        self.assertEqual([o["wait_ms"] for o in opens], [15_000, 13_000, 15_000])
+        (left,) = self.left
+        self.assertEqual((self.abandons, left.key), ([], "default/test/1"))
+        self.assertAlmostEqual(left.validity.remaining(), 1)
+        self.assertTrue(left.abandon())
+        self.assertEqual(self.bodies("abandon")[0]["nonce"], opens[0]["nonce"])
+
+    def test_left_opens_of_one_key_are_abandoned_one_per_second(self):
+        client, sent = flightd.Client(spool=""), []
+        self.addCleanup(client.close)
+        def left(key, ms, accepted=True):
+            return flightd._Left(key, flightd._TimeWindow(flightd._now(), ms), lambda timeout: sent.append((key, ms)) or accepted)
+        waits = iter([False] * 4 + [True])
+        client._closed = mock.Mock(wait=lambda seconds: next(waits, True), set=lambda: None)
+        client._left.extend([left("a", 100), left("a", 200), left("b", 500), left("a", 300), left("c", 9000)])
+        self.at += 1
+        client._left_loop()
+        self.assertEqual([s for s in sent if s[0] == "a"], [("a", 100), ("a", 200), ("a", 300)])
+        self.assertEqual([e.key for e in client._left], ["c"], "its not_after has not passed")
+        client._left.extend([left("a", 100, accepted=False), left("b", 100)])
+        sent.clear()
+        client.close()
+        self.assertEqual(len(sent), len({key for key, _ in sent}), "one per key at the end")
+        client._left.clear()
 
     def test_an_open_that_always_expires_is_an_error(self):
         with self.assertRaises(flightd.Unavailable) as caught:
             self.once(*9 * [self.error("open_expired")], wait=0).__enter__()
         self.assertEqual((caught.exception.code, len(self.answers), self.abandons), ("open_expired", 5, []))
+        self.assertEqual([o["not_after"] - self.ledger for o in self.bodies("open")], [2_000, 4_000, 8_000, 16_000])
 
     def test_an_unused_open_is_abandoned(self):
         busy = functools.partial(self.error, "idempotency_in_flight")
         for last, abandoned in [
             (KeyboardInterrupt(), True), (flightd.Error("of a later version"), True), ({"decision": "perhaps"}, True),
-            (self.error("no_leader", 503), True), (busy(proposed=True), True), (busy(proposed=False), False),
+            (self.error("no_leader", 503), True), (busy(proposed=True), True), (busy(proposed=False), "left"),
+            (busy(proposed=False, nonce=""), True), (self.error("in_doubt", proposed=False), "left"),
             (busy(proposed=False, may_have_arrived=True), True), (self.error("in_doubt", proposed=True), False),
             (self.error("in_doubt", proposed=False, may_have_arrived=True), True), (self.error("input_invalid", 400), False),
             (self.error("input_invalid", 400, may_have_arrived=True), True), (flightd.Unavailable("nobody is there"), False),
             ({"decision": "verify", "flight_id": "fl_1", "session": "s", "verification": "p"}, True),  # and no look_up
         ]:
-            self.asked, self.abandons[:] = [], []
+            self.asked, self.abandons[:], self.left[:] = [], [], []
             with self.assertRaises((flightd.Error, KeyboardInterrupt)):
                 self.once(last, wait=0).__enter__()
-            self.assertEqual(len(self.abandons), abandoned, last)
+            self.assertEqual((len(self.abandons), len(self.left)), (abandoned is True, abandoned == "left"), last)
             if abandoned:
+                self.abandons += [e.abandon for e in self.left]
                 (opened,), (abandon,) = self.bodies("open"), self.abandoned()
                 for name in ("action", "id", "nonce", "not_after"):
                     self.assertEqual(abandon[name], opened[name])
@@ -1303,7 +1365,7 @@ class TestProtocol(unittest.TestCase):
                 self.assertEqual((self.bodies("abandon"), self.bodies("report"), self.abandons), ([], [], []))
                 self.renewed(f, {**renewal, "open": [listed("other", 8)]}, {**renewal, "open": [{}]})
                 self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "its outcome is unknown")
-                f._nonces["given up"] = flightd._Nonce(0)
+                f._nonces["given up"] = flightd._Nonce(0, 0)
                 f._nonces["given up"].state = "given up"
                 self.renewed(f, {**renewal, "open": [listed("given up", 6)]})
                 self.assertEqual(len(self.abandons), 1)

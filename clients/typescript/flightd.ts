@@ -59,10 +59,16 @@ const TRY_TIMEOUT_MS = 10_000; // for one try of a request, besides the time tha
 const FIRST_REPORT_TIMEOUT_MS = 2_000; // until a report that is not answered is spooled
 const LOOK_UP_TIMEOUT_MS = 30_000; // for a look-up if the flight has no time-out
 const LOOK_UP_GRACE_MS = 15_000; // after the end of that time, until a hanging look-up counts as without a finding
-const OPEN_VALIDITY_MS = 30_000; // of ledger time, until an open can no longer open anything
+const MAX_NONCE_WAIT_MS = 15_000; // that an open waits for other callers under one nonce
+const MIN_OPEN_MARGIN_MS = 2_000; // of ledger time, after the wait of an open, until it can no longer open anything
+const MAX_OPEN_MARGIN_MS = 30_000; // the same, after answers open_expired
 const ABANDON_WAIT_MS = 2000; // for the first try of an abandon; a new open would otherwise meet this caller's own doubt
 const ABANDON_TIMEOUT_MS = 600_000; // for which an abandon is retried while no server answers
 const MAX_ABANDONS = 1000; // pending abandons; the oldest is dropped, and its attempt ends with its session
+const MAX_LEFT = 1000; // opens whose abandon is sent later; the oldest is dropped
+const LEFT_INTERVAL_MS = 1_000; // between two abandons of one key that are sent later
+const LEFT_GRACE_MS = 100; // after not_after, until such an abandon is sent, if the ledger's time was estimated too late
+const LAST_ABANDONS_TIMEOUT_MS = 2_000; // for these abandons at the end of the program
 const REPORT_TRY_TIMEOUT_MS = 15_000; // for one later try of a report, so that the next server is tried soon
 const IDLE_TIMEOUT_MS = 4_000; // until an idle connection is no longer reused
 const TOKEN_FILE_INTERVAL_MS = 1_000; // between two reads of a token file
@@ -217,9 +223,9 @@ const NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR t
 /**
  * Returns the error for an answer. An answer that is not a problem document of flightd comes from other software, a proxy
  * perhaps, which cannot know whether the request was executed; only its 3xx or 4xx (but 408) says that no server received the
- * request. A problem document about another flight than the requested one proves nothing, either.
+ * request. A problem document about another flight or nonce than the requested one proves nothing, either.
  */
-function errorFrom(status: number, retryAfter: string, text: string, server: string, flightId?: string): FlightdError {
+function errorFrom(status: number, retryAfter: string, text: string, server: string, flightId?: string, nonce?: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
@@ -228,10 +234,12 @@ function errorFrom(status: number, retryAfter: string, text: string, server: str
   // Other problem documents may have a code, too, but no field "retryable".
   const ours = typeof problem["code"] === "string" && typeof problem["retryable"] === "boolean";
   const otherFlight = ours && flightId !== undefined && (flightIdOf(problem) || flightId) !== flightId;
-  if (!ours || otherFlight) {
-    const detail = `answer ${status} ${otherFlight ? "is about another flight" : "is not from flightd"}: ${text.slice(0, 200)}`;
+  const otherNonce = ours && nonce !== undefined && (problem["nonce"] || nonce) !== nonce;
+  if (!ours || otherFlight || otherNonce) {
+    const other = otherFlight ? "is about another flight" : otherNonce ? "is that to another open of the flight" : "is not from flightd";
+    const detail = `answer ${status} ${other}: ${text.slice(0, 200)}`;
     const hint = `check that FLIGHTD_ADDR names a flightd server; the request was sent to ${server}`;
-    const outcomeUnknown = otherFlight || status < 300 || status >= 500 || status === 408;
+    const outcomeUnknown = ours || status < 300 || status >= 500 || status === 408;
     problem = { code: outcomeUnknown ? "unreachable" : "internal", retryable: true, detail, hint };
   }
   problem["status"] = status;
@@ -258,10 +266,10 @@ const REQUIRED_FIELDS: Record<string, string[]> = {
 function isAnswer(data: Buffer, route: string, o: AskOptions): boolean {
   if (o.mustContain.startsWith("sha256:")) return digestOf(data) === o.mustContain; // the digest of a receipt: no other bytes match
   try {
-    if (o.mustContain === "{}") return data.toString().trim() === "{}"; // the answer to an abandon, and to no other request
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.mustContain in answer)) return false;
-    if (o.mustContain === "state") return answer.id === route.split("/")[3];
+    if (o.mustContain === "nonce") return answer.nonce === o.nonce && !("decision" in answer); // to an abandon; an open's has it, too
+    if (o.mustContain === "state") return answer.id === route.split("/")[3] && (!o.report || showsReport(answer, o.report));
     if (o.mustContain === "trust_ms") { // the answer to an open has this field, too
       return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
     }
@@ -272,22 +280,46 @@ function isAnswer(data: Buffer, route: string, o: AskOptions): boolean {
   }
 }
 
+/** What is known of a report that is sent. An attempt of 0 is not known. */
+interface SentReport { attempt: number; outcome: string }
+
 /**
- * Reports whether an error leaves nothing open under the nonce, now or later. sentOnce says that only one request carried
- * the nonce. See docs/protocol.md, rule 6.
+ * Reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the flight has
+ * ended. Any other flight is the answer to another request. A report can still settle a flight in doubt.
  * @internal
  */
-export function isFinal(e: FlightdError, sentOnce: boolean): boolean {
-  const names = Boolean(flightIdOf(e.problem)); // an answer that names no flight may belong to another request
-  if (["idempotency_conflict", "expired", "open_expired"].includes(e.code)) return names;
+export function showsReport(flight: Json, report: SentReport): boolean {
+  const last = flight["last_attempt"];
+  if (last && report.attempt !== 0 && last.attempt !== report.attempt) return false;
+  return ENDED_STATES.includes(flight["state"]) || (Boolean(last?.outcome) && [last.outcome, "unknown"].includes(report.outcome));
+}
+
+/**
+ * Reports whether an error leaves nothing open under the nonce, now or later. only says that every other request with the
+ * nonce was answered without a proposal. See docs/protocol.md, rule 6.
+ * @internal
+ */
+export function isFinal(e: FlightdError, only: boolean): boolean {
+  if (["idempotency_conflict", "expired", "open_expired"].includes(e.code)) return isOwnProblem(e);
   if (e.code === "in_doubt" || e.code === "idempotency_in_flight") {
-    const proposed = e.problem["proposed"];
-    return names && ((proposed === false && sentOnce) || (proposed === true && e.code === "in_doubt"));
+    return isOwnProblem(e) && e.code === "in_doubt" && e.problem["proposed"] === true;
   }
   const status: number = e.problem["status"] ?? 0;
   const unprocessed = status >= 300 && status < 500 && ![408, 409, 410, 429].includes(status); // rejected before it was executed
-  return sentOnce && (unprocessed || e.code === "unreachable"); // no server was reached
+  return only && (unprocessed || e.code === "unreachable"); // no server was reached
 }
+
+/**
+ * Reports whether a node has answered an open from its own view, and has not proposed it. Nothing is open under the nonce,
+ * but a copy that the network made may reach a node later, and open an attempt until not_after.
+ * @internal
+ */
+export function isUnproposed(e: FlightdError): boolean {
+  return ["in_doubt", "idempotency_in_flight"].includes(e.code) && isOwnProblem(e) && e.problem["proposed"] === false;
+}
+
+/** Reports whether a problem names flight and nonce. errorFrom has rejected problems that name others. */
+function isOwnProblem(e: FlightdError): boolean { return Boolean(flightIdOf(e.problem) && e.problem["nonce"]); }
 
 /**
  * Returns the action for an attempt that a renewal lists as open, given the state of its nonce. An attempt that may have
@@ -441,10 +473,14 @@ class Nonce {
   readonly id = createHash("sha256").update(this.text).digest("hex").slice(0, 32); // the form in which a renewal lists it
   readonly madeAt = now();
   readonly notAfter: number;
+  readonly validity: TimeWindow; // until notAfter
   state: "awaited" | "held" | "given up" | "final" = "awaited";
-  sentOnce = true; // at most one request has carried it
+  mayHaveArrived = false; // a request whose answer is not known, or says that it was proposed
 
-  constructor(ledgerMs: number) { this.notAfter = ledgerMs + OPEN_VALIDITY_MS; }
+  constructor(ledgerMs: number, validityMs: number) {
+    this.notAfter = ledgerMs + validityMs;
+    this.validity = new TimeWindow(this.madeAt, validityMs);
+  }
 }
 
 /** Returns content type and body of a receipt. A value that JSON cannot hold does not fail the effect: it happened. */
@@ -717,7 +753,8 @@ class Attempt {
   }
 }
 
-const DECIDED_STATES = ["succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval"];
+const ENDED_STATES = ["succeeded", "failed", "cancelled", "expired"];
+const DECIDED_STATES = [...ENDED_STATES, "in_doubt", "awaiting_approval"];
 
 function receiptOf(r: Json): Receipt {
   const kind: string = r["content_type"] ?? "";
@@ -757,7 +794,7 @@ class Call<T, I> {
 
   constructor(client: Client, key: string, request: Json, options: OnceOptions<I>) {
     this.client = client;
-    this.nonce = new Nonce(0);
+    this.nonce = new Nonce(0, 0);
     this.key = key;
     this.id = flightIdForKey(key);
     this.request = request;
@@ -772,16 +809,17 @@ class Call<T, I> {
 
   private get waitIsOver(): boolean { return this.until - performance.now() < 1; }
 
-  /**
-   * The time to wait for others under one nonce. Half of the attempt's time-out, and half of the open's validity, is left
-   * for the effect.
-   */
+  /** The time to wait for others under one nonce. Half of the attempt's time-out is left for the effect. */
   private get nonceWindowMs(): number {
-    return Math.min(this.request["attempt_timeout_ms"] || OPEN_VALIDITY_MS, OPEN_VALIDITY_MS) / 2;
+    return Math.min((this.request["attempt_timeout_ms"] || Infinity) / 2, MAX_NONCE_WAIT_MS);
   }
 
-  private waitMs(): number {
-    return Math.trunc(Math.max(0, Math.min(this.until - performance.now(), Math.max(this.nonceWindowMs, MIN_WAIT_MS))));
+  /** The time since the newest nonce was made. */
+  private get waitedMs(): number { return now().mono - this.nonce.madeAt.mono; }
+
+  /** The wait of the next open with a nonce under which others were waited for that long. */
+  private waitMs(waited: number): number {
+    return Math.trunc(Math.max(0, Math.min(this.until - performance.now(), Math.max(this.nonceWindowMs - waited, MIN_WAIT_MS))));
   }
 
   async run(act: (f: Flight<I>) => Promise<T> | T): Promise<Result<T>> {
@@ -804,7 +842,7 @@ class Call<T, I> {
   }
 
   private newNonce(): void {
-    this.nonce = new Nonce(this.client.ledgerMs());
+    this.nonce = new Nonce(this.client.ledgerMs(), this.waitMs(0) + this.client.openMarginMs);
     this.nonces.set(this.nonce.id, this.nonce);
   }
 
@@ -813,7 +851,7 @@ class Call<T, I> {
     await this.client.connect(this.options.signal);
     this.newNonce();
     for (let failures = 0; ;) { // opens in a row without a result
-      const wait = this.waitMs();
+      const wait = this.waitMs(this.waitedMs);
       const asked = performance.now();
       try {
         let answer = await this.sendOpen("/v1/flights:open", this.request);
@@ -835,7 +873,7 @@ class Call<T, I> {
         // The estimate of ledger time was wrong; the answer has corrected it.
         const expired = e.code === "open_expired" && failures <= 3;
         if (!expired && (e instanceof Unavailable || this.waitIsOver)) throw e;
-        if (!(e instanceof Busy) || now().mono - this.nonce.madeAt.mono >= this.nonceWindowMs) {
+        if (!(e instanceof Busy) || this.waitedMs >= this.nonceWindowMs) {
           await Promise.race([this.abandonUnused(), sleep(ABANDON_WAIT_MS, undefined, { ref: false })]);
         }
         // A server that answers early knows that the key stays busy: wait before the next open.
@@ -850,18 +888,22 @@ class Call<T, I> {
   /** Sends an open, or a verification, which gets the same kind of answer, and marks the nonce if it is final. */
   private async sendOpen(route: string, request: Json): Promise<Answer> {
     const { nonce } = this;
-    const wait = this.waitMs();
+    const wait = this.waitMs(this.waitedMs);
+    const { mayHaveArrived } = nonce;
+    nonce.mayHaveArrived = true;
     const body = { ...request, nonce: nonce.text, not_after: nonce.notAfter, owner: this.client.owner(), wait_ms: wait };
     let answer: Answer;
     try {
       answer = await this.client.ask("POST", route, body,
         { mustContain: "decision", flightId: this.id, nonce: nonce.text, timeoutMs: wait + TRY_TIMEOUT_MS,
           signal: this.options.signal });
+      this.client.adaptOpenMargin(false);
     } catch (e) {
       if (!(e instanceof FlightdError) || e === this.options.signal?.reason) throw e; // no server has answered
-      const sentOnce = nonce.sentOnce && !e.mayHaveArrived;
-      nonce.sentOnce = false;
-      if (isFinal(e, sentOnce)) nonce.state = "final";
+      const only = !mayHaveArrived && !e.mayHaveArrived;
+      if (isFinal(e, only)) nonce.state = "final";
+      else if (only && isUnproposed(e)) nonce.mayHaveArrived = false;
+      this.client.adaptOpenMargin(e.code === "open_expired");
       if (!(e instanceof Failed) || e.problem["flight"]?.id !== this.id) throw e;
       answer = { json: { decision: "replay", flight: e.problem["flight"] }, sentAt: nonce.madeAt }; // it failed
     }
@@ -869,23 +911,28 @@ class Call<T, I> {
     return answer;
   }
 
-  /** Abandons the opens that will not be used: no other caller can state that nothing was sent. */
+  /**
+   * Abandons the opens that will not be used: no other caller can state that nothing was sent. An open whose answers all
+   * came without a proposal is abandoned later, for a copy that the network may have made.
+   */
   private async abandonUnused(): Promise<void> {
     await Promise.all([...this.nonces.values()].filter((nonce) => nonce.state === "awaited").map((nonce) => {
       nonce.state = "given up";
-      return this.client.abandonInBackground(() => this.abandon(nonce));
+      if (nonce.mayHaveArrived) return this.client.abandonInBackground(() => this.abandon(nonce));
+      return this.client.leave({ key: this.key, validity: nonce.validity, abandon: (timeoutMs) => this.abandon(nonce, timeoutMs) });
     }));
   }
 
   /** States that nothing was and will be sent under a nonce. Returns false while no server has accepted that. */
-  private async abandon(nonce: Nonce): Promise<boolean> {
+  private async abandon(nonce: Nonce, timeoutMs = 5000): Promise<boolean> {
     const { action, id } = this.request;
     const body = { action, id, nonce: nonce.text, not_after: nonce.notAfter, reason: "its caller gave up before the effect" };
     try {
-      await this.client.ask("POST", "/v1/flights:abandon", body, { mustContain: "{}", timeoutMs: 5000, retryTimeoutMs: 5000 });
+      await this.client.ask("POST", "/v1/flights:abandon", body,
+        { mustContain: "nonce", flightId: this.id, nonce: nonce.text, timeoutMs, retryTimeoutMs: timeoutMs });
       return true;
     } catch (e) { // also an answer that cannot be decoded
-      return reportResultOf(e, this.id) === "rejected";
+      return e instanceof FlightdError && isOwnProblem(e) && reportResultOf(e, this.id) === "rejected";
     }
   }
 
@@ -898,7 +945,7 @@ class Call<T, I> {
     const report = { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
       error: "its caller has no record of the attempt" };
     await this.client.ask("POST", `/v1/flights/${attempt["flight_id"]}/report`, report,
-      { mustContain: "state", timeoutMs: 1000, tries: 1 });
+      { mustContain: "state", report: { attempt: attempt["attempt"], outcome: "unknown" }, timeoutMs: 1000, tries: 1 });
   }
 
   /** Calls lookUp and reports its finding under a new nonce. Returns the answer, which is that of an open. */
@@ -1075,6 +1122,8 @@ interface AskOptions {
   flightId?: string;
   /** of an open: the answer must name it */
   nonce?: string;
+  /** the report that is sent: the answer must show it */
+  report?: SentReport;
   timeoutMs?: number;
   /** time for retries; the client's by default */
   retryTimeoutMs?: number;
@@ -1082,6 +1131,12 @@ interface AskOptions {
   tries?: number;
   signal?: AbortSignal | undefined;
 }
+
+/** An open that was given up after answers without a proposal, and its abandon, which is sent later. */
+interface Left { key: string; validity: TimeWindow; abandon: (timeoutMs: number) => Promise<boolean> }
+
+const leavers = new Set<Client>(); // clients with opens whose abandon is sent later
+process.on("beforeExit", () => { for (const client of leavers) void client.sendLastAbandons(); });
 
 /** A client of flightd servers. */
 export class Client {
@@ -1103,6 +1158,9 @@ export class Client {
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, and when an answer named it
   private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
   private abandonLoopRuns = false;
+  private left: Left[] = [];
+  private leftTimer: NodeJS.Timeout | undefined;
+  /** @internal how much longer than its wait a new open may open an attempt */ openMarginMs = MIN_OPEN_MARGIN_MS;
 
   /**
    * address: one server, or several of one deployment, separated by commas and tried in turn; default FLIGHTD_ADDR, else
@@ -1168,6 +1226,7 @@ export class Client {
   close(): void {
     this.closed = true;
     clearTimeout(this.spoolTimer);
+    void this.sendLastAbandons();
     void this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined);
   }
 
@@ -1270,7 +1329,7 @@ export class Client {
     const data = answer.data;
     if (answer.status !== 421) this.noteLedgerMs(answer.headers["flightd-ledger-time"]); // 421 comes from another deployment
     if (answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))) {
-      throw errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o));
+      throw errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o), o.nonce);
     }
     return { data, sentAt };
   }
@@ -1334,6 +1393,56 @@ export class Client {
     this.abandonLoopRuns = false;
   }
 
+  /**
+   * Sends an abandon when its not_after has passed, or when the program or this client ends, for a copy of its open that the
+   * network may have made. At most one abandon per key and second is sent, so that the callers of one hot key do not load the
+   * ledger. An abandon after not_after uses up none of the nonces that the ledger remembers for a key.
+   * @internal
+   */
+  leave(left: Left): void {
+    leavers.add(this);
+    this.left.push(left);
+    if (this.left.length > MAX_LEFT) this.left.shift();
+    if (!this.closed) this.leftTimer ??= setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref();
+  }
+
+  private async leftRound(): Promise<void> {
+    await this.sendLeft(this.left.filter((e) => e.validity.remaining() <= -LEFT_GRACE_MS), 5000);
+    this.leftTimer = this.left.length > 0 && !this.closed ? setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref() : undefined;
+    if (this.left.length === 0) leavers.delete(this);
+  }
+
+  /** Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round. */
+  private async sendLeft(due: Left[], timeoutMs: number): Promise<void> {
+    const until = performance.now() + timeoutMs;
+    const sent = new Set<string>();
+    for (const entry of due) {
+      if (sent.has(entry.key)) continue;
+      sent.add(entry.key);
+      const answered = await entry.abandon(Math.max(10, until - performance.now()));
+      if (answered || entry.validity.remaining() < -ABANDON_TIMEOUT_MS) this.left = this.left.filter((e) => e !== entry);
+      if (!answered) return;
+    }
+  }
+
+  /**
+   * Sends what is left, one abandon per key: the client or the program ends.
+   * @internal
+   */
+  async sendLastAbandons(): Promise<void> {
+    const due = this.left;
+    this.left = [];
+    clearTimeout(this.leftTimer);
+    this.leftTimer = undefined;
+    leavers.delete(this);
+    await this.sendLeft(due, LAST_ABANDONS_TIMEOUT_MS);
+  }
+
+  /** @internal Doubles the margin of not_after after an answer open_expired, for a ledger or a network that takes longer. */
+  adaptOpenMargin(expired: boolean): void {
+    this.openMarginMs = expired ? Math.min(2 * this.openMarginMs, MAX_OPEN_MARGIN_MS) : MIN_OPEN_MARGIN_MS;
+  }
+
   /** @internal */
   async receiptBody(flightId: string, receipt: Receipt): Promise<Uint8Array> {
     const o = { mustContain: receipt.truncated ? "" : receipt.digest }; // the digest of the whole body cannot check a part
@@ -1346,11 +1455,12 @@ export class Client {
    */
   async recordReport(f: Flight, report: Json, value: unknown): Promise<Json> {
     const route = `/v1/flights/${f.flightId}/report`;
+    const sent: SentReport = { attempt: f.attempt, outcome: report["outcome"] };
     const started = performance.now();
     let failure: unknown;
     try {
       return (await this.ask("POST", route, report,
-        { mustContain: "state", timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 })).json;
+        { mustContain: "state", report: sent, timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 })).json;
     } catch (e) {
       if (reportResultOf(e, f.flightId) === "accepted") throw e;
       failure = e;
@@ -1361,7 +1471,7 @@ export class Client {
       const left = Math.max(10, this.reportWaitMs - (performance.now() - started));
       try {
         const timeoutMs = Math.min(Math.max(1000, left), REPORT_TRY_TIMEOUT_MS);
-        const { json } = await this.ask("POST", route, report, { mustContain: "state", timeoutMs, retryTimeoutMs: left });
+        const { json } = await this.ask("POST", route, report, { mustContain: "state", report: sent, timeoutMs, retryTimeoutMs: left });
         await this.spool.remove(name);
         return json;
       } catch (e) {
@@ -1413,7 +1523,9 @@ export class Client {
       const report = Buffer.from(entry.report, "base64").toString();
       const flightId = flightIdForKey(entry.key);
       try {
-        await this.ask("POST", `/v1/flights/${flightId}/report`, report, { mustContain: "state", timeoutMs: 5000, tries: 1 });
+        const { outcome } = JSON.parse(report) as Json;
+        await this.ask("POST", `/v1/flights/${flightId}/report`, report,
+          { mustContain: "state", report: { attempt: 0, outcome }, timeoutMs: 5000, tries: 1 });
       } catch (e) {
         const result = reportResultOf(e, flightId);
         if (result === "rejected") {
