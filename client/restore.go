@@ -50,7 +50,7 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key)
+		return problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, "")
 	}
 	_, err = io.Copy(w, answer.Body)
 	return err
