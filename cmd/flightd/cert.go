@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,8 @@ func (a *app) certInit() *cobra.Command {
   server.key   its key, for --tls-key
 
 In a directory that has a CA, init renews server.crt with that CA, at once: a running server uses the new certificate for new
-connections. It keeps server.key, and without --host the names of the old certificate. It never replaces a CA.`,
+connections. It keeps server.key, and without --host the names of the old certificate; --host replaces them all, and init says which are
+gone. It never replaces a CA.`,
 		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com,10.0.0.7
   flightd cert init /etc/flightd/tls                   # renew`,
 		Args: exactArgs(1, "a directory"),
@@ -105,15 +107,21 @@ func certError(err error) error {
 
 // madeCertificate describes a certificate that was made.
 type madeCertificate struct {
-	CA        string   `json:"ca"`
-	CAIsNew   bool     `json:"ca_is_new"`
-	Cert      string   `json:"cert"`
-	Key       string   `json:"key"`
-	Hosts     []string `json:"hosts,omitempty"`
-	ExpiresAt string   `json:"expires_at"`
+	CA      string   `json:"ca"`
+	CAIsNew bool     `json:"ca_is_new"`
+	Cert    string   `json:"cert"`
+	Key     string   `json:"key"`
+	Hosts   []string `json:"hosts,omitempty"`
+	// DroppedHosts are those of the certificate that was replaced, which the new one does not have.
+	DroppedHosts []string `json:"dropped_hosts,omitempty"`
+	ExpiresAt    string   `json:"expires_at"`
 }
 
 func (a *app) printCertificate(m *madeCertificate) error {
+	if gone := strings.Join(m.DroppedHosts, ","); gone != "" {
+		a.say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
+			gone, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
+	}
 	switch a.format {
 	case "table":
 		ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]

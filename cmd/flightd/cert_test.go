@@ -226,3 +226,18 @@ func TestCert_EveryFormat(t *testing.T) {
 		}
 	}
 }
+
+// TestCert_InitSaysWhichNamesAreGone: --host replaces all names of the old certificate.
+func TestCert_InitSaysWhichNamesAreGone(t *testing.T) {
+	dir, first := makeCertificates(t, "--host", "old.example.com,10.0.0.7,both.example.com")
+	require.Empty(t, first.DroppedHosts)
+	r := cli(nil, "cert", "init", dir)
+	require.Zero(t, r.code, "%v", r)
+	require.Empty(t, r.err, "a renewal keeps the names: %v", r)
+	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.err, "not for old.example.com,10.0.0.7, as", "%v", r)
+	require.Contains(t, r.err, "--host new.example.com,both.example.com,localhost,127.0.0.1,::1,old.example.com,10.0.0.7", "%v", r)
+	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	require.Empty(t, r.err, "they are gone already: %v", r)
+}

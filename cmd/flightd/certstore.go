@@ -38,15 +38,16 @@ var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 // initServer makes a CA unless there is one, and a server's certificate for these hosts, or without any for those of the
 // old certificate.
 func (s certStore) initServer(hosts []string, days int) (*madeCertificate, error) {
-	certPath := s.path("server.crt")
+	var oldHosts []string
+	old, err := readCertificate(s.path("server.crt"))
+	switch {
+	case err == nil:
+		oldHosts = hostsOf(old)
+	case !errors.Is(err, fs.ErrNotExist) && len(hosts) == 0:
+		return nil, err
+	}
 	if len(hosts) == 0 {
-		old, err := readCertificate(certPath)
-		switch {
-		case err == nil:
-			hosts = hostsOf(old)
-		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
-		}
+		hosts = slices.Clone(oldHosts)
 	}
 	for _, h := range loopbackHosts {
 		if !slices.Contains(hosts, h) {
@@ -69,6 +70,7 @@ func (s certStore) initServer(hosts []string, days int) (*madeCertificate, error
 	made, err := s.issue("server", template, days, true)
 	if err == nil {
 		made.Hosts = hosts
+		made.DroppedHosts = slices.DeleteFunc(oldHosts, func(h string) bool { return slices.Contains(hosts, h) })
 	}
 	return made, err
 }
