@@ -156,6 +156,16 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 	}
 }
 
+// TestAdmin_ListsTakeAllNamespaces, which they list anyway.
+func TestAdmin_ListsTakeAllNamespaces(t *testing.T) {
+	f := startFakeAPI(t)
+	for _, list := range []string{"token", "audit", "namespace"} {
+		r, all := cli(f.env(), list, "ls"), cli(f.env(), list, "ls", "-A")
+		require.Zero(t, all.code, "%s: %v", list, all)
+		require.Equal(t, r.out, all.out, list)
+	}
+}
+
 // TestTokenList_ExpiredToken: the list names its end, and not that it never expires.
 func TestTokenList_ExpiredToken(t *testing.T) {
 	f := startFakeAPI(t)

@@ -33,7 +33,7 @@ func (a *app) auditList() *cobra.Command {
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "list at most this many")
 	c.Flags().StringVar(&verb, "verb", "", "only this verb")
-	return c
+	return acceptAllNamespaces(c)
 }
 
 func (a *app) listAudit(ctx context.Context, c *client.Client, verb string, limit int) error {

@@ -43,6 +43,8 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"exec --key a#b -- true", "--key a#b"},
 		{"exec --key a --ttl 1500ms -- true", "whole seconds"},
 		{"exec --key a --ttl 1s -- true", "whole seconds from 2s"},
+		{"exec -k a --ttl 1s -- true", "whole seconds from 2s"},
+		{"--doctor", "did you mean flightd doctor?"},
 		{"exec --key a --wait soon -- true", "forever"},
 		{"exec --key a --capture 1TB -- true", "48KiB"},
 		{"exec --key a --capture 1MiB -- true", "at most 64 KiB"},
@@ -77,7 +79,6 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"help doctr", "did you mean flightd doctor?"},
 		{"redact --help", "no command \"redact\""},
 		{"flights shw -h", "no command \"shw\""},
-		{"--version", "did you mean flightd version?"},
 		{"exec --key a --ttl 5 -- true", "--ttl 5: a duration, such as 20s"},
 		{"flights ls --limit many", "--limit many: a whole number"},
 		{"exec --key a --recovery verify -- true", "--recovery verify: \"verify\" is not one of"},
@@ -108,6 +109,9 @@ func TestCLI_Version(t *testing.T) {
 	r := cli(nil, "version")
 	require.Equal(t, 0, r.code, "version: %v", r)
 	require.NotEmpty(t, strings.TrimSpace(r.out), "version: %v", r)
+	require.Equal(t, r.out, cli(nil, "--version").out)
+	r = cli(nil, "--version", "-o", "json")
+	require.Equal(t, r.out, cli(nil, "version", "-o", "json").out)
 	r = cli(nil, "version", "-o", "json")
 	require.Contains(t, r.out, `"version": `, "version -o json: %v", r)
 	r = cli(nil, "version", "-o", "yaml")

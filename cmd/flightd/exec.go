@@ -85,7 +85,7 @@ the session ends within --ttl.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
+	flags.StringVarP(&f.key, "key", "k", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
 	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")

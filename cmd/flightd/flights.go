@@ -61,6 +61,12 @@ func allNamespacesFlag(flags *pflag.FlagSet, all *bool) {
 	flags.BoolVarP(all, "all-namespaces", "A", false, "read all namespaces; overrides --namespace")
 }
 
+// acceptAllNamespaces adds -A to a command that always lists what the token covers.
+func acceptAllNamespaces(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolP("all-namespaces", "A", false, "list all namespaces that the token covers; this is the default")
+	return c
+}
+
 func stateWords() (words []string) {
 	for s := flight.StateScheduled; s < flight.StateExpired; s++ {
 		words = append(words, s.String())

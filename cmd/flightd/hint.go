@@ -22,7 +22,7 @@ func flagHint(cmd *cobra.Command, err error) string {
 	if meant := nearest("--"+found[1], names); meant != "" {
 		return didYouMean(meant)
 	}
-	for _, c := range cmd.Root().Commands() { // as in flightd --version
+	for _, c := range cmd.Root().Commands() { // as in flightd --doctor
 		if c.Name() == found[1] {
 			return didYouMean(c.CommandPath())
 		}

@@ -53,7 +53,7 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 }
 
 func (a *app) namespaceList() *cobra.Command {
-	return &cobra.Command{
+	return acceptAllNamespaces(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the namespaces that declare limits, with the limits in force and their use",
 		Example: "  flightd namespace ls",
@@ -67,7 +67,7 @@ func (a *app) namespaceList() *cobra.Command {
 				return a.printNamespaces(all, wire.NamespaceList{Namespaces: all})
 			})
 		},
-	}
+	})
 }
 
 func (a *app) printNamespaces(all []client.Namespace, data any) error {

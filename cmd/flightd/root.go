@@ -69,6 +69,7 @@ func (a *app) complain(says, hint string) {
 }
 
 func (a *app) root() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "flightd",
 		Short: "One key, one flight, one receipt: every business intent is performed once",
@@ -79,7 +80,12 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return a.printVersion()
+			}
+			return cmd.Help()
+		},
 
 		SuggestionsMinimumDistance: 2,
 	}
@@ -92,6 +98,7 @@ func (a *app) root() *cobra.Command {
 		}
 		return &exitError{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
 	})
+	root.Flags().BoolVar(&version, "version", false, "print the version, as flightd version")
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd.HasSubCommands() {

@@ -143,7 +143,7 @@ func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenR
 }
 
 func (a *app) tokenList() *cobra.Command {
-	return &cobra.Command{
+	return acceptAllNamespaces(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
 		Example: "  flightd token ls",
@@ -166,7 +166,7 @@ func (a *app) tokenList() *cobra.Command {
 				return a.printList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
 			})
 		},
-	}
+	})
 }
 
 func (a *app) tokenRevoke() *cobra.Command {

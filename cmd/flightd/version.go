@@ -49,18 +49,20 @@ func (a *app) versionCommand() *cobra.Command {
 		Short:   "Print the version of this program",
 		Example: "  flightd version\n  flightd version -o json",
 		Args:    exactArgs(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version string `json:"version"`
-				Go      string `json:"go"`
-				OS      string `json:"os"`
-				Arch    string `json:"arch"`
-			}{buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
-			if a.format == "table" || a.format == "id" {
-				_, err := fmt.Fprintln(a.out, v.Version)
-				return err
-			}
-			return a.printData(v)
-		},
+		RunE:    func(*cobra.Command, []string) error { return a.printVersion() },
 	}
+}
+
+func (a *app) printVersion() error {
+	v := struct {
+		Version string `json:"version"`
+		Go      string `json:"go"`
+		OS      string `json:"os"`
+		Arch    string `json:"arch"`
+	}{buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	if a.format == "table" || a.format == "id" {
+		_, err := fmt.Fprintln(a.out, v.Version)
+		return err
+	}
+	return a.printData(v)
 }
