@@ -199,7 +199,7 @@ func contentTypeOf(body []byte) string {
 }
 
 func (a *app) resolve(ctx context.Context, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
-	f, err := a.findFlight(ctx, c, word)
+	f, err := a.findFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}

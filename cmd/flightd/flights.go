@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -170,7 +168,7 @@ func (a *app) flightsGet() *cobra.Command {
 		Args: exactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.findFlight(cmd.Context(), c, args[0])
+				f, err := a.findFlight(cmd.Context(), c, args[0], false)
 				if err != nil {
 					return err
 				}
@@ -188,64 +186,6 @@ func (a *app) flightsGet() *cobra.Command {
 			})
 		},
 	}
-}
-
-// findFlight reads the flight named by word. It adds the key to a tombstone if the word has it. It returns *exitError
-// if no candidate exists.
-func (a *app) findFlight(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
-	candidates, err := a.candidates(word)
-	if err != nil {
-		return nil, err
-	}
-	for _, candidate := range candidates {
-		f, err := c.Flight(ctx, candidate.id)
-		if freedErr := asFreedKey(err); freedErr != nil {
-			return nil, &exitError{code: exitFailed, err: freedErr, hint: "run flightd why " + freedErr.key + " to see its history"}
-		}
-		var missing *effect.Missing
-		if errors.As(err, &missing) {
-			continue
-		}
-		if err == nil && f.Key == "" {
-			f.Key = candidate.key
-		}
-		return f, err
-	}
-	return nil, a.notFound(word)
-}
-
-// freedError reports that a key has no flight now because its flight was freed.
-type freedError struct {
-	id           string
-	key, version string
-	detail       string
-}
-
-func (f *freedError) Error() string { return "not_found: " + f.key + ": " + f.detail }
-
-// flight returns the remaining facts as a flight in state absent.
-func (f *freedError) flight() *client.Flight {
-	return &client.Flight{ID: f.id, Key: f.key, State: flight.StateAbsent.String(), Version: f.version}
-}
-
-// asFreedKey returns nil if err has another cause. The server's problem names the key only if the key was used before.
-func asFreedKey(err error) *freedError {
-	var apiErr *client.Error
-	if !errors.As(err, &apiErr) || apiErr.Problem.Code != wire.NotFound || apiErr.Problem.Key == "" {
-		return nil
-	}
-	p := &apiErr.Problem
-	return &freedError{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
-}
-
-// notFound reports that word names no flight; the hint names the commands that list them.
-func (a *app) notFound(word string) error {
-	hint := fmt.Sprintf("run flightd flights ls to list the keys of namespace %s, or flightd flights ls -A for all", a.namespace)
-	if !strings.Contains(word, "/") && !strings.HasPrefix(word, "fl_") {
-		hint = fmt.Sprintf("%s without a name is read as %s/%s, a key of flightd exec; add the name of other keys, as in charge/%s; %s", word, defaultName, word, word, hint)
-	}
-	return &exitError{code: exitFailed, hint: hint,
-		err: fmt.Errorf("%s: no flight for %s in namespace %s", wire.NotFound, word, a.namespace)}
 }
 
 // writeFlight prints one flight.
@@ -361,7 +301,7 @@ func (a *app) operatorCommand(verb, short string, irreversible bool, question st
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.findFlight(cmd.Context(), c, args[0])
+				f, err := a.findFlight(cmd.Context(), c, args[0], true)
 				if err != nil {
 					return err
 				}

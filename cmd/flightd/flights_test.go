@@ -299,3 +299,37 @@ func TestConnect_DrainsTheSpoolFirst(t *testing.T) {
 	require.EqualValues(t, waiting, sent.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	require.EqualValues(t, 0, early.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 }
+
+// TestFind_AnIDAloneNamesTheOnlyFlightWithIt, whatever its name. A command that changes a flight for good only names it.
+func TestFind_AnIDAloneNamesTheOnlyFlightWithIt(t *testing.T) {
+	world, env := doubtful(t, "text/plain", "x") // default/charge/1
+	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/2"), Outcome: flight.OutcomeSucceeded})
+	for _, key := range []string{"default/charge/3", "default/mail/3", "default/exec/4", "default/mail/4", "billing/charge/5"} {
+		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
+	}
+	for _, args := range [][]string{{"why"}, {"why", "-o", "json"}, {"flights", "get"}, {"doubt", "show"}} {
+		r := cli(env, append(args, "1")...)
+		require.Zero(t, r.code, "%v", r)
+		require.Contains(t, r.out, "default/charge/1", "%v", r)
+		require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
+		r = cli(env, append(args, "4")...)
+		require.Contains(t, r.out, "default/exec/4", "a key of exec comes first: %v", r)
+		require.Empty(t, r.err, "%v", r)
+		r = cli(env, append(args, "3")...)
+		require.Equal(t, exitFailed, r.code, "%v", r)
+		require.Regexp(t, "did you mean (default/charge/3 or default/mail/3|default/mail/3 or default/charge/3)", r.err)
+		for _, none := range []string{"5", "6", "a/1"} {
+			r = cli(env, append(args, none)...)
+			require.Equal(t, exitFailed, r.code, "%v", r)
+			require.Contains(t, r.err, "not_found: no flight for "+none, "%v", r)
+		}
+	}
+	r := cli(env, "flights", "free", "2", "--reason", "a test", "--yes")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.err, "did you mean default/charge/2?", "%v", r)
+	require.Equal(t, flight.StateSucceeded, world.Flight(flight.MustKey("default/charge/2")).State)
+	r = cli(env, "doubt", "resolve", "1", "--did-not-happen", "--reason", "looked", "--yes")
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
+	require.Equal(t, flight.StateReady, world.Flight(flight.MustKey("default/charge/1")).State)
+}

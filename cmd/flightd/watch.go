@@ -38,7 +38,7 @@ resolved.`,
 
 // watch prints the events of a flight until it ends.
 func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
-	f, err := a.findFlight(ctx, c, word)
+	f, err := a.findFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (a *app) whyCommand() *cobra.Command {
 
 // writeWhy prints the history of a flight; full adds its input and its receipt.
 func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full bool) error {
-	f, err := a.findFlight(ctx, c, word)
+	f, err := a.findFlight(ctx, c, word, false)
 	if freedErr := new(freedError); errors.As(err, &freedErr) {
 		f, err = freedErr.flight(), nil
 	}
