@@ -37,8 +37,12 @@
 //  8. A renewal lists the open attempts of the session. The owner abandons an attempt that it gave up before its start, ignores
 //     an attempt that it awaits, holds or has in its spool, and reports unknown, or again, in every other case.
 //  9. A one-shot session exists before its Open, and ends after report or abandon was committed, or WithdrawSession answered.
-//  10. A fencing token is (store epoch, attempt number). Commands of another store epoch do nothing; such a report is
-//     evidence.
+//  10. A fencing token is (store epoch, attempt number). Commands of another store epoch do nothing.
+//  11. A restore from a backup raises store epoch and lease epoch, and empties etcd; no two restores give the same store
+//     epoch. Nothing opens before the operator's word, which comes after the hold. A report of the newest attempt under its
+//     first token counts like its own. Of every other report of an earlier store epoch, a success becomes the receipt of a
+//     flight without one, or raises overlap; an unknown puts a flight without a receipt in doubt, at the latest when its
+//     open attempt ends without one; the rest is evidence.
 //
 // # The properties
 //
@@ -57,6 +61,10 @@
 //   - C1: a release deletes no claim that another node wrote.
 //   - SA1: a step of a saga opens only under its driver's open attempt. SA2: forward steps open before BeginUndo, undos
 //     after it. SA3: no forward effect may start while, or after, an undo does.
+//   - K1: nothing opens after the ledger has heard of a success of an earlier store epoch, nor (K2) while a lost attempt is
+//     known to be of unknown outcome. K3: a second success raises overlap. K4: an overlap means two effects. F1: no final
+//     refusal where the effect happened. S1 of a restored ledger: never two effects without the operator's word between
+//     them.
 //   - J1: a claim request has one job open at a time (refuted, see J2).
 //
 // # The configurations
@@ -71,6 +79,9 @@
 //	V       verification.go look-ups under policy verify                    VN
 //	G       epochs.go       4: guard counter, lease epochs, restored etcd   GN
 //	T       restores.go     10: a restored ledger that lost an Open         TN
+//	U       reconciling_*.go
+//	                        10, 11: restores from a backup, and reports of  UN
+//	                        attempts that the restored ledger has lost
 //	S       sagas.go        steps of drivers and of pools                   SN
 //	J       jobs.go         8: jobs handed out                              JN
 //
@@ -87,6 +98,8 @@
 //   - G6, G7, G8, G9: the requirements of a restored etcd on renewals, of the order of raising the lease epoch, of trust that has
 //     ended, and of new sessions. GN5: a backup younger than the last recorded counter is not detected.
 //   - T4, T5, T6: the requirements of a restored ledger. The claim alone does not separate the callers of two store epochs.
+//   - U7: a refusal of the restored ledger's newest attempt is final, even if a later attempt of the lost ledger has acted.
+//     The report of that attempt then raises overlap.
 //   - J2: nodes with lagging views hand two jobs to one claim request; the worker abandons the other.
 //
 // # Not modelled
@@ -95,5 +108,6 @@
 // raft itself, whose log is one sequence here; clocks that drift, except control RN3; frozen machines that send an effect
 // after their trust has ended (the provider's token or key is for those); suspended attempts and callbacks; Rebind;
 // closing a session manually; redactions, retention and generations; claims together with reports in steps; several raft
-// groups; a pool's step with its own undo; two competing workers of jobs; a ledger and an etcd restored together.
+// groups; a pool's step with its own undo; two competing workers of jobs; look-ups and one-shot sessions across a restore;
+// a ledger and an etcd restored together.
 package protocolmodel

@@ -1,0 +1,308 @@
+package protocolmodel
+
+import "math/bits"
+
+// The model of restores from a backup: rule 11. A backup has the ledger and not etcd. A restore puts the ledger back to the
+// backup, once or twice, raises store epoch and lease epoch, and ends all sessions; callers of the lost ledger keep
+// their trust for a while, act, and report at any time. Until the operator's word (FinishRestore) nothing opens. Three
+// callers with a nonce each, for one key. A message that was sent arrives never, once or again and again, also in a
+// ledger that was restored after it was sent.
+
+// The phases of a caller are those of an operation. Its result is fixed when it acts.
+const (
+	resultNone     = iota
+	resultHappened // the effect happened, and is reported as succeeded
+	resultUnknown  // the effect happened, and is reported as unknown
+	resultRefused  // no effect: the provider refused it
+	resultNotDone  // no effect
+)
+
+type reconcilingAttempt struct {
+	owner, number, epoch uint8 // number and store epoch name the attempt
+	restores             uint8 // at its opening: the lease epoch of its session
+	status               uint8
+}
+
+type reconcilingLedger struct {
+	flight, attemptCount uint8
+	attempts             [3]reconcilingAttempt
+	epoch, fence         uint8
+	used                 uint8 // nonces
+	reconciling          uint8
+	receipt              uint8 // owner of the attempt that made it, + 1
+	refused, overlap     uint8
+	heard                uint8 // owners whose success of an earlier store epoch was reported to this ledger
+	lostUnknown          uint8 // owners of lost attempts that were reported as unknown, and that no person has resolved
+	told                 uint8 // owners of whose attempt any report has arrived
+	heardUnknown         uint8 // as lostUnknown, whatever the rules make of it
+}
+
+// reconcilingCaller is a caller with the attempt of its answer proceed.
+type reconcilingCaller struct {
+	phase, alive, result uint8
+	session, trusts      uint8 // restores + 1 of the etcd that has, or had, its session
+	sessionEnded         uint8
+	epoch, number        uint8 // its fencing token
+	holder               uint8 // restores + 1: session of its attempt
+	words                uint8 // of the operator, when its attempt was opened
+}
+
+type reconcilingState struct {
+	ledger, backup    reconcilingLedger
+	backups, restores uint8
+	lastEpoch         uint8 // the greatest store epoch of all ledgers
+	words             uint8 // FinishRestore commands so far
+	holdOver          uint8
+	callers           [3]reconcilingCaller
+	answers           [3]reconcilingCaller // proceed answered: token, holder and words
+	opens, abandons   uint8                // in flight, per caller
+	reports           uint8
+	effects           uint8
+	fault             uint8
+}
+
+// The faults of a step, which no state shows.
+const (
+	faultNone             = iota
+	faultOpenAfterSuccess // an attempt opened after the ledger had heard of a success
+	faultOpenInDoubt      // an attempt opened while a lost one was of unknown outcome
+)
+
+// reconcilingConfig is a configuration of the model of restores from a backup.
+type reconcilingConfig struct {
+	hold, live         bool
+	callers            int
+	restores, backups  int
+	person             bool // resolves a doubt by what is true
+	emptyBackup        bool // a backup is made before the first attempt only
+	checkRefused       bool // check F1
+	noDeaths, noGiveUp bool
+
+	// Controls.
+	opensAtOnce        bool // the ledger opens before the operator's word
+	finishBeforeHold   bool // the operator's word is accepted before the hold is over (--force)
+	endsBeforeHold     bool // the lease epoch is not raised: sessions are missing in the empty etcd
+	successIsEvidence  bool // a success of an earlier epoch is evidence
+	evidenceWhileOpen  bool // it is evidence while an attempt of this epoch is open
+	unknownIsEvidence  bool // an unknown of an earlier epoch is evidence
+	unknownWhileOpen   bool // it is forgotten where an attempt is open
+	refusedIsFinal     bool // a refusal of a lost attempt is final
+	oldTokenIsEvidence bool // a report of a known attempt under its first token is evidence
+	tokenNumber        bool // a report names its attempt by the number alone
+	epochReused        bool // the new epoch is the backup's plus one
+	noOverlap          bool // a second success is evidence alone
+	repeatOverlaps     bool // a repeat of the report that made the receipt is a second success
+}
+
+func (l *reconcilingLedger) newest() *reconcilingAttempt {
+	if l.attemptCount == 0 {
+		return nil
+	}
+	return &l.attempts[l.attemptCount-1]
+}
+
+func (l *reconcilingLedger) isOpen(c int) bool {
+	a := l.newest()
+	return a != nil && int(a.owner) == c && a.status == attemptOpen
+}
+
+// settle gives the flight its state after its newest attempt has ended with a status.
+func (g *reconcilingConfig) settle(l *reconcilingLedger, status uint8) {
+	l.newest().status = status
+	l.flight = free
+	if l.lostUnknown != 0 || g.hold && status != attemptNotDone {
+		l.flight = inDoubt
+	}
+}
+
+func (g *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
+	l, b, q := &t.ledger, bit(c), &t.callers[c]
+	switch {
+	case l.flight == done, l.reconciling == 1 && !g.opensAtOnce:
+		return
+	case l.isOpen(c):
+	case l.flight == inDoubt:
+		l.used |= b
+		return
+	case l.flight != free, l.used&b != 0, q.session != t.restores+1 || q.sessionEnded == 1:
+		return
+	default:
+		if l.heard != 0 {
+			t.fault = faultOpenAfterSuccess
+		}
+		if l.heardUnknown != 0 {
+			t.fault = faultOpenInDoubt
+		}
+		l.fence++
+		l.attempts[l.attemptCount] = reconcilingAttempt{uint8(c), l.fence, l.epoch, t.restores, attemptOpen}
+		l.attemptCount++
+		l.flight = running
+		l.used |= b
+	}
+	a := l.newest()
+	t.answers[c] = reconcilingCaller{epoch: l.epoch, number: a.number, holder: a.restores + 1, words: t.words}
+}
+
+// applyReport is rules 10 and 11.
+func (g *reconcilingConfig) applyReport(t *reconcilingState, c int) {
+	l, q := &t.ledger, &t.callers[c]
+	a := l.newest()
+	known := a != nil && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !g.oldTokenIsEvidence || g.tokenNumber)
+	l.told |= bit(c)
+	switch {
+	case l.flight == done && int(l.receipt) == c+1 && !g.repeatOverlaps:
+	case l.flight == done:
+		if q.result == resultHappened && !g.noOverlap {
+			l.overlap = 1
+		}
+	case known:
+		g.applyKnown(l, a, q.result)
+	case q.epoch < l.epoch:
+		g.applyLost(l, c, q.result)
+	}
+	if q.epoch < l.epoch {
+		l.fence = max(l.fence, q.number)
+		switch q.result {
+		case resultHappened:
+			l.heard |= bit(c)
+		case resultUnknown:
+			if !known {
+				l.heardUnknown |= bit(c)
+			}
+		}
+	}
+}
+
+// applyKnown applies a report of the newest attempt.
+func (g *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAttempt, result uint8) {
+	switch {
+	case result == resultHappened, result == resultRefused && l.lostUnknown == 0:
+		if l.heard != 0 {
+			l.overlap = 1 // seen at the end of the attempt, where a success was kept as evidence
+		}
+		a.status, l.flight, l.receipt = attemptDone, done, a.owner+1
+		if result == resultRefused {
+			l.refused = 1
+		}
+	case result == resultUnknown && a.status == attemptOpen:
+		g.settle(l, attemptUnknown)
+	case result != resultUnknown && a.status != attemptNotDone:
+		g.settle(l, attemptNotDone)
+	}
+}
+
+// applyLost applies a report of an attempt that this ledger has lost.
+func (g *reconcilingConfig) applyLost(l *reconcilingLedger, c int, result uint8) {
+	newer := l.flight == running && l.newest().epoch == l.epoch
+	switch {
+	case result == resultHappened && !g.successIsEvidence && !(g.evidenceWhileOpen && newer):
+		if l.flight == running {
+			l.newest().status = attemptLost
+		}
+		l.flight, l.receipt = done, uint8(c)+1
+	case result == resultUnknown && !g.unknownIsEvidence && !(g.unknownWhileOpen && l.flight == running):
+		l.lostUnknown |= bit(c)
+		if l.flight == free {
+			l.flight = inDoubt
+		}
+	case result == resultRefused && g.refusedIsFinal && l.flight != running:
+		l.flight, l.receipt, l.refused = done, uint8(c)+1, 1
+	}
+}
+
+func (g *reconcilingConfig) violation(s *reconcilingState) string {
+	mayStart := 0
+	var effects [4]int // by words of the operator
+	for c := range g.callers {
+		q := &s.callers[c]
+		if has(s.effects, c) {
+			effects[q.words]++
+		}
+		if q.phase != operationProceeds || q.trusts != q.holder {
+			continue
+		}
+		mayStart++
+		for _, a := range s.ledger.attempts[:s.ledger.attemptCount] {
+			if int(a.owner) == c && a.epoch == q.epoch && a.status != attemptOpen && s.ledger.flight != done {
+				return "S4 the attempt of a caller that may start was closed by another"
+			}
+		}
+	}
+	l := &s.ledger
+	for words := range effects {
+		if g.hold && effects[words] > 1 {
+			return "S1 two effects under hold without the operator's word between them"
+		}
+	}
+	switch {
+	case mayStart > 1:
+		return "S2 two callers may start at the same time"
+	case s.fault == faultOpenAfterSuccess:
+		return "K1 an attempt opened after the ledger had heard of a success"
+	case s.fault == faultOpenInDoubt && g.hold:
+		return "K2 an attempt opened while a lost one was of unknown outcome"
+	case l.flight == done && l.heard&^bit(int(l.receipt)-1) != 0 && l.overlap == 0:
+		return "K3 a second success was heard, and no overlap raised"
+	case l.overlap == 1 && l.refused == 0 && bits.OnesCount8(s.effects) < 2:
+		return "K4 an overlap was raised, and there is one effect"
+	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.told, int(l.newest().owner)) && s.callers[l.newest().owner].result == resultNotDone:
+		return "D1 a doubt about an attempt that was reported as not done"
+	case g.checkRefused && l.flight == done && l.refused == 1 && effects[s.callers[l.receipt-1].words] > 0:
+		return "F1 the final answer is a refusal, and the effect happened"
+	}
+	return ""
+}
+
+func (g *reconcilingConfig) settled(s *reconcilingState) bool {
+	switch s.ledger.flight {
+	case done, inDoubt:
+		return true
+	case running:
+		return false
+	}
+	for c := range g.callers {
+		if q := &s.callers[c]; q.alive == 1 && q.phase != operationUnused && q.phase != operationOver {
+			return false
+		}
+	}
+	return true
+}
+
+func (g reconcilingConfig) run(limits Limits) Result {
+	var initial reconcilingState
+	for c := range g.callers {
+		initial.callers[c].alive = 1
+	}
+	m := model[reconcilingState]{
+		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		outcome: func(s *reconcilingState) outcome {
+			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight}
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}
+
+// canonical clears fields that no rule reads any more.
+func (g *reconcilingConfig) canonical(t *reconcilingState) {
+	for c := range g.callers {
+		q, b := &t.callers[c], bit(c)
+		if q.phase != operationAwaits {
+			t.answers[c] = reconcilingCaller{}
+		}
+		if q.phase == operationOver {
+			q.trusts = 0
+		}
+		if q.phase != operationAwaits && (t.ledger.used&b != 0 && t.restores == uint8(g.restores) || t.ledger.flight == done && t.backups == 0) {
+			t.opens &^= b // a copy opens nothing, and no caller waits
+		}
+	}
+	if int(t.restores) == g.restores {
+		t.backup, t.backups = reconcilingLedger{}, uint8(g.backups)
+	}
+	if t.restores == 0 {
+		t.holdOver = 0
+	}
+}
