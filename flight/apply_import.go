@@ -1,13 +1,14 @@
 package flight
 
 // importReceipt stores the receipt of an effect that happened before or outside flightd. It creates a finished flight for a
-// key that was never used. It never changes a used key: a receipt of this ledger takes precedence.
+// key that was never used. It never changes a used key: a receipt of this ledger takes precedence. While the ledger is
+// reconciling, the receipt may be of an attempt that the restore has lost: a flight without a receipt gets it.
 func (t *transition) importReceipt(c *Import) Decision {
 	f := t.flight()
 	switch {
 	case t.key.IsStep() || !c.Outcome.Final():
 		return DecisionFailedPrecondition
-	case t.absent() && f != nil && f.Generation > 1:
+	case t.absent() && f != nil && f.Generation > 1 && !t.header.Reconciling:
 		return DecisionFailedPrecondition // a person freed the key so that the effect runs again
 	case t.absent():
 		t.createImported(c)
@@ -16,6 +17,15 @@ func (t *transition) importReceipt(c *Import) Decision {
 		return DecisionConflict
 	case f.State == StateExpired:
 		return DecisionExpired
+	case f.Receipt == nil && t.header.Reconciling && c.Outcome == OutcomeSucceeded && !f.Sealed && !f.Policy.Saga:
+		t.closeForReceipt("its receipt was imported after a restore")
+		r := Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Source: SourceImport}
+		if f.Redacted != nil {
+			r.Body = r.Body.erased()
+		}
+		t.endWithReceipt(r)
+		t.emit(EventImported, Event{Outcome: c.Outcome, Actor: Sanitize(c.Actor), Note: Sanitize(c.ExternalID)})
+		return DecisionAccepted
 	case !f.State.Terminal():
 		return t.answerImportConflict()
 	case f.Receipt == nil || !f.Receipt.SameEffect(c.Outcome, Sanitize(c.ExternalID), c.Body.Digest):

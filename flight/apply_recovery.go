@@ -24,6 +24,9 @@ func (t *transition) retryOrEnd(delay time.Duration) {
 	case f.Tainted() && !f.WithinWindow(t.latestTime().Add(delay)):
 		t.verifyOrHold("the provider may have forgotten our key, so that a resend could be a second effect")
 		return
+	case f.Tainted() && f.Policy.Recovery != RecoveryResend: // by an attempt that a restore has lost
+		t.verifyOrHold("an attempt that the restored ledger has lost may have happened")
+		return
 	}
 	t.reschedule(delay)
 }

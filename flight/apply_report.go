@@ -3,22 +3,21 @@ package flight
 import "slices"
 
 // report stores the outcome of an attempt (invariant I3). It accepts the report of the newest attempt until the flight is
-// over. Every other report is stored as evidence and changes nothing else; so is the report of an attempt that a restored
-// ledger has lost, or with a token of another store epoch.
+// over. Every other report is stored as evidence and changes nothing else, unless it is of an earlier store epoch.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {
-		return t.fenceReport(c)
-	}
-	if repeated := a.ReportedOutcomes&outcomeBit(c.Outcome) != 0; repeated && t.isRepeatedReport(c) {
+	isNewest := a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)
+	switch {
+	case isNewest && a.ReportedOutcomes&outcomeBit(c.Outcome) != 0 && t.isRepeatedReport(c):
 		return DecisionAccepted
+	case isNewest && !f.State.Terminal():
+		t.acceptReport(c)
+		return DecisionAccepted
+	case c.Token.StoreEpoch < t.header.StoreEpoch:
+		return t.reportOfEarlierEpoch(c)
 	}
-	if f.State.Terminal() {
-		return t.fenceReport(c)
-	}
-	t.acceptReport(c)
-	return DecisionAccepted
+	return t.fenceReport(c)
 }
 
 // isRepeatedReport reports whether a report of an outcome that was reported before carries the same result.
@@ -91,28 +90,41 @@ func receiptOf(c *Report) Receipt {
 // its number, so that the number is not assigned again. If the whole flight is lost, the key continues in the generation of
 // the report, so that the next attempt sends the same idempotency key to the provider.
 func (t *transition) fenceReport(c *Report) Decision {
-	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: Sanitize(c.ExternalID), Digest: c.Body.Digest,
-		At: t.header.Now, Error: Sanitize(c.Error)}
+	e := t.evidenceOf(c)
 	f := t.flight()
 	if f == nil {
 		f = t.editFlight()
 		f.Generation = max(f.Generation, c.Generation)
 	}
 	second := t.isSecondEffect(&e)
-	known := slices.ContainsFunc(f.Evidence, func(k Evidence) bool {
-		return k.Token == e.Token && k.Generation == e.Generation && k.Outcome == e.Outcome && k.ExternalID == e.ExternalID && k.Digest == e.Digest
-	})
-	if known || f.State == StateExpired && !second {
+	if f.hasEvidence(&e) || f.State == StateExpired && !second {
 		return DecisionFenced
 	}
 	t.storeEvidence(e)
-	f = t.editFlight()
-	f.Fence = Token{StoreEpoch: max(f.Fence.StoreEpoch, c.Token.StoreEpoch), Number: max(f.Fence.Number, c.Token.Number)}
+	t.raiseFence(c.Token)
 	t.emit(EventReportFenced, Event{Generation: e.Generation, Attempt: c.Token.Number, Outcome: c.Outcome, Note: firstNonEmpty(e.Error, e.ExternalID)})
 	if second {
 		t.raiseOverlap(&e)
 	}
 	return DecisionFenced
+}
+
+func (t *transition) evidenceOf(c *Report) Evidence {
+	return Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: Sanitize(c.ExternalID), Digest: c.Body.Digest,
+		At: t.header.Now, Error: Sanitize(c.Error)}
+}
+
+// hasEvidence reports whether the flight stores the same report.
+func (f *Flight) hasEvidence(e *Evidence) bool {
+	return slices.ContainsFunc(f.Evidence, func(k Evidence) bool {
+		return k.Token == e.Token && k.Generation == e.Generation && k.Outcome == e.Outcome && k.ExternalID == e.ExternalID && k.Digest == e.Digest
+	})
+}
+
+// raiseFence moves the fence above a token from outside.
+func (t *transition) raiseFence(token Token) {
+	f := t.editFlight()
+	f.Fence = Token{StoreEpoch: max(f.Fence.StoreEpoch, token.StoreEpoch), Number: max(f.Fence.Number, token.Number)}
 }
 
 // storeEvidence adds a piece of evidence. A full list only counts it; but evidence of a success, which may prove a second
@@ -240,7 +252,7 @@ func (t *transition) reportFinding(c *ReportFinding) Decision {
 	if c.Generation != f.Generation || !f.Verifying() || f.Verification.Number != c.Verification || f.Verification.Nonce == (Nonce{}) {
 		return DecisionFenced
 	}
-	number := f.Newest().Number
+	number := f.AttemptNumber() // 0: the attempt in question was lost by a restore
 	t.emit(EventVerificationReported, Event{Attempt: number, Note: c.Finding.String()})
 	switch c.Finding {
 	case FindingHappened:

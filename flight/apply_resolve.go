@@ -54,9 +54,12 @@ func (t *transition) resolve(c *Resolve) Decision {
 	case FindingNotHappened:
 		t.untaintAll()
 		f.CountedAttempts = 0 // a person's decision restarts the count of the retry policy
-		if f.Cancel != nil && !f.Policy.Saga {
+		switch {
+		case f.Cancel != nil && !f.Policy.Saga:
 			t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
-		} else {
+		case !f.Submitted():
+			f.State, f.CreatedAt, f.Cause = StateAbsent, 0, "" // the next Open brings input and policy
+		default:
 			t.reschedule(0)
 		}
 	case FindingFail:

@@ -66,3 +66,92 @@ func (t *transition) finishRestore(c *FinishRestore) Decision {
 	h.Reconciling = false
 	return DecisionAccepted
 }
+
+// isTokenOf reports whether a token names the attempt: by its number in the present store epoch, or by the token under which
+// it was opened. No other attempt of the key has that token, in any ledger.
+func (t *transition) isTokenOf(a *Attempt, token Token) bool {
+	return token == t.header.TokenOf(a) || token == a.Token()
+}
+
+// reportOfEarlierEpoch accepts a report of an earlier store epoch that is not the newest attempt's, or comes after the end of
+// the flight. The attempt was lost by a restore, or was superseded. A success becomes the receipt of a flight without one,
+// and ends its open attempt: nothing must open after it. An unknown outcome taints a flight without a receipt: it is in
+// doubt, or a look-up is due, as soon as no attempt is open. Every other report is evidence, because it says nothing about
+// the other attempts that the restore has lost.
+func (t *transition) reportOfEarlierEpoch(c *Report) Decision {
+	f := t.flight()
+	switch {
+	case f == nil:
+	case c.Generation == f.Generation && f.Receipt.isOfLostReport(c):
+		return DecisionAccepted // a repeat
+	case f.Receipt != nil || f.Sealed || f.State == StateExpired:
+		return t.fenceReport(c)
+	case c.Generation != f.Generation && !(t.absent() && c.Generation > f.Generation):
+		return t.fenceReport(c)
+	}
+	switch {
+	case c.Outcome == OutcomeSucceeded:
+		t.acceptLostSuccess(c)
+		return DecisionAccepted
+	case c.Outcome == OutcomeUnknown && (f == nil || !f.State.Terminal() && !f.Policy.Saga):
+		t.acceptLostUnknown(c)
+		return DecisionAccepted
+	}
+	return t.fenceReport(c)
+}
+
+// isOfLostReport reports whether the receipt was made by this very report.
+func (r *Receipt) isOfLostReport(c *Report) bool {
+	return r != nil && r.Source == SourceReportAfterRestore && r.Attempt == c.Token.Number && r.SameEffect(c.Outcome, Sanitize(c.ExternalID), c.Body.Digest)
+}
+
+func (t *transition) acceptLostSuccess(c *Report) {
+	f := t.editLostFlight(c)
+	t.closeForReceipt("an attempt of an earlier store epoch has succeeded")
+	r := receiptOf(c)
+	r.Source = SourceReportAfterRestore
+	if f.Redacted != nil {
+		r.Body = r.Body.erased()
+	}
+	t.endWithReceipt(r)
+}
+
+func (t *transition) acceptLostUnknown(c *Report) {
+	e := t.evidenceOf(c)
+	if f := t.flight(); f != nil && f.hasEvidence(&e) {
+		return // a repeat
+	}
+	f := t.editLostFlight(c)
+	if full := len(f.Evidence) >= MaxEvidence; !full || !f.Tainted() {
+		f.TaintingAttempts++ // of no stored attempt: only knowledge about the whole flight removes it
+	}
+	t.storeEvidence(e)
+	if f.OpenAttempt() == nil && !f.Verifying() && f.State != StateInDoubt {
+		t.verifyOrHold("an attempt that the restored ledger has lost may have happened")
+	}
+}
+
+// editLostFlight returns the flight of an attempt that the ledger has lost, to be changed. A flight that is lost as well
+// continues in the generation of the report, so that the next attempt sends the same idempotency key to the provider.
+func (t *transition) editLostFlight(c *Report) *Flight {
+	f := t.editFlight()
+	f.Key, f.Generation = t.key, max(f.Generation, c.Generation)
+	if f.CreatedAt == 0 {
+		f.CreatedAt = t.header.Now
+	}
+	t.raiseFence(c.Token)
+	t.emit(EventReported, Event{Attempt: c.Token.Number, Outcome: c.Outcome, Note: Sanitize(firstNonEmpty(c.Error, c.ExternalID))})
+	return f
+}
+
+// closeForReceipt ends the open attempt, if any, of a flight that gets its receipt from elsewhere. If the attempt acts, its
+// report is evidence.
+func (t *transition) closeForReceipt(cause string) {
+	if t.flight().OpenAttempt() == nil {
+		return
+	}
+	t.closeAttempt(OutcomeUnknown)
+	a := t.newestAttempt()
+	a.Lost, a.Error = true, cause
+	t.emit(EventLost, Event{Attempt: a.Number, Outcome: OutcomeUnknown, Note: cause})
+}

@@ -67,7 +67,7 @@ func (t *transition) sealKey(*SealKey) Decision {
 func (t *transition) suspend(c *Suspend) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {
+	if a == nil || c.Generation != f.Generation || !t.isTokenOf(a, c.Token) {
 		return DecisionFenced
 	}
 	if f.State == StateWaiting {

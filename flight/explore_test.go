@@ -37,6 +37,11 @@ func scenarios() []scenario {
 		s.prefix = append([]flight.Command{openOf(soloKey, s.policy, sessions[0], nonce1, fp1), endSessionOf(sessions[0])}, more...)
 		return s
 	}
+	restored := func(name string, p flight.Policy) scenario {
+		s := lost(name, p)
+		s.prefix, s.solo, s.extra = nil, false, backupCommands
+		return s
+	}
 	return []scenario{
 		solo("hold", flight.Policy{}, nil),
 		solo("hold with retries", flight.Policy{Retry: retry2}, nil),
@@ -56,6 +61,10 @@ func scenarios() []scenario {
 		solo("approval", flight.Policy{Approval: true}, approvalCommands),
 		solo("new lease epoch", flight.Policy{}, epochCommands),
 		solo("restored ledger", flight.Policy{Recovery: flight.RecoveryResend}, restoreCommands),
+		restored("restored from a backup under hold", flight.Policy{}),
+		restored("restored from a backup under resend", flight.Policy{Recovery: flight.RecoveryResend, Retry: retry2}),
+		restored("restored from a backup under verify", flight.Policy{Recovery: flight.RecoveryVerify}),
+		restored("restored from a backup, approval", flight.Policy{Approval: true}),
 		solo("opens too far ahead", flight.Policy{}, farCommands),
 		lost("hold, after a loss", flight.Policy{}),
 		lost("resend, after a loss", flight.Policy{Recovery: flight.RecoveryResend}),
@@ -297,6 +306,39 @@ func restoreCommands(w *ledger, s *scenario) []flight.Command {
 		cs = append(cs, reportOf(soloKey, at, flight.OutcomeSucceeded, "x"), reportOf(soloKey, at, flight.OutcomeNotDone, ""))
 	}
 	return cs
+}
+
+// backupCommands are those of a ledger before and after it was restored from a backup, whose lost ledger had two more
+// attempts.
+func backupCommands(w *ledger, s *scenario) []flight.Command {
+	h, k, generation := &w.header, soloKey, uint32(1)
+	cs := []flight.Command{&flight.Restore{From: 1, Hold: time.Minute}, &flight.FinishRestore{Epoch: h.StoreEpoch}, importOf(k, flight.OutcomeSucceeded, "x", fp1)}
+	for i, n := range [...]flight.Nonce{nonce1, nonce2} {
+		open := openOf(k, s.policy, flight.Session{ID: flight.SessionID(rune('D' + i)), Revision: 5, Epoch: h.LeaseEpoch}, n, fp1)
+		open.StoreEpoch = h.StoreEpoch
+		abandon := abandonOf(k, n)
+		abandon.StoreEpoch = h.StoreEpoch
+		cs = append(cs, open, abandon)
+	}
+	if f := w.flight(k); f != nil {
+		generation = f.Generation
+		cs = append(cs, &flight.Cancel{Key: k, Generation: generation}, &flight.FreeKey{Key: k, Generation: generation}, &flight.Retry{Key: k, Generation: generation},
+			&flight.Redact{Key: k, Generation: generation}, &flight.WakeUp{Key: k, Generation: generation}, &flight.Expire{Key: k, Generation: generation},
+			&flight.ReportFinding{Key: k, Generation: generation, Verification: f.Verifications, Finding: flight.FindingNotHappened})
+		for _, verb := range [...]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingFail} {
+			cs = append(cs, &flight.Resolve{Key: k, Generation: generation, Version: f.Version, Finding: verb, ExternalID: "x", Body: bodies["x"]})
+		}
+	}
+	refs := append([]attemptRef{{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 3}}}, w.openedAttempts[0]...)
+	for _, at := range refs {
+		cs = append(cs, reportOf(k, at, flight.OutcomeSucceeded, "x"), reportOf(k, at, flight.OutcomeRefused, ""), reportOf(k, at, flight.OutcomeNotDone, ""),
+			reportOf(k, at, flight.OutcomeUnknown, ""))
+	}
+	second := attemptRef{generation: 2, token: flight.Token{StoreEpoch: 1, Number: 4}}
+	if h.Reconciling {
+		cs = append(cs, &flight.FinishRestore{Epoch: h.StoreEpoch, Force: true})
+	}
+	return append(cs, reportOf(k, second, flight.OutcomeSucceeded, "y"), reportOf(k, second, flight.OutcomeUnknown, ""))
 }
 
 func farCommands(_ *ledger, s *scenario) []flight.Command {

@@ -377,9 +377,12 @@ func (f *Flight) Holder() *Session {
 // Verifying reports whether the flight waits for the finding of a look-up.
 func (f *Flight) Verifying() bool { return f != nil && f.Verification != nil }
 
+// Submitted reports whether the flight has a submission. A flight that a restored ledger knows only by a report has none.
+func (f *Flight) Submitted() bool { return f.InputGeneration != 0 }
+
 // Reopenable reports whether a person may let the flight run again: it ended without a receipt, and its input is stored.
 func (f *Flight) Reopenable() bool {
-	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed && f.Redacted == nil
+	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed && f.Redacted == nil && f.Submitted()
 }
 
 // ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.

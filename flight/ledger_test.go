@@ -130,7 +130,7 @@ func (w *ledger) apply(c flight.Command) (*ledger, flight.Reply, error) {
 
 func sameHeader(a, b flight.Header) bool {
 	return a.LeaseEpoch == b.LeaseEpoch && a.StoreEpoch == b.StoreEpoch && a.EpochHold == b.EpochHold && a.GuardCounter == b.GuardCounter &&
-		a.Deployment == b.Deployment
+		a.Deployment == b.Deployment && a.Reconciling == b.Reconciling
 }
 
 // applyTwice applies a command, repeats it if it changed something, and checks both steps.

@@ -117,6 +117,9 @@ func (v *randomWalk) command() flight.Command {
 	if f := v.w.flights[i]; f != nil {
 		g = f.Generation
 	}
+	if v.w.header.Reconciling && rapid.IntRange(0, 9).Draw(v.T, "finish") == 0 {
+		return &flight.FinishRestore{Epoch: v.w.header.StoreEpoch, Force: true}
+	}
 	if rapid.Bool().Draw(v.T, "onward") {
 		return v.liveCommand(k, i)
 	}
@@ -151,6 +154,7 @@ func (v *randomWalk) command() flight.Command {
 	h := v.w.header
 	return rapid.SampledFrom([]flight.Command{&flight.SealKey{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
 		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: providerWindow}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.GuardCounter + 1},
+		&flight.Restore{From: h.StoreEpoch, Hold: providerWindow}, &flight.FinishRestore{Epoch: h.StoreEpoch, Force: rapid.Bool().Draw(v.T, "force")},
 	}).Draw(v.T, "rarest")
 }
 

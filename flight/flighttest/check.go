@@ -26,7 +26,7 @@ func Check(before flight.View, c flight.Command, after flight.View, reply flight
 	}
 	for _, rule := range [...]func(){s.checkVersions, s.checkGenerations, s.checkIdentity, s.checkOpening, s.checkClosing, s.checkProceed, s.checkPrecedence,
 		s.checkAnswers, s.checkSessions, s.checkReports, s.checkEvidence, s.checkReceipts, s.checkEndings, s.checkTaint, s.checkAbandons, s.checkRetries, s.checkVerifications, s.checkPersons,
-		s.checkSagas, s.checkNonces, s.checkBodies, s.checkImports} {
+		s.checkSagas, s.checkNonces, s.checkBodies, s.checkImports, s.checkRestores} {
 		rule()
 	}
 	return s.violations()
@@ -94,6 +94,11 @@ func (s *step) token(a *flight.Attempt) flight.Token {
 	return flight.Token{StoreEpoch: s.h.StoreEpoch, Number: a.Number}
 }
 
+// names reports whether the token names the attempt: after a restore it may be the one under which the attempt was opened.
+func (s *step) names(token flight.Token, a *flight.Attempt) bool {
+	return token == s.token(a) || token == flight.Token{StoreEpoch: a.StoreEpoch, Number: a.Number}
+}
+
 func (s *step) checkReply(before, after flight.View) {
 	s.require(s.r.Flight == after.Flight, "the flights of reply and view differ")
 	s.require(s.r.Changed == (before.Flight != after.Flight), "Changed is wrong")
@@ -116,9 +121,16 @@ func (s *step) checkHeader() {
 	h, g := s.h, s.h2
 	_, boots := s.c.(*flight.Bootstrap)
 	_, raises := s.c.(*flight.RaiseEpoch)
+	restore, restores := s.c.(*flight.Restore)
+	finish, finishes := s.c.(*flight.FinishRestore)
+	restored := g.StoreEpoch != h.StoreEpoch && !boots
 	s.require(g.Now == h.Now && g.Version == h.Version, "the command changed the header's time or version")
-	s.require(boots && h.Deployment == "" || g.Deployment == h.Deployment && g.StoreEpoch == h.StoreEpoch, "the deployment changed")
-	s.require(boots || g.LeaseEpoch == h.LeaseEpoch || raises && g.LeaseEpoch == h.LeaseEpoch+1, "the lease epoch jumped")
+	s.require(boots && h.Deployment == "" || g.Deployment == h.Deployment, "the deployment changed")
+	s.require(boots || g.LeaseEpoch == h.LeaseEpoch || (raises || restored) && g.LeaseEpoch == h.LeaseEpoch+1, "the lease epoch jumped")
+	s.require(!restored || restores && !restore.Moved && restore.From == h.StoreEpoch && g.StoreEpoch > h.StoreEpoch && g.Reconciling && g.RestoredFrom == h.StoreEpoch &&
+		g.LeaseEpoch > h.LeaseEpoch && g.EpochHold >= h.Now.Add(max(restore.Hold, flight.MaxOpenLife)), "the store epoch changed without a restore")
+	s.require(g.Reconciling == h.Reconciling || restored || finishes && finish.Epoch == h.StoreEpoch && (finish.Force || h.Now >= h.EpochHold),
+		"a restore was finished before its hold had passed, or without a word")
 	s.require(g.EpochHold >= h.EpochHold, "the hold of an old lease epoch was shortened")
 	switch c, records := s.c.(*flight.RecordGuard); {
 	case g.LeaseEpoch != h.LeaseEpoch:
@@ -138,7 +150,7 @@ func (s *step) checkGenerations() {
 		s.require(a.Generation <= 1 || isReport && a.Generation == lost.Generation, "the first generation must be 1, or the generation of a lost attempt")
 		return
 	}
-	if s.sameGeneration() {
+	if _, lost := s.lostReport(); lost && b.State == flight.StateAbsent || s.sameGeneration() {
 		return
 	}
 	s.require(a.Generation == b.Generation+1, "the generation did not rise by one")

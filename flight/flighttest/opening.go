@@ -46,7 +46,8 @@ func (s *step) keyKnown(f *flight.Flight, forAs time.Duration) bool {
 func (s *step) checkFence() {
 	a, b := s.a.Fence, s.b.Fence
 	c, isReport := s.c.(*flight.Report)
-	if !isReport || s.r.Decision != flight.DecisionFenced {
+	_, lost := s.lostReport()
+	if !isReport || s.r.Decision != flight.DecisionFenced && !(lost && s.r.Changed) {
 		s.require(a == b, "I2: the fence moved without an attempt")
 		return
 	}
@@ -109,6 +110,10 @@ func (s *step) checkAnswers() {
 		return
 	}
 	a, b, d := s.a, s.b, s.r.Decision
+	if c.StoreEpoch == s.h.StoreEpoch && s.h.Reconciling {
+		s.require(d == flight.DecisionReconciling && !s.r.Changed, "an Open was not answered reconciling")
+		return
+	}
 	if c.StoreEpoch == s.h.StoreEpoch {
 		if at := b.OpenAttempt(); at != nil && at.Nonce == c.Nonce && b.State == flight.StateRunning {
 			s.require(d == flight.DecisionProceed && !s.r.Changed, "I10: the repeat of an Open whose attempt is open was not answered proceed")
@@ -183,9 +188,11 @@ func (s *step) mayEnd(old *flight.Attempt) (may, lost bool) {
 	case *flight.EndSession:
 		return !waits && old.Session.ID == c.Session.ID && s.proves(c, c.Session) && s.proves(c, old.Session), true
 	case *flight.Report:
-		return c.Token == s.token(old) && c.Generation == b.Generation, false
+		return s.names(c.Token, old) && c.Generation == b.Generation || s.isLostSuccess(), false
+	case *flight.Import:
+		return s.importsLost(), false
 	case *flight.Suspend:
-		return c.Token == s.token(old) && c.Generation == b.Generation && b.Policy.Saga && !c.Wake.Callback && !waits, false
+		return s.names(c.Token, old) && c.Generation == b.Generation && b.Policy.Saga && !c.Wake.Callback && !waits, false
 	case *flight.Abandon:
 		return !waits && c.Nonce == old.Nonce && c.StoreEpoch == s.h.StoreEpoch, false
 	}

@@ -9,7 +9,7 @@ import (
 // fromNewest reports whether the report belongs to the newest attempt of the present generation, and the flight is not over.
 func (s *step) fromNewest(c *flight.Report) bool {
 	n := s.b.Newest()
-	return n != nil && c.Generation == s.b.Generation && c.Token == s.token(n) && !s.b.State.Terminal()
+	return n != nil && c.Generation == s.b.Generation && s.names(c.Token, n) && !s.b.State.Terminal()
 }
 
 // checkReports: I3 and I8.
@@ -20,7 +20,14 @@ func (s *step) checkReports() {
 	}
 	a, b := s.a, s.b
 	n := b.Newest()
-	own := n != nil && c.Generation == b.Generation && c.Token == s.token(n)
+	own := n != nil && c.Generation == b.Generation && s.names(c.Token, n)
+	if r := b.Receipt; r != nil && r.Source == flight.SourceReportAfterRestore && s.r.Decision == flight.DecisionAccepted && !s.r.Changed {
+		s.require(r.Attempt == c.Token.Number && r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
+		return
+	}
+	if _, lost := s.lostReport(); lost {
+		return // see checkRestores
+	}
 	if !s.fromNewest(c) {
 		s.require(a.State == b.State && a.Receipt == b.Receipt && a.TaintingAttempts == b.TaintingAttempts && a.CountedAttempts == b.CountedAttempts &&
 			len(a.Attempts) == len(b.Attempts), "I3: a report of a fenced attempt changed the flight")
@@ -119,9 +126,15 @@ func (s *step) checkReceipts() {
 	}
 	r := a.Receipt
 	_, imports := s.c.(*flight.Import)
-	s.require((r.At == s.h.Now || imports) && r.Attempt == b.AttemptNumber(), "a receipt names another time or attempt")
+	lost := s.isLostSuccess()
+	s.require((r.At == s.h.Now || imports) && (r.Attempt == b.AttemptNumber() || lost || imports && r.Attempt == 0), "a receipt names another time or attempt")
 	switch c := s.c.(type) {
 	case *flight.Report:
+		if lost {
+			s.require(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.SourceReportAfterRestore &&
+				r.Attempt == c.Token.Number, "the receipt differs from the lost report")
+			return
+		}
 		s.require(s.fromNewest(c), "I3: a receipt came from a fenced attempt")
 		s.require(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.SourceReport,
 			"the receipt differs from the report")
@@ -142,7 +155,7 @@ func (s *step) checkReceipts() {
 // checkEndings: a flight that ended does not change (I4), except by expiry.
 func (s *step) checkEndings() {
 	a, b := s.a, s.b
-	if !b.State.Terminal() || !s.sameGeneration() {
+	if !b.State.Terminal() || !s.sameGeneration() || s.isLostSuccess() || s.importsLost() {
 		return
 	}
 	if a.State == flight.StateExpired && b.State != flight.StateExpired {
@@ -167,6 +180,9 @@ func (s *step) minTaint() uint32 {
 	}
 	switch c := s.c.(type) {
 	case *flight.Report:
+		if _, lost := s.lostReport(); lost {
+			return doubts * countIf(c.Outcome == flight.OutcomeUnknown)
+		}
 		if !s.fromNewest(c) {
 			return doubts
 		}
@@ -180,6 +196,10 @@ func (s *step) minTaint() uint32 {
 			return doubts + countIf(own == 0 && !repeated)
 		}
 		return doubts - own
+	case *flight.Import:
+		if s.importsLost() {
+			return 0
+		}
 	case *flight.Abandon:
 		if n := b.Newest(); n != nil && c.Nonce == n.Nonce && c.StoreEpoch == s.h.StoreEpoch {
 			return doubts - own

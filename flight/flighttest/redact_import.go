@@ -50,7 +50,11 @@ func (s *step) checkImports() {
 		return
 	}
 	a, b := s.a, s.b
-	unused := b.State == flight.StateAbsent && b.Generation <= 1
+	if s.importsLost() {
+		s.require(s.r.Decision == flight.DecisionAccepted && s.r.Changed && a.State == flight.StateSucceeded, "an import was not stored while the ledger is reconciling")
+		return
+	}
+	unused := b.State == flight.StateAbsent && (b.Generation <= 1 || s.h.Reconciling)
 	may := unused && !c.Key.IsStep() && c.Outcome.Final()
 	s.require(s.r.Changed == may, "an import changed a used key, or did not store an unused one")
 	if may {
@@ -74,6 +78,15 @@ func (s *step) checkImports() {
 		known := c.Key.IsStep() || !c.Outcome.Final() || !b.State.Terminal()
 		s.require(known, "an import for a finished flight was not answered by its receipt")
 	}
+}
+
+// importsLost reports whether the command imports the receipt of an effect that a restored ledger has lost, into a flight that
+// it still has.
+func (s *step) importsLost() bool {
+	c, ok := s.c.(*flight.Import)
+	b := s.b
+	return ok && s.h.Reconciling && c.Outcome == flight.OutcomeSucceeded && !c.Key.IsStep() && b.State != flight.StateAbsent && b.State != flight.StateExpired &&
+		b.Receipt == nil && !b.Sealed && !b.Policy.Saga && b.Fingerprint.Matches(c.Fingerprint)
 }
 
 func storedBytes(f *flight.Flight) int {

@@ -94,6 +94,8 @@ func (s *step) checkPersons() {
 		case *flight.Resolve:
 			s.checkResolve(c)
 		case *flight.Report, *flight.Abandon:
+		case *flight.Import:
+			s.require(s.importsLost(), "an import resolved a flight in doubt")
 		default:
 			s.require(false, "a flight in doubt was resolved by a command without knowledge of the outcome")
 		}
@@ -106,7 +108,8 @@ func (s *step) checkPersons() {
 		case *flight.Cancel, *flight.SealKey:
 			s.require(a.State == flight.StateCancelled, "an approval was bypassed")
 		default:
-			s.require(false, "an approval was bypassed")
+			_, lost := s.lostReport()
+			s.require(lost || s.importsLost(), "an approval was bypassed")
 		}
 	}
 	switch c := s.c.(type) {
@@ -129,7 +132,8 @@ func (s *step) checkResolve(c *flight.Resolve) {
 	case flight.FindingHappened:
 		s.require(a.State == flight.StateSucceeded, "a person's finding of success was not stored")
 	case flight.FindingNotHappened:
-		s.require(!a.Tainted() && (waits || b.Cancel != nil && a.State == flight.StateCancelled), "a person allowed a new attempt, but none may open")
+		unknown := a.State == flight.StateAbsent && b.InputGeneration == 0 // a restored ledger knew nothing but a report
+		s.require(!a.Tainted() && (waits || unknown || b.Cancel != nil && a.State == flight.StateCancelled), "a person allowed a new attempt, but none may open")
 	case flight.FindingFail:
 		s.require(a.State == flight.StateFailed && a.Receipt == nil, "a flight that a person failed did not fail")
 	}
@@ -147,7 +151,7 @@ func (s *step) checkSagas() {
 	}
 	key := s.c.Target()
 	began := b.State == flight.StateAbsent && a.State != flight.StateAbsent && !a.Sealed
-	if !key.IsStep() || !began && !s.opened() {
+	if _, lost := s.lostReport(); lost || !key.IsStep() || !began && !s.opened() {
 		return
 	}
 	want := flight.PhaseForward
@@ -195,7 +199,7 @@ func WellFormed(f *flight.Flight) error {
 	need(len(f.UsedNonces) <= flight.MaxUsedNonces+flight.MaxAttempts, "more used nonces than the maximum")
 	need(f.Verification == nil || (f.Verification.Until > 0) == (f.Verification.Session != flight.Session{}), "the assigned session and its time limit must be set together")
 	resendable := f.Policy.Saga || f.Policy.Recovery == flight.RecoveryResend
-	need(!f.Tainted() || open == nil || resendable, "an attempt is open in a tainted flight without resend")
+	need(!f.Tainted() || open == nil || resendable || f.TaintingAttempts <= lostUnknowns(f), "an attempt is open in a tainted flight without resend")
 	need(f.State == flight.StateAbsent || f.State == flight.StateExpired || f.Sealed || (f.Phase != flight.PhaseNone) == f.Policy.Saga, "Phase must be set exactly for sagas")
 	need(state.Terminal() == (f.FinishedAt > 0) || state == flight.StateExpired, "FinishedAt must be set exactly for a flight that ended")
 	need(f.Redacted == nil || state.Terminal() && state != flight.StateExpired && storedBytes(f) == 0, "a redacted flight is in progress or has stored bytes")
@@ -212,7 +216,7 @@ func checkAttempts(f *flight.Flight, need func(bool, string)) {
 		need(!at.IsOpen() || at.Outcome == flight.OutcomeNone, "an open attempt has an outcome")
 		doubts += countIf(at.Taints)
 	}
-	need(f.TaintingAttempts >= doubts && (int(f.AttemptCount) > flight.MaxAttempts || f.TaintingAttempts == doubts), "the count of tainting attempts is wrong")
+	need(f.TaintingAttempts >= doubts && (int(f.AttemptCount) > flight.MaxAttempts || f.TaintingAttempts <= doubts+lostUnknowns(f)), "the count of tainting attempts is wrong")
 	need(int(f.AttemptCount) >= len(f.Attempts), "more attempts are stored than were opened")
 }
 
