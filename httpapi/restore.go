@@ -30,6 +30,7 @@ func (a *api) backup(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
 	w.Header().Set("Content-Type", wire.TypeTar)
+	w.WriteHeader(http.StatusOK)
 	if err := a.cfg.Restores.Backup(r.Context(), pacedWriter{w, control}); err != nil {
 		a.log.Warn("a backup was not completed", "error", err)
 		panic(http.ErrAbortHandler) // the reader must not take the archive for a complete one
