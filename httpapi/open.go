@@ -312,7 +312,7 @@ func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote
 
 // receiptWithoutEffect is the error for a receipt together with a result other than happened: one of the two is wrong.
 func receiptWithoutEffect() *wire.Invalid {
-	bad := wire.BadField("/result", "external_id, body and no_receipt are allowed only with the result happened")
-	bad.Hint = "set result to happened, or remove external_id, body and no_receipt"
+	bad := wire.BadField("/result", "external_id and body are allowed only with the result happened")
+	bad.Hint = "set result to happened, or remove external_id and body"
 	return bad
 }

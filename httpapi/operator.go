@@ -259,8 +259,10 @@ func (a *api) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Re
 		return nil, bad
 	}
 	switch hasReceipt := c.ExternalID != "" || c.Body.Size > 0; {
-	case c.Finding != flight.FindingHappened && (hasReceipt || req.NoReceipt):
+	case c.Finding != flight.FindingHappened && hasReceipt:
 		bad = receiptWithoutEffect()
+	case c.Finding != flight.FindingHappened && req.NoReceipt:
+		bad = wire.BadField("/no_receipt", "allowed only with the result happened")
 	case c.Finding != flight.FindingHappened || hasReceipt != req.NoReceipt:
 	case hasReceipt:
 		bad = wire.BadField("/no_receipt", "not allowed together with external_id or a body")

@@ -55,8 +55,8 @@ func TestResolve_NeedsAReceiptOrTheWordThatThereIsNone(t *testing.T) {
 		`{"result":"happened","reason":"seen","content_type":"text/plain","body_base64":""}`: "/no_receipt",
 		`{"result":"happened","reason":"seen","no_receipt":true,"external_id":"ch_1"}`:       "/no_receipt",
 		`{"result":"happened","reason":"seen","no_receipt":true,"body":{"id":"ch_1"}}`:       "/no_receipt",
-		`{"result":"not_happened","reason":"not there","no_receipt":true}`:                   "/result",
-		`{"result":"fail","reason":"not there","no_receipt":true}`:                           "/result",
+		`{"result":"not_happened","reason":"not there","no_receipt":true}`:                   "/no_receipt",
+		`{"result":"fail","reason":"not there","no_receipt":true}`:                           "/no_receipt",
 	} {
 		p := requireProblem(t, d.post(path, body, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
 		require.Equal(t, pointer, p.Errors[0].Pointer, body)
