@@ -49,6 +49,9 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
 	for i, f := range page.Flights {
 		out.Flights[i] = *wire.FlightOf(f, nil, false)
+		if f.State == flight.StateInDoubt && f.Duplicates != nil { // a single flight has none: they change without its version
+			out.Flights[i].Duplicates = wire.DuplicateStatsOf(f.Duplicates)
+		}
 	}
 	if page.More {
 		out.Next = a.sealCursor(r, encodeCursor(page.Next, q.Since))

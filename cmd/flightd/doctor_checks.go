@@ -241,7 +241,7 @@ func checkRerun(ready flightsFound, now time.Time) checkResult {
 	case oldest != nil:
 		age := now.Sub(oldest.Resolution.At.Time)
 		f.Facts["oldest_ms"] = age.Milliseconds()
-		f.Says = fmt.Sprintf("%s resolved as not happened and not run again%s; the oldest, %s, for %s", pluralize(count, "flight was", "flights were"), ready.in(), oldest.Key, shortDuration(age))
+		f.Says = fmt.Sprintf("%s resolved as not happened and not run again%s; the oldest, %s, for %s", pluralize(count, "flight was", "flights were"), ready.in(), oldest.Key, ageText(age))
 		if age > rerunWarn {
 			f.Status, f.Do = statusWarn, "start its caller again, or end the flight with flightd flights cancel "+oldest.Key+" --reason WHY"
 		}

@@ -94,7 +94,7 @@ func TestDoctor_Checks(t *testing.T) {
 		"a doubt of mine":          {checkDoubts(flightsFound{flights: make([]client.Flight, 1), namespace: "shop"}), statusWarn, "1 flight is in doubt in namespace shop"},
 		"nothing to run again":     {checkRerun(flightsFound{flights: []client.Flight{{Key: "a"}, resolved("b", "happened", 5*time.Hour, 0), resolved("c", "not_happened", 5*time.Hour, time.Hour)}}, now), statusOK, "no flight that was resolved"},
 		"run again soon":           {checkRerun(flightsFound{flights: []client.Flight{resolved("a", "not_happened", time.Minute, 2*time.Hour)}}, now), statusOK, "the oldest, a, for 1m0s"},
-		"nobody runs it again":     {checkRerun(flightsFound{flights: []client.Flight{resolved("a", "not_happened", time.Minute, 0), resolved("b", "not_happened", 5*time.Hour, 6*time.Hour)}}, now), statusWarn, "2 flights were resolved as not happened and not run again; the oldest, b, for 5h0m0s"},
+		"nobody runs it again":     {checkRerun(flightsFound{flights: []client.Flight{resolved("a", "not_happened", time.Minute, 0), resolved("b", "not_happened", 5*time.Hour, 6*time.Hour)}}, now), statusWarn, "2 flights were resolved as not happened and not run again; the oldest, b, for 5h0m"},
 		"rerun not allowed":        {checkRerun(flightsFound{err: problem(wire.Forbidden)}, now), statusSkip, "read"},
 		"TLS over plain HTTP":      {checkServer(serverAnswer{address: "http://a", err: problem(wire.Forbidden), speaksTLS: true}, false), statusFail, "http://a speaks TLS"},
 		"other API":                {checkVersions(v("1", "v1"), v("9", "v2")), statusFail, "uses API v1"},

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -19,44 +17,6 @@ import (
 
 func (a *app) doubtCommand() *cobra.Command {
 	return commandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", a.doubtList(), a.doubtShow(), a.doubtResolve())
-}
-
-func (a *app) doubtList() *cobra.Command {
-	q := client.Query{States: []string{flight.StateInDoubt.String()}}
-	c := &cobra.Command{
-		Use:   "ls",
-		Short: "List the flights in doubt",
-		Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
-			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "doubts", doubtTable) },
-	}
-	listFlags(c.Flags(), &q)
-	return c
-}
-
-func doubtTable(w io.Writer, flights []client.Flight) error {
-	rows := make([][]string, 0, len(flights))
-	for _, f := range flights {
-		since := formatTime(f.CreatedAt.Time)
-		if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
-			since = formatTime(l.ClosedAt.Time)
-		}
-		rows = append(rows, []string{displayKey(&f), since, strconv.Itoa(int(f.Attempts)), doubtCause(&f)})
-	}
-	return writeTable(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
-}
-
-// doubtCause returns the known cause of a doubt. The cause of recovery hold is omitted: it is the same in every row.
-func doubtCause(f *client.Flight) string {
-	switch l := f.LastAttempt; {
-	case l == nil || l.Error == "":
-		return f.Cause
-	case f.Recovery == flight.RecoveryHold.String():
-		return l.Error
-	default:
-		return l.Error + "; " + f.Cause
-	}
 }
 
 func (a *app) doubtShow() *cobra.Command {

@@ -33,13 +33,16 @@ func (a *app) flightsList() *cobra.Command {
 	var q client.Query
 	c := &cobra.Command{
 		Use:   "ls",
-		Short: "List flights",
+		Short: "List flights, the newest first",
 		Example: `  flightd flights ls --state in_doubt,running
   flightd flights ls --action charge --since 1h -o json`,
 		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "flights", flightTable) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.list(cmd.Context(), q, "flights", newestFlights, func(_ *client.Client, flights []client.Flight) error { return flightTable(a.out, flights) })
+		},
 	}
 	flags := c.Flags()
+	flags.StringVar(&q.Cursor, "cursor", "", "list the page after this position, which the page before names")
 	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
 	listFlags(flags, &q)
 	return c
@@ -89,8 +92,19 @@ func (a *app) sayNone(what string, everywhere bool) {
 	a.say("no %s in namespace %s; -A reads all namespaces", what, a.namespace)
 }
 
-// list prints the flights of a query; what is the plural noun for them.
-func (a *app) list(ctx context.Context, q client.Query, what string, show func(io.Writer, []client.Flight) error) error {
+// listReader reads the flights of a query, and returns the message about further ones; "": there are none.
+type listReader func(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error)
+
+// newestFlights is the listReader of flights ls.
+func newestFlights(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
+	if page.Flights, page.Next, err = listPages(ctx, c, q); page.Next != "" {
+		more = "there may be more; raise --limit to see them, or repeat the command with --cursor " + page.Next
+	}
+	return page, more, err
+}
+
+// list prints the flights of a query; what is the plural noun for them, and show prints them as a table.
+func (a *app) list(ctx context.Context, q client.Query, what string, read listReader, show func(*client.Client, []client.Flight) error) error {
 	if q.Limit <= 0 {
 		return usageError("--limit %d: at least 1", q.Limit)
 	}
@@ -98,28 +112,28 @@ func (a *app) list(ctx context.Context, q client.Query, what string, show func(i
 		return err
 	}
 	return a.withClient(ctx, func(c *client.Client) error {
-		flights, next, err := listPages(ctx, c, q)
+		page, more, err := read(ctx, c, q)
 		if err != nil {
 			return err
 		}
-		if next != "" && (a.format == "table" || a.format == "id") {
-			a.say("there may be more; raise --limit to see them")
+		if more != "" && (page.Next == "" || a.format == "table" || a.format == "id") {
+			a.say("%s", more)
 		}
 		switch a.format {
 		case "id":
-			for _, f := range flights {
+			for _, f := range page.Flights {
 				if _, err := fmt.Fprintln(a.out, f.ID); err != nil {
 					return err
 				}
 			}
 			return nil
 		case "table":
-			if len(flights) == 0 {
+			if len(page.Flights) == 0 {
 				a.sayNone(what, q.AllNamespaces)
 			}
-			return show(a.out, flights)
+			return show(c, page.Flights)
 		}
-		return a.printData(client.FlightPage{Flights: flights, Next: next})
+		return a.printData(page)
 	})
 }
 

@@ -42,6 +42,18 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 		require.Equal(t, want, lines, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 		require.Equal(t, (want < 1203), strings.Contains(r.err, "there may be more"), "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 	}
+	seen, cursor := map[string]bool{}, ""
+	for range 3 {
+		r := cli(env, "flights", "ls", "--limit", "500", "-o", "id", "--cursor", cursor)
+		require.Zero(t, r.code, "%v", r)
+		for id := range strings.Lines(r.out) {
+			require.False(t, seen[id], "%s is on two pages", id)
+			seen[id] = true
+		}
+		_, cursor, _ = strings.Cut(strings.TrimSpace(r.err), "--cursor ")
+	}
+	require.Len(t, seen, 1203)
+	require.Empty(t, cursor, "the last page names none")
 }
 
 // TestTail_NoFollowEndsUnderLoad: events that arrive during the read do not prolong it.
@@ -129,7 +141,7 @@ func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
 	story := &client.History{Events: []client.Event{{Kind: "reported", Actor: said, Note: said}, {Kind: "opened", Actor: said}},
 		Duplicates: &client.Duplicates{Count: 1, Callers: []wire.Caller{{Actor: said}}}}
 	for name, write := range map[string]func(w *strings.Builder) error{
-		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}) },
+		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}, []string{said}, time.Now()) },
 		"flights get":  func(w *strings.Builder) error { return writeTable(w, []string{"FLIGHT", f.ID}, flightRows(&f)) },
 		"reason":       func(w *strings.Builder) error { return writeHistory(w, &f, story) },
 		"why, running": func(w *strings.Builder) error { return writeHistory(w, &running, story) },
@@ -157,7 +169,7 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 		"an import without attempts?": {Recovery: "hold", Cause: "an import without attempts?"},
 	} {
 		var out strings.Builder
-		err := doubtTable(&out, []client.Flight{f})
+		err := doubtTable(&out, []client.Flight{f}, []string{""}, time.Now())
 		require.NoError(t, err, "want %s, got %v\n%s", want, err, out.String())
 		require.True(t, strings.HasSuffix(out.String(), "  "+want+"\n"), "want %s, got %v\n%s", want, err, out.String())
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -103,5 +105,44 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 			slices.Sort(keys)
 			require.Equal(t, want, strings.Join(keys, " "), "%s %s", list, flags)
 		}
+	}
+}
+
+// TestDoubtList_OldestFirstWithInputAndCalls: a person sees what to decide first, and whether somebody waits for it.
+func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
+	world := httpapitest.New(t)
+	open := func(n int, input flight.Blob) flight.SessionID {
+		req := remote.OpenRequest{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n)), Nonce: flight.Nonce{byte(n)}, Owner: "host:1"}
+		req.Submission.Input = input
+		answer, err := world.Remote().Open(t.Context(), req)
+		require.NoError(t, err)
+		return answer.Session
+	}
+	first := open(1, flight.NewBlob("application/json", []byte(`{"cents": 4200,
+ "to": "`+strings.Repeat("x", 100)+`"}`), flight.MaxInput))
+	second, third := open(2, flight.NewBlob("image/png", []byte("\x89PNG\x00"), flight.MaxInput)), open(3, flight.Blob{})
+	for _, session := range []flight.SessionID{second, third, first} { // not in the order of their creation
+		world.ExpireSession(t, session)
+		world.Ledger.Advance(time.Minute)
+	}
+	world.Apply(t, &flight.CountDuplicates{Key: flight.MustKey("default/charge/2"), ID: flight.CountID{Source: 1, Number: 1},
+		Stats: flight.DuplicateStats{Count: 7, First: flight.Time(time.Now().UnixMilli()), Last: flight.Time(time.Now().UnixMilli())}})
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	r := cli(env, "doubt", "ls")
+	require.Zero(t, r.code, "%v", r)
+	lines := strings.Split(r.out, "\n")
+	require.Regexp(t, `^KEY +AGE +ATTEMPTS +CALLS +INPUT +CAUSE`, lines[0])
+	require.Regexp(t, `^default/charge/2 +\S+ +1 +7, \ds ago +\(5 bytes of image/png\) `, lines[1], r.out)
+	require.Regexp(t, `^default/charge/3 +\S+ +1 +0 +\S`, lines[2], r.out)
+	require.Regexp(t, `^default/charge/1 +\S+ +1 +0 +\{"cents": 4200, "to": "x+… `, lines[3], r.out)
+	r = cli(env, "doubt", "ls", "--limit", "2", "-o", "json")
+	require.Less(t, strings.Index(r.out, "default/charge/2"), strings.Index(r.out, "default/charge/3"), "%v", r)
+	require.NotContains(t, r.out, "default/charge/1\"", "%v", r)
+	require.Contains(t, r.out, `"count": 7`, "%v", r)
+	require.Contains(t, r.err, "1 younger doubt is not listed", "%v", r)
+	for age, want := range map[time.Duration]string{-time.Second: "0s", 61 * time.Second: "1m1s", 3*time.Hour + 5*time.Minute: "3h5m", 49 * time.Hour: "2d1h"} {
+		require.Equal(t, want, ageText(age))
 	}
 }

@@ -233,6 +233,7 @@ func answerDocs() map[string]fieldDoc {
 		"policy":                         {about: "the policy that applies, if it differs from yours"},
 		"previous":                       {about: "the attempt before this one"},
 		"OpenAnswer.flight":              {about: "with `replay`: the flight and its receipt"},
+		"Flight.duplicates":              {about: "in a list, for a flight in doubt: the calls of its key that were answered without another effect; up to a second old"},
 		"Problem.flight":                 {about: "with `flight_failed`: the flight and its receipt, if it has one"},
 		"SessionAnswer.cancel_requested": {about: "the ids of this session's flights whose cancellation was requested"},
 		"open_digest":                    {about: "the digest of all attempts that are open under the session, computed as in RenewRequest", pattern: openDigestPattern},

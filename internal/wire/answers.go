@@ -103,6 +103,7 @@ type Flight struct {
 	Redacted            *Attribution         `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
 	LastAttempt         *Attempt             `json:"last_attempt,omitzero"`
 	Receipt             *Receipt             `json:"receipt,omitzero"`
+	Duplicates          *DuplicateStats      `json:"duplicates,omitzero"` // in lists, of a flight in doubt
 	Evidence            []Evidence           `json:"evidence,omitempty"`
 	EvidenceMore        uint32               `json:"evidence_more,omitzero"`
 	PreviousGenerations []PreviousGeneration `json:"previous_generations,omitempty"`

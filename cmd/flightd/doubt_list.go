@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func (a *app) doubtList() *cobra.Command {
+	q := client.Query{States: []string{flight.StateInDoubt.String()}}
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List the flights in doubt, the oldest doubt first",
+		Long: `Lists the flights in doubt, the oldest doubt first: its age since the end of its last attempt, how many other calls were
+answered without another effect and when the last one came, the beginning of the input, and the cause.`,
+		Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
+			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.list(cmd.Context(), q, "doubts", oldestDoubts, func(c *client.Client, doubts []client.Flight) error {
+				return doubtTable(a.out, doubts, a.shortInputs(cmd.Context(), c, doubts), time.Now())
+			})
+		},
+	}
+	listFlags(c.Flags(), &q)
+	return c
+}
+
+// oldestDoubts returns the doubts of a query in the order of their age, and the message about those beyond its limit. The
+// server lists flights by their creation, so all are read, up to maxListed.
+func oldestDoubts(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
+	limit := q.Limit
+	q.Limit = max(limit, maxListed)
+	all, next, err := listPages(ctx, c, q)
+	if err != nil {
+		return page, "", err
+	}
+	slices.SortStableFunc(all, func(x, y client.Flight) int { return doubtSince(&x).Compare(doubtSince(&y)) })
+	page.Flights = all[:min(limit, len(all))]
+	switch rest := len(all) - len(page.Flights); {
+	case next != "":
+		more = fmt.Sprintf("more than %d flights are in doubt, and perhaps not the oldest are listed", len(all))
+	case rest > 0:
+		more = pluralize(rest, "younger doubt is", "younger doubts are") + " not listed; raise --limit to see all"
+	}
+	return page, more, nil
+}
+
+// doubtSince returns when the last attempt of a doubt ended.
+func doubtSince(f *client.Flight) time.Time {
+	if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
+		return l.ClosedAt.Time
+	}
+	return f.CreatedAt.Time
+}
+
+// doubtTable prints doubts with the beginning of their inputs.
+func doubtTable(w io.Writer, doubts []client.Flight, inputs []string, now time.Time) error {
+	rows := make([][]string, 0, len(doubts))
+	for i, f := range doubts {
+		calls := "0"
+		if d := f.Duplicates; d != nil {
+			calls = fmt.Sprintf("%d, %s ago", d.Count, ageText(now.Sub(d.LastAt.Time)))
+		}
+		rows = append(rows, []string{displayKey(&f), ageText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
+	}
+	return writeTable(w, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
+}
+
+// ageText formats an age with its two largest units.
+func ageText(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	switch h := int(d.Hours()); {
+	case h >= 48:
+		return fmt.Sprintf("%dd%dh", h/24, h%24)
+	case h >= 1:
+		return fmt.Sprintf("%dh%dm", h, int(d.Minutes())%60)
+	}
+	return d.String()
+}
+
+// maxShortInput bounds the characters of an input in the list of doubts.
+const maxShortInput = 40
+
+// shortInputs returns the beginnings of the inputs of flights; "" where there is none, or where it cannot be read.
+func (a *app) shortInputs(ctx context.Context, c *client.Client, flights []client.Flight) []string {
+	inputs := make([]string, len(flights))
+	var readers sync.WaitGroup // waited for below
+	slots := make(chan struct{}, 8)
+	for i := range flights {
+		slots <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-slots }()
+			inputs[i] = shortInput(ctx, c, flights[i].ID)
+		})
+	}
+	readers.Wait()
+	return inputs
+}
+
+func shortInput(ctx context.Context, c *client.Client, id string) string {
+	parsed, err := flight.ParseID(id)
+	if err != nil {
+		return ""
+	}
+	in, err := c.Input(ctx, parsed)
+	var missing *effect.Missing
+	switch {
+	case errors.As(err, &missing) || client.CodeOf(err) == wire.Expired:
+		return ""
+	case err != nil:
+		return "(unreadable)"
+	}
+	text, isText := textOf(in.Data, false)
+	if !isText {
+		return fmt.Sprintf("(%s of %s)", pluralize(len(in.Data), "byte", "bytes"), orDefault(in.ContentType, "unknown type"))
+	}
+	words := []rune(strings.Join(strings.Fields(text), " "))
+	if len(words) > maxShortInput {
+		words = append(words[:maxShortInput-1], '…')
+	}
+	return string(words)
+}
+
+// doubtCause returns the known cause of a doubt. The cause of recovery hold is omitted: it is the same in every row.
+func doubtCause(f *client.Flight) string {
+	switch l := f.LastAttempt; {
+	case l == nil || l.Error == "":
+		return f.Cause
+	case f.Recovery == flight.RecoveryHold.String():
+		return l.Error
+	default:
+		return l.Error + "; " + f.Cause
+	}
+}
