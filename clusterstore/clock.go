@@ -42,13 +42,11 @@ type ledgerClock struct {
 	source Clock
 
 	mu        sync.Mutex // guards the fields below
-	started   bool
+	stepped   bool          // setForward was called
 	now       int64         // the ledger's time, in nanoseconds since 1970
 	at        time.Duration // monotonic time of the last update of now
 	step      int64         // how far the wall clock set now forward at the start, in nanoseconds
 	steppedAt time.Duration // monotonic time of that step
-
-	restoredFrom flight.Time // time before an unsettled step of an earlier process; 0: none
 }
 
 // stepGrace is how long after a forward step nothing expires that was not due before the step. A machine may start
@@ -56,32 +54,32 @@ type ledgerClock struct {
 // are not delayed.
 const stepGrace = time.Hour
 
-// lead sets the clock forward to the ledger's time when this node becomes leader, and returns the clock's time. A
-// step to the wall clock needs a majority, which a lone voter is: at the first call in a process, alone steps the
-// clock forward to the wall clock. After that the wall clock changes the ledger's time only through slew.
-func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
+// lead sets the clock forward to the ledger's time when this node becomes leader.
+func (c *ledgerClock) lead(ledger flight.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickLocked()
 	c.now = max(c.now, nanoseconds(ledger))
-	if wall := c.source.Wall().UnixNano(); alone && !c.started {
-		c.started = true
-		from := c.now
-		c.now = max(c.now, wall)
-		if c.restoredFrom > 0 {
-			from = min(from, nanoseconds(c.restoredFrom))
-		}
-		c.step, c.steppedAt = c.now-from, c.at
-	}
-	return milliseconds(c.now)
 }
 
-// restoreStep sets the time before a step of an earlier process. lead then starts a new grace period for that step.
-// restoreStep must be called before lead.
-func (c *ledgerClock) restoreStep(before flight.Time) {
+// planStep returns the clock's time, and the time to which it may step: the wall clock, if that is later. due is false
+// after setForward: then the wall clock changes the ledger's time only through slew.
+func (c *ledgerClock) planStep() (now, to flight.Time, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.restoredFrom = before
+	wall := milliseconds(c.tickLocked())
+	now = milliseconds(c.now)
+	return now, max(now, wall), !c.stepped
+}
+
+// setForward sets the clock to the time of a step. before is the time before the step, and before unsettled steps of earlier
+// processes: until stepGrace is over, nothing expires that was not due then.
+func (c *ledgerClock) setForward(before, to flight.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tickLocked()
+	c.now, c.stepped = max(c.now, nanoseconds(to)), true
+	c.step, c.steppedAt = nanoseconds(to-before), c.at
 }
 
 // read returns the ledger's time now.
@@ -132,22 +130,12 @@ func (c *ledgerClock) stepUnsettledLocked() bool {
 	return c.step > int64(stepGrace) && c.at-c.steppedAt < stepGrace
 }
 
-// stepUnsettled returns the ledger's time before the step while stepGrace lasts, else 0.
-func (c *ledgerClock) stepUnsettled() flight.Time {
+// stepSettled reports whether stepGrace is over.
+func (c *ledgerClock) stepSettled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickLocked()
-	if !c.stepUnsettledLocked() {
-		return 0
-	}
-	return milliseconds(c.now - c.step)
-}
-
-// clearStep discards the step. A new ledger calls it: it holds nothing that could expire.
-func (c *ledgerClock) clearStep() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.step = 0
+	return c.stepped && !c.stepUnsettledLocked()
 }
 
 func nanoseconds(t flight.Time) int64   { return int64(t) * int64(time.Millisecond) }

@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,46 @@ import (
 // A lone voter steps the ledger's time to the wall clock when it starts. A machine with a wrong clock may restart
 // several times before an operator corrects it. The second start would see no step, because the ledger's time is
 // already the wrong clock's. So the file CLOCK_STEP holds the time before the step for as long as stepGrace lasts.
+
+// minReportedStep is the smallest step that is reported to Events.ClockStepped: one minute of ledger time.
+const minReportedStep = 60_000
+
+// stepClock steps the ledger's clock forward to the wall clock, once in a process. A step needs a majority, so only a lone
+// voter makes one. One entry carries both the new time and the step by which the time of every holder moves, and no earlier
+// entry has the new time: other proposals are stamped by the clock, which is set forward after the commit.
+//
+// A ledger of a lower feature level cannot record a step. Its clock steps when the level has risen, and follows the wall
+// clock by slew until then. A new ledger needs no entry: nothing in it has begun.
+//
+// If the process dies before the commit, the next start sees the same step. If it dies after it, the ledger has the new
+// time, and CLOCK_STEP the old one.
+func (s *Store) stepClock(ctx context.Context) error {
+	s.stepMu.Lock()
+	defer s.stepMu.Unlock()
+	now, to, due := s.clock.planStep()
+	header := s.Header()
+	fresh := header.Deployment == ""
+	if s.cfg.peers != nil || !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
+		return nil
+	}
+	before := now
+	if fresh {
+		before = to // it holds nothing that could expire
+	} else if earlier := s.readClockStep(); earlier > 0 {
+		before = min(now, earlier)
+	}
+	s.writeClockStep(before, to)
+	if to > now && !fresh {
+		if err := s.proposeTick(ctx, &flight.Tick{StepTo: to}); err != nil {
+			return err
+		}
+	}
+	s.clock.setForward(before, to)
+	if f := s.cfg.Events.ClockStepped; f != nil && !fresh && to > now+minReportedStep {
+		f(now, to)
+	}
+	return nil
+}
 
 // readClockStep returns the ledger's time before the step; 0 when there was none. A file that cannot be read counts
 // as a step from the earliest time, so that nothing expires during stepGrace.
@@ -30,14 +71,13 @@ func (s *Store) readClockStep() flight.Time {
 	return 1
 }
 
-// writeClockStep writes the file while a step is unsettled, else removes it.
-//
-// If the process dies before the write, no entry has the new time yet, and the next start sees the same step.
-func (s *Store) writeClockStep() {
+// writeClockStep writes the time before a step to the file if the step is one that needs stepGrace, else it removes the
+// file.
+func (s *Store) writeClockStep(before, to flight.Time) {
 	var err error
-	from := s.clock.stepUnsettled()
-	if s.clockStepStored.Store(from > 0); from > 0 {
-		err = writeFile(s.cfg.FS, s.cfg.Dir, clockStepFile, []byte(strconv.FormatInt(int64(from), 10)+"\n"))
+	unsettled := to.Until(before) > stepGrace
+	if s.clockStepStored.Store(unsettled); unsettled {
+		err = writeFile(s.cfg.FS, s.cfg.Dir, clockStepFile, []byte(strconv.FormatInt(int64(before), 10)+"\n"))
 	} else if err = s.cfg.FS.Remove(s.cfg.FS.PathJoin(s.cfg.Dir, clockStepFile)); oserror.IsNotExist(err) {
 		err = nil
 	}
@@ -48,7 +88,7 @@ func (s *Store) writeClockStep() {
 
 // removeSettledClockStep removes the file when stepGrace is over.
 func (s *Store) removeSettledClockStep() {
-	if s.clockStepStored.Load() && s.clock.stepUnsettled() == 0 {
-		s.writeClockStep()
+	if s.clockStepStored.Load() && s.clock.stepSettled() {
+		s.writeClockStep(0, 0)
 	}
 }

@@ -80,7 +80,9 @@
 //	after it                                    The new state is valid. The next start removes the old one.
 //	CountDuplicate, before the count commits    The duplicate is not counted. No rule reads the counts.
 //	Scrub, before SCRUBBED is written           The next Scrub repeats it, which is harmless.
-//	start, after a clock step                   CLOCK_STEP is written before any entry has the new time. The next start
+//	start, before the clock step commits        CLOCK_STEP is written, no entry has the new time, and no deadline has moved.
+//	                                            The next start makes the step.
+//	after it                                    The entry has the new time and the step, so deadlines have moved. The next start
 //	                                            begins a new hour in which nothing expires because of the step.
 //	Bootstrap                                   The log is empty, or holds its term and its first entry.
 //	after it, before IDENTITY is marked         The next start finds the entry and marks IDENTITY.

@@ -36,42 +36,33 @@ func (s *Store) notifyLeadership(leading bool) {
 	}
 }
 
-// becomeLeader starts a term as leader: it starts the clock and commits an entry of this term. When that entry is
-// applied here, so is everything that earlier leaders committed, and raft's commit index is valid for Barrier.
+// becomeLeader starts a term as leader: it commits an entry of this term, then steps the clock. When that entry is applied
+// here, so is everything that earlier leaders committed, and raft's commit index is valid for Barrier.
 func (s *Store) becomeLeader() *leadership {
 	term := s.raft.CurrentTerm()
-	data, err := flight.Encode(&flight.Tick{})
-	if err != nil {
-		return nil
-	}
-	s.clock.lead(s.Header().Now, false)
-	if _, err := s.batcher.propose(context.Background(), &flight.Tick{}, data); err != nil {
+	s.clock.lead(s.Header().Now)
+	if err := s.proposeTick(context.Background(), &flight.Tick{}); err != nil {
 		return nil // leadership lost again, or closing; raft sends a notification
 	}
-	s.startClock()
+	s.clock.lead(s.Header().Now)
+	if err := s.stepClock(context.Background()); err != nil {
+		return nil
+	}
 	if s.raft.CurrentTerm() != term || s.raft.State() != raft.Leader {
 		return nil
 	}
 	return &leadership{term: term}
 }
 
-// startClock starts the clock at the time of the last entry, or at the wall clock if that is later. The step is
-// stored before any entry carries the new time.
-func (s *Store) startClock() {
-	was, fresh := s.Header().Now, s.Header().Deployment == ""
-	s.clock.restoreStep(s.readClockStep())
-	now := s.clock.lead(was, s.cfg.peers == nil)
-	if fresh {
-		s.clock.clearStep()
+// proposeTick proposes a Tick, also while this node is not yet ready for other proposals.
+func (s *Store) proposeTick(ctx context.Context, c *flight.Tick) error {
+	data, err := flight.Encode(c)
+	if err != nil {
+		return err
 	}
-	s.writeClockStep()
-	if f := s.cfg.Events.ClockStepped; f != nil && !fresh && now > was+minReportedStep {
-		f(was, now)
-	}
+	_, err = s.batcher.propose(ctx, c, data)
+	return err
 }
-
-// minReportedStep is the smallest step that is reported to Events.ClockStepped: one minute of ledger time.
-const minReportedStep = 60_000
 
 // onLogGrowth requests a snapshot after LogConfig.SnapshotBytes. The log calls it after every append.
 func (s *Store) onLogGrowth() {

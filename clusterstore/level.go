@@ -12,8 +12,9 @@ import (
 var ErrFeatureLevel = errors.New("clusterstore: the feature level of the ledger is too low")
 
 // RaiseFeatureLevel raises the feature level of the ledger to the highest one that all voters read. It does nothing if
-// the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Errors:
-// ErrFeatureLevel when a voter has not said what it reads, and those of Propose.
+// the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Then the
+// clock makes the step that the lower level could not record. Errors: ErrFeatureLevel when a voter has not said what it
+// reads, and those of Propose.
 func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 	level := flight.MaxLevel
 	future := s.raft.GetConfiguration()
@@ -30,9 +31,10 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 		}
 		level = min(level, read)
 	}
-	if level <= s.fsm.published.Load().header.FeatureLevel() {
-		return nil
+	if level > s.fsm.published.Load().header.FeatureLevel() {
+		if _, err := s.Propose(ctx, &flight.RaiseLevel{Level: level}); err != nil {
+			return err
+		}
 	}
-	_, err := s.Propose(ctx, &flight.RaiseLevel{Level: level})
-	return err
+	return s.stepClock(ctx)
 }

@@ -233,6 +233,7 @@ func TestEndedIsRememberedFromItsLastRepeatOn(t *testing.T) {
 		time.Sleep(flight.MaxOpenLife - time.Second)
 		require.NoError(t, s.Close(context.Background()))
 		s = openStore(t, memConfig(fs))
+		require.NoError(t, s.RaiseFeatureLevel(t.Context()), "the clock steps")
 		require.Equal(t, flight.DecisionSessionEnded, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, flight.DecisionProceed, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)

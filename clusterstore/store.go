@@ -43,6 +43,7 @@ type Store struct {
 	leadershipChanged signal                     // broadcast when leading changes
 	raftNotify        chan bool                  // leadership notifications from raft
 	snapshotDue       chan struct{}              // the log has grown enough for a snapshot
+	stepMu            sync.Mutex                 // held by stepClock, so that the clock steps once
 	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists
 	snapshotBytes     atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
 	closing           chan struct{}

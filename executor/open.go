@@ -157,7 +157,7 @@ func (ex transport) waitUntilFree(ctx context.Context, call *effect.Call) (*flig
 			return f, nil
 		case ctx.Err() != nil:
 			return f, context.Cause(ctx)
-		case f.OpenAttempt() == nil && (f == nil || f.NotBefore <= now), isOverdue(f, now):
+		case f.OpenAttempt() == nil && (f == nil || f.NotBefore <= now), isOverdue(f, ex.cfg.Reader):
 			return f, nil
 		case f.OpenAttempt() == nil:
 			pause = min(pause, f.NotBefore.Until(now))

@@ -173,12 +173,11 @@ func (s *Sweeper) endSession(ctx context.Context, session flight.Session, living
 // wakeOverdue ends attempts and callbacks that are overdue by the ledger's clock.
 func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 	var errs []error
-	now := s.cfg.Reader.Now()
 	for f, err := range s.cfg.Reader.Live() {
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		if !isOverdue(f, now) {
+		if !isOverdue(f, s.cfg.Reader) {
 			continue
 		}
 		reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
@@ -189,16 +188,10 @@ func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 }
 
 // isOverdue reports whether an open attempt has timed out, or the callback that it waits for.
-func isOverdue(f *flight.Flight, now flight.Time) bool {
-	a := f.OpenAttempt()
-	if a == nil {
-		return false
-	}
-	deadline := a.Deadline(f.Policy)
-	if f.State == flight.StateWaiting {
-		deadline = f.Wake.At
-	}
-	return deadline > 0 && now >= deadline
+func isOverdue(f *flight.Flight, r Reader) bool {
+	header := r.Header()
+	deadline := f.Deadline(&header)
+	return deadline > 0 && r.Now() >= deadline
 }
 
 // Check implements Checker. It checks one session in the background, at most once a second, and ends the session's

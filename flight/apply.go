@@ -114,7 +114,7 @@ func (t *transition) apply(c Command) Decision {
 	case *RaiseLevel:
 		return t.raiseLevel(c)
 	case *Tick:
-		return DecisionAccepted
+		return t.tick(c)
 	case *CountDuplicates:
 		return t.countDuplicates(c)
 	}
@@ -306,6 +306,7 @@ func (t *transition) clearLive(cause string) {
 	t.untaintAll()
 	f := t.editFlight()
 	f.Verification, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Sanitize(cause), t.header.Now
+	f.Steps = 0
 }
 
 // nextGeneration ends the present generation and starts an empty one. The fence is kept, and attempt numbers continue.

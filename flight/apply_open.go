@@ -102,10 +102,7 @@ func (t *transition) supersede() Decision {
 	if a == nil {
 		return DecisionNone
 	}
-	until := a.Deadline(f.Policy)
-	if f.State == StateWaiting {
-		until = f.Wake.At
-	}
+	until := f.Deadline(&t.header)
 	sessionVoid := f.State == StateRunning && a.Session.Epoch < t.header.LeaseEpoch // etcd has lost its session
 	switch hold := t.header.EpochHold; {
 	case until > 0 && t.header.Now >= until:
@@ -174,7 +171,7 @@ func (t *transition) openAttempt(c *Open) Decision {
 	t.trimAttempts()
 	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, StoreEpoch: token.StoreEpoch, Session: c.Session, Nonce: c.Nonce,
 		NotAfter: c.NotAfter, Owner: Sanitize(c.Owner), OpenedAt: t.header.Now})
-	f.State, f.NotBefore, f.Cause = StateRunning, 0, ""
+	f.State, f.NotBefore, f.Cause, f.Steps = StateRunning, 0, "", t.header.Steps
 	f.Fence = token
 	f.AttemptCount++
 	f.CountedAttempts++
@@ -209,11 +206,10 @@ func (t *transition) answerInDoubt(c *Open) Decision {
 func (t *transition) assignVerification(c *Open) Decision {
 	f := t.flight()
 	p := *f.Verification
-	switch {
-	case t.header.Now < p.NotBefore:
-		return t.answerBusy(p.NotBefore)
-	case t.header.Now < p.Until:
-		return t.answerBusy(p.Until)
+	for _, until := range [...]Time{f.HolderTime(&t.header, p.NotBefore), f.HolderTime(&t.header, p.Until)} {
+		if t.header.Now < until {
+			return t.answerBusy(until)
+		}
 	}
 	p.Session, p.Nonce, p.Until = c.Session, c.Nonce, t.header.Now.Add(f.Policy.verifyTimeout())
 	t.setVerification(p)
@@ -234,7 +230,7 @@ func (t *transition) setVerification(p Verification) {
 	f := t.editFlight()
 	f.Verifications++
 	p.Number = f.Verifications
-	f.Verification = &p
+	f.Verification, f.Steps = &p, t.header.Steps
 }
 
 // releaseVerification permits that another caller is assigned to ask the provider. Until then the finding of the first

@@ -83,7 +83,7 @@ func (t *transition) suspend(c *Suspend) Decision {
 	}
 	f = t.editFlight()
 	wake := c.Wake
-	f.State, f.Wake = StateWaiting, &wake
+	f.State, f.Wake, f.Steps = StateWaiting, &wake, t.header.Steps
 	t.emit(EventSuspended, Event{Attempt: number})
 	if f.Cancel != nil && !wake.Callback {
 		f.Wake = nil

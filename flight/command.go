@@ -215,8 +215,11 @@ type RecordGuard struct {
 	Counter uint64 `cbor:"2,keyasint"`
 }
 
-// Tick carries nothing but the leader's time, so that the clock of an idle ledger advances.
-type Tick struct{}
+// Tick carries nothing but the leader's time, so that the clock of an idle ledger advances. With StepTo it is a step of the
+// clock: the ledger's time becomes StepTo, unless it is later already. A step needs LevelRestore.
+type Tick struct {
+	StepTo Time `cbor:"1,keyasint,omitempty"`
+}
 
 // MaxEndSessionFlights is the maximum number of flights that one EndSession changes.
 const MaxEndSessionFlights = 256

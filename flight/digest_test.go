@@ -26,6 +26,7 @@ func (w *ledger) equals(v *ledger) bool {
 func (w *ledger) appendState(buf []byte) []byte {
 	buf = binary.AppendVarint(buf, int64(w.header.Now))
 	buf = binary.AppendVarint(buf, int64(w.header.Wall))
+	buf = binary.AppendVarint(buf, int64(w.header.Steps))
 	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.GuardCounter))
 	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
 	for i := range sessions {
@@ -73,6 +74,7 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 	if at := f.OpenAttempt(); at != nil && f.Policy.AttemptTimeout > 0 {
 		buf = binary.AppendVarint(buf, int64(at.OpenedAt))
 	}
+	buf = binary.AppendVarint(buf, int64(f.Steps))
 	buf = binary.AppendVarint(buf, int64(f.NotBefore))
 	buf = binary.AppendVarint(buf, int64(f.FinishedAt))
 	if p := f.Verification; p != nil {

@@ -66,6 +66,10 @@ func scenarios() []scenario {
 		restored("restored from a backup under verify", flight.Policy{Recovery: flight.RecoveryVerify}),
 		restored("restored from a backup, approval", flight.Policy{Approval: true}),
 		solo("opens too far ahead", flight.Policy{}, farCommands),
+		solo("time-out under hold, with a clock that steps", flight.Policy{AttemptTimeout: timeout}, stepping(wakeUpCommands)),
+		solo("resend in a window, with a clock that steps", flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 3 * providerWindow, AttemptTimeout: timeout}, stepping(wakeUpCommands)),
+		solo("callback, with a clock that steps", flight.Policy{}, stepping(callbackCommands)),
+		stepped(lost("verify, after a loss, with a clock that steps", flight.Policy{Recovery: flight.RecoveryVerify})),
 		lost("hold, after a loss", flight.Policy{}),
 		lost("resend, after a loss", flight.Policy{Recovery: flight.RecoveryResend}),
 		lost("verify, after a loss", flight.Policy{Recovery: flight.RecoveryVerify}, &tick{by: settleDelay}),
@@ -246,6 +250,22 @@ func callbackCommands(w *ledger, s *scenario) []flight.Command {
 			Wake: flight.Wake{At: start.Add(12 * time.Second), Callback: true}})
 	}
 	return cs
+}
+
+// stepping adds steps of the ledger's clock, at most two.
+func stepping(extra func(w *ledger, s *scenario) []flight.Command) func(w *ledger, s *scenario) []flight.Command {
+	return func(w *ledger, s *scenario) []flight.Command {
+		cs := extra(w, s)
+		if w.header.Steps < 40*time.Second {
+			cs = append(cs, &flight.Tick{StepTo: w.header.Now.Add(20 * time.Second)})
+		}
+		return cs
+	}
+}
+
+func stepped(s scenario) scenario {
+	s.extra = stepping(func(*ledger, *scenario) []flight.Command { return nil })
+	return s
 }
 
 // wallCommands let the leader's wall clock jump ahead, once.

@@ -126,16 +126,6 @@ type Attempt struct {
 // Token is the fencing token under which the attempt was opened. A restored ledger expects another one: see Header.TokenOf.
 func (a *Attempt) Token() Token { return Token{StoreEpoch: a.StoreEpoch, Number: a.Number} }
 
-// Deadline is the ledger time at which an open attempt is marked lost although its session lives; 0: never. A holder may
-// start the effect until the attempt's time-out has passed since it first sent the Open, by its own clock. The deadline is
-// later than that: by a tenth for clock drift, and by PauseBound for a machine that was frozen.
-func (a *Attempt) Deadline(p Policy) Time {
-	if p.AttemptTimeout <= 0 {
-		return 0
-	}
-	return a.OpenedAt.Add(p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound)
-}
-
 // IsOpen reports whether the attempt has not ended.
 func (a *Attempt) IsOpen() bool { return a.ClosedAt == 0 }
 
@@ -319,6 +309,7 @@ type Flight struct {
 	FinalState          State                `cbor:"33,keyasint,omitempty"` // of a tombstone: the state in which the flight ended
 	Redacted            *Attribution         `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
+	Steps               time.Duration        `cbor:"37,keyasint,omitempty"` // Header.Steps when the time of its present holder began
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.
@@ -359,6 +350,35 @@ func (f *Flight) OpenAttempt() *Attempt {
 		return a
 	}
 	return nil
+}
+
+// Deadline is the ledger time at which the open attempt is marked lost although its session lives; 0: never. It is the end of
+// the callback that the attempt waits for. Else it follows from the attempt's time-out: a holder may start the effect until
+// the time-out has passed since it first sent the Open, by its own clock. The deadline is later than that: by a tenth for
+// clock drift, and by PauseBound for a machine that was frozen.
+func (f *Flight) Deadline(h *Header) Time {
+	switch a := f.OpenAttempt(); {
+	case a == nil:
+		return 0
+	case f.State == StateWaiting:
+		return f.HolderTime(h, f.Wake.At)
+	case f.Policy.AttemptTimeout <= 0:
+		return 0
+	default:
+		timeout := f.Policy.AttemptTimeout
+		return f.HolderTime(h, a.OpenedAt.Add(timeout+timeout/10+PauseBound))
+	}
+}
+
+// HolderTime converts the end of a holder's time, as it is stored in the flight, to ledger time; 0 stays 0. The ledger's clock
+// may step forward at a start, and the wall clock to which it steps may be wrong. A holder measures its time by its own clock.
+// So the end of its time moves by every step since its time began. The times of callers and providers do not move: NotBefore
+// of a scheduled flight, NotAfter of an Open, the provider window and the retention.
+func (f *Flight) HolderTime(h *Header, stored Time) Time {
+	if stored == 0 {
+		return 0
+	}
+	return stored.Add(h.Steps - f.Steps)
 }
 
 // Holder is the session that holds the key: the session of the open attempt, or of the caller that is assigned to ask the

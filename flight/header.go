@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"time"
 )
 
 // Header is the part of the ledger that every command sees.
@@ -20,11 +21,29 @@ type Header struct {
 	Level        uint32  `cbor:"10,keyasint,omitempty"` // the feature level; 0 is LevelBase
 	Reconciling  bool    `cbor:"11,keyasint,omitempty"` // restored: nothing opens before FinishRestore, which waits for EpochHold
 	RestoredFrom uint32  `cbor:"12,keyasint,omitempty"` // the store epoch that the last Restore left; 0: never restored
+
+	// Steps is the sum of all steps of the ledger's clock; see Flight.HolderTime. From LevelRestore on.
+	Steps time.Duration `cbor:"15,keyasint,omitempty"`
 }
 
 // Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act
 // that must end in time is compared with it, so that a slow ledger clock cannot extend the permission.
 func (h *Header) Latest(now Time) Time { return now + max(0, h.Wall-h.Now) }
+
+// tick sets the ledger's time forward to c.StepTo. The time of every holder moves by the step: nothing that a holder may count
+// on ends because of it.
+func (t *transition) tick(c *Tick) Decision {
+	h := &t.header
+	step := c.StepTo.Until(h.Now)
+	if step <= 0 {
+		return DecisionAccepted // a repeat, or no step
+	}
+	h.Now, h.Steps = c.StepTo, h.Steps+step
+	if h.EpochHold > 0 {
+		h.EpochHold = h.EpochHold.Add(step)
+	}
+	return DecisionAccepted
+}
 
 // TokenOf is the fencing token under which an attempt may report to this ledger: its number in the present store epoch.
 // An attempt that was opened before a restore thereby gets a new token; reports with the old token are evidence.

@@ -41,6 +41,23 @@ func TestHeader_RaiseEpoch(t *testing.T) {
 	require.Zero(t, v.Header.GuardCounter, "the guard key of the new epoch has a counter of its own")
 }
 
+// TestHeader_Step: a step moves the ledger's time and the hold of an old lease epoch, and is recorded. A repeat, and a step to a
+// time that has passed, change nothing.
+func TestHeader_Step(t *testing.T) {
+	v := flight.View{Header: testHeader}
+	v.Header.EpochHold = start.Add(time.Minute)
+	for range 2 {
+		v, _ = flight.Apply(v, &flight.Tick{StepTo: start.Add(time.Hour)})
+		want := testHeader
+		want.Now, want.Steps, want.EpochHold = start.Add(time.Hour), time.Hour, start.Add(time.Hour+time.Minute)
+		require.Equal(t, want, v.Header)
+	}
+	v, _ = flight.Apply(v, &flight.Tick{StepTo: start})
+	require.Equal(t, start.Add(time.Hour), v.Header.Now)
+	require.Equal(t, flight.LevelRestore, flight.RequiredLevel(&flight.Tick{StepTo: start}))
+	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Tick{}))
+}
+
 // TestHeader_RecordGuard: the stored counter only rises, and belongs to the present lease epoch.
 func TestHeader_RecordGuard(t *testing.T) {
 	v := flight.View{Header: testHeader}

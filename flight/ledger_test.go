@@ -3,6 +3,7 @@ package flight_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -54,7 +55,14 @@ type ledger struct {
 	ended          map[flight.SessionID]flight.Time // end of the time for which a session is remembered as ended; copied on change
 	openedNonces   map[nonceRef]bool                // nonces that have opened an attempt; copied on change
 	usedUp         map[nonceRef]bool                // nonces that an answer has used up; copied
+
+	// holderEnds is when the time of each key's holder is over, by a clock that never steps; 0: never. While it lasts, no other
+	// party gets the key, however far the ledger's clock steps.
+	holderEnds [3]flight.Time
 }
+
+// realTime is the time of a clock that starts with the ledger's and never steps.
+func (w *ledger) realTime() flight.Time { return w.header.Now.Add(-w.header.Steps) }
 
 type nonceRef struct {
 	key   int
@@ -130,7 +138,7 @@ func (w *ledger) apply(c flight.Command) (*ledger, flight.Reply, error) {
 
 func sameHeader(a, b flight.Header) bool {
 	return a.LeaseEpoch == b.LeaseEpoch && a.StoreEpoch == b.StoreEpoch && a.EpochHold == b.EpochHold && a.GuardCounter == b.GuardCounter &&
-		a.Deployment == b.Deployment && a.Reconciling == b.Reconciling
+		a.Deployment == b.Deployment && a.Reconciling == b.Reconciling && a.Steps == b.Steps
 }
 
 // applyTwice applies a command, repeats it if it changed something, and checks both steps.
@@ -201,6 +209,9 @@ func (w *ledger) advance(c flight.Command, before, after flight.View, reply flig
 		return &next, nil
 	}
 	next.flights[i] = after.Flight
+	if err := next.trackHolder(i, before.Flight, reply); err != nil {
+		return nil, err
+	}
 	switch c := c.(type) {
 	case *flight.Open:
 		ref := nonceRef{i, c.Nonce}
@@ -225,6 +236,36 @@ func (w *ledger) advance(c flight.Command, before, after flight.View, reply flig
 		}
 	}
 	return &next, nil
+}
+
+// trackHolder notes when the time of the key's holder is over, and checks that no holder has lost the key before.
+func (w *ledger) trackHolder(i int, before *flight.Flight, reply flight.Reply) error {
+	f := w.flights[i]
+	if f == nil {
+		return nil
+	}
+	old := before.OpenAttempt()
+	lost := old != nil && slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Number == old.Number && a.Lost })
+	asked := reply.Decision == flight.DecisionVerify && before.Verifying() && before.Verification.Session != (flight.Session{})
+	if ends := w.holderEnds[i]; (lost && old.Session.Epoch == w.header.LeaseEpoch || asked) && reply.Changed && (ends == 0 || w.realTime() < ends) {
+		return fmt.Errorf("I1: a holder lost the key at %d, before the end of its time at %d", w.realTime(), ends)
+	}
+	switch {
+	case !reply.Changed:
+	case reply.Decision == flight.DecisionVerify:
+		w.holderEnds[i] = w.realTime().Add(flighttest.VerifyTimeout(f.Policy))
+	case before != nil && before.State != flight.StateWaiting && f.State == flight.StateWaiting && f.Wake.Callback:
+		w.holderEnds[i] = 0
+		if f.Wake.At > 0 {
+			w.holderEnds[i] = f.Wake.At.Add(-w.header.Steps)
+		}
+	case reply.Decision == flight.DecisionProceed:
+		w.holderEnds[i] = 0
+		if p := f.Policy.AttemptTimeout; p > 0 {
+			w.holderEnds[i] = w.realTime().Add(p + p/10 + flight.PauseBound)
+		}
+	}
+	return nil
 }
 
 func with(set map[nonceRef]bool, ref nonceRef) map[nonceRef]bool {

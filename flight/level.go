@@ -25,7 +25,12 @@ type RaiseLevel struct {
 func (h *Header) FeatureLevel() uint32 { return max(h.Level, LevelBase) }
 
 // RequiredLevel is the lowest feature level at which the ledger accepts c.
-func RequiredLevel(c Command) uint32 { return c.kind().level() }
+func RequiredLevel(c Command) uint32 {
+	if tick, ok := c.(*Tick); ok && tick.StepTo > 0 {
+		return LevelRestore
+	}
+	return c.kind().level()
+}
 
 func (k kind) level() uint32 {
 	switch k {

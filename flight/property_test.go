@@ -155,6 +155,7 @@ func (v *randomWalk) command() flight.Command {
 	return rapid.SampledFrom([]flight.Command{&flight.SealKey{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
 		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: providerWindow}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.GuardCounter + 1},
 		&flight.Restore{From: h.StoreEpoch, Hold: providerWindow}, &flight.FinishRestore{Epoch: h.StoreEpoch, Force: rapid.Bool().Draw(v.T, "force")},
+		&flight.Tick{StepTo: h.Now.Add(providerWindow)}, &flight.Tick{StepTo: h.Now.Add(settleDelay)},
 	}).Draw(v.T, "rarest")
 }
 
@@ -175,9 +176,9 @@ func (v *randomWalk) liveCommand(k flight.Key, i int) flight.Command {
 		return &flight.Expire{Key: k, Generation: f.Generation}
 	case f.State == flight.StateWaiting:
 		return &flight.WakeUp{Key: k, Generation: f.Generation}
-	case f.Verification != nil && f.Verification.NotBefore <= v.w.header.Now && f.Verification.Nonce == (flight.Nonce{}):
+	case f.Verification != nil && f.HolderTime(&v.w.header, f.Verification.NotBefore) <= v.w.header.Now && f.Verification.Nonce == (flight.Nonce{}):
 		return v.openUnder(k, v.newSession(), time.Second)
-	case f.Verification != nil && f.Verification.NotBefore <= v.w.header.Now:
+	case f.Verification != nil && f.HolderTime(&v.w.header, f.Verification.NotBefore) <= v.w.header.Now:
 		return v.reportFinding(k, i, f.Generation)
 	case f.OpenAttempt() != nil:
 		return v.report(k, i)

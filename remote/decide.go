@@ -223,17 +223,19 @@ func (v *view) blocked() (time.Duration, bool) {
 	}
 	blockedUntil, blocked := flight.Time(0), true
 	switch a := f.OpenAttempt(); {
-	case f.State == flight.StateWaiting:
+	case f.State == flight.StateWaiting && a == nil: // a saga asleep
 		blockedUntil = f.Wake.At
-		blocked = a == nil || blockedUntil == 0 || v.now < blockedUntil
+	case f.State == flight.StateWaiting:
+		blockedUntil = f.Deadline(&v.header)
+		blocked = blockedUntil == 0 || v.now < blockedUntil
 	case a != nil:
-		if blockedUntil = a.Deadline(f.Policy); a.Session.Epoch < v.header.LeaseEpoch && (blockedUntil == 0 || v.header.EpochHold < blockedUntil) {
+		if blockedUntil = f.Deadline(&v.header); a.Session.Epoch < v.header.LeaseEpoch && (blockedUntil == 0 || v.header.EpochHold < blockedUntil) {
 			blockedUntil = v.header.EpochHold
 		}
 		blocked = blockedUntil == 0 || v.now < blockedUntil
 	case f.Verifying():
-		if blockedUntil = f.Verification.NotBefore; v.now >= blockedUntil && f.Verification.Nonce != (flight.Nonce{}) {
-			blockedUntil = f.Verification.Until
+		if blockedUntil = f.HolderTime(&v.header, f.Verification.NotBefore); v.now >= blockedUntil && f.Verification.Nonce != (flight.Nonce{}) {
+			blockedUntil = f.HolderTime(&v.header, f.Verification.Until)
 		}
 		if v.now >= blockedUntil {
 			return v.lookUpDelay, v.lookUpDelay > 0

@@ -261,17 +261,17 @@ func features(e *explored, differs bool) string {
 	}
 	text += " " + f.State.String()
 	if a := f.Newest(); a != nil {
-		deadline := a.Deadline(f.Policy)
+		deadline := f.Deadline(&e.header)
 		text += fmt.Sprint(" attempt ", who(a.Nonce), a.IsOpen(), deadline > 0, e.header.Now >= deadline, a.Session.Epoch < e.header.LeaseEpoch)
 	}
 	for _, a := range f.Attempts {
 		text += fmt.Sprint(" ", a.Nonce == ownNonce)
 	}
 	if p := f.Verification; p != nil {
-		text += fmt.Sprint(" probe ", who(p.Nonce), p.Session.ID != "", e.header.Now >= p.NotBefore, e.header.Now >= p.Until)
+		text += fmt.Sprint(" probe ", who(p.Nonce), p.Session.ID != "", e.header.Now >= f.HolderTime(&e.header, p.NotBefore), e.header.Now >= f.HolderTime(&e.header, p.Until))
 	}
 	if f.Wake != nil {
-		text += fmt.Sprint(" wake ", f.Wake.At > 0, e.header.Now >= f.Wake.At)
+		text += fmt.Sprint(" wake ", f.Wake.At > 0, e.header.Now >= f.Wake.At, f.OpenAttempt() != nil)
 	}
 	for _, u := range f.UsedNonces {
 		text += fmt.Sprint(" used ", who(u.Nonce))
@@ -386,10 +386,8 @@ func mayOpen(v *view) bool {
 	if a == nil {
 		return f == nil || f.State != flight.StateWaiting
 	}
-	overdue := a.Deadline(f.Policy) > 0 && v.now >= a.Deadline(f.Policy)
-	if f.State == flight.StateWaiting {
-		overdue = f.Wake.At > 0 && v.now >= f.Wake.At
-	}
+	deadline := f.Deadline(&v.header)
+	overdue := deadline > 0 && v.now >= deadline
 	return overdue || a.Session.Epoch < v.header.LeaseEpoch && v.now >= v.header.EpochHold
 }
 

@@ -3,6 +3,7 @@ package flighttest
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -24,7 +25,7 @@ func Check(before flight.View, c flight.Command, after flight.View, reply flight
 			s.errs = append(s.errs, err)
 		}
 	}
-	for _, rule := range [...]func(){s.checkVersions, s.checkGenerations, s.checkIdentity, s.checkOpening, s.checkClosing, s.checkProceed, s.checkPrecedence,
+	for _, rule := range [...]func(){s.checkVersions, s.checkGenerations, s.checkIdentity, s.checkOpening, s.checkClosing, s.checkHolderTime, s.checkProceed, s.checkPrecedence,
 		s.checkAnswers, s.checkSessions, s.checkReports, s.checkEvidence, s.checkReceipts, s.checkEndings, s.checkTaint, s.checkAbandons, s.checkRetries, s.checkVerifications, s.checkPersons,
 		s.checkSagas, s.checkNonces, s.checkBodies, s.checkImports, s.checkRestores} {
 		rule()
@@ -124,7 +125,12 @@ func (s *step) checkHeader() {
 	restore, restores := s.c.(*flight.Restore)
 	finish, finishes := s.c.(*flight.FinishRestore)
 	restored := g.StoreEpoch != h.StoreEpoch && !boots
-	s.require(g.Now == h.Now && g.Version == h.Version, "the command changed the header's time or version")
+	step := time.Duration(0)
+	if c, ticks := s.c.(*flight.Tick); ticks {
+		step = max(0, c.StepTo.Until(h.Now))
+	}
+	s.require(g.Now == h.Now.Add(step) && g.Steps == h.Steps+step && g.Version == h.Version, "the command changed the header's time or version")
+	s.require(step == 0 || h.EpochHold == 0 || g.EpochHold == h.EpochHold.Add(step), "a step of the clock shortened the hold of an old lease epoch")
 	s.require(boots && h.Deployment == "" || g.Deployment == h.Deployment, "the deployment changed")
 	s.require(boots || g.LeaseEpoch == h.LeaseEpoch || (raises || restored) && g.LeaseEpoch == h.LeaseEpoch+1, "the lease epoch jumped")
 	s.require(!restored || restores && !restore.Moved && restore.From == h.StoreEpoch && g.StoreEpoch > h.StoreEpoch && g.Reconciling && g.RestoredFrom == h.StoreEpoch &&

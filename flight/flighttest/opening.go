@@ -175,9 +175,9 @@ func (s *step) checkClosing() {
 func (s *step) mayEnd(old *flight.Attempt) (may, lost bool) {
 	b := s.b
 	waits := b.State == flight.StateWaiting
-	until := deadline(old, b.Policy)
+	until := s.holderTime(deadline(old, b.Policy))
 	if waits {
-		until = b.Wake.At
+		until = s.holderTime(b.Wake.At)
 	}
 	over := until > 0 && s.h.Now >= until || !waits && old.Session.Epoch < s.h.LeaseEpoch && s.h.Now >= s.h.EpochHold
 	switch c := s.c.(type) {
@@ -197,6 +197,27 @@ func (s *step) mayEnd(old *flight.Attempt) (may, lost bool) {
 		return !waits && c.Nonce == old.Nonce && c.StoreEpoch == s.h.StoreEpoch, false
 	}
 	return false, false
+}
+
+// holderTime is a stored time of the flight before, later by all steps of the clock since it was stored.
+func (s *step) holderTime(stored flight.Time) flight.Time {
+	if stored == 0 {
+		return 0
+	}
+	return stored.Add(s.h.Steps - s.b.Steps)
+}
+
+// checkHolderTime: the steps of the clock are recorded when the time of a holder begins, and only then.
+func (s *step) checkHolderTime() {
+	a, b := s.a, s.b
+	_, suspends := s.c.(*flight.Suspend)
+	looksUp := a.Verification != nil && (b.Verification == nil || a.Verification.Number != b.Verification.Number)
+	switch {
+	case s.opened(), looksUp, suspends && a.State == flight.StateWaiting && b.State != flight.StateWaiting:
+		s.require(a.Steps == s.h.Steps, "the time of a holder began without the steps of the clock")
+	default:
+		s.require(a.Steps == b.Steps || a.Holder() == nil && a.OpenAttempt() == nil && a.Verification == nil, "a step of the clock was lost from the time of a holder")
+	}
 }
 
 // deadline is rule 3 (d): the attempt's time-out, a tenth for clock drift, and the pause bound.

@@ -61,9 +61,9 @@ func (s *step) checkAssignment() {
 	if !s.r.Changed {
 		return
 	}
-	s.require(s.h.Now >= a.Verification.NotBefore, "verify before the settle delay was over")
-	s.require(b.Verification != nil && b.Verification.Until <= s.h.Now, "verify while another caller was assigned")
-	s.require(a.Verification.Session == c.Session && a.Verification.Until == s.h.Now.Add(verifyTimeout(a.Policy)), "the assigned session or its time limit was not stored")
+	s.require(s.h.Now >= s.holderTime(a.Verification.NotBefore), "verify before the settle delay was over")
+	s.require(b.Verification != nil && s.holderTime(b.Verification.Until) <= s.h.Now, "verify while another caller was assigned")
+	s.require(a.Verification.Session == c.Session && a.Verification.Until == s.h.Now.Add(VerifyTimeout(a.Policy)), "the assigned session or its time limit was not stored")
 }
 
 // verificationReleased reports whether the look-up changed as it must when the session of the assigned caller has ended, or
@@ -228,8 +228,8 @@ func SettleDelay(p flight.Policy) time.Duration {
 	return p.AttemptTimeout + flight.PauseBound
 }
 
-// verifyTimeout is the time for which one caller is assigned to ask the provider.
-func verifyTimeout(p flight.Policy) time.Duration {
+// VerifyTimeout is the time for which one caller is assigned to ask the provider.
+func VerifyTimeout(p flight.Policy) time.Duration {
 	if p.AttemptTimeout > 0 {
 		return p.AttemptTimeout + flight.PauseBound
 	}
