@@ -41,7 +41,7 @@ func slew(was, elapsed, wall int64) int64 {
 type ledgerClock struct {
 	source Clock
 
-	mu        sync.Mutex // guards the fields below
+	mu        sync.Mutex    // guards the fields below
 	stepped   bool          // setForward was called
 	now       int64         // the ledger's time, in nanoseconds since 1970
 	at        time.Duration // monotonic time of the last update of now

@@ -170,3 +170,38 @@ func TestHazard21_ASessionThatLivesAgainOpensNothing(t *testing.T) {
 	p.run(openAs(func(o *flight.Open) { o.Nonce, o.NotAfter = flight.Nonce{7}, start.Add(time.Second) }, 1, nonce1)).expect(flight.DecisionSessionEnded, flight.StateReady)
 	p.run(report(1, flight.OutcomeSucceeded, "x")).expect(flight.DecisionFenced, flight.StateReady)
 }
+
+// A step of the ledger's clock moves the end of each holder's time by exactly the step. run_at, not_after, the retention and
+// the provider's window do not move.
+func TestHazard25_StepMovesHoldersAlone(t *testing.T) {
+	clockStep := func(w *ledger) flight.Command { return &flight.Tick{StepTo: w.header.Now.Add(40 * time.Second)} }
+	timed, verify := flight.Policy{AttemptTimeout: timeout}, flight.Policy{Recovery: flight.RecoveryVerify}
+	for name, c := range map[string]struct {
+		policy flight.Policy
+		begin  []step
+		time   time.Duration // of the holder, from the last command of begin on
+		end    step
+		over   flight.Decision
+	}{
+		"an attempt":   {timed, []step{open(1, nonce1)}, timeout*11/10 + flight.PauseBound, wakeUp, flight.DecisionInDoubt},
+		"a callback":   {flight.Policy{}, []step{open(1, nonce1), suspend(1, callback)}, 10 * time.Second, wakeUp, flight.DecisionInDoubt},
+		"settle delay": {verify, []step{open(1, nonce1), endSession(1)}, settleDelay, verifyAs(9), flight.DecisionVerify},
+		"a look-up":    {verify, []step{open(1, nonce1), endSession(1), afterTime(settleDelay), verifyAs(8)}, 2 * flight.PauseBound, verifyAs(9), flight.DecisionVerify},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newScript(t, c.policy).run(c.begin...).run(clockStep, c.end)
+			require.Equal(t, flight.DecisionBusy, p.last.Decision)
+			p.run(afterTime(c.time-time.Millisecond), c.end)
+			require.Equal(t, flight.DecisionBusy, p.last.Decision)
+			p.run(clockStep, c.end)
+			require.Equal(t, flight.DecisionBusy, p.last.Decision, "a second step")
+			p.run(afterTime(time.Millisecond), c.end)
+			require.Equal(t, c.over, p.last.Decision)
+		})
+	}
+	newScript(t, flight.Policy{RunAfter: 30 * time.Second}).run(submit, clockStep, verifyAs(9)).expect(flight.DecisionProceed, flight.StateRunning)
+	newScript(t, hold).run(clockStep, open(1, nonce1)).expect(flight.DecisionOpenExpired, flight.StateAbsent)
+	newScript(t, hold).run(open(1, nonce1), report(1, flight.OutcomeSucceeded, "x"), clockStep, expire).expect(flight.DecisionAccepted, flight.StateExpired)
+	window := flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 30 * time.Second}
+	newScript(t, window).run(open(1, nonce1), endSession(1), clockStep, verifyAs(9)).expect(flight.DecisionInDoubt, flight.StateInDoubt)
+}
