@@ -104,6 +104,12 @@ func (t *memBatch) applyCommand(c flight.Command, at flight.Version) (flight.Rep
 	switch c := c.(type) {
 	case *flight.EndSession:
 		return t.applyEnded(c, at)
+	case *flight.CloseSession:
+		_, held := t.fsm.sessions.HeldFlights(c.Session, flight.ID{}, 0)
+		if reply.Decision = c.Admit(&t.fsm.header, held); reply.Decision == flight.DecisionAccepted {
+			t.endSession(c.Session)
+		}
+		return reply, nil
 	case *flight.PutDocument, *flight.PromoteDocument, *flight.DeleteDocument:
 		reply, err = t.applyToDocument(c, at)
 	case *flight.RaiseLevel, *flight.RaiseEpoch, *flight.Restore, *flight.FinishRestore:

@@ -65,6 +65,7 @@ func (m *model) open() {
 	}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(m.t, err)
+	require.NoError(m.t, s.RaiseFeatureLevel(context.Background()))
 	m.s = s
 }
 
@@ -105,6 +106,10 @@ func (m *model) step() {
 	case k == 16:
 		m.endSession()
 	case k == 17:
+		if m.random.IntN(2) == 0 {
+			m.closeSession()
+			return
+		}
 		m.withdraw(n)
 	case k == 5:
 		time.Sleep(time.Duration(m.random.IntN(40)) * time.Second) // virtual time
@@ -191,6 +196,19 @@ func (m *model) withdraw(n int) {
 	holder := m.flights[n].Holder()
 	require.Equal(m.t, holder != nil && holder.ID == session.ID, reply.Decision == flight.DecisionBusy)
 	require.False(m.t, reply.Changed)
+	if reply.Decision == flight.DecisionAccepted {
+		m.remember(session.ID)
+	}
+}
+
+// closeSession closes a session, which is accepted only if it holds no flight.
+func (m *model) closeSession() {
+	session := m.session()
+	reply, err := m.s.Propose(context.Background(), &flight.CloseSession{Session: session.ID, StoreEpoch: m.s.Header().StoreEpoch})
+	require.NoError(m.t, err)
+	m.logf("close %s: %v", session.ID, reply.Decision)
+	holds := slices.ContainsFunc(m.flights[:], func(f *flight.Flight) bool { h := f.Holder(); return h != nil && h.ID == session.ID })
+	require.Equal(m.t, holds, reply.Decision == flight.DecisionBusy)
 	if reply.Decision == flight.DecisionAccepted {
 		m.remember(session.ID)
 	}

@@ -41,6 +41,17 @@ func (t *transition) endSession(c *EndSession) Decision {
 	return DecisionAccepted
 }
 
+// Admit decides on the close of a session that holds a number of flights.
+func (c *CloseSession) Admit(h *Header, held int) Decision {
+	switch {
+	case c.StoreEpoch != h.StoreEpoch:
+		return DecisionFenced
+	case held > 0:
+		return DecisionBusy
+	}
+	return DecisionAccepted
+}
+
 // withdrawSession returns DecisionBusy if the session holds the key. Otherwise it returns DecisionAccepted, and the state
 // machine remembers the session as ended.
 func (t *transition) withdrawSession(c *WithdrawSession) Decision {

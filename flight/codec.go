@@ -182,6 +182,8 @@ func newCommand(k kind) Command {
 		return new(PromoteDocument)
 	case kindDeleteDocument:
 		return new(DeleteDocument)
+	case kindCloseSession:
+		return new(CloseSession)
 	case kindRestore:
 		return new(Restore)
 	case kindFinishRestore:

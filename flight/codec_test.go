@@ -25,7 +25,7 @@ func everyCommand() []flight.Command {
 		new(flight.Retry), new(flight.FreeKey), new(flight.SealKey), new(flight.BeginUndo), new(flight.Expire), new(flight.Bootstrap),
 		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.CountDuplicates),
 		new(flight.WithdrawSession), new(flight.RecordGuard), new(flight.RaiseLevel), new(flight.PutDocument), new(flight.PromoteDocument),
-		new(flight.DeleteDocument), new(flight.Restore), new(flight.FinishRestore)}
+		new(flight.DeleteDocument), new(flight.CloseSession), new(flight.Restore), new(flight.FinishRestore)}
 }
 
 // filler sets every nested field to a distinct value.
@@ -104,7 +104,7 @@ func TestCodec_EveryFieldOfEveryCommandComesBack(t *testing.T) {
 // goldenNames label the lines of commands_v1.golden, in the order of everyCommand.
 const goldenNames = `Submit Open Report Abandon EndSession ReportFinding Suspend WakeUp Cancel Resolve DecideApproval Retry FreeKey SealKey BeginUndo Expire
 	Bootstrap RaiseEpoch Tick Redact Import CountDuplicates WithdrawSession RecordGuard RaiseLevel
-	PutDocument PromoteDocument DeleteDocument Restore FinishRestore`
+	PutDocument PromoteDocument DeleteDocument CloseSession Restore FinishRestore`
 
 // TestCodec_Golden checks that version 1 of the codec still writes the same bytes: logs with these bytes must stay
 // readable. If this test fails, the format was changed by accident. An intended change is a new field with a new number;

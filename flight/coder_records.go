@@ -69,7 +69,7 @@ func (f *Flight) transcode(w *coder) {
 		allocOnRead(w, &f.Duplicates).transcode(w)
 		w.endField()
 	}
-	numberField(w, 37, &f.Steps)
+	numberField(w, 36, &f.Steps)
 }
 
 // transcodeSubmission transcodes the fields 5 to 8.

@@ -81,6 +81,14 @@ type WithdrawSession struct {
 	StoreEpoch uint32    `cbor:"3,keyasint,omitempty"`
 }
 
+// CloseSession gives up a session at the request of its owner. With DecisionAccepted, the session holds no flight at all; the
+// state machine remembers it as ended for MaxOpenLife, and nothing opens under it any more: then its etcd lease may be revoked.
+// With DecisionBusy, it holds a flight, and nothing changes. It needs LevelRestore.
+type CloseSession struct {
+	Session    SessionID `cbor:"1,keyasint"`
+	StoreEpoch uint32    `cbor:"2,keyasint,omitempty"`
+}
+
 // ReportFinding carries the result of a look-up.
 type ReportFinding struct {
 	Key          Key     `cbor:"1,keyasint"`
@@ -256,8 +264,9 @@ const (
 	kindPutDocument     kind = 26
 	kindPromoteDocument kind = 27
 	kindDeleteDocument  kind = 28
-	kindRestore         kind = 31
-	kindFinishRestore   kind = 32
+	kindCloseSession    kind = 29
+	kindRestore         kind = 30
+	kindFinishRestore   kind = 31
 )
 
 func (c *Submit) Target() Key          { return c.Key }
@@ -288,6 +297,7 @@ func (c *RaiseLevel) Target() Key      { return Key{} }
 func (c *PutDocument) Target() Key     { return Key{} }
 func (c *PromoteDocument) Target() Key { return Key{} }
 func (c *DeleteDocument) Target() Key  { return Key{} }
+func (c *CloseSession) Target() Key    { return Key{} }
 func (c *Restore) Target() Key         { return Key{} }
 func (c *FinishRestore) Target() Key   { return Key{} }
 
@@ -319,6 +329,7 @@ func (c *RaiseLevel) kind() kind      { return kindRaiseLevel }
 func (c *PutDocument) kind() kind     { return kindPutDocument }
 func (c *PromoteDocument) kind() kind { return kindPromoteDocument }
 func (c *DeleteDocument) kind() kind  { return kindDeleteDocument }
+func (c *CloseSession) kind() kind    { return kindCloseSession }
 func (c *Restore) kind() kind         { return kindRestore }
 func (c *FinishRestore) kind() kind   { return kindFinishRestore }
 
@@ -326,7 +337,7 @@ func (c *FinishRestore) kind() kind   { return kindFinishRestore }
 func (k kind) keyless() bool {
 	switch k {
 	case kindBootstrap, kindRaiseEpoch, kindTick, kindEndSession, kindGuard, kindRaiseLevel, kindPutDocument, kindPromoteDocument,
-		kindDeleteDocument, kindRestore, kindFinishRestore:
+		kindDeleteDocument, kindCloseSession, kindRestore, kindFinishRestore:
 		return true
 	}
 	return false

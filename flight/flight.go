@@ -309,7 +309,7 @@ type Flight struct {
 	FinalState          State                `cbor:"33,keyasint,omitempty"` // of a tombstone: the state in which the flight ended
 	Redacted            *Attribution         `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
-	Steps               time.Duration        `cbor:"37,keyasint,omitempty"` // Header.Steps when the time of its present holder began
+	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder began
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.

@@ -23,7 +23,7 @@ type Header struct {
 	RestoredFrom uint32  `cbor:"12,keyasint,omitempty"` // the store epoch that the last Restore left; 0: never restored
 
 	// Steps is the sum of all steps of the ledger's clock; see Flight.HolderTime. From LevelRestore on.
-	Steps time.Duration `cbor:"15,keyasint,omitempty"`
+	Steps time.Duration `cbor:"13,keyasint,omitempty"`
 }
 
 // Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act

@@ -238,14 +238,16 @@ func (w *ledger) advance(c flight.Command, before, after flight.View, reply flig
 	return &next, nil
 }
 
-// trackHolder notes when the time of the key's holder is over, and checks that no holder has lost the key before.
+// trackHolder notes when the time of the key's holder is over, and checks that no holder has lost the key before, except to
+// the success of an attempt that a restore had lost.
 func (w *ledger) trackHolder(i int, before *flight.Flight, reply flight.Reply) error {
 	f := w.flights[i]
 	if f == nil {
 		return nil
 	}
 	old := before.OpenAttempt()
-	lost := old != nil && slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Number == old.Number && a.Lost })
+	lost := old != nil && slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Number == old.Number && a.Lost }) &&
+		(f.Receipt == nil || f.Receipt.Source != flight.SourceReportAfterRestore)
 	asked := reply.Decision == flight.DecisionVerify && before.Verifying() && before.Verification.Session != (flight.Session{})
 	if ends := w.holderEnds[i]; (lost && old.Session.Epoch == w.header.LeaseEpoch || asked) && reply.Changed && (ends == 0 || w.realTime() < ends) {
 		return fmt.Errorf("I1: a holder lost the key at %d, before the end of its time at %d", w.realTime(), ends)

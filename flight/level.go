@@ -36,7 +36,7 @@ func (k kind) level() uint32 {
 	switch k {
 	case kindPutDocument, kindPromoteDocument, kindDeleteDocument:
 		return LevelDocuments
-	case kindRestore, kindFinishRestore:
+	case kindCloseSession, kindRestore, kindFinishRestore:
 		return LevelRestore
 	}
 	return LevelBase

@@ -91,6 +91,8 @@ var mutants = []mutant{
 	{"an end read from an etcd that has lost its past", "apply_sessions.go", "(c.ReadRevision < c.Session.Revision || c.Counter < h.GuardCounter)", "(c.ReadRevision < c.Session.Revision)"},
 	{"an end without the lease epoch", "apply_sessions.go", "c.Epoch != h.LeaseEpoch, c.Session.Epoch > h.LeaseEpoch:", "c.Session.Epoch > h.LeaseEpoch:"},
 	{"an end of another store epoch", "apply_sessions.go", "case c.StoreEpoch != h.StoreEpoch, c.Epoch != h.LeaseEpoch,", "case c.Epoch != h.LeaseEpoch,"},
+	{"a session that holds a flight is closed", "apply_sessions.go", "case held > 0:", "case held > 1:"},
+	{"a close of another store epoch", "apply_sessions.go", "case c.StoreEpoch != h.StoreEpoch:\n\t\treturn DecisionFenced\n\tcase held", "case c.StoreEpoch > 99:\n\t\treturn DecisionFenced\n\tcase held"},
 	{"a step of the clock ends an attempt", "flight.go", "return stored.Add(h.Steps - f.Steps)", "return stored"},
 	{"a step of the clock gives an attempt less than its time", "flight.go", "return stored.Add(h.Steps - f.Steps)", "return stored.Add((h.Steps - f.Steps) / 2)"},
 	{"an attempt gets the time of steps before it", "apply_open.go", "f.State, f.NotBefore, f.Cause, f.Steps = StateRunning, 0, \"\", t.header.Steps", "f.State, f.NotBefore, f.Cause = StateRunning, 0, \"\""},

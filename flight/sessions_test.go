@@ -105,6 +105,17 @@ func TestSessions_HeldFlightsPages(t *testing.T) {
 	require.Zero(t, all)
 }
 
+// A session is closed only in its own ledger, and only if it holds no flight.
+func TestCloseSession_Admit(t *testing.T) {
+	h := testHeader
+	c := &flight.CloseSession{Session: "a", StoreEpoch: 1}
+	require.Equal(t, flight.DecisionAccepted, c.Admit(&h, 0))
+	require.Equal(t, flight.DecisionBusy, c.Admit(&h, 1))
+	h.StoreEpoch++
+	require.Equal(t, flight.DecisionFenced, c.Admit(&h, 0))
+	require.Equal(t, flight.LevelRestore, flight.RequiredLevel(c))
+}
+
 // An ended session is remembered until every Open that names it has expired, counted from the last proof.
 func TestSessions_RememberEnded(t *testing.T) {
 	const life = flight.Time(flight.MaxOpenLife / time.Millisecond)

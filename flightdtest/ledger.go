@@ -167,8 +167,16 @@ func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 }
 
 func (l *Ledger) applyCommand(c flight.Command) flight.Reply {
-	if ended, ok := c.(*flight.EndSession); ok {
-		return l.endSession(ended)
+	switch c := c.(type) {
+	case *flight.EndSession:
+		return l.endSession(c)
+	case *flight.CloseSession:
+		_, held := l.sessions.HeldFlights(c.Session, flight.ID{}, 0)
+		d := c.Admit(&l.header, held)
+		if d == flight.DecisionAccepted {
+			l.sessions.MarkEnded(c.Session, l.header.Now)
+		}
+		return flight.Reply{Decision: d}
 	}
 	reply := l.applyTo(c.Target().FlightID(), c.Target(), c)
 	if w, ok := c.(*flight.WithdrawSession); ok && reply.Decision == flight.DecisionAccepted {

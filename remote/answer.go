@@ -112,14 +112,24 @@ func (c *openCall) busyError() error {
 // etcdError is leaseError for an open. It returns *effect.LeaseLost only for a session that the caller knows, from its
 // request or from an earlier answer.
 func (c *openCall) etcdError(err error) error {
-	if errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.holder() == nil && !c.view.ownVerification() {
+	if err = c.closedIsLost(err); errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.holder() == nil && !c.view.ownVerification() {
 		return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 	}
-	return leaseError(c.req.Key, err)
+	return c.leaseError(c.req.Key, err)
+}
+
+// closedIsLost returns lease.ErrLost for the lease.ErrClosed of a session that its owner has closed. While the service is not
+// draining, nothing else is closed.
+func (s *Service) closedIsLost(err error) error {
+	if errors.Is(err, lease.ErrClosed) && s.drainCtx.Err() == nil {
+		return lease.ErrLost
+	}
+	return err
 }
 
 // leaseError maps an error of package lease to an error of package effect.
-func leaseError(key flight.Key, err error) error {
+func (s *Service) leaseError(key flight.Key, err error) error {
+	err = s.closedIsLost(err)
 	var invalid *flight.InvalidError
 	switch {
 	case err == nil, errors.As(err, &invalid):

@@ -103,6 +103,7 @@ func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 				c.requestCtx = c.requestDeadline.Context()
 			}
 			c.holderSession, _, c.etcdErr = c.renew(c.requestCtx, c.view.holder().ID)
+			c.etcdErr = c.closedIsLost(c.etcdErr)
 			c.view.session = etcdStateOf(c.etcdErr)
 		case actionFinishClaim:
 			c.finishClaim()
@@ -303,7 +304,8 @@ func (c *openCall) finishClaim() {
 }
 
 func (c *openCall) recordClaim(err error) {
-	c.view.claim, c.etcdErr = etcdStateOf(err), err
+	c.etcdErr = c.closedIsLost(err)
+	c.view.claim = etcdStateOf(c.etcdErr)
 }
 
 // cleanUp does the cleanup of an ended call in the background: see the table in the package comment.

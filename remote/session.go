@@ -29,7 +29,7 @@ func (s *Service) NewSession(ctx context.Context, ttl time.Duration, owner strin
 	defer cancel()
 	session, err := s.cfg.Leases.NewSession(ctx, lease.Spec{TTL: ttl, Owner: owner})
 	if err != nil {
-		return SessionAnswer{}, leaseError(flight.Key{}, err)
+		return SessionAnswer{}, s.leaseError(flight.Key{}, err)
 	}
 	return SessionAnswer{Session: session.Ref().ID, Trust: session.Trust(), RenewEvery: session.TTL() / renewalsPerTTL, OpenDigest: Digest(nil)}, nil
 }
@@ -42,7 +42,7 @@ func (s *Service) Renew(ctx context.Context, id flight.SessionID, r RenewRequest
 	defer cancel()
 	session, trust, err := s.renew(ctx, id)
 	if err != nil {
-		return SessionAnswer{}, leaseError(flight.Key{}, err)
+		return SessionAnswer{}, s.leaseError(flight.Key{}, err)
 	}
 	a := SessionAnswer{Session: id, Trust: trust, RenewEvery: session.TTL() / renewalsPerTTL}
 	flights, err := s.openAttempts(id)
@@ -111,15 +111,25 @@ func Digest(open []OpenAttempt) string {
 	return wire.OpenDigest(listed)
 }
 
-// CloseSession ends a session and its claims; nil also if there is no such session. *effect.SessionInUse: in this
-// node's view the session holds attempts or verifications that were neither reported nor abandoned.
+// CloseSession ends a session and its claims; nil also if there is no such session. *effect.SessionInUse: the session holds
+// attempts or verifications that were neither reported nor abandoned.
+//
+// The ledger decides, because an open under the session may be granted at the same moment. If the process dies after the
+// ledger's answer, nothing opens under the session, and it expires in etcd.
 func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
-	if _, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0); n > 0 {
-		return &effect.SessionInUse{Session: id, Open: n}
-	}
 	ctx, cancel := s.withRequestTimeout(ctx)
 	defer cancel()
-	return leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
+	reply, err := s.propose(ctx, &flight.CloseSession{Session: id, StoreEpoch: s.cfg.Reader.Header().StoreEpoch})
+	switch {
+	case err != nil:
+		return answer.Unavailable(flight.Key{}, err)
+	case reply.Decision == flight.DecisionBusy:
+		_, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
+		return &effect.SessionInUse{Session: id, Open: max(1, n)}
+	case reply.Decision != flight.DecisionAccepted:
+		return answer.Unavailable(flight.Key{}, errors.New("the ledger was restored meanwhile"))
+	}
+	return s.leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
 }
 
 // withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer.

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -359,5 +361,66 @@ func TestAOneShotSessionIsLostOnItsWay(t *testing.T) {
 		again := short("late-0")
 		again.Nonce = flight.Nonce{2}
 		proceed(t, fd, again)
+	})
+}
+
+// closingLeases runs a function before a session ends in etcd, and another one after a session was found.
+type closingLeases struct {
+	lease.Service
+	beforeEnd, afterFound func(flight.SessionID)
+}
+
+func (l *closingLeases) EndSession(ctx context.Context, id flight.SessionID) error {
+	if l.beforeEnd != nil {
+		l.beforeEnd(id)
+	}
+	return l.Service.EndSession(ctx, id)
+}
+
+func (l *closingLeases) Session(ctx context.Context, id flight.SessionID) (lease.Session, error) {
+	s, err := l.Service.Session(ctx, id)
+	if l.afterFound != nil && err == nil {
+		l.afterFound(id)
+	}
+	return s, err
+}
+
+// A session is closed in the moment in which an open under it would be granted. The ledger decides: it accepts the close only
+// of a session that holds no flight, and then grants nothing under the session.
+func TestHazard55_SessionClosedBesideAnOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := new(closingLeases)
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { leases.Service, cfg.Leases = cfg.Leases, leases }})
+		s := session(t, fd)
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = s
+		var opened error
+		leases.beforeEnd = func(flight.SessionID) { _, opened = fd.Remote().Open(t.Context(), req) }
+		require.NoError(t, fd.Remote().CloseSession(t.Context(), s))
+		requireAs[*effect.LeaseLost](t, opened)
+		require.Nil(t, fd.Flight(req.Key), "no attempt of a session that has ended")
+
+		leases.beforeEnd = nil
+		req.Session = session(t, fd)
+		a := proceed(t, fd, req)
+		require.Equal(t, 1, requireAs[*effect.SessionInUse](t, fd.Remote().CloseSession(t.Context(), req.Session)).Open)
+		report(t, fd, a, flight.OutcomeSucceeded, "ch_1")
+		require.NoError(t, fd.Remote().CloseSession(t.Context(), req.Session))
+		require.NoError(t, fd.Remote().CloseSession(t.Context(), req.Session), "a repeat")
+	})
+}
+
+// An open meets a session that its owner has just closed. The node does not stop, so the answer is lease_lost, not draining.
+func TestOpen_UnderASessionThatIsBeingClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := new(closingLeases)
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { leases.Service, cfg.Leases = cfg.Leases, leases }})
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		leases.afterFound = func(id flight.SessionID) { require.NoError(t, leases.Service.EndSession(t.Context(), id)) }
+		_, err := fd.Remote().Open(t.Context(), req)
+		requireAs[*effect.LeaseLost](t, err)
+		_, err = fd.Remote().Renew(t.Context(), req.Session, remote.RenewRequest{})
+		requireAs[*effect.LeaseLost](t, err)
 	})
 }

@@ -302,6 +302,28 @@ func testSessions(t *testing.T, b Store) {
 	withdraw := &flight.WithdrawSession{Key: other.Key, Session: other.Session.ID, StoreEpoch: h.StoreEpoch}
 	require.Equal(t, flight.DecisionAccepted, propose(t, b, withdraw).Decision)
 	require.Equal(t, flight.DecisionSessionEnded, propose(t, b, other).Decision)
+
+	closing := &flight.CloseSession{Session: "ses_closing", StoreEpoch: h.StoreEpoch}
+	var tokens []flight.Token
+	for _, id := range []string{"closing-1", "closing-2"} {
+		o := openOf(b, id, 10, "")
+		o.Session.ID = closing.Session
+		tokens = append(tokens, propose(t, b, o).Token)
+	}
+	for i, id := range []string{"closing-1", "closing-2"} {
+		require.Equal(t, flight.DecisionBusy, propose(t, b, closing).Decision, "it holds a flight")
+		key := openOf(b, id, 10, "").Key
+		propose(t, b, &flight.Report{Key: key, Generation: 1, Token: tokens[i], Outcome: flight.OutcomeNotDone})
+	}
+	old := *closing
+	old.StoreEpoch++
+	require.Equal(t, flight.DecisionFenced, propose(t, b, &old).Decision, "another store epoch")
+	for range 2 {
+		require.Equal(t, flight.DecisionAccepted, propose(t, b, closing).Decision)
+	}
+	late := openOf(b, "closing-3", 10, "")
+	late.Session.ID = closing.Session
+	require.Equal(t, flight.DecisionSessionEnded, propose(t, b, late).Decision)
 }
 
 func testEndedContext(t *testing.T, b Store) {
