@@ -80,18 +80,6 @@ func doubtTable(w io.Writer, doubts []client.Flight, inputs []string, now time.T
 	return writeTable(w, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
 }
 
-// ageText formats an age with its two largest units.
-func ageText(d time.Duration) string {
-	d = max(d, 0).Round(time.Second)
-	switch h := int(d.Hours()); {
-	case h >= 48:
-		return fmt.Sprintf("%dd%dh", h/24, h%24)
-	case h >= 1:
-		return fmt.Sprintf("%dh%dm", h, int(d.Minutes())%60)
-	}
-	return d.String()
-}
-
 // maxShortInput bounds the characters of an input in the list of doubts.
 const maxShortInput = 40
 

@@ -134,7 +134,7 @@ func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
 	require.Zero(t, r.code, "%v", r)
 	lines := strings.Split(r.out, "\n")
 	require.Regexp(t, `^KEY +AGE +ATTEMPTS +CALLS +INPUT +CAUSE`, lines[0])
-	require.Regexp(t, `^default/charge/2 +\S+ +1 +7, \ds ago +\(5 bytes of image/png\) `, lines[1], r.out)
+	require.Regexp(t, `^default/charge/2 +\S+ +1 +7, \d s ago +\(5 bytes of image/png\) `, lines[1], r.out)
 	require.Regexp(t, `^default/charge/3 +\S+ +1 +0 +\S`, lines[2], r.out)
 	require.Regexp(t, `^default/charge/1 +\S+ +1 +0 +\{"cents": 4200, "to": "x+… `, lines[3], r.out)
 	r = cli(env, "doubt", "ls", "--limit", "2", "-o", "json")
@@ -142,7 +142,7 @@ func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
 	require.NotContains(t, r.out, "default/charge/1\"", "%v", r)
 	require.Contains(t, r.out, `"count": 7`, "%v", r)
 	require.Contains(t, r.err, "1 younger doubt is not listed", "%v", r)
-	for age, want := range map[time.Duration]string{-time.Second: "0s", 61 * time.Second: "1m1s", 3*time.Hour + 5*time.Minute: "3h5m", 49 * time.Hour: "2d1h"} {
+	for age, want := range map[time.Duration]string{-time.Second: "0 s", 61 * time.Second: "1 min", 3*time.Hour + 5*time.Minute: "3 h", 49 * time.Hour: "2 days"} {
 		require.Equal(t, want, ageText(age))
 	}
 }
