@@ -3,7 +3,7 @@ package flight
 import "slices"
 
 // report stores the outcome of an attempt (invariant I3). It accepts the report of the newest attempt until the flight is
-// over. Every other report is stored as evidence and changes nothing else, unless it is of an earlier store epoch.
+// over. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
 	a := f.Newest()
@@ -14,8 +14,8 @@ func (t *transition) report(c *Report) Decision {
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
 		return DecisionAccepted
-	case c.Token.StoreEpoch < t.header.StoreEpoch:
-		return t.reportOfEarlierEpoch(c)
+	case c.Token.StoreEpoch != t.header.StoreEpoch, f == nil, c.Token.Number > f.Fence.Number, f.Receipt.isOfLostReport(c):
+		return t.reportLost(c)
 	}
 	return t.fenceReport(c)
 }

@@ -73,12 +73,12 @@ func (t *transition) isTokenOf(a *Attempt, token Token) bool {
 	return token == t.header.TokenOf(a) || token == a.Token()
 }
 
-// reportOfEarlierEpoch accepts a report of an earlier store epoch that is not the newest attempt's, or comes after the end of
-// the flight. The attempt was lost by a restore, or was superseded. A success becomes the receipt of a flight without one,
+// reportLost accepts the report of an attempt that a restored ledger may have lost: of another store epoch, or with a number
+// that this ledger never gave, as where the spool of a copied directory is newer than its ledger. A success becomes the receipt of a flight without one,
 // and ends its open attempt: nothing must open after it. An unknown outcome taints a flight without a receipt: it is in
 // doubt, or a look-up is due, as soon as no attempt is open. Every other report is evidence, because it says nothing about
 // the other attempts that the restore has lost.
-func (t *transition) reportOfEarlierEpoch(c *Report) Decision {
+func (t *transition) reportLost(c *Report) Decision {
 	f := t.flight()
 	switch {
 	case f == nil:
@@ -107,7 +107,7 @@ func (r *Receipt) isOfLostReport(c *Report) bool {
 
 func (t *transition) acceptLostSuccess(c *Report) {
 	f := t.editLostFlight(c)
-	t.closeForReceipt("an attempt of an earlier store epoch has succeeded")
+	t.closeForReceipt("an attempt that a restore has lost has succeeded")
 	r := receiptOf(c)
 	r.Source = SourceReportAfterRestore
 	if f.Redacted != nil {

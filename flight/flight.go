@@ -157,7 +157,7 @@ const (
 	SourceLookup               // a look-up at the provider found it
 	SourcePerson               // a person attached it
 	SourceImport               // it was imported: the effect happened before or outside flightd
-	// SourceReportAfterRestore: an attempt of an earlier store epoch reported it after the ledger was restored.
+	// SourceReportAfterRestore: an attempt that the ledger had lost by a restore reported it.
 	SourceReportAfterRestore
 )
 

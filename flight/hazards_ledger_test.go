@@ -32,25 +32,29 @@ func TestHazard22_ARestoredAttemptReportsUnderBothTokens(t *testing.T) {
 	p.check(!p.flight().Overlap && p.flight().Evidence == nil, "both reports name one attempt")
 }
 
-// A report of a flight that the restored ledger has lost is evidence. The number of its attempt is not assigned again, and
-// the next attempt has the idempotency key of the report's generation.
+// A report of a flight that the ledger has lost counts also where nobody has accepted the restore: the spool of a copied
+// directory may be newer than its ledger. The number of its attempt is not assigned again, and the next attempt has the
+// idempotency key of the report's generation.
 func TestHazard22_AReportOfALostFlightIsKept(t *testing.T) {
-	p := newScript(t, hold).run(lostReport(3, 7, flight.OutcomeSucceeded)).expect(flight.DecisionFenced, flight.StateAbsent)
+	p := newScript(t, hold).run(lostReport(3, 7, flight.OutcomeNotDone)).expect(flight.DecisionFenced, flight.StateAbsent)
 	p.check(p.flight().Generation == 3 && p.flight().Fence.Number == 7 && len(p.flight().Evidence) == 1, "generation, fence and evidence of the report")
 	p.run(open(1, nonce1)).expect(flight.DecisionProceed, flight.StateRunning)
 	require.Equal(t, flight.Token{StoreEpoch: 1, Number: 8}, p.last.Token)
-	p.run(report(1, flight.OutcomeSucceeded, "x")).expect(flight.DecisionAccepted, flight.StateSucceeded)
-	p.check(p.flight().Overlap, "the lost attempt had another effect")
 
-	p = newScript(t, hold).run(open(1, nonce1), lostReport(1, 3, flight.OutcomeUnknown)).expect(flight.DecisionFenced, flight.StateRunning)
-	p.run(report(1, flight.OutcomeNotDone, ""), open(1, nonce2)).expect(flight.DecisionProceed, flight.StateRunning)
+	p = newScript(t, hold).run(lostReport(3, 7, flight.OutcomeSucceeded)).expect(flight.DecisionAccepted, flight.StateSucceeded)
+	p.run(lostReport(3, 7, flight.OutcomeSucceeded)).expect(flight.DecisionAccepted, flight.StateSucceeded)
+	p.run(lostReport(3, 7, flight.OutcomeUnknown)).expect(flight.DecisionFenced, flight.StateSucceeded)
+
+	p = newScript(t, hold).run(open(1, nonce1), lostReport(1, 3, flight.OutcomeUnknown)).expect(flight.DecisionAccepted, flight.StateRunning)
+	p.run(report(1, flight.OutcomeNotDone, "")).expect(flight.DecisionAccepted, flight.StateInDoubt)
+	p.run(resolve(flight.FindingNotHappened), open(1, nonce2)).expect(flight.DecisionProceed, flight.StateRunning)
 	require.Equal(t, uint32(4), p.last.Token.Number)
 }
 
-// A ledger that is older than the one in which a key was opened opens no attempt for it and creates no flight.
+// A ledger that is older than the one in which a key was opened opens no attempt for it.
 func TestHazard22_AnOlderLedgerOpensNothing(t *testing.T) {
 	newer := func(*ledger) flight.Command {
-		return reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 2, Number: 1}}, flight.OutcomeUnknown, "")
+		return reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 2, Number: 1}}, flight.OutcomeNotDone, "")
 	}
 	newScript(t, hold).run(newer, open(1, nonce1)).expect(flight.DecisionFenced, flight.StateAbsent)
 }

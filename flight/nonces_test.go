@@ -106,7 +106,7 @@ func TestNonces_OfUnusedKey(t *testing.T) {
 
 // TestExpire_KeepsGuardingRecord: a record that was freed, or has evidence, is not deleted.
 func TestExpire_KeepsGuardingRecord(t *testing.T) {
-	newScript(t, hold).run(lostReport(1, 1, flight.OutcomeUnknown), afterTime(time.Hour), expire).expect(flight.DecisionNotFound, flight.StateAbsent)
+	newScript(t, hold).run(lostReport(1, 1, flight.OutcomeNotDone), afterTime(time.Hour), expire).expect(flight.DecisionNotFound, flight.StateAbsent)
 	p := newScript(t, hold).run(open(1, nonce1), report(1, flight.OutcomeSucceeded, "x"), free, afterTime(time.Hour), expire).expect(flight.DecisionNotFound, flight.StateAbsent)
 	require.NotNil(t, p.flight())
 }

@@ -81,10 +81,9 @@ func TestImport_ClampsTimes(t *testing.T) {
 }
 
 func TestImport_RaisesAnOverlapWithEvidence(t *testing.T) {
-	foreign := reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.OutcomeSucceeded, "y")
-	w, _ := applyAll(t, newLedger(soloKey), abandonOf(soloKey, nonce1),
-		foreign, importOf(soloKey, flight.OutcomeSucceeded, "x", fp1))
-	require.True(t, w.flight(soloKey).Overlap)
+	p := newScript(t, hold).run(submit, cancel, acceptRestore, lostReport(2, 3, flight.OutcomeSucceeded), free)
+	p.run(importX).expect(flight.DecisionAccepted, flight.StateSucceeded)
+	p.check(p.flight().Overlap, "the evidence of its generation is another effect")
 }
 
 func TestRedact_ErasesOnlyBytes(t *testing.T) {

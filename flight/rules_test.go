@@ -87,7 +87,8 @@ func TestRules(t *testing.T) {
 		{"Report of unknown under hold", hold, []step{open(1, nonce1)}, report(1, flight.OutcomeUnknown, ""), flight.DecisionAccepted, flight.StateInDoubt},
 		{"Report of unknown under resend", resend, []step{open(1, nonce1)}, report(1, flight.OutcomeUnknown, ""), flight.DecisionAccepted, flight.StateReady},
 		{"Report of unknown under verify", verify, []step{open(1, nonce1)}, report(1, flight.OutcomeUnknown, ""), flight.DecisionAccepted, flight.StateRunning},
-		{"Report to a key that was never used", hold, nil, lostReport(1, 1, flight.OutcomeUnknown), flight.DecisionFenced, flight.StateAbsent},
+		{"Report to a key that was never used", hold, nil, lostReport(1, 1, flight.OutcomeNotDone), flight.DecisionFenced, flight.StateAbsent},
+		{"Report of an unknown outcome to a key that was never used", hold, nil, lostReport(1, 1, flight.OutcomeUnknown), flight.DecisionAccepted, flight.StateInDoubt},
 		{"Report of an older attempt", resend, []step{open(1, nonce1), endSession(1), open(2, nonce2)}, report(1, flight.OutcomeSucceeded, "x"), flight.DecisionFenced, flight.StateRunning},
 		{"Report after the attempt was marked lost", hold, lost, report(1, flight.OutcomeSucceeded, "x"), flight.DecisionAccepted, flight.StateSucceeded},
 

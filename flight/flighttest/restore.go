@@ -6,12 +6,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// lostReport returns the report of an attempt that a restored ledger has lost, or has superseded: of an earlier store epoch,
-// for a flight without a receipt. ok is false for every other command, and for a report that is evidence alone.
+// lostReport returns the report of an attempt that a restored ledger may have lost: of another store epoch, or with a number
+// above the fence; for a flight without a receipt. ok is false for every other command, and for a report that is evidence alone.
 func (s *step) lostReport() (c *flight.Report, ok bool) {
 	c, isReport := s.c.(*flight.Report)
 	b := s.b
-	if !isReport || c.Token.StoreEpoch >= s.h.StoreEpoch || s.fromNewest(c) || b.Receipt != nil || b.Sealed || b.State == flight.StateExpired {
+	if !isReport || c.Token.StoreEpoch == s.h.StoreEpoch && !s.unused && c.Token.Number <= b.Fence.Number || s.fromNewest(c) || b.Receipt != nil || b.Sealed || b.State == flight.StateExpired {
 		return c, false
 	}
 	if !s.unused && c.Generation != b.Generation && (b.State != flight.StateAbsent || c.Generation < b.Generation) {
@@ -26,7 +26,7 @@ func (s *step) isLostSuccess() bool {
 	return ok && c.Outcome == flight.OutcomeSucceeded
 }
 
-// checkRestores: while a ledger is reconciling nothing opens; a success of an earlier store epoch is the receipt of a flight
+// checkRestores: while a ledger is reconciling nothing opens; a lost success is the receipt of a flight
 // without one, and an unknown outcome taints it.
 func (s *step) checkRestores() {
 	a, b := s.a, s.b
@@ -42,7 +42,7 @@ func (s *step) checkRestores() {
 	s.require(!s.r.Changed || a.Generation == max(b.Generation, c.Generation), "a lost flight does not continue in the generation of its report")
 	known := findEvidence(b, c)
 	if c.Outcome == flight.OutcomeSucceeded {
-		s.require(a.State == flight.StateSucceeded, "a success of an earlier store epoch was not stored")
+		s.require(a.State == flight.StateSucceeded, "a lost success was not stored")
 		return
 	}
 	s.require(known == !s.r.Changed, "a repeated report changed the flight, or a new one did not")
@@ -50,7 +50,7 @@ func (s *step) checkRestores() {
 		return
 	}
 	doubts := a.State == flight.StateInDoubt || a.Verification != nil || a.OpenAttempt() != nil
-	s.require(doubts && a.Tainted() && (findEvidence(a, c) || a.EvidenceOmitted > b.EvidenceOmitted), "an unknown outcome of an earlier store epoch left no doubt")
+	s.require(doubts && a.Tainted() && (findEvidence(a, c) || a.EvidenceOmitted > b.EvidenceOmitted), "a lost unknown outcome left no doubt")
 }
 
 func findEvidence(f *flight.Flight, c *flight.Report) bool {
