@@ -57,8 +57,8 @@
 //  2. I2: an attempt opens only with a token greater than every token that the key has seen, in any generation. An Open
 //     that opens nothing moves no fence.
 //  3. I3: a report is accepted from the newest attempt alone, until the flight is over; also after the attempt was marked
-//     lost, because a look-up is not an attempt. Every other report is fenced and kept as [Evidence], also the report of an
-//     attempt that a restored ledger has lost. A fenced success that names another effect than the receipt, or belongs to a
+//     lost, because a look-up is not an attempt. Every other report is fenced and kept as [Evidence]; reports of attempts
+//     that a restored ledger has lost are described below. A fenced success that names another effect than the receipt, or belongs to a
 //     failed or cancelled flight, raises Overlap; a tombstone keeps such evidence alone.
 //  4. I4: a receipt never changes; a person may have the bytes of its body erased, and its digest stays. A flight that ended
 //     with a receipt is kept until its retention expires, and then leaves a tombstone that still guards the key. Expiry is a
@@ -87,9 +87,22 @@
 // # Restores
 //
 // Open, Abandon, EndSession and WithdrawSession name the store epoch of the ledger that their proposer knew, and do nothing
-// in another epoch. An attempt that a restored ledger still holds open reports under a token of the new store epoch
-// ([Header.TokenOf]), which the repeat of its Open and the renewal of its session return. A report with an older token may
-// come from an attempt that ended differently in the ledger that was lost: it is stored as evidence.
+// in another epoch. An attempt that a restored ledger still holds open reports under its first token, or under a token of
+// the new store epoch ([Header.TokenOf]). [Restore] makes the ledger reconciling: every Open that is not answered by a final
+// flight is answered [DecisionReconciling], and uses no nonce up, until [FinishRestore].
+//
+// A restored ledger may have lost flights, attempts and receipts. A report is taken for one of a lost attempt if it is of
+// another store epoch and not the newest attempt's, or if its number is above every number that the key has seen. For a
+// flight without a receipt, before and after FinishRestore:
+//
+//	succeeded   the receipt of the flight, with [SourceReportAfterRestore]. An open attempt is marked lost; if it acts, its
+//	            report is evidence and raises Overlap. A flight that ended as failed or cancelled succeeds
+//	unknown     the flight is tainted: in doubt, or a look-up is due, as soon as no attempt is open. A flight that is known by
+//	            this report alone has no input; resolved as not happened, it is absent again
+//	the rest    evidence: they say nothing about other attempts that were lost
+//
+// The same is true of a generation that the flight has not reached, if the flight is absent; else it is evidence. While the
+// ledger is reconciling, an [Import] of a success gives a flight without a receipt that receipt.
 //
 // # Where a process may die
 //

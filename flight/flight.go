@@ -123,7 +123,7 @@ type Attempt struct {
 	NotAfter         Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
 }
 
-// Token is the fencing token under which the attempt was opened. A restored ledger expects another one: see Header.TokenOf.
+// Token is the fencing token under which the attempt was opened. A restored ledger gives another one: see Header.TokenOf.
 func (a *Attempt) Token() Token { return Token{StoreEpoch: a.StoreEpoch, Number: a.Number} }
 
 // IsOpen reports whether the attempt has not ended.

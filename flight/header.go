@@ -46,7 +46,7 @@ func (t *transition) tick(c *Tick) Decision {
 }
 
 // TokenOf is the fencing token under which an attempt may report to this ledger: its number in the present store epoch.
-// An attempt that was opened before a restore thereby gets a new token; reports with the old token are evidence.
+// An attempt that was opened before a restore thereby gets a new token; it may also report under its first one.
 func (h *Header) TokenOf(a *Attempt) Token { return Token{StoreEpoch: h.StoreEpoch, Number: a.Number} }
 
 // IdempotencyKey is sent to the provider with every attempt of a generation, so that the provider can distinguish a resend

@@ -10,8 +10,8 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// A ledger restored from before an attempt does not know the flight. A report with its key is stored as evidence; a
-// report without its key gets an error, because it is not stored.
+// A ledger restored from before an attempt does not know the flight. A report of success with its key becomes the receipt;
+// a report without its key gets an error, because it is not stored.
 func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
@@ -25,6 +25,12 @@ func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 		require.Equal(t, "key", requireAs[*flight.InvalidError](t, err).Field)
 		word.Key = a.Flight.Key
 		f, err := before.Remote().Report(t.Context(), word)
+		require.NoError(t, err)
+		require.Equal(t, flight.SourceReportAfterRestore, f.Receipt.Source)
+
+		word.Outcome, word.ExternalID, word.Body = flight.OutcomeNotDone, "", flight.Blob{}
+		before = flightdtest.New(t)
+		f, err = before.Remote().Report(t.Context(), word)
 		requireAs[*effect.Fenced](t, err)
 		require.Len(t, f.Evidence, 1)
 		require.Greater(t, proceed(t, before, openOf("1", `{}`, flight.Policy{}, 2)).Flight.AttemptNumber(), a.Flight.AttemptNumber(), "attempt numbers continue")

@@ -237,7 +237,7 @@ func testReports(t *testing.T, b Store) {
 	require.Equal(t, flight.DecisionFenced, other.Decision)
 	require.True(t, other.Flight.Overlap)
 	require.Contains(t, eventKinds(other.Events), flight.EventOverlap)
-	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.OutcomeSucceeded})
+	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.OutcomeNotDone})
 	require.NoError(t, err)
 	require.Equal(t, flight.DecisionFenced, lost.Decision)
 	require.Len(t, read(t, b, "2").Evidence, 1, "evidence of an attempt that this ledger never had")
