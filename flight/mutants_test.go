@@ -190,7 +190,7 @@ var mutants = []mutant{
 	{"the tombstone forgets the fingerprint", "apply_resolve.go", "Fence: f.Fence, Fingerprint: f.Fingerprint,", "Fence: f.Fence,"},
 	{"the fence restarts with a generation", "apply.go", "Generation: old.Generation + 1, Fence: old.Fence,", "Generation: old.Generation + 1,"},
 	{"a lost attempt leaves no doubt", "apply_open.go", "\tt.taint()\n\tt.applyRecovery(0)", "\tt.applyRecovery(0)"},
-	{"hold is tried again", "apply_recovery.go", "\tdefault:\n\t\tt.holdForPerson(\"the effect", "\tdefault:\n\t\tt.reschedule(0)\n\t\tif t.isZero() {\n\t\t\tt.reschedule(0)\n\t\t}\n\t\treturn\n\t\tt.holdForPerson(\"the effect"},
+	{"hold is tried again", "apply_recovery.go", "\tdefault:\n\t\tt.holdForPerson(\"the effect", "\tdefault:\n\t\tt.reschedule(0)\n\t\treturn\n\t\tt.holdForPerson(\"the effect"},
 	{"resend outside the window", "apply_recovery.go", "case f.Tainted() && !f.WithinWindow(t.latestTime().Add(delay)):", "case f.Tainted() && f.TaintingAttempts > 9:"},
 	{"a window by a clock that is never slow", "provider_window.go", "Time((w - w/clockDriftDivisor).Milliseconds())", "Time(w.Milliseconds())"},
 	{"a window without the time-out", "provider_window.go", "return end - Time(0).Add(f.Policy.AttemptTimeout), ok", "return end, ok"},
