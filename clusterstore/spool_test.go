@@ -164,8 +164,7 @@ func TestSpool_KeepsReportsOfANewerBuild(t *testing.T) {
 	}
 }
 
-// A report of a flight that the ledger does not know, because it was lost or is another ledger's, is kept as
-// evidence.
+// A spooled report of success of a flight that the ledger has lost is the receipt of that flight.
 func TestSpool_ReportOfUnknownFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -187,10 +186,10 @@ func TestSpool_ReportOfUnknownFlight(t *testing.T) {
 		require.Zero(t, next.Spooled())
 		require.Zero(t, next.spool.quarantined())
 		f := mustFlight(t, next, 1)
-		require.Len(t, f.Evidence, 1)
-		require.Equal(t, report.Token, f.Evidence[0].Token)
-		require.Equal(t, report.ExternalID, f.Evidence[0].ExternalID)
-		require.Equal(t, flight.StateAbsent, f.State)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.Equal(t, flight.SourceReportAfterRestore, f.Receipt.Source)
+		require.Equal(t, report.ExternalID, f.Receipt.ExternalID)
+		requireConsistent(t, next)
 	})
 }
 

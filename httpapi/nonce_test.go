@@ -181,23 +181,27 @@ func TestOnlyUnnamedOpensAreAbandonedByTheNode(t *testing.T) {
 	require.Equal(t, flight.StateRunning, world.Flight(flight.MustKey("default/charge/named")).State)
 }
 
-// TestReport_UnknownFlightWithKeyIsStoredAsEvidence: a report with a key is stored as evidence by a ledger that was
-// restored without the attempt.
-func TestReport_UnknownFlightWithKeyIsStoredAsEvidence(t *testing.T) {
+// TestReport_UnknownFlightWithKeyIsStored: a ledger that was restored without the attempt stores its report with a key. A
+// success is the receipt, and a not_done is evidence.
+func TestReport_UnknownFlightWithKeyIsStored(t *testing.T) {
 	before, restored := newTestServer(t), newTestServer(t)
 	a := before.proceed(`{"action":"charge","id":"1"}`)
-	body := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded","external_id":"ch_1"`
+	body := `{"fencing_token":"` + a.FencingToken + `","outcome":"not_done","error":"no stock"`
 	path := "/v1/flights/" + a.FlightID + "/report"
 	requireProblem(t, restored.post(path, body+`}`), http.StatusNotFound, wire.NotFound)
 	p := requireProblem(t, restored.post(path, body+`,"key":"default/charge/1"}`), http.StatusConflict, wire.Fenced)
 	require.Equal(t, "default/charge/1", p.Key)
 	f := restored.fake.Flight(flight.MustKey("default/charge/1"))
 	require.Len(t, f.Evidence, 1)
-	require.Equal(t, "ch_1", f.Evidence[0].ExternalID)
+	require.Equal(t, "no stock", f.Evidence[0].Error)
 	p = requireProblem(t, restored.get("/v1/flights/"+a.FlightID), http.StatusNotFound, wire.NotFound)
 	require.Contains(t, p.Detail, "stored as evidence")
 	require.Equal(t, "report_fenced", decodeBody[wire.History](t, restored.get("/v1/flights/"+a.FlightID+"/events")).Events[0].Kind)
 	require.EqualValues(t, 2, restored.proceed(`{"action":"charge","id":"1"}`).Attempt, "the number of the lost attempt is not reused")
+
+	restored = newTestServer(t)
+	succeeded := restored.post(path, `{"fencing_token":"`+a.FencingToken+`","outcome":"succeeded","external_id":"ch_1","key":"default/charge/1"}`)
+	require.Equal(t, "report_after_restore", decodeBody[wire.Flight](t, succeeded).Receipt.From)
 }
 
 // TestLedgerTimeIsThatOfTheAnswer: the answer to a caller that waited has the time of the answer, not of the request.

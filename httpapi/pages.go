@@ -147,7 +147,7 @@ func sample(code wire.Code) *wire.Problem {
 		p.State, p.Version, p.Detail = flight.StateSucceeded.String(), formatVersion(sampleVersion()), "the flight is succeeded at version 8123.4"
 		return p
 	case wire.FlightFailed:
-		f := &flight.Flight{Key: key, ID: key.FlightID(), State: flight.StateCancelled, Version: sampleVersion(), Generation: 1, AttemptCount: 1}
+		f := &flight.Flight{Key: key, ID: key.FlightID(), State: flight.StateCancelled, Version: sampleVersion(), Generation: 1, InputGeneration: 1, AttemptCount: 1}
 		return failedProblem(f, wire.FlightOf(f, nil, true))
 	}
 	return newKeyProblem(code, flight.Key{}, 0)

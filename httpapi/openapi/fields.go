@@ -283,7 +283,7 @@ func flightDocs() map[string]fieldDoc {
 		"lost":                     {about: "the attempt was declared lost; it was not reported"},
 		"opened_at":                {about: "when the attempt was opened"},
 		"closed_at":                {about: "when the attempt ended"},
-		"from":                     {about: "the origin of the receipt: the attempt's `report`, a `lookup` at the provider, a `person` or an `import`; absent for a tombstone", enum: enumNames(flight.SourceReport)},
+		"from":                     {about: "the origin of the receipt: the attempt's `report`, a `lookup` at the provider, a `person`, an `import`, or the late report of an attempt that a restore had lost (`report_after_restore`); absent for a tombstone", enum: enumNames(flight.SourceReport)},
 		"FlightPage.flights":       {about: "the flights of this page"},
 		"next":                     {about: "the cursor of the next page; absent on the last page"},
 		"History.events":           {about: "the events, oldest first"},
