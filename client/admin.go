@@ -17,6 +17,7 @@ type (
 	NamespaceLimits  = wire.NamespaceLimits
 	NamespaceRequest = wire.NamespaceRequest
 	Namespace        = wire.Namespace
+	NamespaceList    = wire.NamespaceList
 	AuditEntry       = wire.AuditEntry
 	AuditPage        = wire.AuditPage
 	WhoAmI           = wire.WhoAmI
@@ -68,13 +69,9 @@ func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceReque
 	return decode[Namespace](c.ask(ctx, adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r.AppendJSON(nil))))
 }
 
-// Namespaces returns the namespaces that declare limits, and "*", with the limits in force and their use.
-func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
-	list, err := decode[wire.NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces", mustContain: `"namespaces"`}))
-	if err != nil {
-		return nil, err
-	}
-	return list.Namespaces, nil
+// Namespaces returns "*" and the namespaces that hold flights or declare limits, with the limits in force and their use.
+func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
+	return decode[NamespaceList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/namespaces", mustContain: `"namespaces"`}))
 }
 
 // DeleteNamespace removes the limits of a namespace. Its flights stay.

@@ -42,6 +42,16 @@ func (s *Store) StoredIn(namespace string) int64 {
 	return s.fsm.listed[namespace]
 }
 
+// Stored returns how many flights each namespace stores, and how many tombstones all namespaces have together: a tombstone does
+// not store its key.
+func (s *Store) Stored() (flights map[string]int64, tombstones int64) {
+	s.fsm.tablesMu.RLock()
+	defer s.fsm.tablesMu.RUnlock()
+	flights = maps.Clone(s.fsm.listed)
+	maps.DeleteFunc(flights, func(_ string, n int64) bool { return n <= 0 })
+	return flights, s.fsm.published.Load().meta.Counts[flight.StateExpired]
+}
+
 // applyToDocument applies a command about a document.
 func (t *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight.Reply, error) {
 	reply := t.fsm.documents.Apply(&t.fsm.header, c)

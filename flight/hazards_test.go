@@ -204,4 +204,5 @@ func TestHazard25_StepMovesHoldersAlone(t *testing.T) {
 	newScript(t, hold).run(open(1, nonce1), report(1, flight.OutcomeSucceeded, "x"), clockStep, expire).expect(flight.DecisionAccepted, flight.StateExpired)
 	window := flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 30 * time.Second}
 	newScript(t, window).run(open(1, nonce1), endSession(1), clockStep, verifyAs(9)).expect(flight.DecisionInDoubt, flight.StateInDoubt)
+	newScript(t, window).run(clockStep, open(1, nonce3), endSession(1), afterTime(29*time.Second), verifyAs(9)).expect(flight.DecisionInDoubt, flight.StateInDoubt)
 }

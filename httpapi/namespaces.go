@@ -1,14 +1,16 @@
 package httpapi
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// listNamespaces serves GET /v1/namespaces: the namespaces with limits of their own, and "*" for the others.
+// listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.
 func (a *api) listNamespaces(w http.ResponseWriter, r *http.Request) {
 	if bad := a.hasDocuments(); bad != nil {
 		a.writeInvalid(w, r, bad)
@@ -18,10 +20,15 @@ func (a *api) listNamespaces(w http.ResponseWriter, r *http.Request) {
 	if c := boundCaller(r); c != nil {
 		out.Namespaces = append(out.Namespaces, a.namespaceOf(c.Namespace))
 	} else {
-		out.Namespaces = append(out.Namespaces, a.namespaceOf(wire.AllNamespaces))
+		stored, tombstones := a.cfg.Documents.Stored()
 		for _, doc := range a.cfg.Documents.Documents(flight.KindNamespace) {
-			out.Namespaces = append(out.Namespaces, a.namespaceOf(doc.ID.Namespace))
+			stored[doc.ID.Namespace] += 0
 		}
+		delete(stored, wire.AllNamespaces)
+		for _, name := range append([]string{wire.AllNamespaces}, slices.Sorted(maps.Keys(stored))...) {
+			out.Namespaces = append(out.Namespaces, a.namespaceOf(name))
+		}
+		out.Tombstones = tombstones
 	}
 	a.writeJSON(w, r, http.StatusOK, &out)
 }

@@ -44,7 +44,7 @@ func adminOperations() []openapi.Operation {
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: why,
 		Answers: ok("the token is revoked", struct{}{}), Problems: documentCodes,
 	}, {
-		Pattern: "GET /v1/namespaces", ID: "listNamespaces", Tag: tagAdmin, Summary: "List the limits of namespaces",
+		Pattern: "GET /v1/namespaces", ID: "listNamespaces", Tag: tagAdmin, Summary: "List the namespaces, with their limits and their use",
 		Answers: ok("the namespaces", wire.NamespaceList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/namespaces/{name}", ID: "getNamespace", Tag: tagAdmin, Summary: "Get the limits of a namespace",

@@ -59,6 +59,8 @@ type Documents interface {
 	// entries may be fewer than limit, or none.
 	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, next flight.Version, err error)
 	DocumentsVersion() flight.Version // of the last change of any document
+	// Stored returns how many flights each namespace stores, and how many tombstones all namespaces have together.
+	Stored() (flights map[string]int64, tombstones int64)
 	auth.Usage
 }
 

@@ -135,7 +135,7 @@ func TestAdmin_EveryFormat(t *testing.T) {
 func TestAdmin_RequestsAndTables(t *testing.T) {
 	f := startFakeAPI(t)
 	for _, test := range []struct{ command, requests, prints string }{
-		{"token create billing -n shop", `POST /v1/tokens {"name":"billing","namespace":"shop","verbs":["submit","read"],"reason":"none given"}`, "fltd_new\n"},
+		{"token create billing -n shop", `POST /v1/tokens {"name":"billing","namespace":"shop","verbs":["submit","read"],"reason":"none given"}, GET /v1/namespaces`, "fltd_new\n"},
 		{"token create ops -A --verbs operate,read --expires 90d --reason new", `POST /v1/tokens {"name":"ops","namespace":"*","verbs":["operate","read"],"expires_in_ms":7776000000,"reason":"new"}`, "fltd_new\n"},
 		{"token create billing --rotate --keep-old-for 1h", `POST /v1/tokens {"name":"billing","namespace":"default","rotate":true,"keep_old_ms":3600000,"reason":"none given"}`, "fltd_new\n"},
 		{"token ls", "GET /v1/tokens", "admin  admin"},

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) namespaceCommand() *cobra.Command {
-	return commandGroup("namespace", "Set, list and remove the limits of namespaces", a.namespaceSet(), a.namespaceList(), a.namespaceRemove())
+	return commandGroup("namespace", "Set, list and remove the limits of namespaces, and copy receipts", a.namespaceSet(), a.namespaceList(), a.namespaceRemove(), a.namespaceCopy())
 }
 
 func (a *app) namespaceSet() *cobra.Command {
@@ -55,7 +55,7 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 func (a *app) namespaceList() *cobra.Command {
 	return acceptAllNamespaces(&cobra.Command{
 		Use:     "ls",
-		Short:   "List the namespaces that declare limits, with the limits in force and their use",
+		Short:   "List the namespaces that hold flights or declare limits, with the limits in force and their use",
 		Example: "  flightd namespace ls",
 		Args:    exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +64,7 @@ func (a *app) namespaceList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printNamespaces(all, wire.NamespaceList{Namespaces: all})
+				return a.printNamespaces(all.Namespaces, all)
 			})
 		},
 	})

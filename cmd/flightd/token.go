@@ -127,6 +127,7 @@ func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenR
 	case r.Rotate:
 		about += "; older secrets have ended"
 	}
+	defer a.sayOtherNamespaces(ctx, c, r)
 	if file != nil {
 		if err := publishFile(file, out, []byte(made.Token+"\n"), 0o600, true); err != nil {
 			return &exitError{code: exitFailed, err: fmt.Errorf("--out %s: %w", out, err), hint: "the token was made, and nobody knows its secret; repeat the command with --rotate"}
@@ -140,6 +141,28 @@ func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenR
 	a.say("%s; its secret is not shown again", about)
 	_, err = fmt.Fprintln(a.out, made.Token)
 	return err
+}
+
+// sayOtherNamespaces says which other namespaces hold flights, because the token decides the key: a key of another namespace is
+// another key. It says nothing to an operator of one namespace, who must not learn of the others.
+func (a *app) sayOtherNamespaces(ctx context.Context, c *client.Client, r client.TokenRequest) {
+	if r.Rotate || r.Namespace == wire.AllNamespaces {
+		return
+	}
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return // only a note is missing
+	}
+	var others []string
+	for _, n := range all.Namespaces {
+		if n.Stored > 0 && n.Name != r.Namespace && n.Name != wire.AllNamespaces {
+			others = append(others, fmt.Sprintf("%s (%s)", n.Name, pluralize(int(n.Stored), "flight", "flights")))
+		}
+	}
+	if len(others) > 0 {
+		a.say("other namespaces hold flights: %s; a key of theirs runs again in namespace %s, unless its receipt is there: see flightd namespace copy --help",
+			strings.Join(others, ", "), r.Namespace)
+	}
 }
 
 func (a *app) tokenList() *cobra.Command {

@@ -113,6 +113,21 @@ func (l ledger) StoredIn(namespace string) (n int64) {
 	return n
 }
 
+// Stored implements httpapi.Documents.
+func (l ledger) Stored() (flights map[string]int64, tombstones int64) {
+	flights = make(map[string]int64)
+	for _, key := range l.fake.usedKeys() {
+		switch f, err := l.Flight(key.FlightID()); {
+		case err != nil || f == nil:
+		case f.State == flight.StateExpired:
+			tombstones++
+		default:
+			flights[key.Namespace()]++
+		}
+	}
+	return flights, tombstones
+}
+
 // UseCredentials makes the configuration one of a server that needs credentials, with limits from the documents. The
 // service for remote callers applies the limits, too.
 func (w *Fake) UseCredentials(cfg *httpapi.Config, node auth.NodeLimits) {

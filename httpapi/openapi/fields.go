@@ -136,7 +136,7 @@ func typeDocs() map[string]fieldDoc {
 		"ReasonRequest":       {about: "A deletion, with the reason. It is stored in the audit log."},
 		"NamespaceRequest":    {about: "All limits of a namespace. A limit that you do not send has the value of the namespace `*`, else its default."},
 		"Namespace":           {about: "A namespace: the limits in force, and what it uses."},
-		"NamespaceList":       {about: "The namespaces with limits of their own, and `*` for all others."},
+		"NamespaceList":       {about: "The namespaces that hold flights or have limits of their own, and `*` for all others."},
 		"AuditEntry":          {about: "One decision of a person."},
 		"AuditPage":           {about: "A page of the audit log, newest entries first."},
 		"Restore":             {about: "Whether the ledger is a restored one that opens nothing."},

@@ -44,6 +44,7 @@ func adminDocs() map[string]fieldDoc {
 		"Namespace.open":          {about: "attempts without a report, now"},
 		"stored":                  {about: "stored flights, now, without tombstones"},
 		"namespaces":              {about: "the namespaces, sorted by name"},
+		"tombstones":              {about: "expired flights of all namespaces: a tombstone has no key any more. Absent for a token of one namespace"},
 		"AuditEntry.version":      {about: "the version of the command in the ledger's log", pattern: versionPattern},
 		"verb":                    {about: "what was done, such as `resolve`, `free` or `create_token`"},
 		"subject":                 {about: "the key of a flight, or the kind and name of a document"},

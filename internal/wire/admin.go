@@ -104,6 +104,7 @@ type Namespace struct {
 // NamespaceList is the answer of GET /v1/namespaces.
 type NamespaceList struct {
 	Namespaces []Namespace `json:"namespaces"`
+	Tombstones int64       `json:"tombstones,omitzero"` // of all namespaces; only for a token of all namespaces
 }
 
 // AuditEntry is one line of the audit log.

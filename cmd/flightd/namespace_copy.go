@@ -1,0 +1,242 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// maxNamedLeft bounds how many flights a table of namespace copy names.
+const maxNamedLeft = 50
+
+// namespaceCopyFlags hold the command line of a copy.
+type namespaceCopyFlags struct {
+	from, to string
+	leave    int // how many flights and tombstones may stay behind
+	actor    string
+}
+
+func (a *app) namespaceCopy() *cobra.Command {
+	var flags namespaceCopyFlags
+	c := &cobra.Command{
+		Use:   "copy FROM TO",
+		Short: "Copy the receipts of one namespace to another, so that their effects do not run again there",
+		Long: `The namespace is a part of the key: pay-7 in another namespace is another key, and its effect runs again. This command stores
+every final receipt of FROM under the same name and id in TO, as flightd import does. FROM keeps its flights, and a key that
+exists in TO is not changed. Without --yes the command changes nothing and says what it would do. Stop the callers of FROM
+first. A copy may be interrupted and repeated.
+
+A key without a final receipt is not copied, and the next call with it in TO acts: an open flight, a doubt, a flight that
+ended without a receipt, and a tombstone, which has no key any more. The command counts and names them, and copies nothing
+until you accept their number with --leave. Tombstones are counted in all namespaces, because a tombstone has none.
+
+Your token must be one of all namespaces that may read, operate and admin, such as the token admin.`,
+		Example: `  flightd namespace copy default billing                    # changes nothing
+  flightd namespace copy default billing --leave 2 --yes`,
+		Args: exactArgs(2, "two namespaces"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.from, flags.to = args[0], args[1]
+			if flags.from == flags.to {
+				return usageError("both namespaces are %s", flags.from)
+			}
+			return a.copyNamespace(cmd.Context(), flags)
+		},
+	}
+	c.Flags().IntVar(&flags.leave, "leave", 0, "the number of flights and tombstones that may stay behind, as the command has counted them")
+	c.Flags().StringVar(&flags.actor, "actor", "", "name of the person who copies; recorded (your user name)")
+	return c
+}
+
+// namespaceCopyResult is what a copy has done, or would do.
+type namespaceCopyResult struct {
+	From       string                 `json:"from"`
+	To         string                 `json:"to"`
+	Copied     int                    `json:"copied"`
+	Existing   int                    `json:"existing"`
+	Differing  []client.ImportTrouble `json:"differing"`
+	Left       []leftFlight           `json:"left"`       // flights without a final receipt
+	Tombstones int                    `json:"tombstones"` // of all namespaces
+	DryRun     bool                   `json:"dry_run,omitempty"`
+}
+
+// leftFlight is a flight that is not copied.
+type leftFlight struct {
+	Key   string `json:"key"`
+	State string `json:"state"`
+}
+
+func (r *namespaceCopyResult) left() int { return len(r.Left) + r.Tombstones }
+
+// copyNamespace counts first, by a dry run, and copies if that is confirmed and exactly as much stays behind as was accepted.
+func (a *app) copyNamespace(ctx context.Context, flags namespaceCopyFlags) error {
+	a.namespace = flags.to
+	return a.withClient(ctx, func(to *client.Client) error {
+		return a.withClient(ctx, func(from *client.Client) error {
+			result, err := a.copyReceipts(ctx, from, to, flags, true)
+			if err != nil {
+				return err
+			}
+			repeat := "--yes"
+			if n := result.left(); n > 0 {
+				repeat = fmt.Sprintf("--yes --leave %d", n)
+			}
+			switch {
+			case !a.yes:
+				a.say("nothing was changed; to copy, repeat the command with %s", repeat)
+				return a.showNamespaceCopy(result)
+			case result.left() != flags.leave:
+				return errors.Join(a.showNamespaceCopy(result), &exitError{code: exitFailed,
+					err:  fmt.Errorf("%s would stay behind, and --leave is %d; nothing was changed", pluralize(result.left(), "key", "keys"), flags.leave),
+					hint: "settle them in namespace " + flags.from + ", or repeat the command with " + repeat})
+			}
+			if result, err = a.copyReceipts(ctx, from, to, flags, false); err != nil {
+				a.say("the copy is not complete; repeat the command to continue")
+				return err
+			}
+			err = a.showNamespaceCopy(result)
+			if result.left() != flags.leave || len(result.Differing) > 0 {
+				err = errors.Join(err, exitStatus(exitFailed)) // flights came meanwhile, or TO has other receipts
+			}
+			return err
+		}, client.WithNamespace(flags.from))
+	}, client.WithActor(actorName(flags.actor)))
+}
+
+// copyReceipts imports the final receipts of a namespace into another one.
+func (a *app) copyReceipts(ctx context.Context, from, to *client.Client, flags namespaceCopyFlags, dryRun bool) (*namespaceCopyResult, error) {
+	usage, err := from.Namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := &namespaceCopyResult{From: flags.from, To: flags.to, Left: []leftFlight{}, Tombstones: int(usage.Tombstones), DryRun: dryRun}
+	lines, sink := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		err := writeReceipts(ctx, from, flags.to, sink, &result.Left)
+		sink.CloseWithError(err) // nil: the end of the lines
+		written <- err
+	}()
+	run := &importRun{app: a, importFlags: importFlags{dryRun: dryRun}, client: to, start: time.Now()}
+	err = run.run(ctx, lines)
+	_ = lines.CloseWithError(errors.New("the import has ended")) // lets the writer end; it returns no error
+	if failed := <-written; err == nil {
+		err = failed
+	}
+	sum := run.summary()
+	result.Copied, result.Existing, result.Differing = sum.Imported, sum.Existing, sum.Differing
+	return result, err
+}
+
+// writeReceipts writes an import line for each final receipt of the client's namespace, and adds the other flights to left.
+func writeReceipts(ctx context.Context, from *client.Client, to string, lines io.Writer, left *[]leftFlight) error {
+	for q := (client.Query{Limit: maxPage}); ; {
+		page, err := from.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Flights {
+			line, err := receiptLine(ctx, from, to, &page.Flights[i])
+			switch {
+			case err != nil:
+				return err
+			case line == nil:
+				*left = append(*left, leftFlight{Key: page.Flights[i].Key, State: page.Flights[i].State})
+			default:
+				if _, err := lines.Write(append(line.AppendJSON(nil), '\n')); err != nil {
+					return err
+				}
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// receiptLine returns the import line of a flight's receipt in another namespace; nil if the flight has no final receipt, or a
+// key that cannot be imported.
+func receiptLine(ctx context.Context, from *client.Client, to string, f *client.Flight) (*client.ImportLine, error) {
+	key, err := flight.ParseStoredKey(f.Key)
+	if err != nil {
+		return nil, err
+	}
+	if f.Receipt == nil || key.IsStep() {
+		return nil, nil
+	}
+	if key, err = flight.NewKey(to, key.Name(), key.BusinessID()); err != nil {
+		return nil, nil // stored by an older version, which did not demand Unicode normalization form C
+	}
+	line := &client.ImportLine{Key: key.String(), Outcome: f.Receipt.Outcome, Fingerprint: f.Fingerprint,
+		CreatedAt: f.CreatedAt.UTC().Format(time.RFC3339Nano), FinishedAt: f.FinishedAt.UTC().Format(time.RFC3339Nano),
+		Retention: wire.FormatRetention(f.ExpiresAt.Sub(f.FinishedAt.Time))}
+	line.ExternalID = f.Receipt.ExternalID
+	if f.Receipt.Size == 0 || f.Redacted != nil {
+		return line, nil
+	}
+	id, err := flight.ParseID(f.ID)
+	if err != nil {
+		return nil, err
+	}
+	body, err := from.Receipt(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Key, err)
+	}
+	line.ContentType, line.Base64 = body.ContentType, body.Data
+	if body.Size > len(body.Data) {
+		line.Truncated, line.Size, line.Digest = true, int64(body.Size), body.Digest
+	}
+	return line, nil
+}
+
+func (a *app) showNamespaceCopy(r *namespaceCopyResult) error {
+	switch a.format {
+	case "json", "yaml":
+		return a.printData(r)
+	case "id": // of what stays behind
+		for _, f := range r.Left {
+			if _, err := fmt.Fprintln(a.out, f.Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	verb := "copied"
+	if r.DryRun {
+		verb = "would be copied"
+	}
+	_, err := fmt.Fprintf(a.out, "from %s to %s: %s %s, %d existed already, %s\n", r.From, r.To, pluralize(r.Copied, "receipt", "receipts"), verb, r.Existing,
+		pluralize(len(r.Differing), "differs", "differ"))
+	for _, d := range r.Differing {
+		if err == nil {
+			_, err = fmt.Fprintf(a.out, "  %s: %s\n", d.Key, d.Detail)
+		}
+	}
+	if err != nil || r.left() == 0 {
+		return err
+	}
+	rows := [][]string{}
+	slices.SortFunc(r.Left, func(x, y leftFlight) int { return cmp.Or(cmp.Compare(x.State, y.State), cmp.Compare(x.Key, y.Key)) })
+	for _, f := range r.Left[:min(len(r.Left), maxNamedLeft)] {
+		rows = append(rows, []string{f.State, f.Key})
+	}
+	if more := len(r.Left) - len(rows); more > 0 {
+		rows = append(rows, []string{"…", fmt.Sprintf("%d more; -o id lists all", more)})
+	}
+	if r.Tombstones > 0 {
+		rows = append(rows, []string{"expired", pluralize(r.Tombstones, "tombstone", "tombstones") + " of all namespaces"})
+	}
+	if _, err := fmt.Fprintf(a.out, "not copied, and would run again in %s: %d\n", r.To, r.left()); err != nil {
+		return err
+	}
+	return writeTable(a.out, []string{"STATE", "KEY"}, rows)
+}
