@@ -107,4 +107,5 @@ for await (const text of createInterface({ input: process.stdin })) {
   }
   for (let caller = 0; caller < line.callers; caller++) void run(client, line, caller);
 }
-process.exit(0);
+client?.close();
+setTimeout(() => process.exit(0), 2000).unref(); // calls that still run are not waited for

@@ -98,6 +98,13 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 			go d.answer(ctx, one, caller) // not waited for: the end of input kills it, like an interrupted caller
 		}
 	}
+	d.connecting.Lock()
+	defer d.connecting.Unlock()
+	if d.c != nil { // as programs do at their end
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_ = d.c.Close(ctx)
+	}
 	return lines.Err()
 }
 

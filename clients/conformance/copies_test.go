@@ -1,0 +1,166 @@
+//go:build clients
+
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// copiesScenarios are the scenarios in which the network copies requests and swaps answers.
+func copiesScenarios() []scenario {
+	return []scenario{{"late-copy-of-an-open", lateCopyOfAnOpen}, {"late-copy-after-not-after", lateCopyAfterNotAfter},
+		{"late-copy-after-exit", lateCopyAfterExit}, {"swapped-rejections", swappedRejections},
+		{"report-answered-by-a-read", reportAnsweredByARead}, {"abandon-answered-by-a-close", abandonAnsweredByAClose}, {"hot-key", hotKey}}
+}
+
+// leaveBusy lets a caller leave with busy, then ends the attempt of the other caller, so that the key is free. It returns
+// the client that has left, and the body of its open.
+func (t *trial) leaveBusy() (left *driver, open string) {
+	t.Helper()
+	t.provider.configure(func(p *provider) { p.status = []int{http.StatusTooManyRequests} })
+	t.provider.block("/effect")
+	holder := t.driver().begin(t.call())
+	t.provider.waitArrived(t, "/effect")
+	before := len(t.proxy.requests(":open"))
+	left = t.driver()
+	t.requireAnswer(left.do(t.call(waitMS(1))), "idempotency_in_flight")
+	opens := t.proxy.requests(":open")
+	require.Len(t, opens, before+1)
+	t.provider.unblock("/effect")
+	t.requireAnswer(holder.waitOne(), "not_done")
+	return left, opens[before].body
+}
+
+// arrive lets a copy of an open arrive at the server, and returns the status of its answer, which nobody gets.
+func (t *trial) arrive(open string) int {
+	t.Helper()
+	answer, err := t.server.request(http.MethodPost, "/v1/flights:open", open)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
+
+// lateCopyOfAnOpen: a copy of an open arrives after its caller was answered busy and has left. The attempt that it opens for
+// nobody is abandoned, long before its session ends, and leaves no doubt.
+func lateCopyOfAnOpen(t *trial) {
+	_, open := t.leaveBusy()
+	require.Equal(t, http.StatusCreated, t.arrive(open))
+	started := time.Now()
+	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
+	require.Less(t, time.Since(started), 8*time.Second, "its session lives for 15 s")
+	require.Len(t, t.proxy.requests(":abandon"), 1)
+	t.requireAnswer(t.driver().do(t.call()), "executed")
+	t.requireOneEffect(3)
+}
+
+// lateCopyAfterNotAfter: an open can open an attempt for two seconds longer than its caller waits, and no longer.
+func lateCopyAfterNotAfter(t *trial) {
+	_, open := t.leaveBusy()
+	var sent wire.OpenRequest
+	require.NoError(t, json.Unmarshal([]byte(open), &sent))
+	var version wire.Version
+	eventually(t, "the ledger's time is past not_after", 5*time.Second, func() bool {
+		answer, err := t.server.request(http.MethodGet, "/version", "")
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&version))
+		return version.LedgerTime > sent.NotAfter
+	})
+	require.Equal(t, http.StatusConflict, t.arrive(open))
+	require.Equal(t, "ready", t.flight().State)
+}
+
+// lateCopyAfterExit: the caller's process ends right after busy. It abandons the open before, so that a late copy opens nothing.
+func lateCopyAfterExit(t *trial) {
+	left, open := t.leaveBusy()
+	require.NoError(t, left.in.Close())
+	eventually(t, "the process ends, and abandons what it has left", waitTimeout, func() bool { return len(t.proxy.requests(":abandon")) > 0 })
+	eventually(t, "the abandon is recorded", waitTimeout, func() bool { return t.arrive(open) == http.StatusConflict })
+	t.waitFlight("is not in doubt", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
+}
+
+// swappedRejections: a caller gets the rejection of another caller's open of the same flight, while its own open was
+// executed. It must not leave its attempt.
+func swappedRejections(t *trial) {
+	id := flight.MustKey(t.key).FlightID()
+	for i, code := range []string{"idempotency_in_flight", "in_doubt", "open_expired", "expired", "idempotency_conflict"} {
+		rejection := fmt.Sprintf(`{"code":%q,"status":409,"retryable":false,"proposed":%t,"nonce":"another","key":%q,"flight_id":%q}`, code, code == "in_doubt", t.key, id)
+		t.proxy.failOnce(":open", fault{canned: &cannedAnswer{http.StatusConflict, "application/problem+json", rejection}})
+		want := "executed"
+		if i > 0 {
+			want = "replayed"
+		}
+		t.requireAnswer(t.driver().do(t.call()), want)
+	}
+	t.requireOneEffect(1)
+}
+
+// reportAnsweredByARead: a report is lost, and an earlier read of the flight is returned as its answer. The report is sent
+// again, and the caller is not told to call again.
+func reportAnsweredByARead(t *trial) {
+	t.provider.block("/effect")
+	running := t.driver().begin(t.call())
+	t.provider.waitArrived(t, "/effect")
+	answer, err := t.server.request(http.MethodGet, "/v1/flights/"+flight.MustKey(t.key).FlightID().String(), "")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	read, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(read), `"running"`)
+	t.proxy.failOnce("/report", fault{cut: true, canned: &cannedAnswer{http.StatusOK, "application/json", string(read)}})
+	t.provider.unblock("/effect")
+	t.requireAnswer(running.waitOne(), "executed")
+	require.GreaterOrEqual(t, len(t.proxy.requests("/report")), 2)
+	t.requireOneEffect(1)
+}
+
+// abandonAnsweredByAClose: the answer that closes a session is not that to an abandon, which is sent again.
+func abandonAnsweredByAClose(t *trial) {
+	opened, swaps := false, 0
+	t.proxy.setFaults(func(path string) fault {
+		switch {
+		case path == "/v1/flights:open" && !opened:
+			opened = true
+			return fault{drop: true}
+		case path == "/v1/flights:open":
+			return fault{cut: true}
+		case path == "/v1/flights:abandon" && swaps < 2:
+			swaps++
+			return fault{cut: true, canned: &cannedAnswer{http.StatusOK, "application/json", "{}"}}
+		}
+		return fault{}
+	})
+	t.requireAnswer(t.driver(func(s *setup) { s.RetryTimeoutMS = 300 }).do(t.call(waitMS(1))), "unavailable")
+	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
+}
+
+// hotKey: three hundred callers ask for one key without waiting, and leave. As soon as the key is free, the next caller acts:
+// the abandons of the others use up none of the nonces that the ledger remembers for the key.
+func hotKey(t *trial) {
+	t.provider.configure(func(p *provider) { p.status = []int{http.StatusTooManyRequests} })
+	t.provider.block("/effect")
+	holder := t.driver().begin(t.call())
+	t.provider.waitArrived(t, "/effect")
+	d, started := t.driver(), time.Now()
+	for range 2 {
+		for _, a := range d.begin(t.call(waitMS(1), func(c *call) { c.Callers = 300 })).wait() {
+			t.requireAnswer(a, "idempotency_in_flight")
+		}
+	}
+	t.provider.unblock("/effect")
+	t.requireAnswer(holder.waitOne(), "not_done")
+	before := len(t.proxy.requests(":open"))
+	t.requireAnswer(t.driver().do(t.call(waitMS(1))), "executed")
+	require.Len(t, t.proxy.requests(":open"), before+1, "a client repeats an open that is answered too_many_open")
+	require.LessOrEqual(t, len(t.proxy.requests(":abandon")), 2+int(time.Since(started)/time.Second), "one per key and second")
+	t.requireOneEffect(2)
+}
