@@ -147,11 +147,18 @@ func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string
 }
 
 func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
-	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner})
+	nonce := newNonce()
+	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner, Nonce: nonce})
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: body, mustContain: `"trust_ms"`, maxTries: tries}))
+	return sessionAnswer(c.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/sessions", body: body, maxTries: tries,
+		accepts: func(body []byte) bool { // the session of another caller would end with its work
+			var a renewed
+			return wire.DecodeAnswer(body, &a) == nil && a.Session != "" && a.Nonce == nonce && a.Decision == ""
+		},
+	}))
 }
 
 // Renew renews a session. The answer lists the attempts that are open under the session, unless r.OpenDigest matches
@@ -161,9 +168,10 @@ func (c *Client) Renew(ctx context.Context, session string, r RenewRequest) (Ses
 	return c.renew(ctx, session, r, 0, 0)
 }
 
-// renewed has the fields by which the answer to a renewal is told from the answer to another request.
+// renewed has the fields by which the answer of a session is told from the answer to another request.
 type renewed struct {
 	Session  string `json:"session"`
+	Nonce    string `json:"nonce"`
 	Decision string `json:"decision"`
 }
 
@@ -174,10 +182,14 @@ func (c *Client) renew(ctx context.Context, session string, r RenewRequest, time
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
-		mustContain: `"` + session + `"`, timeout: timeout, maxTries: tries,
+		timeout: timeout, maxTries: tries,
+		accepts: func(body []byte) bool {
+			var a renewed
+			return wire.DecodeAnswer(body, &a) == nil && a.Session == session && a.Decision == ""
+		},
 	})
-	if to, bad := decode[renewed](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
-		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of a renewal")}
+	if p := problemOf(err); p != nil && p.Code == wire.LeaseLost && p.Session != session {
+		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is about another session: " + p.Session)}
 	}
 	return sessionAnswer(resp, err)
 }

@@ -144,7 +144,7 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 	var fenced *effect.Fenced
 	switch {
 	case errors.As(err, &lost):
-		if o.session != nil {
+		if p := problemOf(err); o.session != nil && p != nil && p.Nonce != "" {
 			o.session.markLost()
 		}
 		return retryAfterAbandon(ctx, abandoned, errors.Join(effect.ErrLeaseLost, err)), nil

@@ -164,6 +164,51 @@ func TestSwappedRejections_LeaveNoAttempt(t *testing.T) {
 	}
 }
 
+// A client does not take the session of another caller for its own, which would end with the work of that caller, nor the end
+// of another session for that of its own.
+func TestSwappedAnswersOfSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newBubbleFixture(t)
+		c := g.connect()
+		api := g.api
+		swaps := map[string][]string{
+			"/v1/sessions": {`{"session":"ses_other","trust_ms":60000,"renew_every_ms":1,"open_digest":"d"}`,
+				`{"session":"ses_other","nonce":"another","trust_ms":60000,"renew_every_ms":1,"open_digest":"d"}`,
+				`{"decision":"proceed","nonce":"another","session":"ses_other","trust_ms":60000}`},
+			"/renew": {`{"code":"lease_lost","retryable":false,"session":"ses_other"}`, `{"code":"lease_lost","retryable":false,"nonce":"another"}`},
+		}
+		g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for suffix, bodies := range swaps {
+				if !hasSuffix(r, suffix) || len(bodies) == 0 {
+					continue
+				}
+				swaps[suffix] = bodies[1:]
+				if suffix == "/renew" {
+					w.Header().Set("Content-Type", "application/problem+json")
+					w.WriteHeader(http.StatusGone)
+				}
+				_, _ = w.Write([]byte(bodies[0]))
+				return
+			}
+			api.ServeHTTP(w, r)
+		})
+		s, err := c.NewSession(t.Context(), 0, "")
+		require.NoError(t, err)
+		require.NotEqual(t, "ses_other", s.Session)
+		var lost *client.LeaseLost
+		for len(swaps["/renew"]) > 0 {
+			_, err = c.Renew(t.Context(), s.Session, client.RenewRequest{})
+			require.Error(t, err)
+			require.False(t, errors.As(err, &lost), "%v", err)
+		}
+		_, err = c.Renew(t.Context(), s.Session, client.RenewRequest{})
+		require.NoError(t, err)
+		g.expireSessions()
+		_, err = c.Renew(t.Context(), s.Session, client.RenewRequest{})
+		require.ErrorAs(t, err, &lost)
+	})
+}
+
 // Three hundred clients ask for one hot key without waiting, again and again. Their abandons use up no nonce of the key: as
 // soon as the key is free, the next caller acts.
 func TestHotKey_IsNeverAnsweredTooManyOpen(t *testing.T) {

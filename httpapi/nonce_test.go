@@ -97,6 +97,16 @@ func TestProblemsNameTheNonce(t *testing.T) {
 	rejected(open(`"id":"1","input":1,`+d.nonce("first")), wire.FlightFailed, "first")
 }
 
+// TestSessionsNameTheirRequest: a new session names the nonce of its request, and a problem of a renewal or a close its session.
+func TestSessionsNameTheirRequest(t *testing.T) {
+	d := newTestServer(t)
+	made := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{"nonce":"mine"}`))
+	require.Equal(t, "mine", made.Nonce)
+	d.proceed(`{"action":"charge","id":"1","session":"` + made.Session + `"}`)
+	require.Equal(t, made.Session, requireProblem(t, d.post("/v1/sessions/"+made.Session+"/close", `{}`), http.StatusConflict, wire.SessionInUse).Session)
+	require.Equal(t, "ses_gone", requireProblem(t, d.post("/v1/sessions/ses_gone/renew", `{}`), http.StatusGone, wire.LeaseLost).Session)
+}
+
 // TestOpenExpired: an open is rejected after its not_after, and if not_after is too far ahead of the ledger's time.
 func TestOpenExpired(t *testing.T) {
 	d := newTestServer(t)

@@ -136,7 +136,7 @@ func sessionOperations() []openapi.Operation {
 	return []openapi.Operation{{
 		Pattern: "POST /v1/sessions", ID: "openSession", Tag: tagSessions, Summary: "Create a session",
 		About:   "One session serves any number of flights. Renew it every `renew_every_ms`, and close it when you are done. Create one session per process: a forked child must not use its parent's session.",
-		Request: wire.SessionRequest{}, Example: `{"ttl_ms":15000,"owner":"web-1:4711"}`,
+		Request: wire.SessionRequest{}, Example: `{"ttl_ms":15000,"owner":"web-1:4711","nonce":"7b1f0c9a52d94e0f"}`,
 		Answers: alive(http.StatusCreated, "the session"), Problems: codes(bodyCodes, wire.LeaseUnavailable, wire.RateLimited),
 	}, {
 		Pattern: "POST /v1/sessions/{id}/renew", ID: "renewSession", Tag: tagSessions, Summary: "Renew a session",

@@ -37,7 +37,7 @@ func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
-	a.writeSession(w, r, http.StatusCreated, answer, err)
+	a.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
@@ -61,15 +61,15 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := a.cfg.Remote.Renew(r.Context(), id, renewal)
-	a.writeSession(w, r, http.StatusOK, answer, err)
+	a.writeSession(w, r, http.StatusOK, "", answer, err)
 }
 
-func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, s remote.SessionAnswer, err error) {
+func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) {
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
+		a.writeSessionError(w, r, err)
 		return
 	}
-	out := wire.SessionAnswer{Session: a.sealSession(r, s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
+	out := wire.SessionAnswer{Session: a.sealSession(r, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
 	if out.OpenDigest == "" {
 		out.OpenDigest = wire.OpenDigest(nil) // a new session has no open attempts
@@ -100,7 +100,7 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := a.cfg.Remote.CloseSession(r.Context(), id); err != nil {
-		a.writeError(w, r, flight.Key{}, err)
+		a.writeSessionError(w, r, err)
 		return
 	}
 	writeEmpty(w, r)
@@ -111,10 +111,16 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 func (a *api) ownSession(w http.ResponseWriter, r *http.Request) (flight.SessionID, bool) {
 	id := a.unsealSession(r, r.PathValue("id"))
 	if id == unknownSession && callerOf(r) != nil {
-		a.writeError(w, r, flight.Key{}, &effect.LeaseLost{})
+		a.writeSessionError(w, r, &effect.LeaseLost{})
 		return id, false
 	}
 	return id, true
+}
+
+// writeSessionError answers with the problem of an error. The problem names the session in the path, as the sender wrote it:
+// the end of another session must not end a renewal.
+func (a *api) writeSessionError(w http.ResponseWriter, r *http.Request, err error) {
+	a.writeProblemOf(w, r, flight.Key{}, err, func(p *wire.Problem) { p.Session = r.PathValue("id") })
 }
 
 // writeEmpty answers 200 with an empty object.

@@ -19,7 +19,8 @@ import (
 func copiesScenarios() []scenario {
 	return []scenario{{"late-copy-of-an-open", lateCopyOfAnOpen}, {"late-copy-after-not-after", lateCopyAfterNotAfter},
 		{"late-copy-after-exit", lateCopyAfterExit}, {"swapped-rejections", swappedRejections},
-		{"report-answered-by-a-read", reportAnsweredByARead}, {"abandon-answered-by-a-close", abandonAnsweredByAClose}, {"hot-key", hotKey}}
+		{"report-answered-by-a-read", reportAnsweredByARead}, {"abandon-answered-by-a-close", abandonAnsweredByAClose},
+		{"end-of-another-session", endOfAnotherSession}, {"hot-key", hotKey}}
 }
 
 // leaveBusy lets a caller leave with busy, then ends the attempt of the other caller, so that the key is free. It returns
@@ -141,6 +142,21 @@ func abandonAnsweredByAClose(t *trial) {
 	})
 	t.requireAnswer(t.driver(func(s *setup) { s.RetryTimeoutMS = 300 }).do(t.call(waitMS(1))), "unavailable")
 	t.waitFlight("is abandoned", func(f wireFlight) bool { return f.State == "ready" && !f.Tainted })
+}
+
+// endOfAnotherSession: during an effect, a renewal is answered as that of another session, which has ended. The session of the
+// effect is renewed nevertheless, and no other caller is told of a doubt.
+func endOfAnotherSession(t *trial) {
+	const ended = `{"code":"lease_lost","status":410,"retryable":false,"session":"ses_other"}`
+	t.provider.block("/effect")
+	p := t.driver(ttl(int(3 * shortTTL / time.Second))).begin(t.call())
+	t.provider.waitArrived(t, "/effect")
+	t.proxy.failOnce("/renew", fault{cut: true, canned: &cannedAnswer{http.StatusGone, "application/problem+json", ended}})
+	eventually(t, "three renewals", waitTimeout, func() bool { return len(t.proxy.requests("/renew")) >= 4 })
+	t.requireAnswer(t.driver().do(t.call(waitMS(200))), "idempotency_in_flight")
+	t.provider.unblock("/effect")
+	t.requireAnswer(p.waitOne(), "executed")
+	t.requireOneEffect(1)
 }
 
 // hotKey: three hundred callers ask for one key without waiting, and leave. As soon as the key is free, the next caller acts:

@@ -17,8 +17,9 @@ import (
 // soakProvider is a provider with an account per id and random failures. For an id that begins with "hold" it charges
 // at every request, for all others once per idempotency key.
 type soakProvider struct {
-	url string
-	rnd *lockedRand
+	url           string
+	rnd           *lockedRand
+	tellsOutcomes bool // no outcome is unknown
 
 	mu       sync.Mutex // guards good, accounts and the accounts themselves
 	healthy  bool
@@ -105,6 +106,9 @@ func (b *soakProvider) effect(w http.ResponseWriter, id string, r *http.Request,
 	n, before, after := b.rnd.intN(100), b.rnd.duration(300*time.Millisecond), time.Duration(0)
 	if b.rnd.intN(4) == 0 {
 		after = b.rnd.duration(2 * shortTTL) // may be longer than an unrenewed lease lives
+	}
+	if b.tellsOutcomes {
+		n = b.rnd.intN(82)
 	}
 	b.mu.Lock()
 	if b.healthy {

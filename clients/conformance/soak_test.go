@@ -26,18 +26,19 @@ import (
 const soakSpan = 12 * time.Second
 
 // TestSoak runs clients of all languages with the same keys under random faults. Requests and answers are lost,
-// delayed, duplicated, exchanged and replaced. flightd and callers are killed and restarted, or frozen for longer than
-// a lease lives. FLIGHTD_SOAKS is the number of seeds. FLIGHTD_SOAK_SEED repeats one seed, except for the timing of the
-// processes.
+// delayed, duplicated, exchanged and replaced. In two of three seeds flightd is killed, restarted and frozen, in one of
+// them callers are, too, for longer than a lease lives. In the third seed nobody is killed, and the network copies, delays
+// and exchanges twice as much. FLIGHTD_SOAKS is the number of seeds. FLIGHTD_SOAK_SEED repeats one seed, except for the
+// timing of the processes.
 func TestSoak(t *testing.T) {
-	seeds := []uint64{rand.Uint64() &^ 1}
+	seeds := []uint64{rand.Uint64() / 3 * 3}
 	if given := os.Getenv("FLIGHTD_SOAK_SEED"); given != "" {
 		seed, err := strconv.ParseUint(given, 10, 64)
 		require.NoError(t, err)
 		seeds = []uint64{seed}
 	} else {
 		n, _ := strconv.Atoi(os.Getenv("FLIGHTD_SOAKS"))
-		for range max(n, 2) - 1 {
+		for range max(n, 3) - 1 {
 			seeds = append(seeds, seeds[len(seeds)-1]+1)
 		}
 	}
@@ -56,12 +57,13 @@ const stallTime = 4 * time.Second
 // sweepTime limits the time to notice the end of a session and to verify the outcome.
 const sweepTime = 5 * time.Second
 
-// soak is one run of TestSoak. With an even seed no caller is killed or frozen: then a flight without a request is
-// never in doubt.
+// soak is one run of TestSoak. Where no caller is killed or frozen, a flight without a request is never in doubt. Where
+// flightd is not killed either, and the provider tells all outcomes, no caller is ever told of a doubt.
 type soak struct {
 	*testing.T
 	rnd            *lockedRand
 	callersHealthy bool
+	allHealthy     bool
 	server         *server
 	provider       *soakProvider
 	spool          string
@@ -101,9 +103,10 @@ func (c *lockedRand) duration(most time.Duration) time.Duration {
 }
 
 func newSoak(t *testing.T, seed uint64) *soak {
-	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%2 == 0, server: newServer(t), spool: t.TempDir(),
+	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: newServer(t), spool: t.TempDir(),
 		swaps: make(chan offer), usedKeys: map[int]bool{}, answers: map[string][]answer{}}
 	s.provider = newSoakProvider(t, s.rnd)
+	s.provider.tellsOutcomes = s.allHealthy
 	for _, l := range languages() {
 		if !wanted()[l.name] {
 			continue
@@ -131,9 +134,13 @@ func (s *soak) restart(one *callerSlot) {
 		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: s.server.credentialFiles()}), make(chan struct{})
 }
 
-// ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens.
+// ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens, or
+// to renew it all the same.
 func (s *soak) ttl() time.Duration {
-	if s.callersHealthy {
+	switch {
+	case s.allHealthy:
+		return 8 * shortTTL
+	case s.callersHealthy:
 		return 3 * shortTTL
 	}
 	return shortTTL
@@ -157,7 +164,9 @@ func (s *soak) run() {
 		}
 	}
 	for time.Since(start) < soakSpan {
-		s.injectProcessFault()
+		if !s.allHealthy {
+			s.injectProcessFault()
+		}
 		<-time.After(s.rnd.duration(time.Second))
 	}
 	for _, one := range s.slots {
@@ -195,6 +204,9 @@ func (s *soak) faults() func(string) fault {
 		if path == "/version" {
 			return f
 		}
+		if s.allHealthy {
+			return s.doubledFault()
+		}
 		switch n := s.rnd.intN(100); {
 		case n < 16:
 			f.cut = true
@@ -214,6 +226,24 @@ func (s *soak) faults() func(string) fault {
 		}
 		return f
 	}
+}
+
+// doubledFault copies, delays and exchanges twice as much as faults, and each of these faults comes with any other.
+func (s *soak) doubledFault() (f fault) {
+	switch n := s.rnd.intN(100); {
+	case n < 8:
+		f.cut = true
+	case n < 18:
+		f.drop = true
+	}
+	if s.rnd.intN(100) < 32 {
+		f.repeatAfter, f.extraRepeats = s.rnd.duration(2*shortTTL), s.rnd.intN(3)
+	}
+	if s.rnd.intN(100) < 24 {
+		f.delay = s.rnd.duration(2 * shortTTL)
+	}
+	f.exchange = s.rnd.intN(100) < 12
+	return f
 }
 
 // soakKey is a key and its recovery policy: hold for half of the keys, verify or resend for the others.
@@ -357,6 +387,9 @@ func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	if took > s.ttl()+sweepTime {
 		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, describe())
 	}
+	if s.allHealthy && f.Tainted {
+		s.Errorf("tainted, though each outcome was told: %s", describe())
+	}
 	if final.Error == "in_doubt" && k.recovery != "hold" {
 		s.Errorf("in doubt, though the recovery is not hold: %s", describe())
 	}
@@ -380,6 +413,8 @@ func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	for _, a := range s.answers[k.id] {
 		counts[k.recovery+" "+a.Source+a.Error]++
 		switch {
+		case a.Error == "in_doubt" && s.allHealthy:
+			s.Errorf("a caller was told of a doubt, though nobody was killed: %s", describe())
 		case a.Error == "" && (f.State != "succeeded" || string(a.Body) != string(final.Body) || len(a.Body) == 0):
 			s.Errorf("a caller has another receipt: %s: %s", a.summary(), describe())
 		case a.Error == "declined" && f.State != "failed":

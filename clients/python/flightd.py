@@ -902,10 +902,10 @@ class Flight:
                     self.cancel_requested = True
                 for attempt in answer.get("open") or []:
                     self._handle_listed(attempt)
-            except LeaseLost:
-                trust.mark_lost()
-                return
-            except Exception:  # an answer that cannot be decoded must not end the renewals
+            except Exception as e:  # an answer that cannot be decoded, or is that to another renewal, must not end the renewals
+                if isinstance(e, LeaseLost) and e.problem.get("session") == session:
+                    trust.mark_lost()
+                    return
                 pause = min(interval, 1.0)
 
     def _handle_listed(self, attempt: Dict[str, Any]) -> None:

@@ -734,7 +734,7 @@ class Attempt {
       }
       for (const attempt of json["open"] ?? []) await this.call.handleListed(attempt);
     } catch (e) {
-      if (e instanceof LeaseLost) {
+      if (e instanceof LeaseLost && e.problem["session"] === this.session) { // else it is the answer to another renewal
         this.trust.markLost();
         if (this.verify) this.abort.abort(e);
         return;

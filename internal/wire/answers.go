@@ -287,7 +287,8 @@ type Problem struct {
 	Hint         string       `json:"hint,omitzero"`
 	FlightID     string       `json:"flight_id,omitzero"`
 	Key          string       `json:"key,omitzero"`
-	Nonce        string       `json:"nonce,omitzero"` // of the open or the abandon that is answered
+	Nonce        string       `json:"nonce,omitzero"`   // of the open or the abandon that is answered
+	Session      string       `json:"session,omitzero"` // of the renewal or the close that is answered
 	State        string       `json:"state,omitzero"`
 	Version      string       `json:"version,omitzero"` // of the flight, for If-Match
 	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`

@@ -15,6 +15,7 @@ import (
 type SessionRequest struct {
 	TTLMS int64  `json:"ttl_ms,omitzero" limit:"ms"`
 	Owner string `json:"owner,omitzero" limit:"word"`
+	Nonce string `json:"nonce,omitzero" limit:"nonce"` // names the request in its answer
 }
 
 // RenewRequest is the body of POST /v1/sessions/{id}/renew. The answer lists the attempts that are open under the
@@ -27,7 +28,8 @@ type RenewRequest struct {
 // SessionAnswer is the answer to the creation or the renewal of a session.
 type SessionAnswer struct {
 	Session         string   `json:"session"`
-	TrustMS         int64    `json:"trust_ms"` // counted from when the request was sent
+	Nonce           string   `json:"nonce,omitzero"` // of the request that created the session
+	TrustMS         int64    `json:"trust_ms"`       // counted from when the request was sent
 	RenewEveryMS    int64    `json:"renew_every_ms"`
 	CancelRequested []string `json:"cancel_requested,omitempty"` // ids of flights for which a cancel was requested
 	OpenDigest      string   `json:"open_digest"`                // OpenDigest of all attempts open under the session
