@@ -409,13 +409,18 @@ _REFUSED_STATUSES = frozenset((400, 402, 405, 406, 410, 413, 415, 422))
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
-def raise_for_status(status: int, text: str = "", *, method: str = "POST", redirects: Union[bool, Sequence[int]] = ()) -> None:
-    """Raises the error for the HTTP status of a provider: Refused, NotDone, or a plain Error for an unknown outcome.
+def raise_for_status(answer: Any, text: str = "", *, method: str = "",
+                     redirects: Union[bool, Sequence[int], None] = None) -> None:
+    """Raises the error for the HTTP answer of a provider: Refused, NotDone, or a plain Error for an unknown outcome.
 
-    method     of the request. A provider that has acted may redirect any method but GET, HEAD, OPTIONS and TRACE
-    redirects  the statuses of the followed redirects, ``[r.status_code for r in response.history]``; True if you only
-               know that there were some. 307 and 308 repeat the method; the other redirects turn it into GET
+    answer     the answer of requests, httpx, aiohttp or urllib, the error that they raise for its status, or its status
+    method     of the request, by default that of the answer, else POST. A provider that has acted may redirect any
+               method but GET, HEAD, OPTIONS and TRACE
+    redirects  the statuses of the followed redirects, by default those of the answer; True if you only know that there
+               were some. 307 and 308 repeat the method; the other redirects turn it into GET
     """
+    status, own_method, own_redirects = (answer, "POST", ()) if isinstance(answer, int) else _read_answer(answer)
+    method, redirects = method or own_method, own_redirects if redirects is None else redirects
     safe = method.upper() in _SAFE_METHODS
     repeated = not redirects or not isinstance(redirects, bool) and set(redirects) <= {307, 308}
     if 200 <= status < 300 and (safe or repeated):
@@ -428,6 +433,33 @@ def raise_for_status(status: int, text: str = "", *, method: str = "POST", redir
         if status in NOT_DONE_STATUSES or safe and 300 <= status < 400:
             raise NotDone(message)._with_scope(scope)
     raise Error(message, code="unknown")
+
+
+def _read_answer(answer: Any) -> Tuple[int, str, Union[bool, Sequence[int]]]:
+    """Returns status, first method and followed redirects of an answer, or of the error that was raised for it.
+
+    urllib does not tell whether it has followed a redirect. It follows those of a POST with a GET, so the method of an
+    answer that nobody has named tells: any other method than GET and HEAD was not redirected."""
+    if getattr(answer, "response", None) is not None:  # an error of requests or httpx
+        answer = answer.response
+    status = _status_of(answer)
+    if status is None:
+        raise TypeError(f"raise_for_status takes an HTTP answer or its status, not {type(answer).__name__}")
+    history = getattr(answer, "history", None)
+    if history is not None:  # requests, httpx, aiohttp
+        first = history[0] if history else answer
+        request = getattr(first, "request_info", None) or getattr(first, "request", first)
+        return status, getattr(request, "method", None) or "POST", [_status_of(r) or 0 for r in history]
+    method = getattr(getattr(answer, "fp", None), "_method", None) or getattr(answer, "_method", None)
+    return status, "POST", method in (None, "GET", "HEAD")
+
+
+def _status_of(answer: Any) -> Optional[int]:
+    """Returns the status of an HTTP answer; None if the value is none."""
+    status = getattr(answer, "status_code", None)  # requests and httpx
+    if status is None and (hasattr(answer, "headers") or hasattr(answer, "history")):
+        status = getattr(answer, "status", None)  # aiohttp and urllib
+    return status if isinstance(status, int) else None
 
 
 # --- receipts, clocks and bodies -------------------------------------------------------------------------------------
@@ -935,6 +967,9 @@ class Flight:
         interrupted = exc is not None and not isinstance(exc, Exception)
         if exc is None:
             exc = self._rejected_effect  # also if the block caught it: the earlier effect still has an unknown outcome
+        status = _status_of(self.result)
+        if exc is None and status is not None and not 200 <= status < 300:
+            exc = Error(f"the result is an HTTP answer of status {status}; pass it to flightd.raise_for_status in effect()", code="unknown")
         try:
             with self._effect_lock:
                 self._block_ended = True

@@ -21,6 +21,7 @@ import threading
 import time
 import types
 import unittest
+import urllib.error
 import urllib.request
 import uuid
 from unittest import mock
@@ -1328,6 +1329,70 @@ class TestProtocol(unittest.TestCase):
                     self.assertEqual(outcome(status, method=method, redirects=redirects), "unknown", (status, redirects))
                 want = "succeeded" if redirects in ([307], [308]) else "unknown"
                 self.assertEqual(outcome(201, method=method, redirects=redirects), want, redirects)
+
+    def test_an_answer_of_an_http_client_is_read(self):
+        class Provider(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                status = int(self.path.rpartition("/")[2])
+                self.send_response(status)
+                if status == 303:
+                    self.send_header("Location", "/404")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            do_GET = do_POST
+
+            def log_message(self, *args):
+                pass
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Provider)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+
+        def outcome(answer, **more):
+            try:
+                flightd.raise_for_status(answer, **more)
+            except flightd.Error as e:
+                return e.code
+            return "succeeded"
+
+        def by_urllib(status, method="POST"):
+            with contextlib.closing(self.urlopen(urllib.request.Request(url + str(status), data=b"{}" if method == "POST" else None))) as answer:
+                return answer
+        for status, want in ((201, "succeeded"), (402, "refused"), (429, "not_done"), (503, "unknown"),
+                             (303, "unknown")):  # its page answers 404
+            self.assertEqual(outcome(by_urllib(status)), want, status)
+        self.assertEqual(outcome(by_urllib(404, "GET")), "unknown", "it may have been redirected from a POST")
+        self.assertEqual(outcome(by_urllib(404, "GET"), method="GET"), "not_done")
+
+        def by_requests(status, *history, method="POST"):  # the fields of requests and httpx
+            answer = types.SimpleNamespace(status_code=status, headers={}, request=types.SimpleNamespace(method="GET" if history else method), history=[])
+            answer.history = [types.SimpleNamespace(status_code=s, headers={}, request=types.SimpleNamespace(method=method)) for s in history]
+            return answer
+        for answer, want in ((by_requests(201), "succeeded"), (by_requests(402), "refused"), (by_requests(503), "unknown"),
+                             (by_requests(404, 303), "unknown"), (by_requests(404, 302, method="GET"), "not_done")):
+            error = OSError("for url")
+            error.response = answer
+            self.assertEqual([outcome(answer), outcome(error)], [want, want])
+        aiohttp = types.SimpleNamespace(status=402, history=(), request_info=types.SimpleNamespace(method="POST"))
+        self.assertEqual(outcome(aiohttp), "refused")
+        for no_answer in ("402", None, OSError("reset"), types.SimpleNamespace(status=402)):
+            with self.assertRaises(TypeError):
+                flightd.raise_for_status(no_answer)
+
+        for status, want in ((201, "succeeded"), (402, "unknown"), (503, "unknown")):
+            self.asked = []
+            with contextlib.suppress(flightd.InDoubt), self.once(self.proceed()) as f, f.effect():
+                f.result = by_requests(status)
+            self.assertEqual([r["outcome"] for r in self.bodies("report")], [want], "an answer is no proof by itself")
+
+    @staticmethod
+    def urlopen(request):
+        try:
+            return urllib.request.urlopen(request, timeout=10)
+        except urllib.error.HTTPError as e:
+            return e
 
     def test_the_documents_list_the_not_done_statuses(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guarantees.md")) as text:

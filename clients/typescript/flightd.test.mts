@@ -1072,6 +1072,31 @@ test("a redirect of an unsafe method proves nothing", () => {
   }
 });
 
+test("an answer of fetch is read", async (t) => {
+  const server = createServer((request, response) => {
+    const status = Number(request.url?.slice(1));
+    response.writeHead(status, status === 303 ? { Location: "/404" } : {}).end("{}");
+  });
+  const url = await listen(t, server);
+  const outcome = async (status: number, method = "POST", exchange?: Exchange): Promise<string> => {
+    try {
+      throwForStatus(await fetch(`${url}/${status}`, { method }), "", exchange);
+      return "succeeded";
+    } catch (e) {
+      return (e as FlightdError).code;
+    }
+  };
+  for (const [status, want] of [[201, "succeeded"], [402, "refused"], [429, "not_done"], [503, "unknown"], [303, "unknown"]] as const) {
+    assert.equal(await outcome(status), want, String(status)); // the page of the redirect answers 404
+  }
+  assert.deepEqual([await outcome(303, "GET"), await outcome(303, "GET", { method: "GET" })], ["unknown", "not_done"]);
+  for (const [status, want] of [[201, "succeeded"], [402, "unknown"], [503, "unknown"]] as const) { // an answer is no proof by itself
+    const client = new Scripted().gets(proceed());
+    await client.run({}, (f) => f.effect(() => fetch(`${url}/${status}`, { method: "POST" }))).catch(() => undefined);
+    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), [want], String(status));
+  }
+});
+
 test("the documents list the not done statuses", async () => {
   const text = await readFile(new URL("../../../../docs/guarantees.md", import.meta.url), "utf8");
   const rows = text.split("\n").filter((line) => line.startsWith("|") && line.trimEnd().endsWith("| `not_done` |"));

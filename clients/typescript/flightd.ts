@@ -361,8 +361,21 @@ export interface Exchange {
   redirects?: readonly number[] | boolean;
 }
 
-/** Throws the error for the HTTP status of a provider: Refused, NotDone, or a plain error for an unknown outcome. */
-export function throwForStatus(status: number, text = "", { method = "POST", redirects = [] }: Exchange = {}): void {
+/** The answer of fetch, or of another client with the same fields. */
+export interface ProviderAnswer { readonly status: number; readonly ok: boolean; readonly redirected?: boolean }
+
+function isProviderAnswer(value: unknown): value is ProviderAnswer {
+  return typeof value === "object" && value !== null && "status" in value && typeof value.status === "number" &&
+    "ok" in value && typeof value.ok === "boolean" && "headers" in value;
+}
+
+/**
+ * Throws the error for the HTTP answer of a provider, or for its status: Refused, NotDone, or a plain error for an unknown
+ * outcome. The answer of fetch tells whether it was redirected, and not the method of its request.
+ */
+export function throwForStatus(answer: number | ProviderAnswer, text = "", exchange: Exchange = {}): void {
+  const status = typeof answer === "number" ? answer : answer.status;
+  const { method = "POST", redirects = typeof answer !== "number" && answer.redirected === true } = exchange;
   const safe = SAFE_METHODS.includes(method.toUpperCase());
   const followed = typeof redirects === "boolean" ? redirects : redirects.length > 0;
   const repeated = typeof redirects === "boolean" ? !followed : redirects.every((r) => r === 307 || r === 308);
@@ -1001,8 +1014,10 @@ class Call<T, I> {
     try {
       value = await act(f);
       f.endCallback();
-      if (!f.effectStarted || f.runningEffects > 0 || f.rejectedEffect) {
-        error = f.rejectedEffect ?? new Error(f.effectStarted
+      const status = isProviderAnswer(value) && !value.ok ? value.status : undefined;
+      if (!f.effectStarted || f.runningEffects > 0 || f.rejectedEffect || status !== undefined) {
+        error = f.rejectedEffect ?? new Error(status !== undefined && f.runningEffects === 0
+          ? `the result is an HTTP answer of status ${status}; pass it to throwForStatus in f.effect()` : f.effectStarted
           ? "return or await the promise of f.effect(): the callback ended before it"
           : "put f.effect() around the call that must happen once, or throw NotDone to leave without it");
         outcome = "unknown"; // it is not known whether anything was sent, or how it ends
