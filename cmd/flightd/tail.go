@@ -21,6 +21,9 @@ func (a *app) tailCommand() *cobra.Command {
 		Short: "Follow the events of all flights",
 		Long: `Follows the events of the flights in a namespace, or in all namespaces, until Ctrl-C.
 
+Events come in the order of the ledger's log. Duplicates are counted in memory first: their line has the number of calls,
+and the time at which the count was logged, usually a quarter of a second after the calls.
+
 With -o json every event is one line of JSON. After a restart of the server tail continues with the next event; none is
 missed.`,
 		Example: `  flightd tail
