@@ -267,6 +267,9 @@ func (s *soak) useKey(n int) soakKey {
 func (s *soak) callOf(k soakKey) call {
 	c := call{Name: "charge", ID: k.id, Callers: 1, Input: map[string]any{"id": k.id, "cents": 4200}, Recovery: k.recovery, WaitMS: 3000,
 		Effect: s.provider.url + "/effect/" + k.id}
+	if s.allHealthy && s.rnd.intN(2) == 0 { // it leaves with busy, and a copy of its open arrives later
+		c.WaitMS = 1
+	}
 	switch k.recovery {
 	case "verify":
 		c.Look, c.SettleMS, c.AttemptTimeoutMS = s.provider.url+"/look/"+k.id, 200, 8000
