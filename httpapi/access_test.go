@@ -352,6 +352,7 @@ func withoutRequestID(r reply) string {
 	body := map[string]any{}
 	if json.Unmarshal(r.body, &body) == nil {
 		delete(body, "request_id")
+		delete(body, "session") // the one that the request named
 	}
 	return fmt.Sprintf("%d %v %v", r.status, h, body)
 }

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It
 // skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly, c.Restores = true, noRestores{} })
 	files, err := filepath.Glob("testdata/contract/*.http")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -38,3 +39,9 @@ func TestContract(t *testing.T) {
 		}
 	}
 }
+
+// noRestores is a ledger that was never restored, and whose backup is empty.
+type noRestores struct{}
+
+func (noRestores) Backup(context.Context, io.Writer) error { return nil }
+func (noRestores) Asked(string, int) ([]string, int)       { return []string{}, 0 }

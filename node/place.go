@@ -23,18 +23,18 @@ func (e *CopiedError) Error() string {
 	return fmt.Sprintf("%s was copied or restored since its last start: effects that happened after the copy was made are unknown here, and would happen again", e.Dir)
 }
 
-// checkPlace returns *CopiedError unless the directory is new, or is the one in which writePlace has written last. In a new
-// one it writes the file. lock is the file LOCK, whose inode number is what older builds recorded.
+// checkPlace returns *CopiedError unless the directory has no ledger, or is the one in which writePlace has written last.
+// In one without a ledger it writes the file. lock is the file LOCK, whose inode number is what older builds recorded.
 //
-// If the process dies before a new directory has the file, it has no ledger either.
+// If the process dies before the directory has the file, it has no ledger either.
 func checkPlace(dir string, lock *os.File) error {
+	if _, err := os.Stat(filepath.Join(dir, "ledger", "IDENTITY")); errors.Is(err, fs.ErrNotExist) {
+		return writePlace(dir)
+	}
 	path := filepath.Join(dir, placeName)
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Stat(filepath.Join(dir, "ledger")); errors.Is(err, fs.ErrNotExist) {
-			return writePlace(dir)
-		}
 		return &CopiedError{Dir: dir}
 	case err != nil:
 		return err

@@ -7,7 +7,8 @@ import (
 )
 
 // secretPattern matches a secret without its namespace, and the beginning of one: the prefix and at least 8 characters.
-var secretPattern = regexp.MustCompile(Prefix + `[A-Za-z0-9_-]{8,}`)
+// The case is ignored: net/http changes that of header names.
+var secretPattern = regexp.MustCompile(`(?i)` + Prefix + `[A-Z0-9_-]{8,}`)
 
 // redactedSecret replaces a secret in a text.
 const redactedSecret = Prefix + "(hidden)"
