@@ -57,11 +57,8 @@ func (a *app) backup(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		if a.format == "table" {
-			a.say("backed up %s up to entry %d, feature level %d", m.Deployment, m.Index, m.FeatureLevel)
-			return nil
-		}
-		return a.printData(m)
+		a.say("backed up %s up to entry %d, feature level %d", m.Deployment, m.Index, m.FeatureLevel)
+		return a.printUnlessTable(dir, m)
 	})
 }
 

@@ -39,6 +39,6 @@ func TestDev_LostEtcdNeedsRaiseLeaseEpoch(t *testing.T) {
 	for range 2 {
 		r := s.flightd(append(dev, s.flags...)...)
 		require.Equal(t, exitConfig, r.code, "without the ledger: %v", r)
-		require.Contains(t, r.err, "restore the previous ledger", "without the ledger: %v", r)
+		require.Contains(t, r.err, "put the newest copy of this data directory back", "without the ledger: %v", r)
 	}
 }

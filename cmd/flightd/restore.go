@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,9 +45,8 @@ func (a *app) restoreCommand() *cobra.Command {
 			if err != nil {
 				return restoreError(err)
 			}
-			a.say("restored %s up to entry %d, of %s", m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339))
-			a.say("next: "+acceptedStep, data.Value)
-			return nil
+			a.say("restored %s up to entry %d, of %s; next: "+acceptedStep, m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339), data.Value)
+			return a.printUnlessTable(m.Deployment, m)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "directory of the backup")
@@ -104,7 +104,7 @@ missing, and the next start goes on as if nothing had happened. The audit log ha
 				return restoreError(err)
 			}
 			a.say("accepted; the next start of flightd on %s acts on it", data.Value)
-			return nil
+			return a.printUnlessTable(data.Value, map[string]string{"done": "accept_restore", "data": data.Value})
 		},
 	}
 	operator.flags(c.Flags())
@@ -119,25 +119,24 @@ func (a *app) restoreAsked() *cobra.Command {
 		Use:   "asked",
 		Short: "List the keys that callers have asked for since the restore",
 		Long: `Lists the keys that callers have asked for since the ledger was restored, and that have no receipt in it. Look them up at
-the provider, import the receipts of those that happened, and finish the restore. -o json prints lines for flightd import:
-add the outcome.`,
+the provider, import the receipts of those that happened, and finish the restore.`,
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			const page = 500
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				rows, keys := [][]string{}, []string{}
+				rows, ids, keys := [][]string{}, []string{}, []map[string]string{}
 				for after := ""; ; {
 					p, err := c.Asked(cmd.Context(), after, page)
 					if err != nil {
 						return err
 					}
 					for _, key := range p.Keys {
-						rows, keys = append(rows, []string{key}), append(keys, key)
+						rows, ids, keys = append(rows, []string{key}), append(ids, key), append(keys, map[string]string{"key": key})
 					}
 					if after = p.Next; after == "" {
-						return a.printList([]string{"KEY"}, rows, keys, keys)
+						return a.printList([]string{"KEY"}, rows, ids, keys)
 					}
 				}
 			})
@@ -169,16 +168,16 @@ earlier: use it only if every such caller is dead.`,
 				}
 				if !state.Reconciling {
 					a.say("there is no restore to finish")
-					return nil
+					return a.printUnlessTable(fmt.Sprint(state.StoreEpoch), state)
 				}
 				if err := a.confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", pluralize(state.Asked, "key", "keys")); err != nil {
 					return err
 				}
-				if _, err := c.FinishRestore(cmd.Context(), operator.reason, force); err != nil {
+				if state, err = c.FinishRestore(cmd.Context(), operator.reason, force); err != nil {
 					return err
 				}
 				a.say("finished: flights open again")
-				return nil
+				return a.printUnlessTable(fmt.Sprint(state.StoreEpoch), state)
 			}, client.WithActor(actorName(operator.actor)))
 		},
 	}

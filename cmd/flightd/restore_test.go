@@ -133,3 +133,28 @@ func TestRestore_LostLedgerCanBeAccepted(t *testing.T) {
 	require.Equal(t, exitUnreachable, r.code, "%v", r)
 	require.Len(t, shop.pids("started"), 3)
 }
+
+func TestRestore_EveryFormat(t *testing.T) {
+	s, shop, dir := startServer(t), newShop(t, false), t.TempDir()
+	said := func(format string, args ...string) {
+		r := s.flightd(append(args, "-o", format)...)
+		require.Zero(t, r.code, "%v: %v", args, r)
+		require.NoError(t, checkReadable(format, r.out), "%v: %v", args, r)
+		require.Equal(t, format == "table" && args[1] != "asked", r.out == "", "%v: %v", args, r)
+	}
+	s.pay(shop, 1, 1)
+	for _, format := range formats() {
+		backup, data := filepath.Join(dir, format), filepath.Join(dir, format+"-data")
+		said(format, "backup", backup)
+		said(format, "restore", "--from", backup, "--data", data)
+		said(format, "restore", "accept", "--data", data, "--reason", "a test", "--yes")
+	}
+	s.kill()
+	s.data = filepath.Join(dir, "json-data")
+	s.start()
+	require.Equal(t, exitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
+	for _, format := range formats() {
+		said(format, "restore", "asked")
+		said(format, "restore", "finish", "--force", "--reason", "a test", "--yes")
+	}
+}

@@ -273,15 +273,22 @@ func (a *app) printList(heading []string, rows [][]string, ids []string, data an
 	return a.printData(data)
 }
 
-// printDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
-func (a *app) printDone(done, namespace, name, what string) error {
+// printUnlessTable prints what a command did in a format for programs. In the format table, standard error has said it.
+func (a *app) printUnlessTable(id string, data any) error {
 	switch a.format {
 	case "table":
-		a.say("%s", what)
 		return nil
 	case "id":
-		_, err := fmt.Fprintln(a.out, name)
+		_, err := fmt.Fprintln(a.out, id)
 		return err
 	}
-	return a.printData(map[string]string{"done": done, "namespace": namespace, "name": name})
+	return a.printData(data)
+}
+
+// printDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
+func (a *app) printDone(done, namespace, name, what string) error {
+	if a.format == "table" {
+		a.say("%s", what)
+	}
+	return a.printUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
 }
