@@ -1300,7 +1300,7 @@ class Client:
                     return data, sent_at
                 failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
                                       _expected_flight_id(path, flight_id), nonce)
-                if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
+                if failure.code == "reconciling" or (300 <= status < 500 and status != 429 and failure.code != "unreachable"):
                     # Other software, or a server that rejects the caller: the next server may accept the request.
                     rejections = rejections + 1 if failure.code in _NEXT_SERVER_CODES else 0
                     wrong_deployment = failure if failure.code == "wrong_deployment" else wrong_deployment

@@ -1283,7 +1283,7 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable") {
+          if (e.code === "reconciling" || (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable")) {
             // Other software, or a server that rejects the caller: the next server may accept the request.
             rejections = NEXT_SERVER_CODES.includes(e.code) ? rejections + 1 : 0;
             if (e.code === "wrong_deployment") wrongDeployment = e;

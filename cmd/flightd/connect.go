@@ -185,6 +185,8 @@ func (a *app) unavailableHint(code string) string {
 	switch {
 	case code == "unreachable":
 		return a.serverHint()
+	case code == string(wire.Reconciling):
+		return "retry when an operator has looked up what flightd restore asked lists, and has run flightd restore finish"
 	case code == string(wire.RateLimited):
 		return fmt.Sprintf("retry later, which is safe"+limit, a.namespace, "--opens-per-second")
 	case code == string(wire.TooManyOpen):

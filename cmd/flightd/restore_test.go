@@ -46,6 +46,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 			r := s.flightd("exec", "--key", key, "--wait", "0", "--", shop.path("pay.sh"))
 			require.Equal(t, exitUnreachable, r.code, "%v", r)
 			require.Contains(t, r.err, "reconciling")
+			require.Contains(t, r.err, "flightd restore finish")
 		}
 		require.Len(t, shop.pids("started"), 4)
 		asked := s.flightd("restore", "asked", "-o", "id")
