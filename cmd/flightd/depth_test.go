@@ -5,5 +5,8 @@ package main
 // damages is the number of damaged ledgers that a test starts.
 const damages = 12
 
+// shortenedLogs is the number of logs without their last entries that a test starts, ten times each.
+const shortenedLogs = 2
+
 // restoreCycles is the number of restores that a test makes.
 const restoreCycles = 6

@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
 // pay runs pay.sh of the shop once for each key pay-FROM to pay-TO, and requires success.
@@ -85,4 +89,37 @@ func TestDev_LedgerOlderByOneSecondIsRejected(t *testing.T) {
 	s.putBack(copied, "ledger")
 	s.requireRejected("the ledger has lost entries", "restore")
 	require.Len(t, shop.pids("paid"), 12)
+}
+
+// TestDev_ShortenedLogStaysRejected: a ledger whose log lost 1 to 100 entries at its end is rejected at each of ten starts.
+func TestDev_ShortenedLogStaysRejected(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s, early, whole := startServer(t), t.TempDir(), t.TempDir()
+	s.kill()
+	s.copyData(early, "ledger")
+	s.start()
+	s.payMany(rng, 60)
+	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, s.cmd.Wait())
+	s.cmd = nil
+	s.copyData(whole, "ledger")
+	for range shortenedLogs {
+		s.putBack(whole, "ledger")
+		states, err := filepath.Glob(filepath.Join(early, "ledger", "state-*"))
+		require.NoError(t, err)
+		require.Len(t, states, 1)
+		s.putBack(early, filepath.Join("ledger", filepath.Base(states[0]))) // the state would hold the entries that the log has lost
+		log, err := pebblelog.Open(filepath.Join(s.data, "ledger", "log"), pebblelog.Options(&pebble.Options{}))
+		require.NoError(t, err)
+		last, err := log.LastIndex()
+		require.NoError(t, err)
+		lost := 1 + rng.Uint64N(100)
+		require.NoError(t, log.DeleteRange(last-lost+1, last))
+		require.NoError(t, log.Close())
+		for range 10 {
+			s.requireRejected(fmt.Sprintf("it ends at entry %d, but etcd has recorded entry %d", last-lost, last))
+		}
+	}
 }
