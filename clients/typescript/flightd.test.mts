@@ -531,11 +531,13 @@ test("a pinned client talks to its deployment only", async (t) => {
     response.writeHead(status, { "Flightd-Ledger-Time": 200 }).end(JSON.stringify(body));
   }));
   for (const [options, variable] of [[{ deployment: "first" }, "second"], [{}, "first"]] as const) {
-    environment(t, { FLIGHTD_DEPLOYMENT: variable });
-    const made = new Client(address, { spool: "", retryTimeoutMs: 50, ...options });
-    await assert.rejects(made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }),
-      (e) => e instanceof FlightdError && e.code === "wrong_deployment");
-    assert.ok(made.ledgerMs() < 200, "the time of another ledger is ignored");
+    await t.test(`FLIGHTD_DEPLOYMENT is ${variable}`, async (t) => {
+      environment(t, { FLIGHTD_DEPLOYMENT: variable });
+      const made = new Client(address, { spool: "", retryTimeoutMs: 50, ...options });
+      await assert.rejects(made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }),
+        (e) => e instanceof FlightdError && e.code === "wrong_deployment");
+      assert.ok(made.ledgerMs() < 200, "the time of another ledger is ignored");
+    });
   }
   assert.deepEqual(asked, ["first", "first"]);
 });
