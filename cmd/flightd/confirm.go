@@ -20,7 +20,7 @@ func (o *operatorFlags) flags(flags *pflag.FlagSet) {
 func (o *operatorFlags) check() error {
 	if strings.TrimSpace(o.reason) == "" {
 		return &exitError{code: exitUsage, err: fmt.Errorf("--reason is missing: a decision is recorded with its reason"),
-			hint: "give it, as in --reason 'the bank statement shows no charge'; flightd why shows it later"}
+			hint: "give it, as in --reason 'the bank statement shows no charge'; flightd audit ls shows it later"}
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func decisionText(e client.Event) string {
 	case flight.EventRedacted.String():
 		return fmt.Sprintf("%s erased its input and receipt%s", who, noteSuffix(e.Note))
 	case flight.EventImported.String():
-		return fmt.Sprintf("%s imported its receipt: the effect had happened before flightd was used%s", who, noteSuffix(e.Note))
+		return fmt.Sprintf("%s imported its receipt: the effect had happened before the import%s", who, noteSuffix(e.Note))
 	case flight.EventExpired.String():
 		return "the retention of its receipt ended; a tombstone guards the key"
 	}
