@@ -109,6 +109,14 @@ func TestReportIsShownBy(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.sent.isShownBy(&Flight{State: c.state, LastAttempt: c.last}), "%+v", c)
 	}
+	// Answers of a restored ledger, which does not know attempt 2.
+	evidence := &Flight{State: "in_doubt", Evidence: []wire.Evidence{{Attempt: 2, Outcome: "unknown"}}}
+	receipt := &Flight{State: "succeeded", LastAttempt: ended(1, "not_done"), Receipt: &wire.Receipt{Attempt: 2}}
+	for attempt, want := range []bool{true, false, true, false} {
+		require.Equal(t, want, sentReport{uint32(attempt), "unknown"}.isShownBy(evidence), attempt)
+		require.Equal(t, want || attempt == 1, sentReport{uint32(attempt), "succeeded"}.isShownBy(receipt), attempt)
+		require.False(t, sentReport{uint32(attempt), "not_done"}.isShownBy(evidence), attempt)
+	}
 }
 
 // The ledger's time advances between answers, and the answer to the newest request counts.

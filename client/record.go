@@ -95,13 +95,22 @@ func readSentReport(body []byte, attempt uint32) sentReport {
 	return sentReport{attempt, r.Outcome}
 }
 
-// isShownBy reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the
-// flight has ended. Any other flight is the answer to another request. A report can still settle a flight in doubt.
+// isShownBy reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest
+// attempt has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can still
+// settle a flight in doubt. A restored ledger may not know the attempt of a report that it has.
 func (r sentReport) isShownBy(f *Flight) bool {
 	state, err := flight.ParseState(f.State)
 	last := f.LastAttempt
 	switch {
-	case err != nil, last != nil && r.attempt != 0 && last.Attempt != r.attempt:
+	case err != nil:
+		return false
+	case f.Receipt != nil && f.Receipt.Attempt == r.attempt && r.attempt != 0:
+		return true
+	case slices.ContainsFunc(f.Evidence, func(e wire.Evidence) bool {
+		return e.Outcome == r.outcome && (e.Attempt == r.attempt || r.attempt == 0)
+	}):
+		return true
+	case last != nil && r.attempt != 0 && last.Attempt != r.attempt:
 		return false
 	case state.Terminal():
 		return true

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -52,6 +53,8 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		}
 		return problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, "")
 	}
-	_, err = io.Copy(w, answer.Body)
+	if _, err = io.Copy(w, answer.Body); errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // the server closed the connection in the middle
+	}
 	return err
 }

@@ -46,6 +46,15 @@ type BackupManifest struct {
 	ConfigurationIndex uint64    `json:"configuration_index"`
 	// Files are the other files of the backup, by their names.
 	Files map[string]BackupFile `json:"files"`
+	// SHA256 is the digest of the manifest's JSON without this field, in the order of the fields and without spaces.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+func (m BackupManifest) digest() (string, error) {
+	m.SHA256 = ""
+	text, err := json.Marshal(m)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
 }
 
 // BackupFile describes a file of a backup.
@@ -81,6 +90,9 @@ func (s *Store) Backup(ctx context.Context, version string, w io.Writer) error {
 		if err := out.file(spoolDir+"/"+name, int64(len(content)), bytes.NewReader(content)); err != nil {
 			return err
 		}
+	}
+	if m.SHA256, err = m.digest(); err != nil {
+		return err
 	}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -162,28 +174,37 @@ func (p *spool) files() (map[string][]byte, error) {
 	return all, nil
 }
 
+// ErrBackup is returned for a directory that is no whole backup: a file is missing, or differs from the manifest.
+var ErrBackup = errors.New("clusterstore: not a whole backup")
+
 // ReadBackup reads the manifest of the backup in a directory and checks the length and the checksum of each file. Errors:
-// ErrDamaged if a file is missing or differs, ErrNewer.
+// ErrBackup if a file is missing or differs, ErrNewer.
 func ReadBackup(dir string) (m BackupManifest, err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return m, err
+	}
 	text, err := os.ReadFile(filepath.Join(dir, backupManifestFile))
 	if oserror.IsNotExist(err) {
-		return m, fmt.Errorf("%w: %s has no %s: the backup is incomplete", ErrDamaged, dir, backupManifestFile)
+		return m, fmt.Errorf("%w: %s has no %s", ErrBackup, dir, backupManifestFile)
 	}
 	if err != nil {
 		return m, err
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, backupManifestFile, err)
+		return m, fmt.Errorf("%w: %s: %w", ErrBackup, backupManifestFile, err)
 	}
 	if m.Format != backupFormat || m.FeatureLevel > flight.MaxLevel {
 		return m, fmt.Errorf("%w: backup of format %d and feature level %d, made by %s", ErrNewer, m.Format, m.FeatureLevel, m.Version)
 	}
+	if sum, err := m.digest(); err != nil || sum != m.SHA256 {
+		return m, errors.Join(err, fmt.Errorf("%w: checksum mismatch in %s", ErrBackup, backupManifestFile))
+	}
 	if _, has := m.Files[backupRowsFile]; !has {
-		return m, fmt.Errorf("%w: %s does not name %s", ErrDamaged, backupManifestFile, backupRowsFile)
+		return m, fmt.Errorf("%w: %s does not name %s", ErrBackup, backupManifestFile, backupRowsFile)
 	}
 	for name, want := range m.Files {
 		if !filepath.IsLocal(name) {
-			return m, fmt.Errorf("%w: %s names %q", ErrDamaged, backupManifestFile, name)
+			return m, fmt.Errorf("%w: %s names %q", ErrBackup, backupManifestFile, name)
 		}
 		if err := copyBackupFile(io.Discard, dir, name, want); err != nil {
 			return m, err
@@ -195,7 +216,7 @@ func ReadBackup(dir string) (m BackupManifest, err error) {
 func copyBackupFile(to io.Writer, dir, name string, want BackupFile) error {
 	f, err := os.Open(filepath.Join(dir, name))
 	if oserror.IsNotExist(err) {
-		return fmt.Errorf("%w: %s is missing in the backup", ErrDamaged, name)
+		return fmt.Errorf("%w: %s is missing in the backup", ErrBackup, name)
 	}
 	if err != nil {
 		return err
@@ -207,7 +228,7 @@ func copyBackupFile(to io.Writer, dir, name string, want BackupFile) error {
 		return fmt.Errorf("clusterstore: read %s of the backup: %w", name, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); n != want.Bytes || got != want.SHA256 {
-		return fmt.Errorf("%w: checksum mismatch in %s of the backup", ErrDamaged, name)
+		return fmt.Errorf("%w: checksum mismatch in %s of the backup", ErrBackup, name)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestDamagedBackupIsRejected(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, change(path, content))
 			_, err = ReadBackup(from)
-			require.ErrorIs(t, err, ErrDamaged, "%s %s", name, what)
+			require.ErrorIs(t, err, ErrBackup, "%s %s", name, what)
 		}
 	}
 }

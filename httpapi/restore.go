@@ -17,7 +17,7 @@ import (
 type Restores interface {
 	// Backup writes a tar archive. After an error the archive is incomplete.
 	Backup(ctx context.Context, w io.Writer) error
-	// Asked returns up to limit keys after a key, sorted, and how many there are in all.
+	// Asked returns up to limit keys that callers have asked for after a key, sorted, and how many there are in all.
 	Asked(after string, limit int) (keys []string, total int)
 }
 
@@ -29,9 +29,12 @@ func (a *api) backup(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
-	w.Header().Set("Content-Type", wire.TypeTar)
-	w.WriteHeader(http.StatusOK)
-	if err := a.cfg.Restores.Backup(r.Context(), pacedWriter{w, control}); err != nil {
+	out := &pacedWriter{ResponseWriter: w, control: control}
+	switch err := a.cfg.Restores.Backup(r.Context(), out); {
+	case err == nil:
+	case !out.begun:
+		a.writeError(w, r, flight.Key{}, err)
+	default:
 		a.log.Warn("a backup was not completed", "error", err)
 		panic(http.ErrAbortHandler) // the reader must not take the archive for a complete one
 	}
@@ -39,13 +42,19 @@ func (a *api) backup(w http.ResponseWriter, r *http.Request) {
 
 // pacedWriter gives each write its own deadline: a backup may take hours, and a reader that reads nothing must not hold it.
 type pacedWriter struct {
-	io.Writer
+	http.ResponseWriter
 	control *http.ResponseController
+	begun   bool
 }
 
-func (p pacedWriter) Write(b []byte) (int, error) {
+func (p *pacedWriter) Write(b []byte) (int, error) {
+	if !p.begun {
+		p.begun = true
+		p.Header().Set("Content-Type", wire.TypeTar)
+		p.WriteHeader(http.StatusOK)
+	}
 	_ = p.control.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
-	return p.Writer.Write(b)
+	return p.ResponseWriter.Write(b)
 }
 
 // restoreState serves GET /v1/restore.
@@ -97,10 +106,24 @@ func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
 		a.writeInvalid(w, r, bad)
 		return
 	}
-	keys, total := a.cfg.Restores.Asked(after, limit)
-	out := wire.AskedPage{Keys: keys, Total: total}
+	keys, _ := a.cfg.Restores.Asked(after, limit)
+	out := wire.AskedPage{Keys: []string{}}
 	if len(keys) == limit {
 		out.Next = keys[len(keys)-1]
+	}
+	for _, text := range keys {
+		key, err := flight.ParseKey(text)
+		var f *flight.Flight
+		if err == nil {
+			f, err = a.cfg.Ledger.Flight(key.FlightID())
+		}
+		if err != nil {
+			a.writeError(w, r, key, err)
+			return
+		}
+		if f == nil || !f.State.Terminal() && f.State != flight.StateInDoubt {
+			out.Keys = append(out.Keys, text)
+		}
 	}
 	a.writeJSON(w, r, http.StatusOK, &out)
 }
@@ -132,7 +155,7 @@ func (a *api) finishRestore(w http.ResponseWriter, r *http.Request) {
 		state := a.restoreOf()
 		a.writeJSON(w, r, http.StatusOK, &state)
 	case reply.Decision == flight.DecisionBusy:
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or finish with force if you know that every caller of the lost ledger is dead",
+		a.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
 			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}})
 	default:
 		a.writeError(w, r, flight.Key{}, errors.New("httpapi: unexpected decision "+reply.Decision.String()))

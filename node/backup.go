@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -10,29 +11,34 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// RestoreBackup creates a data directory from the backup in a directory. The data directory must be missing or empty. A node
-// starts on it only after AcceptRestore.
+// incompleteName is a directory in the data directory in which a restore builds the ledger.
+const incompleteName = "restore.incomplete"
+
+// RestoreBackup makes the ledger of a data directory from the backup in a directory. The data directory must be missing or
+// empty. A node starts on it only after AcceptRestore.
 //
-// If the process dies during RestoreBackup, the data directory does not exist, or is empty, and a directory beside it with
-// the suffix .incomplete may be removed.
+// If the process dies during RestoreBackup, the data directory has no ledger, and the restore may be repeated.
 func RestoreBackup(from, data string) (*clusterstore.BackupManifest, error) {
-	data = filepath.Clean(data)
 	m, err := clusterstore.ReadBackup(from)
 	if err != nil {
 		return nil, err
 	}
-	if names, err := os.ReadDir(data); err == nil && len(names) > 0 {
-		return nil, &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s is not empty", data)}
+	names, err := os.ReadDir(data)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	incomplete := data + ".incomplete"
+	for _, f := range names {
+		if f.Name() != incompleteName && f.Name() != "lost+found" { // every new ext4 volume has the latter
+			return nil, &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s is not empty: it has %s", data, f.Name())}
+		}
+	}
+	incomplete := filepath.Join(data, incompleteName)
 	if err := errors.Join(os.RemoveAll(incomplete), os.MkdirAll(incomplete, 0o700)); err != nil {
 		return nil, err
 	}
-	if err := clusterstore.RestoreBackup(clusterstore.Config{Dir: filepath.Join(incomplete, "ledger")}, from, &m); err != nil {
+	ledger := filepath.Join(incomplete, "ledger")
+	if err := clusterstore.RestoreBackup(clusterstore.Config{Dir: ledger}, from, &m); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(incomplete))
 	}
-	if err := os.Remove(data); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	return &m, errors.Join(os.Rename(incomplete, data), syncDir(filepath.Dir(data)))
+	return &m, errors.Join(os.Rename(ledger, filepath.Join(data, "ledger")), os.Remove(incomplete), syncDir(data))
 }

@@ -60,6 +60,9 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 			return cmp.Or[error](err, lost)
 		}
 	}
+	if n.acceptance != nil && n.acceptance.Moved && !past.Closed {
+		return &CopiedError{Dir: n.cfg.Data, NotOnly: true}
+	}
 	level := slog.LevelInfo
 	if past.Discarded > 0 {
 		level = slog.LevelWarn

@@ -151,7 +151,7 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 			t.Fatal("the stop failed")
 		}
 		newest := filepath.Join(t.TempDir(), "newest")
-		err = errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older)))
+		err = errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older)), writePlace(data))
 		require.NoError(t, err)
 		cfg := Dev(data, "127.0.0.1:0")
 		for _, why := range []string{"", "a reason for something else"} {
@@ -164,7 +164,7 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	err = errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd")))
+	err = errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd")), writePlace(data))
 	require.NoError(t, err)
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.RaiseLeaseEpoch = "the newer ledger is gone for good"

@@ -119,20 +119,18 @@ func (n *node) checkLedgerExists() error {
 // inspectData makes Config.Data absolute, and reports whether the directory has a ledger, and the names in it. It omits the
 // first token, and the files that a start leaves if it ends before there is a ledger. A directory that cannot be read
 // counts as one with a ledger: opening it returns the error.
-func (n *node) inspectData() (hasLedger bool, found []string, err error) {
+func (n *node) inspectData() (has bool, found []string, err error) {
 	if n.cfg.Data, err = filepath.Abs(n.cfg.Data); err != nil {
 		return false, nil, err
 	}
-	files, err := os.ReadDir(filepath.Join(n.cfg.Data, "ledger"))
-	hasLedger = err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return f.Name() != lockName && !strings.HasPrefix(f.Name(), "tmp-")
-	})
+	has, err = hasLedger(n.cfg.Data)
+	has = has || err != nil
 	_, etcdErr := os.Stat(filepath.Join(n.etcdDir(), startingName))
 	all, err := os.ReadDir(n.cfg.Data)
 	for _, f := range all {
 		switch name := f.Name(); {
 		case name == lockName, name == placeName, name == "lost+found": // the last one is in every new ext4 volume
-		case name == "ledger" && !hasLedger, name == "etcd" && etcdErr == nil:
+		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
 		case n.isInData(name, n.cfg.FirstTokenFile), n.isInData(name, deploymentFile(n.cfg.FirstTokenFile)):
 		default:
 			found = append(found, name)
@@ -141,7 +139,7 @@ func (n *node) inspectData() (hasLedger bool, found []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return hasLedger, found, err
+	return has, found, err
 }
 
 // isInData reports whether a path leads to the file of that name in the data directory.

@@ -162,10 +162,11 @@ func (n *node) lock() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
-	if n.acceptance, err = readAcceptance(n.cfg.Data); err != nil || n.acceptance != nil {
+	if err := checkPlace(n.cfg.Data, lock); err != nil {
 		return err
 	}
-	return checkPlace(n.cfg.Data, lock)
+	n.acceptance, err = readAcceptance(n.cfg.Data)
+	return err
 }
 
 // openStores opens ledger and etcd concurrently: they take the longest. Raft starts when the ledger agrees with etcd's

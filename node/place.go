@@ -6,59 +6,113 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// placeName is a file in the data directory that contains its own inode number and birth time. It is replaced by a new file
-// while the ledger moves. So the file in a copy of the directory, or one that a restore put back, contradicts itself; a
-// directory that was moved within its file system is not a copy. A snapshot of a whole file system or virtual machine is
-// not recognised.
+// placeName is a file in the directory of the ledger that contains its own inode number and birth time. It is replaced by a
+// new file while the ledger moves. So the file in a copy of the ledger, or one that was put back, contradicts itself; a
+// directory that was moved within its file system is not a copy. A snapshot of a whole file system or virtual machine is not
+// recognised.
+//
+// Older builds have a file of this name in the data directory, with the inode number of the file LOCK.
 const placeName = "INODE"
 
-// CopiedError is returned when the data directory was copied, moved to another file system, or restored since its last
-// start. Its ledger knows nothing of the effects that happened after the copy was made.
-type CopiedError struct{ Dir string }
+// CopiedError is returned when the ledger was copied, moved to another file system, or restored since its last start. It
+// knows nothing of the effects that happened after the copy was made.
+type CopiedError struct {
+	Dir     string
+	NotOnly bool // an operator says that the directory was only moved, but its node was not stopped
+}
 
 func (e *CopiedError) Error() string {
+	if e.NotOnly {
+		return fmt.Sprintf("%s was not closed before it was moved: it may be a copy of a running node, and lack effects that happened since", e.Dir)
+	}
 	return fmt.Sprintf("%s was copied or restored since its last start: effects that happened after the copy was made are unknown here, and would happen again", e.Dir)
 }
 
-// checkPlace returns *CopiedError unless the directory has no ledger, or is the one in which writePlace has written last.
-// In one without a ledger it writes the file. lock is the file LOCK, whose inode number is what older builds recorded.
-//
-// If the process dies before the directory has the file, it has no ledger either.
+// checkPlace returns *CopiedError unless there is no ledger, or it is where writePlace has written last. Where there is no
+// ledger it writes the file. lock is the file LOCK of the data directory.
 func checkPlace(dir string, lock *os.File) error {
-	if _, err := os.Stat(filepath.Join(dir, "ledger", "IDENTITY")); errors.Is(err, fs.ErrNotExist) {
-		return writePlace(dir)
-	}
-	path := filepath.Join(dir, placeName)
-	f, err := os.Open(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return &CopiedError{Dir: dir}
-	case err != nil:
+	own, err := isOwnPlace(filepath.Join(dir, "ledger", placeName))
+	if !errors.Is(err, fs.ErrNotExist) {
+		if err == nil && !own {
+			err = &CopiedError{Dir: dir}
+		}
 		return err
 	}
-	defer f.Close()
-	said, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	if has, err := hasLedger(dir); err != nil || !has {
+		return errors.Join(err, writePlace(dir))
 	}
-	is, err := placeOf(f)
-	if err != nil {
-		return err
-	}
-	was := strings.TrimSpace(string(said))
-	if before, err := placeOf(lock); err != nil || was != is && was != strings.Fields(before)[0] {
+	if older, err := isOlderPlace(filepath.Join(dir, placeName), lock); err != nil || !older {
 		return errors.Join(err, &CopiedError{Dir: dir})
 	}
-	return nil
+	return nil // the first start of this build; writePlace follows
+}
+
+// hasLedger reports whether a data directory has a ledger. The files that a start leaves if it ends before there is a ledger
+// do not count.
+func hasLedger(dir string) (bool, error) {
+	files, err := os.ReadDir(filepath.Join(dir, "ledger"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
+		return f.Name() != lockName && f.Name() != placeName && !strings.HasPrefix(f.Name(), "tmp-")
+	}), err
+}
+
+// isOwnPlace reports whether the file at path contains its own inode number and birth time.
+func isOwnPlace(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	is, err := placeOf(f)
+	if err != nil {
+		return false, err
+	}
+	said, err := os.ReadFile(path)
+	return strings.TrimSpace(string(said)) == is, err
+}
+
+// isOlderPlace reports whether the file of an older build names the lock file, which is not newer than that file. A file
+// system may give the inode number of a deleted lock file to the one of a copy.
+func isOlderPlace(path string, lock *os.File) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	said, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	is, err := placeOf(lock)
+	if err != nil {
+		return false, err
+	}
+	inode, birth, _ := strings.Cut(is, " ")
+	at := info.ModTime()
+	return strings.TrimSpace(string(said)) == inode && birth <= fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond()), nil
 }
 
 // writePlace replaces the file. If the process dies during writePlace, the old file or the new one is there, and each is
 // true.
 func writePlace(dir string) error {
-	f, err := os.CreateTemp(dir, "tmp-"+placeName+"-")
+	ledger := filepath.Join(dir, "ledger")
+	if err := os.MkdirAll(ledger, 0o700); err != nil {
+		return err
+	}
+	temp := filepath.Join(ledger, "tmp-"+placeName)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -67,10 +121,7 @@ func writePlace(dir string) error {
 		_, err = f.WriteString(is + "\n")
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, placeName))
+		err = os.Rename(temp, filepath.Join(ledger, placeName))
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return err
 }

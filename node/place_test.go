@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -39,29 +41,90 @@ func TestCopiedDirectoryIsRejected(t *testing.T) {
 	for name, putBack := range map[string][]string{
 		"over the original": {"cp", "-a", copied + "/.", moved},
 		"beside it":         {"sh", "-c", "rm -rf \"$1\" && cp -a \"$0\" \"$1\"", copied, moved},
+		"only its parts":    {"sh", "-c", "rm -rf \"$1\"/ledger \"$1\"/etcd && cp -a \"$0\"/ledger \"$0\"/etcd \"$1\"", copied, moved},
+		"only the ledger":   {"sh", "-c", "rm -rf \"$1\"/ledger \"$1\"/etcd && cp -a \"$0\"/ledger \"$1\"", copied, moved},
 	} {
 		require.NoError(t, exec.Command(putBack[0], putBack[1:]...).Run())
 		require.ErrorAs(t, start(moved), &rejected, name)
 	}
-	require.NoError(t, os.Remove(filepath.Join(moved, placeName)))
+	require.NoError(t, os.Remove(filepath.Join(moved, "ledger", placeName)))
 	require.ErrorAs(t, start(moved), &rejected, "without the file")
 }
 
-// A directory of an older build, which recorded the inode number of the lock file, is not taken for a copy.
+// A start that finds a copy before all of its files have arrived does not make it an original.
+func TestIncompleteCopyIsRejected(t *testing.T) {
+	parent := t.TempDir()
+	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
+	in := open(t, data, nil)
+	openAttempt(t, in.server.url(), "one")
+	require.NoError(t, in.stopNode())
+	require.NoError(t, exec.Command("cp", "-a", data, copied).Run())
+	var rejected *CopiedError
+	for _, missing := range []string{"IDENTITY", placeName, "log", "CURRENT"} {
+		away, back := filepath.Join(parent, missing), filepath.Join(copied, "ledger", missing)
+		require.NoError(t, os.Rename(back, away))
+		require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected, missing)
+		require.NoError(t, os.RemoveAll(back))
+		require.NoError(t, os.Rename(away, back))
+		require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected, missing)
+	}
+}
+
+// An operator's word is about one directory and its ledger: not about a copy of both, and not about another ledger that is
+// put there before the start.
+func TestAcceptanceOfAnotherCopyIsIgnored(t *testing.T) {
+	parent := t.TempDir()
+	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
+	in := open(t, data, nil)
+	openAttempt(t, in.server.url(), "one")
+	require.NoError(t, in.stopNode())
+	require.NoError(t, exec.Command("cp", "-a", data, copied).Run())
+	for _, moved := range []bool{true, false} {
+		require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada", Moved: moved}))
+		var rejected *CopiedError
+		backup := filepath.Join(parent, fmt.Sprint("backup", moved))
+		require.NoError(t, exec.Command("cp", "-a", copied, backup).Run())
+		require.ErrorAs(t, startError(t, Dev(backup, "127.0.0.1:0")), &rejected)
+		require.NoError(t, exec.Command("sh", "-c", "rm -rf \"$1\"/ledger && cp -a \"$0\"/ledger \"$1\"", data, copied).Run())
+		require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected)
+	}
+}
+
+// A copy of a running node's directory was not only moved, whatever an operator says.
+func TestMovedDirectoryWasStopped(t *testing.T) {
+	parent := t.TempDir()
+	data, copied := filepath.Join(parent, "data"), filepath.Join(parent, "copied")
+	in := open(t, data, nil)
+	openAttempt(t, in.server.url(), "one")
+	require.NoError(t, exec.Command("cp", "-a", data, copied).Run())
+	require.NoError(t, in.stopNode())
+	require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada", Moved: true}))
+	var rejected *CopiedError
+	require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected)
+	require.True(t, rejected.NotOnly)
+	require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada"}))
+	require.NoError(t, startError(t, Dev(copied, "127.0.0.1:0")))
+}
+
+// A directory of an older build, which recorded the inode number of the lock file, is not taken for a copy. A copy is, also if
+// its lock file has the same number.
 func TestDirectoryOfAnOlderBuildIsNoCopy(t *testing.T) {
 	data := t.TempDir()
 	require.NoError(t, open(t, data, nil).stopNode())
+	require.NoError(t, os.Remove(filepath.Join(data, "ledger", placeName)))
 	lock, err := lockData(data)
 	require.NoError(t, err)
 	place, err := placeOf(lock)
 	require.NoError(t, err)
-	var inode string
-	_, err = fmt.Sscan(place, &inode)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(data, placeName), []byte(inode+"\n"), 0o600))
+	inode, _, _ := strings.Cut(place, " ")
+	older := filepath.Join(data, placeName)
+	require.NoError(t, os.WriteFile(older, []byte(inode+"\n"), 0o600))
 	require.NoError(t, checkPlace(data, lock))
-	require.NoError(t, os.WriteFile(filepath.Join(data, placeName), []byte("1"+inode+"\n"), 0o600))
 	var rejected *CopiedError
+	hour := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(older, hour, hour))
+	require.ErrorAs(t, checkPlace(data, lock), &rejected, "the lock file is newer")
+	require.NoError(t, os.WriteFile(older, []byte("1"+inode+"\n"), 0o600))
 	require.ErrorAs(t, checkPlace(data, lock), &rejected)
 	require.NoError(t, lock.Close())
 }

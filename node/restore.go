@@ -36,8 +36,11 @@ type Acceptance struct {
 	Moved bool `json:"moved,omitempty"`
 }
 
-// AcceptRestore stores an operator's word in a data directory whose node does not run. The next start acts on it. Errors:
+// AcceptRestore stores an operator's word in a data directory whose node does not run, and makes the directory an original:
+// a copy of it, or another ledger put into it, is not accepted by this word. The next start acts on it. Errors:
 // *LockedError; *flight.InvalidError if the directory has no ledger.
+//
+// If the process dies during AcceptRestore, the directory starts as if it had ended, or is rejected as before.
 func AcceptRestore(data string, a Acceptance) error {
 	if _, err := os.Stat(filepath.Join(data, "ledger")); err != nil {
 		return &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s has no ledger", data)}
@@ -60,7 +63,10 @@ func AcceptRestore(data string, a Acceptance) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(path+".tmp", path), syncDir(data))
+	if err := errors.Join(os.Rename(path+".tmp", path), syncDir(data)); err != nil {
+		return err
+	}
+	return writePlace(data)
 }
 
 // readAcceptance returns the operator's word in a data directory; nil: none.
@@ -138,11 +144,8 @@ func (n *node) openAsked() (err error) {
 	return err
 }
 
-// finishAcceptance records that this directory is no copy any more, and removes the operator's word: it was acted on.
+// finishAcceptance removes the operator's word: it was acted on.
 func (n *node) finishAcceptance() error {
-	if err := writePlace(n.cfg.Data); err != nil {
-		return err
-	}
 	if n.acceptance == nil {
 		return nil
 	}

@@ -318,9 +318,14 @@ class _Report(NamedTuple):
     outcome: str
 
     def is_shown_by(self, flight: Dict[str, Any]) -> bool:
-        """Reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the flight
-        has ended. Any other flight is the answer to another request. A report can still settle a flight in doubt."""
+        """Reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest
+        attempt has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can
+        still settle a flight in doubt. A restored ledger may not know the attempt of a report that it has."""
         last = flight.get("last_attempt") or {}
+        if self.attempt and (flight.get("receipt") or {}).get("attempt") == self.attempt:
+            return True
+        if any(e.get("outcome") == self.outcome and self.attempt in (0, e.get("attempt")) for e in flight.get("evidence") or ()):
+            return True
         if last and self.attempt not in (0, last.get("attempt")):
             return False
         return flight.get("state") in _ENDED_STATES or bool(last.get("outcome")) and self.outcome in (last["outcome"], "unknown")

@@ -284,12 +284,15 @@ function isAnswer(data: Buffer, route: string, o: AskOptions): boolean {
 interface SentReport { attempt: number; outcome: string }
 
 /**
- * Reports whether an answer shows that the ledger has the report: its newest attempt has this outcome, or the flight has
- * ended. Any other flight is the answer to another request. A report can still settle a flight in doubt.
+ * Reports whether an answer shows that the ledger has the report: the receipt or the evidence names it, its newest attempt
+ * has this outcome, or the flight has ended. Any other flight is the answer to another request. A report can still settle a
+ * flight in doubt. A restored ledger may not know the attempt of a report that it has.
  * @internal
  */
 export function showsReport(flight: Json, report: SentReport): boolean {
   const last = flight["last_attempt"];
+  if (report.attempt !== 0 && flight["receipt"]?.attempt === report.attempt) return true;
+  if ((flight["evidence"] ?? []).some((e: Json) => e["outcome"] === report.outcome && [0, e["attempt"]].includes(report.attempt))) return true;
   if (last && report.attempt !== 0 && last.attempt !== report.attempt) return false;
   return ENDED_STATES.includes(flight["state"]) || (Boolean(last?.outcome) && [last.outcome, "unknown"].includes(report.outcome));
 }

@@ -153,9 +153,7 @@ func (c *child) sendLocked(s syscall.Signal) {
 	if c.reaped || hasExited(c.cmd.Process.Pid) {
 		return
 	}
-	switch s {
-	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGSTOP, syscall.SIGCONT:
-	default:
+	if s != syscall.SIGSTOP && s != syscall.SIGCONT {
 		c.cutBy = cmp.Or(c.cutBy, s)
 	}
 	_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have just ended

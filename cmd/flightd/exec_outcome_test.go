@@ -213,6 +213,15 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 			require.NotContains(t, r.err, "when nothing was done", "the hint names a flag that does not apply: %v", r)
 		}
 	}
+	for _, signal := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} { // they end a child of the command that does not catch them
+		key, mark := fmt.Sprint("user-", int(signal)), filepath.Join(t.TempDir(), "mark")
+		script := fmt.Sprintf("trap : USR1 USR2; (echo charged > %s; sleep 60) || exit 75", mark)
+		line := s.begin(sh(key, []string{"--not-done-exit", "75"}, script)...)
+		eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+		line.signal(signal)
+		r := line.wait()
+		require.Equal(t, "in_doubt", s.flight(key).State, "%v: %v", signal, r)
+	}
 	r := s.flightd(sh("resent", []string{"--timeout", "300ms", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
 	require.Equal(t, "ready", s.flight("resent").State, "%v", r)
 	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)

@@ -32,12 +32,18 @@ func (s *server) copyData(to string, names ...string) {
 	}
 }
 
-// putBack replaces directories of the data directory by the copies in from.
+// putBack replaces directories of the data directory by the copies in from. It keeps the file by which flightd recognises a
+// copy, as a disk does that loses writes.
 func (s *server) putBack(from string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
-		require.NoError(s.t, os.RemoveAll(filepath.Join(s.data, name)))
-		require.NoError(s.t, os.CopyFS(filepath.Join(s.data, name), os.DirFS(filepath.Join(from, name))))
+		to, kept := filepath.Join(s.data, name), filepath.Join(s.data, "kept")
+		own := os.Rename(filepath.Join(to, "INODE"), kept) == nil
+		require.NoError(s.t, os.RemoveAll(to))
+		require.NoError(s.t, os.CopyFS(to, os.DirFS(filepath.Join(from, name))))
+		if own {
+			require.NoError(s.t, os.Rename(kept, filepath.Join(to, "INODE")))
+		}
 	}
 }
 

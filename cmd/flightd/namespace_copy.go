@@ -37,7 +37,7 @@ exists in TO is not changed. Without --yes the command changes nothing and says 
 first. A copy may be interrupted and repeated.
 
 A key without a final receipt is not copied, and the next call with it in TO acts: an open flight, a doubt, a flight that
-ended without a receipt, and a tombstone, which has no key any more. The command counts and names them, and copies nothing
+ended without a receipt or with an unknown one, and a tombstone, which has no key any more. The command counts and names them, and copies nothing
 until you accept their number with --leave. Tombstones are counted in all namespaces, because a tombstone has none.
 
 Your token must be one of all namespaces that may read, operate and admin, such as the token admin.`,
@@ -150,7 +150,11 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 			case err != nil:
 				return err
 			case line == nil:
-				*left = append(*left, leftFlight{Key: page.Flights[i].Key, State: page.Flights[i].State})
+				state := page.Flights[i].State
+				if page.Flights[i].Receipt != nil {
+					state = "no_receipt" // a person knew only that it happened; an import would be an empty result
+				}
+				*left = append(*left, leftFlight{Key: page.Flights[i].Key, State: state})
 			default:
 				if _, err := lines.Write(append(line.AppendJSON(nil), '\n')); err != nil {
 					return err
@@ -163,14 +167,14 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 	}
 }
 
-// receiptLine returns the import line of a flight's receipt in another namespace; nil if the flight has no final receipt, or a
-// key that cannot be imported.
+// receiptLine returns the import line of a flight's receipt in another namespace; nil if the flight has no final receipt, or
+// one without any result, or a key that cannot be imported. A redacted receipt is one whose bytes are not known.
 func receiptLine(ctx context.Context, from *client.Client, to string, f *client.Flight) (*client.ImportLine, error) {
 	key, err := flight.ParseStoredKey(f.Key)
 	if err != nil {
 		return nil, err
 	}
-	if f.Receipt == nil || key.IsStep() {
+	if f.Receipt == nil || f.Receipt.Truncated && f.Receipt.Size == 0 || key.IsStep() {
 		return nil, nil
 	}
 	if key, err = flight.NewKey(to, key.Name(), key.BusinessID()); err != nil {
@@ -180,7 +184,12 @@ func receiptLine(ctx context.Context, from *client.Client, to string, f *client.
 		CreatedAt: f.CreatedAt.UTC().Format(time.RFC3339Nano), FinishedAt: f.FinishedAt.UTC().Format(time.RFC3339Nano),
 		Retention: wire.FormatRetention(f.ExpiresAt.Sub(f.FinishedAt.Time))}
 	line.ExternalID = f.Receipt.ExternalID
-	if f.Receipt.Size == 0 || f.Redacted != nil {
+	if f.Receipt.Size == 0 {
+		return line, nil
+	}
+	if f.Redacted != nil {
+		line.ContentType, line.Base64, line.Truncated = "application/octet-stream", []byte{}, true
+		line.Size, line.Digest = int64(f.Receipt.Size), f.Receipt.Digest
 		return line, nil
 	}
 	id, err := flight.ParseID(f.ID)

@@ -35,7 +35,13 @@ func copyWorld(t *testing.T) (*httpapitest.Fake, func(namespace string, verbs au
 	report("dev/pay/big", flight.OutcomeSucceeded, flight.NewBlob("text/plain", []byte(strings.Repeat("x", flight.MaxReceiptBody+1)), flight.MaxReceiptBody))
 	report("dev/pay/refused", flight.OutcomeRefused, flight.NewBlob("", nil, 0))
 	open("dev/pay/running")
+	report("dev/pay/redacted", flight.OutcomeSucceeded, flight.NewBlob("text/plain", []byte("paid\n"), flight.MaxReceiptBody))
+	redacted := world.Flight(flight.MustKey("dev/pay/redacted"))
+	world.Apply(t, &flight.Redact{Key: redacted.Key, Generation: 1, Actor: "ada", Reason: "r"})
 	world.ExpireSession(t, open("dev/pay/doubt").Session)
+	world.ExpireSession(t, open("dev/pay/seen").Session)
+	seen := world.Flight(flight.MustKey("dev/pay/seen"))
+	world.Apply(t, &flight.Resolve{Key: seen.Key, Generation: 1, Version: seen.Version, Finding: flight.FindingHappened, Actor: "ada", Reason: "r"})
 	world.Apply(t, &flight.Import{Key: flight.MustKey("dev/pay/old"), Outcome: flight.OutcomeSucceeded, FinishedAt: 1, Retention: time.Second})
 	world.Apply(t, &flight.Expire{Key: flight.MustKey("dev/pay/old"), Generation: 1})
 	cfg := world.Config()
@@ -56,20 +62,20 @@ func TestHazard56_NamespaceCopy(t *testing.T) {
 
 	r := cli(admin, "namespace", "copy", "dev", "billing")
 	require.Zero(t, r.code, "%v", r)
-	for _, text := range []string{"3 receipts would be copied", "not copied, and would run again in billing: 3", "in_doubt  dev/pay/doubt", "running   dev/pay/running", "expired   1 tombstone"} {
+	for _, text := range []string{"4 receipts would be copied", "not copied, and would run again in billing: 4", "in_doubt    dev/pay/doubt", "running     dev/pay/running", "no_receipt  dev/pay/seen", "expired     1 tombstone"} {
 		require.Contains(t, r.out, text)
 	}
-	require.Contains(t, r.err, "repeat the command with --yes --leave 3")
+	require.Contains(t, r.err, "repeat the command with --yes --leave 4")
 	require.Nil(t, copied("billing/pay/text"), "nothing was changed")
-	for _, leave := range []string{"0", "2", "4"} {
+	for _, leave := range []string{"0", "3", "5"} {
 		r = cli(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", leave)
 		require.Equal(t, exitFailed, r.code, "%v", r)
 		require.Contains(t, r.err, "nothing was changed")
 		require.Nil(t, copied("billing/pay/text"))
 	}
 
-	for i, line := range []string{"3 receipts copied, 0 existed", "0 receipts copied, 3 existed"} {
-		r = cli(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", "3", "--actor", "kim")
+	for i, line := range []string{"4 receipts copied, 0 existed", "0 receipts copied, 4 existed"} {
+		r = cli(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", "4", "--actor", "kim")
 		require.Zero(t, r.code, "%d: %v", i, r)
 		require.Contains(t, r.out, line)
 	}
@@ -80,14 +86,16 @@ func TestHazard56_NamespaceCopy(t *testing.T) {
 		require.Equal(t, was.Receipt.ExternalID, is.Receipt.ExternalID)
 		require.Equal(t, []any{was.Fingerprint, was.CreatedAt, was.ExpiresAt(), flight.SourceImport}, []any{is.Fingerprint, is.CreatedAt, is.ExpiresAt(), is.Receipt.Source})
 	}
+	require.True(t, copied("billing/pay/redacted").Receipt.Truncated(), "its bytes are not known")
+	require.Equal(t, len("paid\n"), copied("billing/pay/redacted").Receipt.Body.Size)
 	answer, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: flight.MustKey("billing/pay/text"), Nonce: flight.Nonce{9}, Submission: flight.Submission{Fingerprint: flight.Fingerprint{1}}})
 	require.NoError(t, err)
 	require.Equal(t, flight.DecisionReplay, answer.Decision, "the effect does not run again")
 
 	var left struct{ Left []leftFlight }
 	require.NoError(t, json.Unmarshal([]byte(cli(admin, "namespace", "copy", "dev", "billing", "-o", "json").out), &left))
-	require.Len(t, left.Left, 2)
-	require.Equal(t, "dev/pay/doubt\ndev/pay/running\n", cli(admin, "namespace", "copy", "dev", "billing", "-o", "id").out)
+	require.Len(t, left.Left, 3)
+	require.Equal(t, "dev/pay/doubt\ndev/pay/running\ndev/pay/seen\n", cli(admin, "namespace", "copy", "dev", "billing", "-o", "id").out)
 
 	require.Equal(t, exitUsage, cli(admin, "namespace", "copy", "dev", "dev").code)
 	bound := env("dev", auth.AllVerbs)
@@ -100,7 +108,7 @@ func TestTokenCreate_NamesOtherNamespaces(t *testing.T) {
 	_, env := copyWorld(t)
 	r := cli(env("*", auth.AllVerbs), "token", "create", "billing", "-n", "billing")
 	require.Zero(t, r.code, "%v", r)
-	require.Contains(t, r.err, "other namespaces hold flights: dev (5 flights)")
+	require.Contains(t, r.err, "other namespaces hold flights: dev (7 flights)")
 	require.NotContains(t, r.out, "dev")
 	for namespace, flags := range map[string]string{"dev": "-n dev", "*": "-A"} {
 		r = cli(env("*", auth.AllVerbs), append([]string{"token", "create", "other"}, strings.Fields(flags)...)...)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +45,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			}
 			m, err := node.RestoreBackup(from, data.Value)
 			if err != nil {
-				return restoreError(err)
+				return restoreError(err, "name a new directory with --data")
 			}
 			a.say("restored %s up to entry %d, of %s; next: "+acceptedStep, m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339), data.Value)
 			return a.printUnlessTable(m.Deployment, m)
@@ -55,15 +57,17 @@ func (a *app) restoreCommand() *cobra.Command {
 	return c
 }
 
-func restoreError(err error) error {
+func restoreError(err error, dataHint string) error {
 	var invalid *flight.InvalidError
 	switch {
-	case errors.Is(err, clusterstore.ErrDamaged):
-		return &exitError{code: exitConfig, err: err, hint: "use another backup; nothing was restored"}
+	case errors.Is(err, clusterstore.ErrBackup):
+		return &exitError{code: exitConfig, err: err, hint: "check --from, or use another backup; nothing was restored. A copy of a data directory needs only flightd restore accept"}
+	case errors.Is(err, fs.ErrNotExist):
+		return &exitError{code: exitConfig, err: err, hint: "check --from; nothing was restored"}
 	case errors.Is(err, clusterstore.ErrNewer):
 		return &exitError{code: exitConfig, err: err, hint: "use the version of flightd that made the backup, or a newer one"}
 	case errors.As(err, &invalid):
-		return &exitError{code: exitConfig, err: err, hint: "name a new directory with --data"}
+		return &exitError{code: exitConfig, err: err, hint: dataHint}
 	}
 	return err
 }
@@ -101,7 +105,7 @@ missing, and the next start goes on as if nothing had happened. The audit log ha
 			}
 			accepted.Reason, accepted.Actor = operator.reason, actorName(operator.actor)
 			if err := node.AcceptRestore(data.Value, accepted); err != nil {
-				return restoreError(err)
+				return restoreError(err, "name the directory that flightd restore made, or the copy")
 			}
 			a.say("accepted; the next start of flightd on %s acts on it", data.Value)
 			return a.printUnlessTable(data.Value, map[string]string{"done": "accept_restore", "data": data.Value})
@@ -118,29 +122,47 @@ func (a *app) restoreAsked() *cobra.Command {
 	return &cobra.Command{
 		Use:   "asked",
 		Short: "List the keys that callers have asked for since the restore",
-		Long: `Lists the keys that callers have asked for since the ledger was restored, and that have no receipt in it. Look them up at
-the provider, import the receipts of those that happened, and finish the restore.`,
+		Long: `Lists the keys that callers have asked for since the ledger was restored, and that have neither a receipt nor a doubt in it.
+Look them up at the provider, import the receipts of those that happened, and finish the restore.`,
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			const page = 500
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				rows, ids, keys := [][]string{}, []string{}, []map[string]string{}
-				for after := ""; ; {
-					p, err := c.Asked(cmd.Context(), after, page)
-					if err != nil {
-						return err
-					}
-					for _, key := range p.Keys {
-						rows, ids, keys = append(rows, []string{key}), append(ids, key), append(keys, map[string]string{"key": key})
-					}
-					if after = p.Next; after == "" {
-						return a.printList([]string{"KEY"}, rows, ids, keys)
-					}
+				keys, err := a.askedKeys(cmd.Context(), c)
+				if err != nil {
+					return err
 				}
+				rows := make([][]string, len(keys))
+				for i, key := range keys {
+					rows[i] = []string{key}
+				}
+				return a.printList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
 			})
 		},
+	}
+}
+
+// askedKeys returns the keys of flightd restore asked; an error if the server's ledger is not a restored one.
+func (a *app) askedKeys(ctx context.Context, c *client.Client) ([]string, error) {
+	const page = 500
+	state, err := c.Restore(ctx)
+	if err == nil && !state.Reconciling {
+		err = &exitError{code: exitFailed, err: errors.New("the server has no restore to finish"), hint: "check --server, which is " + a.setting("server").Value}
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys := []string{}
+	for after := ""; ; {
+		p, err := c.Asked(ctx, after, page)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, p.Keys...)
+		if after = p.Next; after == "" {
+			return keys, nil
+		}
 	}
 }
 
@@ -162,18 +184,15 @@ earlier: use it only if every such caller is dead.`,
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				state, err := c.Restore(cmd.Context())
+				keys, err := a.askedKeys(cmd.Context(), c)
 				if err != nil {
 					return err
 				}
-				if !state.Reconciling {
-					a.say("there is no restore to finish")
-					return a.printUnlessTable(fmt.Sprint(state.StoreEpoch), state)
-				}
-				if err := a.confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", pluralize(state.Asked, "key", "keys")); err != nil {
+				if err := a.confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", pluralize(len(keys), "key", "keys")); err != nil {
 					return err
 				}
-				if state, err = c.FinishRestore(cmd.Context(), operator.reason, force); err != nil {
+				state, err := c.FinishRestore(cmd.Context(), operator.reason, force)
+				if err != nil {
 					return err
 				}
 				a.say("finished: flights open again")

@@ -53,7 +53,7 @@ func TestRestore_Cycles(t *testing.T) {
 
 func (w *restoreWorld) runCycle(t *testing.T) {
 	w.act(t, 1+w.rng.IntN(6))
-	copied, mode := t.TempDir(), []string{"copy", "backup", "ledger"}[w.rng.IntN(3)]
+	copied, mode := t.TempDir(), []string{"copy", "backup", "ledger", "parts"}[w.rng.IntN(4)]
 	w.copyAs(t, mode, filepath.Join(copied, "data"))
 	w.act(t, 1+w.rng.IntN(6))
 	w.end(t)
@@ -66,6 +66,11 @@ func (w *restoreWorld) runCycle(t *testing.T) {
 		require.Zero(t, r.code, "%v", r)
 	case mode == "ledger":
 		w.putBack(filepath.Join(copied, "data"), "ledger")
+	case mode == "parts": // another rest of the directory stays
+		for _, name := range []string{"ledger", "etcd"} {
+			require.NoError(t, os.RemoveAll(filepath.Join(w.data, name)))
+			require.NoError(t, exec.Command("cp", "-a", filepath.Join(copied, "data", name), w.data).Run())
+		}
 	case elsewhere:
 		w.data = filepath.Join(copied, "data")
 	case w.rng.IntN(2) == 0: // files of the copy over those of the original

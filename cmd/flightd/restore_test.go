@@ -57,6 +57,7 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get("/readyz", nil), "receipts and reports are served")
 	imported := s.beginCommand("sh", "-c", `echo '{"key":"default/exec/pay-3","outcome":"succeeded","external_id":"ch_3"}' | `+program+" import -").wait()
 	require.Zero(t, imported.code, "%v", imported)
+	require.Equal(t, "default/exec/pay-4\ndefault/exec/pay-5\n", s.flightd("restore", "asked", "-o", "id").out)
 	finish := []string{"restore", "finish", "--reason", "looked at the bank", "--yes", "--actor", "bob"}
 	early := s.flightd(finish...)
 	require.NotZero(t, early.code, "%v", early)
@@ -150,11 +151,16 @@ func TestRestore_EveryFormat(t *testing.T) {
 		said(format, "restore", "--from", backup, "--data", data)
 		said(format, "restore", "accept", "--data", data, "--reason", "a test", "--yes")
 	}
-	s.kill()
-	s.data = filepath.Join(dir, "json-data")
-	s.start()
-	require.Equal(t, exitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
+	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
+		r := s.flightd(append([]string{"restore"}, command...)...)
+		require.Equal(t, exitFailed, r.code, "the server's ledger was not restored: %v", r)
+		require.Contains(t, r.err, s.address, "%v", r)
+	}
 	for _, format := range formats() {
+		s.kill()
+		s.data = filepath.Join(dir, format+"-data")
+		s.start()
+		require.Equal(t, exitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
 		said(format, "restore", "asked")
 		said(format, "restore", "finish", "--force", "--reason", "a test", "--yes")
 	}

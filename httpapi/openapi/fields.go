@@ -189,8 +189,7 @@ func restoreDocs() map[string]fieldDoc {
 		"Restore.hold_until":  {about: "before this time the restore is finished only with `force`"},
 		"Restore.hold_ms":     {about: "how long the hold still lasts"},
 		"Restore.asked":       {about: "the number of keys that callers have asked for since the restore"},
-		"AskedPage.keys":      {about: "full keys, sorted"},
-		"AskedPage.total":     {about: "the number of keys on all pages"},
+		"AskedPage.keys":      {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
 		"AskedPage.next":      {about: "the `after` of the next page; absent on the last page"},
 		"FinishRestore.force": {about: "also before the hold is over: every caller of the ledger that was lost is dead"},
 	}

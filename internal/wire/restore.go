@@ -13,9 +13,8 @@ type Restore struct {
 
 // AskedPage is the answer of GET /v1/restore/asked.
 type AskedPage struct {
-	Keys  []string `json:"keys"` // sorted
-	Total int      `json:"total"`
-	Next  string   `json:"next,omitzero"` // the `after` of the next page
+	Keys []string `json:"keys"`          // sorted; those with a receipt or a doubt are left out
+	Next string   `json:"next,omitzero"` // the `after` of the next page
 }
 
 // FinishRestore is the body of POST /v1/restore:finish.
