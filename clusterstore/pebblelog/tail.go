@@ -22,15 +22,14 @@ type Tail struct {
 // endMark is the length of the record with which Pebble ends a log.
 const endMark = 19
 
-// InspectTail reads the newest write-ahead log of a store that is not open. A log that Pebble will reject, or none, has the
-// zero Tail.
+// InspectTail reads the newest write-ahead log of a store that is not open. A store without a log counts as closed.
 func InspectTail(fs vfs.FS, dir string) (t Tail, err error) {
 	logs, err := wal.Scan(wal.Dir{FS: fs, Dirname: dir})
-	if oserror.IsNotExist(err) || len(logs) == 0 {
-		return Tail{Closed: true}, nil
-	}
-	if err != nil {
+	switch {
+	case err != nil && !oserror.IsNotExist(err):
 		return t, fmt.Errorf("pebblelog: list the write-ahead logs: %w", err)
+	case len(logs) == 0:
+		return Tail{Closed: true}, nil
 	}
 	reader := logs[len(logs)-1].OpenForRead()
 	defer func() { err = errors.Join(err, reader.Close()) }()

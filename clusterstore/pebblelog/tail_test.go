@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,13 @@ func TestInspectTail(t *testing.T) {
 	require.NoError(t, log.Close())
 	require.Equal(t, pebblelog.Tail{Closed: true}, inspect(fs, "log"))
 	require.Equal(t, pebblelog.Tail{Closed: true}, inspect(fs, "missing"))
+	_, err = pebblelog.InspectTail(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpList {
+			return errorfs.ErrInjected
+		}
+		return nil
+	})), "log")
+	require.ErrorIs(t, err, errorfs.ErrInjected, "a directory that cannot be listed is not a closed log")
 }
 
 // flipLastByte changes the last written byte of the newest write-ahead log.
