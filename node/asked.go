@@ -33,7 +33,10 @@ type askedKeys struct {
 func openAsked(path string, keep bool, log *slog.Logger) (*askedKeys, error) {
 	a := &askedKeys{path: path, log: log, keys: make(map[string]struct{})}
 	if !keep {
-		return a, a.clear()
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return a, nil
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,15 +89,4 @@ func (a *askedKeys) page(after string, limit int) (keys []string, total int) {
 	}
 	slices.Sort(keys)
 	return keys[:min(len(keys), limit)], len(a.keys)
-}
-
-// clear forgets all keys: the restore is finished.
-func (a *askedKeys) clear() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.keys)
-	if err := os.Remove(a.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -93,9 +93,9 @@ func storeSecret(path, secret, deployment string, replace bool) (string, error) 
 			}
 		}
 	}
-	err := writeOwnFile(deploymentFile(path), deployment+"\n")
+	err := writeOwnFile(deploymentFile(path), deployment)
 	if err == nil && !exists {
-		err = writeOwnFile(path, secret+"\n")
+		err = writeOwnFile(path, secret)
 	}
 	if err != nil {
 		return "", err
@@ -115,20 +115,12 @@ func checkTokenUser(path, deployment string) error {
 // writeOwnFile replaces a file by one that only its owner can read. It returns after the file is durable: the ledger must
 // not have a token whose file a power cut removes. The error is *flight.InvalidError.
 func writeOwnFile(path, text string) error {
-	invalid := func(err error) error { return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()} }
-	f, err := os.CreateTemp(filepath.Dir(path), ".flightd-token-") // its mode is 0600
-	if err != nil {
-		return invalid(err)
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	err := replaceFile(path, ofText(text))
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return errors.Join(invalid(err), os.Remove(f.Name()))
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return invalid(err)
+		return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()}
 	}
 	return nil
 }

@@ -16,13 +16,14 @@ import (
 // NoLedgerError is returned when the data directory has no ledger and Run must not create one: in a directory that was
 // named by mistake, an empty ledger would let every effect happen again.
 type NoLedgerError struct {
-	Dir   string
-	Found []string // names in the directory
+	Dir    string
+	Absent bool     // there is no such directory
+	Found  []string // names in the directory
 }
 
 func (e *NoLedgerError) Error() string {
-	switch _, err := os.Stat(e.Dir); {
-	case errors.Is(err, fs.ErrNotExist):
+	switch {
+	case e.Absent:
 		return "the data directory " + e.Dir + " does not exist"
 	case len(e.Found) == 0:
 		return "the data directory " + e.Dir + " is empty"
@@ -113,7 +114,8 @@ func (n *node) checkLedgerExists() error {
 	if err != nil || hasLedger || n.cfg.NoCredentials && n.cfg.Deployment == "" {
 		return err
 	}
-	return &NoLedgerError{Dir: n.cfg.Data, Found: found}
+	_, err = os.Stat(n.cfg.Data)
+	return &NoLedgerError{Dir: n.cfg.Data, Absent: errors.Is(err, fs.ErrNotExist), Found: found}
 }
 
 // inspectData makes Config.Data absolute, and reports whether the directory has a ledger, and the names in it. It omits the
@@ -129,7 +131,8 @@ func (n *node) inspectData() (has bool, found []string, err error) {
 	all, err := os.ReadDir(n.cfg.Data)
 	for _, f := range all {
 		switch name := f.Name(); {
-		case name == lockName, name == placeName, name == "lost+found": // the last one is in every new ext4 volume
+		case name == lockName, name == placeName, strings.HasPrefix(name, tempPrefix):
+		case name == "lost+found": // is in every new ext4 volume
 		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
 		case n.isInData(name, n.cfg.FirstTokenFile), n.isInData(name, deploymentFile(n.cfg.FirstTokenFile)):
 		default:

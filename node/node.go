@@ -162,6 +162,9 @@ func (n *node) lock() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
+	if err := errors.Join(removeTempFiles(n.cfg.Data), removeTempFiles(filepath.Join(n.cfg.Data, "ledger"))); err != nil {
+		return err
+	}
 	if err := checkPlace(n.cfg.Data, lock); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func hasLedger(dir string) (bool, error) {
 		return false, nil
 	}
 	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return f.Name() != lockName && f.Name() != placeName && !strings.HasPrefix(f.Name(), "tmp-")
+		return f.Name() != lockName && f.Name() != placeName && !strings.HasPrefix(f.Name(), "tmp-") && !strings.HasPrefix(f.Name(), tempPrefix)
 	}), err
 }
 
@@ -108,20 +108,5 @@ func writePlace(dir string) error {
 	if err := os.MkdirAll(ledger, 0o700); err != nil {
 		return err
 	}
-	temp := filepath.Join(ledger, "tmp-"+placeName)
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	is, err := placeOf(f)
-	if err == nil {
-		_, err = f.WriteString(is + "\n")
-	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temp, filepath.Join(ledger, placeName))
-	}
-	return err
+	return replaceFile(filepath.Join(ledger, placeName), placeOf)
 }

@@ -28,8 +28,8 @@ const (
 type Acceptance struct {
 	Reason string `json:"reason"`
 	Actor  string `json:"actor"`
-	// Hold is how long nothing opens at least, in nanoseconds. It is not less than the longest session TTL, attempt time-out
-	// and settle delay that the ledger knows.
+	// Hold is the least time before the restore can be finished, in nanoseconds. The start raises it to the longest session
+	// TTL, attempt time-out and settle delay that the ledger knows.
 	Hold time.Duration `json:"hold,omitempty"`
 	// Moved says that the directory was moved after a clean stop, and that no other copy of it has run. Then nothing is
 	// missing, and the ledger goes on without a hold.
@@ -54,19 +54,10 @@ func AcceptRestore(data string, a Acceptance) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(data, acceptanceName)
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := replaceFile(filepath.Join(data, acceptanceName), ofText(string(text))); err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := errors.Join(os.Rename(path+".tmp", path), syncDir(data)); err != nil {
-		return err
-	}
-	return writePlace(data)
+	return errors.Join(syncDir(data), writePlace(data))
 }
 
 // readAcceptance returns the operator's word in a data directory; nil: none.
