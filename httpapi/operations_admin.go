@@ -21,11 +21,13 @@ func auditParameters() []openapi.Parameter {
 	}
 }
 
+// okAnswer is the answer 200 with a value as JSON.
+func okAnswer(about string, v any) []openapi.Answer {
+	return []openapi.Answer{{Status: http.StatusOK, About: about, Content: jsonContent(v)}}
+}
+
 func adminOperations() []openapi.Operation {
 	const why = `{"reason":"the service was shut down","actor":"maria"}`
-	ok := func(about string, v any) []openapi.Answer {
-		return []openapi.Answer{{Status: http.StatusOK, About: about, Content: jsonContent(v)}}
-	}
 	documentCodes := codes(bodyCodes, wire.NotFound, wire.PreconditionFailed)
 	return []openapi.Operation{{
 		Pattern: "POST /v1/tokens", ID: "createToken", Tag: tagAdmin, Summary: "Create a token, or give it a new secret",
@@ -37,35 +39,35 @@ func adminOperations() []openapi.Operation {
 		Problems: codes(documentCodes, wire.QuotaExceeded),
 	}, {
 		Pattern: "GET /v1/tokens", ID: "listTokens", Tag: tagAdmin, Summary: "List tokens",
-		Answers: ok("the tokens", wire.TokenList{}), Problems: codes(readCodes, wire.NotFound),
+		Answers: okAnswer("the tokens", wire.TokenList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "DELETE /v1/tokens/{namespace}/{name}", ID: "revokeToken", Tag: tagAdmin, Summary: "Revoke a token",
 		About:      "The token is rejected from the next request on. Reports of its attempts are still accepted, from any other token of the namespace with the verb `submit` or `work`.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: why,
-		Answers: ok("the token is revoked", struct{}{}), Problems: documentCodes,
+		Answers: okAnswer("the token is revoked", struct{}{}), Problems: documentCodes,
 	}, {
 		Pattern: "GET /v1/namespaces", ID: "listNamespaces", Tag: tagAdmin, Summary: "List the namespaces, with their limits and their use",
-		Answers: ok("the namespaces", wire.NamespaceList{}), Problems: codes(readCodes, wire.NotFound),
+		Answers: okAnswer("the namespaces", wire.NamespaceList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/namespaces/{name}", ID: "getNamespace", Tag: tagAdmin, Summary: "Get the limits of a namespace",
-		Answers: ok("the namespace", wire.Namespace{}), Problems: codes(readCodes, wire.NotFound),
+		Answers: okAnswer("the namespace", wire.Namespace{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "PUT /v1/namespaces/{name}", ID: "setNamespace", Tag: tagAdmin, Summary: "Set the limits of a namespace",
 		About:      "The request replaces all limits of the namespace. It needs a token of all namespaces.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.NamespaceRequest{},
 		Example: `{"opens_per_second":200,"max_open":1000,"reason":"agreed with the team","actor":"maria"}`,
-		Answers: ok("the namespace", wire.Namespace{}), Problems: codes(documentCodes, wire.QuotaExceeded),
+		Answers: okAnswer("the namespace", wire.Namespace{}), Problems: codes(documentCodes, wire.QuotaExceeded),
 	}, {
 		Pattern: "DELETE /v1/namespaces/{name}", ID: "deleteNamespace", Tag: tagAdmin, Summary: "Delete the limits of a namespace",
 		About:      "The limits of the namespace `*` apply then. No flight is deleted. The request needs a token of all namespaces.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: why,
-		Answers: ok("the namespace has no limits of its own", struct{}{}), Problems: documentCodes,
+		Answers: okAnswer("the namespace has no limits of its own", struct{}{}), Problems: documentCodes,
 	}, {
 		Pattern: "GET /v1/audit", ID: "listAudit", Tag: tagAdmin, Summary: "List the decisions of people, newest first",
 		About: "A token of one namespace gets the entries of that namespace.",
-		Query: auditParameters(), Answers: ok("a page of entries", wire.AuditPage{}), Problems: codes(readCodes, wire.NotFound, wire.RateLimited),
+		Query: auditParameters(), Answers: okAnswer("a page of entries", wire.AuditPage{}), Problems: codes(readCodes, wire.NotFound, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/whoami", ID: "whoAmI", Tag: tagAdmin, Summary: "Describe the token of the request",
-		Answers: ok("the token", wire.WhoAmI{}), Problems: readCodes,
+		Answers: okAnswer("the token", wire.WhoAmI{}), Problems: readCodes,
 	}}
 }

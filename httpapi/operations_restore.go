@@ -8,9 +8,6 @@ import (
 )
 
 func restoreOperations() []openapi.Operation {
-	ok := func(about string, v any) []openapi.Answer {
-		return []openapi.Answer{{Status: http.StatusOK, About: about, Content: jsonContent(v)}}
-	}
 	limit, after := typedSchema("integer"), typedSchema("string")
 	from, to := int64(1), int64(maxPage)
 	limit.Minimum, limit.Maximum, limit.Default = &from, &to, maxPage
@@ -23,7 +20,7 @@ func restoreOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/restore", ID: "getRestore", Tag: tagAdmin, Summary: "Describe the state of a restored ledger",
 		About:   "While `reconciling` is true, an open that has no final answer is answered `reconciling`. The request needs a token of all namespaces.",
-		Answers: ok("the state", wire.Restore{}), Problems: codes(readCodes, wire.NotFound),
+		Answers: okAnswer("the state", wire.Restore{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/restore/asked", ID: "listAsked", Tag: tagAdmin, Summary: "List the keys that callers have asked for since the restore",
 		About: "Each of them has no receipt in the restored ledger and may have succeeded in the one that was lost. Import the receipts of those that have. The request needs a token of all namespaces.",
@@ -31,12 +28,12 @@ func restoreOperations() []openapi.Operation {
 			{Name: "limit", Schema: limit, About: "the largest number of keys on the page"},
 			{Name: "after", Schema: after, About: "only keys after this one: the `next` of an earlier page"},
 		},
-		Answers: ok("a page of keys", wire.AskedPage{}), Problems: codes(readCodes, wire.NotFound),
+		Answers: okAnswer("a page of keys", wire.AskedPage{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "POST /v1/restore:finish", ID: "finishRestore", Tag: tagAdmin, Summary: "Let flights open again in a restored ledger",
 		About: "A key that has no receipt is opened again after this: its effect happens a second time if it happened in the ledger that was lost. " +
 			"Before the hold is over, callers of that ledger may still act, and the request is answered `precondition_failed` unless `force` is true. The request needs a token of all namespaces.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.FinishRestore{}, Example: `{"reason":"all charges since the backup were imported","actor":"maria"}`,
-		Answers: ok("the ledger is no longer reconciling", wire.Restore{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed),
+		Answers: okAnswer("the ledger is no longer reconciling", wire.Restore{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed),
 	}}
 }

@@ -187,22 +187,22 @@ func formatVersion(v flight.Version) string {
 
 // writeError answers with the problem of an error. key is the key of the request; zero if it has none.
 func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
-	a.writeProblemOf(w, r, key, err, func(*wire.Problem) {})
+	a.writeNamedError(w, r, key, "", "", err)
 }
 
 // writeOpenError is writeError for a request with a nonce. The problem names the nonce: a caller that was given the answer
 // to another open of the same flight must conclude nothing from it.
 func (a *api) writeOpenError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, err error) {
-	a.writeProblemOf(w, r, key, err, func(p *wire.Problem) { p.Nonce = nonce })
+	a.writeNamedError(w, r, key, nonce, "", err)
 }
 
-// writeProblemOf answers with the problem of an error, to which name adds the name of its request.
-func (a *api) writeProblemOf(w http.ResponseWriter, r *http.Request, key flight.Key, err error, name func(*wire.Problem)) {
+// writeNamedError is writeError for a request with a nonce or about a session, which the problem names; each may be empty.
+func (a *api) writeNamedError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce, session string, err error) {
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
 	p := problemOf(err)
-	name(p)
+	p.Nonce, p.Session = nonce, session
 	if p.FlightID == "" && !key.IsZero() && p.Code != wire.Unauthenticated {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}

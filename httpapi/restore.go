@@ -80,27 +80,9 @@ func (a *api) restoreOf() wire.Restore {
 
 // restoreAsked serves GET /v1/restore/asked.
 func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
-	bad := a.mayRestore(r)
-	params, invalid := queryParameters(r)
-	if bad == nil {
-		bad = invalid
-	}
-	after, limit := "", maxPage
-	for name, values := range params {
-		var err error
-		switch {
-		case bad != nil:
-		case len(values) > 1:
-			bad = duplicateParameter(name)
-		case name == "after":
-			after = values[0]
-		case name == "limit":
-			if limit, err = strconv.Atoi(values[0]); err != nil || limit < 1 || limit > maxPage {
-				bad = wire.BadParameter(name, "must be from 1 to %d", maxPage)
-			}
-		default:
-			bad = wire.BadParameter(name, "unknown parameter; allowed: after, limit")
-		}
+	after, limit, bad := parseAskedQuery(r)
+	if denied := a.mayRestore(r); denied != nil {
+		bad = denied
 	}
 	if bad != nil {
 		a.writeInvalid(w, r, bad)
@@ -126,6 +108,31 @@ func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a.writeJSON(w, r, http.StatusOK, &out)
+}
+
+func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invalid) {
+	limit = maxPage
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return "", 0, bad
+	}
+	for name, values := range params {
+		if len(values) > 1 {
+			return "", 0, duplicateParameter(name)
+		}
+		switch name {
+		case "after":
+			after = values[0]
+		case "limit":
+			var err error
+			if limit, err = strconv.Atoi(values[0]); err != nil || limit < 1 || limit > maxPage {
+				return "", 0, wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			}
+		default:
+			return "", 0, wire.BadParameter(name, "unknown parameter; allowed: after, limit")
+		}
+	}
+	return after, limit, nil
 }
 
 // finishRestore serves POST /v1/restore:finish.

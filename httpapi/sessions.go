@@ -120,7 +120,7 @@ func (a *api) ownSession(w http.ResponseWriter, r *http.Request) (flight.Session
 // writeSessionError answers with the problem of an error. The problem names the session in the path, as the sender wrote it:
 // the end of another session must not end a renewal.
 func (a *api) writeSessionError(w http.ResponseWriter, r *http.Request, err error) {
-	a.writeProblemOf(w, r, flight.Key{}, err, func(p *wire.Problem) { p.Session = r.PathValue("id") })
+	a.writeNamedError(w, r, flight.Key{}, "", r.PathValue("id"), err)
 }
 
 // writeEmpty answers 200 with an empty object.
