@@ -90,10 +90,8 @@ func (n *node) create(ctx context.Context) (deployment string, err error) {
 	case hasLedger || len(found) > 0:
 		return "", &NotEmptyError{Dir: n.cfg.Data, Found: found}
 	}
-	if _, err := os.Stat(n.cfg.FirstTokenFile); err == nil {
-		if err := checkTokenUser(n.cfg.FirstTokenFile, "none yet"); err != nil {
-			return "", err
-		}
+	if err := n.checkFirstTokenFile(); err != nil {
+		return "", err
 	}
 	if err := n.lock(); err != nil {
 		return "", err
@@ -105,6 +103,30 @@ func (n *node) create(ctx context.Context) (deployment string, err error) {
 		return "", err
 	}
 	return n.store.Header().Deployment, n.ensureAdminToken(ctx)
+}
+
+// checkFirstTokenFile returns *flight.InvalidError if the first token cannot be stored, before there is a ledger without it.
+func (n *node) checkFirstTokenFile() error {
+	path := n.cfg.FirstTokenFile
+	if path == "" {
+		return nil
+	}
+	_, err := readOwnFile(path)
+	if err == nil {
+		return checkTokenUser(path, "none yet")
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err = os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+			var dir string
+			if dir, err = filepath.Abs(filepath.Dir(path)); dir != n.cfg.Data { // which is created
+				err = fmt.Errorf("the directory %s does not exist", dir)
+			}
+		}
+	}
+	if err != nil {
+		err = &flight.InvalidError{Field: "first_token_file", Detail: err.Error()}
+	}
+	return err
 }
 
 // checkLedgerExists returns *NoLedgerError if the data directory has no ledger, unless a developer's node may create it.

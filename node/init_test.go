@@ -153,3 +153,24 @@ func TestReadyz_ShowsTheLedger(t *testing.T) {
 	require.JSONEq(t, `{"ready":true,"ledger":{"empty":false}}`, body(t, n.url+"/readyz"))
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// A first token that cannot be stored leaves no ledger behind.
+func TestInit_ChecksTheFirstTokenFileFirst(t *testing.T) {
+	parent := t.TempDir()
+	readable := filepath.Join(parent, "readable")
+	require.NoError(t, os.WriteFile(readable, nil, 0o644))
+	data := filepath.Join(parent, "data")
+	for _, file := range []string{readable, filepath.Join(parent, "missing", "token")} {
+		cfg := closed(data)
+		cfg.FirstTokenFile = file
+		var invalid *flight.InvalidError
+		_, err := Init(t.Context(), cfg)
+		require.ErrorAs(t, err, &invalid, file)
+		require.Equal(t, "first_token_file", invalid.Field)
+		require.NoDirExists(t, data)
+	}
+	cfg := closed(data)
+	cfg.FirstTokenFile = filepath.Join(data, "token")
+	_, err := Init(t.Context(), cfg)
+	require.NoError(t, err)
+}

@@ -75,6 +75,9 @@ the session ends within --ttl.`,
   flightd exec --key stock/order-42 --not-done-exit 75 -- ./reserve.sh
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if f.key == "" && cmd.ArgsLenAtDash() == 1 {
+				return usageError("--key is missing: flightd exec --key %s -- …", args[0])
+			}
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
 				return usageError("write the command after --, as in flightd exec --key order-42 -- ./charge.sh 42")
 			}

@@ -97,7 +97,7 @@ func configHint(field string, cfg *node.Config) string {
 	case field == "deployment":
 		return "unset FLIGHTD_DEPLOYMENT for --init, and set it to the id that --init prints"
 	case field == "first_token_file":
-		return "--first-token-file and FLIGHTD_FIRST_TOKEN_FILE take a file in a directory that this user may write"
+		return "--first-token-file and FLIGHTD_FIRST_TOKEN_FILE take a file that only this user can read, in a directory that exists"
 	}
 	return ""
 }
