@@ -18,8 +18,8 @@
 // given up before its effect has started is abandoned, unless the last answer was final (isFinal), and stays in the
 // table until the session ends. Where all answers came from nodes that had not proposed the open (isUnproposed), a copy
 // that the network made may still open an attempt until not_after: the session is renewed until then, and a nonce without
-// a session is abandoned afterwards (leftOpens). A renewal lists the attempts that are open under the session. listedActionFor decides
-// about each of them:
+// a session is abandoned afterwards (leftOpens). A renewal lists the attempts that are open under the session.
+// listedActionFor decides about each of them:
 //
 //	state of the nonce                     action for its attempt
 //	no answer yet, or attempt held         none

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,10 +52,10 @@ func (l *leftOpens) loop() {
 	for clock.Sleep(l.client.runner.DrainContext, leftInterval) {
 		l.sendRound(l.client.runner.DrainContext, false)
 		l.mu.Lock()
-		l.running = len(l.waiting) > 0
-		over := !l.running
+		more := len(l.waiting) > 0
+		l.running = more
 		l.mu.Unlock()
-		if over {
+		if !more {
 			return
 		}
 	}
@@ -74,20 +75,11 @@ func (l *leftOpens) sendRound(ctx context.Context, closing bool) {
 	for _, o := range due {
 		answered := l.client.tryAbandon(ctx, o)
 		if answered || -o.expiresAt.Remaining() > abandonTimeout {
-			l.remove(o)
+			l.mu.Lock()
+			l.waiting = slices.DeleteFunc(l.waiting, func(w *opening) bool { return w == o })
+			l.mu.Unlock()
 		}
 		if !answered {
-			return
-		}
-	}
-}
-
-func (l *leftOpens) remove(o *opening) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range l.waiting {
-		if l.waiting[i] == o {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
 			return
 		}
 	}

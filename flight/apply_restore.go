@@ -74,10 +74,10 @@ func (t *transition) isTokenOf(a *Attempt, token Token) bool {
 }
 
 // reportLost accepts the report of an attempt that a restored ledger may have lost: of another store epoch, or with a number
-// that this ledger never gave, as where the spool of a copied directory is newer than its ledger. A success becomes the receipt of a flight without one,
-// and ends its open attempt: nothing must open after it. An unknown outcome taints a flight without a receipt: it is in
-// doubt, or a look-up is due, as soon as no attempt is open. Every other report is evidence, because it says nothing about
-// the other attempts that the restore has lost.
+// that this ledger never gave, as where the spool of a copied directory is newer than its ledger. A success becomes the
+// receipt of a flight without one, and ends its open attempt: nothing must open after it. An unknown outcome taints a flight
+// without a receipt: it is in doubt, or a look-up is due, as soon as no attempt is open. Every other report is evidence,
+// because it says nothing about the other attempts that the restore has lost.
 func (t *transition) reportLost(c *Report) Decision {
 	f := t.flight()
 	switch {

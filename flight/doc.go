@@ -58,8 +58,8 @@
 //     that opens nothing moves no fence.
 //  3. I3: a report is accepted from the newest attempt alone, until the flight is over; also after the attempt was marked
 //     lost, because a look-up is not an attempt. Every other report is fenced and kept as [Evidence]; reports of attempts
-//     that a restored ledger has lost are described below. A fenced success that names another effect than the receipt, or belongs to a
-//     failed or cancelled flight, raises Overlap; a tombstone keeps such evidence alone.
+//     that a restored ledger has lost are described below. A fenced success that names another effect than the receipt, or
+//     belongs to a failed or cancelled flight, raises Overlap; a tombstone keeps such evidence alone.
 //  4. I4: a receipt never changes; a person may have the bytes of its body erased, and its digest stays. A flight that ended
 //     with a receipt is kept until its retention expires, and then leaves a tombstone that still guards the key. Expiry is a
 //     command naming the key; no clock expires anything.

@@ -26,7 +26,7 @@ type LedgerRecord struct {
 	recorded atomic.Uint64 // index of the entry that was recorded last; 0: unknown
 }
 
-// ledgerKey is the key of a node's record. Builds of before wrote one key without a node, with an index alone.
+// ledgerKey is the key of a node's record. Older builds wrote one key without a node, with an index alone.
 func ledgerKey(deployment, node string) string {
 	return DefaultPrefix(deployment) + "ledger/" + node
 }
