@@ -29,8 +29,9 @@ func (a *app) readyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ready",
 		Short: "Check whether a server can take new flights, for health checks and probes",
-		Long: `Asks /readyz once, for 3 s at most, or with --wait until the server is ready. The exit code is 0 if the server can take new flights, else 69 with the reason. A restored ledger
-is ready, and takes new flights after flightd restore finish. It needs no token, and it works in the container image, which has no other program. It prints what the ledger holds, where no token is
+		Long: `Asks /readyz once, for 3 s at most, or with --wait until the server is ready. The exit code is 0 if the server can take new
+flights, else 69 with the reason. A restored ledger is ready, and takes new flights after flightd restore finish. It needs no
+token, and it works in the container image, which has no other program. It prints what the ledger holds, where no token is
 needed to see that: at flightd dev and at a listen_metrics address. Elsewhere it prints whether the ledger is new and empty.
 
 It asks the server of --server or FLIGHTD_ADDR; without them the node of the settings file: the address of listen_metrics, else

@@ -79,12 +79,12 @@ func (a *app) restoreAccept() *cobra.Command {
 		Use:   "accept --data DIR --reason WHY",
 		Short: "Accept a data directory that was restored or copied, before its next start",
 		Long: `A node does not start on a directory that was restored or copied since its last start, or whose ledger has lost entries:
-effects that happened since then are unknown to it, and would happen again. This command stores your word in the
-directory, in which no node may run. The next start raises the store epoch and the lease epoch, sets the data of etcd
-aside, and opens no flight until flightd restore finish.
+effects that happened since then are unknown to it, and would happen again. This command stores your acceptance in the
+directory, in which no node may run. The next start raises the store epoch and the lease epoch, moves the data of etcd
+away, and opens no flight until flightd restore finish.
 
 --moved says that the directory was moved after a clean stop, and that no other copy of it has run since. Then nothing is
-missing, and the next start goes on as if nothing had happened. The audit log has your word.`,
+missing, and the next start opens flights at once. The audit log has your statement.`,
 		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
   flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
 		Args: exactArgs(0, "no arguments"),
@@ -114,7 +114,7 @@ missing, and the next start goes on as if nothing had happened. The audit log ha
 	operator.flags(c.Flags())
 	c.Flags().String("data", "", "data directory (FLIGHTD_DATA)")
 	c.Flags().BoolVar(&accepted.Moved, "moved", false, "the directory was moved after a clean stop, and no other copy has run: nothing is missing")
-	c.Flags().DurationVar(&accepted.Hold, "hold", 0, "how long nothing may be finished at least, as in 2h; not less than the longest session, time-out and settle delay of the ledger")
+	c.Flags().DurationVar(&accepted.Hold, "hold", 0, "least time before the restore can be finished, as in 2h; raised to the longest session, time-out and settle delay of the ledger")
 	return c
 }
 
