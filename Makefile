@@ -65,7 +65,7 @@ power-cut: ## cuts the power of a virtual machine with flightd under load; needs
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel
 
-mutants: ## breaks the rules in 143 ways; the tests must catch each
+mutants: ## breaks one rule of package flight at a time; the tests must catch each break
 	$(GO) test -tags mutants -run TestMutants -timeout 60m ./flight
 
 FUZZTIME ?= 30s

@@ -18,12 +18,8 @@ func (t *transition) importReceipt(c *Import) Decision {
 	case f.State == StateExpired:
 		return DecisionExpired
 	case f.Receipt == nil && t.header.Reconciling && c.Outcome == OutcomeSucceeded && !f.Sealed && !f.Policy.Saga:
-		t.closeForReceipt("its receipt was imported after a restore")
-		r := Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Source: SourceImport}
-		if f.Redacted != nil {
-			r.Body = r.Body.erased()
-		}
-		t.endWithReceipt(r)
+		t.endWithLostReceipt(Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Source: SourceImport},
+			"its receipt was imported after a restore")
 		t.emit(EventImported, Event{Outcome: c.Outcome, Actor: Sanitize(c.Actor), Note: Sanitize(c.ExternalID)})
 		return DecisionAccepted
 	case !f.State.Terminal():

@@ -106,14 +106,10 @@ func (r *Receipt) isOfLostReport(c *Report) bool {
 }
 
 func (t *transition) acceptLostSuccess(c *Report) {
-	f := t.editLostFlight(c)
-	t.closeForReceipt("an attempt that a restore has lost has succeeded")
+	t.editLostFlight(c)
 	r := receiptOf(c)
 	r.Source = SourceReportAfterRestore
-	if f.Redacted != nil {
-		r.Body = r.Body.erased()
-	}
-	t.endWithReceipt(r)
+	t.endWithLostReceipt(r, "an attempt that a restore has lost has succeeded")
 }
 
 func (t *transition) acceptLostUnknown(c *Report) {
@@ -144,14 +140,17 @@ func (t *transition) editLostFlight(c *Report) *Flight {
 	return f
 }
 
-// closeForReceipt ends the open attempt, if any, of a flight that gets its receipt from elsewhere. If the attempt acts, its
-// report is evidence.
-func (t *transition) closeForReceipt(cause string) {
-	if t.flight().OpenAttempt() == nil {
-		return
+// endWithLostReceipt ends a flight with a receipt that a restore has lost. An open attempt is marked lost, with the cause; if
+// it acts, its report is evidence.
+func (t *transition) endWithLostReceipt(r Receipt, cause string) {
+	if t.flight().OpenAttempt() != nil {
+		t.closeAttempt(OutcomeUnknown)
+		a := t.newestAttempt()
+		a.Lost, a.Error = true, cause
+		t.emit(EventLost, Event{Attempt: a.Number, Outcome: OutcomeUnknown, Note: cause})
 	}
-	t.closeAttempt(OutcomeUnknown)
-	a := t.newestAttempt()
-	a.Lost, a.Error = true, cause
-	t.emit(EventLost, Event{Attempt: a.Number, Outcome: OutcomeUnknown, Note: cause})
+	if t.flight().Redacted != nil {
+		r.Body = r.Body.erased()
+	}
+	t.endWithReceipt(r)
 }

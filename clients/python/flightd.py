@@ -36,7 +36,8 @@ next client delivers it.
 ``FLIGHTD_NAMESPACE`` the namespace, and ``FLIGHTD_DEPLOYMENT`` the only deployment that may answer. ``FLIGHTD_TOKEN`` is
 the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and ``FLIGHTD_CA_FILE`` the authorities that an https server is
 checked against. A token of one namespace ends with the namespace, which is then the default. All calls block, and may
-come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
+come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is forked inside a block can neither act for
+the flight nor end it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+//go:build mutants
+
+package flight_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMutants breaks one rule at a time and requires that another test of this package fails. It builds each broken version with
+// an overlay and changes no file.
+func TestMutants(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			source, err := os.ReadFile(m.file)
+			require.NoError(t, err)
+			tests := build(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
+			// Most mutants are caught by the table tests, which are fast.
+			const slow = "^TestExhaustive|^TestProperty"
+			out, caught := runTests(t, tests, "-test.skip", slow)
+			if !caught {
+				out, caught = runTests(t, tests, "-test.run", slow)
+			}
+			require.True(t, caught, "no test failed")
+			t.Logf("caught by %s", caughtBy(out))
+		})
+	}
+}
+
+// build compiles the tests of a broken version and returns the path of the test binary.
+func build(t *testing.T, file string, broken []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	original, err := filepath.Abs(file)
+	require.NoError(t, err)
+	replacement, overlay, tests := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "tests")
+	table, err := json.Marshal(map[string]map[string]string{"Replace": {original: replacement}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(replacement, broken, 0o600))
+	require.NoError(t, os.WriteFile(overlay, table, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "-vet=off", "-ldflags=-s -w", "-overlay", overlay, ".").CombinedOutput()
+	require.NoError(t, err, "the mutant does not build:\n%s", out)
+	return tests
+}
+
+func runTests(t *testing.T, tests string, which ...string) (out []byte, failed bool) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), tests, append(which, "-test.short", "-test.failfast", "-rapid.shrinktime", "0s", "-rapid.nofailfile")...)
+	out, err := c.CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("FAIL")) && !bytes.Contains(out, []byte("panic")) {
+		require.NoError(t, err, "the tests did not run:\n%s", out)
+	}
+	return out, err != nil
+}
+
+func caughtBy(out []byte) string {
+	var names []string
+	for line := range strings.SplitSeq(string(out), "\n") {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- FAIL: "); ok {
+			name, _, _ = strings.Cut(name, " ")
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
