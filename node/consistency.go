@@ -42,6 +42,9 @@ func (e *LedgerLostError) Error() string {
 // checkLedgerHistory returns *LedgerLostError if the ledger is older than etcd's records of it, or is another ledger. It
 // runs before raft starts: a start that is rejected appends nothing, so repeating it changes nothing.
 func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, past clusterstore.Past) error {
+	if n.acceptance != nil && n.acceptance.Moved && !past.Closed {
+		return &CopiedError{Dir: n.cfg.Data, NotOnly: true}
+	}
 	served, err := etcdlease.Deployments(ctx, client)
 	if err != nil || len(served) == 0 {
 		return err
@@ -59,9 +62,6 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 		if holds, err := past.Holds(lost.Recorded); err != nil || !holds {
 			return cmp.Or[error](err, lost)
 		}
-	}
-	if n.acceptance != nil && n.acceptance.Moved && !past.Closed {
-		return &CopiedError{Dir: n.cfg.Data, NotOnly: true}
 	}
 	level := slog.LevelInfo
 	if past.Discarded > 0 {
