@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/clusterstore/storetest"
 )
 
 // pay runs pay.sh of the shop once for each key pay-FROM to pay-TO, and requires success.
@@ -117,13 +116,8 @@ func TestDev_ShortenedLogStaysRejected(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, states, 1)
 		s.putBack(early, filepath.Join("ledger", filepath.Base(states[0]))) // the state would hold the entries that the log has lost
-		log, err := pebblelog.Open(filepath.Join(s.data, "ledger", "log"), pebblelog.Options(&pebble.Options{}))
-		require.NoError(t, err)
-		last, err := log.LastIndex()
-		require.NoError(t, err)
 		lost := 1 + rng.Uint64N(100)
-		require.NoError(t, log.DeleteRange(last-lost+1, last))
-		require.NoError(t, log.Close())
+		last := storetest.ShortenLog(t, filepath.Join(s.data, "ledger"), lost)
 		for range 10 {
 			s.requireRejected(fmt.Sprintf("it ends at entry %d, but etcd has recorded entry %d", last-lost, last))
 		}
