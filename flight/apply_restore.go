@@ -49,7 +49,7 @@ func (t *transition) restore(c *Restore) Decision {
 
 // nextStoreEpoch is the time of the restore in seconds since 1970, or the present epoch plus one if that is more. So two
 // ledgers that were restored from one backup have different epochs, and store epoch and number name one attempt of a key in
-// all of them.
+// all of them; unless both were restored in one second, or by clocks that were behind the backup.
 func (t *transition) nextStoreEpoch() uint32 {
 	const last = math.MaxUint32 - 1<<16 // leaves room for restores by a clock that is far ahead
 	return max(t.header.StoreEpoch+1, uint32(min(t.latestTime()/1000, last)))

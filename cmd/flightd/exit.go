@@ -33,7 +33,7 @@ func exitCodes() []exitCode {
 		{exitFailed, "failure without a code of its own: no such flight, a failed effect, a check with a finding"},
 		{exitUsage, "the command line is invalid, or the key was first used with another input"},
 		{exitUnreachable, "no server answers, it cannot decide now, or its address is in use; nothing was started"},
-		{exitDied, "a running node stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost"},
+		{exitDied, "a running node stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost, unless its files were deleted"},
 		{exitTruncated, "flightd exec cannot replay the whole output, because it is not stored whole; --allow-truncated accepts that"},
 		{exitBusy, "another caller holds the key; retry"},
 		{exitInDoubt, "the effect may have happened; a person must resolve it (flightd doubt)"},
