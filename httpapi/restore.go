@@ -97,7 +97,7 @@ func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
 		key, err := flight.ParseKey(text)
 		var f *flight.Flight
 		if err == nil {
-			f, err = a.cfg.Ledger.Flight(key.FlightID())
+			f, err = a.flightOf(r, key.FlightID(), key)
 		}
 		if err != nil {
 			a.writeError(w, r, key, err)
