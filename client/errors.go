@@ -117,7 +117,7 @@ func newError(p Problem, key flight.Key) *Error {
 		if id, err := flight.ParseID(p.FlightID); err == nil {
 			e.class = &effect.Missing{ID: id}
 		}
-	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling, wire.RateLimited, wire.TooManyOpen, wire.QuotaExceeded:
+	case wire.NoLeader, wire.LeaderLost, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling, wire.RateLimited, wire.TooManyOpen, wire.QuotaExceeded:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
 		e.class = &effect.LeaseLost{Key: key}

@@ -115,6 +115,7 @@ func TestEveryCode(t *testing.T) {
 			return d.report(running, `"outcome":"succeeded"`)
 		},
 		wire.Draining:    func() reply { return unavailable("draining") },
+		wire.LeaderLost:  func() reply { return unavailable("leader_lost") },
 		wire.Reconciling: func() reply { return unavailable("reconciling") },
 	}
 	for _, class := range wire.Classes() {

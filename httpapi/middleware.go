@@ -164,14 +164,19 @@ func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
 
 // Starting returns a handler that answers every request with the problem no_leader. A node serves it until its ledger
 // is open and New can be called.
-func Starting() http.Handler {
+func Starting() http.Handler { return Unavailable(wire.NoLeader, "this node is starting") }
+
+// Unavailable returns a handler that answers every request with a problem of the code, whose detail says why.
+func Unavailable(code wire.Code, detail string) http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h[wire.HeaderRequestID] = []string{ids.forRequest(r)}
+		if h.Get(wire.HeaderRequestID) == "" {
+			h[wire.HeaderRequestID] = []string{ids.forRequest(r)}
+		}
 		h["Cache-Control"] = noStore
-		p := newProblem(wire.NoLeader)
-		p.Detail = "this node is starting"
+		p := newProblem(code)
+		p.Detail = detail
 		writeProblem(w, r, p)
 	})
 }

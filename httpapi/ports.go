@@ -81,6 +81,8 @@ type Config struct {
 	Operator   Operator
 	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
 	Restores   Restores  // nil: the routes of backups and restores answer not_found
+	// Cluster describes the nodes; nil: a lone node.
+	Cluster func() wire.Cluster
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.

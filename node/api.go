@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
@@ -15,17 +16,20 @@ import (
 )
 
 // api returns the handler of the API.
-func (n *node) api() http.Handler {
-	l := ledgerAPI{ledger{n.store}, &n.events}
+func (a *actor) api() http.Handler {
+	l := ledgerAPI{ledger{a.store}, &a.events}
 	cfg := httpapi.Config{
-		Remote: n.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: n.store, Restores: n, Limits: n.limits, Ready: n.readiness, LedgerInfo: n.ledgerInfo, NodeInfo: n.about, Logger: n.cfg.Logger,
-		LoopbackOnly: n.cfg.NoCredentials, MaxStreams: n.cfg.tuning.connections / 2,
-		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
+		Remote: a.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: a.store, Restores: a.node, Limits: a.limits, Ready: a.readiness, LedgerInfo: a.ledgerInfo, NodeInfo: a.about, Logger: a.cfg.Logger,
+		LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil, MaxStreams: a.cfg.tuning.connections / 2,
+		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
 	}
-	if n.cfg.NoCredentials {
-		cfg.Metrics = n.metrics.Handler()
+	if a.cluster != nil {
+		cfg.Cluster = a.clusterState
+	}
+	if a.cfg.NoCredentials {
+		cfg.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only
-		cfg.Auth = n.tokens
+		cfg.Auth = a.tokens
 	}
 	return httpapi.New(cfg)
 }
@@ -82,4 +86,37 @@ func operatorError(ctx context.Context, err error) error {
 		return &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
 	}
 	return err
+}
+
+// clusterState describes the nodes as this one sees them.
+func (n *node) clusterState() wire.Cluster {
+	own := n.status()
+	state := wire.Cluster{Leader: own.Leader}
+	leader := own.Applied
+	if v := n.cluster.viewOf(own.Leader); v != nil {
+		leader = v.status.Applied
+	}
+	for _, node := range n.cluster.founding.Nodes {
+		about, out := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower}
+		if v := n.cluster.viewOf(node.Name); node.Name != n.cluster.name() {
+			if v == nil {
+				v = &view{err: errors.New("it has not answered since this node started")}
+			}
+			about = v.status
+			out.ClockMS = v.wall.Milliseconds()
+			if v.err != nil {
+				out.Role, out.Problem = wire.RoleUnreachable, v.err.Error()
+			}
+			if !v.sent.IsZero() {
+				out.SeenBefore = time.Since(v.sent).Milliseconds()
+			}
+		}
+		if out.Role == wire.RoleFollower && node.Name == state.Leader {
+			out.Role = wire.RoleLeader
+		}
+		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
+		out.Behind = max(leader, about.Applied) - about.Applied
+		state.Nodes = append(state.Nodes, out)
+	}
+	return state
 }

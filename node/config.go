@@ -20,6 +20,11 @@ type Config struct {
 	// Data is the data directory, which one process at a time can lock. It has a ledger, made by Init; Run makes one only
 	// if NoCredentials is set and Deployment is not. Default: ./flightd-data.
 	Data string
+	// Cluster is the directory that `flightd cluster found` made for this node: the names and addresses of all nodes, and this
+	// node's certificate. Default: a lone node.
+	Cluster string
+	// Neighbours is the number of other nodes that share this machine's processors, memory and disk. Default: none.
+	Neighbours int
 	// Deployment is the only deployment whose ledger this node serves. Default: any.
 	Deployment string
 	// Listen is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,

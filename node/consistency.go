@@ -53,7 +53,11 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 	if !slices.Contains(served, past.Deployment) {
 		return lost
 	}
-	records, err := etcdlease.RecordedEntries(ctx, client, past.Deployment)
+	of := "" // all: an earlier build, and a lone node whose ledger became a cluster's, used other names
+	if n.cluster != nil {
+		of = n.name()
+	}
+	records, err := etcdlease.RecordedEntries(ctx, client, past.Deployment, of)
 	if err != nil {
 		return &EtcdError{Dir: n.etcdDir(), Cause: err}
 	}
@@ -74,11 +78,16 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 	return nil
 }
 
-// ledgerRecord returns the record of this node's ledger in etcd. Applied entries are durable in the ledger, so etcd never
-// has an entry that the ledger can lose in a crash.
-func (n *node) ledgerRecord() *etcdlease.LedgerRecord {
+// startRecord starts the part that records this node's ledger in etcd. Applied entries are durable in the ledger, so etcd
+// never has an entry that the ledger can lose in a crash.
+func (n *node) startRecord() {
+	n.parts.start("ledger record", func(ctx context.Context) error { return n.recordLedger(ctx, n.record) })
+}
+
+// newRecord returns the record of this node's ledger in etcd.
+func (n *node) newRecord() *etcdlease.LedgerRecord {
 	return &etcdlease.LedgerRecord{
-		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: nodeName,
+		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: n.name(),
 		Durable: func() etcdlease.Entry { return etcdlease.Entry(n.store.LastApplied()) },
 	}
 }
@@ -115,16 +124,21 @@ func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord)
 }
 
 // checkEtcdHistory returns lease.ErrRegressed if etcd knows less than the ledger: the claims of running effects may be
-// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead.
-func (n *node) checkEtcdHistory(ctx context.Context) error {
-	err := n.leases.Ready(ctx)
-	if n.cfg.RaiseLeaseEpoch == "" || !errors.Is(err, lease.ErrRegressed) {
+// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead. Errors: lease.ErrRegressed, *EtcdError.
+func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
+	defer func() {
+		if errors.Is(err, etcdlease.ErrUnreadable) {
+			err = &EtcdError{Dir: a.etcdDir(), Cause: err}
+		}
+	}()
+	err = a.leases.Ready(ctx)
+	if a.cfg.RaiseLeaseEpoch == "" || !errors.Is(err, lease.ErrRegressed) {
 		return err
 	}
-	if err := n.raiseLeaseEpoch(ctx, err); err != nil {
+	if err := a.raiseLeaseEpoch(ctx, err); err != nil {
 		return err
 	}
-	return n.leases.Ready(ctx)
+	return a.leases.Ready(ctx)
 }
 
 // raiseLeaseEpoch proposes the next lease epoch, which makes this etcd acceptable and all earlier claims void. A holder

@@ -83,7 +83,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
 			}
 			status, body := openAgain(t, in, "running")
-			err := in.sweeper.Sweep(t.Context())
+			err := in.act.Load().sweeper.Sweep(t.Context())
 			require.NoError(t, err)
 			id, err := flight.ParseID(running.FlightID)
 			require.NoError(t, err)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -150,4 +151,26 @@ func readOwnFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has mode %04o, so other users may know or have written its token: if you trust its content, run chmod 600 %s; else remove it", path, info.Mode().Perm(), path)
 	}
 	return io.ReadAll(io.LimitReader(f, 4<<10))
+}
+
+// ensureFoundingToken creates the token "admin" of a cluster, whose secret was printed when the cluster was founded, if the
+// ledger has no token at all.
+func (a *actor) ensureFoundingToken(ctx context.Context) error {
+	digest := a.cluster.founding.TokenSHA256
+	if a.cfg.NoCredentials || digest == "" || len(a.store.Documents(flight.KindToken)) > 0 {
+		return nil
+	}
+	token := &auth.Token{Verbs: auth.AllVerbs, Secrets: []auth.Secret{{CreatedAt: a.store.Now()}}}
+	if n, err := hex.Decode(token.Secrets[0].SHA256[:], []byte(digest)); err != nil || n != sha256.Size {
+		return &flight.InvalidError{Field: "cluster", Detail: "founding.json has no SHA-256 of a token"}
+	}
+	put := &flight.PutDocument{ID: auth.TokenID(flight.AllNamespaces, auth.AdminName), Actor: "founding", Reason: "the first token of this ledger", Body: token.Encode()}
+	reply, err := a.store.Propose(ctx, put)
+	if err == nil && reply.Decision != flight.DecisionAccepted {
+		err = fmt.Errorf("the ledger answered %s", reply.Decision)
+	}
+	if err != nil {
+		return fmt.Errorf("create the token %s: %w", auth.AdminName, err)
+	}
+	return nil
 }

@@ -2,12 +2,18 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -46,16 +52,19 @@ func (e *EtcdError) Unwrap() error { return e.Cause }
 // startEtcd starts the member and returns when it answers. All errors are *EtcdError. The member syncs its log, so an
 // acknowledged claim survives a crash. After the start a fatal error of the member calls kill, which ends the process.
 //
-// If the process dies before markEtcdStarted has returned, the next start deletes the member's data and creates it
-// again. No claim is lost: claims are possible only after startEtcd has returned.
-func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etcd, err error) {
+// If the process dies before markEtcdStarted has returned, the next start deletes the data of a lone member and creates it
+// again. No claim is lost: claims are possible only after startEtcd has returned. The data of one member of several are
+// never deleted: it may have voted.
+func startEtcd(ctx context.Context, cfg *embed.Config, lone bool, kill func(error)) (e *etcd, err error) {
 	defer func() {
 		if err != nil {
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
-	if err := prepareEtcdDir(cfg.Dir); err != nil {
-		return nil, err
+	if lone {
+		if err := prepareEtcdDir(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
 	if err := checkEtcd(cfg.Dir); err != nil {
 		return nil, err
@@ -71,7 +80,9 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 	select {
 	case <-member.Server.ReadyNotify():
 		guarded.markStarted()
-		err = markEtcdStarted(cfg.Dir)
+		if lone {
+			err = markEtcdStarted(cfg.Dir)
+		}
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped before it was ready")
 	case err = <-guarded.failed:
@@ -85,6 +96,39 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 	}
 	e.client = v3client.New(member.Server)
 	return e, nil
+}
+
+// etcdConfig returns the configuration of this node's member.
+func (n *node) etcdConfig() *embed.Config {
+	cfg := etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger)
+	if n.cluster != nil {
+		n.cluster.configureEtcd(cfg)
+	}
+	return cfg
+}
+
+// configureEtcd makes the member one of the cluster's. The token of the members is part of each member's id: members of
+// another founding are strangers.
+func (c *cluster) configureEtcd(cfg *embed.Config) {
+	var all []string
+	for _, node := range c.founding.Nodes {
+		all = append(all, node.Name+"=https://"+node.Etcd)
+	}
+	own := []url.URL{{Scheme: "https", Host: c.founding.Self.Etcd}}
+	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = own, own
+	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert, KeyFile: c.founding.Key, TrustedCAFile: c.founding.CACert, ClientCertAuth: true}
+	cfg.TickMs, cfg.ElectionMs = 100, 1000
+}
+
+// foundingToken names the instances of the founding.
+func (c *cluster) foundingToken() string {
+	hash := sha256.New()
+	known := c.foundingAnswer().Members.Instances
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		_, _ = fmt.Fprintln(hash, c.founding.ClusterID, name, known[name])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {

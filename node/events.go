@@ -59,6 +59,11 @@ func (n *node) leaseEvents() lease.Events {
 func (n *node) storeEvents() clusterstore.Events {
 	log := n.cfg.Logger
 	return clusterstore.Events{
+		Leader: func(bool) {
+			if n.cluster != nil {
+				n.cluster.changed.Broadcast()
+			}
+		},
 		Spooled: func(key flight.Key) {
 			log.Warn("the ledger did not store a report in time; the report is in the spool", "key", key.String())
 		},

@@ -142,7 +142,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	require.Contains(t, body, `"draining"`, "the waiting caller got %s", body)
 
 	in = open(t, data, nil)
-	held, err := in.leases.Claims(t.Context())
+	held, err := in.act.Load().leases.Claims(t.Context())
 	require.NoError(t, err, "the claim of the remote caller: %v, %v", held, err)
 	require.Len(t, held, 1, "the claim of the remote caller: %v, %v", held, err)
 	status, body := report(t, in.server.url(), first)

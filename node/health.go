@@ -11,8 +11,9 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// alive returns nil if the API's handler answers and the ledger applied a proposal. It does not use the network: at the
-// limit of connections a healthy node may accept none for a while.
+// alive returns nil if the API's handler answers and, at a lone node, the ledger applied a proposal. It does not use the
+// network: at the limit of connections a healthy node may accept none for a while. A node of a cluster proposes nothing: a
+// follower cannot, and a leader without a majority is not cured by a restart.
 func (n *node) alive(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/livez", http.NoBody)
 	if err != nil {
@@ -23,6 +24,9 @@ func (n *node) alive(ctx context.Context) error {
 	n.server.ServeHTTP(answer, r)
 	if answer.status != http.StatusOK {
 		return fmt.Errorf("/livez answers %d", answer.status)
+	}
+	if n.cluster != nil {
+		return nil
 	}
 	if _, err = n.store.Propose(ctx, &flight.Tick{}); err != nil {
 		return fmt.Errorf("the ledger applies no proposal: %w", err)
@@ -58,15 +62,23 @@ func (w *statusWriter) Write(p []byte) (int, error) {
 // readyTimeout bounds the answers of all parts to one readiness check.
 const readyTimeout = time.Second
 
-// readiness checks ledger, etcd and leases, and returns the error of each that cannot take new flights.
+// check is one part of a readiness check.
+type check struct {
+	name string
+	ask  func(context.Context) error
+}
+
+// readiness checks ledger, etcd and leases, and returns the error of each that cannot take new flights. A node that does
+// not act is ready if the leader is, as far as this node knows.
 func (n *node) readiness(ctx context.Context) wire.Ready {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	r := wire.Ready{Ready: true}
-	for _, part := range []struct {
-		name string
-		ask  func(context.Context) error
-	}{{"ledger", n.ledgerReady}, {"etcd", n.etcdReady}, {"leases", n.leases.Ready}} {
+	checks := []check{{"ledger", n.ledgerReady}, {"etcd", n.etcdReady}, {"leases", n.leasesReady}}
+	if n.act.Load() == nil {
+		checks = []check{{"leader", n.leaderReady}}
+	}
+	for _, part := range checks {
 		c := wire.Check{Name: part.name, OK: true}
 		if err := part.ask(ctx); err != nil {
 			c.OK, c.Error, r.Ready = false, err.Error(), false
@@ -81,6 +93,29 @@ func (n *node) ledgerReady(context.Context) error {
 		return errors.New("the ledger has no leader")
 	}
 	return n.store.CheckDiskSpace()
+}
+
+// leaderReady returns nil if another node leads the ledger, and has said lately that it acts.
+func (n *node) leaderReady(context.Context) error {
+	leader := n.store.Leader()
+	switch v := n.cluster.viewOf(leader); {
+	case leader == "":
+		return errors.New("no node leads the ledger")
+	case leader == n.cluster.name():
+		return errors.New("this node leads the ledger and does not act yet")
+	case v == nil || time.Since(v.sent) > 4*pollEvery:
+		return fmt.Errorf("node %s, which leads the ledger, does not answer", leader)
+	case !v.status.Acting:
+		return fmt.Errorf("node %s leads the ledger and does not act yet", leader)
+	}
+	return nil
+}
+
+func (n *node) leasesReady(ctx context.Context) error {
+	if a := n.act.Load(); a != nil {
+		return a.leases.Ready(ctx)
+	}
+	return errNotActing
 }
 
 func (n *node) etcdReady(ctx context.Context) error {

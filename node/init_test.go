@@ -117,7 +117,7 @@ func TestLedgerInfo(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
 	require.True(t, in.ledgerInfo(true).Empty)
 	for _, id := range []string{"1", "2", "3"} {
-		_, err := in.exec.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/" + id)}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		_, err := in.act.Load().exec.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/" + id)}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			if id == "3" {
 				return effect.Answer{}, io.ErrUnexpectedEOF
 			}

@@ -3,8 +3,8 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,7 +19,6 @@ import (
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
-	"github.com/flightd/flightd/remote"
 )
 
 // Run starts a node, serves until ctx ends or a part fails, and stops it. Each part is started after the parts that it
@@ -45,7 +44,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
-	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Ledger: n.ledgerInfo(true), Took: time.Since(n.startedAt), Executor: newCountingDoer(n.exec, n.store), Alive: n.alive})
+	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Ledger: n.ledgerInfo(true), Took: time.Since(n.startedAt), Executor: n.executor(), Alive: n.alive})
 	return n.parts.wait(ctx)
 }
 
@@ -82,23 +81,25 @@ type node struct {
 	server  *server
 	store   *clusterstore.Store
 	etcd    *etcd
-	leases  *lease.Lessor
-	exec    *executor.Executor
-	remote  *remote.Service
-	sweeper *executor.Sweeper
-	tokens  *auth.Directory
-	limits  *auth.Limiter
+	record  *etcdlease.LedgerRecord
+	act     atomic.Pointer[actor] // nil while this node does not lead
+	cluster *cluster              // nil: a lone node
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
 	metricsURL string          // URL of the metrics' own address; "": none
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
+	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
+	etcdAnswers atomic.Bool
 }
 
 // start starts the parts. n.parts has all that were started, also after an error.
 func (n *node) start(ctx context.Context) error {
 	if err := n.lockAndListen(); err != nil {
 		return err
+	}
+	if n.cfg.Cluster != "" {
+		return n.startInCluster(ctx)
 	}
 	if err := n.openStores(ctx); err != nil {
 		return err
@@ -112,10 +113,17 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.acceptRestore(ctx); err != nil {
 		return err
 	}
-	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.
-	if err := n.openLeases(ctx); err != nil {
+	n.registerState()
+	n.record = n.newRecord()
+	a := &actor{node: n, parts: n.parts}
+	if err := a.openLeases(); err != nil {
 		return err
 	}
+	// Before the first claim, etcd is checked against the ledger: it may come from an older backup.
+	if err := a.checkEtcdHistory(ctx); err != nil {
+		return err
+	}
+	n.startRecord()
 	// From here on an older build rejects the data. This node is the only voter, so nothing else has to read it.
 	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
 		return err
@@ -123,14 +131,18 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.ensureAdminToken(ctx); err != nil {
 		return err
 	}
-	if err := n.openExecutor(ctx); err != nil {
+	if err := a.openExecutor(ctx); err != nil {
+		return err
+	}
+	if err := a.openRemote(); err != nil {
 		return err
 	}
 	if err := n.finishAcceptance(); err != nil {
 		return err
 	}
 	n.startBackground()
-	n.serveRequests()
+	n.act.Store(a)
+	n.serveRequests(a.api())
 	return nil
 }
 
@@ -186,11 +198,11 @@ func (n *node) openStores(ctx context.Context) error {
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
 	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
-		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger), n.cfg.Kill)
+		e, err := startEtcd(ctx, n.etcdConfig(), n.cluster == nil, n.cfg.Kill)
 		started <- opened{e, err}
 	}()
 	other := sync.OnceValue(func() opened { return <-started })
-	store, err := clusterstore.Open(ctx, clusterstore.Config{
+	cfg := clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
 		Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
@@ -200,9 +212,18 @@ func (n *node) openStores(ctx context.Context) error {
 			}
 			return n.checkLedgerHistory(ctx, o.etcd.client, past)
 		},
-	})
+	}
+	if n.cfg.Neighbours > 0 { // their syncs share one disk
+		cfg.Limits.StallTimeout = sharedStall
+	}
+	if c := n.cluster; c != nil {
+		cfg.NodeID, cfg.ClusterID = c.instance, c.founding.ClusterID
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(n.cfg.Logger), Founding: c.voters()}
+	}
+	store, err := clusterstore.Open(ctx, cfg)
 	if err == nil {
 		n.store = store
+		n.openStore.Store(store)
 		n.parts.start("ledger", func(ctx context.Context) error {
 			<-ctx.Done()
 			return n.withStopTimeout(ctx, store.Close)
@@ -218,6 +239,9 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	return errors.Join(err, o.err)
 }
+
+// sharedStall is how long a write may take on a disk that several nodes share.
+const sharedStall = 30 * time.Second
 
 // errEtcdFailed ends the opening of the ledger when etcd has not started; openStores returns etcd's error.
 var errEtcdFailed = errors.New("etcd has not started")
@@ -236,39 +260,6 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 	}
 }
 
-// nodeName is the name under which this node's sessions are stored in etcd. A restart finds and revokes the sessions of
-// this name, so it must not change.
-const nodeName = "dev"
-
-// openLeases opens sessions and claims in etcd, after it has checked that etcd was not restored from an older backup.
-// Errors: lease.ErrRegressed, *EtcdError.
-func (n *node) openLeases(ctx context.Context) (err error) {
-	defer func() {
-		if errors.Is(err, etcdlease.ErrUnreadable) {
-			err = &EtcdError{Dir: n.etcdDir(), Cause: err}
-		}
-	}()
-	record := n.ledgerRecord()
-	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Node: nodeName, Record: record,
-		Events: n.metrics.Leases(n.leaseEvents()),
-	})
-	if err != nil {
-		return fmt.Errorf("open the leases: %w", err)
-	}
-	n.leases = lessor
-	n.metrics.RegisterState(n.store, lessor)
-	n.parts.start("leases", func(ctx context.Context) error {
-		<-ctx.Done()
-		return n.withStopTimeout(ctx, lessor.Close)
-	})
-	if err := n.checkEtcdHistory(ctx); err != nil {
-		return err
-	}
-	n.parts.start("ledger record", func(ctx context.Context) error { return n.recordLedger(ctx, record) })
-	return nil
-}
-
 // withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
 func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
@@ -276,44 +267,9 @@ func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) e
 	return stop(ctx)
 }
 
-// openExecutor starts the sweeper, the executor with its session, and the service for remote callers. Their stop waits
-// for running effects and their reports and then ends the session, so ledger and leases are stopped later.
-func (n *node) openExecutor(ctx context.Context) error {
-	l := ledger{n.store}
-	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Events: n.events})
-	exec, err := executor.New(ctx, executor.Config{Ledger: l, Reader: l, Leases: n.leases, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
-	if err != nil {
-		return err
-	}
-	n.exec = exec
-	n.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
-	if !n.cfg.NoCredentials {
-		n.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
-		waits := min(8192, n.cfg.tuning.connections*3/4) // waiting requests leave connections to others
-		n.limits = auth.NewLimiter(n.tokens, n.store, auth.NodeLimits{MaxWaits: waits})
-	}
-	n.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: n.store, Leases: n.leases, Limits: n.limits, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
-	if err != nil {
-		return err
-	}
-	n.parts.start("sweeper", func(ctx context.Context) error {
-		n.sweeper.Run(ctx)
-		return nil
-	})
-	n.parts.start("executor", func(ctx context.Context) error {
-		<-ctx.Done()
-		return n.withStopTimeout(ctx, exec.Close)
-	})
-	n.parts.start("remote callers", func(ctx context.Context) error {
-		<-ctx.Done()
-		return n.withStopTimeout(ctx, n.remote.Close)
-	})
-	return nil
-}
-
 // serveRequests opens the API. A stop drains it first.
-func (n *node) serveRequests() {
-	n.server.setAPI(n.api())
+func (n *node) serveRequests(api http.Handler) {
+	n.server.setAPI(api)
 	n.parts.start("api", func(ctx context.Context) error {
 		<-ctx.Done()
 		return n.withStopTimeout(ctx, n.server.drain)
@@ -332,15 +288,15 @@ const (
 // environment takes precedence. Programs that embed a node should not call Tune.
 //
 // A goroutine in fsync blocks its P until the runtime notices, and several goroutines sync logs all the time. So
-// GOMAXPROCS is doubled, and other goroutines run meanwhile.
-func Tune() {
+// GOMAXPROCS is doubled, and other goroutines run meanwhile. Of several nodes that share the machine, each gets its part.
+func Tune(nodes int) {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0))
+		runtime.GOMAXPROCS(max(2, 2*runtime.GOMAXPROCS(0)/nodes))
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(gcBound)
+		debug.SetMemoryLimit(gcBound / int64(nodes))
 	}
 }

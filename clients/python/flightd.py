@@ -253,7 +253,7 @@ _BY_CODE: Dict[str, Type[Error]] = {
     c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
 }
 _BY_CODE.update({c: Unavailable for c in (
-    "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "reconciling", "rate_limited", "too_many_open",
+    "unreachable", "no_leader", "leader_lost", "lease_unavailable", "draining", "report_pending", "reconciling", "rate_limited", "too_many_open",
     "quota_exceeded", "open_expired")})
 
 

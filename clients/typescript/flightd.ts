@@ -207,7 +207,7 @@ type ErrorClass = new (message: string, code: string, problem: Json, cause?: unk
 
 const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
-  expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
+  expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable, leader_lost: Unavailable,
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, reconciling: Unavailable, rate_limited: Unavailable,
   too_many_open: Unavailable, quota_exceeded: Unavailable, open_expired: Unavailable,
 };

@@ -76,6 +76,7 @@ acknowledged is lost.`,
 	flags := c.Flags()
 	flags.BoolVar(&create, "init", false, "make a new ledger in an empty directory, and end; never in a unit, a container file or a script that runs again")
 	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+serveData+")")
+	flags.String("cluster", "", "directory of this node that flightd cluster found made (FLIGHTD_CLUSTER; none: a lone node)")
 	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
 	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
@@ -90,6 +91,7 @@ acknowledged is lost.`,
 
 func (a *app) devCommand() *cobra.Command {
 	var once onceFlags
+	var nodes, only int
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a node on this machine only, without credentials; its data is kept between starts",
@@ -97,17 +99,37 @@ func (a *app) devCommand() *cobra.Command {
 that it prints. A start in another directory is another ledger, which knows no effect of the first.
 
 This is flightd serve with a developer's defaults: the node listens on the loopback address only and needs no credentials.
-Ctrl-C stops it; nothing acknowledged is lost.`,
+Ctrl-C stops it; nothing acknowledged is lost.
+
+With --nodes 3 it runs a cluster: three processes with data, ports and etcd members of their own. The APIs listen on the port of
+--listen and the two after it. Any one of them may die: DATA/node-N/flightd.pid names its process, and --node N starts it again.`,
 		Example: `  flightd dev
-  flightd dev --data /tmp/try --listen 127.0.0.1:0`,
+  flightd dev --data /tmp/try --listen 127.0.0.1:0
+  flightd dev --nodes 3
+  flightd dev --nodes 3 --node 2    # starts node 2 alone`,
 		Args: exactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes > 0 || cmd.Flags().Changed("node") {
+				d, err := a.newDevNodes(nodes)
+				switch {
+				case err != nil:
+					return err
+				case cmd.Flags().Changed("node"):
+					return d.runOne(cmd.Context(), only)
+				}
+				return d.runAll(cmd.Context())
+			}
+			if err := checkNotCluster(a.setting("data").Value); err != nil {
+				return err
+			}
 			cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
 			cfg.RaiseLeaseEpoch = once.raiseLeaseEpoch
 			return a.runNode(cmd.Context(), cfg)
 		},
 	}
 	flags := c.Flags()
+	flags.IntVar(&nodes, "nodes", 0, "number of nodes of a cluster on this machine: 3 or 5; none: a lone node")
+	flags.IntVar(&only, "node", 0, "with --nodes: start this node alone, after its process has ended")
 	flags.String("data", "", "data directory (FLIGHTD_DATA; ./flightd-data)")
 	flags.String("listen", "", "loopback address of the API; port 0 picks a free port (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	flags.String("listen-metrics", "", "second loopback address for metrics and health, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
@@ -125,7 +147,7 @@ func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
 func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 	cfg = node.Config{
-		Data: a.setting("data").Value, Listen: a.setting("listen").Value, FirstTokenFile: a.setting("first_token_file").Value,
+		Data: a.setting("data").Value, Cluster: a.setting("cluster").Value, Listen: a.setting("listen").Value, FirstTokenFile: a.setting("first_token_file").Value,
 		TLS:        node.TLSFiles{Cert: a.setting("tls_cert").Value, Key: a.setting("tls_key").Value, ClientCA: a.setting("tls_client_ca").Value},
 		FirstToken: a.printFirstToken, NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch,
 	}
@@ -160,7 +182,7 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 			watchdog.Go(func() { feedWatchdog(aliveCtx, every, r.Alive, a.notifySupervisor, cfg.Logger) })
 		}
 	}
-	node.Tune()
+	node.Tune(1 + cfg.Neighbours)
 	notified := make(chan struct{}) // closed when the supervisor was notified; runNode waits for it below
 	stop := context.AfterFunc(ctx, func() {
 		defer close(notified)
@@ -225,7 +247,7 @@ store it where you store passwords, then set FLIGHTD_TOKEN to it and make a toke
 // printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. If the
 // ledger is empty, the banner of dev has commands to try.
 func (a *app) printBanner(r node.Ready, cfg *node.Config) error {
-	if err := a.writeReady(r); err != nil {
+	if err := a.writeReady(r); err != nil || a.env(devChildEnv) != "" {
 		return err
 	}
 	metrics := ""

@@ -59,6 +59,7 @@ func settings() []setting {
 		{"output", "output", "FLIGHTD_OUTPUT", "table", textSetting, "table, json, yaml or id"},
 		{"no_color", "no-color", "NO_COLOR", "false", boolSetting, "no colours, even on a terminal; any value of NO_COLOR counts"},
 		{"data", "data", "FLIGHTD_DATA", "flightd-data", textSetting, "data directory of flightd dev; without it, serve uses " + serveData},
+		{"cluster", "cluster", "FLIGHTD_CLUSTER", "", textSetting, "directory of this node that flightd cluster found made, for flightd serve"},
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", textSetting, "address of the API of flightd serve and dev"},
 		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", textSetting, "second address, for metrics and health, of flightd serve and dev"},
 		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve, read again when it changes"},

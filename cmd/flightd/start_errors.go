@@ -27,6 +27,7 @@ func startError(err error, cfg *node.Config) error {
 	var noLedger *node.NoLedgerError
 	var notEmpty *node.NotEmptyError
 	var wrong *node.WrongDeploymentError
+	var stranger *node.NotMemberError
 	switch {
 	case err == nil:
 		return nil
@@ -40,7 +41,7 @@ func startError(err error, cfg *node.Config) error {
 		return &exitError{code: exitConfig, err: err, hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
 	case errors.As(err, &wrong):
 		return &exitError{code: exitConfig, err: err, hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
-	case errors.As(err, &locked):
+	case errors.As(err, &locked), errors.As(err, &stranger):
 		return &exitError{code: exitConfig, err: err}
 	case errors.As(err, &invalid):
 		return &exitError{code: exitConfig, err: err, hint: configHint(invalid.Field, cfg)}

@@ -38,6 +38,7 @@ const (
 	QuotaExceeded        Code = "quota_exceeded"
 	Internal             Code = "internal"
 	NoLeader             Code = "no_leader"
+	LeaderLost           Code = "leader_lost"
 	LeaseUnavailable     Code = "lease_unavailable"
 	ReportPending        Code = "report_pending"
 	Draining             Code = "draining"
@@ -141,6 +142,9 @@ var classes = []Class{
 	{NoLeader, http.StatusServiceUnavailable, true, "The ledger is unavailable",
 		"repeat the request with the same key and nonce",
 		"The ledger has no leader, its disk is full, or it did not answer in time. Or this node had no memory for the long body of a report, which it then did not read. No effect may start without the ledger. Repeating the request is safe."},
+	{LeaderLost, http.StatusServiceUnavailable, true, "The leader was lost during the request",
+		"repeat the request with the same key and nonce",
+		"The node that had the request stopped leading the ledger before it had answered, so nobody knows what became of the request. Repeating it with the same key and nonce is safe: another node leads."},
 	{LeaseUnavailable, http.StatusServiceUnavailable, true, "Leases are unavailable",
 		"repeat the request with the same key and nonce",
 		"etcd is unreachable or has lost data. No effect may start without a lease. Repeating the request is safe."},

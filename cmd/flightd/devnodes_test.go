@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// trio is a cluster of three processes under flightd dev --nodes 3.
+type trio struct {
+	t      testing.TB
+	data   string
+	listen string // of node 1
+	urls   []string
+	parent *exec.Cmd
+	log    *lockedBuffer
+	state  string
+}
+
+// lockedBuffer is a buffer that several goroutines may write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startTrio starts a new cluster and stops it at the end of the test.
+func startTrio(t testing.TB) *trio {
+	t.Helper()
+	c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: freePortRange(t), state: t.TempDir()}
+	c.start()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.log.String())
+		}
+		c.stop()
+	})
+	return c
+}
+
+// freePortRange returns an address whose port and those that the nodes use after it are free.
+func freePortRange(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		address := freeAddress(t)
+		_, text, _ := net.SplitHostPort(address)
+		port, _ := strconv.Atoi(text)
+		free := true
+		for _, p := range []int{1, 2, devPeerPorts + 2, devPeerPorts + 3, devPeerPorts + 4, devPeerPorts + 5, devPeerPorts + 6, devPeerPorts + 7} {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+p)))
+			if free = free && err == nil; err == nil {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return address
+		}
+	}
+	t.Fatal("no range of ports is free")
+	return ""
+}
+
+func (c *trio) args(more ...string) []string {
+	return append([]string{"dev", "--nodes", "3", "--data", c.data, "--listen", c.listen}, more...)
+}
+
+func (c *trio) start() {
+	c.t.Helper()
+	c.log = new(lockedBuffer)
+	c.parent = exec.Command(program, c.args()...)
+	c.parent.Stderr = c.log
+	out, err := c.parent.StdoutPipe()
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.parent.Start())
+	lines := bufio.NewReader(out)
+	c.urls = nil
+	for range 3 {
+		line, err := lines.ReadString('\n')
+		require.NoError(c.t, err, "%s", c.log)
+		c.urls = append(c.urls, strings.TrimSpace(line))
+	}
+}
+
+func (c *trio) stop() {
+	if c.parent != nil {
+		_ = c.parent.Process.Signal(syscall.SIGINT)
+		_ = c.parent.Wait()
+		c.parent = nil
+	}
+}
+
+// flightd runs a command against the given nodes, or all of them.
+func (c *trio) flightd(nodes []int, args ...string) result {
+	c.t.Helper()
+	var servers []string
+	for _, n := range nodes {
+		servers = append(servers, c.urls[n-1])
+	}
+	if len(servers) == 0 {
+		servers = c.urls
+	}
+	s := &server{t: c.t, state: c.state, address: strings.TrimPrefix(strings.Join(servers, ","), "http://")}
+	return s.flightd(args...)
+}
+
+// status returns the nodes by name.
+func (c *trio) status() (state wire.Cluster, ok bool) {
+	c.t.Helper()
+	r := c.flightd(nil, "cluster", "status", "-o", "json")
+	if r.code != 0 {
+		return state, false
+	}
+	require.NoError(c.t, json.Unmarshal([]byte(r.out), &state), "%s", r)
+	return state, true
+}
+
+// leader waits for a leader and returns its number.
+func (c *trio) leader() (n int) {
+	c.t.Helper()
+	eventually(c.t, "a node leads", 20*time.Second, func() bool {
+		state, ok := c.status()
+		if ok && state.Leader != "" {
+			_, _ = fmt.Sscanf(state.Leader, "node-%d", &n)
+		}
+		return n > 0
+	})
+	return n
+}
+
+// whole waits until all nodes answer and none is behind.
+func (c *trio) whole() {
+	c.t.Helper()
+	eventually(c.t, "all nodes take part", 30*time.Second, func() bool {
+		state, ok := c.status()
+		if !ok {
+			return false
+		}
+		for _, n := range state.Nodes {
+			if n.Role == wire.RoleUnreachable || n.Behind > 5 || !n.EtcdOK {
+				return false
+			}
+		}
+		return len(state.Nodes) == 3
+	})
+}
+
+// kill sends SIGKILL to the process of a node.
+func (c *trio) kill(n int) {
+	c.t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.data, devNodeName(n), "flightd.pid"))
+	require.NoError(c.t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(c.t, err)
+	require.NoError(c.t, syscall.Kill(pid, syscall.SIGKILL))
+}
+
+// startNode starts a node that was killed.
+func (c *trio) startNode(n int) {
+	c.t.Helper()
+	one := exec.Command(program, c.args("--node", strconv.Itoa(n))...)
+	one.Stderr = c.log
+	require.NoError(c.t, one.Start())
+	c.t.Cleanup(func() {
+		_ = one.Process.Signal(syscall.SIGTERM)
+		_ = one.Wait()
+	})
+}
+
+// A newcomer's walk: one key is paid once at any node, also when the node that leads is killed.
+func TestDevNodes_AnyOneMayDie(t *testing.T) {
+	t.Parallel()
+	c := startTrio(t)
+	first := c.flightd([]int{1}, "exec", "--key", "walk/1", "--", "sh", "-c", "echo paid by $$")
+	require.Zero(t, first.code, "%s", first)
+	for n := 1; n <= 3; n++ {
+		again := c.flightd([]int{n}, "exec", "--key", "walk/1", "--", "sh", "-c", "echo paid by $$")
+		require.Zero(t, again.code, "%s", again)
+		require.Equal(t, first.out, again.out, "node %d", n)
+	}
+	for round := 2; round <= 4; round++ {
+		lead := c.leader()
+		c.kill(lead)
+		began := time.Now()
+		key := fmt.Sprint("walk/", round)
+		paid := c.flightd(nil, "exec", "--key", key, "--", "sh", "-c", "echo paid by $$")
+		require.Zero(t, paid.code, "%s", paid)
+		t.Logf("node %d was killed; the next effect was done after %v", lead, time.Since(began).Round(time.Millisecond))
+		require.Less(t, time.Since(began), 15*time.Second)
+		old := c.flightd(nil, "exec", "--key", "walk/1", "--", "sh", "-c", "echo paid by $$")
+		require.Equal(t, first.out, old.out, "%s", old)
+		c.startNode(lead)
+		c.whole()
+		for n := 1; n <= 3; n++ {
+			again := c.flightd([]int{n}, "exec", "--key", key, "--", "sh", "-c", "echo paid by $$")
+			require.Equal(t, paid.out, again.out, "node %d: %s", n, again)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package wire
+
+// Cluster is the answer of GET /v1/cluster: the nodes as the one that answers sees them.
+type Cluster struct {
+	Leader string        `json:"leader,omitempty"` // name of the node that leads the ledger; "": none is known
+	Nodes  []ClusterNode `json:"nodes"`
+}
+
+// ClusterNode is a node of a cluster.
+type ClusterNode struct {
+	Name       string `json:"name"`
+	Role       string `json:"role"`     // leader, follower, or unreachable
+	Instance   string `json:"instance"` // id of the node's data directory
+	Version    string `json:"version,omitempty"`
+	Applied    uint64 `json:"applied,omitempty"`             // index of the last entry of the ledger that the node has applied
+	Behind     uint64 `json:"behind"`                        // how many entries the node is behind the leader
+	ClockMS    int64  `json:"clock_ms"`                      // how far its wall clock is ahead of that of the node that answers
+	EtcdOK     bool   `json:"etcd_ok"`                       // etcd answers that node
+	SeenBefore int64  `json:"seen_before_ms"`                // age of this description; 0: as of now
+	Problem    string `json:"problem,omitempty"`             // why the node is unreachable
+	Reads      uint32 `json:"reads_feature_level,omitempty"` // highest feature level that its build reads
+}
+
+// The roles of a node.
+const (
+	RoleLeader      = "leader"
+	RoleFollower    = "follower"
+	RoleUnreachable = "unreachable"
+)

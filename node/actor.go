@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+	"github.com/flightd/flightd/remote"
+)
+
+// actor is the part of a node that acts: sessions and claims, the service for callers, and the API. A lone node has one
+// actor as long as it runs. A node of a cluster has one for each term in which it leads the ledger.
+type actor struct {
+	*node
+	parts *group // the parts of the actor; those of a lone node are the node's
+
+	// The fields up to the next empty line are set in a cluster only.
+	term     uint64                  // in which the node leads
+	lifetime context.Context         // ends with the term
+	end      context.CancelCauseFunc // ends lifetime
+	handler  http.Handler            // of the API, for requests that serveInTerm takes
+	check    leaderCheck
+
+	leases  *lease.Lessor
+	exec    *executor.Executor // nil in a cluster
+	remote  *remote.Service
+	sweeper *executor.Sweeper
+	tokens  *auth.Directory
+	limits  *auth.Limiter
+}
+
+// loneName is the name of a lone node's sessions and records in etcd.
+const loneName = "dev"
+
+// name is the name under which this node's sessions and records are stored in etcd. A restart finds and revokes the
+// sessions of this name, so it must not change.
+func (n *node) name() string {
+	if n.cluster != nil {
+		return n.cluster.name()
+	}
+	return loneName
+}
+
+// openLeases opens sessions and claims in etcd. It does not wait for etcd.
+func (a *actor) openLeases() error {
+	cfg := etcdlease.Config{
+		Client: a.etcd.client, Deployment: a.store.Header().Deployment, Ledger: ledgerState{a.store}, Node: a.name(), Record: a.record,
+		Events: a.metrics.Leases(a.leaseEvents()), Server: a.etcd.member.Server,
+	}
+	lessor, err := etcdlease.New(cfg)
+	if err != nil {
+		return fmt.Errorf("open the leases: %w", err)
+	}
+	a.leases = lessor
+	a.parts.start("leases", func(ctx context.Context) error {
+		<-ctx.Done()
+		return a.withStopTimeout(ctx, lessor.Close)
+	})
+	return nil
+}
+
+// openExecutor starts the executor of this process, with its session. Its stop waits for running effects and their reports
+// and then ends the session, so ledger and leases are stopped later.
+func (a *actor) openExecutor(ctx context.Context) error {
+	l := ledger{a.store}
+	a.openSweeper()
+	exec, err := executor.New(ctx, executor.Config{Ledger: l, Reader: l, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	if err != nil {
+		return err
+	}
+	a.exec = exec
+	a.parts.start("executor", func(ctx context.Context) error {
+		<-ctx.Done()
+		return a.withStopTimeout(ctx, exec.Close)
+	})
+	return nil
+}
+
+// openSweeper starts the sweeper, which ends the attempts of sessions that have ended.
+func (a *actor) openSweeper() {
+	l := ledger{a.store}
+	a.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events})
+	a.parts.start("sweeper", func(ctx context.Context) error {
+		a.sweeper.Run(ctx)
+		return nil
+	})
+}
+
+// openRemote starts the service for remote callers. openSweeper must have returned.
+func (a *actor) openRemote() (err error) {
+	l := ledger{a.store}
+	a.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
+	if !a.cfg.NoCredentials {
+		a.tokens = auth.NewDirectory(a.store, a.cfg.Logger)
+		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
+		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
+	}
+	a.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	if err != nil {
+		return err
+	}
+	a.parts.start("remote callers", func(ctx context.Context) error {
+		<-ctx.Done()
+		return a.withStopTimeout(ctx, a.remote.Close)
+	})
+	return nil
+}
+
+// executor returns the executor for programs that embed this node; nil in a cluster.
+func (n *node) executor() effect.Doer {
+	if a := n.act.Load(); a != nil && a.exec != nil {
+		return newCountingDoer(a.exec, n.store)
+	}
+	return nil
+}
+
+// heldLeases are the leases of a node for its metrics.
+type heldLeases struct{ n *node }
+
+// Counts implements metrics.Leases.
+func (h heldLeases) Counts() (claims, sessions int) {
+	if a := h.n.act.Load(); a != nil {
+		return a.leases.Counts()
+	}
+	return 0, 0
+}
+
+// registerState adds the gauges of ledger and leases to the metrics.
+func (n *node) registerState() { n.metrics.RegisterState(n.store, heldLeases{n}) }
+
+// errNotActing is the error of a check that needs a node that acts.
+var errNotActing = errors.New("this node does not lead the ledger")

@@ -1,0 +1,293 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/internal/gate"
+)
+
+// cluster is what a node of a cluster knows of the other nodes. Its methods are safe for concurrent use.
+type cluster struct {
+	founding *peer.Founding
+	instance string // of this node: drawn when its data directory was new
+	port     *peer.Port
+	path     string // of the file of members
+	log      *slog.Logger
+	changed  gate.Signal // broadcast when a leader may have changed
+
+	mu      sync.Mutex // guards the fields below
+	members members
+	started bool             // the ledger of this node has an entry
+	views   map[string]*view // of the other nodes, by name
+}
+
+// members are the nodes that may take part, by the instance of each. A node whose data directory was lost draws another
+// instance, so it is not taken for the one that has voted.
+type members struct {
+	Index     uint64            `json:"index"` // of raft's configuration; 0: as agreed at the founding
+	Instances map[string]string `json:"instances"`
+}
+
+// membersName is the file of the members, in the directory of the ledger.
+const membersName = "MEMBERS"
+
+// NotMemberError is returned when the other nodes know this node by another data directory, or it has none of its own.
+type NotMemberError struct {
+	Node   string
+	Reason string
+}
+
+func (e *NotMemberError) Error() string {
+	return fmt.Sprintf("node %s is not a member of its cluster: %s", e.Node, e.Reason)
+}
+
+// openCluster reads the founding directory, draws or reads this node's instance and opens the port between nodes.
+func (n *node) openCluster() error {
+	founding, err := peer.Load(n.cfg.Cluster)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(n.cfg.Data, "ledger")
+	instance, started, err := clusterstore.Identify(dir, founding.ClusterID)
+	if err != nil {
+		return err
+	}
+	c := &cluster{
+		founding: founding, instance: instance, started: started, path: filepath.Join(dir, membersName), log: n.cfg.Logger,
+		views: make(map[string]*view),
+	}
+	if err := c.readMembers(); err != nil {
+		return err
+	}
+	if started && len(c.members.Instances) == 0 {
+		return fmt.Errorf("%s is missing: it names the members of the cluster; restore it from another node's directory", c.path)
+	}
+	c.port, err = peer.Open(peer.Config{Founding: founding, Instance: instance, Admit: c.admit, Logger: n.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	n.cluster = c
+	c.port.SetHandler(n.peerHandler())
+	n.parts.start("port between nodes", func(ctx context.Context) error {
+		<-ctx.Done()
+		return c.port.Close()
+	})
+	return nil
+}
+
+func (c *cluster) name() string { return c.founding.Self.Name }
+
+// others returns the names of the other nodes.
+func (c *cluster) others() (names []string) {
+	for _, node := range c.founding.Nodes {
+		if node.Name != c.name() {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+// readMembers reads the file of the members, if there is one.
+func (c *cluster) readMembers() error {
+	text, err := os.ReadFile(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &c.members)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.path, err)
+	}
+	return nil
+}
+
+// storeMembers replaces the members by newer ones, durably.
+func (c *cluster) storeMembers(m members) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.members.Instances) > 0 && (m.Index <= c.members.Index || maps.Equal(m.Instances, c.members.Instances)) {
+		return nil
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(c.path, ofText(string(text))); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(c.path)); err != nil {
+		return err
+	}
+	c.members = m
+	return nil
+}
+
+// admit decides about the other end of a connection between nodes. Before the founding has ended, every instance of a node
+// is accepted.
+func (c *cluster) admit(id peer.Identity) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.members.Instances[id.Node]
+	if known == id.Instance || len(c.members.Instances) == 0 {
+		return nil
+	}
+	return fmt.Errorf("node %s was a member with another data directory, which it has lost: give it the directory back, or run flightd cluster replace %s", id.Node, id.Node)
+}
+
+// found agrees with all other nodes on the instances of the cluster, once. It returns when this node may create its ledger:
+// all nodes have stored the same instances, or one of them has a ledger already. It waits for nodes that do not answer.
+//
+// If the process dies before the instances are stored, the founding begins again. After that, they never change: a node that
+// loses its directory now is not a member, and the ledger does not come into being without it.
+func (c *cluster) found(ctx context.Context) error {
+	if c.started {
+		return nil
+	}
+	waiting, tick := time.NewTicker(5*time.Second), time.NewTicker(200*time.Millisecond)
+	defer waiting.Stop()
+	defer tick.Stop()
+	for {
+		silent, err := c.foundOnce(ctx)
+		if err != nil || len(silent) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("found the cluster: %s did not answer: %w", strings.Join(silent, ", "), context.Cause(ctx))
+		case <-waiting.C:
+			c.log.Info("the cluster is founded when all nodes run; waiting for the others", "waiting_for", strings.Join(silent, ", "))
+		case <-tick.C:
+		}
+	}
+}
+
+// foundingAnswer is what a node says of the founding.
+type foundingAnswer struct {
+	Instance string  `json:"instance"`
+	Members  members `json:"members"`
+	Started  bool    `json:"started"`
+}
+
+// foundOnce asks every other node once. It returns the nodes that are not as far as they must be.
+func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
+	instances, agreed, began := map[string]string{c.name(): c.instance}, 0, false
+	own := c.foundingAnswer().Members.Instances
+	for _, name := range c.others() {
+		var answer foundingAnswer
+		if err := c.ask(ctx, name, foundingPath, &answer); err != nil {
+			var refused *peer.RefusedError
+			if errors.As(err, &refused) {
+				return nil, &NotMemberError{Node: c.name(), Reason: refused.Error()}
+			}
+			silent = append(silent, name)
+			continue
+		}
+		theirs := answer.Members.Instances
+		instances[name] = answer.Instance
+		switch {
+		case len(theirs) == 0:
+			silent = append(silent, name)
+		case theirs[c.name()] != c.instance, len(own) > 0 && !maps.Equal(own, theirs):
+			return nil, &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("node %s has stored other data directories for this cluster. If no node has served a request yet, empty all data directories and start again; else run flightd cluster replace %s", name, c.name())}
+		default:
+			agreed++
+			began = began || answer.Started
+		}
+	}
+	if len(instances) == len(c.founding.Nodes) && len(own) == 0 {
+		if err := c.storeMembers(members{Instances: instances}); err != nil {
+			return nil, err
+		}
+		own = instances
+	}
+	if len(own) > 0 && (began || agreed == len(c.others())) {
+		return nil, nil
+	}
+	if len(silent) == 0 {
+		silent = c.others()
+	}
+	return silent, nil
+}
+
+func (c *cluster) foundingAnswer() foundingAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return foundingAnswer{Instance: c.instance, Members: c.members, Started: c.started}
+}
+
+// voters returns the founding members as voters of the ledger.
+func (c *cluster) voters() (voters []clusterstore.Voter) {
+	known := c.foundingAnswer().Members.Instances
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		voters = append(voters, clusterstore.Voter{ID: known[name], Address: name})
+	}
+	return voters
+}
+
+// startInCluster starts a node of a cluster. It returns when the ledger has a deployment, which needs a majority of the nodes.
+func (n *node) startInCluster(ctx context.Context) error {
+	if err := n.openCluster(); err != nil {
+		return err
+	}
+	if err := n.cluster.found(ctx); err != nil {
+		return err
+	}
+	if err := n.openStores(ctx); err != nil {
+		return err
+	}
+	n.parts.start("status of the nodes", func(ctx context.Context) error {
+		n.pollNodes(ctx)
+		return nil
+	})
+	if err := n.store.AwaitDeployment(ctx); err != nil {
+		return err
+	}
+	if err := n.checkDeployment(); err != nil {
+		return err
+	}
+	if err := n.watchDirectory(); err != nil {
+		return err
+	}
+	if err := n.openAsked(); err != nil {
+		return err
+	}
+	n.registerState()
+	n.record = n.newRecord()
+	n.startRecord()
+	n.startBackground()
+	n.parts.start("terms", n.runTerms)
+	n.serveRequests(newGate(n))
+	n.parts.start("leadership", func(ctx context.Context) error { // stops first
+		<-ctx.Done()
+		n.handOver(ctx)
+		return nil
+	})
+	return nil
+}
+
+// handOver hands the leadership of the ledger to another node, so that a stop costs no election.
+func (n *node) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if _, leads := n.store.Leading(); !leads {
+		return
+	}
+	if err := n.store.TransferLeadership(ctx, ""); err != nil {
+		n.cfg.Logger.Info("leadership was not handed over; the others elect a leader", "error", err)
+	}
+}

@@ -1,0 +1,156 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Headers between nodes.
+const (
+	headerCaller    = "Flightd-Caller"     // address of the caller, as the node that took the request saw it
+	headerNotLeader = "Flightd-Not-Leader" // the node that was asked does not act; it has done nothing
+)
+
+const (
+	// leaderWait is how long a request waits for a leader.
+	leaderWait = 5 * time.Second
+	// keptBody is the largest body that a node keeps in memory to send it again, to a leader that has done nothing with it
+	// the first time.
+	keptBody = 64 << 10
+)
+
+// gate serves callers at a node of a cluster: while this node acts, by itself; else it passes requests on to the leader.
+//
+// A request is sent to a leader once. It is sent again only if nothing of it has left, the other node says that it did
+// nothing, or it is a GET. What broke in between is answered 503 leader_lost, which is final for nobody.
+type gate struct {
+	n     *node
+	local http.Handler // serves the routes that describe this node
+}
+
+func newGate(n *node) http.Handler {
+	g := &gate{n: n, local: n.localAPI()}
+	if n.cfg.NoCredentials {
+		return httpapi.LoopbackOnly(g)
+	}
+	return g
+}
+
+// ServeHTTP implements http.Handler.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case path == "/livez", path == "/readyz", strings.HasPrefix(path, "/metrics"), path == "/openapi.json", strings.HasPrefix(path, "/problems/"):
+		g.local.ServeHTTP(w, r)
+		return
+	}
+	body, whole, err := keepBody(r)
+	if err != nil {
+		return // the caller has gone
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), leaderWait)
+	defer cancel()
+	for {
+		if a := g.n.act.Load(); a != nil {
+			a.serveInTerm(w, r)
+			return
+		}
+		if leader := g.n.store.Leader(); leader != "" && leader != g.n.cluster.name() {
+			err := g.forward(w, r, leader)
+			if err == nil {
+				return
+			}
+			if again := errors.Is(err, errNotDone) || r.Method == http.MethodGet || r.Method == http.MethodHead; !again || !whole || r.Context().Err() != nil {
+				httpapi.Unavailable(wire.LeaderLost, "the node that leads the ledger did not answer; repeat the request with the same nonce").ServeHTTP(w, r)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		g.n.cluster.waitChange(ctx, 50*time.Millisecond)
+		if ctx.Err() != nil {
+			httpapi.Unavailable(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes").ServeHTTP(w, r)
+			return
+		}
+	}
+}
+
+// keepBody reads a small body into memory. whole is false for a larger one, which can be sent once.
+func keepBody(r *http.Request) (body []byte, whole bool, err error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, true, nil
+	}
+	body, err = io.ReadAll(io.LimitReader(r.Body, keptBody+1))
+	if err != nil {
+		return nil, false, err
+	}
+	rest := r.Body
+	if whole = len(body) <= keptBody; whole {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return body, true, nil
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), rest), rest}
+	return nil, false, nil
+}
+
+// errNotDone: the leader did nothing with the request.
+var errNotDone = errors.New("the request was not acted on")
+
+// forward passes a request on to the leader and copies its answer. After an error nothing was answered; errNotDone says
+// that the leader did nothing with the request, because it does not lead, or nothing of the request has left.
+func (g *gate) forward(w http.ResponseWriter, r *http.Request, leader string) (failed error) {
+	left := false
+	proxy := httputil.ReverseProxy{
+		Transport: g.n.cluster.port.Client(leader), FlushInterval: -1, ErrorLog: slog.NewLogLogger(g.n.cfg.Logger.Handler(), slog.LevelDebug),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
+			p.Out.Header[headerCaller] = []string{r.RemoteAddr}
+			trace := httptrace.ClientTrace{WroteHeaders: func() { left = true }}
+			p.Out = p.Out.WithContext(httptrace.WithClientTrace(p.Out.Context(), &trace))
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			if answer.Header.Get(headerNotLeader) != "" {
+				return errNotDone
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if failed = err; !left {
+				failed = errors.Join(errNotDone, err)
+			}
+		},
+	}
+	proxy.ServeHTTP(w, r)
+	return failed
+}
+
+// serveForwarded serves a request that another node has passed on.
+func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
+	a := n.act.Load()
+	if a == nil {
+		w.Header().Set(headerNotLeader, "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	r.RemoteAddr = r.Header.Get(headerCaller)
+	r.Header.Del(headerCaller)
+	a.serveInTerm(w, r)
+}
+
+// localAPI serves the routes that describe this node, also while it does not act.
+func (n *node) localAPI() http.Handler {
+	a := &actor{node: n}
+	return a.api()
+}

@@ -1,0 +1,215 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Routes of the port between nodes. Every other path is a request of a caller, passed on.
+const (
+	foundingPath = "/-/founding"
+	statusPath   = "/-/status"
+)
+
+// status is what a node says of itself to the others, twice a second.
+type status struct {
+	Node     string    `json:"node"`
+	Instance string    `json:"instance"`
+	Version  string    `json:"version"`
+	Leader   string    `json:"leader,omitempty"` // the node that leads the ledger, as this node knows it
+	Acting   bool      `json:"acting"`           // this node leads, and serves callers
+	Term     uint64    `json:"term"`             // of the last applied entry
+	Applied  uint64    `json:"applied"`          // index of the last applied entry
+	Wall     time.Time `json:"wall"`
+	Reads    uint32    `json:"reads"` // highest feature level that this build reads
+	EtcdOK   bool      `json:"etcd_ok"`
+	Members  members   `json:"members"`
+}
+
+// view is the newest status of another node.
+type view struct {
+	status status
+	sent   time.Time     // when the request was sent whose answer this is; zero: none was answered
+	wall   time.Duration // how far the node's wall clock is ahead of this one's
+	err    error         // of the newest request
+}
+
+const (
+	pollEvery   = 500 * time.Millisecond
+	pollTimeout = 450 * time.Millisecond
+)
+
+// pollNodes asks all other nodes for their status every pollEvery, until ctx ends.
+func (n *node) pollNodes(ctx context.Context) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		n.pollOnce(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *node) pollOnce(ctx context.Context) {
+	c := n.cluster
+	bounded, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	for _, name := range c.others() {
+		asked.Go(func() {
+			v := &view{sent: time.Now()}
+			v.err = c.ask(bounded, name, statusPath, &v.status)
+			took := time.Since(v.sent)
+			v.wall = v.status.Wall.Sub(v.sent.Add(took / 2)).Round(time.Millisecond)
+			c.setView(name, v)
+		})
+	}
+	asked.Go(func() {
+		_, err := n.etcd.client.Get(bounded, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
+		n.etcdAnswers.Store(err == nil)
+	})
+	asked.Wait()
+	if err := n.updateMembers(); err != nil {
+		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
+	}
+	n.store.SetPeerClocks(c.walls(time.Now()))
+	c.changed.Broadcast()
+}
+
+// setView stores the answer of a node, or the error of asking it.
+func (c *cluster) setView(name string, v *view) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.views[name]
+	if v.err != nil && old != nil {
+		kept := *old
+		kept.err = v.err
+		v = &kept
+	} else if v.err != nil {
+		v.sent = time.Time{}
+	}
+	c.views[name] = v
+}
+
+// viewOf returns the newest status of another node; nil: it has not answered since this node started.
+func (c *cluster) viewOf(name string) *view {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.views[name]; v != nil && !v.sent.IsZero() {
+		return v
+	}
+	return nil
+}
+
+// walls returns the wall clocks of the other nodes that have just answered.
+func (c *cluster) walls(now time.Time) (walls []time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.views {
+		if v.err == nil && now.Sub(v.sent) < 2*pollEvery {
+			walls = append(walls, now.Add(v.wall))
+		}
+	}
+	return walls
+}
+
+// updateMembers stores the members of raft's newest configuration, or newer ones that another member has told.
+func (n *node) updateMembers() error {
+	voters, index, err := n.store.Voters()
+	if err != nil {
+		return err
+	}
+	newest := members{Index: index, Instances: make(map[string]string)}
+	for _, v := range voters {
+		newest.Instances[v.Address] = v.ID
+	}
+	for _, name := range n.cluster.others() {
+		if v := n.cluster.viewOf(name); v != nil && v.status.Members.Index > newest.Index {
+			newest = v.status.Members
+		}
+	}
+	if len(newest.Instances) == 0 {
+		return nil
+	}
+	return n.cluster.storeMembers(newest)
+}
+
+// status describes this node.
+func (n *node) status() status {
+	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: time.Now(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
+	store := n.openStore.Load()
+	if store == nil {
+		return s
+	}
+	last := store.LastApplied()
+	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
+	s.EtcdOK = n.etcdAnswers.Load()
+	return s
+}
+
+// levels returns the feature levels that the other nodes read, by instance.
+func (c *cluster) levels() map[string]uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	levels := make(map[string]uint32)
+	for _, v := range c.views {
+		if !v.sent.IsZero() {
+			levels[v.status.Instance] = v.status.Reads
+		}
+	}
+	return levels
+}
+
+// peerHandler serves the requests of other nodes.
+func (n *node) peerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
+	mux.HandleFunc("/", n.serveForwarded)
+	return mux
+}
+
+func writeAnswer(w http.ResponseWriter, answer any) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(text) // the other node repeats its request
+}
+
+// ask requests a path of another node and decodes the answer.
+func (c *cluster) ask(ctx context.Context, name, path string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+name+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	got, err := c.port.Client(name).RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(got.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if got.StatusCode != http.StatusOK {
+		return fmt.Errorf("node %s answers %s", name, got.Status)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return errors.Join(fmt.Errorf("node %s gives an answer that cannot be read", name), err)
+	}
+	return nil
+}

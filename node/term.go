@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// errTermOver is the cause when the end of a term interrupts a request.
+var errTermOver = errors.New("the node that took the request does not lead the ledger any more")
+
+// runTerms runs an actor in each term in which this node leads the ledger, until ctx ends.
+func (n *node) runTerms(ctx context.Context) error {
+	var ending sync.WaitGroup // of the actors of earlier terms
+	defer ending.Wait()
+	for ctx.Err() == nil {
+		if term, leads := n.store.Leading(); leads {
+			if err := n.actIn(ctx, term, &ending); err != nil {
+				n.cfg.Logger.Warn("this node leads the ledger and cannot act; it is retried", "error", err)
+			}
+		}
+		n.cluster.waitChange(ctx, 200*time.Millisecond)
+	}
+	return nil
+}
+
+// actIn acts until the term or ctx ends. The parts of the actor end afterwards, in a goroutine that ending counts: a part may
+// wait for an etcd that does not answer, and the next term does not.
+func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) error {
+	a := &actor{node: n, parts: newGroup(maxParts), term: term}
+	a.lifetime, a.end = context.WithCancelCause(ctx)
+	defer ending.Go(func() {
+		canceled, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		cancel()
+		if err := a.parts.wait(canceled); err != nil {
+			n.cfg.Logger.Info("a part of this node's last term ended with an error", "term", term, "error", err)
+		}
+	})
+	defer a.end(&effect.Unavailable{Code: string(wire.LeaderLost), Cause: errTermOver})
+	if err := a.openLeases(); err != nil {
+		return err
+	}
+	a.openSweeper()
+	if err := a.openRemote(); err != nil {
+		return err
+	}
+	a.handler, a.check.barrier = a.api(), n.store.Barrier
+	a.parts.start("first proposals", func(ctx context.Context) error {
+		a.proposeFirst(ctx)
+		<-ctx.Done()
+		return nil
+	})
+	n.act.Store(a)
+	n.cfg.Logger.Info("this node leads the ledger and acts", "term", term)
+	n.cluster.changed.Broadcast()
+	for !a.over() && ctx.Err() == nil {
+		n.cluster.waitChange(ctx, 100*time.Millisecond)
+	}
+	n.act.Store(nil)
+	n.cfg.Logger.Info("this node does not act any more", "term", term)
+	return nil
+}
+
+// over reports whether this node does not lead any more in the term of the actor.
+func (a *actor) over() bool {
+	term, leads := a.store.Leading()
+	return !leads || term != a.term
+}
+
+// proposeFirst proposes what the first leader of a ledger has to, and what a newer build may: the token of the founding and
+// the feature level. It repeats what fails until ctx ends.
+func (a *actor) proposeFirst(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := a.ensureFoundingToken(ctx)
+		if err == nil {
+			err = a.store.RaiseFeatureLevel(ctx)
+		}
+		if err == nil {
+			return
+		}
+		a.cfg.Logger.Debug("the feature level is not raised yet", "error", err)
+		a.cluster.waitChange(ctx, pollEvery)
+	}
+}
+
+// serveInTerm serves a request of a caller as long as the term lasts. When it ends, so do the request and its right to an
+// answer: 503 leader_lost.
+func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(a.lifetime, func() { cancel(context.Cause(a.lifetime)) })()
+	a.handler.ServeHTTP(&termWriter{ResponseWriter: w, actor: a, request: r}, r.WithContext(ctx))
+}
+
+// termWriter replaces an answer that is written after the end of the term.
+type termWriter struct {
+	http.ResponseWriter
+	actor    *actor
+	request  *http.Request
+	begun    bool // the status was written
+	replaced bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *termWriter) WriteHeader(status int) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	lost := status < http.StatusInternalServerError && w.actor.over()
+	if !lost && needsLeaderCheck(w.request, status) {
+		lost = w.actor.check.stillLeads(w.request.Context()) != nil || w.actor.over()
+	}
+	if lost {
+		w.replaced = true
+		header := w.Header()
+		for name := range header {
+			if name != wire.HeaderRequestID {
+				delete(header, name)
+			}
+		}
+		httpapi.Unavailable(wire.LeaderLost, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// needsLeaderCheck reports whether an answer may be untrue if another node has become leader meanwhile. The others are the
+// result of a proposal, or say nothing about the ledger.
+func needsLeaderCheck(r *http.Request, status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+		http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusFailedDependency:
+		return true
+	}
+	return status < http.StatusBadRequest && (r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/v1/sessions/"))
+}
+
+// leaderCheck asks a majority of the nodes whether this one still leads. Checks that are requested while one is running share
+// the next one. A check after a read is as good as one before it: if this node still led, no other node had committed anything.
+type leaderCheck struct {
+	barrier func(context.Context) error
+
+	mu      sync.Mutex // guards the fields below
+	running bool
+	waiting []chan error
+}
+
+// checkTimeout bounds one check. A leader without a majority steps down before that.
+const checkTimeout = 2 * time.Second
+
+func (c *leaderCheck) stillLeads(ctx context.Context) error {
+	answer := make(chan error, 1)
+	c.mu.Lock()
+	c.waiting = append(c.waiting, answer)
+	start := !c.running
+	c.running = true
+	c.mu.Unlock()
+	if start {
+		go c.run() // ends at most checkTimeout after the last request
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *leaderCheck) run() {
+	for {
+		c.mu.Lock()
+		round := c.waiting
+		c.waiting, c.running = nil, len(round) > 0
+		c.mu.Unlock()
+		if len(round) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		err := c.barrier(ctx)
+		cancel()
+		for _, answer := range round {
+			answer <- err
+		}
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *termWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.replaced {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the underlying writer.
+func (w *termWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// waitChange waits until the leader may have changed, at most for a time.
+func (c *cluster) waitChange(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-c.changed.Next():
+	}
+}
