@@ -83,8 +83,10 @@ func rawRaft(b *testing.B) *raft.Raft {
 	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16)}
 	log, err := pebblelog.Open(cfg.Dir, pebblelog.Options(s.pebbleOptions()))
 	require.NoError(b, err)
-	transport, voters := s.raftTransport()
-	require.NoError(b, log.Bootstrap(raft.Configuration{Servers: voters}))
+	transport := s.raftTransport()
+	first, err := foundingConfiguration([]Voter{{ID: "raw", Address: "raw"}}, Voter{ID: "raw", Address: "raw"})
+	require.NoError(b, err)
+	require.NoError(b, log.Bootstrap(first))
 	r, err := raft.NewRaft(s.raftConfig(false), emptyFSM{}, log, log, raft.NewDiscardSnapshotStore(), transport)
 	require.NoError(b, err)
 	require.True(b, <-s.raftNotify)

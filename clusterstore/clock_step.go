@@ -32,7 +32,7 @@ func (s *Store) stepClock(ctx context.Context) error {
 	now, to, due := s.clock.planStep()
 	header := s.Header()
 	fresh := header.Deployment == ""
-	if s.cfg.peers != nil || !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
+	if s.cfg.Peers != nil || !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
 		return nil
 	}
 	before := now
@@ -43,7 +43,7 @@ func (s *Store) stepClock(ctx context.Context) error {
 	}
 	s.writeClockStep(before, to)
 	if to > now && !fresh {
-		if err := s.proposeTick(ctx, &flight.Tick{StepTo: to}); err != nil {
+		if err := s.proposeAtStart(ctx, &flight.Tick{StepTo: to}); err != nil {
 			return err
 		}
 	}

@@ -44,15 +44,10 @@ type Config struct {
 	// VoterLevels are the feature levels that the other voters read, by their ids. While one is missing, the level of
 	// the ledger does not rise.
 	VoterLevels map[string]uint32
+	// Peers is how this voter reaches the others; nil: a lone ledger, whose only voter is this node.
+	Peers *Peers
 
-	peers   *peers                            // other voters; nil: this node is the only one
 	wrapLog func(raft.LogStore) raft.LogStore // for tests: wraps the log below the watchdog; nil: no wrapper
-}
-
-// peers is how this node reaches the other voters.
-type peers struct {
-	transport raft.Transport
-	voters    []raft.Server
 }
 
 // Memory limits the memory of the store. A zero field means its default.

@@ -10,8 +10,11 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/errors/oserror"
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
 // Names in the data directory.
@@ -37,6 +40,48 @@ type identity struct {
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
 	Started bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
+}
+
+// Identify returns the instance id of a ledger directory: the Config.NodeID that its owner must use from now on. It creates
+// the id in an empty directory, durably. started: the log of this directory has or had an entry; then a node without an
+// entry is not this one. cluster is the cluster's id; "": that of the directory, or a new one.
+//
+// Identify locks the directory while it works, and unlocks it for Open. Errors are those of Open: ErrLocked, ErrForeign,
+// ErrNewer, ErrDamaged. If the process dies in Identify, the directory has its id, or is still empty.
+func Identify(dir, cluster string) (instance string, started bool, err error) {
+	cfg, err := Config{Dir: dir, ClusterID: cluster}.withDefaults()
+	if err != nil {
+		return "", false, err
+	}
+	return identifyDir(&cfg)
+}
+
+func identifyDir(cfg *Config) (instance string, started bool, err error) {
+	lock, err := lockDir(cfg)
+	if err != nil {
+		return "", false, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	id, err := identify(cfg)
+	if err != nil || id.Started {
+		return id.Node, id.Started, err
+	}
+	started, err = hasEntry(cfg)
+	return id.Node, started, err
+}
+
+// hasEntry reports whether the log of a directory has an entry. A first start that died may not have noted it in IDENTITY.
+func hasEntry(cfg *Config) (bool, error) {
+	dir := cfg.FS.PathJoin(cfg.Dir, logDir)
+	if _, err := cfg.FS.Stat(dir); oserror.IsNotExist(err) {
+		return false, nil
+	}
+	log, err := pebblelog.Open(dir, pebblelog.Options(&pebble.Options{FS: cfg.FS, Logger: pebbleLog{log: cfg.Logger, kill: cfg.Limits.Kill}}))
+	if err != nil {
+		return false, storageError("open the raft log", err)
+	}
+	last, _ := log.LastIndex() // it never returns an error
+	return last > 0, log.Close()
 }
 
 // identify reads IDENTITY, or creates it in an empty directory. A node that lost its directory must join as another
@@ -89,12 +134,17 @@ func newIdentity(cfg *Config) (identity, error) {
 // markStarted notes in IDENTITY that the log has an entry, before any caller is answered.
 //
 // If the process dies before the write, the next start finds the entry in the log and notes it.
-func (id identity) markStarted(cfg *Config) error {
+func (id *identity) markStarted(cfg *Config) error {
 	if id.Started {
 		return nil
 	}
-	id.Started = true
-	return id.write(cfg)
+	marked := *id
+	marked.Started = true
+	if err := marked.write(cfg); err != nil {
+		return err
+	}
+	*id = marked
+	return nil
 }
 
 func (id identity) write(cfg *Config) error {

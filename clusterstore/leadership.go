@@ -2,8 +2,10 @@ package clusterstore
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
 	"github.com/flightd/flightd/flight"
@@ -36,17 +38,28 @@ func (s *Store) notifyLeadership(leading bool) {
 	}
 }
 
-// becomeLeader starts a term as leader: it commits an entry of this term, then steps the clock. When that entry is applied
-// here, so is everything that earlier leaders committed, and raft's commit index is valid for Barrier.
+// becomeLeader starts a term as leader: it commits an entry of this term, steps the clock, and gives a new deployment its
+// name and secret. When that first entry is applied here, so is everything that earlier leaders committed, and raft's commit
+// index is valid for Barrier.
+//
+// If the process dies after any of these entries, or two leaders propose a Bootstrap, the next leader goes on: of several
+// Bootstraps only the first counts.
 func (s *Store) becomeLeader() *leadership {
 	term := s.raft.CurrentTerm()
 	s.clock.lead(s.Header().Now)
-	if err := s.proposeTick(context.Background(), &flight.Tick{}); err != nil {
+	if err := s.proposeAtStart(context.Background(), &flight.Tick{}); err != nil {
 		return nil // leadership lost again, or closing; raft sends a notification
 	}
 	s.clock.lead(s.Header().Now)
 	if err := s.stepClock(context.Background()); err != nil {
 		return nil
+	}
+	if s.Header().Deployment == "" {
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // it never returns an error
+		if err := s.proposeAtStart(context.Background(), &flight.Bootstrap{Deployment: uuid.NewString(), Secret: secret}); err != nil {
+			return nil
+		}
 	}
 	if s.raft.CurrentTerm() != term || s.raft.State() != raft.Leader {
 		return nil
@@ -54,8 +67,8 @@ func (s *Store) becomeLeader() *leadership {
 	return &leadership{term: term}
 }
 
-// proposeTick proposes a Tick, also while this node is not yet ready for other proposals.
-func (s *Store) proposeTick(ctx context.Context, c *flight.Tick) error {
+// proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals.
+func (s *Store) proposeAtStart(ctx context.Context, c flight.Command) error {
 	data, err := flight.Encode(c)
 	if err != nil {
 		return err

@@ -2,23 +2,21 @@ package clusterstore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/deadline"
 )
 
-// Open starts the ledger in cfg.Dir and returns when it accepts proposals: this node is leader, has applied its whole
-// log, and the deployment has its name and secret. An empty directory becomes a new ledger.
+// Open starts the ledger in cfg.Dir. A lone ledger is returned when it accepts proposals: this node is leader, has applied
+// its whole log, and the deployment has its name and secret. An empty directory becomes a new ledger. With Config.Peers,
+// Open waits for none of this: AwaitDeployment does.
 //
 // Open rejects a directory that another process has open (ErrLocked), that belongs to another node or cluster
 // (ErrForeign), that a newer version wrote (ErrNewer) or one from before the first release (ErrOlder), and one that
@@ -27,6 +25,9 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if p := cfg.Peers; p != nil && p.Transport == nil {
+		return nil, errors.New("clusterstore: Config.Peers.Transport is nil")
 	}
 	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
 	defer func() {
@@ -47,8 +48,15 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err := s.startRaft(restore); err != nil {
 		return nil, err
 	}
-	if s.cfg.peers != nil {
+	if s.cfg.Peers != nil {
 		return s, nil // another voter may be the leader
+	}
+	voters, _, err := s.Voters()
+	if err != nil {
+		return nil, err
+	}
+	if len(voters) > 1 {
+		return nil, fmt.Errorf("clusterstore: the ledger in %s has %d voters: Config.Peers is required", s.cfg.Dir, len(voters))
 	}
 	if err := s.waitForLeadership(ctx); err != nil {
 		return nil, err
@@ -76,6 +84,7 @@ func (s *Store) openFiles() (err error) {
 	if s.snaps, err = openSnapshots(&s.cfg, s.id.Cluster, stateOpts); err != nil {
 		return err
 	}
+	s.snaps.onReceived = s.markStarted
 	if s.spool, err = openSpool(&s.cfg); err != nil {
 		return err
 	}
@@ -226,27 +235,13 @@ func (s *Store) snapshotAtStart() error {
 
 // startRaft bootstraps a new log, starts raft and the store's background goroutines, and proposes the spooled reports
 // again. Close waits for these goroutines.
-//
-// If the process dies between Bootstrap and markStarted, the log has its first entry, and the next start marks
-// IDENTITY.
 func (s *Store) startRaft(restore bool) error {
-	transport, voters := s.raftTransport()
-	guarded := &watchedLog{LogStore: s.log, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended}
+	transport := s.raftTransport()
+	guarded := &watchedLog{LogStore: s.log, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended, markStarted: s.markStarted}
 	if s.cfg.wrapLog != nil {
 		guarded.LogStore = s.cfg.wrapLog(s.log)
 	}
-	if last, _ := s.log.LastIndex(); last == 0 && s.fsm.meta.Applied == 0 {
-		list, err := s.snaps.List()
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			if err := s.log.Bootstrap(raft.Configuration{Servers: voters}); err != nil {
-				return err
-			}
-		}
-	}
-	if err := s.id.markStarted(&s.cfg); err != nil {
+	if err := s.bootstrapLog(transport.LocalAddr()); err != nil {
 		return err
 	}
 	conf := s.raftConfig(restore)
@@ -268,6 +263,41 @@ func (s *Store) startRaft(restore bool) error {
 	return nil
 }
 
+// bootstrapLog writes the first entry of a new ledger: its voters. Without Peers.Founding a new node of a cluster gets it
+// from the leader that adds the node, and the log stays empty until then.
+//
+// If the process dies between Bootstrap and markStarted, the log has its first entry, and the next start marks
+// IDENTITY.
+func (s *Store) bootstrapLog(address raft.ServerAddress) error {
+	list, err := s.snaps.List()
+	if err != nil {
+		return err
+	}
+	if last, _ := s.log.LastIndex(); last > 0 || s.fsm.meta.Applied > 0 || len(list) > 0 {
+		return s.markStarted()
+	}
+	self := Voter{ID: s.cfg.NodeID, Address: string(address)}
+	founding := []Voter{self}
+	if s.cfg.Peers != nil {
+		founding = s.cfg.Peers.Founding
+	}
+	if founding == nil {
+		return nil
+	}
+	first, err := foundingConfiguration(founding, self)
+	if err != nil {
+		return err
+	}
+	if err := s.log.Bootstrap(first); err != nil {
+		return err
+	}
+	return s.markStarted()
+}
+
+// markStarted notes in IDENTITY that this directory has an entry of the log, before anybody is told so. Once raft runs,
+// only its main goroutine calls it, after an append and after a snapshot that another node sent.
+func (s *Store) markStarted() error { return s.id.markStarted(&s.cfg) }
+
 // soloTimeout is the election timeout of a lone voter, which has no other candidate to wait for.
 const soloTimeout = 25 * time.Millisecond
 
@@ -283,24 +313,22 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 	c.TrailingLogs = s.cfg.Log.Trailing
 	c.SnapshotThreshold = math.MaxUint64 >> 1 // disabled: runSnapshots goes by the size of the log
 	c.SnapshotInterval = time.Hour
-	if s.cfg.peers == nil {
+	if s.cfg.Peers == nil {
 		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = soloTimeout, soloTimeout, soloTimeout
 	}
 	return c
 }
 
-// raftTransport returns the transport to the other voters, and all voters. A lone voter has a transport without
-// peers.
-func (s *Store) raftTransport() (raft.Transport, []raft.Server) {
-	if p := s.cfg.peers; p != nil {
-		return p.transport, p.voters
+// raftTransport returns the transport to the other voters. A lone voter has one without peers, and its id as address.
+func (s *Store) raftTransport() raft.Transport {
+	if p := s.cfg.Peers; p != nil {
+		return p.Transport
 	}
-	address := raft.ServerAddress(s.cfg.NodeID)
-	_, transport := raft.NewInmemTransport(address)
-	return transport, []raft.Server{{ID: raft.ServerID(s.cfg.NodeID), Address: address}}
+	_, transport := raft.NewInmemTransport(raft.ServerAddress(s.cfg.NodeID))
+	return transport
 }
 
-// waitForLeadership waits until this node is leader, and proposes the Bootstrap of a new deployment.
+// waitForLeadership waits until this node is leader and accepts proposals.
 func (s *Store) waitForLeadership(ctx context.Context) error {
 	for s.leading.Load() == nil {
 		next := s.leadershipChanged.next()
@@ -313,13 +341,5 @@ func (s *Store) waitForLeadership(ctx context.Context) error {
 			return fmt.Errorf("clusterstore: open: wait for leadership: %w", context.Cause(ctx))
 		}
 	}
-	if s.Header().Deployment != "" {
-		return nil
-	}
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return fmt.Errorf("clusterstore: open: generate a secret: %w", err)
-	}
-	_, err := s.Propose(ctx, &flight.Bootstrap{Deployment: uuid.NewString(), Secret: secret})
-	return err
+	return nil
 }

@@ -68,6 +68,8 @@ type snapshots struct {
 	cluster string
 	options func() *pebble.Options
 	dir     string
+	// onReceived is called when a snapshot that another node sent is durable, before raft acknowledges it. nil: not called.
+	onReceived func() error
 
 	mu      sync.Mutex // guards the fields below
 	serial  int
@@ -308,6 +310,9 @@ func (k *snapshotSink) Close() error {
 	}
 	k.closed = true
 	err := k.publish()
+	if err == nil && k.rows != nil && k.snaps.onReceived != nil {
+		err = k.snaps.onReceived()
+	}
 	if err != nil {
 		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // without effect after the rename
 	}

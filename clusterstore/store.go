@@ -189,25 +189,12 @@ func (s *Store) Barrier(ctx context.Context) error {
 
 // verifyLeader asks a majority whether this node is still leader.
 func (s *Store) verifyLeader(ctx context.Context) error {
-	if !s.background.Enter() {
-		return ErrClosed
-	}
-	answer := make(chan error, 1)
-	go func() { // Close waits for it; raft answers while it runs, and Close stops raft after it
-		defer s.background.Leave()
-		answer <- s.raft.VerifyLeader().Error()
-	}()
-	select {
-	case err := <-answer:
-		if err != nil {
+	return s.await(ctx, func() error {
+		if s.raft.VerifyLeader().Error() != nil {
 			return ErrNotLeader
 		}
 		return nil
-	case <-s.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	})
 }
 
 // waitApplied waits until an index is applied here.
@@ -245,7 +232,11 @@ func (s *Store) shutdown(ctx context.Context) error {
 	s.commitTimeout.Close()
 	s.leading.Store(nil)
 	if s.raft != nil {
-		errs = append(errs, s.raft.Shutdown().Error())
+		errs = append(errs, s.raft.Shutdown().Error()) // closes the transport
+	} else if p := s.cfg.Peers; p != nil {
+		if transport, ok := p.Transport.(io.Closer); ok {
+			errs = append(errs, transport.Close())
+		}
 	}
 	close(s.applyStopped)
 	if s.fsm != nil {

@@ -41,16 +41,16 @@ func newTestCluster(t *testing.T) *testCluster {
 
 func (c *testCluster) start(i int) {
 	c.t.Helper()
-	var voters []raft.Server
+	var founding []Voter
 	for n := range c.disks {
-		voters = append(voters, raft.Server{ID: raft.ServerID(fmt.Sprint("node-", n)), Address: raft.ServerAddress(fmt.Sprint("node-", n))})
+		founding = append(founding, Voter{ID: fmt.Sprint("node-", n), Address: string('a' + rune(n))})
 	}
-	_, c.transports[i] = raft.NewInmemTransport(voters[i].Address)
+	_, c.transports[i] = raft.NewInmemTransport(raft.ServerAddress(founding[i].Address))
 	cfg := memConfig(c.disks[i])
-	cfg.NodeID, cfg.ClusterID = string(voters[i].ID), "trio"
+	cfg.NodeID, cfg.ClusterID = founding[i].ID, "trio"
 	cfg.Log.Trailing = 1
 	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
-	cfg.peers = &peers{transport: c.transports[i], voters: voters}
+	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)
 	c.stores[i] = s

@@ -13,10 +13,11 @@ import (
 // If the process dies during such a write, its entries may be on disk; their callers were not answered.
 type watchedLog struct {
 	raft.LogStore
-	timeout    time.Duration
-	onStall    func(op string, after time.Duration)
-	onGrowth   func()                             // called after every successful append
-	onAppended func(entries int, d time.Duration) // likewise; may be nil
+	timeout     time.Duration
+	onStall     func(op string, after time.Duration)
+	onGrowth    func()                             // called after every successful append
+	onAppended  func(entries int, d time.Duration) // likewise; may be nil
+	markStarted func() error                       // called after every append, before raft may acknowledge it
 }
 
 // StoreLog stores one entry under the watchdog.
@@ -27,6 +28,9 @@ func (g *watchedLog) StoreLogs(entries []*raft.Log) error {
 	defer g.startWatchdog("append").Stop()
 	start := time.Now()
 	err := g.LogStore.StoreLogs(entries)
+	if err == nil {
+		err = g.markStarted()
+	}
 	if err == nil {
 		g.onGrowth()
 		if g.onAppended != nil {

@@ -37,3 +37,22 @@ func TestIdempotencyKey_IsStable(t *testing.T) {
 		require.Equal(t, hex.EncodeToString(sum.Sum(nil)), h.IdempotencyKey(key, 7))
 	}
 }
+
+// Before the ledger has its secret, nothing is sealed and no token is valid: anybody could compute the MAC.
+func TestToken_EmptySecret(t *testing.T) {
+	id, token := MustKey("n/a/1").FlightID(), Token{StoreEpoch: 1, Number: 2}
+	require.Empty(t, token.Seal(nil, id, 1, "session"))
+	sealed := token.Seal([]byte("secret"), id, 1, "session")
+	numbers, err := hex.DecodeString(sealed[:sealedNumbers])
+	require.NoError(t, err)
+	forged := sealed[:sealedNumbers+1] + hex.EncodeToString(tokenMAC(nil, numbers, id))
+	var invalid *InvalidError
+	for _, s := range []string{sealed, forged, ""} {
+		_, _, err := Unseal(s, nil, id)
+		require.ErrorAs(t, err, &invalid, "%q", s)
+	}
+	got, generation, err := Unseal(sealed, []byte("secret"), id)
+	require.NoError(t, err)
+	require.Equal(t, token, got)
+	require.Equal(t, uint32(1), generation)
+}

@@ -1,0 +1,201 @@
+package clusterstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/raft"
+)
+
+// Peers is how this voter reaches the others of its cluster.
+//
+// A directory whose log has an entry is resumed, whatever Founding says: the voters are in the log. The ledger of a lone
+// node may be opened with Peers. It leads alone, under the address that it had; AddVoter then corrects its own address and
+// adds the others.
+type Peers struct {
+	// Transport connects the voters. Its local address is this node's name. Close closes it if it is an io.Closer, also
+	// after an Open that failed.
+	Transport raft.Transport
+	// Founding are the voters of a new ledger, in any order. Each founding node gives the same list. nil: an empty
+	// directory waits until a leader adds this node.
+	Founding []Voter
+}
+
+// Voter is a member of a cluster. A node that lost its directory comes back with another ID: it has forgotten its votes.
+type Voter struct {
+	ID      string // Config.NodeID of that node, its instance
+	Address string // its name
+}
+
+// foundingConfiguration returns the first entry of a new cluster's log, equal on all nodes. It returns an error unless
+// the list has self, and each id and each address once.
+func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, err error) {
+	seen := make(map[string]bool, 2*len(voters))
+	for _, v := range voters {
+		if v.ID == "" || v.Address == "" || seen["id "+v.ID] || seen["address "+v.Address] {
+			return c, fmt.Errorf("clusterstore: Peers.Founding: id %q or address %q is empty or listed twice", v.ID, v.Address)
+		}
+		seen["id "+v.ID], seen["address "+v.Address] = true, true
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(v.ID), Address: raft.ServerAddress(v.Address)})
+	}
+	if !slices.Contains(voters, self) {
+		return c, fmt.Errorf("clusterstore: Peers.Founding does not list this node: id %s, address %s", self.ID, self.Address)
+	}
+	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
+	return c, nil
+}
+
+// Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
+func (s *Store) Leading() (term uint64, ok bool) {
+	lead := s.leading.Load()
+	if lead == nil {
+		return 0, false
+	}
+	return lead.term, true
+}
+
+// Leader returns the address of the leader; "" when this node knows of none. It may name a leader that has been replaced,
+// or one that does not accept proposals yet.
+func (s *Store) Leader() (address string) {
+	at, _ := s.raft.LeaderWithID()
+	return string(at)
+}
+
+// CommitIndex returns the index up to which this node knows the log to be committed. At a leader it is valid only while
+// Leading reports a term.
+func (s *Store) CommitIndex() uint64 { return s.raft.CommitIndex() }
+
+// LastEntry names the last entry that is durable in the log of this node, which it may have acknowledged. A new leader can
+// replace it while it is not committed.
+func (s *Store) LastEntry() EntryID {
+	last := s.LastApplied()
+	for range 3 { // an entry that is gone was truncated a moment ago
+		index, _ := s.log.LastIndex() // it never returns an error
+		if index <= last.Index {
+			break
+		}
+		if term, err := s.termAt(index); err == nil {
+			return EntryID{Index: index, Term: term}
+		}
+	}
+	return last
+}
+
+// Voters returns the voters of the latest configuration that this node has in its log, and the index of its entry; 0 while
+// that entry is not applied here.
+func (s *Store) Voters() (voters []Voter, index uint64, err error) {
+	future := s.raft.GetConfiguration() // its Index is always 0
+	if err := future.Error(); err != nil {
+		return nil, 0, classifyRaftError(err)
+	}
+	latest := future.Configuration()
+	for _, server := range latest.Servers {
+		if server.Suffrage == raft.Voter {
+			voters = append(voters, Voter{ID: string(server.ID), Address: string(server.Address)})
+		}
+	}
+	if m := &s.fsm.published.Load().meta; bytes.Equal(m.Config, raft.EncodeConfiguration(latest)) {
+		index = m.ConfigIndex
+	}
+	return voters, index, nil
+}
+
+// AwaitDeployment returns when the deployment has its name and secret, and this node has applied them. Errors: ErrClosed,
+// or that of ctx.
+func (s *Store) AwaitDeployment(ctx context.Context) error {
+	for {
+		index, _ := s.Applied()
+		if s.Header().Deployment != "" {
+			return nil
+		}
+		if err := s.waitApplied(ctx, index+1); err != nil {
+			return err
+		}
+	}
+}
+
+// TransferLeadership makes the voter with this id the leader; "" means the one whose log is most up to date. New work is
+// rejected with ErrUnavailable meanwhile. nil: the other node was told to stand for election. Errors: ErrNotLeader,
+// ErrClosed, that of ctx, or why nothing came of it; this node then goes on as leader, unless it lost the leadership.
+func (s *Store) TransferLeadership(ctx context.Context, id string) error {
+	if s.leading.Load() == nil { // before it leads, a transfer would end becomeLeader for good
+		return s.notLeaderError()
+	}
+	voters, _, err := s.Voters()
+	if err != nil {
+		return err
+	}
+	to := slices.IndexFunc(voters, func(v Voter) bool { return v.ID == id })
+	if id != "" && to < 0 {
+		return fmt.Errorf("clusterstore: transfer leadership: %s is no voter", id)
+	}
+	err = s.await(ctx, func() error {
+		if id == "" {
+			return s.raft.LeadershipTransfer().Error()
+		}
+		return s.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(voters[to].Address)).Error()
+	})
+	if errors.Is(err, raft.ErrNotLeader) {
+		return ErrNotLeader
+	}
+	return err
+}
+
+// AddVoter makes a node a voter, or corrects the address of a voter. An empty node is added with AddNonvoter first: as a
+// voter it would count for the majority before it has the log. Errors are those of Propose; an *AmbiguousError means that
+// the change may still be committed.
+func (s *Store) AddVoter(ctx context.Context, v Voter) error {
+	return s.changeVoters(ctx, func() raft.Future {
+		return s.raft.AddVoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
+	})
+}
+
+// AddNonvoter makes the leader send the log to a node that does not vote, or corrects the address of a member. Errors are
+// those of AddVoter.
+func (s *Store) AddNonvoter(ctx context.Context, v Voter) error {
+	return s.changeVoters(ctx, func() raft.Future {
+		return s.raft.AddNonvoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
+	})
+}
+
+// RemoveServer removes a voter or nonvoter for good: its id must not come back. A leader that removes itself steps down.
+// Errors are those of AddVoter.
+func (s *Store) RemoveServer(ctx context.Context, id string) error {
+	return s.changeVoters(ctx, func() raft.Future { return s.raft.RemoveServer(raft.ServerID(id), 0, 0) })
+}
+
+func (s *Store) changeVoters(ctx context.Context, change func() raft.Future) error {
+	if s.leading.Load() == nil {
+		return s.notLeaderError()
+	}
+	err := s.await(ctx, func() error { return classifyRaftError(change().Error()) })
+	if err == nil || isAmbiguous(err) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return &AmbiguousError{Cause: err} // nobody waits for the change any more
+}
+
+// await waits for a call of raft, in a goroutine that Close waits for. Raft answers while it runs, and Close stops raft
+// after that goroutine. Errors: that of the call, ErrClosed, or that of ctx; then the call goes on.
+func (s *Store) await(ctx context.Context, call func() error) error {
+	if !s.background.Enter() {
+		return ErrClosed
+	}
+	answer := make(chan error, 1)
+	go func() {
+		defer s.background.Leave()
+		answer <- call()
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-s.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
