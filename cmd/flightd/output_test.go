@@ -74,6 +74,7 @@ func otherCommands() map[string]string {
 		"whoami":                "a server with tokens; TestAdmin_EveryFormat",
 		"cert init":             "it writes files; TestCert_EveryFormat",
 		"cert client":           "it writes files; TestCert_EveryFormat",
+		"cluster found":         "it writes files; TestClusterFound_EveryFormat",
 		"backup":                "it writes files; TestRestore_EveryFormat",
 		"restore":               "it writes files; TestRestore_EveryFormat",
 		"restore accept":        "it writes files; TestRestore_EveryFormat",

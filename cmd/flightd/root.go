@@ -157,7 +157,7 @@ func (a *app) sections() []section {
 		{"look", "Inspect:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
 		{"resolve", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{
-			a.importCommand(), a.backupCommand(), a.restoreCommand(), a.tokenCommand(), a.namespaceCommand(), a.auditCommand(), a.whoamiCommand(), a.certCommand(),
+			a.importCommand(), a.backupCommand(), a.restoreCommand(), a.tokenCommand(), a.namespaceCommand(), a.auditCommand(), a.whoamiCommand(), a.certCommand(), a.clusterCommand(),
 			a.doctorCommand(), a.readyCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
 		}},
 	}

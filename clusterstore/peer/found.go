@@ -1,0 +1,164 @@
+package peer
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// FoundOptions are the options of Found.
+type FoundOptions struct {
+	TokenSHA256 string // SHA-256 of the first token in hex; "": no token is made
+}
+
+const (
+	certificateYears = 10
+	clockSkew        = time.Hour // how much earlier a certificate is valid, for machines whose clocks are behind
+)
+
+// Found makes the founding directories of a new cluster: DIR/NAME for each node, to be copied to that node, and DIR/ca.crt and
+// DIR/ca.key, the node CA, which signs the certificate of a node that is replaced. The directory must be absent or empty.
+//
+// If the process dies during Found, or if Found returns an error after it has written a file, the directory is incomplete and
+// must be removed before Found is called again. When Found returns nil, all files are durable.
+func Found(dir string, nodes []Node, o FoundOptions) error {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		n := &nodes[i]
+		if host, port, err := net.SplitHostPort(n.Address); n.Etcd == "" && err == nil {
+			next, _ := strconv.Atoi(port) // checkNodes rejects it
+			n.Etcd = net.JoinHostPort(host, strconv.Itoa(next+1))
+		}
+	}
+	if err := errors.Join(checkNodes(nodes), checkTokenHash(o.TokenSHA256)); err != nil {
+		return fmt.Errorf("found a cluster: %w", err)
+	}
+	if left, err := os.ReadDir(dir); err == nil && len(left) > 0 {
+		return fmt.Errorf("found a cluster: %s is not empty: name a new directory; if an earlier run was interrupted, remove it", dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("found a cluster: %w", err)
+	}
+	if err := writeFounding(dir, nodes, o); err != nil {
+		return fmt.Errorf("found a cluster: %w; remove %s before you repeat the command", err, dir)
+	}
+	return nil
+}
+
+// writeFounding writes all directories, the founding.json of each node last.
+func writeFounding(dir string, nodes []Node, o FoundOptions) error {
+	file := foundingJSON{Format: foundingFormat, ClusterID: uuid.NewString(), Nodes: nodes, TokenSHA256: o.TokenSHA256}
+	ca := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "flightd node CA " + file.ClusterID}, KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
+		return err
+	}
+	caKey, err := writeKey(filepath.Join(dir, caKeyFile))
+	if err == nil {
+		err = writeCertificate(filepath.Join(dir, caCertFile), ca, ca, caKey, caKey)
+	}
+	if err != nil {
+		return err
+	}
+	caPEM, err := os.ReadFile(filepath.Join(dir, caCertFile))
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		of := filepath.Join(dir, n.Name)
+		if err := os.Mkdir(of, 0o700); err != nil {
+			return err
+		}
+		key, err := writeKey(filepath.Join(of, keyFile))
+		if err != nil {
+			return err
+		}
+		file.Self = n.Name
+		text, err := json.MarshalIndent(&file, "", "  ")
+		if err := errors.Join(err,
+			writeCertificate(filepath.Join(of, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey),
+			writeFile(filepath.Join(of, caCertFile), caPEM), syncDir(of)); err != nil {
+			return err
+		}
+		if err := errors.Join(writeFile(filepath.Join(of, foundingFile), append(text, '\n')), syncDir(of)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+}
+
+// nodeCertificate returns the template of a node's certificate. The host names are for etcd's members, which verify them.
+func nodeCertificate(n Node, clusterID string) *x509.Certificate {
+	name := serverName(n.Name, clusterID)
+	c := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, host := range slices.Compact([]string{hostOf(n.Address), hostOf(n.Etcd)}) {
+		if ip := net.ParseIP(host); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+		} else {
+			c.DNSNames = append(c.DNSNames, host)
+		}
+	}
+	return c
+}
+
+// writeKey makes a key and writes it.
+func writeKey(path string) (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return key, writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
+// writeCertificate signs a certificate for key with the key of the CA and writes it.
+func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) error {
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.AddDate(certificateYears, 0, 0)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey) // it draws the serial number
+	if err != nil {
+		return err
+	}
+	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// writeFile writes a new file that only its owner can read, and syncs it. The caller syncs the directory.
+func writeFile(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// syncDir makes the entries of a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,63 @@
+package peer
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+const (
+	raftPool    = 3 // idle connections per node
+	raftTimeout = 10 * time.Second
+)
+
+// RaftTransport returns a new transport of raft between the nodes, and ends the one before it. The address of a server is the
+// name of its node, so a voter keeps its address in raft's configuration when its host changes. The connections of raft are
+// refused before the first call and after the transport was closed.
+//
+// The transport keeps raft's default of two append requests in flight per follower: more delays commits, because raft's batches
+// get smaller.
+func (p *Port) RaftTransport(logger hclog.Logger) raft.Transport {
+	q := newQueue(p.founding.Self.Name)
+	t := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: &raftStream{queue: q, port: p}, MaxPool: raftPool, MaxRPCsInFlight: raft.DefaultMaxRPCsInFlight, Timeout: raftTimeout, Logger: logger,
+	})
+	p.mu.Lock()
+	before, closed := p.raftTransport, p.closed
+	p.raft, p.raftTransport = q, t
+	p.mu.Unlock()
+	if before != nil {
+		before.CloseStreams()
+		_ = before.Close()
+	}
+	if closed {
+		_ = t.Close()
+	}
+	return t
+}
+
+// raftStream is the raft.StreamLayer of a Port.
+type raftStream struct {
+	*queue
+	port *Port
+}
+
+// Dial implements raft.StreamLayer: the address is the name of a node.
+func (s *raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.port.ctx, timeout)
+	defer cancel()
+	return s.port.dial(ctx, string(address), protoRaft)
+}
+
+// Close implements net.Listener. It is called when the transport is closed.
+func (s *raftStream) Close() error {
+	s.port.mu.Lock()
+	if s.port.raft == s.queue {
+		s.port.raft = nil
+	}
+	s.port.mu.Unlock()
+	return s.queue.Close()
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
+)
+
+func (a *app) clusterCommand() *cobra.Command {
+	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together", a.clusterFound())
+}
+
+func (a *app) clusterFound() *cobra.Command {
+	var nodes []string
+	var out string
+	c := &cobra.Command{
+		Use:   "found",
+		Short: "Make the directories with which the nodes of a new cluster start",
+		Long: `Makes one directory for each node of a new cluster, and starts nothing. Copy OUT/NAME to the host of node NAME, as it is, and start
+each node with flightd serve --cluster. A directory has the certificate and the key of its node, and the names and addresses of
+all nodes.
+
+--node names a node, and the address under which the other nodes reach it; etcd uses the port after it as well. 3, 5 or 7 nodes:
+with three, one can be away. Nodes trust only certificates of the CA in OUT. Its key, OUT/ca.key, belongs to no node: keep it
+apart, because a certificate that it signs can be a node of the cluster.
+
+The first token, with all rights, is valid as soon as the cluster has started. It is printed to standard error, or written to
+--first-token-file; the directories have only its hash.`,
+		Example: `  flightd cluster found --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
+  flightd serve --cluster cluster/a                    # at the host of node a, after the copy`,
+		Args: exactArgs(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if out == "" {
+				return usageError("--out is missing: name a new directory")
+			}
+			named, err := parseNodes(nodes)
+			if err != nil {
+				return err
+			}
+			return a.foundCluster(out, named, a.setting("first_token_file").Value)
+		},
+	}
+	flags := c.Flags()
+	flags.StringArrayVar(&nodes, "node", nil, "NAME=HOST:PORT of a node, once for each node")
+	flags.StringVar(&out, "out", "", "new directory for the directories of the nodes")
+	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	return c
+}
+
+// parseNodes reads the values of --node.
+func parseNodes(texts []string) ([]peer.Node, error) {
+	var nodes []peer.Node
+	for _, text := range texts {
+		name, address, found := strings.Cut(text, "=")
+		if !found {
+			return nil, usageError("--node %s: want NAME=HOST:PORT, as in --node a=10.0.0.1:7430", text)
+		}
+		nodes = append(nodes, peer.Node{Name: name, Address: address})
+	}
+	return nodes, nil
+}
+
+// foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
+// token that nobody knows. After an error there is no token file.
+func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string) error {
+	secret := auth.NewSecret(flight.AllNamespaces)
+	if tokenFile != "" {
+		err := writeAtomically(tokenFile, []byte(secret+"\n"), 0o600, false)
+		if errors.Is(err, fs.ErrExist) {
+			return usageError("--first-token-file %s exists: name a new file", tokenFile)
+		}
+		if err != nil {
+			return &exitError{code: exitConfig, err: fmt.Errorf("--first-token-file %s: %w", tokenFile, err)}
+		}
+	}
+	sum := sha256.Sum256([]byte(secret))
+	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: hex.EncodeToString(sum[:])})
+	var made *madeCluster
+	if err == nil {
+		made, err = describeCluster(out, nodes)
+	}
+	if err != nil {
+		if tokenFile != "" {
+			err = errors.Join(err, os.Remove(tokenFile))
+		}
+		if path := (*fs.PathError)(nil); errors.As(err, &path) {
+			return &exitError{code: exitConfig, err: err}
+		}
+		return usageError("%w", err)
+	}
+	if tokenFile != "" {
+		a.say("the token admin, with all rights in all namespaces, is in %s", tokenFile)
+	} else {
+		a.printFirstToken(secret)
+	}
+	a.say("copy each directory to its node, then remove it here; keep %s apart from the nodes: a certificate that it signs can be a node of the cluster", made.CAKey)
+	return a.printCluster(made)
+}
+
+// madeCluster describes a cluster that was founded.
+type madeCluster struct {
+	ClusterID string     `json:"cluster_id"`
+	CA        string     `json:"ca"`
+	CAKey     string     `json:"ca_key"`
+	Nodes     []madeNode `json:"nodes"`
+}
+
+// madeNode describes a node's founding directory.
+type madeNode struct {
+	Name      string `json:"name"`
+	Address   string `json:"address"`
+	Etcd      string `json:"etcd"`
+	Directory string `json:"directory"`
+	Start     string `json:"start"`
+}
+
+// describeCluster reads the directories as the nodes will.
+func describeCluster(out string, nodes []peer.Node) (*madeCluster, error) {
+	made := &madeCluster{CA: filepath.Join(out, "ca.crt"), CAKey: filepath.Join(out, "ca.key")}
+	for _, n := range nodes {
+		dir := filepath.Join(out, n.Name)
+		f, err := peer.Load(dir)
+		if err != nil {
+			return nil, err
+		}
+		made.ClusterID = f.ClusterID
+		made.Nodes = append(made.Nodes, madeNode{Name: n.Name, Address: f.Self.Address, Etcd: f.Self.Etcd, Directory: dir, Start: "flightd serve --cluster " + dir})
+	}
+	return made, nil
+}
+
+func (a *app) printCluster(made *madeCluster) error {
+	var rows [][]string
+	for _, n := range made.Nodes {
+		rows = append(rows, []string{n.Name, n.Address, n.Etcd, n.Directory, n.Start})
+	}
+	return a.printList([]string{"NODE", "ADDRESS", "ETCD", "COPY TO THE NODE", "START IT WITH"}, rows, []string{made.ClusterID}, made)
+}
