@@ -42,8 +42,8 @@ type fatalError struct {
 func (f *fatalError) Error() string { return f.text }
 func (f *fatalError) Unwrap() error { return f.cause }
 
-// raftLogger forwards raft's warnings and errors.
-func raftLogger(log *slog.Logger) hclog.Logger {
+// RaftLogger forwards raft's warnings and errors.
+func RaftLogger(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, Output: io.Discard})
 	l.RegisterSink(raftSink{log})
 	return l

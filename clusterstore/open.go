@@ -304,7 +304,7 @@ const soloTimeout = 25 * time.Millisecond
 func (s *Store) raftConfig(restore bool) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.NodeID)
-	c.Logger = raftLogger(s.cfg.Logger)
+	c.Logger = RaftLogger(s.cfg.Logger)
 	c.NotifyCh = s.raftNotify
 	c.NoSnapshotRestoreOnStart = !restore
 	c.ShutdownOnRemove = false

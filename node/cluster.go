@@ -271,7 +271,7 @@ func (n *node) startInCluster(ctx context.Context) error {
 	n.startRecord()
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
-	n.serveRequests(newGate(n))
+	n.serveRequests(newForwarder(n))
 	n.parts.start("leadership", func(ctx context.Context) error { // stops first
 		<-ctx.Done()
 		n.handOver(ctx)

@@ -106,7 +106,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 // recordedIndex is the greatest index that etcd has recorded.
 func recordedIndex(t *testing.T, e *etcd, deployment string) (index uint64) {
 	t.Helper()
-	entries, err := etcdlease.RecordedEntries(t.Context(), e.client, deployment)
+	entries, err := etcdlease.RecordedEntries(t.Context(), e.client, deployment, "")
 	require.NoError(t, err)
 	for _, r := range entries {
 		index = max(index, r.Index)

@@ -55,12 +55,13 @@ func (e *EtcdError) Unwrap() error { return e.Cause }
 // If the process dies before markEtcdStarted has returned, the next start deletes the data of a lone member and creates it
 // again. No claim is lost: claims are possible only after startEtcd has returned. The data of one member of several are
 // never deleted: it may have voted.
-func startEtcd(ctx context.Context, cfg *embed.Config, lone bool, kill func(error)) (e *etcd, err error) {
+func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etcd, err error) {
 	defer func() {
 		if err != nil {
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
+	lone := len(cfg.ListenPeerUrls) == 0
 	if lone {
 		if err := prepareEtcdDir(cfg.Dir); err != nil {
 			return nil, err
@@ -117,7 +118,7 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 	own := []url.URL{{Scheme: "https", Host: c.founding.Self.Etcd}}
 	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = own, own
-	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert, KeyFile: c.founding.Key, TrustedCAFile: c.founding.CACert, ClientCertAuth: true}
+	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true}
 	cfg.TickMs, cfg.ElectionMs = 100, 1000
 }
 

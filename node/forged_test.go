@@ -24,7 +24,7 @@ func TestForgedTokensChangeNothing(t *testing.T) {
 	n := openConfig(t, cfg)
 	recorded := func() bool { return n.store.Header().GuardCounter > 0 } // the start records the counter of etcd's guard key
 	require.Eventually(t, recorded, 10*time.Second, time.Millisecond)
-	api := n.api()
+	api := n.act.Load().api()
 	send := func(method, path, token string) int {
 		req := httptest.NewRequest(method, path, strings.NewReader(`{"action":"charge","id":"order-1"}`))
 		req.Header.Set("Content-Type", "application/json")

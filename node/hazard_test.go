@@ -117,7 +117,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	first := openAttempt(t, url, "order-1")
 
 	entered, answered := make(chan struct{}, 8), make(chan string, 1)
-	api := in.api()
+	api := in.act.Load().api()
 	in.server.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		api.ServeHTTP(w, r)
@@ -155,7 +155,7 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
 	address := strings.TrimPrefix(in.server.url(), "http://")
 	entered := make(chan struct{}, 2)
-	api := in.api()
+	api := in.act.Load().api()
 	in.server.setAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		api.ServeHTTP(w, r)

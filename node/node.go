@@ -78,12 +78,14 @@ type node struct {
 	asked      *askedKeys    // since the ledger was restored
 	certs      *certificates // nil: plain HTTP
 
-	server  *server
-	store   *clusterstore.Store
-	etcd    *etcd
-	record  *etcdlease.LedgerRecord
-	act     atomic.Pointer[actor] // nil while this node does not lead
-	cluster *cluster              // nil: a lone node
+	server *server
+	store  *clusterstore.Store
+	// openStore is store for the requests of other nodes, which come during the start.
+	openStore atomic.Pointer[clusterstore.Store]
+	etcd      *etcd
+	record    *etcdlease.LedgerRecord
+	act       atomic.Pointer[actor] // nil while this node does not lead
+	cluster   *cluster              // nil: a lone node
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -198,7 +200,7 @@ func (n *node) openStores(ctx context.Context) error {
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
 	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
-		e, err := startEtcd(ctx, n.etcdConfig(), n.cluster == nil, n.cfg.Kill)
+		e, err := startEtcd(ctx, n.etcdConfig(), n.cfg.Kill)
 		started <- opened{e, err}
 	}()
 	other := sync.OnceValue(func() opened { return <-started })
@@ -218,7 +220,7 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	if c := n.cluster; c != nil {
 		cfg.NodeID, cfg.ClusterID = c.instance, c.founding.ClusterID
-		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(n.cfg.Logger), Founding: c.voters()}
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Founding: c.voters()}
 	}
 	store, err := clusterstore.Open(ctx, cfg)
 	if err == nil {

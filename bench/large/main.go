@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("-part %s: unknown part", o.part)
 		}
 		if o.part != "callers" {
-			node.Tune() // as flightd itself does
+			node.Tune(1) // as flightd itself does
 		}
 		if o.profile == "" {
 			return part(ctx, o, &metricWriter{out: os.Stdout})

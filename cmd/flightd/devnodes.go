@@ -86,7 +86,7 @@ func (d *devNodes) prepare() error {
 	if err := os.MkdirAll(d.data, 0o700); err != nil {
 		return err
 	}
-	return peer.Found(filepath.Join(d.data, "cluster"), nodes, peer.Options{})
+	return peer.Found(filepath.Join(d.data, "cluster"), nodes, peer.FoundOptions{})
 }
 
 // config returns the configuration of node n.

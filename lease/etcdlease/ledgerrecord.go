@@ -49,9 +49,15 @@ func Deployments(ctx context.Context, client *clientv3.Client) (names []string, 
 	}
 }
 
-// RecordedEntries returns the records of all nodes. A record of an older build has no term. Errors: ErrUnreadable.
-func RecordedEntries(ctx context.Context, client *clientv3.Client, deployment string) (entries []Entry, err error) {
-	found, err := client.Get(ctx, DefaultPrefix(deployment)+"ledger", clientv3.WithPrefix())
+// RecordedEntries returns the record of a node, or those of all nodes if node is empty. A record of an older build has no
+// term. Errors: ErrUnreadable.
+func RecordedEntries(ctx context.Context, client *clientv3.Client, deployment, node string) (entries []Entry, err error) {
+	var found *clientv3.GetResponse
+	if node == "" {
+		found, err = client.Get(ctx, DefaultPrefix(deployment)+"ledger", clientv3.WithPrefix())
+	} else {
+		found, err = client.Get(ctx, ledgerKey(deployment, node))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("etcdlease: read the records of the ledger: %w", err)
 	}

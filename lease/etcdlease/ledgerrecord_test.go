@@ -27,14 +27,14 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 	_, err = client.Put(t.Context(), "flightd/a/ledger", "7") // as an older build wrote it
 	require.NoError(t, err)
 	for deployment, want := range map[string][]etcdlease.Entry{"a": {{Index: 7}, a}, "b": nil} {
-		entries, err := etcdlease.RecordedEntries(t.Context(), client, deployment)
+		entries, err := etcdlease.RecordedEntries(t.Context(), client, deployment, "")
 		require.NoError(t, err)
 		require.Equal(t, want, entries, deployment)
 	}
 	for _, damaged := range []string{"", "7 ", "7 x", "1\x80", "-1", "7 3 1"} {
 		_, err = client.Put(t.Context(), "flightd/b/ledger/n1", damaged)
 		require.NoError(t, err)
-		_, err = etcdlease.RecordedEntries(t.Context(), client, "b")
+		_, err = etcdlease.RecordedEntries(t.Context(), client, "b", "")
 		require.ErrorIs(t, err, etcdlease.ErrUnreadable, "%q", damaged)
 	}
 }

@@ -30,28 +30,28 @@ const (
 	keptBody = 64 << 10
 )
 
-// gate serves callers at a node of a cluster: while this node acts, by itself; else it passes requests on to the leader.
+// forwarder serves callers at a node of a cluster: while this node acts, by itself; else it passes requests on to the leader.
 //
 // A request is sent to a leader once. It is sent again only if nothing of it has left, the other node says that it did
 // nothing, or it is a GET. What broke in between is answered 503 leader_lost, which is final for nobody.
-type gate struct {
+type forwarder struct {
 	n     *node
 	local http.Handler // serves the routes that describe this node
 }
 
-func newGate(n *node) http.Handler {
-	g := &gate{n: n, local: n.localAPI()}
+func newForwarder(n *node) http.Handler {
+	f := &forwarder{n: n, local: n.localAPI()}
 	if n.cfg.NoCredentials {
-		return httpapi.LoopbackOnly(g)
+		return httpapi.LoopbackOnly(f)
 	}
-	return g
+	return f
 }
 
 // ServeHTTP implements http.Handler.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/livez", path == "/readyz", strings.HasPrefix(path, "/metrics"), path == "/openapi.json", strings.HasPrefix(path, "/problems/"):
-		g.local.ServeHTTP(w, r)
+		f.local.ServeHTTP(w, r)
 		return
 	}
 	body, whole, err := keepBody(r)
@@ -61,12 +61,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), leaderWait)
 	defer cancel()
 	for {
-		if a := g.n.act.Load(); a != nil {
+		if a := f.n.act.Load(); a != nil {
 			a.serveInTerm(w, r)
 			return
 		}
-		if leader := g.n.store.Leader(); leader != "" && leader != g.n.cluster.name() {
-			err := g.forward(w, r, leader)
+		if leader := f.n.store.Leader(); leader != "" && leader != f.n.cluster.name() {
+			err := f.forward(w, r, leader)
 			if err == nil {
 				return
 			}
@@ -76,7 +76,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		g.n.cluster.waitChange(ctx, 50*time.Millisecond)
+		f.n.cluster.waitChange(ctx, 50*time.Millisecond)
 		if ctx.Err() != nil {
 			httpapi.Unavailable(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes").ServeHTTP(w, r)
 			return
@@ -110,10 +110,10 @@ var errNotDone = errors.New("the request was not acted on")
 
 // forward passes a request on to the leader and copies its answer. After an error nothing was answered; errNotDone says
 // that the leader did nothing with the request, because it does not lead, or nothing of the request has left.
-func (g *gate) forward(w http.ResponseWriter, r *http.Request, leader string) (failed error) {
+func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader string) (failed error) {
 	left := false
 	proxy := httputil.ReverseProxy{
-		Transport: g.n.cluster.port.Client(leader), FlushInterval: -1, ErrorLog: slog.NewLogLogger(g.n.cfg.Logger.Handler(), slog.LevelDebug),
+		Transport: f.n.cluster.port.Client(leader), FlushInterval: -1, ErrorLog: slog.NewLogLogger(f.n.cfg.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
 			p.Out.Header[headerCaller] = []string{r.RemoteAddr}
