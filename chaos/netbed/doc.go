@@ -1,10 +1,10 @@
 // Package netbed builds small networks on this machine: hosts with an address of their own, joined by a switch. Tests run
-// processes on the hosts, whose traffic leaves the machine nowhere, and cut hosts off.
+// processes on the hosts, whose traffic leaves the machine nowhere, and cut hosts off, or single links between two of them.
 //
 // Each host is a network namespace with one veth interface. The other end of the pair is attached to a bridge in a
 // namespace of its own, so the machine's own interfaces, routes and firewall are not touched. Namespaces have no names:
 // they end when the Bed is closed, or with the process.
 //
 // It needs Linux and the right to create network namespaces (CAP_SYS_ADMIN and CAP_NET_ADMIN); New returns ErrPermission
-// without it.
+// without it. To cut links it needs nft.
 package netbed

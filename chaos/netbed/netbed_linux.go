@@ -19,10 +19,11 @@ var ErrPermission = errors.New("netbed: creating network namespaces is not permi
 
 // Bed is a network of hosts. Its methods may be called concurrently.
 type Bed struct {
-	mu     sync.Mutex // guards hosts, and the configuration of the switch
+	mu     sync.Mutex // guards hosts and cuts, and the configuration of the switch and of the hosts' filters
 	center netns.NsHandle
 	bridge *netlink.Bridge
 	hosts  []*Host
+	cuts   []Link
 }
 
 // Host is one host of a Bed.
@@ -32,6 +33,8 @@ type Host struct {
 	bed     *Bed
 	ns      netns.NsHandle
 	port    string // the interface of the switch that leads to this host
+	forks   chan func()
+	ended   chan struct{} // closed when the thread that runs forks has ended
 }
 
 // network is the address range of a Bed. Hosts are numbered from 1.
@@ -72,6 +75,9 @@ func (b *Bed) add(name string, number int) error {
 		return err
 	}
 	b.hosts = append(b.hosts, h)
+	if err := h.startForkThread(); err != nil {
+		return err
+	}
 	err = in(b.center, func() error {
 		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: h.port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
 		if err := netlink.LinkAdd(pair); err != nil {
@@ -116,12 +122,17 @@ func (b *Bed) Host(name string) *Host {
 	panic("netbed: no host is named " + name)
 }
 
-// Close removes the network. Processes on its hosts keep running, without a network, and are not waited for.
+// Close removes the network. Processes on its hosts keep running, without a network, and are not waited for; the kernel ends
+// those that were started with Pdeathsig.
 func (b *Bed) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var errs []error
 	for _, h := range b.hosts {
+		if h.forks != nil {
+			close(h.forks)
+			<-h.ended
+		}
 		errs = append(errs, h.ns.Close())
 	}
 	b.hosts = nil
@@ -153,8 +164,35 @@ func (h *Host) plug(set func(netlink.Link) error) error {
 // are not.
 func (h *Host) Do(f func() error) error { return in(h.ns, f) }
 
-// Start starts a process on this host.
-func (h *Host) Start(cmd *exec.Cmd) error { return h.Do(cmd.Start) }
+// Start starts a process on this host. The thread that starts it lives as long as the Bed, so that Pdeathsig, which follows
+// the thread and not the process, ends the process with the Bed or with this process.
+func (h *Host) Start(cmd *exec.Cmd) error {
+	started := make(chan error, 1)
+	h.forks <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+// startForkThread starts the thread that starts the processes of this host.
+func (h *Host) startForkThread() error {
+	entered := make(chan error, 1)
+	forks, ended := make(chan func()), make(chan struct{})
+	go func() { // ends when Close closes forks; the thread ends with it
+		defer close(ended)
+		runtime.LockOSThread()
+		err := netns.Set(h.ns)
+		if entered <- err; err != nil {
+			return
+		}
+		for fork := range forks {
+			fork()
+		}
+	}()
+	if err := <-entered; err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	h.forks, h.ended = forks, ended
+	return nil
+}
 
 // Listen listens on a TCP port of this host.
 func (h *Host) Listen(port int) (l net.Listener, err error) {

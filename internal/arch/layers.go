@@ -21,6 +21,7 @@ func layers() []layeredPackage {
 		{"internal/crashpoint", 0},
 		{"internal/gate", 0},
 		{"internal/deadline", 0},
+		{"internal/proctest", 0},
 		{"effect", 1},
 		{"lease", 2},
 		{"clusterstore", 2},
@@ -69,7 +70,7 @@ func libraryRules() []libraryRule {
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
 		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
-		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
+		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest", "internal/proctest"}, []string{""}},
 	}
 }
 
