@@ -1,0 +1,354 @@
+//go:build chaos
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/chaos/netbed"
+	"github.com/flightd/flightd/internal/proctest"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease"
+)
+
+var (
+	seed = flag.Uint64("seed", 0, "of everything that is random in an experiment; 0: a new one")
+	keep = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
+)
+
+// flightd is the path of the binary under test.
+var flightd string
+
+func TestMain(m *testing.M) {
+	if settings := os.Getenv(callersEnv); settings != "" {
+		if err := runCallers(settings, os.Stdin, os.Stdout); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	if *seed == 0 {
+		*seed = rand.Uint64N(1_000_000)
+	}
+	fmt.Println("repeat this with -seed", *seed)
+	dir, err := os.MkdirTemp("", "flightd-chaos-build-")
+	if err == nil {
+		flightd = filepath.Join(dir, "flightd")
+		build := exec.Command("go", "build", "-o", flightd, "github.com/flightd/flightd/cmd/flightd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		build.Stdout, build.Stderr = os.Stdout, os.Stderr
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// Ports of each node, on its host.
+const (
+	apiPort   = 7420
+	nodesPort = 7430 // between nodes: the ledger, status and forwarded requests
+)
+
+// bed is a cluster of three nodes with embedded etcd members, its callers and their provider, each on a host of its own.
+//
+// An external etcd gets hosts of its own in newBed, and its addresses in startNode.
+type bed struct {
+	t       *testing.T
+	dir     string
+	net     *netbed.Bed
+	names   []string
+	nodes   map[string]*proctest.Process
+	token   string
+	calling *proctest.Process
+	random  *rand.Rand
+	*History
+
+	mu   sync.Mutex // guards done
+	done map[string]chan struct{}
+}
+
+// newBed founds a cluster and starts it, with its callers. It fails where namespaces, or packet filters, are not permitted.
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
+	b.History = &History{Nodes: b.names, Session: lease.DefaultTTL}
+	_, err := exec.LookPath("nft")
+	require.NoError(t, err, "install nftables")
+	b.net, err = netbed.New("a", "b", "c", "callers", "provider")
+	require.NoError(t, err, "run it as root, where network namespaces are permitted")
+	t.Cleanup(func() { require.NoError(t, b.net.Close()) })
+	if b.dir = *keep; b.dir == "" {
+		b.dir = os.TempDir()
+	}
+	b.dir, err = os.MkdirTemp(b.dir, "flightd-chaos-"+strings.ReplaceAll(t.Name(), "/", "-")+"-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d; the logs and the data are in %s", *seed, b.dir)
+			return
+		}
+		require.NoError(t, os.RemoveAll(b.dir))
+	})
+
+	args := []string{"cluster", "found", "--out", b.path("founding"), "--first-token-file", b.path("token")}
+	for _, name := range b.names {
+		args = append(args, "--node", fmt.Sprintf("%s=%s:%d", name, b.net.Host(name).Address, nodesPort))
+	}
+	said, err := exec.CommandContext(t.Context(), flightd, args...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	token, err := os.ReadFile(b.path("token"))
+	require.NoError(t, err)
+	b.token = strings.TrimSpace(string(token))
+	for _, name := range b.names {
+		require.NoError(t, os.Mkdir(b.path("data-"+name), 0o700))
+		b.launch(name)
+	}
+	for _, name := range b.names {
+		_, err := b.nodes[name].AwaitReady(t.Context())
+		require.NoError(t, err)
+	}
+	b.whole(30 * time.Second)
+	b.startCallers()
+	return b
+}
+
+func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bed) host(name string) *netbed.Host { return b.net.Host(name) }
+
+func (b *bed) url(name string) string {
+	return fmt.Sprintf("http://%s:%d", b.host(name).Address, apiPort)
+}
+
+func (b *bed) env(more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "FLIGHTD_ALLOW_PLAIN_HTTP=true"}, more...)
+}
+
+// launch starts the process of a node and does not wait until it is ready.
+func (b *bed) launch(name string) {
+	b.t.Helper()
+	p, err := proctest.Start(proctest.Spec{
+		Name: "node " + name, Path: flightd, Log: b.path(name + ".log"), Env: b.env(), Start: b.host(name).Start, ReadyTimeout: time.Minute,
+		Args: []string{"serve", "--cluster", b.path("founding/" + name), "--data", b.path("data-" + name),
+			"--listen", fmt.Sprintf("%s:%d", b.host(name).Address, apiPort)},
+	})
+	require.NoError(b.t, err)
+	b.nodes[name] = p
+	b.t.Cleanup(func() {
+		if p.Kill(); b.t.Failed() && b.nodes[name] == p {
+			b.t.Logf("node %s logged at last:\n%s", name, p.LogTail(40))
+		}
+	})
+}
+
+// startNode starts a node that was killed, and waits until it serves callers.
+func (b *bed) startNode(name string) {
+	b.t.Helper()
+	b.launch(name)
+	_, err := b.nodes[name].AwaitReady(b.t.Context())
+	require.NoError(b.t, err)
+}
+
+// status asks the given nodes, or all, for the state of the cluster.
+func (b *bed) status(nodes ...string) (state wire.Cluster, err error) {
+	if len(nodes) == 0 {
+		nodes = b.names
+	}
+	var urls []string
+	for _, name := range nodes {
+		urls = append(urls, b.url(name))
+	}
+	ctx, cancel := context.WithTimeout(b.t.Context(), 15*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, flightd, "cluster", "status", "-o", "json")
+	cmd.Env = b.env("FLIGHTD_ADDR="+strings.Join(urls, ","), "FLIGHTD_TOKEN="+b.token)
+	var out, said strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := b.host("callers").Start(cmd); err != nil {
+		return state, err
+	}
+	if err := cmd.Wait(); err != nil {
+		return state, fmt.Errorf("%w: %s", err, said.String())
+	}
+	return state, json.Unmarshal([]byte(out.String()), &state)
+}
+
+// leader returns the name of the node that leads the ledger.
+func (b *bed) leader() string {
+	b.t.Helper()
+	var state wire.Cluster
+	b.eventually("a node leads", 20*time.Second, func() (err error) {
+		if state, err = b.status(); err == nil && state.Leader == "" {
+			err = fmt.Errorf("no node leads: %+v", state)
+		}
+		return err
+	})
+	return state.Leader
+}
+
+// others returns the names of the other nodes.
+func (b *bed) others(name string) (names []string) {
+	for _, other := range b.names {
+		if other != name {
+			names = append(names, other)
+		}
+	}
+	return names
+}
+
+// whole waits until every node takes part: each node describes all of them as present, and not behind.
+func (b *bed) whole(within time.Duration) (took time.Duration) {
+	b.t.Helper()
+	began := time.Now()
+	b.eventually("all nodes take part", within, func() error {
+		for _, name := range b.names {
+			state, err := b.status(name)
+			if err != nil {
+				return err
+			}
+			for _, n := range state.Nodes {
+				if n.Role == wire.RoleUnreachable || n.Behind > 200 || !n.EtcdOK || len(state.Nodes) != len(b.names) {
+					return fmt.Errorf("node %s says: %+v", name, state)
+				}
+			}
+		}
+		return nil
+	})
+	return time.Since(began)
+}
+
+func (b *bed) eventually(what string, within time.Duration, f func() error) {
+	b.t.Helper()
+	for until := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			require.NoError(b.t, err, "%s within %v", what, within)
+		}
+	}
+}
+
+// startCallers starts the provider and the process of the callers.
+func (b *bed) startCallers() {
+	b.t.Helper()
+	l, err := b.host("provider").Listen(80)
+	require.NoError(b.t, err)
+	books := newProvider(l, b.History)
+	b.t.Cleanup(books.close)
+	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Clients: 6, Seed: *seed}
+	for _, name := range b.names {
+		cfg.URLs = append(cfg.URLs, b.url(name))
+	}
+	settings, err := json.Marshal(cfg)
+	require.NoError(b.t, err)
+	self, err := os.Executable()
+	require.NoError(b.t, err)
+	b.calling, err = proctest.Start(proctest.Spec{
+		Name: "callers", Path: self, Env: b.env(callersEnv + "=" + string(settings)), Log: b.path("callers.log"), Start: b.host("callers").Start,
+		Line: func(line string) {
+			var e event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				b.t.Errorf("the callers wrote %q: %v", line, err)
+			}
+			b.add(&e)
+			if e.Done != "" {
+				close(b.doneOf(e.Done))
+			}
+		},
+	})
+	require.NoError(b.t, err)
+	b.t.Cleanup(b.calling.Kill)
+	_, err = b.calling.AwaitReady(b.t.Context())
+	require.NoError(b.t, err)
+}
+
+func (b *bed) doneOf(name string) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.done[name] == nil {
+		b.done[name] = make(chan struct{})
+	}
+	return b.done[name]
+}
+
+// tell gives the callers an order.
+func (b *bed) tell(o order) {
+	b.t.Helper()
+	text, err := json.Marshal(o)
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.calling.WriteLine(string(text)))
+}
+
+// await waits until the callers have carried out an order.
+func (b *bed) await(name string, within time.Duration) {
+	b.t.Helper()
+	select {
+	case <-b.doneOf(name):
+	case <-b.calling.Ended():
+		require.Fail(b.t, "the callers have ended", b.calling.LogTail(20))
+	case <-time.After(within):
+		require.Fail(b.t, "the callers are not ready with "+name, b.calling.LogTail(20))
+	}
+}
+
+// stopAndAwait lets the calls of an order end.
+func (b *bed) stopAndAwait(name string, within time.Duration) {
+	b.t.Helper()
+	b.tell(order{Do: "stop", Name: name})
+	b.await(name, within)
+}
+
+// judge asks every node for every key, and checks the history.
+func (b *bed) judge() {
+	b.t.Helper()
+	keys := b.keys()
+	began := time.Now()
+	b.tell(order{Do: "replay", Name: "replay", Keys: keys})
+	b.await("replay", 2*time.Minute)
+	b.tell(order{Do: "close", Name: "close"})
+	b.await("close", 30*time.Second)
+	var err error
+	b.Spooled, err = spooledFiles(b.path("spool"))
+	require.NoError(b.t, err)
+	results := make(map[string]int)
+	for i := range b.Calls {
+		results[b.Calls[i].Result]++
+	}
+	reopened := 0
+	for i := range b.Readings {
+		if b.Readings[i].Attempts > 1 && b.Readings[i].Node == b.names[0] {
+			reopened++
+		}
+	}
+	b.t.Logf("%d keys, %d requests at the provider, calls %v; %d keys had more than one attempt; %d replays took %v",
+		len(keys), len(b.Effects), results, reopened, len(b.Readings), time.Since(began).Round(time.Millisecond))
+	found := Check(b.History)
+	for i, v := range found {
+		if i == 40 {
+			b.t.Logf("and %d more", len(found)-i)
+			break
+		}
+		b.t.Error(v)
+	}
+}

@@ -1,0 +1,10 @@
+// Package cluster breaks a cluster of three flightd nodes on purpose and judges what its callers were told.
+//
+// Each node is a process of its own on a host of its own (package netbed). Callers, in a process on another host, use all
+// nodes through the Go client. The provider has books of its own: each effect with its time. Tests kill and freeze nodes and
+// cut the links between them; Check then compares the books with what callers were told, and with what every node says
+// afterwards.
+//
+// The experiments need Linux, root and nft, and have the build tag chaos: run make chaos-short. The checker, the provider and
+// the history are tested without them.
+package cluster

@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// The recoveries of the keys. The name of a key begins with that of its recovery.
+const (
+	recoveryHold   = "hold"
+	recoveryResend = "resend"
+	recoveryVerify = "verify"
+)
+
+// The results of a call.
+const (
+	resultSucceeded   = "succeeded"
+	resultInDoubt     = "in_doubt"
+	resultUnavailable = "unavailable" // no node could decide, or the wait is over: calling again is safe
+	resultUnrecorded  = "unrecorded"  // the effect happened, and its report is on its way
+	resultOther       = "other"       // any other error
+)
+
+// Effect is one request that reached the provider. The provider acts on it unless it is a repeat.
+type Effect struct {
+	Key            string
+	IdempotencyKey string
+	FencingToken   string
+	At             time.Time // of its arrival, when the effect happens
+	Repeat         bool      // the provider knew the idempotency key and did nothing
+	Body           string    // the provider's answer
+}
+
+// Call is what a caller was told about a key.
+type Call struct {
+	Key     string
+	Caller  string
+	Began   time.Time
+	Ended   time.Time
+	Lasts   time.Duration // of the effect, if this call performs it
+	Result  string
+	Source  string // of a success
+	Attempt uint32
+	Body    string // of a success, byte for byte
+	Digest  string
+	Err     string
+}
+
+// Reading is what one node says about a key when the experiment is over.
+type Reading struct {
+	Key      string
+	Node     string
+	Source   string
+	Body     string
+	Digest   string
+	State    string
+	Attempts uint32
+	Overlap  bool
+	Evidence int
+	Err      string
+}
+
+// Probe is the answer of a node that was cut off, to a request that was sent to it alone.
+type Probe struct {
+	Node   string
+	Key    string
+	Open   bool // an open of a new key; else a read of an acknowledged one
+	Began  time.Time
+	Ended  time.Time
+	Answer string // decision or state, else the code of the error
+	Digest string
+	Err    string
+}
+
+// History is everything that an experiment has seen. Its methods may be called concurrently.
+type History struct {
+	mu       sync.Mutex // guards the fields below while the experiment runs
+	Effects  []Effect
+	Calls    []Call
+	Readings []Reading
+	Probes   []Probe
+	Spooled  []string      // files of reports that are left when the experiment is over
+	Healed   time.Time     // when the last fault was healed
+	Session  time.Duration // the time to live of the callers' sessions
+	Nodes    []string
+}
+
+func (h *History) addEffect(e Effect) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Effects = append(h.Effects, e)
+}
+
+// add stores an event of the callers.
+func (h *History) add(e *event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case e.Call != nil:
+		h.Calls = append(h.Calls, *e.Call)
+	case e.Reading != nil:
+		h.Readings = append(h.Readings, *e.Reading)
+	case e.Probe != nil:
+		h.Probes = append(h.Probes, *e.Probe)
+	}
+}
+
+// keys returns every key that was called, once, in the order of first calls.
+func (h *History) keys() (all []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := make(map[string]bool)
+	for i := range h.Calls {
+		if key := h.Calls[i].Key; !known[key] {
+			known[key] = true
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+// firstFlightAfter returns how long after a moment the first effect of a key happened that was first called after it.
+func (h *History) firstFlightAfter(moment time.Time) (after time.Duration, found bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	began := make(map[string]time.Time) // of the first call of each key
+	for i := range h.Calls {
+		c := &h.Calls[i]
+		if first, known := began[c.Key]; !known || c.Began.Before(first) {
+			began[c.Key] = c.Began
+		}
+	}
+	for _, e := range h.Effects {
+		first, known := began[e.Key]
+		if passed := e.At.Sub(moment); known && first.After(moment) && (!found || passed < after) {
+			after, found = passed, true
+		}
+	}
+	return after, found
+}
+
+// recoveryOf returns the recovery of a key.
+func recoveryOf(key string) string {
+	_, name, _ := strings.Cut(key, "/")
+	recovery, _, _ := strings.Cut(name, "/")
+	return recovery
+}
+
+// event is a line that the process of the callers writes: one of its fields is set.
+type event struct {
+	Call    *Call    `json:",omitempty"`
+	Reading *Reading `json:",omitempty"`
+	Probe   *Probe   `json:",omitempty"`
+	Done    string   `json:",omitempty"` // the name of an order that was carried out
+}
