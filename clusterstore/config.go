@@ -111,7 +111,8 @@ type Events struct {
 	Stalled func(op string, after time.Duration)
 	// DiskSpace: less than Limits.MinFree of disk is free, so new work is rejected; or again enough.
 	DiskSpace func(enough bool, free uint64)
-	// ClockStepped: the ledger's time was set forward to the wall clock at the start of a lone voter.
+	// ClockStepped: the ledger's time was set forward: to the wall clock at the start of a lone voter, or to the median of
+	// the voters' clocks.
 	ClockStepped func(from, to flight.Time)
 	// Expired: the retention of so many flights ended.
 	Expired func(flights int)
