@@ -61,7 +61,7 @@ func (c *testCluster) start(i int) {
 	start := time.Now()
 	cfg.Clock = Clock{Wall: func() time.Time { return c.wall(i) }, Mono: func() time.Duration { return time.Since(start) }}
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
-	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+	cfg.VoterLevels = allLevels
 	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)
@@ -88,6 +88,11 @@ func (c *testCluster) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(500*time.Millisecond, time.Until(end))) {
 		c.pollClocks()
 	}
+}
+
+// allLevels says that every voter reads the newest feature level.
+func allLevels() map[string]uint32 {
+	return map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
 }
 
 func (c *testCluster) connectAll() {

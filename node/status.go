@@ -84,7 +84,7 @@ func (n *node) pollOnce(ctx context.Context) {
 	if err := n.updateMembers(); err != nil {
 		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
 	}
-	// n.store.SetPeerClocks(c.walls(time.Now()))
+	n.store.SetPeerClocks(c.walls(time.Now()))
 	c.changed.Broadcast()
 }
 
