@@ -30,6 +30,7 @@ func (w *fieldDoc) applyTo(s *Schema) {
 // Patterns of values that have one spelling.
 const (
 	flightIDPattern   = `^fl_[a-z2-7]{26}$`
+	indexPattern      = `^[0-9]+-[0-9]+$`
 	versionPattern    = `^[0-9]+\.[0-9]+$`
 	digestPattern     = `^sha256:[0-9a-f]{64}$`
 	openDigestPattern = `^[0-9a-f]{32}$`
