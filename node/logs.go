@@ -36,6 +36,12 @@ func expectedWarnings() []string {
 		"etcd: simple token is not cryptographically signed",
 		"etcd: Failed to detect schema version",
 		"etcd: failed to update storage version",
+		// A node of a cluster says once that another does not answer, and asks etcd twice a second.
+		"raft: Election timeout reached, restarting election",
+		"etcd: prober detected unhealthy status",
+		"etcd: waiting for ReadIndex response took too long, retrying",
+		"etcd: lost TCP streaming connection with remote peer",
+		"etcd: apply request took too long",
 	}
 }
 
