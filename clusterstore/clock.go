@@ -37,39 +37,50 @@ func slew(was, elapsed, wall int64) int64 {
 }
 
 // ledgerClock is the leader's clock. It starts at the ledger's time when the leadership starts and advances with the
-// monotonic clock.
+// monotonic clock, corrected towards the wall clock; in a cluster towards the median of the voters' wall clocks, and not at
+// all while those of a majority are unknown (clock_peers.go).
 type ledgerClock struct {
 	source Clock
 
-	mu        sync.Mutex    // guards the fields below
-	stepped   bool          // setForward was called
+	mu        sync.Mutex // guards the fields below
+	peers     peerClocks
+	stepped   bool          // setForward was called; in a cluster: in this term, and a majority's clocks were known since
 	now       int64         // the ledger's time, in nanoseconds since 1970
 	at        time.Duration // monotonic time of the last update of now
 	step      int64         // how far the wall clock set now forward at the start, in nanoseconds
 	steppedAt time.Duration // monotonic time of that step
 }
 
-// stepGrace is how long after a forward step nothing expires that was not due before the step. A machine may start
+// stepGrace is how long after a forward step of a lone voter nothing expires that was not due before the step. A machine may start
 // with a wrong clock; an operator has this time to correct it before receipts expire. Steps shorter than stepGrace
 // are not delayed.
 const stepGrace = time.Hour
 
-// lead sets the clock forward to the ledger's time when this node becomes leader.
+// lead sets the clock forward to the ledger's time when this node becomes leader. In a cluster a step may follow.
 func (c *ledgerClock) lead(ledger flight.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickLocked()
 	c.now = max(c.now, nanoseconds(ledger))
+	c.stepped = c.stepped && !c.peers.several()
 }
 
-// planStep returns the clock's time, and the time to which it may step: the wall clock, if that is later. due is false
-// after setForward: then the wall clock changes the ledger's time only through slew.
+// minClusterStep is the smallest step that a cluster makes. Smaller differences are corrected by slew, within 20 s; they
+// occur with every change of the leader.
+const minClusterStep = 1_000
+
+// planStep returns the clock's time, and the time to which it may step: the wall clock, or the median of a majority's, if
+// that is later. due is false after setForward: then the wall clock changes the ledger's time only through slew.
 func (c *ledgerClock) planStep() (now, to flight.Time, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wall := milliseconds(c.tickLocked())
+	r := c.tickLocked()
 	now = milliseconds(c.now)
-	return now, max(now, wall), !c.stepped
+	to = max(now, milliseconds(r.lowerMedian()))
+	if c.peers.several() && to < now+minClusterStep {
+		to = now
+	}
+	return now, to, !c.stepped && r.majorityOf(c.peers.voters)
 }
 
 // setForward sets the clock to the time of a step. before is the time before the step, and before unsettled steps of earlier
@@ -90,13 +101,13 @@ func (c *ledgerClock) read() flight.Time {
 	return milliseconds(c.now)
 }
 
-// stamp returns the stamp for a new entry: the ledger's time, and the wall clock if it is later. Retention ignores
-// the wall clock. The limits of an open (NotAfter) use it, because a machine may have slept while its monotonic clock
-// stood still.
+// stamp returns the stamp for a new entry: the ledger's time, and the wall clock if it is later; in a cluster the highest
+// one that is known. Only the provider's window goes by the wall clock, because a machine may have slept while its monotonic
+// clock stood still.
 func (c *ledgerClock) stamp() stamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wall := milliseconds(c.tickLocked())
+	wall := milliseconds(c.tickLocked().highest())
 	at := stamp{now: milliseconds(c.now)}
 	if wall > at.now {
 		at.wall = wall
@@ -104,22 +115,31 @@ func (c *ledgerClock) stamp() stamp {
 	return at
 }
 
-// tickLocked advances now and returns the wall clock, in nanoseconds since 1970.
-func (c *ledgerClock) tickLocked() (wall int64) {
-	mono, wall := c.source.Mono(), c.source.Wall().UnixNano()
-	c.now = slew(c.now, int64(mono-c.at), wall)
+// tickLocked advances now and returns the voters' wall clocks; of a lone voter its own.
+func (c *ledgerClock) tickLocked() readings {
+	mono := c.source.Mono()
+	r := c.peers.read(mono, c.source.Wall().UnixNano())
+	elapsed := int64(mono - c.at)
+	if r.majorityOf(c.peers.voters) {
+		c.now = slew(c.now, elapsed, r.lowerMedian())
+	} else {
+		c.now, c.stepped = c.now+max(0, elapsed), false
+	}
 	c.at = max(c.at, mono)
-	return wall
+	return r
 }
 
 // expiryHorizon returns the time up to which retentions are over. It is never later than the wall clock: ledger time
 // does not go back, so after a clock that was far ahead is corrected, the ledger's time stays ahead. During stepGrace
-// it excludes the step.
+// it excludes the step. In a cluster the wall clock is the median of a majority's; while that is unknown, nothing expires.
 func (c *ledgerClock) expiryHorizon() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tickLocked()
-	now := max(0, min(c.now, c.source.Wall().UnixNano()))
+	r := c.tickLocked()
+	if !r.majorityOf(c.peers.voters) {
+		return 0
+	}
+	now := max(0, min(c.now, r.lowerMedian()))
 	if c.stepUnsettledLocked() {
 		now = min(now, c.now-c.step)
 	}

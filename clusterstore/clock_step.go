@@ -13,35 +13,39 @@ import (
 // A lone voter steps the ledger's time to the wall clock when it starts. A machine with a wrong clock may restart
 // several times before an operator corrects it. The second start would see no step, because the ledger's time is
 // already the wrong clock's. So the file CLOCK_STEP holds the time before the step for as long as stepGrace lasts.
+//
+// Several voters step to the median of a majority's clocks, once in each term, and again after a time in which those clocks
+// were unknown. One wrong clock does not move the median, so nothing waits for stepGrace and no file is written.
 
 // minReportedStep is the smallest step that is reported to Events.ClockStepped: one minute of ledger time.
 const minReportedStep = 60_000
 
-// stepClock steps the ledger's clock forward to the wall clock, once in a process. A step needs a majority, so only a lone
-// voter makes one. One entry carries both the new time and the step by which the time of every holder moves, and no earlier
+// stepClock steps the ledger's clock forward to the wall clock if a step is due (planStep). One entry carries both the new time and the step by which the time of every holder moves, and no earlier
 // entry has the new time: other proposals are stamped by the clock, which is set forward after the commit.
 //
 // A ledger of a lower feature level cannot record a step. Its clock steps when the level has risen, and follows the wall
 // clock by slew until then. A new ledger needs no entry: nothing in it has begun.
 //
 // If the process dies before the commit, the next start sees the same step. If it dies after it, the ledger has the new
-// time, and CLOCK_STEP the old one.
+// time, and CLOCK_STEP of a lone voter the old one.
 func (s *Store) stepClock(ctx context.Context) error {
 	s.stepMu.Lock()
 	defer s.stepMu.Unlock()
 	now, to, due := s.clock.planStep()
 	header := s.Header()
 	fresh := header.Deployment == ""
-	if s.cfg.Peers != nil || !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
+	if !due || !fresh && header.FeatureLevel() < flight.LevelRestore {
 		return nil
 	}
-	before := now
-	if fresh {
-		before = to // it holds nothing that could expire
+	before, alone := now, s.clock.alone()
+	if fresh || !alone {
+		before = to // it holds nothing that could expire, or a median of several clocks has decided
 	} else if earlier := s.readClockStep(); earlier > 0 {
 		before = min(now, earlier)
 	}
-	s.writeClockStep(before, to)
+	if alone {
+		s.writeClockStep(before, to)
+	}
 	if to > now && !fresh {
 		if err := s.proposeAtStart(ctx, &flight.Tick{StepTo: to}); err != nil {
 			return err

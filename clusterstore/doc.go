@@ -50,6 +50,14 @@
 // older build can take over a state until then, and rejects it afterwards. A node decodes an entry completely before it
 // applies any of it; one that cannot read an entry stops, and does not skip it.
 //
+// # Several voters
+//
+// Config.Peers makes the ledger a voter among several (voters.go). Identify names the instance before the node connects
+// to anything: a node that lost its directory comes back as another one. An empty directory founds a cluster with the
+// voters of Peers.Founding, or waits until a leader adds it. The first leader proposes the deployment's name and secret
+// before it accepts other commands; AwaitDeployment returns when they are applied. The ledger's time goes by the median of
+// the voters' clocks (clock_peers.go).
+//
 // # On disk
 //
 //	LOCK, IDENTITY     the lock, and the owner of the directory (files.go)
@@ -85,7 +93,10 @@
 //	after it                                    The entry has the new time and the step, so deadlines have moved. The next start
 //	                                            begins a new hour in which nothing expires because of the step.
 //	Bootstrap                                   The log is empty, or holds its term and its first entry.
-//	after it, before IDENTITY is marked         The next start finds the entry and marks IDENTITY.
+//	after it, before IDENTITY is marked         The next start finds the entry and marks IDENTITY. So it is with the first
+//	                                            entry, or the snapshot, that a leader sends to a new node.
+//	between the first entry of a term and       The next leader proposes its own deployment, unless it finds one: of
+//	the deployment                              several only the first counts.
 //
 // # Backups
 //

@@ -17,17 +17,25 @@ func (s *Store) watchLeadership() {
 	for {
 		select {
 		case leads := <-s.raftNotify:
-			if !leads {
-				if s.leading.Swap(nil) != nil {
-					s.notifyLeadership(false)
-				}
-			} else if lead := s.becomeLeader(); lead != nil {
-				s.leading.Store(lead)
-				s.notifyLeadership(true)
+			s.awaitsClocks = false
+			if leads {
+				s.startLeading()
+			} else if s.leading.Swap(nil) != nil {
+				s.notifyLeadership(false)
 			}
+		case <-s.clocksSet:
+			s.followPeerClocks()
 		case <-s.closing:
 			return
 		}
+	}
+}
+
+// startLeading makes this node accept proposals, unless it loses the leadership before.
+func (s *Store) startLeading() {
+	if lead := s.becomeLeader(); lead != nil {
+		s.leading.Store(lead)
+		s.notifyLeadership(true)
 	}
 }
 
@@ -46,6 +54,9 @@ func (s *Store) notifyLeadership(leading bool) {
 // Bootstraps only the first counts.
 func (s *Store) becomeLeader() *leadership {
 	term := s.raft.CurrentTerm()
+	if s.cfg.Peers != nil {
+		s.clock.setVoters(s.voterCount())
+	}
 	s.clock.lead(s.Header().Now)
 	if err := s.proposeAtStart(context.Background(), &flight.Tick{}); err != nil {
 		return nil // leadership lost again, or closing; raft sends a notification
@@ -55,6 +66,9 @@ func (s *Store) becomeLeader() *leadership {
 		return nil
 	}
 	if s.Header().Deployment == "" {
+		if s.awaitsClocks = !s.clock.hasMajority(); s.awaitsClocks {
+			return nil // nobody knows what time it is, and the ledger's time never goes back
+		}
 		secret := make([]byte, 32)
 		_, _ = rand.Read(secret) // it never returns an error
 		if err := s.proposeAtStart(context.Background(), &flight.Bootstrap{Deployment: uuid.NewString(), Secret: secret}); err != nil {

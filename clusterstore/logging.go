@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -42,7 +43,8 @@ type fatalError struct {
 func (f *fatalError) Error() string { return f.text }
 func (f *fatalError) Unwrap() error { return f.cause }
 
-// RaftLogger forwards raft's warnings and errors.
+// RaftLogger forwards raft's warnings and errors. That a node cannot be reached is said at level debug: raft says it for each of
+// its many attempts.
 func RaftLogger(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, Output: io.Discard})
 	l.RegisterSink(raftSink{log})
@@ -52,10 +54,15 @@ func RaftLogger(log *slog.Logger) hclog.Logger {
 type raftSink struct{ log *slog.Logger }
 
 func (s raftSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
+	to := slog.LevelWarn
 	switch {
+	case level < hclog.Warn:
+		return
+	case strings.HasPrefix(msg, "failed to appendEntries"), strings.HasPrefix(msg, "failed to heartbeat"), strings.HasPrefix(msg, "failed to contact"),
+		strings.HasPrefix(msg, "failed to make requestVote"), strings.HasPrefix(msg, "failed to make requestPreVote"), strings.HasPrefix(msg, "failed to pipeline"):
+		to = slog.LevelDebug
 	case level >= hclog.Error:
-		s.log.Log(context.Background(), slog.LevelError, "raft: "+msg, args...)
-	case level == hclog.Warn:
-		s.log.Log(context.Background(), slog.LevelWarn, "raft: "+msg, args...)
+		to = slog.LevelError
 	}
+	s.log.Log(context.Background(), to, "raft: "+msg, args...)
 }

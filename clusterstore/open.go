@@ -29,7 +29,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if p := cfg.Peers; p != nil && p.Transport == nil {
 		return nil, errors.New("clusterstore: Config.Peers.Transport is nil")
 	}
-	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
+	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))

@@ -42,6 +42,8 @@ type Store struct {
 	leading           atomic.Pointer[leadership] // nil while this node is not leader, or not ready
 	leadershipChanged signal                     // broadcast when leading changes
 	raftNotify        chan bool                  // leadership notifications from raft
+	clocksSet         chan struct{}              // SetPeerClocks was called
+	awaitsClocks      bool                       // a new ledger waits for the clocks of a majority; used by watchLeadership only
 	snapshotDue       chan struct{}              // the log has grown enough for a snapshot
 	stepMu            sync.Mutex                 // held by stepClock, so that the clock steps once
 	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists

@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,16 +15,24 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// testCluster is three voters in one process, each with its own disk.
+// testCluster is three voters in one process, each with its own disk and wall clock.
 type testCluster struct {
 	t          *testing.T
 	disks      [3]*vfs.MemFS
 	transports [3]*raft.InmemTransport
 	stores     [3]*Store
+	skew       [3]atomic.Int64 // wall clock minus the true time, in nanoseconds
+	cut        [3]bool         // isolated
+	steps      atomic.Int32    // of the ledger's clock, by all nodes
 }
 
-func newTestCluster(t *testing.T) *testCluster {
+func newTestCluster(t *testing.T) *testCluster { return newSkewedCluster(t, [3]time.Duration{}) }
+
+func newSkewedCluster(t *testing.T, skew [3]time.Duration) *testCluster {
 	c := &testCluster{t: t}
+	for i, d := range skew {
+		c.skew[i].Store(int64(d))
+	}
 	for i := range c.disks {
 		c.disks[i] = vfs.NewMem()
 		c.start(i)
@@ -49,14 +58,45 @@ func (c *testCluster) start(i int) {
 	cfg := memConfig(c.disks[i])
 	cfg.NodeID, cfg.ClusterID = founding[i].ID, "trio"
 	cfg.Log.Trailing = 1
-	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+	start := time.Now()
+	cfg.Clock = Clock{Wall: func() time.Time { return c.wall(i) }, Mono: func() time.Duration { return time.Since(start) }}
+	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
+	cfg.VoterLevels = allLevels
 	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)
 	c.stores[i] = s
 }
 
+func (c *testCluster) wall(i int) time.Time { return time.Now().Add(time.Duration(c.skew[i].Load())) }
+
+// pollClocks tells every node the clocks of those that it reaches.
+func (c *testCluster) pollClocks() {
+	for i, s := range c.stores {
+		var walls []time.Time
+		for j := range c.stores {
+			if i != j && !c.cut[i] && !c.cut[j] {
+				walls = append(walls, c.wall(j))
+			}
+		}
+		s.SetPeerClocks(walls)
+	}
+}
+
+// run lets time pass while the nodes poll each other.
+func (c *testCluster) run(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(min(500*time.Millisecond, time.Until(end))) {
+		c.pollClocks()
+	}
+}
+
+// allLevels says that every voter reads the newest feature level.
+func allLevels() map[string]uint32 {
+	return map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+}
+
 func (c *testCluster) connectAll() {
+	c.cut = [3]bool{}
 	for i, a := range c.transports {
 		for j, b := range c.transports {
 			if i != j {
@@ -67,6 +107,7 @@ func (c *testCluster) connectAll() {
 }
 
 func (c *testCluster) isolate(i int) {
+	c.cut[i] = true
 	c.transports[i].DisconnectAll()
 	for j, other := range c.transports {
 		if j != i {
@@ -78,7 +119,7 @@ func (c *testCluster) isolate(i int) {
 // leader waits for a leader that is none of the given nodes.
 func (c *testCluster) leader(not ...*Store) *Store {
 	c.t.Helper()
-	for range 10_000 {
+	for range 1000 {
 	nodes:
 		for _, s := range c.stores {
 			for _, n := range not {
@@ -90,7 +131,7 @@ func (c *testCluster) leader(not ...*Store) *Store {
 				return s
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		c.run(100 * time.Millisecond)
 	}
 	require.Fail(c.t, "nobody leads")
 	return nil

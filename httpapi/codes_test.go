@@ -114,9 +114,10 @@ func TestEveryCode(t *testing.T) {
 			defer failWith(nil)
 			return d.report(running, `"outcome":"succeeded"`)
 		},
-		wire.Draining:    func() reply { return unavailable("draining") },
-		wire.LeaderLost:  func() reply { return unavailable("leader_lost") },
-		wire.Reconciling: func() reply { return unavailable("reconciling") },
+		wire.Draining:     func() reply { return unavailable("draining") },
+		wire.LedgerBehind: func() reply { return unavailable("ledger_behind") },
+		wire.LeaderLost:   func() reply { return unavailable("leader_lost") },
+		wire.Reconciling:  func() reply { return unavailable("reconciling") },
 	}
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {

@@ -55,6 +55,35 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 	require.Equal(t, http.StatusOK, d.get(path).status, "the header is optional")
 }
 
+// A caller that was told a later position has seen entries that this ledger has lost.
+func TestLedgerOlderThanTheCallerKnowsIsRejected(t *testing.T) {
+	var reported []wire.Index
+	d := newTestServer(t, func(c *httpapi.Config) {
+		c.LedgerBehind = func(has, told wire.Index) { reported = append(reported, has, told) }
+	})
+	ours := decodeBody[wire.Version](t, d.get("/version")).Deployment
+	told := d.get("/v1/flights").header.Get("Flightd-Index")
+	has, err := wire.ParseIndex(told)
+	require.NoError(t, err)
+	later := wire.Index{Epoch: has.Epoch, Entry: has.Entry + 1000}
+	const open = `{"action":"charge","id":"1"}`
+	r := d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", later.String())
+	p := requireProblem(t, r, http.StatusServiceUnavailable, wire.LedgerBehind)
+	require.Contains(t, p.Detail, later.String())
+	require.Equal(t, []wire.Index{has, later}, reported)
+	r = d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", wire.Index{Epoch: has.Epoch + 1}.String())
+	requireProblem(t, r, http.StatusServiceUnavailable, wire.LedgerBehind)
+	r = d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", "soon")
+	requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
+	require.Zero(t, d.fake.Snapshot())
+
+	// A position of this ledger, of an earlier epoch, or of an unnamed deployment says nothing against it.
+	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", ours, "Flightd-Index", told).status)
+	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", ours, "Flightd-Index", "0-99999").status)
+	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Index", later.String()).status)
+	require.Len(t, reported, 4)
+}
+
 // Each problem of an open, an abandon or a report names its flight. A client ignores answers that do not.
 func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
 	d := newTestServer(t)

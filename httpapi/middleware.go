@@ -25,7 +25,7 @@ func (a *api) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if a.cfg.Ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, now: a.cfg.Ledger.Now, share: bodyShare{memory: a.bodies}}
+			answer := &answerWriter{ResponseWriter: w, ledger: a.cfg.Ledger, share: bodyShare{memory: a.bodies}}
 			defer answer.share.release()
 			w = answer
 		}
@@ -78,9 +78,44 @@ func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.H
 			writeProblem(w, r, p)
 			a.logProblem(r, p, nil)
 		default:
-			route(w, r)
+			if named == "" || !a.rejectLedgerBehind(w, r) {
+				route(w, r)
+			}
 		}
 	}
+}
+
+// rejectLedgerBehind answers a request of a caller who has seen a newer ledger than this one, and reports whether it did.
+func (a *api) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) bool {
+	text, bad := singleHeader(r, wire.HeaderIndex)
+	if bad != nil || text == "" {
+		if bad != nil {
+			a.writeInvalid(w, r, bad)
+		}
+		return bad != nil
+	}
+	seen, err := wire.ParseIndex(text)
+	if err != nil {
+		a.writeInvalid(w, r, &wire.Invalid{Code: wire.InputInvalid, Hint: "send the value that an answer had, unchanged, or leave the header out",
+			FieldError: wire.FieldError{Header: wire.HeaderIndex, Detail: err.Error()}})
+		return true
+	}
+	h := a.cfg.Ledger.Header()
+	if own := indexOf(&h); seen.After(own) {
+		p := newProblem(wire.LedgerBehind)
+		p.Detail = fmt.Sprintf("the ledger is at %s, and the caller was told %s", own, seen)
+		writeProblem(w, r, p)
+		if a.cfg.LedgerBehind != nil {
+			a.cfg.LedgerBehind(own, seen)
+		}
+		return true
+	}
+	return false
+}
+
+// indexOf returns the position of the ledger.
+func indexOf(h *flight.Header) wire.Index {
+	return wire.Index{Epoch: h.StoreEpoch, Entry: h.Version.Index}
 }
 
 // requestIDs assigns an id to each request, which is in the answer and in the log.
@@ -126,16 +161,18 @@ func traceID(r *http.Request) string {
 	return ""
 }
 
-// answerWriter sets the header with the ledger's time when the answer is written, so that a request that waited does not
-// carry the time of its arrival. It has the request's share of the memory for bodies.
+// answerWriter sets the headers with the ledger's time and position when the answer is written, so that a request that waited
+// does not carry those of its arrival. It has the request's share of the memory for bodies.
 type answerWriter struct {
 	http.ResponseWriter
-	now   func() flight.Time
-	share bodyShare
+	ledger Ledger
+	share  bodyShare
 }
 
 func (w *answerWriter) WriteHeader(status int) {
-	w.Header()[wire.HeaderLedgerTime] = []string{strconv.FormatInt(int64(w.now()), 10)}
+	header := w.ledger.Header()
+	values := []string{strconv.FormatInt(int64(w.ledger.Now()), 10), indexOf(&header).String()}
+	w.Header()[wire.HeaderLedgerTime], w.Header()[wire.HeaderIndex] = values[:1:1], values[1:]
 	w.ResponseWriter.WriteHeader(status)
 }
 

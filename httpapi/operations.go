@@ -49,7 +49,7 @@ func tags() []openapi.Tag {
 var (
 	routeCodes           = []wire.Code{wire.Forbidden}
 	deploymentRouteCodes = append([]wire.Code{wire.InputInvalid, wire.WrongDeployment}, routeCodes...)
-	readCodes            = append([]wire.Code{wire.Internal, wire.NoLeader, wire.LeaderLost, wire.Draining}, deploymentRouteCodes...)
+	readCodes            = append([]wire.Code{wire.Internal, wire.NoLeader, wire.LeaderLost, wire.LedgerBehind, wire.Draining}, deploymentRouteCodes...)
 	bodyCodes            = append([]wire.Code{wire.PayloadTooLarge, wire.UnsupportedMediaType, wire.RequestIncomplete}, readCodes...)
 )
 

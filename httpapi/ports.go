@@ -81,6 +81,8 @@ type Config struct {
 	Operator   Operator
 	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
 	Restores   Restores  // nil: the routes of backups and restores answer not_found
+	// LedgerBehind is called when a caller was told a later position of the ledger than it has; nil: nothing is called.
+	LedgerBehind func(has, told wire.Index)
 	// Cluster describes the nodes; nil: a lone node.
 	Cluster func() wire.Cluster
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.

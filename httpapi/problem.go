@@ -152,7 +152,7 @@ func problemOfConflict(c *effect.Conflict) *wire.Problem {
 func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 	code := wire.Code(e.Code)
 	switch code {
-	case wire.NoLeader, wire.LeaderLost, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling:
+	case wire.NoLeader, wire.LeaderLost, wire.LedgerBehind, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling:
 	default:
 		code = wire.NoLeader
 	}

@@ -20,6 +20,7 @@ type calls struct {
 	overlaps prometheus.Counter
 	doubts   prometheus.Counter
 	sweeps   prometheus.Counter
+	behind   prometheus.Counter
 }
 
 // resultCount is the length of executor.Results; a test checks it.
@@ -90,6 +91,7 @@ func newCalls(in factory, maxActions int) calls {
 		fenced:   in.counter("reports_fenced_total", "Reports that arrived too late and were stored as evidence."),
 		overlaps: in.counter("overlaps_total", "Late reports of success with another effect than the receipt: evidence of a second effect."),
 		doubts:   in.counter("doubts_total", "Flights that became in doubt and wait for a person."),
+		behind:   in.counter("ledger_behind_total", "Requests of callers that were told a later position of the ledger than it has: it has lost entries."),
 		sweeps:   in.counter("sweep_failures_total", "Sweeps for lost holders that failed."),
 	}
 	durations := in.histograms("call_duration_seconds",
@@ -99,6 +101,9 @@ func newCalls(in factory, maxActions int) calls {
 	}
 	return c
 }
+
+// LedgerBehind counts a caller that was told a later position of the ledger than it has.
+func (m *Metrics) LedgerBehind() { m.calls.behind.Inc() }
 
 // Executor returns events that count and then call next.
 func (m *Metrics) Executor(next executor.Events) executor.Events {

@@ -109,7 +109,7 @@ var documentedMetrics = map[string][]string{
 	"flightd_calls_total": {"action", "result"}, "flightd_effects_total": {"action", "outcome"}, "flightd_attempts_total": nil,
 	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
 	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
-	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_in_doubt": nil,
+	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_ledger_behind_total": nil, "flightd_in_doubt": nil,
 	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_reconciling": nil, "flightd_build_info": {"go_version", "version"},
 }
 

@@ -23,6 +23,7 @@ func (a *actor) api() http.Handler {
 		LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil, MaxStreams: a.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
 	}
+	cfg.LedgerBehind = a.ledgerBehind
 	if a.cluster != nil {
 		cfg.Cluster = a.clusterState
 	}
@@ -119,4 +120,11 @@ func (n *node) clusterState() wire.Cluster {
 		state.Nodes = append(state.Nodes, out)
 	}
 	return state
+}
+
+// ledgerBehind says that a caller has seen a later ledger than this one.
+func (n *node) ledgerBehind(has, told wire.Index) {
+	n.metrics.LedgerBehind()
+	n.cfg.Logger.Error("the ledger has lost entries: a caller was told a later position. Stop this node and keep its data directory; put the newest copy back, or run flightd restore accept",
+		"ledger", has.String(), "caller", told.String())
 }

@@ -272,12 +272,22 @@ func (n *node) startInCluster(ctx context.Context) error {
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
 	n.serveRequests(newForwarder(n))
+	n.awaitReady(ctx)
 	n.parts.start("leadership", func(ctx context.Context) error { // stops first
 		<-ctx.Done()
 		n.handOver(ctx)
 		return nil
 	})
 	return nil
+}
+
+// awaitReady waits until callers can be served, at most leaderWait: the others may be away.
+func (n *node) awaitReady(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for ctx.Err() == nil && !n.readiness(ctx).Ready {
+		n.cluster.waitChange(ctx, pollEvery)
+	}
 }
 
 // handOver hands the leadership of the ledger to another node, so that a stop costs no election.

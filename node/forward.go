@@ -54,6 +54,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.local.ServeHTTP(w, r)
 		return
 	}
+	w.Header().Set(wire.HeaderNode, f.n.cluster.name())
 	body, whole, err := keepBody(r)
 	if err != nil {
 		return // the caller has gone
@@ -124,6 +125,7 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 			if answer.Header.Get(headerNotLeader) != "" {
 				return errNotDone
 			}
+			answer.Header.Del(wire.HeaderNode) // this node took the request
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {

@@ -219,7 +219,7 @@ func (n *node) openStores(ctx context.Context) error {
 		cfg.Limits.StallTimeout = sharedStall
 	}
 	if c := n.cluster; c != nil {
-		cfg.NodeID, cfg.ClusterID = c.instance, c.founding.ClusterID
+		cfg.NodeID, cfg.ClusterID, cfg.VoterLevels = c.instance, c.founding.ClusterID, c.levels
 		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Founding: c.voters()}
 	}
 	store, err := clusterstore.Open(ctx, cfg)

@@ -84,7 +84,7 @@ func (n *node) pollOnce(ctx context.Context) {
 	if err := n.updateMembers(); err != nil {
 		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
 	}
-	// n.store.SetPeerClocks(c.walls(time.Now()))
+	n.store.SetPeerClocks(c.walls(time.Now()))
 	c.changed.Broadcast()
 }
 
@@ -93,6 +93,12 @@ func (c *cluster) setView(name string, v *view) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.views[name]
+	switch answered := old != nil && old.err == nil; {
+	case v.err != nil && (answered || old == nil):
+		c.log.Warn("a node of the cluster does not answer", "node", name, "error", v.err)
+	case v.err == nil && !answered:
+		c.log.Info("a node of the cluster answers", "node", name)
+	}
 	if v.err != nil && old != nil {
 		kept := *old
 		kept.err = v.err

@@ -96,6 +96,7 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(a.lifetime, func() { cancel(context.Cause(a.lifetime)) })()
+	w.Header().Set(wire.HeaderLeader, a.cluster.name())
 	a.handler.ServeHTTP(&termWriter{ResponseWriter: w, actor: a, request: r}, r.WithContext(ctx))
 }
 
@@ -122,7 +123,7 @@ func (w *termWriter) WriteHeader(status int) {
 		w.replaced = true
 		header := w.Header()
 		for name := range header {
-			if name != wire.HeaderRequestID {
+			if name != wire.HeaderRequestID && name != wire.HeaderNode {
 				delete(header, name)
 			}
 		}

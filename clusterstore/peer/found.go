@@ -66,17 +66,16 @@ func writeFounding(dir string, nodes []Node, o FoundOptions) error {
 		Subject: pkix.Name{CommonName: "flightd node CA " + file.ClusterID}, KeyUsage: x509.KeyUsageCertSign,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 	}
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { // an empty directory that was there
 		return err
 	}
 	caKey, err := writeKey(filepath.Join(dir, caKeyFile))
 	if err == nil {
-		err = writeCertificate(filepath.Join(dir, caCertFile), ca, ca, caKey, caKey)
+		ca, err = writeCertificate(filepath.Join(dir, caCertFile), ca, ca, caKey, caKey)
 	}
-	if err != nil {
-		return err
-	}
-	caPEM, err := os.ReadFile(filepath.Join(dir, caCertFile))
 	if err != nil {
 		return err
 	}
@@ -91,9 +90,10 @@ func writeFounding(dir string, nodes []Node, o FoundOptions) error {
 		}
 		file.Self = n.Name
 		text, err := json.MarshalIndent(&file, "", "  ")
-		if err := errors.Join(err,
-			writeCertificate(filepath.Join(of, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey),
-			writeFile(filepath.Join(of, caCertFile), caPEM), syncDir(of)); err != nil {
+		if err == nil {
+			_, err = writeCertificate(filepath.Join(of, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
+		}
+		if err := errors.Join(err, writeFile(filepath.Join(of, caCertFile), certificatePEM(ca)), syncDir(of)); err != nil {
 			return err
 		}
 		if err := errors.Join(writeFile(filepath.Join(of, foundingFile), append(text, '\n')), syncDir(of)); err != nil {
@@ -133,15 +133,23 @@ func writeKey(path string) (*ecdsa.PrivateKey, error) {
 	return key, writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// writeCertificate signs a certificate for key with the key of the CA and writes it.
-func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) error {
+// writeCertificate signs a certificate for key with the key of the CA, writes it, and returns it.
+func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	now := time.Now()
 	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.AddDate(certificateYears, 0, 0)
 	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey) // it draws the serial number
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return made, writeFile(path, certificatePEM(made))
+}
+
+func certificatePEM(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
 // writeFile writes a new file that only its owner can read, and syncs it. The caller syncs the directory.

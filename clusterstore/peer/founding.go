@@ -187,7 +187,7 @@ var nodeName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 // checkNodes checks the nodes of a founding.
 func checkNodes(nodes []Node) error {
 	if n := len(nodes); n < minNodes || n > maxNodes || n%2 == 0 {
-		return fmt.Errorf("%d nodes: a cluster is founded with 3, 5 or 7", n)
+		return fmt.Errorf("a cluster is founded with 3, 5 or 7 nodes, and not with %d", n)
 	}
 	names, addresses := make(map[string]bool), make(map[string]string)
 	for _, n := range nodes {

@@ -48,6 +48,7 @@ func TestFound_EachNodeLoadsItsDirectory(t *testing.T) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		require.NoError(t, err)
 		require.Contains(t, cert.DNSNames, name+"."+f.ClusterID+".flightd")
+		require.NotEmpty(t, cert.AuthorityKeyId, "openssl -x509_strict wants it")
 		require.WithinDuration(t, time.Now().AddDate(10, 0, 0), cert.NotAfter, time.Minute)
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			_, err = cert.Verify(x509.VerifyOptions{Roots: f.TLS().RootCAs, KeyUsages: []x509.ExtKeyUsage{usage}})
@@ -82,8 +83,8 @@ func TestFound_RejectsWhatCannotBeACluster(t *testing.T) {
 		return nodes
 	}
 	for want, nodes := range map[string][]peer.Node{
-		"2 nodes":              threeNodes[:2],
-		"4 nodes":              append(change(func([]peer.Node) {}), peer.Node{Name: "d", Address: "d:1"}),
+		"not with 2":           threeNodes[:2],
+		"not with 4":           append(change(func([]peer.Node) {}), peer.Node{Name: "d", Address: "d:1"}),
 		"node a is named":      change(func(n []peer.Node) { n[1].Name = "a" }),
 		`node "B"`:             change(func(n []peer.Node) { n[1].Name = "B" }),
 		`node "-b"`:            change(func(n []peer.Node) { n[1].Name = "-b" }),

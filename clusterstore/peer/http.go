@@ -216,7 +216,7 @@ func (p *Port) dialHTTP(node string) (*http.ClientConn, error) {
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, cmp.Or(p.ctx.Err(), err)
+		return nil, cmp.Or(context.Cause(p.ctx), err)
 	}
 	return c, nil
 }

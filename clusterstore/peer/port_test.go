@@ -251,6 +251,7 @@ func TestPort_RaftReachesNodesByName(t *testing.T) {
 	c := opened(t)
 	var all []raft.Transport
 	for i, p := range c.ports {
+		p.RaftTransport(hclog.NewNullLogger()) // the next one ends it
 		all = append(all, p.RaftTransport(hclog.NewNullLogger()))
 		answerRaft(t, all[i], uint64(10+i))
 	}
@@ -275,9 +276,12 @@ func TestPort_RaftReachesNodesByName(t *testing.T) {
 		require.EqualValues(t, 7, future.Response().LastLog)
 		require.NoError(t, pipeline.Close())
 	}
+	require.NoError(t, all[0].(raft.WithClose).Close())
+	err := all[1].RequestVote("a", "a", &raft.RequestVoteRequest{}, new(raft.RequestVoteResponse))
+	require.ErrorContains(t, err, "node a refused the connection: its ledger has not started")
 }
 
-// TestPort_RaftElectsAndCommits with the real raft, and goes on after a transport was closed and made anew.
+// TestPort_RaftElectsAndCommits with the real raft.
 func TestPort_RaftElectsAndCommits(t *testing.T) {
 	c := opened(t)
 	var servers []raft.Server
@@ -287,9 +291,6 @@ func TestPort_RaftElectsAndCommits(t *testing.T) {
 	leads := make(chan *raft.Raft, 16)
 	for i, p := range c.ports {
 		store, transport := raft.NewInmemStore(), p.RaftTransport(hclog.NewNullLogger())
-		if i == 0 {
-			transport = p.RaftTransport(hclog.NewNullLogger()) // the second one ends the first one
-		}
 		leader := make(chan bool, 16)
 		cfg := raft.DefaultConfig()
 		cfg.LocalID, cfg.Logger, cfg.NotifyCh = servers[i].ID, hclog.NewNullLogger(), leader
@@ -360,6 +361,7 @@ func TestPort_RefusesAWrongHello(t *testing.T) {
 		{"itself", "node", "a", "wrong_node", "two processes use the directory"},
 		{"another node's certificate", "node", "c", "wrong_certificate", "the hello is that of node c, and the certificate is that of b."},
 		{"no name", "node", "*", "invalid_hello", "is not the name of a node"},
+		{"a long name", "node", strings.Repeat("x", 3900), "invalid_hello", "xxxxxxxx"},
 		{"no instance", "instance", "", "invalid_hello", "node b names no instance"},
 		{"raft before its transport", "proto", "flightd-raft", "starting", "its ledger has not started"},
 	} {
@@ -534,16 +536,18 @@ func TestPort_NoticesADeadNode(t *testing.T) {
 		if err != nil {
 			return
 		}
+		defer in.Close()
 		out, err := net.Dial("tcp", direct)
 		if err != nil {
 			return
 		}
-		forward := func(to, from net.Conn) {
+		defer out.Close()
+		var both sync.WaitGroup
+		forward := func(to, from net.Conn) { // not the end of a connection either
 			buffer := make([]byte, 64<<10)
 			for {
 				n, err := from.Read(buffer)
 				if err != nil {
-					_ = to.Close()
 					return
 				}
 				select {
@@ -553,8 +557,9 @@ func TestPort_NoticesADeadNode(t *testing.T) {
 				}
 			}
 		}
-		wait.Go(func() { forward(in, out) })
-		wait.Go(func() { forward(out, in) })
+		both.Go(func() { forward(in, out) })
+		both.Go(func() { forward(out, in) })
+		both.Wait()
 	})
 	t.Cleanup(func() { _ = relay.Close(); wait.Wait() })
 
@@ -584,12 +589,18 @@ func TestPort_CloseEndsEverything(t *testing.T) {
 		p.RaftTransport(hclog.NewNullLogger())
 	}
 	here := make(chan struct{}, 1)
-	var handlerEnded atomic.Bool
+	var handlerEnded, closedBefore atomic.Bool
+	closed := make(chan struct{})
 	c.ports[0].SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		here <- struct{}{}
 		<-r.Context().Done()
+		select { // Close is still waiting for this handler
+		case <-closed:
+			closedBefore.Store(true)
+		case <-time.After(50 * time.Millisecond):
+		}
 		handlerEnded.Store(true)
 	}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://a/", nil)
@@ -604,7 +615,9 @@ func TestPort_CloseEndsEverything(t *testing.T) {
 		voted <- raftOfC.RequestVote("a", "a", &raft.RequestVoteRequest{}, new(raft.RequestVoteResponse))
 	}()
 	require.NoError(t, c.ports[0].Close())
+	close(closed)
 	require.True(t, handlerEnded.Load(), "Close waits for the handlers")
+	require.False(t, closedBefore.Load())
 	_, err = io.ReadAll(answer.Body)
 	require.Error(t, err)
 	require.Error(t, <-voted)

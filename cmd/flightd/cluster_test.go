@@ -114,7 +114,7 @@ func TestClusterFound_RejectsWhatCannotBeACluster(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--out is missing":    {"--node", "a=h:1"},
 		"want NAME=HOST:PORT": {"--out", out, "--node", "10.0.0.1:7430"},
-		"0 nodes":             {"--out", out},
+		"not with 0":          {"--out", out},
 		"HOST:PORT":           {"--out", out, "--node", "a=h", "--node", "b=h:3", "--node", "c=h:5"},
 		"node a is named":     {"--out", out, "--node", "a=h:1", "--node", "a=h:3", "--node", "c=h:5"},
 	} {

@@ -132,10 +132,13 @@ func (d *devNodes) runAll(ctx context.Context) error {
 	}
 	ctx, stopSignals := notifyContext(ctx, syscall.SIGHUP)
 	defer stopSignals()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	began := time.Now()
 	var lines sync.Mutex // one line at a time
 	var running sync.WaitGroup
 	ready := make(chan struct{}, d.nodes)
+	failed := make(chan string, d.nodes) // the nodes that have ended
 	for n := 1; n <= d.nodes; n++ {
 		child := exec.CommandContext(ctx, self, d.command(n)...)
 		child.SysProcAttr = childAttributes()
@@ -163,6 +166,7 @@ func (d *devNodes) runAll(ctx context.Context) error {
 		running.Go(func() {
 			reading.Wait()
 			err := child.Wait()
+			failed <- devNodeName(n)
 			lines.Lock()
 			defer lines.Unlock()
 			if ctx.Err() == nil {
@@ -170,23 +174,21 @@ func (d *devNodes) runAll(ctx context.Context) error {
 			}
 		})
 	}
-	ended := make(chan struct{})
-	go func() { // runAll waits for it in every case
-		running.Wait()
-		close(ended)
-	}()
+	defer running.Wait()
 	for range d.nodes {
 		select {
 		case <-ready:
-		case <-ended:
-			return &exitError{code: exitFailed, err: errors.New("no node of the cluster runs")}
+		case name := <-failed:
+			if ctx.Err() != nil {
+				return nil
+			}
+			stop()
+			return &exitError{code: exitFailed, err: fmt.Errorf("%s did not start", name), hint: "its messages above say why"}
 		}
 	}
 	lines.Lock()
-	err = d.printNodes(time.Since(began))
-	lines.Unlock()
-	<-ended
-	return err
+	defer lines.Unlock()
+	return d.printNodes(time.Since(began))
 }
 
 // devChildEnv is set for the processes that flightd dev --nodes starts: they print no banner.

@@ -30,6 +30,7 @@ func (w *fieldDoc) applyTo(s *Schema) {
 // Patterns of values that have one spelling.
 const (
 	flightIDPattern   = `^fl_[a-z2-7]{26}$`
+	indexPattern      = `^[0-9]+-[0-9]+$`
 	versionPattern    = `^[0-9]+\.[0-9]+$`
 	digestPattern     = `^sha256:[0-9a-f]{64}$`
 	openDigestPattern = `^[0-9a-f]{32}$`
@@ -65,6 +66,7 @@ func allDocs() map[string]fieldDoc {
 		requestDocs(),
 		policyDocs(),
 		restoreDocs(),
+		clusterDocs(),
 		answerDocs(),
 		flightDocs(),
 		bodyDocs(),
@@ -141,6 +143,8 @@ func typeDocs() map[string]fieldDoc {
 		"AuditPage":           {about: "A page of the audit log, newest entries first."},
 		"Restore":             {about: "Whether the ledger is a restored one that opens nothing."},
 		"AskedPage":           {about: "A page of the keys that callers have asked for since the ledger was restored."},
+		"Cluster":             {about: "The nodes of a cluster, as the leader sees them."},
+		"ClusterNode":         {about: "A node of a cluster."},
 		"FinishRestore":       {about: "The end of a restore, with the reason. It is stored in the audit log."},
 	}
 }
@@ -192,6 +196,22 @@ func restoreDocs() map[string]fieldDoc {
 		"AskedPage.keys":      {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
 		"AskedPage.next":      {about: "the `after` of the next page; absent on the last page"},
 		"FinishRestore.force": {about: "also before the hold is over: every caller of the ledger that was lost is dead"},
+	}
+}
+
+func clusterDocs() map[string]fieldDoc {
+	return map[string]fieldDoc{
+		"Cluster.leader":                  {about: "the name of the node that leads the ledger; absent: none is known"},
+		"Cluster.nodes":                   {about: "all nodes of the cluster"},
+		"ClusterNode.role":                {about: "`unreachable` if the node did not answer the newest request"},
+		"ClusterNode.instance":            {about: "the id of the node's data directory"},
+		"ClusterNode.applied":             {about: "the index of the last entry of the ledger that the node has applied"},
+		"ClusterNode.behind":              {about: "how many entries the node is behind the leader"},
+		"ClusterNode.clock_ms":            {about: "how far the node's wall clock is ahead of that of the node that answers"},
+		"ClusterNode.etcd_ok":             {about: "etcd answers the node"},
+		"ClusterNode.seen_before_ms":      {about: "the age of this description"},
+		"ClusterNode.reads_feature_level": {about: "the highest feature level that the node's build reads"},
+		"ClusterNode.problem":             {about: "why the node is unreachable"},
 	}
 }
 

@@ -51,6 +51,7 @@ func generalRequestHeaders() map[string]header {
 		wire.HeaderNamespace: {Description: "the namespace part of the key, or the namespace to list; absent: `default`. In lists and events `*` selects all namespaces. A token of one namespace has that namespace instead: you need no header, and another value is `forbidden`", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
 		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
+		wire.HeaderIndex:            {Description: "with Flightd-Deployment: the greatest position that an answer of this deployment has told you. A ledger that does not reach it has lost entries, and answers `ledger_behind`", Schema: stringSchema(indexPattern), example: "1-8123"},
 		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
 		wire.HeaderActor:            {Description: "the person who decides; like the field `actor`", Schema: stringSchema("")},
 		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: stringSchema("")},
@@ -72,6 +73,7 @@ func flightHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderRequestID:          {Description: "the id of the request in the server's log", Schema: stringSchema("")},
 		wire.HeaderLedgerTime:         {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts", Schema: integerSchema(0, wire.MaxLedgerTime)},
+		wire.HeaderIndex:              {Description: "the position of the ledger when the answer was sent; absent while the node starts. Positions are compared by the number before the `-`, then by the one after it", Schema: stringSchema(indexPattern), example: "1-8123"},
 		"Cache-Control":               constantHeader("caches must not store the answer", "no-store"),
 		wire.HeaderFlightID:           {Description: "the id of the flight", Schema: stringSchema(flightIDPattern)},
 		wire.HeaderState:              {Description: "the state of the flight", Schema: enumSchema(stateNames()...)},
@@ -116,14 +118,14 @@ func pathDocs() map[string]fieldDoc {
 
 // commonRequestHeaders are the headers that every request may have; flightHeaderNames those of answers about a flight.
 func commonRequestHeaders() []string {
-	return []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment}
+	return []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment, wire.HeaderIndex}
 }
 func flightHeaderNames() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
 
 // commonResponseHeaders are the headers that all answers have, always or sometimes. A starting node answers 503 and
 // does not know the ledger's time yet.
 func commonResponseHeaders(status int) (always, sometimes []string) {
-	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime}
+	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime, wire.HeaderIndex}
 	if status != http.StatusServiceUnavailable {
 		always, sometimes = append(always, sometimes...), nil
 	}

@@ -39,6 +39,7 @@ const (
 	Internal             Code = "internal"
 	NoLeader             Code = "no_leader"
 	LeaderLost           Code = "leader_lost"
+	LedgerBehind         Code = "ledger_behind"
 	LeaseUnavailable     Code = "lease_unavailable"
 	ReportPending        Code = "report_pending"
 	Draining             Code = "draining"
@@ -145,6 +146,9 @@ var classes = []Class{
 	{LeaderLost, http.StatusServiceUnavailable, true, "The leader was lost during the request",
 		"repeat the request with the same key and nonce",
 		"The node that had the request stopped leading the ledger before it had answered, so nobody knows what became of the request. Repeating it with the same key and nonce is safe: another node leads."},
+	{LedgerBehind, http.StatusServiceUnavailable, true, "The ledger is older than the caller knows",
+		"tell the operator: the ledger has lost entries that were acknowledged, as after the snapshot of a virtual machine was restored; flightd restore accept is the way on",
+		"The request names a position of the ledger that this server was told, and the ledger does not reach it. Receipts may be missing, and their effects would happen again. Nothing was changed."},
 	{LeaseUnavailable, http.StatusServiceUnavailable, true, "Leases are unavailable",
 		"repeat the request with the same key and nonce",
 		"etcd is unreachable or has lost data. No effect may start without a lease. Repeating the request is safe."},

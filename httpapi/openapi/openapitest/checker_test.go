@@ -29,7 +29,7 @@ func good() *Exchange {
 		Method: "POST", URL: &url.URL{Path: "/v1/sessions/s/renew"},
 		RequestHeader: http.Header{"Content-Type": {"application/json"}}, RequestBody: []byte(`{"open_digest":"` + digest + `"}`),
 		Status: 200, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Cache-Control": {"no-store"},
-			"Flightd-Ledger-Time": {"1769860830000"}},
+			"Flightd-Ledger-Time": {"1769860830000"}, "Flightd-Index": {"1-7"}},
 		Body: []byte(`{"session":"s","trust_ms":1,"renew_every_ms":2,"open_digest":"` + digest + `"}`),
 	}
 }

@@ -1,0 +1,148 @@
+package clusterstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// In a cluster no single wall clock decides. The ledger's time follows the lower median of the voters' wall clocks: one
+// clock that is ahead ends no protection early, and one that is behind or stands still delays none. The stamp's wall clock,
+// which ends the permission to resend to a provider, is the highest one; a token expires by the upper median
+// (docs/decisions/0027-clocks-of-several-nodes.md).
+
+// readings are the wall clocks of the voters that answered, at one moment, in nanoseconds since 1970, sorted. They are
+// never empty: a node always reads its own.
+type readings []int64
+
+// majorityOf reports whether the readings are those of a majority of so many voters.
+func (r readings) majorityOf(voters int) bool { return len(r) > voters/2 }
+
+// lowerMedian returns the middle reading; of two middle ones the earlier.
+func (r readings) lowerMedian() int64 { return r[(len(r)-1)/2] }
+
+// upperMedian returns the middle reading; of two middle ones the later.
+func (r readings) upperMedian() int64 { return r[len(r)/2] }
+
+// highest returns the latest reading.
+func (r readings) highest() int64 { return r[len(r)-1] }
+
+// peerClocks are the wall clocks of other voters, as last told. The zero peerClocks is that of a lone ledger: there are
+// none.
+type peerClocks struct {
+	voters  int           // of the cluster, this node included; 0: a lone ledger
+	offsets []int64       // each wall clock minus this node's monotonic clock
+	at      time.Duration // monotonic time at which they were told
+	upper   int64         // the upper median of the last majority, minus the monotonic clock
+	known   bool          // upper is set
+	scratch [8]int64      // of read
+}
+
+// peerClocksLife is how long the clocks of other voters count after they were told. A node tells them twice a second.
+const peerClocksLife = 2 * time.Second
+
+// read returns the readings at mono, when this node's wall clock is own. They are valid until the next read.
+func (p *peerClocks) read(mono time.Duration, own int64) readings {
+	r := append(readings(p.scratch[:0]), own)
+	if mono-p.at <= peerClocksLife {
+		for _, offset := range p.offsets {
+			r = append(r, int64(mono)+offset)
+		}
+	}
+	slices.Sort(r)
+	return r
+}
+
+// several reports whether there are other voters.
+func (p *peerClocks) several() bool { return p.voters > 1 }
+
+// setVoters tells the clock how many voters the cluster has.
+func (c *ledgerClock) setVoters(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.peers.voters = n
+}
+
+// setPeers replaces the clocks of the other voters. They stand for now.
+func (c *ledgerClock) setPeers(walls []time.Time, voters int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, mono := &c.peers, c.source.Mono()
+	p.voters, p.at, p.offsets = voters, mono, p.offsets[:0]
+	for _, wall := range walls {
+		p.offsets = append(p.offsets, wall.UnixNano()-int64(mono)) // any number, if that clock is far off
+	}
+	if r := c.tickLocked(); r.majorityOf(voters) {
+		p.upper, p.known = r.upperMedian()-int64(mono), true
+	}
+}
+
+// hasMajority reports whether a majority's clocks are known.
+func (c *ledgerClock) hasMajority() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tickLocked().majorityOf(c.peers.voters)
+}
+
+// alone reports whether this node is the only voter, so that its own clock is the median.
+func (c *ledgerClock) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.peers.several()
+}
+
+// upperTime returns the upper median of the clocks of the last majority, carried on by the monotonic clock; false before
+// the first one.
+func (c *ledgerClock) upperTime() (flight.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mono := c.source.Mono()
+	return milliseconds(int64(mono) + c.peers.upper), c.peers.known
+}
+
+// SetPeerClocks tells this node the wall clocks of the other voters that have answered within the last half second, as
+// estimates of now; also when it is empty. Call it about twice a second on every node of a cluster: clocks that are older
+// than two seconds do not count.
+//
+// The leader of a new ledger accepts no proposal, and names no deployment, before it has the clocks of a majority, its own
+// included. Later it goes on without them, by its monotonic clock, and steps to the median when they are there.
+func (s *Store) SetPeerClocks(walls []time.Time) {
+	if s.cfg.Peers == nil {
+		return
+	}
+	s.clock.setPeers(walls, s.voterCount())
+	select {
+	case s.clocksSet <- struct{}{}:
+	default: // already signalled
+	}
+}
+
+func (s *Store) voterCount() int {
+	voters, _, _ := s.Voters() // without an error: raft copies its configuration
+	return len(voters)
+}
+
+// followPeerClocks goes on with what waits for the clocks of a majority: the start of a new ledger, or a step. It runs on
+// the goroutine of watchLeadership.
+func (s *Store) followPeerClocks() {
+	switch {
+	case !s.clock.hasMajority():
+	case s.leading.Load() != nil:
+		if err := s.stepClock(context.Background()); err != nil {
+			s.cfg.Logger.Warn("clusterstore: the ledger's clock did not step to the median of the voters' clocks", "error", err)
+		}
+	case s.awaitsClocks:
+		s.startLeading()
+	}
+}
+
+// UpperTime is the time by which tokens expire: in a cluster the upper median of the voters' clocks, so that one clock that
+// is behind does not prolong a token, else Now. It may go back when a clock is corrected.
+func (s *Store) UpperTime() flight.Time {
+	if at, known := s.clock.upperTime(); known && s.cfg.Peers != nil {
+		return at
+	}
+	return s.Now()
+}
