@@ -29,7 +29,7 @@ var (
 	keep = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
 )
 
-// flightd is the path of the binary under test.
+// flightd is the path of the binary under test: FLIGHTD_TEST_BINARY, else it is built.
 var flightd string
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Println("repeat this with -seed", *seed)
 	dir, err := os.MkdirTemp("", "flightd-chaos-build-")
-	if err == nil {
+	if flightd = os.Getenv("FLIGHTD_TEST_BINARY"); err == nil && flightd == "" {
 		flightd = filepath.Join(dir, "flightd")
 		build := exec.Command("go", "build", "-o", flightd, "github.com/flightd/flightd/cmd/flightd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
