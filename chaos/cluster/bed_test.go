@@ -82,8 +82,8 @@ type bed struct {
 	random  *rand.Rand
 	*History
 
-	mu   sync.Mutex // guards done
-	done map[string]chan struct{}
+	doneMu sync.Mutex // guards done
+	done   map[string]chan struct{}
 }
 
 // newBed founds a cluster and starts it, with its callers. It fails where namespaces, or packet filters, are not permitted.
@@ -284,8 +284,8 @@ func (b *bed) startCallers() {
 }
 
 func (b *bed) doneOf(name string) chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.doneMu.Lock()
+	defer b.doneMu.Unlock()
 	if b.done[name] == nil {
 		b.done[name] = make(chan struct{})
 	}

@@ -3,11 +3,15 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/chaos/netbed"
 )
 
 // failoverLimit is the longest time from a kill to the first new flight.
@@ -19,22 +23,16 @@ func TestKilledNodes(t *testing.T) {
 	b := newBed(t)
 	b.tell(order{Do: "load", Name: "load", Callers: 32, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
 	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
-	time.Sleep(2 * time.Second)
 	var took []time.Duration
 	for _, role := range []string{"leader", "follower", "leader", "leader"} {
+		time.Sleep(5 * time.Second) // of work between two faults
 		victim := b.leader()
 		if role == "follower" {
 			victim = b.others(victim)[b.random.IntN(2)]
 		}
 		killed := time.Now()
 		b.nodes[victim].Kill()
-		var first time.Duration
-		found := false
-		for !found && time.Since(killed) < failoverLimit+5*time.Second {
-			time.Sleep(20 * time.Millisecond)
-			first, found = b.firstFlightAfter(killed)
-		}
-		require.True(t, found, "no new flight within %v after the kill of the %s", time.Since(killed), role)
+		first := b.awaitFlightAfter(killed)
 		t.Logf("%s: killed %s, the %s: the first new flight after %v", clockText(killed), victim, role, first.Round(time.Millisecond))
 		took = append(took, first)
 		began := time.Now()
@@ -49,4 +47,144 @@ func TestKilledNodes(t *testing.T) {
 	t.Logf("the first new flight after a kill: median %v, maximum %v", took[(len(took)-1)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
 	require.Less(t, took[len(took)-1], failoverLimit)
 	b.judge()
+}
+
+// awaitFlightAfter waits until a flight was performed that was first called after a moment, and returns how long that took.
+func (b *bed) awaitFlightAfter(moment time.Time) time.Duration {
+	b.t.Helper()
+	for time.Since(moment) < failoverLimit+5*time.Second {
+		if first, found := b.firstFlightAfter(moment); found {
+			return first
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.Fail(b.t, "no new flight", "within %v", time.Since(moment))
+	return 0
+}
+
+// A node is cut off from the other two under load, both ways and then one way. It starts nothing and answers no untruth; the
+// others go on; after the cut has healed it takes part by itself.
+func TestCutOffNode(t *testing.T) {
+	b := newBed(t)
+	b.tell(order{Do: "load", Name: "load", Callers: 32, MaxKeys: 400, Lasts: 10 * time.Second, LongOneIn: 100})
+	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
+	oneWay := []string{"from the others", "to the others"}[b.random.IntN(2)]
+	for _, ways := range []string{"both ways", oneWay} {
+		time.Sleep(4 * time.Second)
+		victim := b.leader()
+		if ways != "both ways" && b.random.IntN(2) == 0 {
+			victim = b.others(victim)[b.random.IntN(2)]
+		}
+		air := "air-" + strings.ReplaceAll(ways, " ", "-")
+		b.tell(order{Do: "flights", Name: air, Count: 12, Lasts: 10 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
+		b.awaitEffects(air, 12)
+		var cuts []netbed.Link
+		for _, other := range b.others(victim) {
+			if ways != "to the others" {
+				cuts = append(cuts, netbed.Link{From: b.host(other), To: b.host(victim)})
+			}
+			if ways != "from the others" {
+				cuts = append(cuts, netbed.Link{From: b.host(victim), To: b.host(other)})
+			}
+		}
+		leads := b.leader() == victim
+		cut := time.Now()
+		require.NoError(t, b.net.CutLinks(cuts...))
+		t.Logf("%s: cut %s off, %s; it led the ledger: %v", clockText(cut), victim, ways, leads)
+		probes := "probe-" + strings.ReplaceAll(ways, " ", "-")
+		b.tell(order{Do: "probe", Name: probes, Node: victim, Every: 500 * time.Millisecond})
+		t.Logf("the first new flight after %v", b.awaitFlightAfter(cut).Round(time.Millisecond))
+		time.Sleep(time.Until(cut.Add(9 * time.Second)))
+		b.stopAndAwait(probes, 11*time.Second) // no probe lasts longer than its client waits
+		time.Sleep(time.Until(cut.Add(20 * time.Second)))
+		require.NoError(t, b.net.HealLinks())
+		t.Logf("%s: healed; all nodes take part after %v", clockText(time.Now()), b.whole(30*time.Second).Round(time.Millisecond))
+		b.Healed = time.Now()
+		b.await(air, time.Minute)
+		b.logProbes(probes)
+	}
+	b.stopAndAwait("pace", time.Minute)
+	b.stopAndAwait("load", time.Minute)
+	b.judge()
+}
+
+// awaitEffects waits until so many effects of an order have reached the provider.
+func (b *bed) awaitEffects(name string, count int) {
+	b.t.Helper()
+	b.eventually("the effects of "+name+" are in the air", 20*time.Second, func() error {
+		if at := len(b.effectsOf(name)); at < count {
+			return fmt.Errorf("%d of %d are", at, count)
+		}
+		return nil
+	})
+}
+
+// logProbes logs how a node that was cut off answered.
+func (b *bed) logProbes(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	answers := make(map[string]int)
+	var longest time.Duration
+	for i := range b.Probes {
+		p := &b.Probes[i]
+		what := "read"
+		if p.Open {
+			what = "open"
+		}
+		answers[what+" "+p.Answer]++
+		longest = max(longest, p.Ended.Sub(p.Began))
+	}
+	b.t.Logf("answers of nodes that were cut off, up to %s: %v; the longest took %v", name, answers, longest.Round(time.Millisecond))
+}
+
+// The ledger has no majority for three times the life of a session, with effects in the air. No attempt ends, and every report
+// arrives.
+func TestNoMajority(t *testing.T) {
+	const lasts = 45 * time.Second
+	for _, how := range []string{"ports of the ledger cut", "two nodes frozen"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBed(t)
+			b.tell(order{Do: "load", Name: "load", Callers: 8, MaxKeys: 400})
+			b.tell(order{Do: "flights", Name: "short", Count: 10, Lasts: 20 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
+			b.tell(order{Do: "flights", Name: "long", Count: 10, Lasts: lasts + 10*time.Second, Recovery: []string{recoveryHold, recoveryResend}})
+			b.awaitEffects("short", 10)
+			b.awaitEffects("long", 10)
+			leader := b.leader()
+			began := time.Now()
+			var frozen []string
+			if how == "two nodes frozen" {
+				frozen = b.others(b.names[b.random.IntN(3)])
+				for _, name := range frozen {
+					require.NoError(t, b.nodes[name].Freeze())
+				}
+			} else {
+				for i, name := range b.names {
+					for _, other := range b.names[i+1:] {
+						links := netbed.BothWays(b.host(name), b.host(other))
+						links[0].Port, links[1].Port = nodesPort, nodesPort
+						require.NoError(t, b.net.CutLinks(links...))
+					}
+				}
+			}
+			t.Logf("%s: no majority; the leader was %s, frozen are %v", clockText(began), leader, frozen)
+			time.Sleep(lasts)
+			for _, name := range frozen {
+				require.NoError(t, b.nodes[name].Thaw())
+			}
+			require.NoError(t, b.net.HealLinks())
+			healed := time.Now()
+			t.Logf("%s: healed; all nodes take part after %v", clockText(healed), b.whole(30*time.Second).Round(time.Millisecond))
+			b.Healed = time.Now()
+			b.await("short", time.Minute)
+			b.await("long", time.Minute)
+			b.stopAndAwait("load", time.Minute)
+			b.judge()
+			for _, r := range b.Readings {
+				if strings.Contains(r.Key, "/short-") || strings.Contains(r.Key, "/long-") {
+					require.EqualValues(t, 1, r.Attempts, "%+v", r)
+				}
+			}
+			t.Logf("the first new flight %v after the majority was back", b.awaitFlightAfter(healed).Round(time.Millisecond))
+		})
+	}
 }

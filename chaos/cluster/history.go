@@ -120,6 +120,18 @@ func (h *History) keys() (all []string) {
 	return all
 }
 
+// effectsOf returns the effects of the keys of an order.
+func (h *History) effectsOf(order string) (effects []Effect) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.Effects {
+		if strings.Contains(e.Key, "/"+order+"-") {
+			effects = append(effects, e)
+		}
+	}
+	return effects
+}
+
 // firstFlightAfter returns how long after a moment the first effect of a key happened that was first called after it.
 func (h *History) firstFlightAfter(moment time.Time) (after time.Duration, found bool) {
 	h.mu.Lock()
