@@ -173,23 +173,37 @@ func (b *bed) status(nodes ...string) (state wire.Cluster, err error) {
 	if len(nodes) == 0 {
 		nodes = b.names
 	}
+	text, err := b.run("cluster", "status", "-o", "json", "--server", b.urls(nodes))
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &state)
+	}
+	return state, err
+}
+
+// urls returns the addresses of nodes as clients take them.
+func (b *bed) urls(nodes []string) string {
 	var urls []string
 	for _, name := range nodes {
 		urls = append(urls, b.url(name))
 	}
+	return strings.Join(urls, ",")
+}
+
+// run runs flightd on the callers' host and returns its standard output.
+func (b *bed) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 15*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, flightd, "cluster", "status", "-o", "json")
-	cmd.Env = b.env("FLIGHTD_ADDR="+strings.Join(urls, ","), "FLIGHTD_TOKEN="+b.token)
+	cmd := exec.CommandContext(ctx, flightd, args...)
+	cmd.Env = b.env("FLIGHTD_ADDR="+b.urls(b.names), "FLIGHTD_TOKEN="+b.token)
 	var out, said strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := b.host("callers").Start(cmd); err != nil {
-		return state, err
+		return "", err
 	}
 	if err := cmd.Wait(); err != nil {
-		return state, fmt.Errorf("%w: %s", err, said.String())
+		return out.String(), fmt.Errorf("%w: %s", err, said.String())
 	}
-	return state, json.Unmarshal([]byte(out.String()), &state)
+	return out.String(), nil
 }
 
 // leader returns the name of the node that leads the ledger.
@@ -238,11 +252,16 @@ func (b *bed) whole(within time.Duration) (took time.Duration) {
 
 func (b *bed) eventually(what string, within time.Duration, f func() error) {
 	b.t.Helper()
-	for until := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
+	var last error
+	for began, until := time.Now(), time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
 		err := f()
 		if err == nil {
+			if took := time.Since(began); took > 3*time.Second {
+				b.t.Logf("%s only after %v; before that: %v", what, took.Round(time.Millisecond), last)
+			}
 			return
 		}
+		last = err
 		if time.Now().After(until) {
 			require.NoError(b.t, err, "%s within %v", what, within)
 		}
@@ -344,11 +363,27 @@ func (b *bed) judge() {
 	b.t.Logf("%d keys, %d requests at the provider, calls %v; %d keys had more than one attempt; %d replays took %v",
 		len(keys), len(b.Effects), results, reopened, len(b.Readings), time.Since(began).Round(time.Millisecond))
 	found := Check(b.History)
+	b.explain(found)
 	for i, v := range found {
 		if i == 40 {
 			b.t.Logf("and %d more", len(found)-i)
 			break
 		}
 		b.t.Error(v)
+	}
+}
+
+// explain logs the history of the first keys of which a promise was broken, as the ledger has it.
+func (b *bed) explain(found []Violation) {
+	explained := make(map[string]bool)
+	for _, v := range found {
+		if len(explained) == 4 {
+			return
+		}
+		if key, isKey := strings.CutPrefix(v.Key, "default/"); isKey && !explained[key] {
+			explained[key] = true
+			text, err := b.run("why", key)
+			b.t.Logf("%s (%v)", text, err)
+		}
 	}
 }

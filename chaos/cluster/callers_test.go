@@ -401,6 +401,16 @@ func (c *callers) replay(node, key string) {
 		return
 	}
 	r.State, r.Attempts, r.Overlap, r.Evidence = f.State, f.Attempts, f.Overlap, len(f.Evidence)
+	history, err := c.only[node].History(context.Background(), id.FlightID())
+	if err != nil {
+		r.Err = err.Error()
+		return
+	}
+	for i := range history.Events {
+		if history.Events[i].Kind == flight.EventLost.String() {
+			r.Lost++
+		}
+	}
 }
 
 // spooledFiles returns the reports in a spool of the callers, also those that were rejected.

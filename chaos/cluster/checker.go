@@ -23,7 +23,7 @@ const (
 	ruleSameKey    = "same key"     // a resend has the idempotency key of the first send, and stays in the provider's window
 	ruleKept       = "receipt kept" // an acknowledged receipt is the same for everybody, for ever, at each node
 	ruleTrue       = "true answer"  // no caller is told what is not true
-	ruleNoDoubt    = "no doubt"     // callers that live report every attempt
+	ruleKeeps      = "attempt kept" // the attempt of a caller that lives ends with its report
 	ruleNotBlocked = "not blocked"  // each key ends soon after the fault has healed
 	ruleCutOff     = "cut off"      // a node that is cut off starts nothing and answers no untruth
 	ruleReported   = "reported"     // every report arrives
@@ -139,14 +139,14 @@ func (a *account) checkAnswers(say sayFunc) (receipt *Call) {
 				say(ruleKept, "caller %s got %q, and caller %s got %q", receipt.Caller, receipt.Body, c.Caller, c.Body)
 			}
 		case resultInDoubt:
-			say(ruleNoDoubt, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
+			say(ruleKeeps, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
 		case resultUnavailable:
 			// True at any time: calling again is safe.
 		default:
 			say(ruleTrue, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
 		}
 	}
-	if executed > 1 {
+	if executed > 1 && recoveryOf(a.key) != recoveryResend {
 		say(ruleOneEffect, "%d callers were told that they performed the effect", executed)
 	}
 	if receipt != nil && !slices.ContainsFunc(a.effects, func(e Effect) bool { return e.Body == receipt.Body }) {
@@ -173,8 +173,10 @@ func (a *account) checkReadings(nodes []string, receipt *Call, say sayFunc) {
 			say(ruleKept, "node %s: it is %s, and the answer was %s", node, r.State, r.Source)
 		case r.Body != receipt.Body || r.Digest != receipt.Digest:
 			say(ruleKept, "node %s replays %q, and the receipt was %q", node, r.Body, receipt.Body)
-		case r.Overlap || r.Evidence > 0:
-			say(ruleOneEffect, "node %s has evidence of %d late reports, overlap %v", node, r.Evidence, r.Overlap)
+		case r.Overlap:
+			say(ruleOneEffect, "node %s has evidence of a second effect", node)
+		case r.Lost > 0 || r.Evidence > 0:
+			say(ruleKeeps, "node %s has declared %d attempts lost, and stored %d late reports as evidence", node, r.Lost, r.Evidence)
 		}
 	}
 }

@@ -61,12 +61,14 @@ func TestCheck_BadHistories(t *testing.T) {
 		"a receipt without effect":  {hold, ruleTrue, func(h *History) { h.Effects = nil }},
 		"an effect without callers": {hold, ruleTrue, func(h *History) { h.Effects = append(h.Effects, Effect{Key: "default/hold/2", At: at(5)}) }},
 		"a conflict that is none":   {hold, ruleTrue, func(h *History) { h.Calls[1].Result = resultOther }},
-		"a doubt":                   {hold, ruleNoDoubt, func(h *History) { h.Calls[1].Result = resultInDoubt }},
+		"a doubt":                   {hold, ruleKeeps, func(h *History) { h.Calls[1].Result = resultInDoubt }},
 		"a receipt changed later":   {hold, ruleKept, func(h *History) { h.Readings[1].Body = "other" }},
 		"a receipt lost at a node":  {hold, ruleKept, func(h *History) { h.Readings[2].Err = "not found" }},
 		"a node that was not asked": {hold, ruleKept, func(h *History) { h.Readings = h.Readings[:2] }},
 		"an effect performed again": {hold, ruleKept, func(h *History) { h.Readings[0].Source = "executed" }},
-		"a late report":             {hold, ruleOneEffect, func(h *History) { h.Readings[0].Evidence = 1 }},
+		"a late report":             {hold, ruleKeeps, func(h *History) { h.Readings[0].Evidence = 1 }},
+		"a lost attempt":            {resend, ruleKeeps, func(h *History) { h.Readings[2].Lost = 1 }},
+		"an overlap":                {hold, ruleOneEffect, func(h *History) { h.Readings[0].Overlap = true }},
 		"a key that never ends":     {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Result = resultUnavailable }},
 		"a key that ends too late":  {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Ended = at(92) }},
 		"a flight of the cut-off": {hold, ruleCutOff, func(h *History) {
@@ -94,4 +96,12 @@ func TestHistory_FirstFlightAfter(t *testing.T) {
 	require.Equal(t, 2*time.Second, after)
 	_, found = h.firstFlightAfter(at(0.5))
 	require.False(t, found, "the key was opened before")
+}
+
+func TestHistory_LongestGap(t *testing.T) {
+	h := new(History)
+	require.Equal(t, 9*time.Second, h.longestGap(at(1), at(10)))
+	h.Effects = []Effect{{At: at(0)}, {At: at(2)}, {At: at(7)}, {At: at(11)}}
+	require.Equal(t, 5*time.Second, h.longestGap(at(1), at(10)))
+	require.Equal(t, 4*time.Second, h.longestGap(at(3), at(8)))
 }

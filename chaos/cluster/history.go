@@ -58,6 +58,7 @@ type Reading struct {
 	Attempts uint32
 	Overlap  bool
 	Evidence int
+	Lost     int // attempts that were declared lost
 	Err      string
 }
 
@@ -118,6 +119,19 @@ func (h *History) keys() (all []string) {
 		}
 	}
 	return all
+}
+
+// longestGap returns the longest time between two moments in which no effect happened.
+func (h *History) longestGap(from, to time.Time) (longest time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := from
+	for _, e := range h.Effects { // in the order of their arrival, nearly
+		if e.At.After(last) && e.At.Before(to) {
+			longest, last = max(longest, e.At.Sub(last)), e.At
+		}
+	}
+	return max(longest, to.Sub(last))
 }
 
 // effectsOf returns the effects of the keys of an order.
