@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
@@ -46,19 +45,6 @@ func (n *node) name() string {
 		return n.cluster.name()
 	}
 	return loneName
-}
-
-// termStop bounds the stop of a part of a term: its sessions expire by themselves if etcd does not answer.
-const termStop = 2 * time.Second
-
-// withStopTimeout calls stop with a context that ends after a time, although ctx has ended.
-func (a *actor) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
-	if a.cluster == nil {
-		return a.node.withStopTimeout(ctx, stop)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), termStop)
-	defer cancel()
-	return stop(ctx)
 }
 
 // openLeases opens sessions and claims in etcd. It does not wait for etcd.
