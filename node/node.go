@@ -81,11 +81,12 @@ type node struct {
 	server *server
 	store  *clusterstore.Store
 	// openStore is store for the requests of other nodes, which come during the start.
-	openStore atomic.Pointer[clusterstore.Store]
-	etcd      *etcd
-	record    *etcdlease.LedgerRecord
-	act       atomic.Pointer[actor] // nil while this node does not lead
-	cluster   *cluster              // nil: a lone node
+	openStore  atomic.Pointer[clusterstore.Store]
+	etcd       *etcd
+	record     *etcdlease.LedgerRecord
+	act        atomic.Pointer[actor] // nil while this node does not lead
+	cluster    *cluster              // nil: a lone node
+	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
