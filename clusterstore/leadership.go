@@ -116,10 +116,21 @@ func (s *Store) runSnapshots() {
 	}
 }
 
-func (s *Store) takeSnapshot() error {
+func (s *Store) takeSnapshot() error { return s.takeSnapshotKeeping(s.cfg.Log.Trailing) }
+
+// takeSnapshotKeeping takes a snapshot and leaves so many bytes of the newest entries in the log. Raft counts them in
+// entries, and leaves one at least.
+func (s *Store) takeSnapshotKeeping(bytes uint64) error {
+	s.snapshotMu.Lock()
+	defer s.snapshotMu.Unlock()
 	start := time.Now()
 	s.snapshotBytes.Store(s.log.Appended()) // also before a failure: the next attempt follows after as many bytes
-	err := s.raft.Snapshot().Error()
+	settings := s.raft.ReloadableConfig()
+	settings.TrailingLogs = max(1, s.log.Newest(bytes))
+	err := s.raft.ReloadConfig(settings)
+	if err == nil {
+		err = s.raft.Snapshot().Error()
+	}
 	if err != nil {
 		index, _ := s.Applied()
 		s.cfg.Logger.Warn("clusterstore: no snapshot was taken", "error", err)

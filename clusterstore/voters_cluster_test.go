@@ -24,6 +24,7 @@ type testCluster struct {
 	skew       [3]atomic.Int64 // wall clock minus the true time, in nanoseconds
 	cut        [3]bool         // isolated
 	steps      atomic.Int32    // of the ledger's clock, by all nodes
+	configure  func(i int, cfg *Config)
 }
 
 func newTestCluster(t *testing.T) *testCluster { return newSkewedCluster(t, [3]time.Duration{}) }
@@ -63,6 +64,9 @@ func (c *testCluster) start(i int) {
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
 	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
 	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
+	if c.configure != nil {
+		c.configure(i, &cfg)
+	}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)
 	c.stores[i] = s
