@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -222,12 +221,7 @@ func TestNewLedgerWaitsForClocks(t *testing.T) {
 		for i := range c.stores {
 			c.skew[i].Store(int64(time.Duration(i) * year))
 		}
-		for i := range c.stores {
-			c.disks[i] = vfs.NewMem()
-			c.start(i)
-			defer func(s *Store) { require.NoError(t, s.Close(context.Background())) }(c.stores[i])
-		}
-		c.connectAll()
+		c.startAll()
 		for range 10 {
 			time.Sleep(time.Second)
 			for _, s := range c.stores {

@@ -41,9 +41,9 @@ type Config struct {
 	// CheckPast compares what the disk held with records of it elsewhere, before raft starts. Its error is returned by
 	// Open, and the directory is unchanged. nil: nothing is compared.
 	CheckPast func(context.Context, Past) error
-	// VoterLevels are the feature levels that the other voters read, by their ids. While one is missing, the level of
-	// the ledger does not rise.
-	VoterLevels map[string]uint32
+	// VoterLevels returns the feature levels that the other members of the cluster read, by their ids. While one is missing,
+	// the level of the ledger does not rise. nil: none is known.
+	VoterLevels func() map[string]uint32
 	// Peers is how this voter reaches the others; nil: a lone ledger, whose only voter is this node.
 	Peers *Peers
 

@@ -229,12 +229,13 @@ func TestFeatureLevel_RisesWhenAllVotersReadIt(t *testing.T) {
 		lead := c.leader()
 		lead.cfg.VoterLevels = nil
 		require.ErrorIs(t, lead.RaiseFeatureLevel(t.Context()), ErrFeatureLevel)
-		lead.cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+		levels := map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+		lead.cfg.VoterLevels = func() map[string]uint32 { return levels }
 		behind := c.stores[(c.indexOf(lead)+1)%3].cfg.NodeID
-		lead.cfg.VoterLevels[behind] = flight.LevelBase
+		levels[behind] = flight.LevelBase
 		require.NoError(t, lead.RaiseFeatureLevel(t.Context()))
 		require.Equal(t, flight.LevelBase, levelOf(lead), "%s reads the base level only", behind)
-		lead.cfg.VoterLevels[behind] = flight.MaxLevel
+		levels[behind] = flight.MaxLevel
 		changeDocuments(t, lead)
 		require.Equal(t, flight.MaxLevel, levelOf(lead))
 		c.requireSame()

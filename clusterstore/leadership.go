@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -81,14 +82,20 @@ func (s *Store) becomeLeader() *leadership {
 	return &leadership{term: term}
 }
 
-// proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals.
+// proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals. It waits while a
+// transfer of an earlier term is not over: raft rejects commands as long as its target does not answer, and tells nobody
+// when it accepts them again.
 func (s *Store) proposeAtStart(ctx context.Context, c flight.Command) error {
 	data, err := flight.Encode(c)
 	if err != nil {
 		return err
 	}
-	_, err = s.batcher.propose(ctx, c, data)
-	return err
+	for {
+		_, err = s.batcher.propose(ctx, c, data)
+		if !errors.Is(err, ErrUnavailable) || !s.waitRetry(ctx, nil) {
+			return err
+		}
+	}
 }
 
 // onLogGrowth requests a snapshot after LogConfig.SnapshotBytes. The log calls it after every append.

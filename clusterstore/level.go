@@ -21,11 +21,15 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 	if err := future.Error(); err != nil {
 		return classifyRaftError(err)
 	}
+	var levels map[string]uint32
+	if f := s.cfg.VoterLevels; f != nil {
+		levels = f()
+	}
 	for _, voter := range future.Configuration().Servers {
 		if string(voter.ID) == s.cfg.NodeID {
 			continue
 		}
-		read, known := s.cfg.VoterLevels[string(voter.ID)]
+		read, known := levels[string(voter.ID)]
 		if !known {
 			return fmt.Errorf("%w: voter %s has not said which level it reads", ErrFeatureLevel, voter.ID)
 		}

@@ -119,10 +119,11 @@ func (s *Store) AwaitDeployment(ctx context.Context) error {
 }
 
 // TransferLeadership makes the voter with this id the leader; "" means the one whose log is most up to date. New work is
-// rejected with ErrUnavailable meanwhile. nil: the other node was told to stand for election. Errors: ErrNotLeader,
-// ErrClosed, that of ctx, or why nothing came of it; this node then goes on as leader, unless it lost the leadership.
+// rejected with ErrUnavailable meanwhile; if the other node does not answer, until the transport gives up. nil: this node
+// no longer leads. Errors: ErrNotLeader, ErrClosed, that of ctx, or why nothing came of it within a second; this node then
+// goes on as leader.
 func (s *Store) TransferLeadership(ctx context.Context, id string) error {
-	if s.leading.Load() == nil { // before it leads, a transfer would end becomeLeader for good
+	if s.leading.Load() == nil {
 		return s.notLeaderError()
 	}
 	voters, _, err := s.Voters()

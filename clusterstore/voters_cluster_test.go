@@ -34,19 +34,24 @@ func newSkewedCluster(t *testing.T, skew [3]time.Duration) *testCluster {
 	for i, d := range skew {
 		c.skew[i].Store(int64(d))
 	}
+	c.startAll()
+	lead := c.leader()
+	require.NoError(t, lead.waitForLeadership(context.Background()))
+	return c
+}
+
+// startAll starts three empty nodes. They are closed when the test ends.
+func (c *testCluster) startAll() {
 	for i := range c.disks {
 		c.disks[i] = vfs.NewMem()
 		c.start(i)
 	}
 	c.connectAll()
-	t.Cleanup(func() {
+	c.t.Cleanup(func() {
 		for _, s := range c.stores {
-			require.NoError(t, s.Close(context.Background()))
+			require.NoError(c.t, s.Close(context.Background()))
 		}
 	})
-	lead := c.leader()
-	require.NoError(t, lead.waitForLeadership(context.Background()))
-	return c
 }
 
 func (c *testCluster) start(i int) {
@@ -62,7 +67,9 @@ func (c *testCluster) start(i int) {
 	start := time.Now()
 	cfg.Clock = Clock{Wall: func() time.Time { return c.wall(i) }, Mono: func() time.Duration { return time.Since(start) }}
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
-	cfg.VoterLevels = map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+	cfg.VoterLevels = func() map[string]uint32 {
+		return map[string]uint32{"node-0": flight.MaxLevel, "node-1": flight.MaxLevel, "node-2": flight.MaxLevel}
+	}
 	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
 	if c.configure != nil {
 		c.configure(i, &cfg)
