@@ -106,11 +106,11 @@ func TestClockOfAnotherNodeIsAnyNumber(t *testing.T) {
 	l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000), mono: time.Hour}
 	c := &ledgerClock{source: l.clock()}
 	c.lead(1_700_000_000_000)
-	for _, told := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
+	for _, wall := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
 		before := c.read()
-		c.setPeers([]time.Time{time.UnixMilli(told), l.wall}, 3)
+		c.setPeers([]time.Time{time.UnixMilli(wall), l.wall}, 3)
 		l.advance(time.Second)
-		require.Equal(t, before.Add(time.Second), c.read(), "%d", told)
+		require.Equal(t, before.Add(time.Second), c.read(), "%d", wall)
 		require.GreaterOrEqual(t, c.stamp().wall, flight.Time(0))
 	}
 }

@@ -83,8 +83,8 @@ func (s *Store) becomeLeader() *leadership {
 }
 
 // proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals. It waits while a
-// transfer of an earlier term is not over: raft rejects commands as long as its target does not answer, and tells nobody
-// when it accepts them again.
+// transfer of an earlier term is not over: raft rejects commands as long as its target does not answer, and sends no
+// notification when it accepts them again.
 func (s *Store) proposeAtStart(ctx context.Context, c flight.Command) error {
 	data, err := flight.Encode(c)
 	if err != nil {

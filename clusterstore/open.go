@@ -297,7 +297,7 @@ func (s *Store) bootstrapLog(address raft.ServerAddress) error {
 	return s.markStarted()
 }
 
-// markStarted notes in IDENTITY that this directory has an entry of the log, before anybody is told so. Once raft runs,
+// markStarted notes in IDENTITY that this directory has an entry of the log, before another node or a caller sees one. Once raft runs,
 // only its main goroutine calls it, after an append and after a snapshot that another node sent.
 func (s *Store) markStarted() error { return s.id.markStarted(&s.cfg) }
 

@@ -52,7 +52,7 @@ func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, er
 // Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
 func (s *Store) Leading() (term uint64, ok bool) {
 	lead := s.leading.Load()
-	if lead == nil {
+	if lead == nil || s.raft.CurrentTerm() != lead.term || s.raft.State() != raft.Leader { // the notification of raft is not handled yet
 		return 0, false
 	}
 	return lead.term, true
@@ -177,7 +177,7 @@ func (s *Store) changeVoters(ctx context.Context, change func() raft.Future) err
 	if err == nil || isAmbiguous(err) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return &AmbiguousError{Cause: err} // nobody waits for the change any more
+	return &AmbiguousError{Cause: err} // the change goes on without its caller
 }
 
 // await waits for a call of raft, in a goroutine that Close waits for. Raft answers while it runs, and Close stops raft
