@@ -29,18 +29,18 @@ func (r readings) upperMedian() int64 { return r[len(r)/2] }
 // highest returns the latest reading.
 func (r readings) highest() int64 { return r[len(r)-1] }
 
-// peerClocks are the wall clocks of other voters, as last told. The zero peerClocks is that of a lone ledger: there are
-// none.
+// peerClocks are the wall clocks of the other voters, as SetPeerClocks last set them. The zero peerClocks has none, and is
+// that of a lone ledger.
 type peerClocks struct {
 	voters  int           // of the cluster, this node included; 0: a lone ledger
 	offsets []int64       // each wall clock minus this node's monotonic clock
-	at      time.Duration // monotonic time at which they were told
+	at      time.Duration // monotonic time at which they were set
 	upper   int64         // the upper median of the last majority, minus the monotonic clock
 	known   bool          // upper is set
 	scratch [8]int64      // of read
 }
 
-// peerClocksLife is how long the clocks of other voters count after they were told. A node tells them twice a second.
+// peerClocksLife is how long the clocks of other voters count after they were set. A node sets them twice a second.
 const peerClocksLife = 2 * time.Second
 
 // read returns the readings at mono, when this node's wall clock is own. They are valid until the next read.
@@ -58,14 +58,14 @@ func (p *peerClocks) read(mono time.Duration, own int64) readings {
 // several reports whether there are other voters.
 func (p *peerClocks) several() bool { return p.voters > 1 }
 
-// setVoters tells the clock how many voters the cluster has.
+// setVoters sets the number of voters of the cluster.
 func (c *ledgerClock) setVoters(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.peers.voters = n
 }
 
-// setPeers replaces the clocks of the other voters. They stand for now.
+// setPeers replaces the clocks of the other voters, read now, and the number of all voters.
 func (c *ledgerClock) setPeers(walls []time.Time, voters int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +102,9 @@ func (c *ledgerClock) upperTime() (flight.Time, bool) {
 	return milliseconds(int64(mono) + c.peers.upper), c.peers.known
 }
 
-// SetPeerClocks tells this node the wall clocks of the other voters that have answered within the last half second, as
-// estimates of now; also when it is empty. Call it about twice a second on every node of a cluster: clocks that are older
-// than two seconds do not count.
+// SetPeerClocks sets the wall clocks of the other voters that have answered within the last half second, as estimates of
+// now. Call it about twice a second on every node of a cluster, also when no voter has answered: clocks that were set more
+// than two seconds ago do not count.
 //
 // The leader of a new ledger accepts no proposal, and names no deployment, before it has the clocks of a majority, its own
 // included. Later it goes on without them, by its monotonic clock, and steps to the median when they are there.

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -107,11 +106,11 @@ func TestClockOfAnotherNodeIsAnyNumber(t *testing.T) {
 	l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000), mono: time.Hour}
 	c := &ledgerClock{source: l.clock()}
 	c.lead(1_700_000_000_000)
-	for _, told := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
+	for _, wall := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
 		before := c.read()
-		c.setPeers([]time.Time{time.UnixMilli(told), l.wall}, 3)
+		c.setPeers([]time.Time{time.UnixMilli(wall), l.wall}, 3)
 		l.advance(time.Second)
-		require.Equal(t, before.Add(time.Second), c.read(), "%d", told)
+		require.Equal(t, before.Add(time.Second), c.read(), "%d", wall)
 		require.GreaterOrEqual(t, c.stamp().wall, flight.Time(0))
 	}
 }
@@ -222,12 +221,7 @@ func TestNewLedgerWaitsForClocks(t *testing.T) {
 		for i := range c.stores {
 			c.skew[i].Store(int64(time.Duration(i) * year))
 		}
-		for i := range c.stores {
-			c.disks[i] = vfs.NewMem()
-			c.start(i)
-			defer func(s *Store) { require.NoError(t, s.Close(context.Background())) }(c.stores[i])
-		}
-		c.connectAll()
+		c.startAll()
 		for range 10 {
 			time.Sleep(time.Second)
 			for _, s := range c.stores {

@@ -41,8 +41,8 @@ type Config struct {
 	// CheckPast compares what the disk held with records of it elsewhere, before raft starts. Its error is returned by
 	// Open, and the directory is unchanged. nil: nothing is compared.
 	CheckPast func(context.Context, Past) error
-	// VoterLevels returns the feature levels that the other voters read, by their ids. While one is missing, the level of
-	// the ledger does not rise. nil: none is known.
+	// VoterLevels returns the feature levels that the other members of the cluster read, by their ids. While one is missing,
+	// the level of the ledger does not rise. nil: none is known.
 	VoterLevels func() map[string]uint32
 	// Peers is how this voter reaches the others; nil: a lone ledger, whose only voter is this node.
 	Peers *Peers
@@ -68,7 +68,9 @@ type LogConfig struct {
 	// SnapshotBytes is how many bytes of entries are appended between two snapshots; 256 MiB. Too small: snapshots
 	// are taken all the time. Too large: the log takes that much disk.
 	SnapshotBytes uint64
-	// Trailing is how many entries are kept before a snapshot, for followers that lag; 4,096.
+	// Trailing is how many bytes of the newest entries a snapshot leaves in the log, roughly; two SnapshotBytes, so that a
+	// voter that was away for less needs no snapshot. A lone ledger keeps a quarter of SnapshotBytes, for readers of the
+	// feed. Too small: voters that lag are sent the whole state.
 	Trailing uint64
 }
 
@@ -144,7 +146,10 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Memory.MemTable, 32<<20)
 	setDefault(&c.Memory.Flights, 1<<17)
 	setDefault(&c.Log.SnapshotBytes, 256<<20)
-	setDefault(&c.Log.Trailing, 4096)
+	if c.Peers != nil {
+		setDefault(&c.Log.Trailing, 2*c.Log.SnapshotBytes)
+	}
+	setDefault(&c.Log.Trailing, c.Log.SnapshotBytes/4)
 	setDefault(&c.Limits.StallTimeout, 5*time.Second)
 	setDefault(&c.Limits.MinFree, 256<<20)
 	setDefault(&c.Limits.CommitTimeout, 200*time.Millisecond)

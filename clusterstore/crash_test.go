@@ -160,7 +160,7 @@ func TestCrashAtAnyMoment(t *testing.T) {
 // liveAndCrash runs a ledger under load and returns the file system as a crash in the middle leaves it.
 func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Rand, from int) *vfs.MemFS {
 	cfg := memConfig(fs)
-	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20))}
+	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20_000))}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(t, err)
 	requireKnown(t, s, known)

@@ -85,7 +85,8 @@
 //	                                            incomplete snapshot.
 //	after it, before the log is truncated       The log is longer than needed.
 //	Restore, before CURRENT is renamed          The old state is valid, and the snapshot is restored again.
-//	after it                                    The new state is valid. The next start removes the old one.
+//	after it                                    The new state is valid. The next start removes the old one, and the log
+//	                                            that the snapshot has replaced.
 //	CountDuplicate, before the count commits    The duplicate is not counted. No rule reads the counts.
 //	Scrub, before SCRUBBED is written           The next Scrub repeats it, which is harmless.
 //	start, before the clock step commits        CLOCK_STEP is written, no entry has the new time, and no deadline has moved.

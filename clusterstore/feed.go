@@ -42,7 +42,7 @@ func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index,
 
 // Feed returns the events after a position; the zero Version is before all. It returns whole log entries until the
 // page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
-// deleted at the end of the retention are missing. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error
+// deleted at the end of the retention are missing. The events before a hole in the log are returned first. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error
 // of the read.
 func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
 	applied, _ := s.Applied()
@@ -62,6 +62,11 @@ func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
 			break
 		}
 		entry, err := s.feedEntry(index)
+		var hole *flight.CompactedError
+		if errors.As(err, &hole) && page.Next.After(after) {
+			page.More = true
+			break
+		}
 		if err != nil {
 			return flight.FeedPage{}, err
 		}
@@ -158,15 +163,20 @@ func (s *Store) FeedWait(ctx context.Context, after flight.Version) error {
 	return s.waitApplied(ctx, after.Index+1)
 }
 
-// feedEntry returns the events of an entry that was applied here; *CompactedError when the log no longer has it.
+// feedEntry returns the events of an entry that was applied here; *CompactedError, up to the next entry of the log, when
+// the log no longer has it.
 func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
 	if e := s.feed.get(index); e != nil {
 		return e, nil
 	}
 	var log raft.Log
 	err := s.log.GetLog(index, &log)
-	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a gap in the log after a restore
-		return nil, &flight.CompactedError{First: endOfEntry(index)}
+	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a hole in the log after a restore
+		next, err := s.log.NextIndex(index)
+		if err != nil {
+			return nil, err
+		}
+		return nil, &flight.CompactedError{First: endOfEntry(max(index, next-min(next, 1)))}
 	}
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -167,7 +168,7 @@ func TestFeed_CompactedError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		cfg := memConfig(fs)
-		cfg.Log.Trailing = 4
+		cfg.Log.Trailing = 2000
 		s, err := Open(context.Background(), cfg)
 		require.NoError(t, err)
 		for n := range 20 {
@@ -277,4 +278,69 @@ func BenchmarkFeed(b *testing.B) {
 			after = flight.Version{}
 		}
 	}
+}
+
+// A hole in the log, as a start of an older build or a crash can leave it, is one gap, however many entries are missing. The
+// events before it are read first.
+func TestFeed_OneGapPerHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		for n := range 20 {
+			openAndReport(t, s, n)
+		}
+		all := readFeed(t, s, flight.Version{}, 1000)
+		require.NoError(t, s.log.DeleteRange(20, 30))
+		var read []flight.FeedEvent
+		var gaps []flight.Version
+		for after := (flight.Version{}); ; {
+			page, err := s.Feed(after, 1000)
+			var cut *flight.CompactedError
+			if errors.As(err, &cut) {
+				gaps, after = append(gaps, after, cut.First), cut.First
+				continue
+			}
+			require.NoError(t, err)
+			read, after = append(read, page.Events...), page.Next
+			if !page.More {
+				break
+			}
+		}
+		require.Len(t, gaps, 2, "%v", gaps)
+		require.Equal(t, uint64(19), gaps[0].Index)
+		require.Equal(t, endOfEntry(30), gaps[1])
+		want := slices.DeleteFunc(slices.Clone(all), func(e flight.FeedEvent) bool { return e.Version.Index >= 20 && e.Version.Index <= 30 })
+		require.Equal(t, want, read)
+	})
+}
+
+// A snapshot leaves LogConfig.Trailing bytes of entries, also those of an earlier process.
+func TestTrailingCountsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := memConfig(vfs.NewMem())
+		cfg.Log.Trailing = 100_000
+		s, err := Open(context.Background(), cfg)
+		require.NoError(t, err)
+		n := 0
+		openThem := func(flights int) {
+			for range flights {
+				n++
+				open := openOf(s, testKey(n), n)
+				open.Submission.Input = flight.NewBlob("text/plain", make([]byte, 700), flight.MaxInput)
+				propose(t, s, open)
+			}
+		}
+		openThem(50)
+		size := s.log.Appended() / 50
+		require.InDelta(t, 1000, size, 200)
+		require.NoError(t, s.takeSnapshot())
+		first, _ := s.log.FirstIndex()
+		require.Equal(t, uint64(1), first, "50 kB")
+		require.NoError(t, s.Close(context.Background()))
+		s = openStore(t, cfg)
+		openThem(80)
+		require.NoError(t, s.takeSnapshot())
+		first, _ = s.log.FirstIndex()
+		last, _ := s.log.LastIndex()
+		require.InDelta(t, 100_000/size, last-first, 15, "130 kB")
+	})
 }

@@ -3,6 +3,7 @@ package clusterstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -81,14 +82,20 @@ func (s *Store) becomeLeader() *leadership {
 	return &leadership{term: term}
 }
 
-// proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals.
+// proposeAtStart proposes a command of becomeLeader, while this node is not yet ready for other proposals. It waits while a
+// transfer of an earlier term is not over: raft rejects commands as long as its target does not answer, and sends no
+// notification when it accepts them again.
 func (s *Store) proposeAtStart(ctx context.Context, c flight.Command) error {
 	data, err := flight.Encode(c)
 	if err != nil {
 		return err
 	}
-	_, err = s.batcher.propose(ctx, c, data)
-	return err
+	for {
+		_, err = s.batcher.propose(ctx, c, data)
+		if !errors.Is(err, ErrUnavailable) || !s.waitRetry(ctx, nil) {
+			return err
+		}
+	}
 }
 
 // onLogGrowth requests a snapshot after LogConfig.SnapshotBytes. The log calls it after every append.
@@ -116,10 +123,21 @@ func (s *Store) runSnapshots() {
 	}
 }
 
-func (s *Store) takeSnapshot() error {
+func (s *Store) takeSnapshot() error { return s.takeSnapshotKeeping(s.cfg.Log.Trailing) }
+
+// takeSnapshotKeeping takes a snapshot and leaves so many bytes of the newest entries in the log. Raft counts them in
+// entries, and leaves one at least.
+func (s *Store) takeSnapshotKeeping(bytes uint64) error {
+	s.snapshotMu.Lock()
+	defer s.snapshotMu.Unlock()
 	start := time.Now()
 	s.snapshotBytes.Store(s.log.Appended()) // also before a failure: the next attempt follows after as many bytes
-	err := s.raft.Snapshot().Error()
+	settings := s.raft.ReloadableConfig()
+	settings.TrailingLogs = max(1, s.log.Newest(bytes))
+	err := s.raft.ReloadConfig(settings)
+	if err == nil {
+		err = s.raft.Snapshot().Error()
+	}
 	if err != nil {
 		index, _ := s.Applied()
 		s.cfg.Logger.Warn("clusterstore: no snapshot was taken", "error", err)

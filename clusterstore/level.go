@@ -21,9 +21,9 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 	if err := future.Error(); err != nil {
 		return classifyRaftError(err)
 	}
-	levels := map[string]uint32{}
-	if s.cfg.VoterLevels != nil {
-		levels = s.cfg.VoterLevels()
+	var levels map[string]uint32
+	if f := s.cfg.VoterLevels; f != nil {
+		levels = f()
 	}
 	for _, voter := range future.Configuration().Servers {
 		if string(voter.ID) == s.cfg.NodeID {

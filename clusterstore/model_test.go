@@ -59,7 +59,7 @@ type model struct {
 
 func (m *model) open() {
 	cfg := memConfig(m.fs)
-	cfg.Log.Trailing = uint64(1 + m.random.IntN(10))
+	cfg.Log.Trailing = uint64(1 + m.random.IntN(10_000))
 	if m.random.IntN(3) == 0 {
 		cfg.Memory.Flights = 1
 	}

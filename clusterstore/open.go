@@ -84,7 +84,7 @@ func (s *Store) openFiles() (err error) {
 	if s.snaps, err = openSnapshots(&s.cfg, s.id.Cluster, stateOpts); err != nil {
 		return err
 	}
-	s.snaps.onReceived = s.markStarted
+	s.snaps.admit, s.snaps.onReceived = s.admitSnapshot, s.onSnapshotReceived
 	if s.spool, err = openSpool(&s.cfg); err != nil {
 		return err
 	}
@@ -148,6 +148,9 @@ func (s *Store) inspectDisk(ctx context.Context) (restore bool, err error) {
 		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
 	}
 	if err := s.checkPast(ctx, found); err != nil {
+		return false, err
+	}
+	if err := s.removeReplacedLog(found); err != nil {
 		return false, err
 	}
 	if found.Applied > found.Snapshot+maxStartReplay || !s.replayable(found) {
@@ -294,7 +297,7 @@ func (s *Store) bootstrapLog(address raft.ServerAddress) error {
 	return s.markStarted()
 }
 
-// markStarted notes in IDENTITY that this directory has an entry of the log, before anybody is told so. Once raft runs,
+// markStarted notes in IDENTITY that this directory has an entry of the log, before another node or a caller sees one. Once raft runs,
 // only its main goroutine calls it, after an append and after a snapshot that another node sent.
 func (s *Store) markStarted() error { return s.id.markStarted(&s.cfg) }
 
@@ -310,7 +313,6 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true
 	c.MaxAppendEntries = 64
-	c.TrailingLogs = s.cfg.Log.Trailing
 	c.SnapshotThreshold = math.MaxUint64 >> 1 // disabled: runSnapshots goes by the size of the log
 	c.SnapshotInterval = time.Hour
 	if s.cfg.Peers == nil {

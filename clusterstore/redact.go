@@ -153,15 +153,9 @@ func (s *Store) truncateLog(ctx context.Context) error {
 			return err
 		}
 	}
-	usual := s.raft.ReloadableConfig()
-	short := usual
-	short.TrailingLogs = 1 // raft requires at least one
-	if err := s.raft.ReloadConfig(short); err != nil {
-		return fmt.Errorf("clusterstore: scrub: %w", err)
-	}
-	err := s.takeSnapshot()
+	err := s.takeSnapshotKeeping(0)
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // a follower that has received no entry since; the next Scrub retries
 	}
-	return errors.Join(err, s.raft.ReloadConfig(usual), s.log.Scrub(ctx))
+	return errors.Join(err, s.log.Scrub(ctx))
 }

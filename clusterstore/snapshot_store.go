@@ -68,8 +68,9 @@ type snapshots struct {
 	cluster string
 	options func() *pebble.Options
 	dir     string
-	// onReceived is called when a snapshot that another node sent is durable, before raft acknowledges it. nil: not called.
-	onReceived func() error
+	// admit is asked before a snapshot that another node sends is stored, and onReceived is called when it is durable,
+	// before raft acknowledges it.
+	admit, onReceived func(index uint64) error
 
 	mu      sync.Mutex // guards the fields below
 	serial  int
@@ -290,6 +291,11 @@ func (k *snapshotSink) addCheckpoint(dir string) error {
 // Write appends a part of the stream that another node sends.
 func (k *snapshotSink) Write(b []byte) (int, error) {
 	if k.rows == nil {
+		if admit := k.snaps.admit; admit != nil {
+			if err := admit(k.meta.Index); err != nil {
+				return 0, err
+			}
+		}
 		f, err := k.snaps.cfg.FS.Create(k.snaps.cfg.FS.PathJoin(k.temp, rowsFile), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return 0, fmt.Errorf("clusterstore: receive a snapshot: %w", err)
@@ -311,7 +317,7 @@ func (k *snapshotSink) Close() error {
 	k.closed = true
 	err := k.publish()
 	if err == nil && k.rows != nil && k.snaps.onReceived != nil {
-		err = k.snaps.onReceived()
+		err = k.snaps.onReceived(k.meta.Index)
 	}
 	if err != nil {
 		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // without effect after the rename

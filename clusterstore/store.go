@@ -47,6 +47,7 @@ type Store struct {
 	snapshotDue       chan struct{}              // the log has grown enough for a snapshot
 	stepMu            sync.Mutex                 // held by stepClock, so that the clock steps once
 	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists
+	snapshotMu        sync.Mutex                 // held while a snapshot is taken, and raft's TrailingLogs is set for it
 	snapshotBytes     atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
 	closing           chan struct{}
 	applyStopped      chan struct{} // closed when raft applies no more entries

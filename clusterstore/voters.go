@@ -52,7 +52,7 @@ func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, er
 // Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
 func (s *Store) Leading() (term uint64, ok bool) {
 	lead := s.leading.Load()
-	if lead == nil {
+	if lead == nil || s.raft.CurrentTerm() != lead.term || s.raft.State() != raft.Leader { // the notification of raft is not handled yet
 		return 0, false
 	}
 	return lead.term, true
@@ -119,10 +119,11 @@ func (s *Store) AwaitDeployment(ctx context.Context) error {
 }
 
 // TransferLeadership makes the voter with this id the leader; "" means the one whose log is most up to date. New work is
-// rejected with ErrUnavailable meanwhile. nil: the other node was told to stand for election. Errors: ErrNotLeader,
-// ErrClosed, that of ctx, or why nothing came of it; this node then goes on as leader, unless it lost the leadership.
+// rejected with ErrUnavailable meanwhile; if the other node does not answer, until the transport gives up. nil: this node
+// no longer leads. Errors: ErrNotLeader, ErrClosed, that of ctx, or why nothing came of it within a second; this node then
+// goes on as leader.
 func (s *Store) TransferLeadership(ctx context.Context, id string) error {
-	if s.leading.Load() == nil { // before it leads, a transfer would end becomeLeader for good
+	if s.leading.Load() == nil {
 		return s.notLeaderError()
 	}
 	voters, _, err := s.Voters()
@@ -176,7 +177,7 @@ func (s *Store) changeVoters(ctx context.Context, change func() raft.Future) err
 	if err == nil || isAmbiguous(err) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return &AmbiguousError{Cause: err} // nobody waits for the change any more
+	return &AmbiguousError{Cause: err} // the change goes on without its caller
 }
 
 // await waits for a call of raft, in a goroutine that Close waits for. Raft answers while it runs, and Close stops raft

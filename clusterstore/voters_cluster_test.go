@@ -24,6 +24,7 @@ type testCluster struct {
 	skew       [3]atomic.Int64 // wall clock minus the true time, in nanoseconds
 	cut        [3]bool         // isolated
 	steps      atomic.Int32    // of the ledger's clock, by all nodes
+	configure  func(i int, cfg *Config)
 }
 
 func newTestCluster(t *testing.T) *testCluster { return newSkewedCluster(t, [3]time.Duration{}) }
@@ -33,19 +34,24 @@ func newSkewedCluster(t *testing.T, skew [3]time.Duration) *testCluster {
 	for i, d := range skew {
 		c.skew[i].Store(int64(d))
 	}
+	c.startAll()
+	lead := c.leader()
+	require.NoError(t, lead.waitForLeadership(context.Background()))
+	return c
+}
+
+// startAll starts three empty nodes. They are closed when the test ends.
+func (c *testCluster) startAll() {
 	for i := range c.disks {
 		c.disks[i] = vfs.NewMem()
 		c.start(i)
 	}
 	c.connectAll()
-	t.Cleanup(func() {
+	c.t.Cleanup(func() {
 		for _, s := range c.stores {
-			require.NoError(t, s.Close(context.Background()))
+			require.NoError(c.t, s.Close(context.Background()))
 		}
 	})
-	lead := c.leader()
-	require.NoError(t, lead.waitForLeadership(context.Background()))
-	return c
 }
 
 func (c *testCluster) start(i int) {
@@ -63,6 +69,9 @@ func (c *testCluster) start(i int) {
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
 	cfg.VoterLevels = allLevels
 	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
+	if c.configure != nil {
+		c.configure(i, &cfg)
+	}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(c.t, err)
 	c.stores[i] = s

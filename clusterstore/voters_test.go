@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -250,5 +251,40 @@ func TestCloseClosesTheTransport(t *testing.T) {
 			}
 			require.Equal(t, 1, closed, name)
 		}
+	})
+}
+
+// silentTarget is a transport whose TimeoutNow gets no answer until it is released.
+type silentTarget struct {
+	*raft.InmemTransport
+	release chan struct{}
+}
+
+func (s silentTarget) TimeoutNow(raft.ServerID, raft.ServerAddress, *raft.TimeoutNowRequest, *raft.TimeoutNowResponse) error {
+	<-s.release
+	return errors.New("no answer")
+}
+
+// A transfer to a node that does not answer fails after a second. Raft rejects commands until the transport gives up; the
+// start of a term waits for that, because raft does not tell when it is over.
+func TestTransferLeadership_SilentTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &testCluster{t: t}
+		release := make(chan struct{})
+		c.configure = func(i int, cfg *Config) { cfg.Peers.Transport = silentTarget{c.transports[i], release} }
+		c.startAll()
+		lead := c.leader()
+		require.Error(t, lead.TransferLeadership(t.Context(), c.stores[(c.indexOf(lead)+1)%3].cfg.NodeID))
+		_, leads := lead.Leading()
+		require.True(t, leads)
+		_, err := lead.Propose(t.Context(), openOf(lead, testKey(1), 1))
+		require.ErrorIs(t, err, ErrUnavailable)
+		started := make(chan error, 1)
+		go func() { started <- lead.proposeAtStart(context.Background(), &flight.Tick{}) }()
+		time.Sleep(time.Second)
+		require.Empty(t, started)
+		close(release)
+		require.NoError(t, <-started)
+		openAndReport(t, lead, 2)
 	})
 }

@@ -40,6 +40,9 @@ func (g *watchedLog) StoreLogs(entries []*raft.Log) error {
 	return err
 }
 
+// IsMonotonic is that of pebblelog: raft removes the old log after it has installed a snapshot.
+func (g *watchedLog) IsMonotonic() bool { return true }
+
 // DeleteRange deletes entries under the watchdog.
 func (g *watchedLog) DeleteRange(from, to uint64) error {
 	defer g.startWatchdog("truncate").Stop()

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -30,7 +30,7 @@ type actor struct {
 
 	leases  *lease.Lessor
 	exec    *executor.Executor // nil in a cluster
-	remote  *remote.Service
+	remote  httpapi.Remote
 	sweeper *executor.Sweeper
 	tokens  *auth.Directory
 	limits  *auth.Limiter
@@ -48,26 +48,12 @@ func (n *node) name() string {
 	return loneName
 }
 
-// termStop bounds the stop of a part of a term: its sessions expire by themselves if etcd does not answer.
-const termStop = 2 * time.Second
-
-// withStopTimeout calls stop with a context that ends after a time, although ctx has ended.
-func (a *actor) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
-	if a.cluster == nil {
-		return a.node.withStopTimeout(ctx, stop)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), termStop)
-	defer cancel()
-	return stop(ctx)
-}
-
 // openLeases opens sessions and claims in etcd. It does not wait for etcd.
 func (a *actor) openLeases() error {
-	cfg := etcdlease.Config{
+	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: a.etcd.client, Deployment: a.store.Header().Deployment, Ledger: ledgerState{a.store}, Node: a.name(), Record: a.record,
 		Events: a.metrics.Leases(a.leaseEvents()), Server: a.etcd.member.Server,
-	}
-	lessor, err := etcdlease.New(cfg)
+	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
 	}
@@ -75,6 +61,22 @@ func (a *actor) openLeases() error {
 	a.parts.start("leases", func(ctx context.Context) error {
 		<-ctx.Done()
 		return a.withStopTimeout(ctx, lessor.Close)
+	})
+	return nil
+}
+
+// openProlonging opens the leases with which a node of a cluster renews sessions while no node leads. They create no session.
+func (n *node) openProlonging() (err error) {
+	n.prolonging, err = etcdlease.New(etcdlease.Config{
+		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Server: n.etcd.member.Server,
+		Tuning: etcdlease.Tuning{Pool: -1},
+	})
+	if err != nil {
+		return err
+	}
+	n.parts.start("renewals without a leader", func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.withStopTimeout(ctx, n.prolonging.Close)
 	})
 	return nil
 }
@@ -107,7 +109,7 @@ func (a *actor) openSweeper() {
 }
 
 // openRemote starts the service for remote callers. openSweeper must have returned.
-func (a *actor) openRemote() (err error) {
+func (a *actor) openRemote() error {
 	l := ledger{a.store}
 	a.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
 	if !a.cfg.NoCredentials {
@@ -115,13 +117,14 @@ func (a *actor) openRemote() (err error) {
 		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
 		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
 	}
-	a.remote, err = remote.New(remote.Config{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	service, err := remote.New(remote.Config{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
 	if err != nil {
 		return err
 	}
+	a.remote = service
 	a.parts.start("remote callers", func(ctx context.Context) error {
 		<-ctx.Done()
-		return a.withStopTimeout(ctx, a.remote.Close)
+		return a.withStopTimeout(ctx, service.Close)
 	})
 	return nil
 }

@@ -269,6 +269,9 @@ func (n *node) startInCluster(ctx context.Context) error {
 	n.registerState()
 	n.record = n.newRecord()
 	n.startRecord()
+	if err := n.openProlonging(); err != nil {
+		return err
+	}
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
 	n.serveRequests(newForwarder(n))
@@ -287,17 +290,5 @@ func (n *node) awaitReady(ctx context.Context) {
 	defer cancel()
 	for ctx.Err() == nil && !n.readiness(ctx).Ready {
 		n.cluster.waitChange(ctx, pollEvery)
-	}
-}
-
-// handOver hands the leadership of the ledger to another node, so that a stop costs no election.
-func (n *node) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if _, leads := n.store.Leading(); !leads {
-		return
-	}
-	if err := n.store.TransferLeadership(ctx, ""); err != nil {
-		n.cfg.Logger.Info("leadership was not handed over; the others elect a leader", "error", err)
 	}
 }

@@ -157,20 +157,24 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 // stopped is closed when the member has stopped.
 func (e *etcd) stopped() <-chan struct{} { return e.member.Server.StopNotify() }
 
-// closeCheck is how long close waits for a majority of the members.
-const closeCheck = 500 * time.Millisecond
+// transferTimeout bounds the attempt of a member that stops to hand etcd's leadership over. By itself, etcd tries for seconds,
+// also when the others have stopped.
+const transferTimeout = 500 * time.Millisecond
 
-// close closes the client and then the member: a member with an open client waits seven seconds for it. A member without a
-// majority is stopped at once: it would try to hand leadership over for seconds.
+// close closes the client and then the member: a member with an open client waits seven seconds for it.
 func (e *etcd) close() {
 	if e.client != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeCheck)
-		_, err := e.client.Get(ctx, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
-		cancel()
 		_ = e.client.Close() // it has no connection, so closing cannot fail
-		if err != nil {
-			e.member.Server.HardStop()
+		transferred := make(chan struct{})
+		go func() { // ends some seconds after the member at the latest
+			defer close(transferred)
+			_ = e.member.Server.TryTransferLeadershipOnShutdown() // without it the others elect a leader
+		}()
+		select {
+		case <-transferred:
+		case <-time.After(transferTimeout):
 		}
+		e.member.Server.HardStop()
 	}
 	e.member.Close()
 }

@@ -12,8 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/remote"
 )
 
 // Headers between nodes.
@@ -25,6 +29,8 @@ const (
 const (
 	// leaderWait is how long a request waits for a leader.
 	leaderWait = 5 * time.Second
+	// renewalWait is how long a renewal waits for one, before this node renews the session by itself: trust lasts for seconds.
+	renewalWait = time.Second
 	// keptBody is the largest body that a node keeps in memory to send it again, to a leader that has done nothing with it
 	// the first time.
 	keptBody = 64 << 10
@@ -59,28 +65,43 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the caller has gone
 	}
+	if whole && isRenewal(r) {
+		ctx, cancel := context.WithTimeout(r.Context(), renewalWait)
+		defer cancel()
+		if f.passOn(ctx, w, r.WithContext(ctx), body, whole) != nil {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			f.local.ServeHTTP(w, r)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), leaderWait)
 	defer cancel()
+	if problem := f.passOn(ctx, w, r, body, whole); problem != nil {
+		problem.ServeHTTP(w, r)
+	}
+}
+
+// passOn has the request answered by the leader, this node or another one, and waits for a leader until ctx ends. It returns the
+// answer to give if there is none.
+func (f *forwarder) passOn(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte, whole bool) http.Handler {
 	for {
 		if a := f.n.act.Load(); a != nil {
 			a.serveInTerm(w, r)
-			return
+			return nil
 		}
 		if leader := f.n.store.Leader(); leader != "" && leader != f.n.cluster.name() {
 			err := f.forward(w, r, leader)
 			if err == nil {
-				return
+				return nil
 			}
 			if again := errors.Is(err, errNotDone) || r.Method == http.MethodGet || r.Method == http.MethodHead; !again || !whole || r.Context().Err() != nil {
-				httpapi.Unavailable(wire.LeaderLost, "the node that leads the ledger did not answer; repeat the request with the same nonce").ServeHTTP(w, r)
-				return
+				return httpapi.Unavailable(wire.LeaderLost, "the node that leads the ledger did not answer; repeat the request with the same nonce")
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		f.n.cluster.waitChange(ctx, 50*time.Millisecond)
 		if ctx.Err() != nil {
-			httpapi.Unavailable(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes").ServeHTTP(w, r)
-			return
+			return httpapi.Unavailable(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes")
 		}
 	}
 }
@@ -151,8 +172,30 @@ func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	a.serveInTerm(w, r)
 }
 
-// localAPI serves the routes that describe this node, also while it does not act.
+// localAPI serves what this node answers without the leader: the routes that describe it, and renewals.
 func (n *node) localAPI() http.Handler {
 	a := &actor{node: n}
+	a.remote = prolonger{leases: n.prolonging}
+	if !n.cfg.NoCredentials {
+		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
+	}
 	return a.api()
+}
+
+// prolonger serves renewals while no node leads the ledger. No other method is called.
+type prolonger struct {
+	httpapi.Remote
+	leases lease.Service
+}
+
+// Renew implements httpapi.Sessions.
+func (p prolonger) Renew(ctx context.Context, id flight.SessionID, r remote.RenewRequest) (remote.SessionAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	return remote.Prolong(ctx, p.leases, id, r)
+}
+
+// isRenewal reports whether a request renews a session.
+func isRenewal(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/sessions/") && strings.HasSuffix(r.URL.Path, "/renew")
 }

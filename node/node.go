@@ -81,11 +81,12 @@ type node struct {
 	server *server
 	store  *clusterstore.Store
 	// openStore is store for the requests of other nodes, which come during the start.
-	openStore atomic.Pointer[clusterstore.Store]
-	etcd      *etcd
-	record    *etcdlease.LedgerRecord
-	act       atomic.Pointer[actor] // nil while this node does not lead
-	cluster   *cluster              // nil: a lone node
+	openStore  atomic.Pointer[clusterstore.Store]
+	etcd       *etcd
+	record     *etcdlease.LedgerRecord
+	act        atomic.Pointer[actor] // nil while this node does not lead
+	cluster    *cluster              // nil: a lone node
+	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -262,9 +263,17 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 	}
 }
 
+// clusterStop bounds the stop of each part of a node of a cluster that needs etcd: no effect runs in this process, sessions
+// expire by themselves, and an older record remains valid.
+const clusterStop = time.Second
+
 // withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
 func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
+	most := n.cfg.StopTimeout
+	if n.cluster != nil {
+		most = clusterStop
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
 	return stop(ctx)
 }

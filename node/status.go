@@ -53,8 +53,10 @@ const (
 func (n *node) pollNodes(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	var etcd etcdWatch
 	for ctx.Err() == nil {
 		n.pollOnce(ctx)
+		n.leaveToOneWithEtcd(ctx, &etcd)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

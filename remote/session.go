@@ -136,3 +136,20 @@ func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 func (s *Service) withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.cfg.TTL/2)
 }
+
+// Prolong renews a session in etcd alone, where no node leads the ledger. It grants no trust and lists no attempts, so the owner
+// starts nothing new; it only keeps the session, and with it the effects that run, from being ended. The digest of the open
+// attempts is the caller's own. A session that is not found may have been created after this node's view of the ledger, so
+// the error is never *effect.LeaseLost.
+func Prolong(ctx context.Context, leases lease.Service, id flight.SessionID, r RenewRequest) (SessionAnswer, error) {
+	s := Service{cfg: Config{Leases: leases}}
+	session, _, err := s.renew(ctx, id)
+	if err != nil {
+		return SessionAnswer{}, answer.Unavailable(flight.Key{}, err)
+	}
+	a := SessionAnswer{Session: id, RenewEvery: session.TTL() / renewalsPerTTL, OpenDigest: r.OpenDigest}
+	if a.OpenDigest == "" {
+		a.OpenDigest = Digest(nil)
+	}
+	return a, nil
+}

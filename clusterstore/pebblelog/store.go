@@ -49,6 +49,7 @@ type Store struct {
 	firstIndex atomic.Uint64 // index of the oldest entry; 0: the log is empty
 	lastIndex  atomic.Uint64 // index of the newest entry
 	appended   atomic.Uint64 // bytes of entries since Open
+	sizes      sizes         // guarded by mu
 }
 
 // Options adds the settings of a Store to o. The caller sets the rest: file system, cache, logger.
@@ -69,7 +70,7 @@ func Open(dir string, o *pebble.Options) (*Store, error) {
 		return nil, fmt.Errorf("pebblelog: open %s: %w", dir, err)
 	}
 	s := &Store{db: db}
-	if err := errors.Join(s.checkFormat(), s.loadRange()); err != nil {
+	if err := errors.Join(s.checkFormat(), s.loadRange(), s.loadSizes()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
@@ -212,6 +213,7 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 		return fmt.Errorf("pebblelog: store entries %d to %d: %w", entries[0].Index, entries[len(entries)-1].Index, err)
 	}
 	s.appended.Add(size)
+	s.sizes.add(entries[0].Index, entries[len(entries)-1].Index, size)
 	s.extendRange(entries[0].Index, entries[len(entries)-1].Index)
 	return nil
 }
@@ -237,7 +239,32 @@ func (s *Store) DeleteRange(from, to uint64) error {
 	if err := s.db.DeleteRange(logKey(from), logKey(to+1), pebble.Sync); err != nil {
 		return fmt.Errorf("pebblelog: delete entries %d to %d: %w", from, to, err)
 	}
-	return s.loadRange()
+	if err := s.loadRange(); err != nil {
+		return err
+	}
+	s.sizes.cut(s.firstIndex.Load(), s.lastIndex.Load())
+	return nil
+}
+
+// IsMonotonic makes raft delete the whole log when it has installed a snapshot of the leader, so that the log has no hole
+// before the entries that follow. This store also works with a hole: a process may die before that deletion.
+func (s *Store) IsMonotonic() bool { return true }
+
+// NextIndex returns the index of the first entry from an index on; 0 if there is none.
+func (s *Store) NextIndex(from uint64) (index uint64, err error) {
+	if !s.inFlight.Enter() {
+		return 0, ErrClosed
+	}
+	defer s.inFlight.Leave()
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: logKey(from), UpperBound: []byte{logPrefix + 1}})
+	if err != nil {
+		return 0, fmt.Errorf("pebblelog: find the entry after %d: %w", from, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if it.First() {
+		index = binary.BigEndian.Uint64(it.Key()[1:])
+	}
+	return index, it.Error()
 }
 
 // Scrub rewrites the tables that hold deleted entries, so that the entries are no longer on disk.

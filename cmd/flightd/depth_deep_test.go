@@ -10,3 +10,6 @@ const shortenedLogs = 100
 
 // restoreCycles is the number of restores that a test makes.
 const restoreCycles = 300
+
+// foundings is the number of clusters that a test founds.
+const foundings = 70

@@ -37,16 +37,25 @@ type devNodes struct {
 const devPeerPorts = 100
 
 func (a *app) newDevNodes(nodes int) (*devNodes, error) {
-	listen := a.setting("listen")
-	host, port, err := net.SplitHostPort(listen.Value)
+	d, err := a.devNodesOf(a.setting("data").Value, a.setting("listen").Value, nodes)
+	if errors.Is(err, errNoFixedPort) {
+		return nil, a.invalidSetting(a.setting("listen"), err.Error(), "")
+	}
+	return d, err
+}
+
+var errNoFixedPort = errors.New("--nodes needs a host and a fixed port, and uses the ports up to 111 after it")
+
+func (a *app) devNodesOf(data, listen string, nodes int) (*devNodes, error) {
+	host, port, err := net.SplitHostPort(listen)
 	number, portErr := strconv.Atoi(port)
 	switch {
 	case nodes != 3 && nodes != 5:
 		return nil, usageError("--nodes takes 3 or 5: a majority of the nodes must be able to decide while others are down")
-	case err != nil || portErr != nil || number < 1 || number+devPeerPorts+2*nodes > 65_535:
-		return nil, a.invalidSetting(listen, fmt.Sprintf("--nodes needs a host and a fixed port between 1 and %d; the nodes use the ports after it", 65_535-devPeerPorts-2*nodes), "")
+	case err != nil || portErr != nil || number < 1 || number+devPeerPorts+2*nodes+1 > 65_535:
+		return nil, errNoFixedPort
 	}
-	data, err := filepath.Abs(a.setting("data").Value)
+	data, err = filepath.Abs(data)
 	return &devNodes{app: a, data: data, host: host, port: number, nodes: nodes}, err
 }
 

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +71,7 @@ func freePortRange(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		address := freeAddress(t)
+		nextPort.Add(devPeerPorts + 10) // the range is this test's
 		_, text, _ := net.SplitHostPort(address)
 		port, _ := strconv.Atoi(text)
 		free := true
@@ -219,6 +222,114 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			again := c.flightd([]int{n}, "exec", "--key", key, "--", "sh", "-c", "echo paid by $$")
 			require.Equal(t, paid.out, again.out, "node %d: %s", n, again)
+		}
+	}
+}
+
+// waitEnd waits until the process of a node has ended.
+func (c *trio) waitEnd(one *exec.Cmd, log *lockedBuffer) string {
+	c.t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- one.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		_ = one.Process.Kill()
+		c.t.Fatalf("the node runs on\n%s", log)
+	}
+	return log.String()
+}
+
+// A node that has lost its disk has also lost its votes: it must not vote again under its old name. Its founding directory
+// is still there.
+func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
+	t.Parallel()
+	c := startTrio(t)
+	first := c.flightd(nil, "exec", "--key", "disk/1", "--", "echo", "paid")
+	require.Zero(t, first.code, "%s", first)
+	c.kill(3)
+	require.NoError(t, os.RemoveAll(filepath.Join(c.data, devNodeName(3))))
+	log := new(lockedBuffer)
+	one := exec.Command(program, c.args("--node", "3")...)
+	one.Stderr = log
+	require.NoError(t, one.Start())
+	says := c.waitEnd(one, log)
+	require.Equal(t, exitConfig, one.ProcessState.ExitCode(), "%s", says)
+	require.Contains(t, says, "node-3 is not a member of its cluster")
+	require.Contains(t, says, "flightd cluster replace node-3")
+	second := c.flightd(nil, "exec", "--key", "disk/2", "--", "echo", "paid")
+	require.Zero(t, second.code, "two nodes go on: %s", second)
+}
+
+// However the nodes of a new cluster start, and whoever is killed meanwhile, there is one ledger in the end, or each start
+// says what to do.
+func TestDevNodes_FoundsOnce(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for round := range foundings {
+		c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: freePortRange(t), state: t.TempDir(), log: new(lockedBuffer)}
+		d, err := (&app{terminal: terminal{env: func(string) string { return "" }}}).devNodesOf(c.data, c.listen, 3)
+		require.NoError(t, err)
+		require.NoError(t, d.prepare())
+		for n := 1; n <= 3; n++ {
+			c.urls = append(c.urls, "http://"+d.address(n))
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Log(c.log.String())
+			}
+		})
+		running := make(map[int]*exec.Cmd)
+		start := func(n int) {
+			one := exec.Command(program, c.args("--node", strconv.Itoa(n))...)
+			one.Stderr = c.log
+			require.NoError(t, one.Start())
+			running[n] = one
+		}
+		kill := func(n int) {
+			_ = running[n].Process.Kill()
+			_ = running[n].Wait()
+			delete(running, n)
+		}
+		for range random.IntN(8) {
+			n := 1 + random.IntN(3)
+			if running[n] == nil {
+				start(n)
+			} else {
+				kill(n)
+			}
+			pause := time.NewTimer(time.Duration(random.IntN(700)) * time.Millisecond)
+			<-pause.C
+		}
+		for n := 1; n <= 3; n++ {
+			if running[n] == nil {
+				start(n)
+			}
+		}
+		eventually(t, fmt.Sprintf("round %d: all nodes serve one ledger", round), 60*time.Second, func() bool {
+			names := make(map[string]bool)
+			for _, url := range c.urls {
+				answer, err := http.Get(url + "/version")
+				if err != nil {
+					return false
+				}
+				var v wire.Version
+				err = json.NewDecoder(answer.Body).Decode(&v)
+				_ = answer.Body.Close()
+				if err != nil || answer.StatusCode != http.StatusOK {
+					return false
+				}
+				names[v.Deployment] = true
+			}
+			require.Len(t, names, 1, "several ledgers")
+			return true
+		})
+		paid := c.flightd(nil, "exec", "--key", "found/1", "--", "echo", "paid")
+		require.Zero(t, paid.code, "%s", paid)
+		for n := range running {
+			kill(n)
 		}
 	}
 }

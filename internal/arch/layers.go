@@ -59,6 +59,7 @@ type libraryRule struct {
 
 func libraryRules() []libraryRule {
 	return []libraryRule{
+		{"go.etcd.io/etcd/server/v3/lease", []string{"lease/etcdlease", "node"}, nil}, // the types of an embedded server's renewal
 		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}, []string{"lease/etcdlease"}},
 		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}, nil},
 		{"go.etcd.io/bbolt", []string{"node"}, nil},

@@ -52,7 +52,7 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	client := server.InProcess(b)
 	var batches, ops atomic.Int64
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: client, Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger(), Tuning: tuning,
+		Client: client, Server: server.Embedded(), Deployment: "bench", Ledger: leasetest.NewLedger(), Tuning: tuning,
 		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
 	})
 	require.NoError(b, err)
@@ -109,7 +109,7 @@ func benchSteady(b *testing.B, tuned bool) {
 			cfg.CompactionBatchLimit, cfg.CompactionSleepInterval = 10_000, time.Millisecond
 		}
 	})
-	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Ledger: leasetest.NewLedger()})
+	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Embedded(), Deployment: "bench", Ledger: leasetest.NewLedger()})
 	require.NoError(b, err)
 	admin := server.InProcess(b)
 	ctx, stop := context.WithCancel(context.Background())

@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdserverlease "go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
 
 	"github.com/flightd/flightd/flight"
@@ -20,9 +21,16 @@ const maxCompares = 128
 // nestedAfterConflict is the number of batches that are sent nested at once after a flat batch failed.
 const nestedAfterConflict = 16
 
-// Transactor sends transactions to etcd. An embedded server implements it.
-type Transactor interface {
+// transactor sends transactions to etcd.
+type transactor interface {
 	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+}
+
+// EmbeddedServer is the part of an embedded etcd that is called directly. Each call returns its error; a client in process
+// repeats a renewal without pause while the member has no leader.
+type EmbeddedServer interface {
+	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+	LeaseRenew(context.Context, etcdserverlease.LeaseID) (ttlSeconds int64, err error)
 }
 
 // grpcTransactor sends each transaction once through a client's connection. The caller decides whether to retry.
@@ -104,7 +112,7 @@ func (s *store) flat(own lease.Ownership, ops []*lease.Op, record *pb.RequestOp)
 	if record != nil {
 		t.Success = append(t.Success, record)
 	}
-	if !s.inProcess && len(t.Compare) > maxCompares {
+	if s.embedded == nil && len(t.Compare) > maxCompares {
 		return nil
 	}
 	return t

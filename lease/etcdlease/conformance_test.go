@@ -55,7 +55,7 @@ func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Option
 		Client: client, Prefix: b.prefix, Deployment: leasetest.Deployment, Node: o.Node, Ledger: b.ledger, Events: o.Events,
 	}
 	if client.ActiveConnection() == nil {
-		cfg.Server = b.server.Transactor()
+		cfg.Server = b.server.Embedded()
 	}
 	if o.Ledger != nil {
 		cfg.Ledger = o.Ledger

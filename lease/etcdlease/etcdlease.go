@@ -1,6 +1,7 @@
 package etcdlease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 // Config configures the lease service on an etcd.
 type Config struct {
 	Client     *clientv3.Client // of a remote or an embedded etcd; the caller closes it after the service
-	Server     Transactor       // the embedded server of Client; nil for a remote etcd
-	Prefix     string           // of all keys, ending in "/"; "": DefaultPrefix
+	Server     EmbeddedServer   // the embedded server of Client; nil for a remote etcd
+	Prefix     string           // of all keys, ending in "/"; "": that of the deployment under DefaultRoot
 	Deployment string
 	Node       string
 	Ledger     lease.LedgerState
@@ -39,8 +40,20 @@ type Tuning struct {
 	Now           func() clock.Instant
 }
 
-// DefaultPrefix returns the default prefix of a deployment's keys.
-func DefaultPrefix(deployment string) string { return "flightd/" + deployment + "/" }
+// Root is the prefix of the keys of all deployments in an etcd, ending in "/". "" is DefaultRoot. It is the one place that
+// knows the prefix of a deployment: Config.Prefix and LedgerRecord get it from here.
+type Root string
+
+// DefaultRoot is the root where the settings name none.
+const DefaultRoot Root = "flightd/"
+
+// Prefix returns the prefix of a deployment's keys.
+func (r Root) Prefix(deployment string) string {
+	return string(cmp.Or(r, DefaultRoot)) + deployment + "/"
+}
+
+// DefaultPrefix returns the prefix of a deployment's keys under DefaultRoot.
+func DefaultPrefix(deployment string) string { return DefaultRoot.Prefix(deployment) }
 
 const (
 	// maxBatch leaves 8 comparisons of a transaction for those that a batch shares.
@@ -61,10 +74,7 @@ func New(cfg Config) (*lease.Lessor, error) {
 	if cfg.Server == nil && cfg.Client.ActiveConnection() == nil {
 		return nil, &flight.InvalidError{Field: "etcd.server", Detail: "required for a client without a connection"}
 	}
-	prefix := cfg.Prefix
-	if prefix == "" {
-		prefix = DefaultPrefix(cfg.Deployment)
-	}
+	prefix := cmp.Or(cfg.Prefix, DefaultPrefix(cfg.Deployment))
 	if len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
 		return nil, &flight.InvalidError{Field: "etcd.prefix", Detail: fmt.Sprintf("at most %d bytes, ending in /", maxPrefix)}
 	}

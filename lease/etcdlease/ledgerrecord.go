@@ -18,6 +18,7 @@ type Entry struct{ Index, Term uint64 }
 // when its owner calls Write.
 type LedgerRecord struct {
 	Client     *clientv3.Client
+	Root       Root
 	Deployment string
 	Node       string
 	Durable    func() Entry // the last entry that the node cannot lose in a crash
@@ -27,13 +28,18 @@ type LedgerRecord struct {
 }
 
 // ledgerKey is the key of a node's record. Older builds wrote one key without a node, with an index alone.
-func ledgerKey(deployment, node string) string {
-	return DefaultPrefix(deployment) + "ledger/" + node
+func (r Root) ledgerKey(deployment, node string) string {
+	return r.Prefix(deployment) + "ledger/" + node
 }
 
-// Deployments returns the names of the deployments with keys in an etcd under their default prefixes, sorted.
+// Deployments is that of DefaultRoot.
 func Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
-	root := strings.TrimSuffix(DefaultPrefix(""), "/")
+	return DefaultRoot.Deployments(ctx, client)
+}
+
+// Deployments returns the names of the deployments with keys in an etcd under this root, sorted.
+func (r Root) Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
+	root := strings.TrimSuffix(r.Prefix(""), "/")
 	end := clientv3.GetPrefixRangeEnd(root)
 	for from := root; ; {
 		found, err := client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
@@ -45,18 +51,23 @@ func Deployments(ctx context.Context, client *clientv3.Client) (names []string, 
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(string(found.Kvs[0].Key), root), "/")
 		names = append(names, name)
-		from = clientv3.GetPrefixRangeEnd(DefaultPrefix(name))
+		from = clientv3.GetPrefixRangeEnd(r.Prefix(name))
 	}
 }
 
-// RecordedEntries returns the record of a node, or those of all nodes if node is empty. A record of an older build has no
-// term. Errors: ErrUnreadable.
+// RecordedEntries is that of DefaultRoot.
 func RecordedEntries(ctx context.Context, client *clientv3.Client, deployment, node string) (entries []Entry, err error) {
+	return DefaultRoot.RecordedEntries(ctx, client, deployment, node)
+}
+
+// RecordedEntries returns the record of a node of a deployment, or those of all nodes if node is empty. A record of an older
+// build has no term. Errors: ErrUnreadable.
+func (r Root) RecordedEntries(ctx context.Context, client *clientv3.Client, deployment, node string) (entries []Entry, err error) {
 	var found *clientv3.GetResponse
 	if node == "" {
-		found, err = client.Get(ctx, DefaultPrefix(deployment)+"ledger", clientv3.WithPrefix())
+		found, err = client.Get(ctx, r.Prefix(deployment)+"ledger", clientv3.WithPrefix())
 	} else {
-		found, err = client.Get(ctx, ledgerKey(deployment, node))
+		found, err = client.Get(ctx, r.ledgerKey(deployment, node))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("etcdlease: read the records of the ledger: %w", err)
@@ -95,7 +106,7 @@ func (r *LedgerRecord) begin() (op *pb.RequestOp, done func(error)) {
 		r.writing.Store(false)
 		return nil, nil
 	}
-	return put([]byte(ledgerKey(r.Deployment, r.Node)), []byte(e.String()), 0), func(err error) {
+	return put([]byte(r.Root.ledgerKey(r.Deployment, r.Node)), []byte(e.String()), 0), func(err error) {
 		if err != nil {
 			e.Index = 0 // it may have been written
 		}

@@ -31,6 +31,22 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, entries, deployment)
 	}
+	team := etcdlease.Root("team/")
+	names, err = team.Deployments(t.Context(), client)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	b := etcdlease.Entry{Index: 43, Term: 4}
+	other := &etcdlease.LedgerRecord{Client: client, Root: team, Deployment: "a", Node: "n1", Durable: func() etcdlease.Entry { return b }}
+	require.NoError(t, other.Write(t.Context()))
+	names, err = team.Deployments(t.Context(), client)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, names)
+	entries, err := team.RecordedEntries(t.Context(), client, "a", "")
+	require.NoError(t, err)
+	require.Equal(t, []etcdlease.Entry{b}, entries)
+	entries, err = etcdlease.RecordedEntries(t.Context(), client, "a")
+	require.NoError(t, err)
+	require.Equal(t, []etcdlease.Entry{{Index: 7}, a}, entries, "another root has no part in it")
 	for _, damaged := range []string{"", "7 ", "7 x", "1\x80", "-1", "7 3 1"} {
 		_, err = client.Put(t.Context(), "flightd/b/ledger/n1", damaged)
 		require.NoError(t, err)

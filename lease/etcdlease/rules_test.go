@@ -2,6 +2,7 @@ package etcdlease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdservererrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+	etcdserverlease "go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -140,4 +143,45 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	require.NotErrorIs(t, err, lease.ErrLost, "got %v", err)
 	n := leases.calls.Load()
 	require.EqualValues(t, 1, n, "one renewal asked %d times", n)
+}
+
+// renewals is an embedded server whose renewals have one result.
+type renewals struct {
+	EmbeddedServer
+	ttl   int64
+	err   error
+	calls int
+}
+
+func (r *renewals) LeaseRenew(context.Context, etcdserverlease.LeaseID) (int64, error) {
+	r.calls++
+	return r.ttl, r.err
+}
+
+// An embedded server is asked once: without a leader its error is the answer, and a lease that is gone is lost.
+func TestRenewEmbeddedOnce(t *testing.T) {
+	for _, c := range []struct {
+		renewals
+		want time.Duration
+		err  error
+	}{
+		{renewals{ttl: 15}, 15 * time.Second, nil},
+		{renewals{ttl: -1, err: etcdserverlease.ErrLeaseNotFound}, 0, lease.ErrLost},
+		{renewals{ttl: 0}, 0, lease.ErrLost},
+		{renewals{ttl: -1, err: etcdservererrors.ErrNoLeader}, 0, etcdservererrors.ErrNoLeader},
+		{renewals{ttl: -1, err: etcdservererrors.ErrTimeout}, 0, etcdservererrors.ErrTimeout},
+	} {
+		server := c.renewals
+		ttl, err := newStore(nil, &server, "p/", nil).Renew(t.Context(), 7)
+		require.Equal(t, c.want, ttl)
+		require.ErrorIs(t, err, c.err)
+		require.Equal(t, c.err == lease.ErrLost, errors.Is(err, lease.ErrLost))
+		require.Equal(t, 1, server.calls)
+	}
+}
+
+func TestRoot(t *testing.T) {
+	require.Equal(t, "flightd/d/", Root("").Prefix("d"))
+	require.Equal(t, DefaultPrefix("d"), DefaultRoot.Prefix("d"))
+	require.Equal(t, "team/x/d/", Root("team/x/").Prefix("d"))
 }

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdserverlease "go.etcd.io/etcd/server/v3/lease"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
@@ -28,8 +29,8 @@ import (
 //	<prefix>ledger/<node>  see LedgerRecord
 type store struct {
 	client     *clientv3.Client
-	server     Transactor
-	inProcess  bool // server is the embedded etcd
+	server     transactor
+	embedded   EmbeddedServer // nil for a remote etcd
 	prefix     string
 	record     *LedgerRecord
 	nestedLeft atomic.Int32 // number of batches to send nested at once, after a flat batch failed
@@ -38,9 +39,9 @@ type store struct {
 var _ lease.Store = (*store)(nil)
 
 // newStore sends transactions to the embedded server if there is one, else through the client.
-func newStore(client *clientv3.Client, server Transactor, prefix string, record *LedgerRecord) *store {
-	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix, record: record}
-	if server == nil {
+func newStore(client *clientv3.Client, embedded EmbeddedServer, prefix string, record *LedgerRecord) *store {
+	s := &store{client: client, server: embedded, embedded: embedded, prefix: prefix, record: record}
+	if embedded == nil {
 		s.server = grpcTransactor{clientv3.RetryKVClient(client)}
 	}
 	return s
@@ -157,27 +158,26 @@ func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.SessionK
 
 // Renew implements lease.EtcdLeases.
 func (s *store) Renew(ctx context.Context, id lease.LeaseID) (time.Duration, error) {
-	ttl, err := keepAliveOnce(ctx, s.client, clientv3.LeaseID(id))
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	seconds, err := s.renewOnce(ctx, id)
+	switch {
+	case errors.Is(err, etcdserverlease.ErrLeaseNotFound), err == nil && seconds <= 0:
 		return 0, fmt.Errorf("%w: its etcd lease is gone", lease.ErrLost)
+	case err != nil:
+		return 0, err
 	}
-	return ttl, err
+	return time.Duration(seconds) * time.Second, nil
 }
 
-// keepAliveOnce renews a lease once. Over the network it uses a stream of its own, because the client's method repeats
-// a failed request at once and for ever. A client of an embedded server does not fail that way.
-func keepAliveOnce(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) (time.Duration, error) {
-	conn := client.ActiveConnection()
-	if conn == nil {
-		answer, err := client.KeepAliveOnce(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		return time.Duration(answer.TTL) * time.Second, nil
+// renewOnce renews a lease with one request and returns its TTL; 0 or etcdserverlease.ErrLeaseNotFound when there is no
+// such lease. The client's own methods repeat a failed request at once and for ever, over the network and in process. An
+// embedded server without a leader waits for one, as long as ctx and its request time-out allow.
+func (s *store) renewOnce(ctx context.Context, id lease.LeaseID) (seconds int64, err error) {
+	if s.embedded != nil {
+		return s.embedded.LeaseRenew(ctx, etcdserverlease.LeaseID(id))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	stream, err := pb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
@@ -188,10 +188,7 @@ func keepAliveOnce(ctx context.Context, client *clientv3.Client, id clientv3.Lea
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
-	if answer.TTL <= 0 {
-		return 0, rpctypes.ErrLeaseNotFound
-	}
-	return time.Duration(answer.TTL) * time.Second, nil
+	return answer.TTL, nil
 }
 
 // Revoke implements lease.EtcdLeases.

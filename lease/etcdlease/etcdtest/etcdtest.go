@@ -97,8 +97,8 @@ func (s *Server) InProcess(t testing.TB) *clientv3.Client {
 	return c
 }
 
-// Transactor returns the server for etcdlease.Config.Server, to be used with an InProcess client.
-func (s *Server) Transactor() etcdlease.Transactor { return s.etcd.Server }
+// Embedded returns the server for etcdlease.Config.Server, to be used with an InProcess client.
+func (s *Server) Embedded() etcdlease.EmbeddedServer { return s.etcd.Server }
 
 // Member returns the server for etcdlease.Compactor.
 func (s *Server) Member() etcdlease.Member { return s.etcd.Server }

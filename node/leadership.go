@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+// handOver hands the leadership of the ledger to another node, so that a stop costs no election.
+func (n *node) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if _, leads := n.store.Leading(); !leads {
+		return
+	}
+	if err := n.store.TransferLeadership(ctx, ""); err != nil {
+		n.cfg.Logger.Info("leadership was not handed over; the others elect a leader", "error", err)
+	}
+}
+
+const (
+	// etcdPatience is how long a leader goes on without an answer of etcd, before it hands leadership to a node that has one.
+	etcdPatience = 3 * time.Second
+	// handOverPause is the least time between two such transfers.
+	handOverPause = 30 * time.Second
+)
+
+// etcdWatch decides when a leader hands leadership over because etcd does not answer it. One goroutine uses it.
+type etcdWatch struct {
+	answered   time.Time // when etcd answered last; zero: not since the start
+	handedOver time.Time
+}
+
+// successor returns the node to hand leadership to now; "": none. candidates are the other nodes by name.
+func (w *etcdWatch) successor(now time.Time, answers, leads bool, applied uint64, candidates map[string]*view) (name string) {
+	if answers || w.answered.IsZero() {
+		w.answered = now
+	}
+	if !leads || now.Sub(w.answered) < etcdPatience || now.Sub(w.handedOver) < handOverPause {
+		return ""
+	}
+	var best *view
+	for other, v := range candidates {
+		fresh := v.err == nil && now.Sub(v.sent) < 2*pollEvery && v.status.EtcdOK
+		if fresh && v.status.Applied+maxBehind >= applied && (best == nil || v.status.Applied > best.status.Applied) {
+			name, best = other, v
+		}
+	}
+	if name != "" {
+		w.handedOver = now
+	}
+	return name
+}
+
+// maxBehind is how many entries a successor may be behind: raft sends them before the transfer.
+const maxBehind = 1000
+
+// leaveToOneWithEtcd hands leadership to a node that etcd answers, if it does not answer this one.
+func (n *node) leaveToOneWithEtcd(ctx context.Context, w *etcdWatch) {
+	_, leads := n.store.Leading()
+	c := n.cluster
+	c.mu.Lock()
+	candidates := make(map[string]*view, len(c.views))
+	for name, v := range c.views {
+		candidates[name] = v
+	}
+	to := w.successor(time.Now(), n.etcdAnswers.Load(), leads, n.store.LastApplied().Index, candidates)
+	instance := c.members.Instances[to]
+	c.mu.Unlock()
+	if to == "" {
+		return
+	}
+	n.cfg.Logger.Warn("etcd does not answer this node, which leads the ledger: leadership goes to a node that etcd answers", "node", to)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := n.store.TransferLeadership(ctx, instance); err != nil {
+		n.cfg.Logger.Warn("leadership was not handed over", "node", to, "error", err)
+	}
+}

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A leader that etcd does not answer leaves to a node that it answers, after etcdPatience, and not again at once.
+func TestEtcdWatch(t *testing.T) {
+	began := time.Unix(1_800_000_000, 0)
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	candidates := func(now time.Time) map[string]*view {
+		return map[string]*view{
+			"behind": {status: status{EtcdOK: true, Applied: 10}, sent: now},
+			"fit":    {status: status{EtcdOK: true, Applied: 5000}, sent: now},
+			"blind":  {status: status{Applied: 6000}, sent: now},
+			"old":    {status: status{EtcdOK: true, Applied: 6000}, sent: now.Add(-time.Minute)},
+			"silent": {status: status{EtcdOK: true, Applied: 6000}, sent: now, err: errors.New("no answer")},
+		}
+	}
+	w := new(etcdWatch)
+	ask := func(d time.Duration, answers, leads bool) string {
+		return w.successor(at(d), answers, leads, 5500, candidates(at(d)))
+	}
+	require.Empty(t, ask(0, true, true))
+	require.Empty(t, ask(2*time.Second, false, true), "patience")
+	require.Empty(t, ask(4*time.Second, false, false), "a follower leaves nothing")
+	require.Equal(t, "fit", ask(4*time.Second, false, true))
+	require.Empty(t, ask(10*time.Second, false, true), "it was handed over a moment ago")
+	require.Equal(t, "fit", ask(40*time.Second, false, true))
+	require.Empty(t, ask(80*time.Second, true, true), "etcd answers again")
+	require.Empty(t, w.successor(at(90*time.Second), false, true, 5500, nil), "nobody is better off")
+}
