@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut cross explore mutants fuzz clients client-tools man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients client-tools man install release release-check release-try
 
 all: build
 
@@ -61,6 +61,15 @@ CUTS ?= -rounds 8
 power-cut: ## cuts the power of a virtual machine with flightd under load; needs root, qemu and mmdebstrap
 	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
 	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
+
+SEED ?= 0
+chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run
+	$(GO) vet -tags chaos ./chaos/...
+	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -v ./chaos/cluster -args -seed $(SEED)
+
+# nft cuts links between hosts; it is installed from Debian's packages if it is missing, which needs root.
+chaos-tools:
+	@command -v nft >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends nftables)
 
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel
