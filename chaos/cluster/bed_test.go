@@ -25,8 +25,9 @@ import (
 )
 
 var (
-	seed = flag.Uint64("seed", 0, "of everything that is random in an experiment; 0: a new one")
-	keep = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
+	seed   = flag.Uint64("seed", 0, "of everything that is random in an experiment; 0: a new one")
+	faults = flag.Int("faults", 0, "number of faults of the experiment with random faults; 0: it is skipped")
+	keep   = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
 )
 
 // flightd is the path of the binary under test: FLIGHTD_TEST_BINARY, else it is built.
@@ -66,6 +67,7 @@ func TestMain(m *testing.M) {
 const (
 	apiPort   = 7420
 	nodesPort = 7430 // between nodes: the ledger, status and forwarded requests
+	etcdPort  = 7431 // between etcd members
 )
 
 // bed is a cluster of three nodes with embedded etcd members, its callers and their provider, each on a host of its own.

@@ -43,7 +43,7 @@ type callersConfig struct {
 // order is a line that the callers' process reads. It carries out several orders at once, and answers each one with
 // event.Done.
 type order struct {
-	Do   string // load, flights, pace, probe, replay, close; or stop, which lets the order Name end its calls
+	Do   string // load, flights, pace, probe, read, replay, close; or stop, which lets the order Name end its calls
 	Name string
 
 	Callers   int           // load: number of callers
@@ -52,8 +52,8 @@ type order struct {
 	Lasts     time.Duration // flights: of each effect; load: of a long one
 	LongOneIn int           // load: one in so many effects is long; 0: none
 	Recovery  []string      // flights: taken in turn
-	Every     time.Duration // pace, probe: time between two starts
-	Node      string        // probe
+	Every     time.Duration // pace, probe, read: time between two starts
+	Node      string        // probe, read
 	Keys      []string      // replay
 }
 
@@ -171,6 +171,8 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 			group.Go(func() { c.probeOpen(o.Node, fmt.Sprintf("hold/%s-%d", o.Name, i)) })
 			group.Go(func() { c.probeRead(o.Node) })
 		})
+	case "read":
+		c.every(o.Every, stop, func(int) { group.Go(func() { c.probeRead(o.Node) }) })
 	case "replay":
 		slots := make(chan struct{}, 24)
 		for _, key := range o.Keys {
@@ -230,7 +232,7 @@ func (c *callers) load(o *order, caller int, stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(100+random.IntN(300)) * time.Millisecond):
+		case <-time.After(time.Duration(200+random.IntN(400)) * time.Millisecond):
 		}
 	}
 }
@@ -401,6 +403,9 @@ func (c *callers) replay(node, key string) {
 		return
 	}
 	r.State, r.Attempts, r.Overlap, r.Evidence = f.State, f.Attempts, f.Overlap, len(f.Evidence)
+	if node != c.cfg.Nodes[0] {
+		return // one node's history of attempts is enough
+	}
 	history, err := c.only[node].History(context.Background(), id.FlightID())
 	if err != nil {
 		r.Err = err.Error()
