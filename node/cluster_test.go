@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // testCluster is a cluster of three nodes in this process.
@@ -217,4 +219,70 @@ func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 	// The leader goes away; a request at another node waits for the next one.
 	c.stop(lead)
 	c.pay((lead+1)%3, 10, 11)
+}
+
+// cut takes the ledger of all nodes apart, and leaves etcd whole; heal ends it.
+func (c *testCluster) cut() (heal func()) {
+	for _, n := range c.nodes {
+		n.cluster.port.SetAdmit(func(peer.Identity) error { return errors.New("cut off by a test") })
+	}
+	return func() {
+		for _, n := range c.nodes {
+			n.cluster.port.SetAdmit(n.cluster.admit)
+		}
+	}
+}
+
+// While the ledger has no majority, nobody is answered an untruth, and sessions live on as long as their owners renew them: an
+// effect that takes long is reported afterwards.
+func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
+	c := newTestCluster(t)
+	url := func(i int) string { return c.nodes[i].server.url() }
+	status, body, err := post(url(0)+"/v1/sessions", `{"ttl_ms":3000}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &session))
+	status, body, err = post(url(1)+"/v1/flights:open", `{"action":"pay","id":"long","input":{"n":1},"nonce":"`+nonce("long")+`","session":"`+session.Session+`","wait_ms":0}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var open wire.OpenAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &open))
+	c.pay(0, 0, 1)
+	lead := c.leader()
+	heal := c.cut()
+
+	until := time.Now().Add(10 * time.Second)
+	prolonged := 0
+	for n := 0; time.Now().Before(until); n++ {
+		status, body, err = post(url(n%3)+"/v1/sessions/"+session.Session+"/renew", `{}`)
+		require.NoError(t, err)
+		if status == http.StatusServiceUnavailable {
+			continue // the leader steps down
+		}
+		require.Equal(t, http.StatusOK, status, body)
+		var renewed wire.SessionAnswer
+		require.NoError(t, json.Unmarshal([]byte(body), &renewed))
+		if renewed.TrustMS == 0 {
+			prolonged++
+			require.Empty(t, renewed.Open, body)
+		}
+	}
+	require.Greater(t, prolonged, 3)
+	require.Nil(t, c.nodes[lead].act.Load(), "a leader without a majority does not act")
+	answer, err := http.Get(url(lead) + "/v1/flights")
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+
+	heal()
+	healed := time.Now()
+	c.leader()
+	t.Logf("a node leads %v after the cut was healed", time.Since(healed).Round(time.Millisecond))
+	require.Eventually(t, func() bool {
+		status, body = report(t, url(0), open)
+		return status == http.StatusOK
+	}, 20*time.Second, 50*time.Millisecond, "the report is not accepted")
+	require.NotContains(t, body, "fenced")
+	c.pay(2, 1, 2)
 }
