@@ -13,7 +13,7 @@ type (
 	ClusterNode = wire.ClusterNode
 )
 
-// Cluster describes the nodes of the server's cluster. *effect.Missing or a problem not_found: it is a lone node.
+// Cluster describes the nodes of the server's cluster. A lone node describes itself.
 func (c *Client) Cluster(ctx context.Context) (*Cluster, error) {
 	return decode[Cluster](c.ask(ctx, request{method: http.MethodGet, path: "/v1/cluster", mustContain: `"nodes"`}))
 }

@@ -11,7 +11,7 @@ import (
 func (a *api) clusterState(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Cluster == nil {
 		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
-			FieldError: wire.FieldError{Detail: "this server is a lone node"}})
+			FieldError: wire.FieldError{Detail: "this server has no cluster"}})
 		return
 	}
 	if boundCaller(r) != nil {
@@ -26,7 +26,7 @@ func (a *api) clusterState(w http.ResponseWriter, r *http.Request) {
 func clusterOperations() []openapi.Operation {
 	return []openapi.Operation{{
 		Pattern: "GET /v1/cluster", ID: "getCluster", Tag: tagAdmin, Summary: "Describe the nodes of the cluster",
-		About:   "The answer is how the leader sees the nodes, at most a second old. A lone node answers `not_found`. The request needs a token of all namespaces.",
+		About:   "The answer is how the leader sees the nodes, at most a second old. A lone node describes itself. The request needs a token of all namespaces.",
 		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(readCodes, wire.NotFound),
 	}}
 }

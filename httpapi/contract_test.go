@@ -13,12 +13,18 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It
 // skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly, c.Restores = true, noRestores{} })
+	d := newTestServer(t, func(c *httpapi.Config) { 
+		c.LoopbackOnly, c.Restores = true, noRestores{}
+		c.Cluster = func() wire.Cluster {
+			return wire.Cluster{Leader: "lone", Nodes: []wire.ClusterNode{{Name: "lone", Role: wire.RoleLeader}}}
+		}
+	})
 	files, err := filepath.Glob("testdata/contract/*.http")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

@@ -36,8 +36,8 @@ type actor struct {
 	limits  *auth.Limiter
 }
 
-// loneName is the name of a lone node's sessions and records in etcd.
-const loneName = "dev"
+// soleName is the name of a lone node's sessions and records in etcd.
+const soleName = "dev"
 
 // name is the name under which this node's sessions and records are stored in etcd. A restart finds and revokes the
 // sessions of this name, so it must not change.
@@ -45,7 +45,7 @@ func (n *node) name() string {
 	if n.cluster != nil {
 		return n.cluster.name()
 	}
-	return loneName
+	return soleName
 }
 
 // openLeases opens sessions and claims in etcd. It does not wait for etcd.

@@ -19,14 +19,11 @@ import (
 func (a *actor) api() http.Handler {
 	l := ledgerAPI{ledger{a.store}, &a.events}
 	cfg := httpapi.Config{
-		Remote: a.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: a.store, Restores: a.node, Limits: a.limits, Ready: a.readiness, LedgerInfo: a.ledgerInfo, NodeInfo: a.about, Logger: a.cfg.Logger,
+		Remote: a.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: a.store, Restores: a.node, Limits: a.limits, Ready: a.readiness, Cluster: a.clusterState, LedgerInfo: a.ledgerInfo, NodeInfo: a.about, Logger: a.cfg.Logger,
 		LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil, MaxStreams: a.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
 	}
 	cfg.LedgerBehind = a.ledgerBehind
-	if a.cluster != nil {
-		cfg.Cluster = a.clusterState
-	}
 	if a.cfg.NoCredentials {
 		cfg.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only
@@ -89,8 +86,16 @@ func operatorError(ctx context.Context, err error) error {
 	return err
 }
 
+// loneNode is the name of a lone node in the description of its cluster.
+const loneNode = "lone"
+
 // clusterState describes the nodes as this one sees them.
 func (n *node) clusterState() wire.Cluster {
+	if n.cluster == nil {
+		applied := n.store.LastApplied().Index
+		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: n.cfg.Version, Applied: applied, EtcdOK: !n.etcdFull.Load(), Reads: flight.MaxLevel}
+		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
+	}
 	own := n.status()
 	state := wire.Cluster{Leader: own.Leader}
 	leader := own.Applied

@@ -133,7 +133,7 @@ func (n *node) checkFirstTokenFile() error {
 // It changes nothing.
 func (n *node) checkLedgerExists() error {
 	hasLedger, found, err := n.inspectData()
-	if err != nil || hasLedger || n.cfg.NoCredentials && n.cfg.Deployment == "" {
+	if err != nil || hasLedger || n.cfg.NoCredentials && n.cfg.Deployment == "" || n.cfg.Cluster != "" { // the nodes of a cluster found their ledger together
 		return err
 	}
 	_, err = os.Stat(n.cfg.Data)

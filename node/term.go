@@ -74,13 +74,12 @@ func (a *actor) over() bool {
 	return !leads || term != a.term
 }
 
-// proposeFirst proposes what the first leader of a ledger has to, and what a newer build may: the token of the founding and
-// the feature level. It repeats what fails until ctx ends.
+// proposeFirst raises the feature level when all voters read it, and proposes the token of the founding. It repeats what fails until ctx ends.
 func (a *actor) proposeFirst(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := a.ensureFoundingToken(ctx)
+		err := a.store.RaiseFeatureLevel(ctx)
 		if err == nil {
-			err = a.store.RaiseFeatureLevel(ctx)
+			err = a.ensureFoundingToken(ctx)
 		}
 		if err == nil {
 			return

@@ -44,7 +44,7 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 	entries, err := team.RecordedEntries(t.Context(), client, "a", "")
 	require.NoError(t, err)
 	require.Equal(t, []etcdlease.Entry{b}, entries)
-	entries, err = etcdlease.RecordedEntries(t.Context(), client, "a")
+	entries, err = etcdlease.RecordedEntries(t.Context(), client, "a", "")
 	require.NoError(t, err)
 	require.Equal(t, []etcdlease.Entry{{Index: 7}, a}, entries, "another root has no part in it")
 	for _, damaged := range []string{"", "7 ", "7 x", "1\x80", "-1", "7 3 1"} {

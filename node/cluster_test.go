@@ -1,0 +1,288 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// testCluster is a cluster of three nodes in this process.
+type testCluster struct {
+	t        *testing.T
+	dir      string
+	names    [3]string
+	configs  [3]Config
+	nodes    [3]*testNode
+	started  [3]chan struct{} // closed when the node has started
+	ended    [3]chan error
+	cancels  [3]context.CancelFunc
+	founding string
+}
+
+// newTestCluster founds a cluster and starts its nodes.
+func newTestCluster(t *testing.T) *testCluster {
+	t.Helper()
+	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
+	c.founding = filepath.Join(c.dir, "founding")
+	var nodes []peer.Node
+	for _, name := range c.names {
+		nodes = append(nodes, peer.Node{Name: name, Address: freeAddress(t), Etcd: freeAddress(t)})
+	}
+	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{}))
+	for i, name := range c.names {
+		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
+		c.configs[i].Cluster = filepath.Join(c.founding, name)
+	}
+	for i := range c.names {
+		c.start(i)
+	}
+	for i := range c.names {
+		c.ready(i)
+	}
+	return c
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts a node and returns at once.
+func (c *testCluster) start(i int) {
+	c.t.Helper()
+	n, err := newNode(c.configs[i])
+	require.NoError(c.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	started, ended := make(chan struct{}), make(chan error, 1)
+	c.nodes[i], c.cancels[i], c.started[i], c.ended[i] = &testNode{node: n}, cancel, started, ended
+	go func() {
+		err := n.start(ctx)
+		if err != nil {
+			canceled, stop := context.WithCancel(ctx)
+			stop()
+			ended <- errors.Join(err, n.parts.wait(canceled))
+			return
+		}
+		close(started)
+		ended <- n.parts.wait(ctx)
+	}()
+	c.t.Cleanup(func() { c.stop(i) })
+}
+
+// stop stops a node, if it runs.
+func (c *testCluster) stop(i int) {
+	if c.cancels[i] != nil {
+		c.cancels[i]()
+		<-c.ended[i]
+		c.cancels[i] = nil
+	}
+}
+
+// ready waits until a node serves callers.
+func (c *testCluster) ready(i int) {
+	c.t.Helper()
+	select {
+	case err := <-c.ended[i]:
+		require.NoError(c.t, err, "node %s has ended", c.names[i])
+	case <-c.started[i]:
+	case <-time.After(20 * time.Second):
+		require.Fail(c.t, "the node does not start", c.names[i])
+	}
+	require.Eventually(c.t, func() bool {
+		answer, err := http.Get(c.nodes[i].server.url() + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	}, 20*time.Second, 20*time.Millisecond, "node %s is not ready", c.names[i])
+}
+
+// endOf waits until a node has ended by itself, and returns its error.
+func (c *testCluster) endOf(i int) error {
+	c.t.Helper()
+	select {
+	case err := <-c.ended[i]:
+		c.cancels[i] = nil
+		return err
+	case <-time.After(20 * time.Second):
+		require.Fail(c.t, "the node runs on", c.names[i])
+		return nil
+	}
+}
+
+// leader returns the number of the node that acts.
+func (c *testCluster) leader() (lead int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		for i, n := range c.nodes {
+			if c.cancels[i] != nil && n.act.Load() != nil {
+				lead = i
+				return true
+			}
+		}
+		return false
+	}, 20*time.Second, 10*time.Millisecond, "no node leads")
+	return lead
+}
+
+// pay opens and reports flights at a node.
+func (c *testCluster) pay(i int, from, to int) {
+	c.t.Helper()
+	url := c.nodes[i].server.url()
+	for n := from; n < to; n++ {
+		a := openAttempt(c.t, url, fmt.Sprint("order-", n))
+		status, body := report(c.t, url, a)
+		require.Equal(c.t, http.StatusOK, status, body)
+	}
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(to))
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+}
+
+// A disk that was rolled back has forgotten entries that its node has acknowledged, and perhaps its vote: it does not vote. The
+// file that tells a copy is made to fit, as in the snapshot of a virtual machine.
+func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
+	c := newTestCluster(t)
+	c.pay(0, 0, 3)
+	away := (c.leader() + 1) % 3
+	c.stop(away)
+	data, kept := c.configs[away].Data, filepath.Join(c.dir, "kept")
+	copyTree(t, filepath.Join(data, "ledger"), kept)
+	c.start(away)
+	c.ready(away)
+	c.pay(away, 3, 6)
+	last := c.nodes[c.leader()].store.LastApplied().Index
+	require.Eventually(t, func() bool { return c.nodes[away].store.LastApplied().Index >= last }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, c.nodes[away].record.Write(t.Context()))
+	c.stop(away)
+
+	copyTree(t, kept, filepath.Join(data, "ledger"))
+	require.NoError(t, writePlace(data))
+	c.start(away)
+	var lost *LedgerLostError
+	require.ErrorAs(t, c.endOf(away), &lost)
+	require.Greater(t, lost.Recorded.Index, lost.Last.Index)
+	c.pay((away+1)%3, 6, 7) // the others go on
+
+	// A copy of a member's directory at another place is recognised as one.
+	copyTree(t, c.configs[(away+1)%3].Data, data)
+	c.start(away)
+	var copied *CopiedError
+	require.ErrorAs(t, c.endOf(away), &copied)
+}
+
+// Every node takes every request: what the leader does is passed on whole, and a request waits for a leader.
+func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
+	c := newTestCluster(t)
+	for i := range c.nodes {
+		c.pay(i, i*2, i*2+2)
+	}
+	lead := c.leader()
+	for i := range c.nodes {
+		answer, err := http.Get(c.nodes[i].server.url() + "/v1/flights")
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		require.Equal(t, []string{c.names[i]}, answer.Header["Flightd-Node"])
+		require.Equal(t, []string{c.names[lead]}, answer.Header["Flightd-Leader"])
+		require.Len(t, answer.Header["Flightd-Index"], 1)
+	}
+
+	// A large body goes through, too.
+	a := openAttempt(t, c.nodes[(lead+1)%3].server.url(), "large")
+	large := strings.Repeat("x", 300<<10)
+	status, body, err := post(c.nodes[(lead+2)%3].server.url()+"/v1/flights/"+a.FlightID+"/report",
+		`{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`","outcome":"succeeded","body":"`+large+`"}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, "%.300s", body)
+
+	// The leader goes away; a request at another node waits for the next one.
+	c.stop(lead)
+	c.pay((lead+1)%3, 10, 11)
+}
+
+// cut takes the ledger of all nodes apart, and leaves etcd whole; heal ends it.
+func (c *testCluster) cut() (heal func()) {
+	for _, n := range c.nodes {
+		n.cluster.port.SetAdmit(func(peer.Identity) error { return errors.New("cut off by a test") })
+	}
+	return func() {
+		for _, n := range c.nodes {
+			n.cluster.port.SetAdmit(n.cluster.admit)
+		}
+	}
+}
+
+// While the ledger has no majority, nobody is answered an untruth, and sessions live on as long as their owners renew them: an
+// effect that takes long is reported afterwards.
+func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
+	c := newTestCluster(t)
+	url := func(i int) string { return c.nodes[i].server.url() }
+	status, body, err := post(url(0)+"/v1/sessions", `{"ttl_ms":3000}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &session))
+	status, body, err = post(url(1)+"/v1/flights:open", `{"action":"pay","id":"long","input":{"n":1},"nonce":"`+nonce("long")+`","session":"`+session.Session+`","wait_ms":0}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var open wire.OpenAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &open))
+	c.pay(0, 0, 1)
+	lead := c.leader()
+	heal := c.cut()
+
+	until := time.Now().Add(10 * time.Second)
+	prolonged := 0
+	for n := 0; time.Now().Before(until); n++ {
+		status, body, err = post(url(n%3)+"/v1/sessions/"+session.Session+"/renew", `{}`)
+		require.NoError(t, err)
+		if status == http.StatusServiceUnavailable {
+			continue // the leader steps down
+		}
+		require.Equal(t, http.StatusOK, status, body)
+		var renewed wire.SessionAnswer
+		require.NoError(t, json.Unmarshal([]byte(body), &renewed))
+		if renewed.TrustMS == 0 {
+			prolonged++
+			require.Empty(t, renewed.Open, body)
+		}
+	}
+	require.Greater(t, prolonged, 3)
+	require.Nil(t, c.nodes[lead].act.Load(), "a leader without a majority does not act")
+	answer, err := http.Get(url(lead) + "/v1/flights")
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+
+	heal()
+	healed := time.Now()
+	c.leader()
+	t.Logf("a node leads %v after the cut was healed", time.Since(healed).Round(time.Millisecond))
+	require.Eventually(t, func() bool {
+		status, body = report(t, url(0), open)
+		return status == http.StatusOK
+	}, 20*time.Second, 50*time.Millisecond, "the report is not accepted")
+	require.NotContains(t, body, "fenced")
+	c.pay(2, 1, 2)
+}
