@@ -72,7 +72,7 @@ const (
 
 // bed is a cluster of three nodes with embedded etcd members, its callers and their provider, each on a host of its own.
 //
-// An external etcd gets hosts of its own in newBed, and its addresses in startNode.
+// An external etcd gets hosts of its own in newBed, and its addresses in launch.
 type bed struct {
 	t       *testing.T
 	dir     string
@@ -122,12 +122,8 @@ func newBed(t *testing.T) *bed {
 	b.token = strings.TrimSpace(string(token))
 	for _, name := range b.names {
 		require.NoError(t, os.Mkdir(b.path("data-"+name), 0o700))
-		b.launch(name)
 	}
-	for _, name := range b.names {
-		_, err := b.nodes[name].AwaitReady(t.Context())
-		require.NoError(t, err)
-	}
+	require.NoError(t, b.startNodes(b.names...))
 	b.whole(30 * time.Second)
 	b.startCallers()
 	return b
@@ -162,12 +158,18 @@ func (b *bed) launch(name string) {
 	})
 }
 
-// startNode starts a node that was killed, and waits until it serves callers.
-func (b *bed) startNode(name string) {
+// startNodes starts nodes that have ended, and waits until they serve callers.
+func (b *bed) startNodes(names ...string) error {
 	b.t.Helper()
-	b.launch(name)
-	_, err := b.nodes[name].AwaitReady(b.t.Context())
-	require.NoError(b.t, err)
+	for _, name := range names {
+		b.launch(name)
+	}
+	for _, name := range names {
+		if _, err := b.nodes[name].AwaitReady(b.t.Context()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // status asks the given nodes, or all, for the state of the cluster.

@@ -36,7 +36,7 @@ func TestKilledNodes(t *testing.T) {
 		t.Logf("%s: killed %s, the %s: the first new flight after %v", clockText(killed), victim, role, first.Round(time.Millisecond))
 		took = append(took, first)
 		began := time.Now()
-		b.startNode(victim)
+		require.NoError(t, b.startNodes(victim))
 		serving := time.Since(began)
 		t.Logf("started %s again: it serves after %v, and all nodes take part %v later", victim, serving.Round(time.Millisecond), b.whole(30*time.Second).Round(time.Millisecond))
 		b.Healed = time.Now()

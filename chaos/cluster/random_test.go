@@ -37,13 +37,29 @@ func faultsOfNodes() []fault {
 	return []fault{
 		{"kill",
 			func(b *bed, victim string) error { b.nodes[victim].Kill(); return nil },
-			func(b *bed, victim string) error { b.startNode(victim); return nil }},
+			func(b *bed, victim string) error { return b.startNodes(victim) }},
 		{"freeze",
 			func(b *bed, victim string) error { return b.nodes[victim].Freeze() },
 			func(b *bed, victim string) error { return b.nodes[victim].Thaw() }},
 		{"stop",
 			func(b *bed, victim string) error { return b.nodes[victim].Stop(20 * time.Second) },
-			func(b *bed, victim string) error { b.startNode(victim); return nil }},
+			func(b *bed, victim string) error { return b.startNodes(victim) }},
+		{"kill all nodes, beginning with the",
+			func(b *bed, victim string) error {
+				b.nodes[victim].Kill()
+				for _, other := range b.others(victim) {
+					b.nodes[other].Kill()
+				}
+				return nil
+			},
+			func(b *bed, _ string) error { return b.startNodes(b.names...) }},
+		{"kill two nodes, beginning with the",
+			func(b *bed, victim string) error {
+				b.nodes[victim].Kill()
+				b.nodes[b.others(victim)[0]].Kill()
+				return nil
+			},
+			func(b *bed, victim string) error { return b.startNodes(victim, b.others(victim)[0]) }},
 		cut("cut off", 0, true, true),
 		cut("cut off from what the others send", 0, true, false),
 		cut("cut off from sending to the others", 0, false, true),
