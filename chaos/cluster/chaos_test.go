@@ -145,6 +145,7 @@ func TestNoMajority(t *testing.T) {
 	const lasts = 45 * time.Second
 	for _, how := range []string{"ports of the ledger cut", "two nodes frozen"} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel() // both mostly wait
 			b := newBed(t)
 			b.tell(order{Do: "load", Name: "load", Callers: 8, MaxKeys: 400})
 			b.tell(order{Do: "pace", Name: "pace", Every: time.Second})
