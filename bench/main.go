@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	node.Tune(1)                         // as flightd does; the raw path profits, too
+	node.Tune(1)                        // as flightd does; the raw path profits, too
 	debug.SetMemoryLimit(math.MaxInt64) // Tune's limit is for one node; here are two etcds and three ledgers
 	dir, err := os.MkdirTemp(o.dir, "flightd-bench-")
 	if err != nil {

@@ -103,7 +103,7 @@ func TestLoneLedgerBecomesACluster(t *testing.T) {
 		require.NoError(t, s.waitForLeadership(ctx))
 		require.NoError(t, s.AddVoter(ctx, Voter{"node-0", "a"}))
 
-		empty, second := peersConfig("node-1", "b")
+		empty, _ := peersConfig("node-1", "b")
 		joiner, err := Open(ctx, empty)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -112,7 +112,7 @@ func TestLoneLedgerBecomesACluster(t *testing.T) {
 		_, started, err := identifyDir(&joiner.cfg)
 		require.NoError(t, err)
 		require.False(t, started)
-		_, second = raft.NewInmemTransport("b")
+		_, second := raft.NewInmemTransport("b")
 		empty.Peers.Transport = second
 		joiner = openStore(t, empty)
 		soon, cancel := context.WithTimeout(ctx, time.Minute)

@@ -18,8 +18,8 @@ func (n *node) handOver(ctx context.Context) {
 }
 
 const (
-	// etcdPatience is how long a leader goes on without an answer of etcd, before it hands leadership to a node that has one.
-	etcdPatience = 3 * time.Second
+	// etcdTimeout is how long a leader goes on without an answer of etcd, before it hands leadership to a node that has one.
+	etcdTimeout = 3 * time.Second
 	// handOverPause is the least time between two such transfers.
 	handOverPause = 30 * time.Second
 )
@@ -35,7 +35,7 @@ func (w *etcdWatch) successor(now time.Time, answers, leads bool, applied uint64
 	if answers || w.answered.IsZero() {
 		w.answered = now
 	}
-	if !leads || now.Sub(w.answered) < etcdPatience || now.Sub(w.handedOver) < handOverPause {
+	if !leads || now.Sub(w.answered) < etcdTimeout || now.Sub(w.handedOver) < handOverPause {
 		return ""
 	}
 	var best *view

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leader that etcd does not answer leaves to a node that it answers, after etcdPatience, and not again at once.
+// A leader that etcd does not answer leaves to a node that it answers, after etcdTimeout, and not again at once.
 func TestEtcdWatch(t *testing.T) {
 	began := time.Unix(1_800_000_000, 0)
 	at := func(d time.Duration) time.Time { return began.Add(d) }
@@ -26,7 +26,7 @@ func TestEtcdWatch(t *testing.T) {
 		return w.successor(at(d), answers, leads, 5500, candidates(at(d)))
 	}
 	require.Empty(t, ask(0, true, true))
-	require.Empty(t, ask(2*time.Second, false, true), "patience")
+	require.Empty(t, ask(2*time.Second, false, true), "the time-out has not passed")
 	require.Empty(t, ask(4*time.Second, false, false), "a follower leaves nothing")
 	require.Equal(t, "fit", ask(4*time.Second, false, true))
 	require.Empty(t, ask(10*time.Second, false, true), "it was handed over a moment ago")

@@ -57,7 +57,9 @@ func TestClusterServe(t *testing.T) {
 	require.Contains(t, status, "leader")
 	pay := filepath.Join(dir, "pay.token")
 	run(true, at(1, "token", "create", "pay", "--namespace", "default", "--out", pay, "--token-file", admin)...)
-	exec1 := func(n int) []string { return at(n, "exec", "--token-file", pay, "--key", "pay-1", "--", "sh", "-c", "echo paid by $$") }
+	exec1 := func(n int) []string {
+		return at(n, "exec", "--token-file", pay, "--key", "pay-1", "--", "sh", "-c", "echo paid by $$")
+	}
 	first, _ := run(true, exec1(2)...)
 	for n := range urls {
 		again, _ := run(true, exec1(n)...)

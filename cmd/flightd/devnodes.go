@@ -114,6 +114,7 @@ func (d *devNodes) runOne(ctx context.Context, n int) error {
 		return &exitError{code: exitConfig, err: fmt.Errorf("%s has no node %d", d.data, n), hint: fmt.Sprintf("start all nodes once with flightd dev --nodes %d", d.nodes)}
 	}
 	cfg := d.config(n)
+	d.silent = d.env(devChildEnv) != ""
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return err
 	}

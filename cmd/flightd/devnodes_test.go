@@ -261,7 +261,7 @@ func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
 	require.Zero(t, second.code, "two nodes go on: %s", second)
 }
 
-// However the nodes of a new cluster start, and whoever is killed meanwhile, there is one ledger in the end, or each start
+// However the nodes of a new cluster start, and whichever of them is killed meanwhile, there is one ledger in the end, or each start
 // says what to do.
 func TestDevNodes_FoundsOnce(t *testing.T) {
 	t.Parallel()

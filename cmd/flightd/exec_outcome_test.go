@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -269,6 +270,22 @@ func TestExec_WaitFlag(t *testing.T) {
 	require.Equal(t, a.out, b.out, "the first: %v\nthe waiter: %v", a, b)
 	require.Equal(t, 0, b.code, "the first: %v\nthe waiter: %v", a, b)
 	require.Contains(t, b.err, "nothing was run", "the first: %v\nthe waiter: %v", a, b)
+}
+
+// A signal ends exec with its code also while the server has not answered at all.
+func TestExec_SignalBeforeTheFirstAnswer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	s := &server{t: t, address: silent.Addr().String(), state: t.TempDir()}
+	i := s.begin("exec", "--key", "k", "--", "true")
+	conn, err := silent.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	i.signal(syscall.SIGTERM)
+	r := i.wait()
+	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Contains(t, r.err, "nothing was started", "%v", r)
 }
 
 // connected reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.

@@ -55,6 +55,11 @@ func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 	defer e.forwardSignals(cancel)()
 	c, err := a.connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
 	if err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.pendingSignal != nil {
+			return gaveUpError(e.pendingSignal)
+		}
 		return err
 	}
 	e.setClient(c)
@@ -204,7 +209,7 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	case startErr != nil:
 		return notStartedError(e.argv[0], startErr)
 	case pendingSignal != nil:
-		return &exitError{code: signalBase + int(pendingSignal.(syscall.Signal)), err: fmt.Errorf("%v: gave up; nothing was started here", pendingSignal)}
+		return gaveUpError(pendingSignal)
 	}
 	var declined *effect.Declined
 	if err == nil || errors.As(err, &declined) {
@@ -219,6 +224,11 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 		return e.inDoubtError(doubt)
 	}
 	return e.app.callError(err)
+}
+
+// gaveUpError reports that a signal ended the call before the command was started.
+func gaveUpError(s os.Signal) error {
+	return &exitError{code: signalBase + int(s.(syscall.Signal)), err: fmt.Errorf("%v: gave up; nothing was started here", s)}
 }
 
 // inDoubtError reports that the command was not run, because an earlier attempt may have performed the effect.

@@ -25,16 +25,17 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		return "charge/" + run
 	}
 	return map[string]func(*server, string) []string{
-		"flights ls":  looked("flights", "ls", "--limit", "200"),
-		"flights get": looked("flights", "get", "pay-7"),
-		"why":         looked("why", "pay-7"),
-		"doubt ls":    looked("doubt", "ls"),
-		"doubt show":  looked("doubt", "show", "order-42"),
-		"doctor":      looked("doctor"),
-		"config show": looked("config", "show", "--origin"),
-		"config path": looked("config", "path"),
-		"version":     looked("version"),
-		"ready":       looked("ready"),
+		"flights ls":     looked("flights", "ls", "--limit", "200"),
+		"flights get":    looked("flights", "get", "pay-7"),
+		"why":            looked("why", "pay-7"),
+		"cluster status": looked("cluster", "status"),
+		"doubt ls":       looked("doubt", "ls"),
+		"doubt show":     looked("doubt", "show", "order-42"),
+		"doctor":         looked("doctor"),
+		"config show":    looked("config", "show", "--origin"),
+		"config path":    looked("config", "path"),
+		"version":        looked("version"),
+		"ready":          looked("ready"),
 		"doubt resolve": func(s *server, run string) []string {
 			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1", "--reason", "looked", "--yes"}
 		},

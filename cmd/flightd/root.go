@@ -30,6 +30,7 @@ type app struct {
 	noColor      bool
 	yes          bool
 	unknownTopic error // help was requested for an unknown command
+	silent       bool  // flightd dev --nodes has started this process, and prints the banner itself
 }
 
 // defaultServer is the default address of flightd dev and serve.

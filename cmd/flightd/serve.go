@@ -247,7 +247,7 @@ store it where you store passwords, then set FLIGHTD_TOKEN to it and make a toke
 // printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. If the
 // ledger is empty, the banner of dev has commands to try.
 func (a *app) printBanner(r node.Ready, cfg *node.Config) error {
-	if err := a.writeReady(r); err != nil || a.env(devChildEnv) != "" {
+	if err := a.writeReady(r); err != nil || a.silent {
 		return err
 	}
 	metrics := ""

@@ -7,9 +7,9 @@ const (
 	HeaderState              = "Flightd-State"
 	HeaderDeployment         = "Flightd-Deployment"  // of a request: the only deployment that may answer it
 	HeaderLedgerTime         = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
-	HeaderIndex              = "Flightd-Index"  // EPOCH-INDEX: how new the ledger was; see Index
-	HeaderNode               = "Flightd-Node"   // node of a cluster that took the request
-	HeaderLeader             = "Flightd-Leader" // node that leads the ledger, as that node knows it
+	HeaderIndex              = "Flightd-Index"       // EPOCH-INDEX: how new the ledger was; see Index
+	HeaderNode               = "Flightd-Node"        // node of a cluster that took the request
+	HeaderLeader             = "Flightd-Leader"      // node that leads the ledger, as that node knows it
 	HeaderFlightID           = "Flightd-Flight-Id"
 	HeaderReplayed           = "Idempotent-Replayed"
 	HeaderIdempotencyExpires = "Idempotency-Expires"
