@@ -7,6 +7,9 @@ const (
 	HeaderState              = "Flightd-State"
 	HeaderDeployment         = "Flightd-Deployment"  // of a request: the only deployment that may answer it
 	HeaderLedgerTime         = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
+	HeaderNode               = "Flightd-Node"        // the node that took the request; a lone node sends none
+	HeaderLeader             = "Flightd-Leader"      // the node that leads the ledger, as that node knows it
+	HeaderIndex              = "Flightd-Index"       // of an answer: it is at least as new as this index of the ledger; of a request: the greatest one that its client was told
 	HeaderFlightID           = "Flightd-Flight-Id"
 	HeaderReplayed           = "Idempotent-Replayed"
 	HeaderIdempotencyExpires = "Idempotency-Expires"
