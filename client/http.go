@@ -137,11 +137,17 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 // noteAnswer stores what the result of a try says about its server and about the ledger.
 func (c *Client) noteAnswer(ctx context.Context, server, probe int, resp *response, err error) {
 	p := problemOf(err)
-	if err == nil || p != nil && !isRejectedUnread(err) { // another deployment rejects every request unread
+	rejectedUnread := isRejectedUnread(err) // perhaps by another deployment, whose ledger has another time and index
+	switch {
+	case err == nil:
+		c.ledgerClock.set(resp.ledgerTime, false)
+		c.ledgerIndex.note(resp.header)
+	case p != nil && !rejectedUnread:
+		c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), p.Code == wire.OpenExpired)
 		c.ledgerIndex.note(resp.header)
 	}
 	switch {
-	case err == nil, p != nil && !isRejectedUnread(err) && (p.Status < http.StatusInternalServerError || p.Code == wire.Reconciling):
+	case err == nil, p != nil && !rejectedUnread && (p.Status < http.StatusInternalServerError || p.Code == wire.Reconciling):
 		c.picker.answered(server, probe, resp.header)
 	case server == probe, !errors.Is(ctx.Err(), context.Canceled): // a caller that gave up says nothing about the server
 		c.picker.failed(server, probe)
@@ -222,11 +228,7 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		err := problemFrom(&resp, r.key, r.nonce)
-		if p := problemOf(err); p != nil {
-			c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), p.Code == wire.OpenExpired)
-		}
-		return resp, err
+		return resp, problemFrom(&resp, r.key, r.nonce)
 	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(&resp))}
 	case r.path == versionPath && c.deployment != "": // this route answers the callers of every deployment
@@ -236,7 +238,6 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 				Detail: fmt.Sprintf("the client belongs to deployment %.100q, and not the server at %s", c.deployment, withoutUser(c.servers[server]))}, r.key)
 		}
 	}
-	c.ledgerClock.set(resp.ledgerTime, false)
 	return resp, nil
 }
 
