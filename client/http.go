@@ -201,8 +201,8 @@ func isRejectedUnread(err error) bool {
 
 // mayHaveArrived reports whether a server may have received the failed request, and may still carry it out.
 func mayHaveArrived(err error) bool {
-	if p := problemOf(err); p != nil {
-		return p.Code == wire.Internal && !isRejectedUnread(err) // the server itself does not know
+	if p := problemOf(err); p != nil { // with these codes the server itself does not know
+		return p.Code == wire.Internal && !isRejectedUnread(err) || p.Code == wire.LeaderLost || p.Code == wire.NoLeader || p.Code == wire.LeaseUnavailable
 	}
 	var failed *sendError
 	return !(errors.As(err, &failed) && failed.notSent)

@@ -228,6 +228,19 @@ func TestNextServerIsAskedAtOnce(t *testing.T) {
 	}
 }
 
+// A node that lost the leader does not know what became of the request. An answer of the next node that rejects it unread
+// does not prove that nothing was opened.
+func TestRequestMayHaveArrivedWhenTheLeaderWasLost(t *testing.T) {
+	for code, want := range map[wire.Code]bool{wire.LeaderLost: true, wire.NoLeader: true, wire.LeaseUnavailable: true, wire.Draining: false, ledgerBehind: false} {
+		first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")
+		first.reject(http.StatusServiceUnavailable, code, true)
+		second.reject(http.StatusNotFound, wire.NotFound, false)
+		resp, err := newClusterClient(t, first, second).ask(t.Context(), request{method: http.MethodGet, path: "/v1/x"})
+		require.Equal(t, wire.NotFound, CodeOf(err))
+		require.Equal(t, want, resp.mayHaveArrived, code)
+	}
+}
+
 // A position that one node's log no longer has is asked for at another node, once.
 func TestExpiredPositionIsMetAtAnotherServer(t *testing.T) {
 	first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")
