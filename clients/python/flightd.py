@@ -32,7 +32,7 @@ starts. An open whose caller gives up is abandoned, so that the ledger records t
 server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the
 next client delivers it.
 
-``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn),
+``FLIGHTD_ADDR`` names the servers (several servers of one deployment are separated by commas; the leader is preferred),
 ``FLIGHTD_NAMESPACE`` the namespace, and ``FLIGHTD_DEPLOYMENT`` the only deployment that may answer. ``FLIGHTD_TOKEN`` is
 the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and ``FLIGHTD_CA_FILE`` the authorities that an https server is
 checked against. A token of one namespace ends with the namespace, which is then the default. All calls block, and may

@@ -32,7 +32,7 @@
  * fsynced to `$XDG_STATE_HOME/flightd/reports`, in the format shared by all flightd clients, and the next client delivers
  * it.
  *
- * `FLIGHTD_ADDR` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
+ * `FLIGHTD_ADDR` names the servers (several servers of one deployment are separated by commas; the leader is preferred), and
  * `FLIGHTD_NAMESPACE` the namespace. `FLIGHTD_TOKEN` is the token, or `FLIGHTD_TOKEN_FILE` names its file, and
  * `FLIGHTD_CA_FILE` the authorities that an https server is checked against. `FLIGHTD_DEPLOYMENT` is the only deployment
  * that may answer.
