@@ -354,7 +354,7 @@ func (c *Client) Version(ctx context.Context) (*Version, error) {
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: versionPath, mustContain: `"version"`})
 	v, err := decode[Version](resp, err)
 	if err == nil {
-		c.ledgerClock.set(v.LedgerTime, resp.sentAt) // a proxy may have removed the header
+		c.ledgerClock.set(v.LedgerTime, false) // a proxy may have removed the header
 	}
 	return v, err
 }

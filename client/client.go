@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -17,10 +16,11 @@ import (
 type Client struct {
 	opts        options
 	servers     []string
-	preferred   atomic.Uint32 // index of the server to ask first
+	picker      picker
 	http        *http.Transport
 	deployment  string // of WithDeployment, else "" until Connect has read it; constant from then on
 	ledgerClock ledgerClock
+	ledgerIndex ledgerIndex
 
 	runner         *runner.Runner
 	sessions       sessions
@@ -34,8 +34,8 @@ type Client struct {
 
 var _ effect.Doer = (*Client)(nil)
 
-// Connect returns a client of the server at address: one address, or several separated by commas, which are tried in
-// turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
+// Connect returns a client of the server at address: one address, or several of one deployment, separated by commas. If one
+// of them is the leader of a cluster, requests go there; after a failure they are tried at the others in turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
 // token and the certificates are those of the options, or else of the environment: see WithToken and WithCAFile. A token
 // is sent over https:// alone, except to loopback: see WithPlainHTTP.
 // Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx; *Error with the code

@@ -1,11 +1,15 @@
 package client
 
 import (
+	"net/http"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // trustWindow is the time in which effects may start under a session. It counts from when the answered request was sent.
@@ -39,26 +43,40 @@ const (
 	minOpenMargin, maxOpenMargin = 2 * time.Second, 30 * time.Second
 )
 
-// ledgerClock estimates the ledger's time from the newest answer and this machine's clocks. A wrong estimate causes an
-// answer open_expired; it never causes a second effect.
+// ledgerClock estimates the ledger's time from answers and this machine's clocks. A wrong estimate causes an answer
+// open_expired; it never causes a second effect.
 type ledgerClock struct {
 	mu         sync.Mutex
 	margin     time.Duration // of the next not_after, at least minOpenMargin
 	reported   int64         // ledger time in the answer; 0: none yet
-	sentAt     clock.Instant // when the answered request was sent
 	receivedAt clock.Instant // when the answer came
 }
 
-// set stores the ledger's time from an answer, unless an answer to a later request has set it already.
-func (l *ledgerClock) set(ms int64, sent clock.Instant) {
+// set stores the ledger's time from an answer, unless the present estimate is later: the answer of a slow network or of a
+// node that is behind does not set the time back. An exact time, that of an answer open_expired, replaces each estimate: the
+// answer has shown that the estimate is wrong.
+//
+// Without exact times, a machine whose clock is fast would be ahead of the ledger by more with each day, and at last open
+// nothing.
+func (l *ledgerClock) set(ms int64, exact bool) {
 	if ms <= 0 {
 		return // the answer has none
 	}
+	now := clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reported == 0 || !sent.Before(l.sentAt.Time) {
-		l.reported, l.sentAt, l.receivedAt = ms, sent, clock.Now()
+	if exact || ms > l.estimate(now) {
+		l.reported, l.receivedAt = ms, now
 	}
+}
+
+// estimate returns the ledger's time; 0 before the first answer. The caller holds l.mu.
+func (l *ledgerClock) estimate(now clock.Instant) int64 {
+	if l.reported == 0 {
+		return 0
+	}
+	passed := max(now.Sub(l.receivedAt.Time), now.SinceBoot-l.receivedAt.SinceBoot) // the monotonic clock stops while the machine is suspended
+	return l.reported + passed.Milliseconds()
 }
 
 // adaptMargin doubles the margin after an answer open_expired, for a ledger or a network that takes longer, and resets it
@@ -85,7 +103,27 @@ func (l *ledgerClock) notAfter(validity time.Duration) int64 {
 	if l.reported == 0 {
 		return 0
 	}
-	now := clock.Now()
-	passed := max(now.Sub(l.receivedAt.Time), now.SinceBoot-l.receivedAt.SinceBoot) // the monotonic clock stops while the machine is suspended
-	return l.reported + (passed + validity).Milliseconds()
+	return l.estimate(clock.Now()) + validity.Milliseconds()
+}
+
+// ledgerIndex is the greatest index of the ledger that an answer named. The client sends it with each request, and a node
+// answers only from a ledger that is at least as new: callers never see time go back. A client has one deployment, so the
+// index is never that of another ledger.
+type ledgerIndex struct{ greatest atomic.Uint64 }
+
+// note stores the index that an answer names.
+func (l *ledgerIndex) note(answer http.Header) {
+	index, _ := strconv.ParseUint(answer.Get(wire.HeaderIndex), 10, 64) // 0: none
+	for known := l.greatest.Load(); index > known && !l.greatest.CompareAndSwap(known, index); {
+		known = l.greatest.Load()
+	}
+}
+
+// header returns the index for a request; "" before the first answer.
+func (l *ledgerIndex) header() string {
+	index := l.greatest.Load()
+	if index == 0 {
+		return ""
+	}
+	return strconv.FormatUint(index, 10)
 }

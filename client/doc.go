@@ -4,7 +4,8 @@
 // methods send single requests, for tools. A Client keeps one session for its attempts and renews it. Trust in the
 // session counts from when the answered request was sent. A Client never changes its deployment.
 //
-// Package runner has the steps of a call. attempt.go is its transport over HTTP, and http.go sends the requests.
+// Package runner has the steps of a call. attempt.go is its transport over HTTP, http.go sends the requests, and picker.go
+// chooses the server for each of them.
 //
 // # Requests
 //

@@ -39,10 +39,10 @@ func (q *EventQuery) path(count string, after string) string {
 // EventPage reads stored events: those after After, or else the newest ones. A page has about Last events, by default
 // 100; the events of one command are never split. The Next of a page is the After of the next page. Without events
 // after After it waits, at most as long as given. An *Error with the code expired means that the ledger's log no longer
-// reaches back to After.
+// reaches back to After; of several servers, a second one has confirmed it.
 func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration) (*EventPage, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
-	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTryTimeout, allNamespaces: q.AllNamespaces}
+	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTryTimeout, allNamespaces: q.AllNamespaces, expires: true}
 	if seconds > 0 {
 		r.prefer = "wait=" + strconv.Itoa(seconds)
 	}
@@ -52,32 +52,37 @@ func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration
 // Events yields the events of all flights as they happen, until ctx ends. A broken stream is resumed after the last
 // event, at the same or another server. An event may be yielded twice. No event is missing without a sign: when the
 // ledger's log no longer reaches back, an event of kind gap is yielded. An error ends the sequence: that of ctx, or an
-// *Error that no retry can solve, such as the code expired for an After that is too old.
+// *Error that no retry can solve, such as the code expired for an After that is too old, as in EventPage.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		t := &eventReader{client: c, query: &q, lastID: q.After, yield: yield}
-		for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
-			server := c.preferred.Load()
+		order, _ := c.picker.pick(len(c.servers), false)
+		doubtedExpiry := false
+		pause := minRetryPause
+		for try := 0; ; try++ {
 			came := t.received
-			err := t.follow(ctx, c.servers[server])
+			err := t.follow(ctx, c.servers[order[try%len(order)]])
 			switch p := problemOf(err); {
 			case errors.Is(err, errStopped):
 				return
 			case ctx.Err() != nil:
 				yield(Event{}, context.Cause(ctx))
 				return
+			case p != nil && p.Code == wire.Expired && !doubtedExpiry && len(order) > 1:
+				doubtedExpiry = true // another node's log may reach further back
+				continue
 			case p != nil && p.Status < 500 && p.Status != http.StatusTooManyRequests:
 				yield(Event{}, err)
 				return
 			}
 			if t.received > came {
-				pause = minRetryPause
+				pause, doubtedExpiry = minRetryPause, false
 			}
 			if q.OnDisconnect != nil {
 				q.OnDisconnect(err)
 			}
-			c.preferred.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
 			clock.Sleep(ctx, pause)
+			pause = min(2*pause, maxRetryPause)
 		}
 	}
 }
@@ -125,6 +130,7 @@ func (t *eventReader) follow(ctx context.Context, server string) error {
 		body, err := readBody(answer)
 		return errors.Join(err, problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, ""))
 	}
+	t.client.ledgerIndex.note(answer.Header)
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxLine)
 	var m message

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type request struct {
 
 	allNamespaces bool // all namespaces instead of one
 
+	expires      bool          // it may be answered expired by one node's log, and not by another's
 	noStaleRetry bool          // not even repeated over a new connection after a stale one
 	timeout      time.Duration // of one try; 0 is 10 s
 	retryTimeout time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
@@ -69,23 +71,43 @@ const (
 
 // ask sends the request until a server answers. A problem document is returned as *Error. When no server answers in
 // time the error is *Unavailable; response.mayHaveArrived then says whether a server may have carried the request out.
+//
+// Tries come in rounds. A round tries each server once, in the order of picker.pick. There is no pause within the first
+// round, and none after a failure that another server may not have.
 func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	retryTimeout := cmp.Or(r.retryTimeout, c.opts.retryTimeout)
 	r.trace = effect.Traceparent(ctx)
 	var deadline time.Time // counts from the first failure: a successful answer may take longer
 	pause := minRetryPause
-	var mayArrive, retriedStale bool
+	var mayArrive, retriedStale, doubtedExpiry bool
 	var reason error // why the last complete try failed: the end of ctx, which cuts a later one short, does not say it
-	rejections := 0  // how many servers in a row rejected it unread
+	var order []int  // of this round
+	var probe, rejections int
+	var hint time.Duration // the longest pause that a server of this round asked for
 	for try := 1; ; try++ {
-		server := c.preferred.Load()
-		resp, err := c.try(ctx, int(server), &r)
+		place := (try - 1) % len(c.servers)
+		if place == 0 {
+			order, probe = c.picker.pick(len(c.servers), r.maxTries == 0) // a bounded number of tries is not spent on probes
+			rejections, hint = 0, 0
+		}
+		server := order[place]
+		resp, err := c.try(ctx, server, &r)
+		if !retriedStale && !r.noStaleRetry && isStale(err) {
+			retriedStale, mayArrive, reason = true, mayArrive || mayHaveArrived(err), err
+			resp, err = c.try(ctx, server, &r)
+		}
+		c.noteAnswer(ctx, server, probe, &resp, err)
 		resp.mayHaveArrived = mayArrive
 		wait, retry := canRetry(err)
-		if rejections++; !isRejectedUnread(err) {
+		if r.expires && !doubtedExpiry && len(c.servers) > 1 && CodeOf(err) == wire.Expired {
+			doubtedExpiry, retry = true, true // another node's log may reach further back
+		}
+		if isRejectedUnread(err) {
+			rejections++
+		} else {
 			rejections = 0
 		}
-		if !retry && (rejections == 0 || rejections >= len(c.servers)) {
+		if !retry && (rejections == 0 || rejections == len(c.servers)) {
 			if isRejectedByTLS(err) {
 				err = unavailableError(ctx, err)
 			}
@@ -98,24 +120,37 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		if reason == nil || !errors.Is(err, errGivenUp) {
 			reason = err
 		}
-		var failed *sendError
-		if !retriedStale && !r.noStaleRetry && errors.As(err, &failed) && failed.stale {
-			retriedStale = true
-			try--
-			continue
-		}
-		c.preferred.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
-		if wait == 0 {
+		hint = max(hint, wait)
+		if place < len(c.servers)-1 && (try < len(c.servers) || isOfOneServer(err)) {
+			wait = 0
+		} else if wait = hint; wait == 0 {
 			wait = clock.Jitter(pause)
 			pause = min(2*pause, maxRetryPause)
-		}
-		if try < len(c.servers) {
-			wait = 0 // ask the next server at once
 		}
 		if try == r.maxTries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
 			resp.mayHaveArrived = mayArrive
 			return resp, unavailableError(ctx, reason)
 		}
+	}
+}
+
+// noteAnswer stores what the result of a try says about its server and about the ledger.
+func (c *Client) noteAnswer(ctx context.Context, server, probe int, resp *response, err error) {
+	p := problemOf(err)
+	rejectedUnread := isRejectedUnread(err) // perhaps by another deployment, whose ledger has another time and index
+	switch {
+	case err == nil:
+		c.ledgerClock.set(resp.ledgerTime, false)
+		c.ledgerIndex.note(resp.header)
+	case p != nil && !rejectedUnread:
+		c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), p.Code == wire.OpenExpired)
+		c.ledgerIndex.note(resp.header)
+	}
+	switch {
+	case err == nil, p != nil && !rejectedUnread && (p.Status < http.StatusInternalServerError || p.Code == wire.Reconciling):
+		c.picker.answered(server, probe, resp.header)
+	case server == probe, !errors.Is(ctx.Err(), context.Canceled): // a caller that gave up says nothing about the server
+		c.picker.failed(server, probe)
 	}
 }
 
@@ -131,6 +166,23 @@ func canRetry(err error) (wait time.Duration, yes bool) {
 	default:
 		return min(time.Duration(p.RetryAfterMS)*time.Millisecond, maxRetryAfter), true
 	}
+}
+
+// isOfOneServer reports whether another server may answer at once where this one failed: it did not answer, rejected the
+// request unread, or knows no leader.
+func isOfOneServer(err error) bool {
+	switch p := problemOf(err); {
+	case p == nil, isRejectedUnread(err):
+		return true
+	default:
+		return slices.Contains([]wire.Code{wire.NoLeader, wire.LeaderLost, wire.Draining, ledgerBehind}, p.Code)
+	}
+}
+
+// isStale reports whether the server may have closed the connection of the failed request while it was idle.
+func isStale(err error) bool {
+	var failed *sendError
+	return errors.As(err, &failed) && failed.stale
 }
 
 // isRejectedUnread reports whether the request was rejected before a route of flightd read it: the client or the server
@@ -149,8 +201,8 @@ func isRejectedUnread(err error) bool {
 
 // mayHaveArrived reports whether a server may have received the failed request, and may still carry it out.
 func mayHaveArrived(err error) bool {
-	if p := problemOf(err); p != nil {
-		return p.Code == wire.Internal && !isRejectedUnread(err) // the server itself does not know
+	if p := problemOf(err); p != nil { // with these codes the server itself does not know
+		return p.Code == wire.Internal && !isRejectedUnread(err) || p.Code == wire.LeaderLost || p.Code == wire.NoLeader || p.Code == wire.LeaseUnavailable
 	}
 	var failed *sendError
 	return !(errors.As(err, &failed) && failed.notSent)
@@ -176,11 +228,7 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		err := problemFrom(&resp, r.key, r.nonce)
-		if p := problemOf(err); p != nil {
-			c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), resp.sentAt)
-		}
-		return resp, err
+		return resp, problemFrom(&resp, r.key, r.nonce)
 	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(&resp))}
 	case r.path == versionPath && c.deployment != "": // this route answers the callers of every deployment
@@ -190,7 +238,6 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 				Detail: fmt.Sprintf("the client belongs to deployment %.100q, and not the server at %s", c.deployment, withoutUser(c.servers[server]))}, r.key)
 		}
 	}
-	c.ledgerClock.set(resp.ledgerTime, resp.sentAt)
 	return resp, nil
 }
 
@@ -305,7 +352,7 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 	for _, h := range [...]struct{ name, value string }{
 		{"User-Agent", "flightd-go"}, {"Content-Type", kind}, {wire.HeaderNamespace, namespace}, {wire.HeaderActor, actor},
 		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNoneMatch}, {wire.HeaderPrefer, r.prefer},
-		{wire.HeaderDeployment, c.deployment}, {effect.HeaderTraceparent, r.trace},
+		{wire.HeaderDeployment, c.deployment}, {wire.HeaderIndex, c.ledgerIndex.header()}, {effect.HeaderTraceparent, r.trace},
 	} {
 		if strings.ContainsFunc(h.value, unicode.IsControl) {
 			return nil, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest,

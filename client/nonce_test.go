@@ -119,22 +119,24 @@ func TestReportIsShownBy(t *testing.T) {
 	}
 }
 
-// The ledger's time advances between answers, and the answer to the newest request counts.
+// The ledger's time advances between answers. An answer sets it ahead, and only the exact time sets it back.
 func TestLedgerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledgerClock
-		require.Zero(t, l.notAfter(30*time.Second), "no answer has told it")
-		before := clock.Now()
-		time.Sleep(time.Second)
-		l.set(1_000_000, clock.Now())
+		require.Zero(t, l.notAfter(30*time.Second), "no answer has named it")
+		l.set(1_000_000, false)
 		require.EqualValues(t, 1_030_000, l.notAfter(30*time.Second))
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1_090_000, l.notAfter(30*time.Second))
-		l.set(0, clock.Now())
-		l.set(5, before)
-		require.EqualValues(t, 1_090_000, l.notAfter(30*time.Second), "one answer does not say it, the other one is older")
-		l.set(2_000_000, clock.Now())
+		l.set(0, false)
+		l.set(1_059_000, false)
+		require.EqualValues(t, 1_090_000, l.notAfter(30*time.Second), "the estimate is later")
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1_091_000, l.notAfter(30*time.Second))
+		l.set(2_000_000, false)
 		require.EqualValues(t, 2_030_000, l.notAfter(30*time.Second))
+		l.set(1_500_000, true)
+		require.EqualValues(t, 1_530_000, l.notAfter(30*time.Second), "the open was rejected by this time")
 	})
 }
 

@@ -37,7 +37,8 @@ func (c *Client) FinishRestore(ctx context.Context, reason string, force bool) (
 // is incomplete: it has no manifest, which is its last file.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	r := request{method: http.MethodGet, path: "/v1/backup"}
-	req, err := c.newRequest(ctx, c.servers[c.preferred.Load()], &r)
+	order, _ := c.picker.pick(len(c.servers), false)
+	req, err := c.newRequest(ctx, c.servers[order[0]], &r)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // fault is the disturbance of one request.
@@ -50,15 +52,17 @@ type proxy struct {
 	repeats sync.WaitGroup // repeated requests; the test's cleanup waits for them
 	swaps   chan offer     // answers to exchange; several proxies may share the channel
 
-	mu           sync.Mutex // guards seen and fault
+	mu           sync.Mutex // guards the fields below
 	seenRequests []request
 	fault        func(path string) fault
+	rewrite      func(answer http.Header) // nil: headers of answers, and the index in requests, are passed on as they are
 }
 
 // request is a request that the proxy has received.
 type request struct {
-	path string
-	body string
+	path   string
+	body   string
+	header http.Header
 }
 
 func newProxy(t testing.TB, h *server) *proxy {
@@ -85,12 +89,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	f := p.record(request{path: r.URL.Path, body: string(body)})
+	f := p.record(request{path: r.URL.Path, body: string(body), header: r.Header})
 	target := p.server.address()
 	if f.repeatAfter > 0 {
 		p.repeat(r, body, f)
 	}
 	if f.cut && f.canned != nil {
+		p.rewriteHeader(w.Header())
 		f.canned.ServeHTTP(w, r)
 		return
 	}
@@ -102,6 +107,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.Header = r.Header.Clone()
+	p.hideIndex(out.Header)
 	answer, err := p.server.transport().RoundTrip(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -112,6 +118,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if f.canned != nil {
+		p.rewriteHeader(w.Header())
 		f.canned.ServeHTTP(w, r)
 		return
 	}
@@ -128,6 +135,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, values := range given.header {
 		w.Header()[name] = values
 	}
+	p.rewriteHeader(w.Header())
 	w.WriteHeader(given.status)
 	data = given.body
 	if f.drip {
@@ -212,6 +220,31 @@ func (p *proxy) record(r request) fault {
 		return fault{}
 	}
 	return p.fault(r.path)
+}
+
+// setRewrite sets the function that changes the headers of answers.
+func (p *proxy) setRewrite(f func(answer http.Header)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrite = f
+}
+
+func (p *proxy) rewriteHeader(answer http.Header) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rewrite != nil {
+		p.rewrite(answer)
+	}
+}
+
+// hideIndex removes the index of the ledger from a request if it may come from an answer that this proxy has rewritten: the
+// server does not know that index.
+func (p *proxy) hideIndex(request http.Header) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rewrite != nil {
+		request.Del(wire.HeaderIndex)
+	}
 }
 
 // failOnce injects f into the first request to a path with the suffix.

@@ -32,7 +32,7 @@ starts. An open whose caller gives up is abandoned, so that the ledger records t
 server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the
 next client delivers it.
 
-``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn),
+``FLIGHTD_ADDR`` names the servers (several servers of one deployment are separated by commas; the leader is preferred),
 ``FLIGHTD_NAMESPACE`` the namespace, and ``FLIGHTD_DEPLOYMENT`` the only deployment that may answer. ``FLIGHTD_TOKEN`` is
 the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and ``FLIGHTD_CA_FILE`` the authorities that an https server is
 checked against. A token of one namespace ends with the namespace, which is then the default. All calls block, and may
@@ -103,9 +103,12 @@ _LAST_ABANDONS_TIMEOUT = 2.0  # seconds for these abandons at the end of the pro
 _LOOK_UP_TIMEOUT = 30.0  # seconds for a look-up if the flight has no time-out
 _LOOK_UP_GRACE = 15.0  # seconds after the end of that time until the session of a hanging look-up is no longer renewed
 _IDLE_TIMEOUT = 20.0  # seconds until an idle connection is no longer reused
+_MIN_PROBE_PAUSE = 1.0  # seconds between two probes for the leader; doubled with each probe that fails
+_MAX_PROBE_PAUSE = 90.0  # longer than a try takes, so that one probe at a time is in flight
 _TOKEN_FILE_INTERVAL = 1.0  # seconds between two reads of a token file
 _MAX_TEMP_AGE = 3600.0  # seconds until a half-written file in the spool is removed
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
+_DECIMAL = re.compile("[0-9]{1,19}")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -253,8 +256,8 @@ _BY_CODE: Dict[str, Type[Error]] = {
     c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
 }
 _BY_CODE.update({c: Unavailable for c in (
-    "unreachable", "no_leader", "leader_lost", "lease_unavailable", "draining", "report_pending", "reconciling", "rate_limited", "too_many_open",
-    "quota_exceeded", "open_expired")})
+    "unreachable", "no_leader", "leader_lost", "ledger_behind", "lease_unavailable", "draining", "report_pending", "reconciling",
+    "rate_limited", "too_many_open", "quota_exceeded", "open_expired")})
 
 
 class _LeaveBlock(BaseException):
@@ -266,6 +269,8 @@ class _LeaveBlock(BaseException):
 
 # These codes reject the caller or the server, not the request: another server may answer the same request.
 _NEXT_SERVER_CODES = ("internal", "unauthenticated", "forbidden", "wrong_deployment")
+# After these codes another server may answer at once.
+_ONE_SERVER_CODES = _NEXT_SERVER_CODES + ("unreachable", "no_leader", "leader_lost", "ledger_behind", "draining")
 # The report route rejects a report for good only with these codes; ``fenced`` accepts it as evidence.
 _REPORT_REJECTED_CODES = ("idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large")
 _NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR to the address of a running one"
@@ -1128,8 +1133,9 @@ def _receipt(r: Dict[str, Any]) -> Receipt:
 class Client:
     """A client of flightd servers. Its methods may be called from many threads.
 
-    address        one server, or several of one deployment, separated by commas and tried in turn; default
-                   ``FLIGHTD_ADDR``, else http://127.0.0.1:7420. The client stays with the first deployment that answers
+    address        one server, or several of one deployment, separated by commas; default ``FLIGHTD_ADDR``, else
+                   http://127.0.0.1:7420. If one of them is the leader of a cluster, requests go there; after a failure
+                   they are tried at the others in turn. The client stays with the first deployment that answers
     namespace      of keys; default ``FLIGHTD_NAMESPACE``, else that of the token, else "default"
     ttl            whole seconds from 2 to 600 for which an attempt outlives this process; the server's default is 15
     spool          folder for reports that no server has accepted yet; with "" an outcome is lost if the process dies
@@ -1165,11 +1171,12 @@ class Client:
             raise ValueError("retry_timeout and report_wait must be positive")
         self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
-        self._preferred, self._deployment = 0, ""
+        self._picker, self._deployment = _Picker(len(self._servers)), ""
         self._pinned_deployment = deployment or os.environ.get("FLIGHTD_DEPLOYMENT", "")
-        self._ledger_clock = 0, _now()  # the ledger's time in ms, and when an answer named it
         # Guards the fields below, _deployment, and the start of the threads.
         self._lock = threading.Lock()
+        self._ledger_clock = 0, _now()  # the ledger's time in ms, 0 if no answer has named it, and when one did
+        self._ledger_index = 0  # the greatest one that an answer named; each request sends it
         self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_MAX_ABANDONS)
         self._abandon_loop_runs = False
         self._left: Deque[_Left] = collections.deque(maxlen=_MAX_LEFT)
@@ -1189,6 +1196,7 @@ class Client:
         if closed:
             self._closed.set()
         self._spool.reset_after_fork()
+        self._picker.reset_after_fork()
         for server in self._servers:
             server.reset_after_fork()
 
@@ -1281,14 +1289,19 @@ class Client:
             headers["Flightd-Deployment"] = self._deployment
         wrong_deployment: Optional[Error] = None  # the error of a server of another deployment
         deadline: Optional[float] = None  # starts at the first failure: a server may hold a request for long
-        pause, may_have_arrived, count = 0.02, False, 0
-        rejections = 0  # in a row, with a code of _NEXT_SERVER_CODES
+        pause, may_have_arrived, count, last = 0.02, False, 0, len(self._servers)
+        order: List[int] = []  # of this round, in which each server is tried once
+        probe, rejections, hint = -1, 0, 0.0  # rejections in a row, with a code of _NEXT_SERVER_CODES
         while True:
+            if count % last == 0:
+                order, probe = self._picker.pick(may_probe=tries == 0)
+                rejections, hint = 0, 0.0
+            server = order[count % last]
             count += 1
-            server = self._preferred % len(self._servers)
-            hint = 0.0
             failure: Error
             token = self._token()
+            if self._ledger_index:
+                headers["Flightd-Index"] = str(self._ledger_index)
             if self.namespace != "default" or _token_namespace(token):  # else it is the server's default, too
                 headers["Flightd-Namespace"] = self.namespace
             authorization = "Bearer " + token if token else self._servers[server].basic
@@ -1300,43 +1313,45 @@ class Client:
                 status, fields, data, sent_at, resent = self._servers[server].exchange(
                     method, path, payload, headers, timeout, once)
                 may_have_arrived = may_have_arrived or resent
-                if status != 421:  # 421 comes from another deployment, whose ledger has another time
-                    self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
                 if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce, report)):
+                    self._note_answer(path, server, probe, status, fields)
                     return data, sent_at
                 failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
                                       _expected_flight_id(path, flight_id), nonce)
+                self._note_answer(path, server, probe, status, fields, failure)
                 if failure.code == "reconciling" or (300 <= status < 500 and status != 429 and failure.code != "unreachable"):
                     # Other software, or a server that rejects the caller: the next server may accept the request.
                     rejections = rejections + 1 if failure.code in _NEXT_SERVER_CODES else 0
                     wrong_deployment = failure if failure.code == "wrong_deployment" else wrong_deployment
-                    if rejections in (0, len(self._servers)):
+                    if rejections in (0, last):
                         failure._may_have_arrived = may_have_arrived
                         raise failure
                 else:
                     rejections, may_have_arrived = 0, True
-                hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
+                hint = max(hint, min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0))
             except _Rejected as e:
+                self._picker.failed(server, probe)
                 rejections += 1
                 failure = Unavailable(str(e))
                 failure.__cause__ = e.__cause__
-                if rejections == len(self._servers):
+                if rejections == last:
                     failure._may_have_arrived = may_have_arrived
                     raise failure
             except (OSError, http.client.HTTPException) as e:
+                self._picker.failed(server, probe)
                 rejections = 0
                 no_server = isinstance(e, (ConnectionRefusedError, socket.gaierror))
                 may_have_arrived = may_have_arrived or not no_server
                 failure = Unavailable(f"no server answers at {self._servers[server].address}: {type(e).__name__}: {e}"
                                       + (f" ({_NO_SERVER_HINT})" if no_server else ""))
                 failure.__cause__ = e
-            self._preferred = (server + 1) % len(self._servers)
             if deadline is None:
                 deadline = time.monotonic() + (self._retry_timeout if retry_timeout is None else retry_timeout)
-            wait = hint or pause * random.uniform(0.5, 1.5)
-            pause = min(2 * pause, 1.0)
-            if count < len(self._servers):
+            if count % last and (count < last or failure.code in _ONE_SERVER_CODES):
                 wait = 0.0  # try the next server at once
+            else:
+                wait = hint or pause * random.uniform(0.5, 1.5)
+                pause = min(2 * pause, 1.0)
             if count == tries or time.monotonic() + wait > deadline:
                 failure = wrong_deployment or failure  # the error that a person must fix
                 failure._may_have_arrived = may_have_arrived
@@ -1359,11 +1374,38 @@ class Client:
         if self._spool.names():
             self._start_spool_loop(now=True)
 
-    def _note_ledger_ms(self, ms: Any) -> None:
-        """Stores the ledger's time, which every answer of flightd carries. The newest answer counts, even if the time
-        goes back."""
-        if str(ms).isdecimal():
-            self._ledger_clock = int(ms), _now()
+    def _note_answer(self, path: str, server: int, probe: int, status: int, fields: http.client.HTTPMessage,
+                     failure: Optional[Error] = None) -> None:
+        """Stores what an answer says about its server and about the ledger. An answer of other software, or one that rejects
+        the caller, perhaps of another deployment, says nothing; ``/version`` answers callers of every deployment."""
+        code, problem = (failure.code, failure.problem) if failure else ("", {})
+        ours = code != "unreachable" and code not in _NEXT_SERVER_CODES
+        if ours and path != "/version":
+            self._note_ledger_ms(fields.get("Flightd-Ledger-Time") or problem.get("ledger_time"), code == "open_expired")
+            self._note_ledger_index(fields.get("Flightd-Index"))
+        if ours and (status < 500 or code == "reconciling"):
+            self._picker.answered(server, probe, fields.get("Flightd-Node") or "", fields.get("Flightd-Leader") or "")
+        else:
+            self._picker.failed(server, probe)
+
+    def _note_ledger_ms(self, ms: Any, exact: bool = False) -> None:
+        """Stores the ledger's time from an answer, unless the present estimate is later: the answer of a slow network or of
+        a node that is behind does not set the time back. An exact time, that of an answer ``open_expired``, replaces each
+        estimate: the answer has shown that it is wrong. Without that, a machine whose clock is fast would be ahead of the
+        ledger by more with each day, and at last open nothing."""
+        if not _DECIMAL.fullmatch(str(ms)):
+            return
+        with self._lock:
+            if exact or not self._ledger_clock[0] or int(ms) > self._ledger_ms():
+                self._ledger_clock = int(ms), _now()
+
+    def _note_ledger_index(self, index: Optional[str]) -> None:
+        """Stores the index of the ledger that an answer is as new as. Each request sends the greatest one, and a node
+        answers only from a ledger that is as new: callers never see time go back. The client has one deployment, so the
+        index is never that of another ledger."""
+        if index and _DECIMAL.fullmatch(index):
+            with self._lock:
+                self._ledger_index = max(self._ledger_index, int(index))
 
     def _ledger_ms(self) -> int:
         """Estimates the ledger's time. A wrong estimate costs one more request: an expired open opens nothing."""
@@ -1740,6 +1782,67 @@ def _remaining(until: float) -> float:
     if left <= 0:
         raise socket.timeout("the request timed out")
     return left
+
+
+def _try_order(preferred: int, nodes: Sequence[str], leader: str, probe: int) -> List[int]:
+    """Returns the servers in the order in which a request tries them: the one to probe (-1: none), the one that is the
+    leader, the others whose last answer named their node, and the rest; in each group in turn from the preferred one on.
+    nodes has the node of each server, "" if it is not known."""
+    def rank(server: int) -> int:
+        node = nodes[server]
+        return 0 if server == probe else 3 if not node else 1 if node == leader else 2
+    return sorted(((preferred + i) % len(nodes) for i in range(len(nodes))), key=rank)
+
+
+class _Picker:
+    """Remembers which node answers at which server's address, so that requests go to the leader of the ledger.
+
+    Any node takes every request, but passes most of them on to the leader. If no known server is the leader, one request a
+    second tries another server first: a probe."""
+
+    def __init__(self, servers: int) -> None:
+        self._lock = threading.Lock()  # guards all fields
+        self._nodes = [""] * servers  # by server: the node that its last answer named; "" after a failure
+        self._leader = ""  # named by the newest answer; "": none has named it
+        self._preferred = 0  # the server to try first while the leader is not known
+        self._last_probe, self._probe_after, self._probe_pause = 0, 0.0, _MIN_PROBE_PAUSE
+
+    def reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def pick(self, may_probe: bool) -> Tuple[List[int], int]:
+        """Returns the order in which a request tries the servers, and the first of them if it is a probe, else -1. A probe
+        counts as in flight until answered or failed is called for its server."""
+        with self._lock:
+            probe, now, n = -1, time.monotonic(), len(self._nodes)
+            if may_probe and self._leader and self._leader not in self._nodes and now >= self._probe_after:
+                turn = ((self._last_probe + 1 + i) % n for i in range(n))
+                probe = next((s for s in turn if not self._nodes[s] and s != self._preferred), -1)
+            if probe >= 0:
+                self._last_probe, self._probe_after = probe, now + _MAX_PROBE_PAUSE
+            return _try_order(self._preferred, self._nodes, self._leader, probe), probe
+
+    def answered(self, server: int, probe: int, node: str, leader: str) -> None:
+        """Notes that flightd has answered at that server."""
+        with self._lock:
+            self._nodes[server] = node
+            self._leader = leader or self._leader
+            if node and node == leader:
+                self._preferred = server
+            if server == probe:
+                self._probe_pause, self._probe_after = _MIN_PROBE_PAUSE, time.monotonic() + _MIN_PROBE_PAUSE
+
+    def failed(self, server: int, probe: int) -> None:
+        """Notes that a try at that server had no answer of a node that can serve requests."""
+        with self._lock:
+            self._nodes[server] = ""
+            if self._preferred == server:
+                self._preferred = (server + 1) % len(self._nodes)
+            after = time.monotonic() + self._probe_pause  # the failed server may be the leader: it is not probed at once
+            if server == probe:
+                self._probe_pause, self._probe_after = min(2 * self._probe_pause, _MAX_PROBE_PAUSE), after
+            else:
+                self._probe_after = max(self._probe_after, after)
 
 
 class _Server:

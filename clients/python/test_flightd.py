@@ -1446,14 +1446,74 @@ class TestProtocol(unittest.TestCase):
         nonce = hashlib.sha256(self.bodies("open")[0]["nonce"].encode()).hexdigest()[:32]
         self.assertEqual(digests, [("another", hashlib.sha256(f"{nonce} 7\n".encode()).hexdigest()[:32])])
 
-    def test_the_newest_answer_sets_the_ledger_clock(self):
+    def test_only_an_exact_time_sets_the_ledger_clock_back(self):
         client = flightd.Client(spool="")
         self.addCleanup(client.close)
-        for told, want in [("5000", 5000), (7000, 7000), ("6000", 6000), (None, 6000), ("later", 6000), (True, 6000)]:
+        for told, want in [("5000", 5000), (7000, 7000), ("6000", 7000), (None, 7000), ("later", 7000), (True, 7000), ("9" * 20, 7000)]:
             client._note_ledger_ms(told)
             self.assertEqual(client._ledger_ms(), want)
         self.at += 1.5
-        self.assertEqual(client._ledger_ms(), 7500)
+        self.assertEqual(client._ledger_ms(), 8500)
+        client._note_ledger_ms(8400)
+        self.assertEqual(client._ledger_ms(), 8500)
+        client._note_ledger_ms(6000, exact=True)
+        self.assertEqual(client._ledger_ms(), 6000)
+
+
+class PickerTest(unittest.TestCase):
+    """The order of servers, and the search for the leader."""
+
+    def test_order(self):
+        for preferred, nodes, leader, probe, want in [
+                (1, "- - -", "", -1, [1, 2, 0]), (0, "a b c", "c", -1, [2, 0, 1]), (1, "a b c", "d", -1, [1, 2, 0]),
+                (1, "a - c", "c", -1, [2, 0, 1]), (1, "a - c", "", -1, [2, 0, 1]), (0, "a - -", "c", 1, [1, 0, 2]),
+                (2, "a c c", "c", -1, [2, 1, 0]), (2, "- - -", "c", -1, [2, 0, 1]), (0, "a b -", "c", 2, [2, 0, 1])]:
+            named = ["" if n == "-" else n for n in nodes.split()]
+            self.assertEqual(flightd._try_order(preferred, named, leader, probe), want, (preferred, nodes, leader, probe))
+
+    def test_the_leader_is_found_by_one_probe_a_second(self):
+        at = 1000.0
+        with mock.patch.object(flightd.time, "monotonic", lambda: at):
+            picker = flightd._Picker(3)
+
+            def pick(want, probes):
+                order, probe = picker.pick(True)
+                self.assertEqual((order[0], probe == order[0]), (want, probes))
+            pick(0, False)
+            picker.answered(0, -1, "a", "c")
+            self.assertEqual(picker.pick(False), ([0, 1, 2], -1), "this request must not probe")
+            pick(1, True)
+            at += 60
+            pick(0, False)  # the probe is in flight
+            picker.answered(1, 1, "b", "c")
+            pick(0, False)
+            at += 1
+            pick(2, True)
+            picker.answered(2, 2, "c", "c")
+            pick(2, False)
+            picker.answered(2, -1, "c", "b")  # b leads now
+            pick(1, False)
+            picker.failed(1, -1)  # b is away, and c still names it
+            pick(2, False)
+            for seconds in (1, 1, 2):  # the pause doubles
+                at += seconds / 2
+                pick(2, False)
+                at += seconds / 2
+                pick(1, True)
+                picker.failed(1, 1)
+            at += 4
+            pick(1, True)
+            picker.answered(1, 1, "b", "b")
+            pick(1, False)
+
+    def test_lone_servers_are_preferred_in_turn(self):
+        picker = flightd._Picker(2)
+        for i in range(5):
+            self.assertEqual(picker.pick(True), ([i % 2, 1 - i % 2], -1))
+            picker.answered(i % 2, -1, "", "")
+            self.assertEqual(picker.pick(True)[0][0], i % 2)
+            picker.failed(i % 2, -1)
+            picker.failed(i % 2, -1)  # another request at the same server
 
 
 CANARY = "fltd_canary-4f1c"

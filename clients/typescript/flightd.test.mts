@@ -13,8 +13,8 @@ import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import {
-  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated, Refused,
-  Unapproved, Unavailable, Unrecorded, listedActionFor, isFinal, isUnproposed, once, reportResultOf, showsReport, throwForStatus, type ClientOptions, type Exchange, type Flight,
+  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, Picker, ReceiptTruncated, Refused,
+  Unapproved, Unavailable, Unrecorded, listedActionFor, isFinal, isUnproposed, once, reportResultOf, showsReport, throwForStatus, tryOrder, type ClientOptions, type Exchange, type Flight,
   type OnceOptions, type Result,
 } from "./flightd.js";
 
@@ -1138,18 +1138,82 @@ test("a renewal does not end a started attempt", async () => {
   assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown", "succeeded"]);
 });
 
-test("the newest answer sets the ledger clock", async (t) => {
-  const told: (string | undefined)[] = ["5000", "7000", "6000", undefined, "later"];
-  const server = createServer((_, response) => {
+test("only an exact time sets the ledger clock back", async (t) => {
+  const told = ["5000", "7000", "6000", "", "later", "5500"]; // the last one by an answer open_expired
+  const server = createServer((request, response) => {
+    if (request.url === "/version") {
+      response.setHeader("Flightd-Ledger-Time", "99999").end('{"version":"1"}');
+      return;
+    }
     const time = told.shift();
     if (time) response.setHeader("Flightd-Ledger-Time", time);
-    response.writeHead(told.length % 2 ? 200 : 500).end('{"version":"1","deployment":"d"}');
+    if (told.length > 0) response.end('{"state":"running","id":"fl_1"}');
+    else response.writeHead(409).end('{"code":"open_expired","retryable":false}');
   });
   const asks = new Client(await listen(t, server), { spool: "" });
-  for (const want of [5000, 7000, 6000, 6000, 6000]) {
-    await asks.ask("GET", "/version", undefined, { mustContain: "version", tries: 1 }).catch(() => undefined);
+  for (const want of [5000, 7000, 7000, 7000, 7000, 5500]) {
+    await asks.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }).catch(() => undefined);
     const known = asks.ledgerMs();
     assert.ok(known >= want && known < want + 900, `${known} is not ${want}`);
+  }
+});
+
+test("the order of servers", () => {
+  const rows: [number, string, string, number, number[]][] = [
+    [1, "- - -", "", -1, [1, 2, 0]], [0, "a b c", "c", -1, [2, 0, 1]], [1, "a b c", "d", -1, [1, 2, 0]], [1, "a - c", "c", -1, [2, 0, 1]],
+    [1, "a - c", "", -1, [2, 0, 1]], [0, "a - -", "c", 1, [1, 0, 2]], [2, "a c c", "c", -1, [2, 1, 0]], [2, "- - -", "c", -1, [2, 0, 1]],
+    [0, "a b -", "c", 2, [2, 0, 1]],
+  ];
+  for (const [preferred, nodes, leader, probe, want] of rows) {
+    assert.deepEqual(tryOrder(preferred, nodes.split(" ").map((n) => n === "-" ? "" : n), leader, probe), want, nodes);
+  }
+});
+
+test("the leader is found by one probe a second", (t) => {
+  let at = 1000;
+  t.mock.method(performance, "now", () => at);
+  const picker = new Picker(3);
+  const pick = (want: number, probes: boolean): void => {
+    const { order, probe } = picker.pick(true);
+    assert.deepEqual([order[0], probe === order[0]], [want, probes]);
+  };
+  pick(0, false);
+  picker.answered(0, -1, "a", "c");
+  assert.deepEqual(picker.pick(false), { order: [0, 1, 2], probe: -1 }); // this request must not probe
+  pick(1, true);
+  at += 60_000;
+  pick(0, false); // the probe is in flight
+  picker.answered(1, 1, "b", "c");
+  pick(0, false);
+  at += 1000;
+  pick(2, true);
+  picker.answered(2, 2, "c", "c");
+  pick(2, false);
+  picker.answered(2, -1, "c", "b"); // b leads now
+  pick(1, false);
+  picker.failed(1, -1); // b is away, and c still names it
+  pick(2, false);
+  for (const ms of [1000, 1000, 2000]) { // the pause doubles
+    at += ms / 2;
+    pick(2, false);
+    at += ms / 2;
+    pick(1, true);
+    picker.failed(1, 1);
+  }
+  at += 4000;
+  pick(1, true);
+  picker.answered(1, 1, "b", "b");
+  pick(1, false);
+});
+
+test("lone servers are preferred in turn", () => {
+  const picker = new Picker(2);
+  for (let i = 0; i < 5; i++) {
+    assert.deepEqual(picker.pick(true), { order: [i % 2, 1 - i % 2], probe: -1 });
+    picker.answered(i % 2, -1, "", "");
+    assert.equal(picker.pick(true).order[0], i % 2);
+    picker.failed(i % 2, -1);
+    picker.failed(i % 2, -1); // another request at the same server
   }
 });
 

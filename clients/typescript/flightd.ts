@@ -32,7 +32,7 @@
  * fsynced to `$XDG_STATE_HOME/flightd/reports`, in the format shared by all flightd clients, and the next client delivers
  * it.
  *
- * `FLIGHTD_ADDR` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
+ * `FLIGHTD_ADDR` names the servers (several servers of one deployment are separated by commas; the leader is preferred), and
  * `FLIGHTD_NAMESPACE` the namespace. `FLIGHTD_TOKEN` is the token, or `FLIGHTD_TOKEN_FILE` names its file, and
  * `FLIGHTD_CA_FILE` the authorities that an https server is checked against. `FLIGHTD_DEPLOYMENT` is the only deployment
  * that may answer.
@@ -71,6 +71,9 @@ const LEFT_GRACE_MS = 100; // after not_after, until such an abandon is sent, if
 const LAST_ABANDONS_TIMEOUT_MS = 2_000; // for these abandons at the end of the program
 const REPORT_TRY_TIMEOUT_MS = 15_000; // for one later try of a report, so that the next server is tried soon
 const IDLE_TIMEOUT_MS = 4_000; // until an idle connection is no longer reused
+const CONNECT_TIMEOUT_MS = 3_000; // for a new connection, so that a machine that is off does not cost a whole try
+const MIN_PROBE_PAUSE_MS = 1_000; // between two probes for the leader; doubled with each probe that fails
+const MAX_PROBE_PAUSE_MS = 90_000; // longer than a try takes, so that one probe at a time is in flight
 const TOKEN_FILE_INTERVAL_MS = 1_000; // between two reads of a token file
 const MAX_TEMP_AGE_MS = 3_600_000; // until a half-written file in the spool is removed
 
@@ -208,12 +211,15 @@ type ErrorClass = new (message: string, code: string, problem: Json, cause?: unk
 const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
   expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable, leader_lost: Unavailable,
-  unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, reconciling: Unavailable, rate_limited: Unavailable,
-  too_many_open: Unavailable, quota_exceeded: Unavailable, open_expired: Unavailable,
+  ledger_behind: Unavailable, unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable,
+  reconciling: Unavailable, rate_limited: Unavailable, too_many_open: Unavailable, quota_exceeded: Unavailable, open_expired: Unavailable,
 };
 
 /** These codes reject the caller or the server, not the request: another server may answer the same request. */
 const NEXT_SERVER_CODES = ["internal", "unauthenticated", "forbidden", "wrong_deployment"];
+
+/** After these codes another server may answer at once. */
+const ONE_SERVER_CODES = [...NEXT_SERVER_CODES, "unreachable", "no_leader", "leader_lost", "ledger_behind", "draining"];
 
 /** The report route rejects a report for good only with these codes; `fenced` accepts it as evidence. */
 const REPORT_REJECTED_CODES = ["idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large"];
@@ -1168,12 +1174,13 @@ export class Client {
   private readonly retryTimeoutMs: number;
   private readonly reportWaitMs: number;
   private readonly spool: Spool;
-  private preferred = 0;
+  private readonly picker: Picker;
   private deployment = "";
   private connecting: Promise<void> | undefined;
   private spoolTimer: NodeJS.Timeout | undefined;
   private closed = false;
-  private ledgerClock = { ms: 0, at: now() }; // the ledger's time, and when an answer named it
+  private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
+  private ledgerIndex = 0; // the greatest one that an answer named; each request sends it
   private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
   private abandonLoopRuns = false;
   private left: Left[] = [];
@@ -1181,8 +1188,9 @@ export class Client {
   /** @internal how much longer than its wait a new open may open an attempt */ openMarginMs = MIN_OPEN_MARGIN_MS;
 
   /**
-   * address: one server, or several of one deployment, separated by commas and tried in turn; default FLIGHTD_ADDR, else
-   * http://127.0.0.1:7420. The client stays with the first deployment that answers
+   * address: one server, or several of one deployment, separated by commas; default FLIGHTD_ADDR, else
+   * http://127.0.0.1:7420. If one of them is the leader of a cluster, requests go there; after a failure they are tried at
+   * the others in turn. The client stays with the first deployment that answers
    */
   constructor(address?: string, options: ClientOptions = {}) {
     const { token, ...others } = options;
@@ -1191,6 +1199,7 @@ export class Client {
     const listed = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
     if (this.#token() && !options.allowPlainHttp) checkPlainHttp(listed);
     this.servers = listed.map((url) => url.origin + url.pathname.replace(/\/+$/, ""));
+    this.picker = new Picker(listed.length);
     this.#basic = listed.map(basicOf);
     this.#agents = agents(listed.some((url) => url.protocol === "https:"), options);
     this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || tokenNamespace(this.#token()) || "default";
@@ -1275,14 +1284,23 @@ export class Client {
     if (route !== "/version") await this.connect();
     let deadline = 0; // starts at the first failure: a server may hold a request for long
     let mayHaveArrived = false;
-    let rejections = 0; // in a row, with a code of NEXT_SERVER_CODES
     let wrongDeployment: FlightdError | undefined; // the error of a server of another deployment
-    for (let count = 1, pause = 20; ; count++, pause = Math.min(2 * pause, 1000)) {
-      const server = this.preferred;
+    let round = { order: [0], probe: -1 }; // a round tries each server once
+    let rejections = 0; // in a row, with a code of NEXT_SERVER_CODES
+    let hint = 0; // the longest pause that a server of this round asked for
+    const last = this.servers.length;
+    for (let count = 1, pause = 20; ; count++) {
+      if ((count - 1) % last === 0) {
+        round = this.picker.pick(o.tries === undefined);
+        rejections = hint = 0;
+      }
+      const server = round.order[(count - 1) % last] ?? 0;
       let failure: FlightdError;
       try {
-        return await this.send(server, method, route, body, o);
+        return await this.send(server, round.probe, method, route, body, o);
       } catch (e) {
+        // A caller that gave up says nothing about the server.
+        if (!(e instanceof FlightdError) && (server === round.probe || !o.signal?.aborted)) this.picker.failed(server, round.probe);
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
@@ -1290,7 +1308,7 @@ export class Client {
             // Other software, or a server that rejects the caller: the next server may accept the request.
             rejections = NEXT_SERVER_CODES.includes(e.code) ? rejections + 1 : 0;
             if (e.code === "wrong_deployment") wrongDeployment = e;
-            if (rejections === 0 || rejections === this.servers.length) {
+            if (rejections === 0 || rejections === last) {
               e.mayHaveArrived = mayHaveArrived;
               throw e;
             }
@@ -1302,7 +1320,7 @@ export class Client {
         } else if (e instanceof Rejected) {
           rejections++;
           failure = new Unavailable(e.message, "unreachable", {}, e.cause);
-          if (rejections === this.servers.length) {
+          if (rejections === last) {
             failure.mayHaveArrived = mayHaveArrived;
             throw failure;
           }
@@ -1314,11 +1332,13 @@ export class Client {
           failure = new Unavailable(noServer ? `${where} (${NO_SERVER_HINT})` : where, "unreachable", {}, e);
         }
       }
-      this.preferred = (server + 1) % this.servers.length;
       deadline ||= performance.now() + (o.retryTimeoutMs ?? this.retryTimeoutMs);
-      const hint = Math.min(failure.problem["retry_after_ms"] ?? 0, 5000);
-      // The next server is tried at once; a pause comes after the last one.
-      const wait = count < this.servers.length ? 0 : hint || pause * (0.5 + Math.random());
+      hint = Math.max(hint, Math.min(failure.problem["retry_after_ms"] ?? 0, 5000));
+      let wait = 0; // the next server is tried at once
+      if (count % last === 0 || (count > last && !ONE_SERVER_CODES.includes(failure.code))) {
+        wait = hint || pause * (0.5 + Math.random());
+        pause = Math.min(2 * pause, 1000);
+      }
       if (count === o.tries || performance.now() + wait > deadline) {
         failure = wrongDeployment ?? failure; // the error that a person must fix
         failure.mayHaveArrived = mayHaveArrived;
@@ -1329,7 +1349,7 @@ export class Client {
   }
 
   /** Sends a request once. */
-  private async send(index: number, method: string, route: string, body: Json | string | undefined,
+  private async send(index: number, probe: number, method: string, route: string, body: Json | string | undefined,
                      o: AskOptions): Promise<{ data: Buffer; sentAt: Instant }> {
     const server = this.servers[index] ?? "";
     const headers: Record<string, string> = { "User-Agent": "flightd-typescript" };
@@ -1339,16 +1359,18 @@ export class Client {
     if (body) headers["Content-Type"] = "application/json";
     if (this.namespace !== "default" || tokenNamespace(token)) headers["Flightd-Namespace"] = this.namespace;
     if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
+    if (this.ledgerIndex) headers["Flightd-Index"] = String(this.ledgerIndex);
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_TIMEOUT_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sentAt = now();
     const text = typeof body === "object" ? JSON.stringify(body) : body;
     const answer = await exchange(this.#agents, server + route, method, headers, text, signal);
     const data = answer.data;
-    if (answer.status !== 421) this.noteLedgerMs(answer.headers["flightd-ledger-time"]); // 421 comes from another deployment
-    if (answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))) {
-      throw errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o), o.nonce);
-    }
+    const failure = answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))
+      ? errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o), o.nonce)
+      : undefined;
+    this.noteAnswer(route, index, probe, answer, failure);
+    if (failure) throw failure;
     return { data, sentAt };
   }
 
@@ -1371,9 +1393,43 @@ export class Client {
     await untilAborted(signal, this.connecting);
   }
 
-  /** Stores the ledger's time, which every answer of flightd carries. The newest counts, even if the time goes back. */
-  private noteLedgerMs(ms: unknown): void {
-    if (/^\d+$/.test(String(ms))) this.ledgerClock = { ms: Number(ms), at: now() };
+  /**
+   * Stores what an answer says about its server and about the ledger. An answer of other software, or one that rejects the
+   * caller, perhaps of another deployment, says nothing; /version answers callers of every deployment.
+   */
+  private noteAnswer(route: string, server: number, probe: number, answer: HttpAnswer, failure?: FlightdError): void {
+    const code = failure?.code ?? "";
+    const named = (name: string): string => String(answer.headers[name] ?? "");
+    const ours = code !== "unreachable" && !NEXT_SERVER_CODES.includes(code);
+    if (ours && route !== "/version") {
+      this.noteLedgerMs(named("flightd-ledger-time") || failure?.problem["ledger_time"], code === "open_expired");
+      this.noteLedgerIndex(named("flightd-index"));
+    }
+    if (ours && (answer.status < 500 || code === "reconciling")) {
+      this.picker.answered(server, probe, named("flightd-node"), named("flightd-leader"));
+    } else {
+      this.picker.failed(server, probe);
+    }
+  }
+
+  /**
+   * Stores the ledger's time from an answer, unless the present estimate is later: the answer of a slow network or of a node
+   * that is behind does not set the time back. An exact time, that of an answer open_expired, replaces each estimate: the
+   * answer has shown that it is wrong. Without that, a machine whose clock is fast would be ahead of the ledger by more with
+   * each day, and at last open nothing.
+   */
+  private noteLedgerMs(ms: unknown, exact = false): void {
+    if (!/^\d{1,15}$/.test(String(ms))) return;
+    if (exact || !this.ledgerClock.ms || Number(ms) > this.ledgerMs()) this.ledgerClock = { ms: Number(ms), at: now() };
+  }
+
+  /**
+   * Stores the index of the ledger that an answer is as new as. Each request sends the greatest one, and a node answers only
+   * from a ledger that is as new: callers never see time go back. The client has one deployment, so the index is never that
+   * of another ledger.
+   */
+  private noteLedgerIndex(index: string): void {
+    if (/^\d{1,15}$/.test(index)) this.ledgerIndex = Math.max(this.ledgerIndex, Number(index)); // a greater number is not exact here
   }
 
   /**
@@ -1587,6 +1643,79 @@ function flightIdForKey(key: string): string {
   return bits > 0 ? id + letters[(held << (5 - bits)) & 31] : id;
 }
 
+/**
+ * Returns the servers in the order in which a request tries them: the one to probe (-1: none), the one that is the leader,
+ * the others whose last answer named their node, and the rest; in each group in turn from the preferred one on. nodes has
+ * the node of each server, "" if it is not known.
+ * @internal
+ */
+export function tryOrder(preferred: number, nodes: readonly string[], leader: string, probe: number): number[] {
+  const rank = (server: number): number => {
+    if (server === probe) return 0;
+    return !nodes[server] ? 3 : nodes[server] === leader ? 1 : 2;
+  };
+  return nodes.map((_, i) => (preferred + i) % nodes.length).sort((a, b) => rank(a) - rank(b));
+}
+
+/**
+ * Remembers which node answers at which server's address, so that requests go to the leader of the ledger.
+ *
+ * Any node takes every request, but passes most of them on to the leader. If no known server is the leader, one request a
+ * second tries another server first: a probe.
+ * @internal
+ */
+export class Picker {
+  private readonly nodes: string[]; // by server: the node that its last answer named; "" after a failure
+  private leader = ""; // named by the newest answer; "": none has named it
+  private preferred = 0; // the server to try first while the leader is not known
+  private lastProbe = 0;
+  private probeAfter = 0;
+  private probePause = MIN_PROBE_PAUSE_MS;
+
+  constructor(servers: number) { this.nodes = Array<string>(servers).fill(""); }
+
+  /**
+   * Returns the order in which a request tries the servers, and the first of them if it is a probe, else -1. A probe counts
+   * as in flight until answered or failed is called for its server.
+   */
+  pick(mayProbe: boolean): { order: number[]; probe: number } {
+    let probe = -1;
+    if (mayProbe && this.leader && !this.nodes.includes(this.leader) && performance.now() >= this.probeAfter) {
+      const turn = this.nodes.map((_, i) => (this.lastProbe + 1 + i) % this.nodes.length);
+      probe = turn.find((server) => !this.nodes[server] && server !== this.preferred) ?? -1;
+    }
+    if (probe >= 0) {
+      this.lastProbe = probe;
+      this.probeAfter = performance.now() + MAX_PROBE_PAUSE_MS;
+    }
+    return { order: tryOrder(this.preferred, this.nodes, this.leader, probe), probe };
+  }
+
+  /** Notes that flightd has answered at that server. */
+  answered(server: number, probe: number, node: string, leader: string): void {
+    this.nodes[server] = node;
+    this.leader = leader || this.leader;
+    if (node && node === leader) this.preferred = server;
+    if (server === probe) {
+      this.probePause = MIN_PROBE_PAUSE_MS;
+      this.probeAfter = performance.now() + MIN_PROBE_PAUSE_MS;
+    }
+  }
+
+  /** Notes that a try at that server had no answer of a node that can serve requests. */
+  failed(server: number, probe: number): void {
+    this.nodes[server] = "";
+    if (this.preferred === server) this.preferred = (server + 1) % this.nodes.length;
+    const after = performance.now() + this.probePause; // the failed server may be the leader: it is not probed at once
+    if (server === probe) {
+      this.probePause = Math.min(2 * this.probePause, MAX_PROBE_PAUSE_MS);
+      this.probeAfter = after;
+    } else {
+      this.probeAfter = Math.max(this.probeAfter, after);
+    }
+  }
+}
+
 function addresses(listed: string): URL[] {
   const servers = listed.split(/[,\s]+/).filter(Boolean).map((part) => {
     let url: URL | undefined;
@@ -1688,6 +1817,11 @@ function exchange(agents: Agents, url: string, method: string, headers: Record<s
       request.destroy();
     };
     let answered = false;
+    request.on("socket", (socket) => {
+      if (!socket.connecting) return;
+      const over = setTimeout(() => request.destroy(new Error("the connection timed out")), CONNECT_TIMEOUT_MS);
+      for (const event of ["connect", "close"]) socket.once(event, () => clearTimeout(over));
+    });
     request.on("close", () => signal.removeEventListener("abort", abort));
     request.on("error", (e) => { if (!answered) reject(explainTLS(e, url, request.reusedSocket)); });
     request.on("response", (answer) => {
