@@ -74,8 +74,8 @@ func Check(h *History) []Violation {
 			found = append(found, Violation{rule, key, fmt.Sprintf(format, args...)})
 		}
 		a.checkEffects(say)
-		receipt := a.checkAnswers(say)
-		a.checkReadings(h.Nodes, receipt, say)
+		receipt := a.checkAnswers(h.MayEnd, say)
+		a.checkReadings(h, receipt, say)
 		a.checkEnd(h, say)
 	}
 	for i := range h.Probes {
@@ -119,7 +119,7 @@ func (a *account) checkEffects(say sayFunc) {
 }
 
 // checkAnswers judges what callers were told of one key. It returns the success that they agree on; nil: none was told.
-func (a *account) checkAnswers(say sayFunc) (receipt *Call) {
+func (a *account) checkAnswers(mayEnd bool, say sayFunc) (receipt *Call) {
 	slices.SortFunc(a.calls, func(x, y Call) int { return x.Ended.Compare(y.Ended) })
 	executed := 0
 	for i := range a.calls {
@@ -139,6 +139,9 @@ func (a *account) checkAnswers(say sayFunc) (receipt *Call) {
 				say(ruleKept, "caller %s got %q, and caller %s got %q", receipt.Caller, receipt.Body, c.Caller, c.Body)
 			}
 		case resultInDoubt:
+			if mayEnd {
+				continue
+			}
 			say(ruleKeeps, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
 		case resultUnavailable:
 			// True at any time: calling again is safe.
@@ -155,18 +158,23 @@ func (a *account) checkAnswers(say sayFunc) (receipt *Call) {
 	return receipt
 }
 
-// checkReadings compares what each node says at the end with the receipt that callers were told.
-func (a *account) checkReadings(nodes []string, receipt *Call, say sayFunc) {
-	if receipt == nil {
+// checkReadings compares what each node says at the end with the receipt that callers were told. If none was told, the report of
+// the effect must have become the receipt all the same.
+func (a *account) checkReadings(h *History, receipt *Call, say sayFunc) {
+	if len(a.calls) == 0 || receipt == nil && len(a.effects) == 0 {
 		return
 	}
-	for _, node := range nodes {
+	for _, node := range h.Nodes {
 		i := slices.IndexFunc(a.readings, func(r Reading) bool { return r.Node == node })
 		if i < 0 {
 			say(ruleKept, "node %s was not asked", node)
 			continue
 		}
-		switch r := &a.readings[i]; {
+		r := &a.readings[i]
+		if receipt == nil {
+			receipt = &Call{Body: a.effects[0].Body, Digest: r.Digest}
+		}
+		switch {
 		case r.Err != "":
 			say(ruleKept, "node %s: %s", node, r.Err)
 		case r.Source != "replayed" || r.State != "succeeded":
@@ -175,8 +183,10 @@ func (a *account) checkReadings(nodes []string, receipt *Call, say sayFunc) {
 			say(ruleKept, "node %s replays %q, and the receipt was %q", node, r.Body, receipt.Body)
 		case r.Overlap:
 			say(ruleOneEffect, "node %s has evidence of a second effect", node)
-		case r.Lost > 0 || r.Evidence > 0:
-			say(ruleKeeps, "node %s has declared %d attempts lost, and stored %d late reports as evidence", node, r.Lost, r.Evidence)
+		case r.Lost > 0 && !h.MayEnd:
+			say(ruleKeeps, "node %s has declared %d attempts lost", node, r.Lost)
+		case r.Evidence > 0 && node == h.Nodes[0] && r.Lost == 0:
+			say(ruleReported, "%d reports came too late, and no attempt was lost", r.Evidence)
 		}
 	}
 }

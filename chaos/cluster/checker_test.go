@@ -66,8 +66,8 @@ func TestCheck_BadHistories(t *testing.T) {
 		"a receipt lost at a node":  {hold, ruleKept, func(h *History) { h.Readings[2].Err = "not found" }},
 		"a node that was not asked": {hold, ruleKept, func(h *History) { h.Readings = h.Readings[:2] }},
 		"an effect performed again": {hold, ruleKept, func(h *History) { h.Readings[0].Source = "executed" }},
-		"a late report":             {hold, ruleKeeps, func(h *History) { h.Readings[0].Evidence = 1 }},
-		"a lost attempt":            {resend, ruleKeeps, func(h *History) { h.Readings[2].Lost = 1 }},
+		"a late report":             {hold, ruleReported, func(h *History) { h.Readings[0].Evidence = 1 }},
+		"a lost attempt":            {resend, ruleKeeps, func(h *History) { h.Readings[0].Lost = 1 }},
 		"an overlap":                {hold, ruleOneEffect, func(h *History) { h.Readings[0].Overlap = true }},
 		"a key that never ends":     {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Result = resultUnavailable }},
 		"a key that ends too late":  {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Ended = at(92) }},
@@ -86,6 +86,17 @@ func TestCheck_BadHistories(t *testing.T) {
 			require.Equal(t, row.rule, found[0].Rule, "%v", found)
 		})
 	}
+}
+
+// Where sessions may have ended, a doubt is true, and an attempt may be lost; its report must arrive all the same.
+func TestCheck_SessionsMayEnd(t *testing.T) {
+	h := goodHistory("default/hold/1")
+	h.MayEnd = true
+	h.Calls = []Call{{Key: "default/hold/1", Caller: "1", Began: at(0), Ended: at(2), Result: resultInDoubt}}
+	h.Readings[0].Lost, h.Readings[0].Evidence = 1, 1
+	require.Empty(t, Check(h))
+	h.Readings[1].State = "in_doubt"
+	require.Equal(t, ruleKept, Check(h)[0].Rule)
 }
 
 // Only keys that were first called after the moment count.

@@ -58,7 +58,7 @@ type Reading struct {
 	Attempts uint32
 	Overlap  bool
 	Evidence int
-	Lost     int // attempts that were declared lost
+	Lost     int // attempts that were declared lost; only the first node is asked for them
 	Err      string
 }
 
@@ -85,6 +85,8 @@ type History struct {
 	Healed   time.Time     // when the last fault was healed
 	Session  time.Duration // the time to live of the callers' sessions
 	Nodes    []string
+	// MayEnd says that sessions may have ended, and attempts with them: etcd had no majority for longer than a session lives.
+	MayEnd bool
 }
 
 func (h *History) addEffect(e Effect) {
