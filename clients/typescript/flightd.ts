@@ -1429,8 +1429,9 @@ export class Client {
    * of another ledger.
    */
   private noteLedgerIndex(index: string): void {
-    if (!/^\d{1,15}-\d{1,15}$/.test(index)) return; // a greater number is not exact here
-    const [epoch, entry] = index.split("-").map(Number);
+    const named = /^(\d{1,15})-(\d{1,15})$/.exec(index); // a greater number is not exact here
+    if (!named) return;
+    const [epoch, entry] = [Number(named[1]), Number(named[2])];
     const [knownEpoch, knownEntry] = this.ledgerIndex;
     if (epoch > knownEpoch || (epoch === knownEpoch && entry > knownEntry)) this.ledgerIndex = [epoch, entry];
   }
