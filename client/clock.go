@@ -2,7 +2,6 @@ package client
 
 import (
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,24 +105,30 @@ func (l *ledgerClock) notAfter(validity time.Duration) int64 {
 	return l.estimate(clock.Now()) + validity.Milliseconds()
 }
 
-// ledgerIndex is the greatest index of the ledger that an answer named. The client sends it with each request, and a node
+// ledgerIndex is the greatest position of the ledger that an answer named. The client sends it with each request, and a node
 // answers only from a ledger that is at least as new: callers never see time go back. A client has one deployment, so the
-// index is never that of another ledger.
-type ledgerIndex struct{ greatest atomic.Uint64 }
+// position is never that of another ledger.
+type ledgerIndex struct {
+	greatest atomic.Pointer[wire.Index] // nil: none was named
+}
 
-// note stores the index that an answer names.
+// note stores the position that an answer names.
 func (l *ledgerIndex) note(answer http.Header) {
-	index, _ := strconv.ParseUint(answer.Get(wire.HeaderIndex), 10, 64) // 0: none
-	for known := l.greatest.Load(); index > known && !l.greatest.CompareAndSwap(known, index); {
-		known = l.greatest.Load()
+	index, err := wire.ParseIndex(answer.Get(wire.HeaderIndex))
+	if err != nil {
+		return
+	}
+	for known := l.greatest.Load(); known == nil || index.After(*known); known = l.greatest.Load() {
+		if l.greatest.CompareAndSwap(known, &index) {
+			return
+		}
 	}
 }
 
-// header returns the index for a request; "" before the first answer.
+// header returns the position for a request; "" before the first answer.
 func (l *ledgerIndex) header() string {
-	index := l.greatest.Load()
-	if index == 0 {
-		return ""
+	if index := l.greatest.Load(); index != nil {
+		return index.String()
 	}
-	return strconv.FormatUint(index, 10)
+	return ""
 }

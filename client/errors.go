@@ -38,8 +38,6 @@ type (
 	FieldError = wire.FieldError
 )
 
-// ledgerBehind is the code of a node whose ledger is older than the index in the request.
-const ledgerBehind Code = "ledger_behind"
 
 // Error is a problem document of the server. For codes with an error of package effect, such as *InDoubt, *Conflict or
 // *Busy, it wraps that error.
@@ -120,7 +118,7 @@ func newError(p Problem, key flight.Key) *Error {
 		if id, err := flight.ParseID(p.FlightID); err == nil {
 			e.class = &effect.Missing{ID: id}
 		}
-	case wire.NoLeader, wire.LeaderLost, ledgerBehind, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling, wire.RateLimited, wire.TooManyOpen, wire.QuotaExceeded:
+	case wire.NoLeader, wire.LeaderLost, wire.LedgerBehind, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling, wire.RateLimited, wire.TooManyOpen, wire.QuotaExceeded:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
 		e.class = &effect.LeaseLost{Key: key}

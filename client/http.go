@@ -175,7 +175,7 @@ func isOfOneServer(err error) bool {
 	case p == nil, isRejectedUnread(err):
 		return true
 	default:
-		return slices.Contains([]wire.Code{wire.NoLeader, wire.LeaderLost, wire.Draining, ledgerBehind}, p.Code)
+		return slices.Contains([]wire.Code{wire.NoLeader, wire.LeaderLost, wire.Draining, wire.LedgerBehind}, p.Code)
 	}
 }
 

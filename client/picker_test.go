@@ -190,25 +190,29 @@ func TestGreatestIndexIsSent(t *testing.T) {
 		first.set(func(n *clusterNode) { n.header.Set(wire.HeaderIndex, index) })
 		_, _ = c.Version(t.Context())
 	}
-	ask("7")
+	ask("1-7")
 	require.Empty(t, sent(first))
-	ask("5")
-	require.Equal(t, "7", sent(first))
+	ask("1-5")
+	require.Equal(t, "1-7", sent(first))
 	ask("x")
-	require.Equal(t, "7", sent(first))
-	ask("12")
-	require.Equal(t, "7", sent(first))
+	require.Equal(t, "1-7", sent(first))
+	ask("1-12")
+	require.Equal(t, "1-7", sent(first))
 	first.reject(http.StatusMisdirectedRequest, wire.WrongDeployment, false)
-	ask("9999")
-	require.Equal(t, "12", sent(second))
-	ask("9999")
-	require.Equal(t, "12", sent(second))
-	require.Equal(t, "12", sent(first))
+	ask("1-9999")
+	require.Equal(t, "1-12", sent(second))
+	ask("1-9999")
+	require.Equal(t, "1-12", sent(second))
+	require.Equal(t, "1-12", sent(first))
+	second.set(func(n *clusterNode) { n.header.Set(wire.HeaderIndex, "2-3") }) // the ledger was restored
+	_, _ = c.Version(t.Context())
+	_, _ = c.Version(t.Context())
+	require.Equal(t, "2-3", sent(second))
 }
 
 // After a code that is about one server, the next server is asked at once, whatever Retry-After says.
 func TestNextServerIsAskedAtOnce(t *testing.T) {
-	for _, code := range []wire.Code{wire.NoLeader, wire.LeaderLost, wire.Draining, ledgerBehind} {
+	for _, code := range []wire.Code{wire.NoLeader, wire.LeaderLost, wire.Draining, wire.LedgerBehind} {
 		first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")
 		first.reject(http.StatusServiceUnavailable, code, true)
 		first.set(func(n *clusterNode) { n.body = strings.Replace(n.body, `_ms":1`, `_ms":60000`, 1) })
@@ -231,7 +235,7 @@ func TestNextServerIsAskedAtOnce(t *testing.T) {
 // A node that lost the leader does not know what became of the request. An answer of the next node that rejects it unread
 // does not prove that nothing was opened.
 func TestRequestMayHaveArrivedWhenTheLeaderWasLost(t *testing.T) {
-	for code, want := range map[wire.Code]bool{wire.LeaderLost: true, wire.NoLeader: true, wire.LeaseUnavailable: true, wire.Draining: false, ledgerBehind: false} {
+	for code, want := range map[wire.Code]bool{wire.LeaderLost: true, wire.NoLeader: true, wire.LeaseUnavailable: true, wire.Draining: false, wire.LedgerBehind: false} {
 		first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")
 		first.reject(http.StatusServiceUnavailable, code, true)
 		second.reject(http.StatusNotFound, wire.NotFound, false)
@@ -278,7 +282,7 @@ func TestStreamGoesOnAtAnotherServer(t *testing.T) {
 	first.reject(http.StatusGone, wire.Expired, false)
 	second.set(func(n *clusterNode) {
 		n.header.Set("Content-Type", wire.TypeEvents)
-		n.header.Set(wire.HeaderIndex, "9")
+		n.header.Set(wire.HeaderIndex, "1-9")
 		n.body = "id: 2.0\ndata: {\"id\":\"2.0\",\"kind\":\"opened\"}\n\n"
 	})
 	c := newClusterClient(t, first, second)
@@ -287,5 +291,5 @@ func TestStreamGoesOnAtAnotherServer(t *testing.T) {
 		require.Equal(t, "2.0", e.ID)
 		break
 	}
-	require.Equal(t, "9", c.ledgerIndex.header())
+	require.Equal(t, "1-9", c.ledgerIndex.header())
 }

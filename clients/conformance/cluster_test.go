@@ -134,24 +134,28 @@ func greatestIndexIsSent(t *trial) {
 		require.NotEmpty(t, all)
 		return all[len(all)-1].header.Get(wire.HeaderIndex)
 	}
-	name(0, "7")
-	name(1, "5")
+	name(0, "1-7")
+	name(1, "1-5")
 	d := t.driver(func(s *setup) { s.Address = address })
 	require.Empty(t, c.nodes[0].requests(""))
 	t.requireAnswer(d.do(t.call()), "executed")
 	require.Empty(t, c.nodes[0].requests("/version")[0].header.Get(wire.HeaderIndex), "none was named yet")
-	require.Equal(t, "7", sent(0))
+	require.Equal(t, "1-7", sent(0))
 
-	name(0, "9999")
+	name(0, "1-9999")
 	stranger := cannedAnswer{421, "application/problem+json", `{"code":"wrong_deployment","status":421,"retryable":false}`}
 	c.nodes[0].setFaults(func(string) fault { return fault{cut: true, canned: &stranger} })
 	t.requireAnswer(d.do(t.call()), "replayed")
 	t.requireAnswer(d.do(t.call()), "replayed")
-	require.Equal(t, "7", sent(1))
-	name(1, "12")
+	require.Equal(t, "1-7", sent(1))
+	name(1, "1-12")
 	t.requireAnswer(d.do(t.call()), "replayed")
 	t.requireAnswer(d.do(t.call()), "replayed")
-	require.Equal(t, "12", sent(1))
+	require.Equal(t, "1-12", sent(1))
+	name(1, "2-3") // the ledger was restored
+	t.requireAnswer(d.do(t.call()), "replayed")
+	t.requireAnswer(d.do(t.call()), "replayed")
+	require.Equal(t, "2-3", sent(1))
 }
 
 // shiftTime lets the proxy's answers name another time of the ledger.

@@ -1176,7 +1176,7 @@ class Client:
         # Guards the fields below, _deployment, and the start of the threads.
         self._lock = threading.Lock()
         self._ledger_clock = 0, _now()  # the ledger's time in ms, 0 if no answer has named it, and when one did
-        self._ledger_index = 0  # the greatest one that an answer named; each request sends it
+        self._ledger_index = (0, 0)  # the greatest position (epoch, entry) that an answer named; each request sends it
         self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_MAX_ABANDONS)
         self._abandon_loop_runs = False
         self._left: Deque[_Left] = collections.deque(maxlen=_MAX_LEFT)
@@ -1300,8 +1300,8 @@ class Client:
             count += 1
             failure: Error
             token = self._token()
-            if self._ledger_index:
-                headers["Flightd-Index"] = str(self._ledger_index)
+            if self._ledger_index[0]:
+                headers["Flightd-Index"] = "%d-%d" % self._ledger_index
             if self.namespace != "default" or _token_namespace(token):  # else it is the server's default, too
                 headers["Flightd-Namespace"] = self.namespace
             authorization = "Bearer " + token if token else self._servers[server].basic
@@ -1400,12 +1400,13 @@ class Client:
                 self._ledger_clock = int(ms), _now()
 
     def _note_ledger_index(self, index: Optional[str]) -> None:
-        """Stores the index of the ledger that an answer is as new as. Each request sends the greatest one, and a node
+        """Stores the position of the ledger that an answer is as new as. Each request sends the greatest one, and a node
         answers only from a ledger that is as new: callers never see time go back. The client has one deployment, so the
-        index is never that of another ledger."""
-        if index and _DECIMAL.fullmatch(index):
+        position is never that of another ledger."""
+        epoch, _, entry = (index or "").partition("-")
+        if _DECIMAL.fullmatch(epoch) and _DECIMAL.fullmatch(entry):
             with self._lock:
-                self._ledger_index = max(self._ledger_index, int(index))
+                self._ledger_index = max(self._ledger_index, (int(epoch), int(entry)))
 
     def _ledger_ms(self) -> int:
         """Estimates the ledger's time. A wrong estimate costs one more request: an expired open opens nothing."""

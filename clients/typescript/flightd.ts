@@ -1180,7 +1180,7 @@ export class Client {
   private spoolTimer: NodeJS.Timeout | undefined;
   private closed = false;
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
-  private ledgerIndex = 0; // the greatest one that an answer named; each request sends it
+  private ledgerIndex: [epoch: number, entry: number] = [0, 0]; // the greatest one that an answer named; each request sends it
   private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
   private abandonLoopRuns = false;
   private left: Left[] = [];
@@ -1359,7 +1359,7 @@ export class Client {
     if (body) headers["Content-Type"] = "application/json";
     if (this.namespace !== "default" || tokenNamespace(token)) headers["Flightd-Namespace"] = this.namespace;
     if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
-    if (this.ledgerIndex) headers["Flightd-Index"] = String(this.ledgerIndex);
+    if (this.ledgerIndex[0]) headers["Flightd-Index"] = this.ledgerIndex.join("-");
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_TIMEOUT_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sentAt = now();
@@ -1424,12 +1424,16 @@ export class Client {
   }
 
   /**
-   * Stores the index of the ledger that an answer is as new as. Each request sends the greatest one, and a node answers only
-   * from a ledger that is as new: callers never see time go back. The client has one deployment, so the index is never that
+   * Stores the position of the ledger that an answer is as new as. Each request sends the greatest one, and a node answers only
+   * from a ledger that is as new: callers never see time go back. The client has one deployment, so the position is never that
    * of another ledger.
    */
   private noteLedgerIndex(index: string): void {
-    if (/^\d{1,15}$/.test(index)) this.ledgerIndex = Math.max(this.ledgerIndex, Number(index)); // a greater number is not exact here
+    const named = /^(\d{1,15})-(\d{1,15})$/.exec(index); // a greater number is not exact here
+    if (!named) return;
+    const [epoch, entry] = [Number(named[1]), Number(named[2])];
+    const [knownEpoch, knownEntry] = this.ledgerIndex;
+    if (epoch > knownEpoch || (epoch === knownEpoch && entry > knownEntry)) this.ledgerIndex = [epoch, entry];
   }
 
   /**
