@@ -95,34 +95,6 @@ func (h *History) addEffect(e Effect) {
 	h.Effects = append(h.Effects, e)
 }
 
-// add stores an event of the callers.
-func (h *History) add(e *event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case e.Call != nil:
-		h.Calls = append(h.Calls, *e.Call)
-	case e.Reading != nil:
-		h.Readings = append(h.Readings, *e.Reading)
-	case e.Probe != nil:
-		h.Probes = append(h.Probes, *e.Probe)
-	}
-}
-
-// keys returns every key that was called, once, in the order of first calls.
-func (h *History) keys() (all []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := make(map[string]bool)
-	for i := range h.Calls {
-		if key := h.Calls[i].Key; !known[key] {
-			known[key] = true
-			all = append(all, key)
-		}
-	}
-	return all
-}
-
 // longestGap returns the longest time between two moments in which no effect happened.
 func (h *History) longestGap(from, to time.Time) (longest time.Duration) {
 	h.mu.Lock()
@@ -134,18 +106,6 @@ func (h *History) longestGap(from, to time.Time) (longest time.Duration) {
 		}
 	}
 	return max(longest, to.Sub(last))
-}
-
-// effectsOf returns the effects of the keys of an order.
-func (h *History) effectsOf(order string) (effects []Effect) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.Effects {
-		if strings.Contains(e.Key, "/"+order+"-") {
-			effects = append(effects, e)
-		}
-	}
-	return effects
 }
 
 // firstFlightAfter returns how long after a moment the first effect of a key happened that was first called after it.
@@ -173,12 +133,4 @@ func recoveryOf(key string) string {
 	_, name, _ := strings.Cut(key, "/")
 	recovery, _, _ := strings.Cut(name, "/")
 	return recovery
-}
-
-// event is a line that the process of the callers writes: one of its fields is set.
-type event struct {
-	Call    *Call    `json:",omitempty"`
-	Reading *Reading `json:",omitempty"`
-	Probe   *Probe   `json:",omitempty"`
-	Done    string   `json:",omitempty"` // the name of an order that was carried out
 }
