@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"time"
 
@@ -36,7 +37,30 @@ func (p *Port) RaftTransport(logger hclog.Logger) raft.Transport {
 	if closed {
 		_ = t.Close()
 	}
-	return t
+	return transport{t}
+}
+
+// transport is raft's transport with a short time-out for the call that hands leadership over: raft takes no commands until it
+// ends.
+type transport struct{ *raft.NetworkTransport }
+
+const timeoutNowTimeout = time.Second
+
+// TimeoutNow implements raft.Transport. The call may reach the target after it has failed here; the target then stands for
+// election, as it may at any time.
+func (t transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, request *raft.TimeoutNowRequest, answer *raft.TimeoutNowResponse) error {
+	var late raft.TimeoutNowResponse
+	done := make(chan error, 1)
+	go func() { done <- t.NetworkTransport.TimeoutNow(id, target, request, &late) }() // ends after raftTimeout at the latest
+	timer := time.NewTimer(timeoutNowTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		*answer = late
+		return err
+	case <-timer.C:
+		return fmt.Errorf("node %s did not answer in time", target)
+	}
 }
 
 // raftStream is the raft.StreamLayer of a Port.
