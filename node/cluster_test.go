@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +164,7 @@ func copyTree(t *testing.T, from, to string) {
 // A disk that was rolled back has forgotten entries that its node has acknowledged, and perhaps its vote: it does not vote. The
 // file that tells a copy is made to fit, as in the snapshot of a virtual machine.
 func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t)
 	c.pay(0, 0, 3)
 	away := (c.leader() + 1) % 3
@@ -193,6 +196,7 @@ func TestCluster_RolledBackDiskDoesNotVote(t *testing.T) {
 
 // Every node takes every request: what the leader does is passed on whole, and a request waits for a leader.
 func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t)
 	for i := range c.nodes {
 		c.pay(i, i*2, i*2+2)
@@ -236,6 +240,7 @@ func (c *testCluster) cut() (heal func()) {
 // While the ledger has no majority, nobody is answered an untruth, and sessions live on as long as their owners renew them: an
 // effect that takes long is reported afterwards.
 func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t)
 	url := func(i int) string { return c.nodes[i].server.url() }
 	status, body, err := post(url(0)+"/v1/sessions", `{"ttl_ms":3000}`)
@@ -285,4 +290,74 @@ func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
 	}, 20*time.Second, 50*time.Millisecond, "the report is not accepted")
 	require.NotContains(t, body, "fenced")
 	c.pay(2, 1, 2)
+}
+
+// A request that breaks off on the way to the leader may have been acted on: it is not sent again. One that the other node has
+// refused to act on, and a GET, are.
+func TestCluster_ARequestIsSentOnce(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	at := c.nodes[(lead+1)%3]
+	port := c.nodes[lead].cluster.port
+	own := c.nodes[lead].peerHandler()
+	var posts, gets, refused atomic.Int32
+	port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !strings.HasPrefix(r.URL.Path, "/v1/"):
+			own.ServeHTTP(w, r)
+		case r.URL.Path == "/v1/flights:abandon" && refused.Add(1) == 1:
+			w.Header().Set(headerNotLeader, "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.Method == http.MethodPost && r.URL.Path == "/v1/flights:open":
+			posts.Add(1)
+			_, _ = io.ReadAll(r.Body)
+			panic(http.ErrAbortHandler)
+		case r.Method == http.MethodGet && gets.Add(1) == 1:
+			panic(http.ErrAbortHandler)
+		default:
+			own.ServeHTTP(w, r)
+		}
+	}))
+	defer port.SetHandler(own)
+	status, body, err := post(at.server.url()+"/v1/flights:open", `{"action":"pay","id":"once","input":{"n":1},"nonce":"`+nonce("once")+`","wait_ms":0}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, status, body)
+	require.Contains(t, body, `"leader_lost"`)
+	require.Equal(t, int32(1), posts.Load(), "the open was sent again")
+
+	answer, err := http.Get(at.server.url() + "/v1/flights")
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Equal(t, int32(2), gets.Load())
+
+	status, body, err = post(at.server.url()+"/v1/flights:abandon", `{"action":"pay","id":"once","nonce":"`+nonce("once")+`","not_after":1}`)
+	require.NoError(t, err)
+	require.Equal(t, int32(2), refused.Load(), "%d %s", status, body)
+	require.NotEqual(t, http.StatusServiceUnavailable, status, body)
+}
+
+// What a caller sends as a header between nodes means nothing.
+func TestCluster_CallersCannotPoseAsNodes(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	for i := range c.nodes {
+		r, err := http.NewRequest(http.MethodGet, c.nodes[i].server.url()+"/v1/flights", http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set(headerCaller, "10.9.9.9:1")
+		r.Header.Set(headerNotLeader, "1")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		for _, path := range []string{foundingPath, statusPath} { // they are on the port between nodes alone
+			answer, err := http.Get(c.nodes[i].server.url() + path)
+			require.NoError(t, err)
+			_ = answer.Body.Close()
+			require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+		}
+		_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
+		require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
+	}
 }

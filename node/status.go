@@ -180,13 +180,18 @@ func (c *cluster) levels() map[string]uint32 {
 	return levels
 }
 
-// peerHandler serves the requests of other nodes.
+// peerHandler serves the requests of other nodes: their own, and those of callers, which name the caller.
 func (n *node) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
-	mux.HandleFunc("/", n.serveForwarded)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header[headerCaller] != nil { // whatever its path
+			n.serveForwarded(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func writeAnswer(w http.ResponseWriter, answer any) {
