@@ -38,7 +38,6 @@ type (
 	FieldError = wire.FieldError
 )
 
-
 // Error is a problem document of the server. For codes with an error of package effect, such as *InDoubt, *Conflict or
 // *Busy, it wraps that error.
 type Error struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -24,6 +25,10 @@ type session struct {
 	cancelLease  context.CancelCauseFunc
 	renewCtx     context.Context // ends when the session is no longer renewed
 	stopRenewing context.CancelFunc
+
+	renewMu  sync.Mutex    // held by the one renewal at a time; handleListing compares a listing with the one before it
+	renewed  bool          // result of the newest renewal; guarded by renewMu
+	renewals atomic.Uint64 // how many renewals have begun
 
 	mu               sync.Mutex          // guards the fields below, and the lower half of each opening in nonces
 	nonces           map[string]*opening // by wire.NonceHex, as renewals list them
@@ -233,9 +238,21 @@ func (s *session) closeAtServer(ctx context.Context) {
 	_ = s.client.CloseSession(ctx, s.id)
 }
 
-// renew renews the session once and handles the attempts that the server lists as open. It returns false when no server
-// answered.
+// renew renews the session once. It returns false when no server answered. Callers that come while a renewal runs share the
+// next one.
 func (s *session) renew() bool {
+	before := s.renewals.Load()
+	s.renewMu.Lock()
+	defer s.renewMu.Unlock()
+	if s.renewals.Load() == before {
+		s.renewals.Add(1)
+		s.renewed = s.renewOnce()
+	}
+	return s.renewed
+}
+
+// renewOnce renews the session and handles the attempts that the server lists as open.
+func (s *session) renewOnce() bool {
 	ask, open, asked := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil), clock.Now()
 	for more := true; more; {
 		a, err := s.client.renew(s.client.runner.BaseContext, s.id, ask, max(s.renewEvery/2, time.Second), 1)

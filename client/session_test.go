@@ -6,6 +6,9 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,4 +158,39 @@ func TestAbandonBelievesOnlyWhatNamesItsNonce(t *testing.T) {
 	require.True(t, c.tryAbandon(t.Context(), o))
 	require.Empty(t, swapped)
 	require.NoError(t, c.Close(t.Context()))
+}
+
+// Two listings in a row decide that this process does not know an attempt. So one renewal of a session runs at a time, and calls
+// that need one at the same moment share it.
+func TestSession_OneRenewalAtATime(t *testing.T) {
+	fake := httpapitest.New(t)
+	api := httpapi.New(fake.Config())
+	var running, most, all atomic.Int32
+	enough := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/renew") {
+			all.Add(1)
+			most.Store(max(most.Load(), running.Add(1)))
+			defer running.Add(-1)
+			<-enough
+		}
+		api.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	c.sessions.endSessionless(true) // a session pays off
+	s, _, err := c.sessions.acquire(t.Context())
+	require.NoError(t, err)
+	const calls = 50
+	var renewing sync.WaitGroup
+	for range calls {
+		renewing.Go(func() { require.True(t, s.renew()) })
+	}
+	require.Eventually(t, func() bool { return all.Load() > 0 }, 10*time.Second, time.Millisecond)
+	close(enough)
+	renewing.Wait()
+	require.Equal(t, int32(1), most.Load(), "renewals ran at the same time")
+	require.Less(t, all.Load(), int32(calls/2), "nobody shared a renewal")
 }

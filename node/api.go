@@ -103,12 +103,15 @@ func (n *node) clusterState() wire.Cluster {
 		leader = v.status.Applied
 	}
 	for _, node := range n.cluster.founding.Nodes {
-		about, out := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower}
+		about, out, then := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower}, leader
 		if v := n.cluster.viewOf(node.Name); node.Name != n.cluster.name() {
 			if v == nil {
 				v = &view{err: errors.New("it has not answered since this node started")}
 			}
 			about = v.status
+			if state.Leader == n.cluster.name() && v.err == nil {
+				then = v.own // when the node was asked
+			}
 			out.ClockMS = v.wall.Milliseconds()
 			if v.err != nil {
 				out.Role, out.Problem = wire.RoleUnreachable, v.err.Error()
@@ -121,7 +124,7 @@ func (n *node) clusterState() wire.Cluster {
 			out.Role = wire.RoleLeader
 		}
 		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
-		out.Behind = max(leader, about.Applied) - about.Applied
+		out.Behind = max(then, about.Applied) - about.Applied
 		state.Nodes = append(state.Nodes, out)
 	}
 	return state

@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// leaderWait is how long a request waits for a leader.
-	leaderWait = 5 * time.Second
+	// leaderWait is how long a request waits for a leader: with the time to reach it, no more than five seconds.
+	leaderWait = 4 * time.Second
 	// renewalWait is how long a renewal waits for one, before this node renews the session by itself: trust lasts for seconds.
 	renewalWait = time.Second
 	// keptBody is the largest body that a node keeps in memory to send it again, to a leader that has done nothing with it

@@ -42,6 +42,7 @@ type view struct {
 	sent   time.Time     // when the request was sent whose answer this is; zero: none was answered
 	wall   time.Duration // how far the node's wall clock is ahead of this one's
 	err    error         // of the newest request
+	own    uint64        // last entry that this node had applied when it sent the request
 }
 
 const (
@@ -71,7 +72,7 @@ func (n *node) pollOnce(ctx context.Context) {
 	var asked sync.WaitGroup
 	for _, name := range c.others() {
 		asked.Go(func() {
-			v := &view{sent: time.Now()}
+			v := &view{sent: time.Now(), own: n.store.LastApplied().Index}
 			v.err = c.ask(bounded, name, statusPath, &v.status)
 			took := time.Since(v.sent)
 			v.wall = v.status.Wall.Sub(v.sent.Add(took / 2)).Round(time.Millisecond)

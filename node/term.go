@@ -74,9 +74,12 @@ func (a *actor) over() bool {
 	return !leads || term != a.term
 }
 
+// sayAfter is how long the first proposals may fail before that is logged: a node that was just started has not answered yet.
+const sayAfter = 10 * time.Second
+
 // proposeFirst raises the feature level when all voters read it, and proposes the token of the founding. It repeats what fails until ctx ends.
 func (a *actor) proposeFirst(ctx context.Context) {
-	for ctx.Err() == nil {
+	for began, said := time.Now(), false; ctx.Err() == nil; {
 		err := a.store.RaiseFeatureLevel(ctx)
 		if err == nil {
 			err = a.ensureFoundingToken(ctx)
@@ -84,7 +87,10 @@ func (a *actor) proposeFirst(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		a.cfg.Logger.Debug("the feature level is not raised yet", "error", err)
+		if !said && time.Since(began) > sayAfter {
+			a.cfg.Logger.Warn("the ledger lacks its newest feature level or its first token; it is retried", "error", err)
+			said = true
+		}
 		a.cluster.waitChange(ctx, pollEvery)
 	}
 }
