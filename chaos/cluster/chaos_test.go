@@ -187,7 +187,9 @@ func TestNoMajority(t *testing.T) {
 			b.stopAndAwait("load", time.Minute)
 			b.judge()
 			for _, order := range []string{"short", "long"} {
-				require.Len(t, b.effectsOf(order), 10, "one request for each effect")
+				if !b.MayEnd { // else another holder may have sent an effect again, with the same idempotency key
+					require.Len(t, b.effectsOf(order), 10, "one request for each effect")
+				}
 			}
 		})
 	}
