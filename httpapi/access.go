@@ -83,6 +83,14 @@ func (a *api) withAccess(need access, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// tokenTime is the time at which the expiry of tokens is judged.
+func (a *api) tokenTime() flight.Time {
+	if a.cfg.TokenTime != nil {
+		return a.cfg.TokenTime()
+	}
+	return a.cfg.Ledger.Now()
+}
+
 // authenticate returns the sender of a request. It returns Unauthenticated for a request without a valid token, and
 // Forbidden for a token without the verb.
 func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
@@ -92,7 +100,7 @@ func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid
 	case 0:
 		err = auth.ErrMissing
 	case 1:
-		c.Credential, err = a.cfg.Auth.Check(given[0], a.cfg.Ledger.Now())
+		c.Credential, err = a.cfg.Auth.Check(given[0], a.tokenTime())
 	default:
 		err = auth.ErrMalformed
 	}

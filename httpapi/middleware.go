@@ -88,7 +88,7 @@ func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.H
 // rejectLedgerBehind answers a request of a caller who has seen a newer ledger than this one, and reports whether it did.
 func (a *api) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) bool {
 	text, bad := singleHeader(r, wire.HeaderIndex)
-	if bad != nil || text == "" {
+	if bad != nil || text == "" || a.cfg.LedgerBehind == nil {
 		if bad != nil {
 			a.writeInvalid(w, r, bad)
 		}
@@ -101,16 +101,20 @@ func (a *api) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	h := a.cfg.Ledger.Header()
-	if own := indexOf(&h); seen.After(own) {
+	own := indexOf(&h)
+	if !seen.After(own) {
+		return false
+	}
+	behind, err := a.cfg.LedgerBehind(r.Context(), seen)
+	switch {
+	case err != nil:
+		a.writeError(w, r, flight.Key{}, err)
+	case behind:
 		p := newProblem(wire.LedgerBehind)
 		p.Detail = fmt.Sprintf("the ledger is at %s, and the caller was told %s", own, seen)
 		writeProblem(w, r, p)
-		if a.cfg.LedgerBehind != nil {
-			a.cfg.LedgerBehind(own, seen)
-		}
-		return true
 	}
-	return false
+	return behind || err != nil
 }
 
 // indexOf returns the position of the ledger.

@@ -81,8 +81,11 @@ type Config struct {
 	Operator   Operator
 	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
 	Restores   Restores  // nil: the routes of backups and restores answer not_found
-	// LedgerBehind is called when a caller was told a later position of the ledger than it has; nil: nothing is called.
-	LedgerBehind func(has, told wire.Index)
+	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
+	// called if the position is later than the ledger's. nil: positions are not compared.
+	LedgerBehind func(ctx context.Context, told wire.Index) (bool, error)
+	// TokenTime is the time at which the expiry of tokens is judged; nil: the ledger's time.
+	TokenTime func() flight.Time
 	// Cluster describes the nodes; nil: a lone node.
 	Cluster func() wire.Cluster
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.

@@ -16,20 +16,22 @@ import (
 )
 
 // api returns the handler of the API.
-func (a *actor) api() http.Handler {
+func (a *actor) api() http.Handler { return httpapi.New(a.apiConfig()) }
+
+func (a *actor) apiConfig() httpapi.Config {
 	l := ledgerAPI{ledger{a.store}, &a.events}
 	cfg := httpapi.Config{
 		Remote: a.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: a.store, Restores: a.node, Limits: a.limits, Ready: a.readiness, Cluster: a.clusterState, LedgerInfo: a.ledgerInfo, NodeInfo: a.about, Logger: a.cfg.Logger,
 		LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil, MaxStreams: a.cfg.tuning.connections / 2,
 		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
 	}
-	cfg.LedgerBehind = a.ledgerBehind
+	cfg.LedgerBehind, cfg.TokenTime = a.ledgerBehind, a.store.UpperTime
 	if a.cfg.NoCredentials {
 		cfg.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only
 		cfg.Auth = a.tokens
 	}
-	return httpapi.New(cfg)
+	return cfg
 }
 
 // Backup implements httpapi.Restores.
@@ -130,9 +132,20 @@ func (n *node) clusterState() wire.Cluster {
 	return state
 }
 
-// ledgerBehind says that a caller has seen a later ledger than this one.
-func (n *node) ledgerBehind(has, told wire.Index) {
-	n.metrics.LedgerBehind()
-	n.cfg.Logger.Error("the ledger has lost entries: a caller was told a later position. Stop this node and keep its data directory; put the newest copy back, or run flightd restore accept",
+// ledgerBehind reports whether this ledger, which leads, does not reach a position that a caller was told, and says so.
+func (a *actor) ledgerBehind(ctx context.Context, told wire.Index) (bool, error) {
+	if a.cluster != nil {
+		if err := a.check.stillLeads(ctx); err != nil {
+			return false, &effect.Unavailable{Code: string(wire.LeaderLost), Cause: err}
+		}
+	}
+	h := a.store.Header()
+	has := wire.Index{Epoch: h.StoreEpoch, Entry: h.Version.Index}
+	if !told.After(has) {
+		return false, nil
+	}
+	a.metrics.LedgerBehind()
+	a.cfg.Logger.Error("the ledger has lost entries: a caller was told a later position. Stop this node and keep its data directory; put the newest copy back, or run flightd restore accept",
 		"ledger", has.String(), "caller", told.String())
+	return true, nil
 }

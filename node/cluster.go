@@ -24,6 +24,7 @@ import (
 type cluster struct {
 	founding *peer.Founding
 	instance string // of this node: drawn when its data directory was new
+	hadEntry bool   // the ledger of this node had an entry when the process started
 	port     *peer.Port
 	path     string // of the file of members
 	log      *slog.Logger
@@ -31,7 +32,7 @@ type cluster struct {
 
 	mu      sync.Mutex // guards the fields below
 	members members
-	started bool             // the ledger of this node has an entry
+	started bool             // this node has seen that all have stored the same instances, or has a ledger
 	views   map[string]*view // of the other nodes, by name
 }
 
@@ -67,7 +68,7 @@ func (n *node) openCluster() error {
 		return err
 	}
 	c := &cluster{
-		founding: founding, instance: instance, started: started, path: filepath.Join(dir, membersName), log: n.cfg.Logger,
+		founding: founding, instance: instance, hadEntry: started, started: started, path: filepath.Join(dir, membersName), log: n.cfg.Logger,
 		views: make(map[string]*view),
 	}
 	if err := c.readMembers(); err != nil {
@@ -163,8 +164,14 @@ func (c *cluster) found(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		silent, err := c.foundOnce(ctx)
-		if err != nil || len(silent) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(silent) == 0 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.started = true // a node that still waits need not wait for the others any more
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -191,7 +198,7 @@ func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
 		var answer foundingAnswer
 		if err := c.ask(ctx, name, foundingPath, &answer); err != nil {
 			var refused *peer.RefusedError
-			if errors.As(err, &refused) {
+			if errors.As(err, &refused) && refused.By != c.name() { // else this node refuses the other one, and waits for the right one
 				return nil, &NotMemberError{Node: c.name(), Reason: refused.Error()}
 			}
 			silent = append(silent, name)
@@ -210,10 +217,7 @@ func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
 		}
 	}
 	if len(instances) == len(c.founding.Nodes) && len(own) == 0 {
-		if err := c.storeMembers(members{Instances: instances}); err != nil {
-			return nil, err
-		}
-		own = instances
+		return c.others(), c.storeMembers(members{Instances: instances}) // the next round compares
 	}
 	if len(own) > 0 && (began || agreed == len(c.others())) {
 		return nil, nil
@@ -228,6 +232,20 @@ func (c *cluster) foundingAnswer() foundingAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return foundingAnswer{Instance: c.instance, Members: c.members, Started: c.started}
+}
+
+// checkMember returns *NotMemberError if this node's etcd member has lost its directory. The ledger starts after etcd has
+// answered, so a ledger with an entry proves that there was a member: it has voted, and knew sessions that live. Etcd itself
+// would take an empty directory for a new member.
+func (n *node) checkMember() error {
+	if !n.cluster.hadEntry {
+		return nil
+	}
+	dir := filepath.Join(n.etcdDir(), "member", "wal")
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give it the directory back, or run flightd cluster replace %s", dir, n.cluster.name())}
 }
 
 // voters returns the founding members as voters of the ledger.
@@ -245,6 +263,9 @@ func (n *node) startInCluster(ctx context.Context) error {
 		return err
 	}
 	if err := n.cluster.found(ctx); err != nil {
+		return err
+	}
+	if err := n.checkMember(); err != nil {
 		return err
 	}
 	if err := n.openStores(ctx); err != nil {

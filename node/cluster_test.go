@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease/etcdlease"
 )
 
 // testCluster is a cluster of three nodes in this process.
@@ -360,4 +362,115 @@ func TestCluster_CallersCannotPoseAsNodes(t *testing.T) {
 		_, err = http.Get("https://" + c.nodes[i].cluster.founding.Self.Address + statusPath)
 		require.Error(t, err, "the port between nodes takes nobody without a node's certificate")
 	}
+}
+
+// A member of etcd that lost its directory has lost sessions that live, and its votes. Its node does not start with an empty one.
+func TestCluster_LostEtcdDirectoryIsNoNewMember(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	away := (c.leader() + 1) % 3
+	c.stop(away)
+	require.NoError(t, os.RemoveAll(filepath.Join(c.configs[away].Data, "etcd", "member")))
+	c.start(away)
+	var stranger *NotMemberError
+	require.ErrorAs(t, c.endOf(away), &stranger)
+	require.Contains(t, stranger.Reason, "etcd's votes and sessions")
+	c.pay((away+1)%3, 0, 1) // the others go on
+}
+
+// A node that dies after the founding was agreed, and before its ledger has an entry, takes part later.
+func TestCluster_LateFounderTakesPart(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	c.pay(0, 0, 2)
+	away := (c.leader() + 1) % 3
+	c.stop(away)
+	ledger := filepath.Join(c.configs[away].Data, "ledger")
+	kept := make(map[string][]byte)
+	for _, name := range []string{"IDENTITY", membersName} {
+		text, err := os.ReadFile(filepath.Join(ledger, name))
+		require.NoError(t, err)
+		kept[name] = text
+	}
+	// As it was when the instances were stored: no log, no record in etcd, and IDENTITY without the mark of a first entry.
+	require.NoError(t, os.RemoveAll(ledger))
+	require.NoError(t, os.MkdirAll(ledger, 0o700))
+	kept["IDENTITY"] = bytes.Replace(kept["IDENTITY"], []byte(`,"began":true`), nil, 1)
+	for name, text := range kept {
+		require.NoError(t, os.WriteFile(filepath.Join(ledger, name), text, 0o600))
+	}
+	other := c.nodes[(away+1)%3]
+	deployment := other.store.Header().Deployment
+	_, err := other.etcd.client.Delete(t.Context(), etcdlease.DefaultPrefix(deployment)+"ledger/"+c.names[away])
+	require.NoError(t, err)
+	require.NoError(t, writePlace(c.configs[away].Data))
+	c.start(away)
+	c.ready(away)
+	require.Equal(t, deployment, c.nodes[away].store.Header().Deployment)
+	c.pay(away, 2, 3)
+}
+
+// A node that does not lead says no to nobody: neither "your session is lost" nor "the ledger has lost entries".
+func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	at := (c.leader() + 1) % 3
+	deployment := c.nodes[at].store.Header().Deployment
+	status, body, err := post(c.nodes[at].server.url()+"/v1/sessions", `{"ttl_ms":15000}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status, body)
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(body), &session))
+	defer c.cut()()
+	require.Eventually(t, func() bool { return c.nodes[at].store.Leader() == "" }, 10*time.Second, 10*time.Millisecond)
+	renew := func(id string) (int, string) {
+		r, err := http.NewRequest(http.MethodPost, c.nodes[at].server.url()+"/v1/sessions/"+id+"/renew", strings.NewReader(`{}`))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(wire.HeaderDeployment, deployment)
+		r.Header.Set(wire.HeaderIndex, wire.Index{Epoch: 1, Entry: 1 << 40}.String()) // the caller has seen what this node has not applied
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return answer.StatusCode, string(text)
+	}
+	status, body = renew(session.Session)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, `"trust_ms":0`)
+	status, body = renew("ses_neverseen")
+	require.Equal(t, http.StatusServiceUnavailable, status, body)
+}
+
+// A node passes a request on as it was written, and a leader with another wall takes none from it.
+func TestCluster_RequestsAreJudgedByTheLeader(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	at := c.nodes[(lead+1)%3]
+	still := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for path, want := range map[string]int{
+		"/v1/flights/../tokens": http.StatusNotFound, "/v1/flights?state=%zz": http.StatusBadRequest, "/v1/flights?limit=1;a=2": http.StatusBadRequest,
+	} {
+		for _, n := range []*testNode{c.nodes[lead], at} {
+			r, err := http.NewRequest(http.MethodGet, n.server.url(), http.NoBody)
+			require.NoError(t, err)
+			path, query, _ := strings.Cut(path, "?")
+			r.URL.Opaque = strings.TrimPrefix(n.server.url(), "http:") + path
+			r.URL.RawQuery = query
+			answer, err := still.Do(r)
+			require.NoError(t, err)
+			_ = answer.Body.Close()
+			require.Equal(t, want, answer.StatusCode, "%s?%s at %s", path, query, n.name())
+		}
+	}
+	r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
+	require.NoError(t, err)
+	r.Header.Set(headerCaller, "10.0.0.1:1")
+	r.Header.Set(headerWall, "tokens")
+	answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 }

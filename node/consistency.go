@@ -49,6 +49,9 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 	if err != nil || len(served) == 0 {
 		return err
 	}
+	if n.cluster != nil && past.Deployment == "" {
+		return n.checkNeverApplied(ctx, client, served)
+	}
 	lost := &LedgerLostError{EtcdDeployments: strings.Join(served, ", "), LedgerDeployment: past.Deployment, Last: past.Last}
 	if !slices.Contains(served, past.Deployment) {
 		return lost
@@ -74,6 +77,21 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 	if !past.Closed {
 		n.cfg.Logger.Log(ctx, level, "the ledger was not closed at the last stop; it holds all that etcd has recorded. Damage of the disk could have removed what was acknowledged after that record, in the last 250 ms",
 			"ends_at", past.Last.Index, "recorded", lost.Recorded.Index, "discarded_bytes", past.Discarded)
+	}
+	return nil
+}
+
+// checkNeverApplied returns *LedgerLostError if etcd has a record of this node, although its ledger has no entry that names a
+// deployment. Without a record the node has applied nothing yet: the others have founded the ledger while it was away.
+func (n *node) checkNeverApplied(ctx context.Context, client *clientv3.Client, served []string) error {
+	for _, deployment := range served {
+		records, err := etcdlease.RecordedEntries(ctx, client, deployment, n.name())
+		if err != nil {
+			return err
+		}
+		if len(records) > 0 {
+			return &LedgerLostError{EtcdDeployments: deployment}
+		}
 	}
 	return nil
 }

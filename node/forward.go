@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -24,6 +25,7 @@ import (
 const (
 	headerCaller    = "Flightd-Caller"     // address of the caller, as the node that took the request saw it
 	headerNotLeader = "Flightd-Not-Leader" // the node that was asked does not act; it has done nothing
+	headerWall      = "Flightd-Wall"       // whether the node that took the request asks callers for tokens
 )
 
 const (
@@ -133,13 +135,14 @@ var errNotDone = errors.New("the request was not acted on")
 // forward passes a request on to the leader and copies its answer. After an error nothing was answered; errNotDone says
 // that the leader did nothing with the request, because it does not lead, or nothing of the request has left.
 func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader string) (failed error) {
-	left := false
+	var left atomic.Bool // a part of the request has left
 	proxy := httputil.ReverseProxy{
 		Transport: f.n.cluster.port.Client(leader), FlushInterval: -1, ErrorLog: slog.NewLogLogger(f.n.cfg.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
-			p.Out.Header[headerCaller] = []string{r.RemoteAddr}
-			trace := httptrace.ClientTrace{WroteHeaders: func() { left = true }}
+			p.Out.URL.RawQuery = p.In.URL.RawQuery // as it was written: the leader judges it
+			p.Out.Header[headerCaller], p.Out.Header[headerWall] = []string{r.RemoteAddr}, []string{f.n.wall()}
+			trace := httptrace.ClientTrace{WroteHeaders: func() { left.Store(true) }}
 			p.Out = p.Out.WithContext(httptrace.WithClientTrace(p.Out.Context(), &trace))
 		},
 		ModifyResponse: func(answer *http.Response) error {
@@ -150,13 +153,21 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			if failed = err; !left {
+			if failed = err; !left.Load() {
 				failed = errors.Join(errNotDone, err)
 			}
 		},
 	}
 	proxy.ServeHTTP(w, r)
 	return failed
+}
+
+// wall says whether this node asks callers for tokens.
+func (n *node) wall() string {
+	if n.cfg.NoCredentials {
+		return "none"
+	}
+	return "tokens"
 }
 
 // serveForwarded serves a request that another node has passed on.
@@ -167,8 +178,14 @@ func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
+	if taken := r.Header.Get(headerWall); taken != n.wall() {
+		n.cfg.Logger.Error("a node of the cluster asks callers for tokens, and another one does not: its requests are rejected", "this_node", n.wall(), "other_node", taken)
+		httpapi.Unavailable(wire.NoLeader, "the nodes of this cluster disagree whether callers need a token").ServeHTTP(w, r)
+		return
+	}
 	r.RemoteAddr = r.Header.Get(headerCaller)
 	r.Header.Del(headerCaller)
+	r.Header.Del(headerWall)
 	a.serveInTerm(w, r)
 }
 
@@ -179,7 +196,21 @@ func (n *node) localAPI() http.Handler {
 	if !n.cfg.NoCredentials {
 		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
 	}
-	return a.api()
+	cfg := a.apiConfig()
+	cfg.LedgerBehind = nil // this node may lag
+	return neverNo(httpapi.New(cfg))
+}
+
+// neverNo replaces answers to renewals that say no: this node's view of sessions and tokens may be old.
+func neverNo(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isRenewal(r) {
+			w = &answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
+				return wire.NoLeader, status >= http.StatusBadRequest && status < http.StatusInternalServerError
+			}}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // prolonger serves renewals while no node leads the ledger. No other method is called.

@@ -18,29 +18,31 @@ func (n *node) handOver(ctx context.Context) {
 }
 
 const (
-	// etcdTimeout is how long a leader goes on without an answer of etcd, before it hands leadership to a node that has one.
-	etcdTimeout = 3 * time.Second
+	// unfitTimeout is how long a leader goes on without an answer of etcd, or with a disk that takes no new work, before it hands
+	// leadership to a node that is fit.
+	unfitTimeout = 3 * time.Second
 	// handOverPause is the least time between two such transfers.
 	handOverPause = 30 * time.Second
 )
 
-// etcdWatch decides when a leader hands leadership over because etcd does not answer it. One goroutine uses it.
-type etcdWatch struct {
-	answered   time.Time // when etcd answered last; zero: not since the start
+// fitness decides when a leader hands leadership over because it cannot take new work: etcd does not answer it, or its disk is
+// nearly full. One goroutine uses it.
+type fitness struct {
+	lastFit    time.Time // zero: not since the start
 	handedOver time.Time
 }
 
 // successor returns the node to hand leadership to now; "": none. candidates are the other nodes by name.
-func (w *etcdWatch) successor(now time.Time, answers, leads bool, applied uint64, candidates map[string]*view) (name string) {
-	if answers || w.answered.IsZero() {
-		w.answered = now
+func (w *fitness) successor(now time.Time, fit, leads bool, applied uint64, candidates map[string]*view) (name string) {
+	if fit || w.lastFit.IsZero() {
+		w.lastFit = now
 	}
-	if !leads || now.Sub(w.answered) < etcdTimeout || now.Sub(w.handedOver) < handOverPause {
+	if !leads || now.Sub(w.lastFit) < unfitTimeout || now.Sub(w.handedOver) < handOverPause {
 		return ""
 	}
 	var best *view
 	for other, v := range candidates {
-		fresh := v.err == nil && now.Sub(v.sent) < 2*pollEvery && v.status.EtcdOK
+		fresh := v.err == nil && now.Sub(v.sent) < 2*pollEvery && v.status.EtcdOK && v.status.DiskOK
 		if fresh && v.status.Applied+maxBehind >= applied && (best == nil || v.status.Applied > best.status.Applied) {
 			name, best = other, v
 		}
@@ -54,8 +56,8 @@ func (w *etcdWatch) successor(now time.Time, answers, leads bool, applied uint64
 // maxBehind is how many entries a successor may be behind: raft sends them before the transfer.
 const maxBehind = 1000
 
-// leaveToOneWithEtcd hands leadership to a node that etcd answers, if it does not answer this one.
-func (n *node) leaveToOneWithEtcd(ctx context.Context, w *etcdWatch) {
+// leaveToFitNode hands leadership to a node that can take new work, if this one cannot.
+func (n *node) leaveToFitNode(ctx context.Context, w *fitness) {
 	_, leads := n.store.Leading()
 	c := n.cluster
 	c.mu.Lock()
@@ -63,13 +65,13 @@ func (n *node) leaveToOneWithEtcd(ctx context.Context, w *etcdWatch) {
 	for name, v := range c.views {
 		candidates[name] = v
 	}
-	to := w.successor(time.Now(), n.etcdAnswers.Load(), leads, n.store.LastApplied().Index, candidates)
+	to := w.successor(time.Now(), n.etcdAnswers.Load() && n.store.CheckDiskSpace() == nil, leads, n.store.LastApplied().Index, candidates)
 	instance := c.members.Instances[to]
 	c.mu.Unlock()
 	if to == "" {
 		return
 	}
-	n.cfg.Logger.Warn("etcd does not answer this node, which leads the ledger: leadership goes to a node that etcd answers", "node", to)
+	n.cfg.Logger.Warn("etcd does not answer this node, which leads the ledger, or its disk is nearly full: leadership goes to another node", "node", to)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := n.store.TransferLeadership(ctx, instance); err != nil {

@@ -8,20 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leader that etcd does not answer leaves to a node that it answers, after etcdTimeout, and not again at once.
-func TestEtcdWatch(t *testing.T) {
+// A leader that etcd does not answer, or whose disk is full, leaves to a node that is fit, after unfitTimeout, and not again at once.
+func TestFitness(t *testing.T) {
 	began := time.Unix(1_800_000_000, 0)
 	at := func(d time.Duration) time.Time { return began.Add(d) }
 	candidates := func(now time.Time) map[string]*view {
 		return map[string]*view{
-			"behind": {status: status{EtcdOK: true, Applied: 10}, sent: now},
-			"fit":    {status: status{EtcdOK: true, Applied: 5000}, sent: now},
-			"blind":  {status: status{Applied: 6000}, sent: now},
-			"old":    {status: status{EtcdOK: true, Applied: 6000}, sent: now.Add(-time.Minute)},
-			"silent": {status: status{EtcdOK: true, Applied: 6000}, sent: now, err: errors.New("no answer")},
+			"behind": {status: status{EtcdOK: true, DiskOK: true, Applied: 10}, sent: now},
+			"fit":    {status: status{EtcdOK: true, DiskOK: true, Applied: 5000}, sent: now},
+			"blind":  {status: status{DiskOK: true, Applied: 6000}, sent: now},
+			"full":   {status: status{EtcdOK: true, Applied: 6000}, sent: now},
+			"old":    {status: status{EtcdOK: true, DiskOK: true, Applied: 6000}, sent: now.Add(-time.Minute)},
+			"silent": {status: status{EtcdOK: true, DiskOK: true, Applied: 6000}, sent: now, err: errors.New("no answer")},
 		}
 	}
-	w := new(etcdWatch)
+	w := new(fitness)
 	ask := func(d time.Duration, answers, leads bool) string {
 		return w.successor(at(d), answers, leads, 5500, candidates(at(d)))
 	}
@@ -31,6 +32,6 @@ func TestEtcdWatch(t *testing.T) {
 	require.Equal(t, "fit", ask(4*time.Second, false, true))
 	require.Empty(t, ask(10*time.Second, false, true), "it was handed over a moment ago")
 	require.Equal(t, "fit", ask(40*time.Second, false, true))
-	require.Empty(t, ask(80*time.Second, true, true), "etcd answers again")
+	require.Empty(t, ask(80*time.Second, true, true), "it is fit again")
 	require.Empty(t, w.successor(at(90*time.Second), false, true, 5500, nil), "nobody is better off")
 }

@@ -33,6 +33,7 @@ type status struct {
 	Wall     time.Time `json:"wall"`
 	Reads    uint32    `json:"reads"` // highest feature level that this build reads
 	EtcdOK   bool      `json:"etcd_ok"`
+	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
 	Members  members   `json:"members"`
 }
 
@@ -54,10 +55,10 @@ const (
 func (n *node) pollNodes(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	var etcd etcdWatch
+	var fit fitness
 	for ctx.Err() == nil {
 		n.pollOnce(ctx)
-		n.leaveToOneWithEtcd(ctx, &etcd)
+		n.leaveToFitNode(ctx, &fit)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -164,7 +165,7 @@ func (n *node) status() status {
 	}
 	last := store.LastApplied()
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
-	s.EtcdOK = n.etcdAnswers.Load()
+	s.EtcdOK, s.DiskOK = n.etcdAnswers.Load(), store.CheckDiskSpace() == nil
 	return s
 }
 

@@ -102,40 +102,44 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	defer context.AfterFunc(a.lifetime, func() { cancel(context.Cause(a.lifetime)) })()
 	w.Header().Set(wire.HeaderLeader, a.cluster.name())
-	a.handler.ServeHTTP(&termWriter{ResponseWriter: w, actor: a, request: r}, r.WithContext(ctx))
+	a.handler.ServeHTTP(&answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
+		lost := status < http.StatusInternalServerError && a.over()
+		if !lost && needsLeaderCheck(r, status) {
+			lost = a.check.stillLeads(r.Context()) != nil || a.over()
+		}
+		return wire.LeaderLost, lost
+	}}, r.WithContext(ctx))
 }
 
-// termWriter replaces an answer that is written after the end of the term.
-type termWriter struct {
+// answerFilter replaces answers by 503.
+type answerFilter struct {
 	http.ResponseWriter
-	actor    *actor
-	request  *http.Request
+	request *http.Request
+	// replace returns the code of the answer instead of one with this status, and whether it is replaced.
+	replace  func(status int) (wire.Code, bool)
 	begun    bool // the status was written
 	replaced bool
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *termWriter) WriteHeader(status int) {
+func (w *answerFilter) WriteHeader(status int) {
 	if w.begun {
 		return
 	}
 	w.begun = true
-	lost := status < http.StatusInternalServerError && w.actor.over()
-	if !lost && needsLeaderCheck(w.request, status) {
-		lost = w.actor.check.stillLeads(w.request.Context()) != nil || w.actor.over()
-	}
-	if lost {
-		w.replaced = true
-		header := w.Header()
-		for name := range header {
-			if name != wire.HeaderRequestID && name != wire.HeaderNode {
-				delete(header, name)
-			}
-		}
-		httpapi.Unavailable(wire.LeaderLost, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
+	code, replaced := w.replace(status)
+	if !replaced {
+		w.ResponseWriter.WriteHeader(status)
 		return
 	}
-	w.ResponseWriter.WriteHeader(status)
+	w.replaced = true
+	header := w.Header()
+	for name := range header {
+		if name != wire.HeaderRequestID && name != wire.HeaderNode {
+			delete(header, name)
+		}
+	}
+	httpapi.Unavailable(code, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
 }
 
 // needsLeaderCheck reports whether an answer may be untrue if another node has become leader meanwhile. The others are the
@@ -199,7 +203,7 @@ func (c *leaderCheck) run() {
 }
 
 // Write implements http.ResponseWriter.
-func (w *termWriter) Write(p []byte) (int, error) {
+func (w *answerFilter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.replaced {
 		return len(p), nil
@@ -208,7 +212,7 @@ func (w *termWriter) Write(p []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController find the underlying writer.
-func (w *termWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *answerFilter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // waitChange waits until the leader may have changed, at most for a time.
 func (c *cluster) waitChange(ctx context.Context, most time.Duration) {

@@ -206,7 +206,7 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 		require.Zero(t, again.code, "%s", again)
 		require.Equal(t, first.out, again.out, "node %d", n)
 	}
-	for round := 2; round <= 4; round++ {
+	for round := 2; round <= 3; round++ {
 		lead := c.leader()
 		c.kill(lead)
 		began := time.Now()
