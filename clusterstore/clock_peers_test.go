@@ -131,7 +131,7 @@ func (c *testCluster) leadBy(i int) *Store {
 	return c.stores[i]
 }
 
-// One wrong clock of three, that of the leader or of another node: a year ahead, an hour behind, or one that has stood still
+// A wrong clock of three, that of the leader or of another node: a year ahead, an hour behind, or one that has stood still
 // for six hours. Nobody is locked out, and no protection ends early. The permission to resend ends by the highest clock.
 func TestHazard25_OneClockOfThreeIsWrong(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"ahead": year, "slow": -time.Hour, "stood still": -6 * time.Hour} {

@@ -65,10 +65,6 @@ func (s *Store) Leader() (address string) {
 	return string(at)
 }
 
-// CommitIndex returns the index up to which this node knows the log to be committed. At a leader it is valid only while
-// Leading reports a term.
-func (s *Store) CommitIndex() uint64 { return s.raft.CommitIndex() }
-
 // LastEntry names the last entry that is durable in the log of this node, which it may have acknowledged. A new leader can
 // replace it while it is not committed.
 func (s *Store) LastEntry() EntryID {

@@ -198,7 +198,7 @@ func TestLastEntryIsDurableNotApplied(t *testing.T) {
 		for _, s := range c.stores {
 			require.Equal(t, old.LastEntry(), s.LastEntry())
 			require.Equal(t, s.LastApplied(), s.LastEntry())
-			require.Equal(t, old.CommitIndex(), s.LastEntry().Index)
+			require.Equal(t, old.raft.CommitIndex(), s.LastEntry().Index)
 		}
 		open := openOf(old, testKey(2), 2)
 		c.isolate(c.indexOf(old))

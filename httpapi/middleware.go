@@ -205,10 +205,10 @@ func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
 
 // Starting returns a handler that answers every request with the problem no_leader. A node serves it until its ledger
 // is open and New can be called.
-func Starting() http.Handler { return Unavailable(wire.NoLeader, "this node is starting") }
+func Starting() http.Handler { return Problem(wire.NoLeader, "this node is starting") }
 
-// Unavailable returns a handler that answers every request with a problem of the code, whose detail says why.
-func Unavailable(code wire.Code, detail string) http.Handler {
+// Problem returns a handler that answers every request with a problem of the code, whose detail says why.
+func Problem(code wire.Code, detail string) http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

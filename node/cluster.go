@@ -147,7 +147,7 @@ func (c *cluster) admit(id peer.Identity) error {
 	if known == id.Instance || len(c.members.Instances) == 0 {
 		return nil
 	}
-	return fmt.Errorf("node %s was a member with another data directory, which it has lost: give it the directory back, or run flightd cluster replace %s", id.Node, id.Node)
+	return fmt.Errorf("node %s was a member with another data directory, which it has lost: give it that directory back. A node cannot be replaced yet; the others go on without it", id.Node)
 }
 
 // found agrees with all other nodes on the instances of the cluster, once. It returns when this node may create its ledger:
@@ -210,7 +210,7 @@ func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
 		case len(theirs) == 0:
 			silent = append(silent, name)
 		case theirs[c.name()] != c.instance, len(own) > 0 && !maps.Equal(own, theirs):
-			return nil, &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("node %s has stored other data directories for this cluster. If no node has served a request yet, empty all data directories and start again; else run flightd cluster replace %s", name, c.name())}
+			return nil, &NotMemberError{Node: c.name(), Reason: fmt.Sprintf("node %s has stored other data directories for this cluster. If no node has served a request yet, empty all data directories and start again; else give this node back the directory with which it was founded", name)}
 		default:
 			agreed++
 			began = began || answer.Started
@@ -245,7 +245,7 @@ func (n *node) checkMember() error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give it the directory back, or run flightd cluster replace %s", dir, n.cluster.name())}
+	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give the directory back. A node cannot be replaced yet; the others go on without it", dir)}
 }
 
 // voters returns the founding members as voters of the ledger.

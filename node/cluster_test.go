@@ -340,7 +340,7 @@ func TestCluster_ARequestIsSentOnce(t *testing.T) {
 	require.NotEqual(t, http.StatusServiceUnavailable, status, body)
 }
 
-// What a caller sends as a header between nodes means nothing.
+// Headers between nodes mean nothing when a caller sends them.
 func TestCluster_CallersCannotPoseAsNodes(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
@@ -443,7 +443,7 @@ func TestCluster_RenewalWithoutALeaderIsNeverRefused(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status, body)
 }
 
-// A node passes a request on as it was written, and a leader with another wall takes none from it.
+// A node passes a request on as it was written, and a leader that asks for no tokens takes none from a node that does.
 func TestCluster_RequestsAreJudgedByTheLeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
@@ -468,9 +468,28 @@ func TestCluster_RequestsAreJudgedByTheLeader(t *testing.T) {
 	r, err := http.NewRequest(http.MethodGet, "https://"+c.names[lead]+"/v1/flights", http.NoBody)
 	require.NoError(t, err)
 	r.Header.Set(headerCaller, "10.0.0.1:1")
-	r.Header.Set(headerWall, "tokens")
+	r.Header.Set(headerTokens, "yes")
 	answer, err := at.cluster.port.Client(c.names[lead]).RoundTrip(r)
 	require.NoError(t, err)
 	_ = answer.Body.Close()
 	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+}
+
+// A body that does not arrive is a problem, and no empty answer of success.
+func TestCluster_IncompleteBodyIsAProblem(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	for i, n := range c.nodes {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(n.server.url(), "http://"))
+		require.NoError(t, err)
+		_, err = conn.Write([]byte("POST /v1/flights:open HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "HTTP/1.1 408 ", "node %s, the leader is %s", c.names[i], c.names[lead])
+		require.Contains(t, string(answer), `"request_incomplete"`)
+		require.NoError(t, conn.Close())
+	}
 }

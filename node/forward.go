@@ -25,7 +25,7 @@ import (
 const (
 	headerCaller    = "Flightd-Caller"     // address of the caller, as the node that took the request saw it
 	headerNotLeader = "Flightd-Not-Leader" // the node that was asked does not act; it has done nothing
-	headerWall      = "Flightd-Wall"       // whether the node that took the request asks callers for tokens
+	headerTokens    = "Flightd-Tokens"     // whether the node that took the request asks callers for tokens
 )
 
 const (
@@ -63,9 +63,14 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set(wire.HeaderNode, f.n.cluster.name())
+	if a := f.n.act.Load(); a != nil {
+		a.serveInTerm(w, r)
+		return
+	}
 	body, whole, err := keepBody(r)
 	if err != nil {
-		return // the caller has gone
+		httpapi.Problem(wire.RequestIncomplete, "the body did not arrive completely: "+err.Error()).ServeHTTP(w, r)
+		return
 	}
 	if whole && isRenewal(r) {
 		ctx, cancel := context.WithTimeout(r.Context(), renewalWait)
@@ -97,13 +102,13 @@ func (f *forwarder) passOn(ctx context.Context, w http.ResponseWriter, r *http.R
 				return nil
 			}
 			if again := errors.Is(err, errNotDone) || r.Method == http.MethodGet || r.Method == http.MethodHead; !again || !whole || r.Context().Err() != nil {
-				return httpapi.Unavailable(wire.LeaderLost, "the node that leads the ledger did not answer; repeat the request with the same nonce")
+				return httpapi.Problem(wire.LeaderLost, "the node that leads the ledger did not answer; repeat the request with the same nonce")
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		f.n.cluster.waitChange(ctx, 50*time.Millisecond)
 		if ctx.Err() != nil {
-			return httpapi.Unavailable(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes")
+			return httpapi.Problem(wire.NoLeader, "no node leads the ledger: it needs a majority of the nodes")
 		}
 	}
 }
@@ -141,7 +146,7 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // as it was written: the leader judges it
-			p.Out.Header[headerCaller], p.Out.Header[headerWall] = []string{r.RemoteAddr}, []string{f.n.wall()}
+			p.Out.Header[headerCaller], p.Out.Header[headerTokens] = []string{r.RemoteAddr}, []string{f.n.asksForTokens()}
 			trace := httptrace.ClientTrace{WroteHeaders: func() { left.Store(true) }}
 			p.Out = p.Out.WithContext(httptrace.WithClientTrace(p.Out.Context(), &trace))
 		},
@@ -162,12 +167,12 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 	return failed
 }
 
-// wall says whether this node asks callers for tokens.
-func (n *node) wall() string {
+// asksForTokens says whether this node asks callers for tokens, as the value of headerTokens.
+func (n *node) asksForTokens() string {
 	if n.cfg.NoCredentials {
-		return "none"
+		return "no"
 	}
-	return "tokens"
+	return "yes"
 }
 
 // serveForwarded serves a request that another node has passed on.
@@ -178,14 +183,14 @@ func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	if taken := r.Header.Get(headerWall); taken != n.wall() {
-		n.cfg.Logger.Error("a node of the cluster asks callers for tokens, and another one does not: its requests are rejected", "this_node", n.wall(), "other_node", taken)
-		httpapi.Unavailable(wire.NoLeader, "the nodes of this cluster disagree whether callers need a token").ServeHTTP(w, r)
+	if taken := r.Header.Get(headerTokens); taken != n.asksForTokens() {
+		n.cfg.Logger.Error("a node of the cluster asks callers for tokens, and another one does not: its requests are rejected", "this_node_asks", n.asksForTokens(), "other_node_asks", taken)
+		httpapi.Problem(wire.NoLeader, "the nodes of this cluster disagree whether callers need a token").ServeHTTP(w, r)
 		return
 	}
 	r.RemoteAddr = r.Header.Get(headerCaller)
 	r.Header.Del(headerCaller)
-	r.Header.Del(headerWall)
+	r.Header.Del(headerTokens)
 	a.serveInTerm(w, r)
 }
 

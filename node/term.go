@@ -77,7 +77,8 @@ func (a *actor) over() bool {
 // sayAfter is how long the first proposals may fail before that is logged: a node that was just started has not answered yet.
 const sayAfter = 10 * time.Second
 
-// proposeFirst raises the feature level when all voters read it, and proposes the token of the founding. It repeats what fails until ctx ends.
+// proposeFirst raises the feature level when all voters read it, and proposes the token of the founding. It repeats what fails
+// until ctx ends.
 func (a *actor) proposeFirst(ctx context.Context) {
 	for began, said := time.Now(), false; ctx.Err() == nil; {
 		err := a.store.RaiseFeatureLevel(ctx)
@@ -111,7 +112,7 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	}}, r.WithContext(ctx))
 }
 
-// answerFilter replaces answers by 503.
+// answerFilter replaces answers by problems.
 type answerFilter struct {
 	http.ResponseWriter
 	request *http.Request
@@ -139,7 +140,7 @@ func (w *answerFilter) WriteHeader(status int) {
 			delete(header, name)
 		}
 	}
-	httpapi.Unavailable(code, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
+	httpapi.Problem(code, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
 }
 
 // needsLeaderCheck reports whether an answer may be untrue if another node has become leader meanwhile. The others are the
@@ -150,7 +151,7 @@ func needsLeaderCheck(r *http.Request, status int) bool {
 		http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusFailedDependency:
 		return true
 	}
-	return status < http.StatusBadRequest && (r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/v1/sessions/"))
+	return status < http.StatusBadRequest && (r.Method == http.MethodGet || r.Method == http.MethodHead || strings.HasPrefix(r.URL.Path, "/v1/sessions/"))
 }
 
 // leaderCheck asks a majority of the nodes whether this one still leads. Checks that are requested while one is running share
