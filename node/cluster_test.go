@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -31,9 +32,15 @@ type testCluster struct {
 	configs  [3]Config
 	nodes    [3]*testNode
 	started  [3]chan struct{} // closed when the node has started
-	ended    [3]chan error
+	ended    [3]*nodeEnd
 	cancels  [3]context.CancelFunc
 	founding string
+}
+
+// nodeEnd is the end of a node. err may be read when done is closed.
+type nodeEnd struct {
+	done chan struct{}
+	err  error
 }
 
 // newTestCluster founds a cluster and starts its nodes.
@@ -43,7 +50,7 @@ func newTestCluster(t *testing.T) *testCluster {
 	c.founding = filepath.Join(c.dir, "founding")
 	var nodes []peer.Node
 	for _, name := range c.names {
-		nodes = append(nodes, peer.Node{Name: name, Address: freeAddress(t), Etcd: freeAddress(t)})
+		nodes = append(nodes, peer.Node{Name: name, Address: proctest.Address(t), Etcd: proctest.Address(t)})
 	}
 	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{}))
 	for i, name := range c.names {
@@ -59,32 +66,24 @@ func newTestCluster(t *testing.T) *testCluster {
 	return c
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // start starts a node and returns at once.
 func (c *testCluster) start(i int) {
 	c.t.Helper()
 	n, err := newNode(c.configs[i])
 	require.NoError(c.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	started, ended := make(chan struct{}), make(chan error, 1)
+	started, ended := make(chan struct{}), &nodeEnd{done: make(chan struct{})}
 	c.nodes[i], c.cancels[i], c.started[i], c.ended[i] = &testNode{node: n}, cancel, started, ended
 	go func() {
-		err := n.start(ctx)
-		if err != nil {
+		defer close(ended.done)
+		if err := n.start(ctx); err != nil {
 			canceled, stop := context.WithCancel(ctx)
 			stop()
-			ended <- errors.Join(err, n.parts.wait(canceled))
+			ended.err = errors.Join(err, n.parts.wait(canceled))
 			return
 		}
 		close(started)
-		ended <- n.parts.wait(ctx)
+		ended.err = n.parts.wait(ctx)
 	}()
 	c.t.Cleanup(func() { c.stop(i) })
 }
@@ -93,7 +92,7 @@ func (c *testCluster) start(i int) {
 func (c *testCluster) stop(i int) {
 	if c.cancels[i] != nil {
 		c.cancels[i]()
-		<-c.ended[i]
+		<-c.ended[i].done
 		c.cancels[i] = nil
 	}
 }
@@ -102,8 +101,8 @@ func (c *testCluster) stop(i int) {
 func (c *testCluster) ready(i int) {
 	c.t.Helper()
 	select {
-	case err := <-c.ended[i]:
-		require.NoError(c.t, err, "node %s has ended", c.names[i])
+	case <-c.ended[i].done:
+		require.NoError(c.t, c.ended[i].err, "node %s has ended", c.names[i])
 	case <-c.started[i]:
 	case <-time.After(20 * time.Second):
 		require.Fail(c.t, "the node does not start", c.names[i])
@@ -122,9 +121,9 @@ func (c *testCluster) ready(i int) {
 func (c *testCluster) endOf(i int) error {
 	c.t.Helper()
 	select {
-	case err := <-c.ended[i]:
+	case <-c.ended[i].done:
 		c.cancels[i] = nil
-		return err
+		return c.ended[i].err
 	case <-time.After(20 * time.Second):
 		require.Fail(c.t, "the node runs on", c.names[i])
 		return nil

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // block is a code block of a Markdown file. A comment in the line before it says how it is tested:
@@ -67,7 +70,7 @@ func TestDocs(t *testing.T) {
 		for _, shell := range shells {
 			t.Run(page+"/"+shell, func(t *testing.T) {
 				t.Parallel()
-				dir, metrics := t.TempDir(), "127.0.0.1:"+freePort(t)
+				dir, metrics := t.TempDir(), "127.0.0.1:"+strconv.Itoa(proctest.Ports(t))
 				h := startServer(t, true, "--listen-metrics", metrics)
 				x := openTerminal(t, shell, dir, append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "HOME="+dir, "XDG_STATE_HOME="+dir,
 					"PATH="+filepath.Dir(binaries.flightd)+":"+os.Getenv("PATH"))...)

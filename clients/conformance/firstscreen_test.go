@@ -3,15 +3,17 @@
 package conformance
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // typedCommand is a command of a console block, with its output there.
@@ -81,7 +83,7 @@ func TestFirstScreen(t *testing.T) {
 				output(t, clone, "cp", given, "bin/flightd")
 				install = "bin/flightd dev"
 			}
-			dev, team := freePort(t), freePort(t)
+			dev, team := strconv.Itoa(proctest.Ports(t)), strconv.Itoa(proctest.Ports(t))
 			env := []string{"HOME=" + home, "XDG_STATE_HOME=" + home, "TMPDIR=" + home, "CURL_HOME=" + home,
 				"FLIGHTD_LISTEN=127.0.0.1:" + dev, "FLIGHTD_ADDR=http://127.0.0.1:" + dev,
 				"GOCACHE=" + strings.TrimSpace(output(t, ".", "go", "env", "GOCACHE")), "GOMODCACHE=" + strings.TrimSpace(output(t, ".", "go", "env", "GOMODCACHE"))}
@@ -121,14 +123,4 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s %v\n%s", name, args, out)
 	return string(out)
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // The steps of docs/operations.md for three machines, on one: found, serve with tokens, a token that is made at one node and used
@@ -27,7 +29,7 @@ func TestClusterServe(t *testing.T) {
 	}
 	found := []string{"cluster", "found", "--out", filepath.Join(dir, "cluster"), "--first-token-file", filepath.Join(dir, "first-token")}
 	for _, name := range []string{"a", "b", "c"} {
-		found = append(found, "--node", name+"="+freePortRange(t))
+		found = append(found, "--node", name+"="+proctest.Address(t))
 	}
 	run(true, found...)
 	var urls []string
@@ -38,7 +40,7 @@ func TestClusterServe(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"a", "b", "c"} {
-		address := freeAddress(t)
+		address := proctest.Address(t)
 		urls = append(urls, "http://"+address)
 		serve := exec.Command(program, "serve", "--cluster", filepath.Join(dir, "cluster", name), "--data", filepath.Join(dir, name), "--listen", address)
 		serve.Stderr = log
@@ -70,6 +72,6 @@ func TestClusterServe(t *testing.T) {
 		_, says := run(false, exec1(n)...)
 		require.Contains(t, says, "unauthenticated", "node %d", n)
 	}
-	_, says := run(false, "serve", "--data", filepath.Join(dir, "a2"), "--listen", freeAddress(t))
+	_, says := run(false, "serve", "--data", filepath.Join(dir, "a2"), "--listen", proctest.Address(t))
 	require.Contains(t, says, "does not exist", "without --cluster an empty directory is no node")
 }

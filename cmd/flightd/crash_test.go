@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // TestDev_DiesAtEveryPointAndNothingIsLost: flightd is killed at every crash point of an exec and restarted. The
@@ -59,7 +60,7 @@ func (s *server) waitKilled(t *testing.T) {
 }
 
 func TestDev_RefusesACrashPointThatIsNone(t *testing.T) {
-	s := &server{t: t, data: t.TempDir(), address: freeAddress(t), state: t.TempDir()}
+	s := &server{t: t, data: t.TempDir(), address: proctest.Address(t), state: t.TempDir()}
 	t.Setenv(crashpoint.Env, "somewhere")
 	r := s.flightd("dev", "--data", s.data, "--listen", s.address)
 	require.Equal(t, exitConfig, r.code, "%v", r)

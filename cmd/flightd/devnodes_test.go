@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -55,7 +55,7 @@ func (l *lockedBuffer) String() string {
 // startTrio starts a new cluster and stops it at the end of the test.
 func startTrio(t testing.TB) *trio {
 	t.Helper()
-	c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: freePortRange(t), state: t.TempDir()}
+	c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: proctest.Address(t), state: t.TempDir()}
 	c.start()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -64,29 +64,6 @@ func startTrio(t testing.TB) *trio {
 		c.stop()
 	})
 	return c
-}
-
-// freePortRange returns an address whose port and those that the nodes use after it are free.
-func freePortRange(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		address := freeAddress(t)
-		nextPort.Add(devPeerPorts + 10) // the range is this test's
-		_, text, _ := net.SplitHostPort(address)
-		port, _ := strconv.Atoi(text)
-		free := true
-		for _, p := range []int{1, 2, devPeerPorts + 2, devPeerPorts + 3, devPeerPorts + 4, devPeerPorts + 5, devPeerPorts + 6, devPeerPorts + 7} {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+p)))
-			if free = free && err == nil; err == nil {
-				_ = l.Close()
-			}
-		}
-		if free {
-			return address
-		}
-	}
-	t.Fatal("no range of ports is free")
-	return ""
 }
 
 func (c *trio) args(more ...string) []string {
@@ -269,7 +246,7 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for round := range foundings {
-		c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: freePortRange(t), state: t.TempDir(), log: new(lockedBuffer)}
+		c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: proctest.Address(t), state: t.TempDir(), log: new(lockedBuffer)}
 		d, err := (&app{terminal: terminal{env: func(string) string { return "" }}}).devNodesOf(c.data, c.listen, 3)
 		require.NoError(t, err)
 		require.NoError(t, d.prepare())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // sh returns the arguments of an exec of a shell script.
@@ -306,7 +308,7 @@ func connected(t *testing.T, pid int) bool {
 
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
 	t.Parallel()
-	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
+	s := &server{t: t, address: proctest.Address(t), state: t.TempDir()}
 	shop := newShop(t, false)
 	r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh"))
 	require.Equal(t, exitUnreachable, r.code, "%v", r)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, WATCHDOG=1 while it is alive, STOPPING=1 when it stops.
@@ -31,7 +33,7 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 		}
 		return string(message[:n])
 	}
-	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: proctest.Address(t), state: t.TempDir()}
 	s.start(notifyEnv+"="+filepath.Join(dir, "s"), "WATCHDOG_USEC=300000")
 	defer s.kill()
 	said := hear()

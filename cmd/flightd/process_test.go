@@ -7,19 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -47,9 +46,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// nextPort gives parallel tests different ports.
-var nextPort atomic.Uint32
-
 // server is a `flightd dev` process.
 type server struct {
 	t       testing.TB
@@ -65,25 +61,10 @@ type server struct {
 // startServer starts a server on a new data directory and kills it at the end of the test.
 func startServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: proctest.Address(t), state: t.TempDir()}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
-}
-
-// freeAddress returns a free loopback address. Its port is below the range for outgoing connections, so that it is
-// still free after a restart.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+(uint32(os.Getpid())+nextPort.Add(1))%12000))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 func (s *server) start(env ...string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -29,7 +30,7 @@ type team struct {
 func startTeam(t testing.TB, flags ...string) *team {
 	t.Helper()
 	tlsDir, _ := makeCertificates(t)
-	s := &team{t: t, dir: filepath.Dir(tlsDir), address: freeAddress(t)}
+	s := &team{t: t, dir: filepath.Dir(tlsDir), address: proctest.Address(t)}
 	s.init()
 	s.start(flags...)
 	t.Cleanup(s.stop)
@@ -225,7 +226,7 @@ func TestDeletedLedgerEndsTheNode(t *testing.T) {
 // TestServe_AdminTokenIsReplaced at a start with a reason, and at no other start.
 func TestServe_AdminTokenIsReplaced(t *testing.T) {
 	dir, _ := makeCertificates(t)
-	s := &team{t: t, dir: filepath.Dir(dir), address: freeAddress(t)}
+	s := &team{t: t, dir: filepath.Dir(dir), address: proctest.Address(t)}
 	t.Cleanup(s.stop)
 	s.init()
 	require.Contains(t, s.log.String(), "is in first_token_file\" file="+s.path("first-token"))
@@ -265,9 +266,9 @@ func TestServe_CertificateIsRenewedWithoutRestart(t *testing.T) {
 func TestServe_DemandsClientCertificates(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
-	s := &team{t: t, dir: filepath.Dir(dir), address: freeAddress(t)}
+	s := &team{t: t, dir: filepath.Dir(dir), address: proctest.Address(t)}
 	s.init()
-	metrics := freeAddress(t)
+	metrics := proctest.Address(t)
 	s.cmd = exec.Command(program, "serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"), "--listen-metrics", metrics,
 		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key"), "--tls-client-ca", s.path("tls/ca.crt"))
 	s.cmd.Stderr = &s.log

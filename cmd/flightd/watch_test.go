@@ -15,6 +15,7 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/node"
 )
 
@@ -46,7 +47,7 @@ func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 	s := startServer(t)
 	s.kill()
-	apart := freeAddress(t)
+	apart := proctest.Address(t)
 	s.start("FLIGHTD_LISTEN_METRICS="+apart, "FLIGHTD_LOG_FORMAT=json", "FLIGHTD_LOG_LEVEL=debug")
 	r := s.flightd("exec", "--key", "pay/1", "--", "true")
 	require.Equal(t, 0, r.code, "exec: %v", r)

@@ -162,6 +162,7 @@ func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, 
 	if id, kind, ok := flight.DocumentEvent(c); ok {
 		return r.fake.applyDocument(c, id, kind)
 	}
+	r.fake.addKey(c.Target())
 	reply, err := r.Ledger.Propose(ctx, c)
 	r.fake.recordEvents(c.Target())
 	if reply.Changed {
@@ -173,9 +174,19 @@ func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, 
 }
 
 func (r recorder) Report(ctx context.Context, c *flight.Report) (flight.Reply, error) {
+	r.fake.addKey(c.Key)
 	reply, err := r.Ledger.Report(ctx, c)
 	r.fake.recordEvents(c.Key)
 	return reply, err
+}
+
+// addKey adds a key before a command on it is applied, so that readers of the feed record its events.
+func (w *Fake) addKey(key flight.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !key.IsZero() {
+		w.keys[key.FlightID()] = key
+	}
 }
 
 // recordEvents adds the new events of a key to its history and to the feed. The fake ledger does not return the version
@@ -191,7 +202,6 @@ func (w *Fake) recordEvents(key flight.Key) {
 	if err != nil || f == nil {
 		return
 	}
-	w.keys[id] = key
 	events := w.Ledger.History(key)[len(w.history[id]):]
 	for _, e := range events {
 		event := flight.HistoryEvent{Version: f.Version, Event: e}
@@ -226,5 +236,7 @@ func (w *Fake) usedKeys() []flight.Key {
 	for _, key := range keys {
 		w.recordEvents(key)
 	}
-	return keys
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(keys, func(key flight.Key) bool { return len(w.history[key.FlightID()]) == 0 })
 }

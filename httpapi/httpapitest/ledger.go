@@ -82,8 +82,8 @@ const maxFeedPage = 3
 
 // Read implements httpapi.Feed.
 func (l ledger) Read(after flight.Version, limit int) (flight.FeedPage, error) {
+	next := l.Header().Version // before the events up to it are recorded
 	l.fake.usedKeys()
-	next := l.Header().Version
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	switch {
@@ -108,8 +108,8 @@ func (l ledger) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 
 // Last implements httpapi.Feed.
 func (l ledger) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
+	next := l.Header().Version // before the events up to it are recorded
 	l.fake.usedKeys()
-	next := l.Header().Version
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	var fit []flight.FeedEvent
