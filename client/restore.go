@@ -33,6 +33,15 @@ func (c *Client) FinishRestore(ctx context.Context, reason string, force bool) (
 	return decode[Restore](c.ask(ctx, adminRequest(http.MethodPost, "/v1/restore:finish", body.AppendJSON(nil))))
 }
 
+// LeaseEpoch is the answer of RaiseLeaseEpoch.
+type LeaseEpoch = wire.LeaseEpoch
+
+// RaiseLeaseEpoch accepts an etcd that has lost data. It changes nothing if etcd has lost nothing.
+func (c *Client) RaiseLeaseEpoch(ctx context.Context, reason string) (*LeaseEpoch, error) {
+	body := wire.RaiseLeaseEpoch{Reason: reason}
+	return decode[LeaseEpoch](c.ask(ctx, adminRequest(http.MethodPost, "/v1/lease-epoch:raise", body.AppendJSON(nil))))
+}
+
 // Backup writes a backup of the ledger, a tar archive, to w. It sends one request, to one server. After an error the archive
 // is incomplete: it has no manifest, which is its last file.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {

@@ -103,6 +103,7 @@ func (a *api) routes() map[string]route {
 		"GET /v1/restore/asked":                {a.restoreAsked, with(auth.Operate | auth.Admin)},
 		"POST /v1/restore:finish":              {a.noQuery(a.finishRestore), with(auth.Admin)},
 		"GET /v1/cluster":                      {a.noQuery(a.clusterState), with(auth.Operate | auth.Admin)},
+		"POST /v1/lease-epoch:raise":           {a.noQuery(a.raiseLeaseEpoch), with(auth.Admin)},
 		"GET /v1/whoami":                       {a.noQuery(a.whoAmI), anyToken},
 		"GET /livez":                           {a.live, anyone},
 		"GET /readyz":                          {a.ready, anyone}, // verboseAccess applies to ?verbose

@@ -88,6 +88,9 @@ type Config struct {
 	TokenTime func() flight.Time
 	// Cluster describes the nodes; nil: a lone node.
 	Cluster func() wire.Cluster
+	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
+	// package effect.
+	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.

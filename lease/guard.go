@@ -139,7 +139,7 @@ func judge(found GuardState, mine Ownership, known uint64) (write bool, err erro
 	case owner.Deployment != mine.Deployment:
 		return false, fmt.Errorf("%w: %q, want %q", ErrForeign, owner.Deployment, mine.Deployment)
 	case owner.Epoch > mine.Epoch:
-		return false, unavailable(fmt.Sprintf("the ledger on this node is behind: lease epoch %d, in etcd %d", mine.Epoch, owner.Epoch), nil)
+		return false, &AheadError{Ledger: mine.Epoch, Etcd: owner.Epoch}
 	case found.Counter < known:
 		return false, lost("the counter went back")
 	case owner.Epoch < mine.Epoch && known > 0:

@@ -26,6 +26,7 @@ func (a *actor) apiConfig() httpapi.Config {
 		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
 	}
 	cfg.LedgerBehind, cfg.TokenTime = a.ledgerBehind, a.store.UpperTime
+	cfg.RaiseLeaseEpoch = a.raiseIfRegressed
 	if a.cfg.NoCredentials {
 		cfg.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only

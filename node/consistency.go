@@ -13,7 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -142,7 +144,8 @@ func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord)
 }
 
 // checkEtcdHistory returns lease.ErrRegressed if etcd knows less than the ledger: the claims of running effects may be
-// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead. Errors: lease.ErrRegressed, *EtcdError.
+// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead. It also ends a raise that an earlier process, or an
+// earlier leader, has begun. Errors: lease.ErrRegressed, *EtcdError.
 func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
@@ -150,34 +153,76 @@ func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 		}
 	}()
 	err = a.leases.Ready(ctx)
-	if a.cfg.RaiseLeaseEpoch == "" || !errors.Is(err, lease.ErrRegressed) {
+	reason := a.cfg.RaiseLeaseEpoch
+	switch ahead := (*lease.AheadError)(nil); {
+	case errors.As(err, &ahead) && ahead.Etcd == ahead.Ledger+1:
+		reason = "a raise that was begun before is ended"
+	case reason == "" || !errors.Is(err, lease.ErrRegressed):
 		return err
 	}
-	if err := a.raiseLeaseEpoch(ctx, err); err != nil {
+	if err := a.raiseLeaseEpoch(ctx, a.cfg.Actor, reason, err); err != nil {
 		return err
 	}
 	return a.leases.Ready(ctx)
 }
 
-// raiseLeaseEpoch proposes the next lease epoch, which makes this etcd acceptable and all earlier claims void. A holder
-// of an earlier claim may still act, so its key is not given to another caller before the hold has passed (epochHold).
+// endRaises ends a raise of the lease epoch that an earlier leader has begun, until ctx ends.
+func (a *actor) endRaises(ctx context.Context) error {
+	tick := time.NewTicker(raiseCheckEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := a.store.Barrier(ctx); err == nil { // else this ledger may be behind
+			_ = a.checkEtcdHistory(ctx) // what remains is shown by readiness, metrics and log
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// raiseCheckEvery is how often a leader compares the lease epoch of etcd with the ledger's.
+const raiseCheckEvery = 5 * time.Second
+
+// raiseIfRegressed raises the lease epoch if etcd knows less than the ledger.
+func (a *actor) raiseIfRegressed(ctx context.Context, actor, reason string) error {
+	err := a.leases.Ready(ctx)
+	switch {
+	case errors.Is(err, lease.ErrRegressed):
+		return a.raiseLeaseEpoch(ctx, actor, reason, err)
+	case err != nil:
+		return &effect.Unavailable{Code: string(wire.LeaseUnavailable), Cause: err}
+	}
+	return nil
+}
+
+// raiseLeaseEpoch raises the lease epoch, which makes this etcd acceptable and all earlier claims void. A holder of an
+// earlier claim may still act, so its key is not given to another caller before the hold has passed (epochHold).
 //
-// If the process dies after the proposal was committed, the next start finds the new epoch and raises nothing.
-func (n *node) raiseLeaseEpoch(ctx context.Context, lost error) error {
-	was := n.store.Header().LeaseEpoch
-	hold, open, err := epochHold(ledger{n.store})
-	if err != nil {
-		return err
-	}
-	reply, err := n.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Actor: n.cfg.Actor, Reason: n.cfg.RaiseLeaseEpoch})
-	if err == nil && reply.Decision != flight.DecisionAccepted {
-		err = fmt.Errorf("the ledger decided %v", reply.Decision)
-	}
+// If the process dies before the ledger has the new epoch, the next start or leader ends the raise; after that, it finds
+// nothing to raise.
+func (a *actor) raiseLeaseEpoch(ctx context.Context, actor, reason string, lost error) error {
+	was := a.store.Header().LeaseEpoch
+	err := a.leases.RaiseEpoch(ctx, was, func(ctx context.Context) error {
+		hold, open, err := epochHold(ledger{a.store})
+		if err != nil {
+			return err
+		}
+		reply, err := a.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Actor: actor, Reason: reason})
+		if err == nil && reply.Decision != flight.DecisionAccepted {
+			err = fmt.Errorf("the ledger decided %v", reply.Decision)
+		}
+		if err != nil {
+			return err
+		}
+		a.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", actor, "reason", reason,
+			"open_attempts", open, "hold", hold, "cause", lost)
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("raise the lease epoch: %w", err)
 	}
-	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", n.cfg.Actor, "reason", n.cfg.RaiseLeaseEpoch,
-		"open_attempts", open, "hold", hold, "cause", lost)
 	return nil
 }
 

@@ -52,6 +52,7 @@ func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) e
 		return err
 	}
 	a.handler, a.check.barrier = a.api(), n.store.Barrier
+	a.parts.start("lease epoch", a.endRaises)
 	a.parts.start("first proposals", func(ctx context.Context) error {
 		a.proposeFirst(ctx)
 		<-ctx.Done()

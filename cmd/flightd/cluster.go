@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, and look at it", a.clusterFound(), a.clusterStatusCommand())
+	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, and look at it", a.clusterFound(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
 }
 
 func (a *app) clusterFound() *cobra.Command {

@@ -81,7 +81,7 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 // Config returns the configuration of the HTTP API on this fake.
 func (w *Fake) Config() httpapi.Config {
 	l := ledger{w.Ledger, w}
-	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: w.ready,
+	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: w.ready, RaiseLeaseEpoch: func(context.Context, string, string) error { return nil },
 		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
 }
 

@@ -145,6 +145,8 @@ func typeDocs() map[string]fieldDoc {
 		"AskedPage":           {about: "A page of the keys that callers have asked for since the ledger was restored."},
 		"Cluster":             {about: "The nodes of a cluster, as the leader sees them."},
 		"ClusterNode":         {about: "A node of a cluster."},
+		"LeaseEpoch":          {about: "The lease epoch of the ledger."},
+		"RaiseLeaseEpoch":     {about: "The acceptance of an etcd that has lost data, with the reason. It is stored in the audit log."},
 		"FinishRestore":       {about: "The end of a restore, with the reason. It is stored in the audit log."},
 	}
 }
@@ -188,14 +190,17 @@ func requestDocs() map[string]fieldDoc {
 
 func restoreDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"Restore.reconciling": {about: "the restore is not finished: an open without a final answer is answered `reconciling`"},
-		"Restore.store_epoch": {about: "rises with every restore; fencing tokens of an earlier one make no attempt valid"},
-		"Restore.hold_until":  {about: "before this time the restore is finished only with `force`"},
-		"Restore.hold_ms":     {about: "how long the hold still lasts"},
-		"Restore.asked":       {about: "the number of keys that callers have asked for since the restore"},
-		"AskedPage.keys":      {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
-		"AskedPage.next":      {about: "the `after` of the next page; absent on the last page"},
-		"FinishRestore.force": {about: "also before the hold is over: every caller of the ledger that was lost is dead"},
+		"Restore.reconciling":    {about: "the restore is not finished: an open without a final answer is answered `reconciling`"},
+		"Restore.store_epoch":    {about: "rises with every restore; fencing tokens of an earlier one make no attempt valid"},
+		"Restore.hold_until":     {about: "before this time the restore is finished only with `force`"},
+		"Restore.hold_ms":        {about: "how long the hold still lasts"},
+		"Restore.asked":          {about: "the number of keys that callers have asked for since the restore"},
+		"AskedPage.keys":         {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
+		"AskedPage.next":         {about: "the `after` of the next page; absent on the last page"},
+		"LeaseEpoch.lease_epoch": {about: "sessions of an older epoch open nothing"},
+		"LeaseEpoch.hold_until":  {about: "before this time, attempts of older epochs are not ended"},
+		"LeaseEpoch.hold_ms":     {about: "how long the hold still lasts"},
+		"FinishRestore.force":    {about: "also before the hold is over: every caller of the ledger that was lost is dead"},
 	}
 }
 

@@ -140,6 +140,7 @@ func codecs() map[string]codec {
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd],
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
+		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
 		"Cluster": answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
@@ -236,6 +237,7 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeToken(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
+		"RaiseLeaseEpoch":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeRaiseLeaseEpoch(data); return bad },
 		"FinishRestore":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
 		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
 		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },

@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/flightd/flightd/internal/strictjson"
+
 // Cluster is the answer of GET /v1/cluster: the nodes as the one that answers sees them.
 type Cluster struct {
 	Leader string        `json:"leader,omitempty"` // name of the node that leads the ledger; "": none is known
@@ -27,3 +29,24 @@ const (
 	RoleFollower    = "follower"
 	RoleUnreachable = "unreachable"
 )
+
+// RaiseLeaseEpoch is the body of POST /v1/lease-epoch:raise.
+type RaiseLeaseEpoch struct {
+	Reason string `json:"reason" limit:"text"`
+	Actor  string `json:"actor,omitzero" limit:"word"`
+}
+
+// DecodeRaiseLeaseEpoch reads the body of POST /v1/lease-epoch:raise.
+func DecodeRaiseLeaseEpoch(data []byte) (RaiseLeaseEpoch, *Invalid) {
+	return decode[RaiseLeaseEpoch](data)
+}
+
+// AppendJSON appends the request as JSON.
+func (r *RaiseLeaseEpoch) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// LeaseEpoch is the answer of POST /v1/lease-epoch:raise.
+type LeaseEpoch struct {
+	Epoch     uint32 `json:"lease_epoch"`
+	HoldUntil Time   `json:"hold_until,omitzero"` // until then, attempts of older epochs are not ended
+	HoldMS    int64  `json:"hold_ms,omitzero"`    // how long the hold still lasts
+}

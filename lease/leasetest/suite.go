@@ -33,6 +33,7 @@ type Backend interface {
 type Node interface {
 	lease.Service
 	Ready(ctx context.Context) error
+	RaiseEpoch(ctx context.Context, from uint32, inLedger func(context.Context) error) error
 	Partition(c Cut)
 }
 

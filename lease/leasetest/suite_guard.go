@@ -1,6 +1,8 @@
 package leasetest
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -97,6 +99,34 @@ var guardCases = []testCase{
 		behind.RaiseEpoch()
 		x.listLiving(slow, id)
 		x.claim(s, key("1"))
+	}},
+	{name: "Hazard66_ARaiseEndsTheSessionsBeforeTheLedgerKnows", run: func(x *suite) {
+		n := x.node(Options{})
+		l, _ := x.claim(x.localSession(n, "a:1"), key("1"))
+		remote := x.remoteSession(n, time.Minute)
+		died := errors.New("the process dies")
+		err := n.RaiseEpoch(x.ctx, 1, func(context.Context) error { return died })
+		require.ErrorIs(x, err, died)
+		_, err = remote.Renew(x.ctx)
+		require.ErrorIs(x, err, lease.ErrLost, "an owner cannot go on renewing a session of the older epoch")
+		x.requireTrustEnds(l, lease.ErrLost)
+
+		next := x.node(Options{}) // of the process that was started again, or of the next leader
+		var ahead *lease.AheadError
+		require.ErrorAs(x, next.Ready(x.ctx), &ahead)
+		require.Equal(x, lease.AheadError{Ledger: 1, Etcd: 2}, *ahead)
+		_, err = next.NewSession(x.ctx, lease.Spec{TTL: TTL})
+		require.ErrorIs(x, err, lease.ErrUnavailable)
+		_, err = next.Living(x.ctx, remote.Ref().ID)
+		require.ErrorIs(x, err, lease.ErrUnavailable, "nothing is declared ended")
+		require.NoError(x, next.RaiseEpoch(x.ctx, 1, func(context.Context) error {
+			x.Ledger().RaiseEpoch()
+			return nil
+		}))
+		require.NoError(x, next.Ready(x.ctx))
+		s, _ := x.claim(x.localSession(next, "a:1"), key("1"))
+		require.EqualValues(x, 2, s.Session().Epoch)
+		require.ErrorAs(x, next.RaiseEpoch(x.ctx, 0, nil), &ahead, "a ledger that is behind raises nothing")
 	}},
 	{name: "Hazard37_TwoDeploymentsOnOnePrefix", run: func(x *suite) {
 		mine := x.node(Options{})

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+)
+
+func (a *app) clusterRaiseLeaseEpoch() *cobra.Command {
+	var operator operatorFlags
+	c := &cobra.Command{
+		Use:   "raise-lease-epoch --reason WHY",
+		Short: "Accept an etcd that has lost data, in a cluster that runs",
+		Long: `Accepts an etcd that knows less than the ledger, for example after it was restored from a snapshot. Until then nothing opens.
+
+All sessions end. Attempts that were open are not taken over before their holders must have ended: that takes the longest session,
+time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
+		Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
+		Args:    exactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := operator.check(); err != nil {
+				return err
+			}
+			if err := a.confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?"); err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				state, err := c.RaiseLeaseEpoch(cmd.Context(), operator.reason)
+				if err != nil {
+					return err
+				}
+				a.say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
+				return a.printUnlessTable(fmt.Sprint(state.Epoch), state)
+			}, client.WithActor(actorName(operator.actor)))
+		},
+	}
+	operator.flags(c.Flags())
+	return c
+}
