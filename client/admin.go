@@ -40,19 +40,24 @@ func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
 	return list.Tokens, nil
 }
 
-// RevokeToken ends a token at once. The namespace of a token of all namespaces is "*".
-func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string) error {
-	return c.delete(ctx, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), reason)
+// RevokeToken ends a token at once. The namespace of a token of all namespaces is "*". notYet are the nodes of a cluster that
+// did not answer: each of them may answer stored receipts and events to the token for at most 60 s.
+func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string) (notYet []string, err error) {
+	answer, err := decode[wire.Revoked](c.delete(ctx, "/v1/tokens/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), reason))
+	if err != nil {
+		return nil, err
+	}
+	return answer.NotYet, nil
 }
 
 // delete deletes a document. A repeat that finds none, after a try whose answer was lost, is a success.
-func (c *Client) delete(ctx context.Context, path, reason string) error {
+func (c *Client) delete(ctx context.Context, path, reason string) (response, error) {
 	body := wire.ReasonRequest{Reason: reason}
 	resp, err := c.ask(ctx, adminRequest(http.MethodDelete, path, body.AppendJSON(nil)))
 	if resp.mayHaveArrived && CodeOf(err) == wire.NotFound {
-		return nil
+		return response{body: []byte("{}")}, nil
 	}
-	return err
+	return resp, err
 }
 
 // Audit returns a page of the audit log, the newest entries first. before is the Next of the previous page, and verb
@@ -76,7 +81,8 @@ func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
 
 // DeleteNamespace removes the limits of a namespace. Its flights stay.
 func (c *Client) DeleteNamespace(ctx context.Context, name, reason string) error {
-	return c.delete(ctx, "/v1/namespaces/"+url.PathEscape(name), reason)
+	_, err := c.delete(ctx, "/v1/namespaces/"+url.PathEscape(name), reason)
+	return err
 }
 
 // WhoAmI returns what the client's token allows. An empty Name means that the server needs no token.

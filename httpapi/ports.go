@@ -88,6 +88,9 @@ type Config struct {
 	TokenTime func() flight.Time
 	// Cluster describes the nodes; nil: a lone node.
 	Cluster func() wire.Cluster
+	// AwaitNodes waits until every other node that answers has applied what this one has, at most a second. It returns the
+	// names of the others. nil: a lone node.
+	AwaitNodes func(ctx context.Context) (notYet []string)
 	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
 	// package effect.
 	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error

@@ -184,7 +184,11 @@ func (a *api) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.D
 			a.writeError(w, r, flight.Key{}, err)
 			return
 		case reply.Decision == flight.DecisionAccepted || reply.Document == nil:
-			writeEmpty(w, r)
+			var out wire.Revoked
+			if id.Kind == flight.KindToken && a.cfg.AwaitNodes != nil {
+				out.NotYet = a.cfg.AwaitNodes(r.Context())
+			}
+			a.writeJSON(w, r, http.StatusOK, &out)
 			return
 		}
 		doc = reply.Document

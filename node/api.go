@@ -27,6 +27,9 @@ func (a *actor) apiConfig() httpapi.Config {
 	}
 	cfg.LedgerBehind, cfg.TokenTime = a.ledgerBehind, a.store.UpperTime
 	cfg.RaiseLeaseEpoch = a.raiseIfRegressed
+	if a.cluster != nil {
+		cfg.AwaitNodes = a.awaitApplied
+	}
 	if a.cfg.NoCredentials {
 		cfg.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,6 +168,37 @@ func (n *node) status() status {
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
 	s.EtcdOK, s.DiskOK = n.etcdAnswers.Load(), store.CheckDiskSpace() == nil
 	return s
+}
+
+// awaitApplied waits until every other node that answers has applied what this one has, at most a second. It returns the names
+// of the others.
+func (n *node) awaitApplied(ctx context.Context) (notYet []string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	own := n.store.LastApplied().Index
+	var mu sync.Mutex // guards notYet
+	var asked sync.WaitGroup
+	for _, name := range n.cluster.others() {
+		asked.Go(func() {
+			for {
+				var s status
+				if err := n.cluster.ask(ctx, name, statusPath, &s); err == nil && s.Applied >= own {
+					return
+				}
+				select {
+				case <-time.After(20 * time.Millisecond):
+				case <-ctx.Done():
+					mu.Lock()
+					defer mu.Unlock()
+					notYet = append(notYet, name)
+					return
+				}
+			}
+		})
+	}
+	asked.Wait()
+	slices.Sort(notYet)
+	return notYet
 }
 
 // levels returns the feature levels that the other nodes read, by instance.

@@ -33,6 +33,7 @@ func TestClusterServe(t *testing.T) {
 	}
 	run(true, found...)
 	var urls []string
+	var nodes []*exec.Cmd
 	log := new(lockedBuffer)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -45,6 +46,7 @@ func TestClusterServe(t *testing.T) {
 		serve := exec.Command(program, "serve", "--cluster", filepath.Join(dir, "cluster", name), "--data", filepath.Join(dir, name), "--listen", address)
 		serve.Stderr = log
 		require.NoError(t, serve.Start())
+		nodes = append(nodes, serve)
 		t.Cleanup(func() {
 			_ = serve.Process.Kill()
 			_ = serve.Wait()
@@ -67,11 +69,18 @@ func TestClusterServe(t *testing.T) {
 		again, _ := run(true, exec1(n)...)
 		require.Equal(t, first, again)
 	}
-	run(true, at(2, "token", "revoke", "pay", "--namespace", "default", "--reason", "a test", "--yes", "--token-file", admin)...)
+	revoke := func(name string) (says string) {
+		_, says = run(true, at(0, "token", "revoke", name, "--namespace", "default", "--reason", "a test", "--yes", "--token-file", admin)...)
+		return says
+	}
+	run(true, at(1, "token", "create", "late", "--namespace", "default", "--out", filepath.Join(dir, "late.token"), "--token-file", admin)...)
+	require.NotContains(t, revoke("pay"), "not reached")
 	for n := range urls {
 		_, says := run(false, exec1(n)...)
 		require.Contains(t, says, "unauthenticated", "node %d", n)
 	}
+	require.NoError(t, nodes[2].Process.Kill())
+	require.Contains(t, revoke("late"), "not reached: c;")
 	_, says := run(false, "serve", "--data", filepath.Join(dir, "a2"), "--listen", proctest.Address(t))
 	require.Contains(t, says, "does not exist", "without --cluster an empty directory is no node")
 }

@@ -210,8 +210,12 @@ func (a *app) tokenRevoke() *cobra.Command {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				if err := c.RevokeToken(cmd.Context(), namespace, args[0], o.reason); err != nil {
+				notYet, err := c.RevokeToken(cmd.Context(), namespace, args[0], o.reason)
+				if err != nil {
 					return err
+				}
+				if len(notYet) > 0 {
+					a.say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
 				}
 				return a.printDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], namespaceText(namespace)))
 			}, client.WithActor(actorName(o.actor)))

@@ -146,6 +146,7 @@ func typeDocs() map[string]fieldDoc {
 		"Cluster":             {about: "The nodes of a cluster, as the leader sees them."},
 		"ClusterNode":         {about: "A node of a cluster."},
 		"LeaseEpoch":          {about: "The lease epoch of the ledger."},
+		"Revoked":             {about: "A token was revoked."},
 		"RaiseLeaseEpoch":     {about: "The acceptance of an etcd that has lost data, with the reason. It is stored in the audit log."},
 		"FinishRestore":       {about: "The end of a restore, with the reason. It is stored in the audit log."},
 	}
@@ -197,6 +198,7 @@ func restoreDocs() map[string]fieldDoc {
 		"Restore.asked":          {about: "the number of keys that callers have asked for since the restore"},
 		"AskedPage.keys":         {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
 		"AskedPage.next":         {about: "the `after` of the next page; absent on the last page"},
+		"Revoked.not_yet":        {about: "the nodes of the cluster that did not answer, and so may not know it yet"},
 		"LeaseEpoch.lease_epoch": {about: "sessions of an older epoch open nothing"},
 		"LeaseEpoch.hold_until":  {about: "before this time, attempts of older epochs are not ended"},
 		"LeaseEpoch.hold_ms":     {about: "how long the hold still lasts"},

@@ -140,7 +140,7 @@ func codecs() map[string]codec {
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd],
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
-		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
+		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
 		"Cluster": answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],

@@ -50,3 +50,8 @@ type LeaseEpoch struct {
 	HoldUntil Time   `json:"hold_until,omitzero"` // until then, attempts of older epochs are not ended
 	HoldMS    int64  `json:"hold_ms,omitzero"`    // how long the hold still lasts
 }
+
+// Revoked is the answer of DELETE /v1/tokens/{namespace}/{name}.
+type Revoked struct {
+	NotYet []string `json:"not_yet,omitzero"` // nodes of the cluster that did not answer
+}
