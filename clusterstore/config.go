@@ -26,7 +26,7 @@ type Config struct {
 	ClusterID string
 	// FS is the file system; nil: the operating system's. Tests use one in memory that can crash.
 	FS vfs.FS
-	// Clock supplies wall and monotonic time; the zero Clock is the system's.
+	// Clock supplies wall and monotonic time; a function that is nil is the system's.
 	Clock Clock
 	// Memory limits the memory of the store.
 	Memory Memory
@@ -136,8 +136,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}
-	if c.Clock.Wall == nil || c.Clock.Mono == nil {
-		c.Clock = systemClock(clock.SinceBoot)
+	system := systemClock(clock.SinceBoot)
+	if c.Clock.Wall == nil {
+		c.Clock.Wall = system.Wall
+	}
+	if c.Clock.Mono == nil {
+		c.Clock.Mono = system.Mono
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -58,6 +58,8 @@ type Config struct {
 	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
 	// a start fails. A node of a cluster starts with such an etcd; its leader raises the epoch on request.
 	RaiseLeaseEpoch string
+	// WallOffset is added to the wall clock, for tests of clocks that are wrong. Default: 0.
+	WallOffset time.Duration
 	// Actor is the operator who gave the reason.
 	Actor string
 	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an

@@ -207,7 +207,7 @@ func (n *node) openStores(ctx context.Context) error {
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
-		Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
+		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
 			o := other()
 			if o.err != nil {
@@ -242,6 +242,9 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	return errors.Join(err, o.err)
 }
+
+// wall returns this node's wall clock.
+func (n *node) wall() time.Time { return time.Now().Add(n.cfg.WallOffset) }
 
 // sharedStall is how long a write may take on a disk that several nodes share.
 const sharedStall = 30 * time.Second

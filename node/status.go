@@ -77,7 +77,7 @@ func (n *node) pollOnce(ctx context.Context) {
 			v := &view{sent: time.Now(), own: n.store.LastApplied().Index}
 			v.err = c.ask(bounded, name, statusPath, &v.status)
 			took := time.Since(v.sent)
-			v.wall = v.status.Wall.Sub(v.sent.Add(took / 2)).Round(time.Millisecond)
+			v.wall = v.status.Wall.Sub(v.sent.Add(n.cfg.WallOffset + took/2)).Round(time.Millisecond)
 			c.setView(name, v)
 		})
 	}
@@ -89,7 +89,7 @@ func (n *node) pollOnce(ctx context.Context) {
 	if err := n.updateMembers(); err != nil {
 		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
 	}
-	n.store.SetPeerClocks(c.walls(time.Now()))
+	n.store.SetPeerClocks(c.walls(time.Now(), n.cfg.WallOffset))
 	c.changed.Broadcast()
 }
 
@@ -125,12 +125,12 @@ func (c *cluster) viewOf(name string) *view {
 }
 
 // walls returns the wall clocks of the other nodes that have just answered.
-func (c *cluster) walls(now time.Time) (walls []time.Time) {
+func (c *cluster) walls(now time.Time, own time.Duration) (walls []time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, v := range c.views {
 		if v.err == nil && now.Sub(v.sent) < 2*pollEvery {
-			walls = append(walls, now.Add(v.wall))
+			walls = append(walls, now.Add(own+v.wall))
 		}
 	}
 	return walls
@@ -159,7 +159,7 @@ func (n *node) updateMembers() error {
 
 // status describes this node.
 func (n *node) status() status {
-	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: time.Now(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
+	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: n.wall(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
 	store := n.openStore.Load()
 	if store == nil {
 		return s

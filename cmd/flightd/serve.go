@@ -158,6 +158,9 @@ func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 	return cfg, err
 }
 
+// wallOffsetEnv is the environment variable with the duration by which a node's wall clock is wrong, for tests.
+const wallOffsetEnv = "FLIGHTD_WALL_OFFSET"
+
 // runNode runs a node until ctx ends.
 func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
@@ -166,6 +169,11 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 	}
 	cfg.ListenMetrics = a.setting("listen_metrics").Value
 	cfg.Crash = crash
+	if offset := a.env(wallOffsetEnv); offset != "" {
+		if cfg.WallOffset, err = time.ParseDuration(offset); err != nil {
+			return &exitError{code: exitConfig, err: fmt.Errorf("%s: %w", wallOffsetEnv, err)}
+		}
+	}
 	if err := a.completeConfig(&cfg); err != nil {
 		return err
 	}
