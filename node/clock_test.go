@@ -67,7 +67,7 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 	}, 20*time.Second, 50*time.Millisecond, "the cluster has no first token")
 	open := func(i int, token, as string) (status int, body string) {
 		return send(i, token, http.MethodPost, "/v1/flights:open", fmt.Sprintf(
-			`{"action":"pay","id":"order","input":{"n":1},"nonce":%q,"wait_ms":0,"recovery":"resend","provider_window_ms":3600000}`, nonce(as)))
+			`{"action":"pay","id":"order","input":{"n":1},"nonce":%q,"ttl_ms":5000,"wait_ms":0,"recovery":"resend","provider_window_ms":3600000}`, nonce(as)))
 	}
 	status, body := open(1, hour.Token, "first")
 	require.Equal(t, http.StatusCreated, status, body)
