@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -86,10 +87,10 @@ func (a *actor) proposeFirst(ctx context.Context) {
 		if err == nil {
 			err = a.ensureFoundingToken(ctx)
 		}
-		if err == nil {
-			return
+		if h := a.store.Header(); err == nil && h.FeatureLevel() >= flight.MaxLevel {
+			return // else a node of an older build votes, and may be upgraded in this term
 		}
-		if !said && time.Since(began) > sayAfter {
+		if err != nil && !said && time.Since(began) > sayAfter {
 			a.cfg.Logger.Warn("the ledger lacks its newest feature level or its first token; it is retried", "error", err)
 			said = true
 		}
