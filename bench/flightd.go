@@ -156,21 +156,27 @@ func (f *flightd) storeReplayKeys(ctx context.Context) error {
 	if f.stored != nil {
 		return nil
 	}
-	keys := make([]flight.Key, replayKeys)
+	var err error
+	f.stored, err = storeKeys(ctx, f.local, replayKeys)
+	return err
+}
+
+// storeKeys executes n flights and returns their keys.
+func storeKeys(ctx context.Context, doer effect.Doer, n int) ([]flight.Key, error) {
+	keys := make([]flight.Key, n)
 	var wg sync.WaitGroup
 	const writers = 256
 	errs := make([]error, writers)
 	for w := range writers {
 		wg.Go(func() {
-			for i := w; i < replayKeys && errs[w] == nil; i += writers {
+			for i := w; i < n && errs[w] == nil; i += writers {
 				keys[i] = flight.MustKey(fmt.Sprintf("bench/stored/order-%d", i))
-				_, errs[w] = f.local.Do(ctx, call(keys[i]), noEffect)
+				_, errs[w] = doer.Do(ctx, call(keys[i]), noEffect)
 			}
 		})
 	}
 	wg.Wait()
-	f.stored = keys
-	return errors.Join(errs...)
+	return keys, errors.Join(errs...)
 }
 
 // workloads returns the selected workloads in the table's order, and a function that closes them.
@@ -181,8 +187,11 @@ func workloads(ctx context.Context, o options, dir string) (all []workload, clos
 			c()
 		}
 	}
-	if o.url != "" {
+	switch {
+	case o.url != "":
 		return remoteWorkloads(ctx, o.url)
+	case o.binary != "":
+		return processWorkloads(ctx, o.binary, dir)
 	}
 	raw, err := openRaw(ctx, filepath.Join(dir, "raw"))
 	if err != nil {

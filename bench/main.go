@@ -37,6 +37,7 @@ type options struct {
 	profile  string
 	memory   string
 	url      string
+	binary   string
 }
 
 func run(ctx context.Context, args []string) error {
@@ -78,6 +79,7 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("FLIGHTD_BENCH_POSTGRES"), "connection string of a Postgres with fsync on")
 	flags.StringVar(&o.dir, "dir", "", "directory for data (default: the system's temporary directory)")
 	flags.StringVar(&o.url, "url", "", "measure only the flightd at this URL, over HTTP")
+	flags.StringVar(&o.binary, "three", "", "compare one process of this flightd with three that are one cluster, over HTTP")
 	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of all rounds")
 	flags.StringVar(&o.memory, "memprofile", "", "file for an allocation profile of all rounds")
 	callers := flags.String("callers", "1,64,256", "numbers of callers")
