@@ -88,6 +88,9 @@ type Config struct {
 	TokenTime func() flight.Time
 	// Cluster describes the nodes; nil: a lone node.
 	Cluster func() wire.Cluster
+	// ReplaceNode returns the document that makes the bearer of a certificate the successor of a node; nil: that has been decided
+	// already. The field nil: a lone node.
+	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.

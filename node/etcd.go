@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +70,9 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 			return nil, err
 		}
 	}
-	if err := checkEtcd(cfg.Dir); err != nil {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "member", "wal")); !lone && errors.Is(err, fs.ErrNotExist) {
+		// A start that failed before it had asked the others; checkMember has found that no ledger depends on the member.
+	} else if err := checkEtcd(cfg.Dir); err != nil {
 		return nil, err
 	}
 	guarded := newGuardedStart(func(why error) {
@@ -119,7 +124,9 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = own, own
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
-	cfg.TickMs, cfg.ElectionMs = 100, 1000
+	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
 	// It warns of each attempt to reach a node that is away; pollNodes says that once.
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapToSlog{log: c.log}, zap.IncreaseLevel(zap.ErrorLevel)))
 }

@@ -35,6 +35,7 @@ type status struct {
 	EtcdOK   bool      `json:"etcd_ok"`
 	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
 	Members  members   `json:"members"`
+	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
 }
 
 // view is the newest status of another node.
@@ -142,23 +143,24 @@ func (n *node) updateMembers() error {
 		return err
 	}
 	newest := members{Index: index, Instances: make(map[string]string)}
+	if newest.Replaced, newest.Changed, err = replacements(n.store.Documents(flight.KindReplacement)); err != nil {
+		return err
+	}
 	for _, v := range voters {
 		newest.Instances[v.Address] = v.ID
 	}
 	for _, name := range n.cluster.others() {
-		if v := n.cluster.viewOf(name); v != nil && v.status.Members.Index > newest.Index {
-			newest = v.status.Members
+		if v := n.cluster.viewOf(name); v != nil {
+			err = errors.Join(err, n.cluster.storeMembers(v.status.Members))
 		}
 	}
-	if len(newest.Instances) == 0 {
-		return nil
-	}
-	return n.cluster.storeMembers(newest)
+	return errors.Join(err, n.cluster.storeMembers(newest))
 }
 
 // status describes this node.
 func (n *node) status() status {
 	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: time.Now(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
+	s.Joins = n.cluster.joins()
 	store := n.openStore.Load()
 	if store == nil {
 		return s

@@ -63,7 +63,7 @@ func Found(dir string, nodes []Node, o FoundOptions) error {
 func writeFounding(dir string, nodes []Node, o FoundOptions) error {
 	file := foundingJSON{Format: foundingFormat, ClusterID: uuid.NewString(), Nodes: nodes, TokenSHA256: o.TokenSHA256}
 	ca := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "flightd node CA " + file.ClusterID}, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: caName(file.ClusterID)}, KeyUsage: x509.KeyUsageCertSign,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -80,27 +80,33 @@ func writeFounding(dir string, nodes []Node, o FoundOptions) error {
 		return err
 	}
 	for _, n := range nodes {
-		of := filepath.Join(dir, n.Name)
-		if err := os.Mkdir(of, 0o700); err != nil {
-			return err
-		}
-		key, err := writeKey(filepath.Join(of, keyFile))
-		if err != nil {
-			return err
-		}
 		file.Self = n.Name
-		text, err := json.MarshalIndent(&file, "", "  ")
-		if err == nil {
-			_, err = writeCertificate(filepath.Join(of, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
-		}
-		if err := errors.Join(err, writeFile(filepath.Join(of, caCertFile), certificatePEM(ca)), syncDir(of)); err != nil {
-			return err
-		}
-		if err := errors.Join(writeFile(filepath.Join(of, foundingFile), append(text, '\n')), syncDir(of)); err != nil {
+		if err := writeNode(filepath.Join(dir, n.Name), &file, n, ca, caKey); err != nil {
 			return err
 		}
 	}
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+}
+
+func caName(clusterID string) string { return "flightd node CA " + clusterID }
+
+// writeNode makes the directory of a node and writes it, founding.json last.
+func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	key, err := writeKey(filepath.Join(dir, keyFile))
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err == nil {
+		_, err = writeCertificate(filepath.Join(dir, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
+	}
+	if err := errors.Join(err, writeFile(filepath.Join(dir, caCertFile), certificatePEM(ca)), syncDir(dir)); err != nil {
+		return err
+	}
+	return errors.Join(writeFile(filepath.Join(dir, foundingFile), append(text, '\n')), syncDir(dir))
 }
 
 // nodeCertificate returns the template of a node's certificate. The host names are for etcd's members, which verify them.

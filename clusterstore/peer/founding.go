@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -33,6 +34,7 @@ type Founding struct {
 	Self        Node   // the node of this directory
 	Nodes       []Node // all nodes, Self included, in the order in which they were named to Found
 	TokenSHA256 string // SHA-256 of the first token in hex; "": none was made
+	Replacement bool   // made by Replace: the node waits until the leader takes it in place of the one before, and founds nothing
 
 	certificate tls.Certificate
 	ca          *x509.CertPool
@@ -57,6 +59,7 @@ type foundingJSON struct {
 	Self        string `json:"self"`
 	Nodes       []Node `json:"nodes"`
 	TokenSHA256 string `json:"token_sha256,omitempty"`
+	Replacement bool   `json:"replacement,omitempty"`
 }
 
 // CACert returns the path of the certificate of the node CA.
@@ -70,6 +73,14 @@ func (f *Founding) Key() string { return filepath.Join(f.Dir, keyFile) }
 
 // Node returns the node of this name.
 func (f *Founding) Node(name string) (n Node, found bool) { return nodeNamed(f.Nodes, name) }
+
+// Certificate returns the SHA-256 of the node's certificate in hex.
+func (f *Founding) Certificate() string { return fingerprint(f.certificate.Leaf) }
+
+func fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
 
 // TLS returns a new configuration for servers and clients: TLS 1.3, the certificate of this node, and the node CA alone. A
 // client sets ServerName, and both set NextProtos.
@@ -133,7 +144,7 @@ func (f *Founding) setNodes(file *foundingJSON) error {
 	if err := checkNodes(file.Nodes); err != nil {
 		return err
 	}
-	f.ClusterID, f.Self, f.Nodes, f.TokenSHA256 = file.ClusterID, self, file.Nodes, file.TokenSHA256
+	f.ClusterID, f.Self, f.Nodes, f.TokenSHA256, f.Replacement = file.ClusterID, self, file.Nodes, file.TokenSHA256, file.Replacement
 	return checkTokenHash(file.TokenSHA256)
 }
 
