@@ -49,6 +49,9 @@ func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, er
 	return c, nil
 }
 
+// Identity returns the ids of this node and of its cluster.
+func (s *Store) Identity() (node, cluster string) { return s.id.Node, s.id.Cluster }
+
 // Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
 func (s *Store) Leading() (term uint64, ok bool) {
 	lead := s.leading.Load()

@@ -264,6 +264,9 @@ func (n *node) checkMember() error {
 	if !n.cluster.hadEntry {
 		return nil
 	}
+	if _, err := os.Stat(filepath.Join(n.etcdDir(), startingName)); err == nil {
+		return nil // MoveIntoCluster has made it, and etcd has not answered yet
+	}
 	dir := filepath.Join(n.etcdDir(), "member", "wal")
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

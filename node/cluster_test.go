@@ -46,22 +46,29 @@ type nodeEnd struct {
 // newTestCluster founds a cluster and starts its nodes.
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
+	c := foundTestCluster(t, func(string) peer.FoundOptions { return peer.FoundOptions{} })
+	for i := range c.names {
+		c.start(i)
+	}
+	for i := range c.names {
+		c.ready(i)
+	}
+	return c
+}
+
+// foundTestCluster founds a cluster. options get the data directory of the first node.
+func foundTestCluster(t *testing.T, options func(data string) peer.FoundOptions) *testCluster {
+	t.Helper()
 	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
 	c.founding = filepath.Join(c.dir, "founding")
 	var nodes []peer.Node
 	for _, name := range c.names {
 		nodes = append(nodes, peer.Node{Name: name, Address: proctest.Address(t), Etcd: proctest.Address(t)})
 	}
-	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{}))
+	require.NoError(t, peer.Found(c.founding, nodes, options(filepath.Join(c.dir, "a"))))
 	for i, name := range c.names {
 		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
 		c.configs[i].Cluster = filepath.Join(c.founding, name)
-	}
-	for i := range c.names {
-		c.start(i)
-	}
-	for i := range c.names {
-		c.ready(i)
 	}
 	return c
 }

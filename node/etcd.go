@@ -64,7 +64,8 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
-	lone := len(cfg.ListenPeerUrls) == 0
+	_, starting := os.Stat(filepath.Join(cfg.Dir, startingName)) // also of the first node of a cluster with a lone node's ledger
+	lone := len(cfg.ListenPeerUrls) == 0 || starting == nil
 	if lone {
 		if err := prepareEtcdDir(cfg.Dir); err != nil {
 			return nil, err
@@ -116,9 +117,12 @@ func (n *node) etcdConfig() *embed.Config {
 // configureEtcd makes the member one of the cluster's. The token of the members is part of each member's id: members of
 // another founding are strangers.
 func (c *cluster) configureEtcd(cfg *embed.Config) {
-	var all []string
+	var all []string // for the first start: those that have a member before, and this node
+	known := c.foundingAnswer().Members.Instances
 	for _, node := range c.founding.Nodes {
-		all = append(all, node.Name+"=https://"+node.Etcd)
+		if known[node.Name] != "" || node.Name == c.name() {
+			all = append(all, node.Name+"="+c.etcdURL(node.Name))
+		}
 	}
 	own := []url.URL{{Scheme: "https", Host: c.founding.Self.Etcd}}
 	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()

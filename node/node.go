@@ -104,6 +104,9 @@ func (n *node) start(ctx context.Context) error {
 	if n.cfg.Cluster != "" {
 		return n.startInCluster(ctx)
 	}
+	if _, err := os.Stat(filepath.Join(n.cfg.Data, "ledger", membersName)); err == nil {
+		return &NotMemberError{Node: soleName, Reason: n.cfg.Data + " is the data of a node of a cluster: name the node's directory with --cluster"}
+	}
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}

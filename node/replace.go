@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,11 +168,6 @@ func (m *members) mayReplace(name, leader string, others map[string]*view, while
 	case runs(name) && !whileRunning:
 		return refuse("if it shall not come back, stop it, or pass --while-running", "node %s runs", name)
 	}
-	for other := range m.Replaced {
-		if waits := m.pending(other); other != name && waits != "" {
-			return refuse("wait until flightd cluster status shows no problem there", "node %s: %s", other, waits)
-		}
-	}
 	return nil
 }
 
@@ -195,7 +191,6 @@ func (n *node) replacementOf(name, certificate string, whileRunning bool) (*flig
 		others[other] = c.viewOf(other)
 	}
 	m := c.foundingAnswer().Members
-	m.Replaced, _, _ = replacements(n.store.Documents(flight.KindReplacement)) // pollNodes says if one cannot be read
 	if bad := m.mayReplace(name, c.name(), others, whileRunning, time.Now()); bad != nil {
 		return nil, bad
 	}
@@ -207,25 +202,54 @@ func replacementID(name string) flight.DocumentID {
 	return flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindReplacement, Name: name}
 }
 
-// replaceNodes goes on with all replacements until ctx ends.
+// errNotStarted: a new node has not started yet.
+var errNotStarted = errors.New("the new node has not started")
+
+// replaceNodes goes on with all replacements until ctx ends, one node after the other.
 func (a *actor) replaceNodes(ctx context.Context) {
 	over := make(map[flight.DocumentID]flight.Version)
 	for said := time.Now(); ctx.Err() == nil; a.cluster.waitChange(ctx, pollEvery) {
+		err := a.takeIn(ctx)
 		for _, d := range a.store.Documents(flight.KindReplacement) {
-			if over[d.ID] == d.Version {
+			if err != nil || over[d.ID] == d.Version {
 				continue
 			}
-			done, err := a.replaceNode(ctx, d)
-			if done {
+			done, stepErr := a.replaceNode(ctx, d)
+			switch {
+			case done:
 				over[d.ID] = d.Version
-				a.cfg.Logger.Info("a node was replaced: the new one is a voter", "node", d.ID.Name)
-			}
-			if err != nil && ctx.Err() == nil && time.Since(said) > sayAfter {
-				a.cfg.Logger.Warn("a node is being replaced, and the next step fails; it is retried", "node", d.ID.Name, "error", err)
-				said = time.Now()
+			case !errors.Is(stepErr, errNotStarted):
+				err = cmp.Or(stepErr, errUnfinished)
 			}
 		}
+		if err != nil && !errors.Is(err, errUnfinished) && ctx.Err() == nil && time.Since(said) > sayAfter {
+			a.cfg.Logger.Warn("a node is being replaced, and the next step fails; it is retried", "error", err)
+			said = time.Now()
+		}
 	}
+}
+
+// errUnfinished: a replacement goes on, and the next one waits for it.
+var errUnfinished = errors.New("a replacement is not over yet")
+
+// takeIn makes a lone node's ledger that of the cluster of its founding directory: the voter gets the name of its node, and each
+// other node becomes one that replaces a node of which nothing is left.
+func (a *actor) takeIn(ctx context.Context) error {
+	if len(a.cluster.founding.Takes) == 0 {
+		return nil
+	}
+	voters, _, _, err := a.store.Servers()
+	if self := (clusterstore.Voter{ID: a.cluster.instance, Address: a.name()}); err != nil || len(voters) != 1 {
+		return err
+	} else if voters[0] != self {
+		return a.store.AddVoter(ctx, self)
+	}
+	for name, certificate := range a.cluster.founding.Takes {
+		if d := (&flight.Document{ID: replacementID(name)}); a.store.Document(d.ID) == nil {
+			err = errors.Join(err, a.putReplacement(ctx, d, &replacement{Certificate: certificate}, "founded with this ledger"))
+		}
+	}
+	return err
 }
 
 // replaceNode does the next step of a replacement, if there is one to be done now.
@@ -246,10 +270,10 @@ func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool,
 	switch {
 	case r.Instance == "":
 		if v.err != nil || v.status.Joins != r.Certificate {
-			return false, nil
+			return false, errNotStarted
 		}
 		if reads < level {
-			return false, fmt.Errorf("it reads feature level %d, and the ledger has %d: install the version of the other nodes there", reads, level)
+			return false, fmt.Errorf("node %s reads feature level %d, and the ledger has %d: install the version of the other nodes there", name, reads, level)
 		}
 		if r.OldEtcd, err = a.etcdMembersOf(ctx, name); err != nil {
 			return false, err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -187,4 +188,124 @@ func TestReplace_LostDisk(t *testing.T) {
 	c.start(away)
 	c.ready(away)
 	c.pay(away, 13, 14)
+}
+
+// The leader dies in the middle of a replacement, and so does the new node. The next leader goes on.
+func TestReplace_DeathsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	c.pay(0, 0, 3)
+	lead := c.leader()
+	away := (lead + 1) % 3
+	c.stop(away)
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	dir, certificate := c.replacement(away, 1)
+	c.replace(lead, away, certificate)
+	_, other := c.replacement(away, 2)
+	c.configs[away].Cluster = dir
+	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.
+	state := func() (r replacement, voter bool) {
+		for i, n := range c.nodes {
+			if c.cancels[i] != nil && i != away {
+				all, _, err := replacements(n.store.Documents(flight.KindReplacement))
+				require.NoError(t, err)
+				if r = all[c.names[away]]; r.Etcd != "" {
+					_, others, _, err := n.store.Servers()
+					voter = err != nil || len(others) > 0
+				}
+				return r, voter
+			}
+		}
+		return r, false
+	}
+	for _, reached := range []func() bool{
+		func() bool { r, _ := state(); return r.Instance != "" },
+		func() bool { r, _ := state(); return r.Etcd != "" },
+		func() bool { _, added := state(); return added },
+	} {
+		c.start(away)
+		require.Eventually(t, reached, 30*time.Second, time.Millisecond)
+		lead := c.leader()
+		c.stop(away)
+		c.stop(lead)
+		c.start(lead)
+		c.ready(lead)
+	}
+	c.start(away)
+	c.ready(away)
+	c.awaitReplaced(away)
+	c.pay(away, 3, 5)
+
+	// The new node loses its disk as well: its directory is good for one data directory. Another one replaces it.
+	c.stop(away)
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	c.start(away)
+	var stranger *NotMemberError
+	require.ErrorAs(t, c.endOf(away), &stranger)
+	require.Contains(t, stranger.Reason, "again")
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	c.replace((away+1)%3, away, other)
+	c.configs[away].Cluster = filepath.Join(c.dir, c.names[away]+"-2")
+	c.start(away)
+	c.ready(away)
+	c.awaitReplaced(away)
+	c.pay(away, 5, 6)
+}
+
+// A node is not replaced while that would cost the majority, while it leads, or while it runs, unless an operator says so.
+func TestMayReplace(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	fine := func() *view { return &view{sent: now, status: status{EtcdOK: true}} }
+	silent := &view{sent: now.Add(-time.Minute), err: errors.New("no answer"), status: status{EtcdOK: true}}
+	all := map[string]string{"a": "1", "b": "2", "c": "3"}
+	noEtcd := fine()
+	noEtcd.status.EtcdOK = false
+	joins := fine()
+	joins.status.Joins = "x"
+	for name, test := range map[string]struct {
+		node     string
+		others   map[string]*view
+		replaced map[string]replacement
+		running  bool
+		want     string // "": allowed
+	}{
+		"away":               {node: "c", others: map[string]*view{"b": fine(), "c": silent}},
+		"never seen":         {node: "c", others: map[string]*view{"b": fine(), "c": nil}},
+		"runs":               {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, want: "node c runs"},
+		"runs, and shall go": {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, running: true},
+		"waits to join":      {node: "c", others: map[string]*view{"b": fine(), "c": joins}},
+		"leads":              {node: "a", others: map[string]*view{"b": fine(), "c": fine()}, running: true, want: "leads"},
+		"no majority":        {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
+		"no etcd":            {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
+		"another":            {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"b": {}}, want: "node b: it is being replaced"},
+		"another is over":    {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"b": {Instance: "2"}}},
+		"again":              {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"c": {Instance: "4"}}},
+	} {
+		m := members{Instances: all, Replaced: test.replaced}
+		bad := m.mayReplace(test.node, "a", test.others, test.running, now)
+		if test.want == "" {
+			require.Nil(t, bad, name)
+			continue
+		}
+		require.NotNil(t, bad, name)
+		require.Contains(t, bad.Detail, test.want, name)
+		require.NotEmpty(t, bad.Hint, name)
+	}
+}
+
+// Members are stored when they are newer, whichever half of them is.
+func TestMembers_NewerOnesCount(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	of := c.nodes[0].cluster
+	have := of.foundingAnswer().Members
+	require.NoError(t, of.storeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}}))
+	require.Equal(t, have, of.foundingAnswer().Members)
+	require.NoError(t, of.storeMembers(members{Changed: 1 << 40, Replaced: map[string]replacement{"x": {Certificate: "y"}}}))
+	again := &cluster{path: of.path}
+	require.NoError(t, again.readMembers())
+	require.Equal(t, have.Instances, again.members.Instances)
+	require.Error(t, of.admit(peer.Identity{Node: "x", Certificate: "z"}))
+	require.NoError(t, of.admit(peer.Identity{Node: "x", Certificate: "y"}))
 }

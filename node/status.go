@@ -138,23 +138,26 @@ func (c *cluster) walls(now time.Time) (walls []time.Time) {
 
 // updateMembers stores the members of raft's newest configuration, or newer ones that another member has told.
 func (n *node) updateMembers() error {
-	voters, index, err := n.store.Voters()
-	if err != nil {
-		return err
-	}
-	newest := members{Index: index, Instances: make(map[string]string)}
-	if newest.Replaced, newest.Changed, err = replacements(n.store.Documents(flight.KindReplacement)); err != nil {
-		return err
-	}
-	for _, v := range voters {
-		newest.Instances[v.Address] = v.ID
-	}
+	var err error
 	for _, name := range n.cluster.others() {
 		if v := n.cluster.viewOf(name); v != nil {
 			err = errors.Join(err, n.cluster.storeMembers(v.status.Members))
 		}
 	}
-	return errors.Join(err, n.cluster.storeMembers(newest))
+	newest := members{Instances: make(map[string]string)}
+	replaced, changed, readErr := replacements(n.store.Documents(flight.KindReplacement))
+	voters, index, votersErr := n.store.Voters() // read later: whoever has a document has the voters before it
+	if err := errors.Join(err, readErr, votersErr); err != nil || index == 0 {
+		return err
+	}
+	newest.Index, newest.Replaced, newest.Changed = index, replaced, changed
+	for _, v := range voters {
+		if v.Address == v.ID {
+			return nil // a lone ledger whose leader has not given its name yet
+		}
+		newest.Instances[v.Address] = v.ID
+	}
+	return n.cluster.storeMembers(newest)
 }
 
 // status describes this node.

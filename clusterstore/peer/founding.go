@@ -34,7 +34,9 @@ type Founding struct {
 	Self        Node   // the node of this directory
 	Nodes       []Node // all nodes, Self included, in the order in which they were named to Found
 	TokenSHA256 string // SHA-256 of the first token in hex; "": none was made
-	Replacement bool   // made by Replace: the node waits until the leader takes it in place of the one before, and founds nothing
+	Replacement bool   // the node founds nothing: it waits until the leader takes it, in place of the one before or as a new one
+	// Takes are the certificates of the nodes that a lone ledger, which this node has, takes in; nil: a new ledger.
+	Takes map[string]string
 
 	certificate tls.Certificate
 	ca          *x509.CertPool
@@ -54,12 +56,13 @@ const foundingFormat = 1
 
 // foundingJSON is the content of founding.json.
 type foundingJSON struct {
-	Format      int    `json:"format"`
-	ClusterID   string `json:"cluster_id"`
-	Self        string `json:"self"`
-	Nodes       []Node `json:"nodes"`
-	TokenSHA256 string `json:"token_sha256,omitempty"`
-	Replacement bool   `json:"replacement,omitempty"`
+	Format      int               `json:"format"`
+	ClusterID   string            `json:"cluster_id"`
+	Self        string            `json:"self"`
+	Nodes       []Node            `json:"nodes"`
+	TokenSHA256 string            `json:"token_sha256,omitempty"`
+	Replacement bool              `json:"replacement,omitempty"`
+	Takes       map[string]string `json:"takes,omitempty"`
 }
 
 // CACert returns the path of the certificate of the node CA.
@@ -144,7 +147,8 @@ func (f *Founding) setNodes(file *foundingJSON) error {
 	if err := checkNodes(file.Nodes); err != nil {
 		return err
 	}
-	f.ClusterID, f.Self, f.Nodes, f.TokenSHA256, f.Replacement = file.ClusterID, self, file.Nodes, file.TokenSHA256, file.Replacement
+	f.ClusterID, f.Self, f.Nodes, f.TokenSHA256 = file.ClusterID, self, file.Nodes, file.TokenSHA256
+	f.Replacement, f.Takes = file.Replacement, file.Takes
 	return checkTokenHash(file.TokenSHA256)
 }
 

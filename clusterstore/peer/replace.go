@@ -47,7 +47,7 @@ func writeReplacement(caDir, dir, clusterID, self string, nodes []Node) error {
 		return err
 	}
 	file := &foundingJSON{Format: foundingFormat, ClusterID: clusterID, Self: self, Nodes: nodes, Replacement: true}
-	if err := writeNode(dir, file, n, pair.Leaf, key); err != nil {
+	if _, err := writeNode(dir, file, n, pair.Leaf, key); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%s exists and is no complete founding directory: remove it, or name a new one", dir)
 		}

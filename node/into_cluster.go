@@ -1,0 +1,59 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// MoveIntoCluster prepares the data directory of a lone node that does not run to be that of node name of a new cluster, and returns
+// the cluster's id. Etcd begins anew there, so the lease epoch is raised: claims of the lone node hold until its hold is over.
+// From then on the directory starts with a founding directory alone.
+//
+// If the process dies at any point, MoveIntoCluster can be called again. Errors: *NoLedgerError, *LockedError, *LedgerLostError,
+// *EtcdError, or those of the file system.
+func MoveIntoCluster(ctx context.Context, cfg Config, name string) (clusterID string, err error) {
+	cfg.Listen, cfg.ListenMetrics, cfg.TLS = "", "", TLSFiles{}
+	n, err := newNode(cfg)
+	if err != nil {
+		return "", err
+	}
+	hasLedger, found, err := n.inspectData()
+	if err != nil || !hasLedger {
+		return "", errors.Join(err, &NoLedgerError{Dir: n.cfg.Data, Found: found})
+	}
+	clusterID, err = n.moveIntoCluster(ctx, name)
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := errors.Join(err, n.parts.wait(canceled)); err != nil {
+		return "", err
+	}
+	lock, err := lockData(n.cfg.Data)
+	if err != nil {
+		return "", err
+	}
+	aside := filepath.Join(n.cfg.Data, replacedEtcd)
+	err = errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), prepareEtcdDir(n.etcdDir()), syncDir(n.cfg.Data))
+	return clusterID, errors.Join(err, lock.Close())
+}
+
+func (n *node) moveIntoCluster(ctx context.Context, name string) (clusterID string, err error) {
+	if err := n.lock(); err != nil {
+		return "", err
+	}
+	if err := n.openStores(ctx); err != nil { // it compares the ledger with what etcd has recorded
+		return "", err
+	}
+	if err := n.raiseLeaseEpoch(ctx, errors.New("the ledger becomes that of a cluster")); err != nil {
+		return "", err
+	}
+	instance, clusterID := n.store.Identity()
+	text, err := json.Marshal(members{Instances: map[string]string{name: instance}})
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(n.cfg.Data, "ledger")
+	return clusterID, errors.Join(replaceFile(filepath.Join(dir, membersName), ofText(string(text))), syncDir(dir))
+}
