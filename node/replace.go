@@ -87,7 +87,7 @@ func (c *cluster) joins() string {
 //
 // If the process dies in join, the next start waits again, with the same instance.
 func (c *cluster) join(ctx context.Context) error {
-	const patience = 5 * time.Second // the others learn of a replacement one after the other
+	const learnTime = 5 * time.Second // the others learn of a replacement one after the other
 	for said := time.Now(); ; {
 		reason := c.refused(ctx)
 		c.mu.Lock()
@@ -97,7 +97,7 @@ func (c *cluster) join(ctx context.Context) error {
 		}
 		joining := c.joining
 		c.mu.Unlock()
-		switch late := time.Since(said) > patience; {
+		switch late := time.Since(said) > learnTime; {
 		case reason != "" && (late || !joining):
 			return &NotMemberError{Node: c.name(), Reason: reason}
 		case !joining:

@@ -146,7 +146,7 @@ func (n *node) updateMembers() error {
 	}
 	newest := members{Instances: make(map[string]string)}
 	replaced, changed, readErr := replacements(n.store.Documents(flight.KindReplacement))
-	voters, index, votersErr := n.store.Voters() // read later: whoever has a document has the voters before it
+	voters, index, votersErr := n.store.Voters() // read later: a node with a document has the voters before it
 	if err := errors.Join(err, readErr, votersErr); err != nil || index == 0 {
 		return err
 	}
