@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // MoveIntoCluster prepares the data directory of a lone node that does not run to be that of node name of a new cluster, and returns
@@ -48,6 +50,11 @@ func (n *node) moveIntoCluster(ctx context.Context, name string) (clusterID stri
 	}
 	if err := n.raiseLeaseEpoch(ctx, errors.New("the ledger becomes that of a cluster")); err != nil {
 		return "", err
+	}
+	for _, d := range n.store.Documents(flight.KindReplacement) { // of a cluster whose backup was restored
+		if _, err := n.store.Propose(ctx, &flight.DeleteDocument{ID: d.ID, Expect: d.Version, Actor: n.cfg.Actor, Reason: n.cfg.RaiseLeaseEpoch}); err != nil {
+			return "", err
+		}
 	}
 	instance, clusterID := n.store.Identity()
 	text, err := json.Marshal(members{Instances: map[string]string{name: instance}})

@@ -3,11 +3,14 @@ package node
 import (
 	"encoding/json"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -22,6 +25,12 @@ func TestMoveIntoCluster(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, body)
 		open = openAttempt(t, lone.url, "open")
 		lone.end()
+		// The ledger is that of a cluster's backup, in which node b was replaced.
+		store, err := clusterstore.Open(t.Context(), clusterstore.Config{Dir: filepath.Join(data, "ledger")})
+		require.NoError(t, err)
+		_, err = store.Propose(t.Context(), &flight.PutDocument{ID: replacementID("b"), Body: []byte(`{"certificate":"old"}`)})
+		require.NoError(t, err)
+		require.NoError(t, store.Close(t.Context()))
 		move := func() (id string, err error) {
 			cfg := Dev(data, "")
 			cfg.RaiseLeaseEpoch, cfg.Actor = "a test", "ann"

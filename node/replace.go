@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
@@ -373,16 +375,9 @@ func (a *actor) promoteEtcdMember(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	list, err := a.etcd.client.MemberList(ctx)
-	if err != nil {
-		return err
+	if _, err = a.etcd.client.MemberPromote(ctx, number); errors.Is(err, rpctypes.ErrMemberNotLearner) {
+		return nil // done before
 	}
-	for _, m := range list.Members {
-		if m.ID == number && !m.IsLearner {
-			return nil
-		}
-	}
-	_, err = a.etcd.client.MemberPromote(ctx, number)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -203,6 +204,13 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 	c.replace(lead, away, certificate)
 	_, other := c.replacement(away, 2)
 	c.configs[away].Cluster = dir
+	// A build that cannot read the ledger is not taken.
+	at := c.nodes[c.leader()]
+	require.Eventually(t, func() bool {
+		at.cluster.setView(c.names[away], &view{sent: time.Now(), status: status{Instance: "old build", Joins: certificate, Reads: 1}})
+		_, err := at.act.Load().replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
+		return err != nil && strings.Contains(err.Error(), "reads feature level 1")
+	}, 10*time.Second, time.Millisecond)
 	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.
 	state := func() (r replacement, voter bool) {
 		for i, n := range c.nodes {
