@@ -272,11 +272,10 @@ func TestMayReplace(t *testing.T) {
 	joins := fine()
 	joins.status.Joins = "x"
 	for name, test := range map[string]struct {
-		node     string
-		others   map[string]*view
-		replaced map[string]replacement
-		running  bool
-		want     string // "": allowed
+		node    string
+		others  map[string]*view
+		running bool
+		want    string // "": allowed
 	}{
 		"away":               {node: "c", others: map[string]*view{"b": fine(), "c": silent}},
 		"never seen":         {node: "c", others: map[string]*view{"b": fine(), "c": nil}},
@@ -286,11 +285,8 @@ func TestMayReplace(t *testing.T) {
 		"leads":              {node: "a", others: map[string]*view{"b": fine(), "c": fine()}, running: true, want: "leads"},
 		"no majority":        {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
 		"no etcd":            {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
-		"another":            {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"b": {}}, want: "node b: it is being replaced"},
-		"another is over":    {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"b": {Instance: "2"}}},
-		"again":              {node: "c", others: map[string]*view{"b": fine(), "c": silent}, replaced: map[string]replacement{"c": {Instance: "4"}}},
 	} {
-		m := members{Instances: all, Replaced: test.replaced}
+		m := members{Instances: all}
 		bad := m.mayReplace(test.node, "a", test.others, test.running, now)
 		if test.want == "" {
 			require.Nil(t, bad, name)
