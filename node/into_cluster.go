@@ -22,9 +22,9 @@ func MoveIntoCluster(ctx context.Context, cfg Config, name string) (clusterID st
 	if err != nil {
 		return "", err
 	}
-	hasLedger, found, err := n.inspectData()
-	if err != nil || !hasLedger {
-		return "", errors.Join(err, &NoLedgerError{Dir: n.cfg.Data, Found: found})
+	if hasLedger, found, err := n.inspectData(); err != nil || !hasLedger {
+		_, absent := os.Stat(n.cfg.Data)
+		return "", errors.Join(err, &NoLedgerError{Dir: n.cfg.Data, Absent: absent != nil, Found: found})
 	}
 	clusterID, err = n.moveIntoCluster(ctx, name)
 	canceled, cancel := context.WithCancel(ctx)

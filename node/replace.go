@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -28,12 +27,13 @@ import (
 //	Instance      another data directory behind the same certificate is refused for ever
 //	Etcd          the old etcd member is removed, and this one was added. The new node may start it, and not before
 //
-// The new node is a voter of raft last of all: then the replacement is over.
+// Then the leader removes the old voter, adds the new node without a vote, and gives it votes when it has the ledger: in etcd
+// first, and in raft last. Until then a majority of the others decides; if one of them dies, nothing is acknowledged until it is back.
 type replacement struct {
 	Certificate string   `json:"certificate"`        // of the new node
 	Instance    string   `json:"instance,omitempty"` // of the new node; "": it has not answered yet
-	OldEtcd     []string `json:"old_etcd,omitempty"` // ids of the etcd members to remove; a deposed leader removes no others
-	Etcd        string   `json:"etcd,omitempty"`     // id of the new node's etcd member; "": none yet
+	OldEtcd     []uint64 `json:"old_etcd,omitempty"` // ids of the etcd members to remove; a deposed leader removes no others
+	Etcd        uint64   `json:"etcd,omitempty"`     // id of the new node's etcd member; 0: none yet
 }
 
 // replacements reads the documents of all replacements. changed is the entry of the newest one.
@@ -94,7 +94,7 @@ func (c *cluster) join(ctx context.Context) error {
 		reason := c.refused(ctx)
 		c.mu.Lock()
 		r := c.members.Replaced[c.name()]
-		if c.joining = c.joining && (r.Instance != c.instance || r.Etcd == ""); !c.joining && reason == "" {
+		if c.joining = c.joining && (r.Instance != c.instance || r.Etcd == 0); !c.joining && reason == "" {
 			c.started = true
 		}
 		joining := c.joining
@@ -282,7 +282,7 @@ func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool,
 		}
 		r.Instance = v.status.Instance
 		return false, a.putReplacement(ctx, d, &r, "the new node has started")
-	case r.Etcd == "":
+	case r.Etcd == 0:
 		if r.Etcd, err = a.replaceEtcdMember(ctx, name, r.OldEtcd); err != nil {
 			return false, err
 		}
@@ -325,14 +325,14 @@ func (a *actor) putReplacement(ctx context.Context, d *flight.Document, r *repla
 }
 
 // etcdMembersOf returns the ids of the members with the address of a node.
-func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []string, err error) {
+func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, err error) {
 	list, err := a.etcd.client.MemberList(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range list.Members {
 		if slices.Contains(m.PeerURLs, a.cluster.etcdURL(name)) {
-			ids = append(ids, strconv.FormatUint(m.ID, 16))
+			ids = append(ids, m.ID)
 		}
 	}
 	return ids, nil
@@ -341,41 +341,34 @@ func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []string, e
 // replaceEtcdMember removes members of a node, and returns the id of the one that it has then, a learner. Nobody starts that one
 // before its id is stored, so a member that an earlier call has added is as good as a new one. The ledger that the old node
 // had recorded is lost, and so is the record.
-func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []string) (id string, err error) {
+func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64) (id uint64, err error) {
 	present, err := a.etcdMembersOf(ctx, name)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	for _, one := range present {
 		if !slices.Contains(old, one) {
 			id = one
 			continue
 		}
-		number, err := strconv.ParseUint(one, 16, 64)
-		if err == nil {
-			_, err = a.etcd.client.MemberRemove(ctx, number)
-		}
-		if err != nil {
-			return "", err
+		if _, err := a.etcd.client.MemberRemove(ctx, one); err != nil {
+			return 0, err
 		}
 	}
-	if err := a.record.Forget(ctx, name); err != nil || id != "" {
+	if err := a.record.Forget(ctx, name); err != nil || id != 0 {
 		return id, err
 	}
 	added, err := a.etcd.client.MemberAddAsLearner(ctx, []string{a.cluster.etcdURL(name)})
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	return strconv.FormatUint(added.Member.ID, 16), nil
+	return added.Member.ID, nil
 }
 
 // promoteEtcdMember makes a learner a voter of etcd. Etcd refuses it until the learner has its data.
-func (a *actor) promoteEtcdMember(ctx context.Context, id string) error {
-	number, err := strconv.ParseUint(id, 16, 64)
-	if err != nil {
-		return err
-	}
-	if _, err = a.etcd.client.MemberPromote(ctx, number); errors.Is(err, rpctypes.ErrMemberNotLearner) {
+func (a *actor) promoteEtcdMember(ctx context.Context, id uint64) error {
+	_, err := a.etcd.client.MemberPromote(ctx, id)
+	if errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return nil // done before
 	}
 	return err

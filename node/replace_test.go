@@ -217,7 +217,7 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 			if c.cancels[i] != nil && i != away {
 				all, _, err := replacements(n.store.Documents(flight.KindReplacement))
 				require.NoError(t, err)
-				if r = all[c.names[away]]; r.Etcd != "" {
+				if r = all[c.names[away]]; r.Etcd != 0 {
 					_, others, _, err := n.store.Servers()
 					voter = err != nil || len(others) > 0
 				}
@@ -228,7 +228,7 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 	}
 	for _, reached := range []func() bool{
 		func() bool { r, _ := state(); return r.Instance != "" },
-		func() bool { r, _ := state(); return r.Etcd != "" },
+		func() bool { r, _ := state(); return r.Etcd != 0 },
 		func() bool { _, added := state(); return added },
 	} {
 		c.start(away)
