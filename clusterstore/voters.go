@@ -49,6 +49,9 @@ func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, er
 	return c, nil
 }
 
+// Identity returns the ids of this node and of its cluster.
+func (s *Store) Identity() (node, cluster string) { return s.id.Node, s.id.Cluster }
+
 // Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
 func (s *Store) Leading() (term uint64, ok bool) {
 	lead := s.leading.Load()
@@ -84,20 +87,28 @@ func (s *Store) LastEntry() EntryID {
 // Voters returns the voters of the latest configuration that this node has in its log, and the index of its entry; 0 while
 // that entry is not applied here.
 func (s *Store) Voters() (voters []Voter, index uint64, err error) {
+	voters, _, index, err = s.Servers()
+	return voters, index, err
+}
+
+// Servers is Voters, with the members that get the log and do not vote.
+func (s *Store) Servers() (voters, nonvoters []Voter, index uint64, err error) {
 	future := s.raft.GetConfiguration() // its Index is always 0
 	if err := future.Error(); err != nil {
-		return nil, 0, classifyRaftError(err)
+		return nil, nil, 0, classifyRaftError(err)
 	}
 	latest := future.Configuration()
 	for _, server := range latest.Servers {
-		if server.Suffrage == raft.Voter {
-			voters = append(voters, Voter{ID: string(server.ID), Address: string(server.Address)})
+		if v := (Voter{ID: string(server.ID), Address: string(server.Address)}); server.Suffrage == raft.Voter {
+			voters = append(voters, v)
+		} else {
+			nonvoters = append(nonvoters, v)
 		}
 	}
 	if m := &s.fsm.published.Load().meta; bytes.Equal(m.Config, raft.EncodeConfiguration(latest)) {
 		index = m.ConfigIndex
 	}
-	return voters, index, nil
+	return voters, nonvoters, index, nil
 }
 
 // AwaitDeployment returns when the deployment has its name and secret, and this node has applied them. Errors: ErrClosed,

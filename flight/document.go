@@ -28,6 +28,8 @@ const (
 	KindToken     = "token"     // a credential of the API
 	KindNamespace = "namespace" // the limits of a namespace
 	KindSettings  = "settings"  // settings of the whole deployment
+	// KindReplacement is of the node that a new one has replaced, by its name.
+	KindReplacement = "replacement"
 )
 
 // DocumentID identifies a document.

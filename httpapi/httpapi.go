@@ -110,6 +110,8 @@ func (a *api) routes() map[string]route {
 		"GET /version":                         {a.version, anyToken},
 		"GET " + problemPath + "{code}":        {a.problemPage, anyone},
 		"GET " + documentPath:                  {a.openapi(), anyone},
+
+		"POST /v1/cluster/nodes/{name}/replace": {a.noQuery(a.replaceNode), with(auth.Admin)},
 	}
 }
 

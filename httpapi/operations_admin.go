@@ -42,7 +42,7 @@ func adminOperations() []openapi.Operation {
 		Answers: okAnswer("the tokens", wire.TokenList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "DELETE /v1/tokens/{namespace}/{name}", ID: "revokeToken", Tag: tagAdmin, Summary: "Revoke a token",
-		About: "The token is rejected from the next request on. In a cluster, `not_yet` names the nodes that do not answer: such a node may answer stored receipts and events to the token for at most 60 s. Reports of its attempts are still accepted, from any other token of the namespace with the verb `submit` or `work`.",
+		About:      "The token is rejected from the next request on. In a cluster, `not_yet` names the nodes that do not answer: such a node may answer stored receipts and events to the token for at most 60 s. Reports of its attempts are still accepted, from any other token of the namespace with the verb `submit` or `work`.",
 		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: why,
 		Answers: okAnswer("the token is revoked", wire.Revoked{}), Problems: documentCodes,
 	}, {

@@ -94,6 +94,9 @@ type Config struct {
 	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
 	// package effect.
 	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error
+	// ReplaceNode returns the document that makes the bearer of a certificate the successor of a node; nil: that has been decided
+	// already. The field nil: a lone node.
+	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
 	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
 	Auth *auth.Directory
 	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.

@@ -28,7 +28,7 @@ func (a *actor) apiConfig() httpapi.Config {
 	cfg.LedgerBehind, cfg.TokenTime = a.ledgerBehind, a.store.UpperTime
 	cfg.RaiseLeaseEpoch = a.raiseIfRegressed
 	if a.cluster != nil {
-		cfg.AwaitNodes = a.awaitApplied
+		cfg.AwaitNodes, cfg.ReplaceNode = a.awaitApplied, a.replacementOf
 	}
 	if a.cfg.NoCredentials {
 		cfg.Metrics = a.metrics.Handler()
@@ -103,13 +103,13 @@ func (n *node) clusterState() wire.Cluster {
 		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
 	}
 	own := n.status()
-	state := wire.Cluster{Leader: own.Leader}
+	state := wire.Cluster{ID: n.cluster.founding.ClusterID, Leader: own.Leader}
 	leader := own.Applied
 	if v := n.cluster.viewOf(own.Leader); v != nil {
 		leader = v.status.Applied
 	}
 	for _, node := range n.cluster.founding.Nodes {
-		about, out, then := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower}, leader
+		about, out, then := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower, Address: node.Address, Etcd: node.Etcd}, leader
 		if v := n.cluster.viewOf(node.Name); node.Name != n.cluster.name() {
 			if v == nil {
 				v = &view{err: errors.New("it has not answered since this node started")}
@@ -131,6 +131,9 @@ func (n *node) clusterState() wire.Cluster {
 		}
 		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
 		out.Behind = max(then, about.Applied) - about.Applied
+		if waits := own.Members.pending(node.Name); waits != "" {
+			out.Problem = waits
+		}
 		state.Nodes = append(state.Nodes, out)
 	}
 	return state

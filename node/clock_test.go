@@ -45,7 +45,7 @@ func TestCluster_ClocksApart(t *testing.T) {
 func testClockApart(t *testing.T, before, after time.Duration, third, over bool) {
 	admin := auth.NewSecret(flight.AllNamespaces)
 	hash := sha256.Sum256([]byte(admin))
-	c := foundTestCluster(t, peer.FoundOptions{TokenSHA256: hex.EncodeToString(hash[:])}, func(cfg *Config) {
+	c := newTestClusterWith(t, peer.FoundOptions{TokenSHA256: hex.EncodeToString(hash[:])}, func(cfg *Config) {
 		cfg.NoCredentials, cfg.AllowPlainHTTP, cfg.FirstToken, cfg.WallOffset = false, true, func(string) {}, before
 	})
 	send := func(i int, token, method, path, body string) (status int, answer string) {

@@ -33,6 +33,7 @@ type cluster struct {
 	mu      sync.Mutex // guards the fields below
 	members members
 	started bool             // this node has seen that all have stored the same instances, or has a ledger
+	joining bool             // this node waits until the leader takes it in place of the one before
 	views   map[string]*view // of the other nodes, by name
 }
 
@@ -41,6 +42,9 @@ type cluster struct {
 type members struct {
 	Index     uint64            `json:"index"` // of raft's configuration; 0: as agreed at the founding
 	Instances map[string]string `json:"instances"`
+	// Replaced are the nodes that were replaced, as of the newest change, the entry Changed.
+	Replaced map[string]replacement `json:"replaced,omitempty"`
+	Changed  uint64                 `json:"changed,omitempty"`
 }
 
 // membersName is the file of the members, in the directory of the ledger.
@@ -69,7 +73,7 @@ func (n *node) openCluster() error {
 	}
 	c := &cluster{
 		founding: founding, instance: instance, hadEntry: started, started: started, path: filepath.Join(dir, membersName), log: n.cfg.Logger,
-		views: make(map[string]*view),
+		joining: !started && founding.Replacement, views: make(map[string]*view),
 	}
 	if err := c.readMembers(); err != nil {
 		return err
@@ -117,25 +121,41 @@ func (c *cluster) readMembers() error {
 	return nil
 }
 
-// storeMembers replaces the members by newer ones, durably.
+// storeMembers replaces the members by newer ones, durably, and closes the connections of those that are none any more.
 func (c *cluster) storeMembers(m members) error {
+	changed, err := c.mergeMembers(m)
+	if changed {
+		c.port.SetAdmit(c.admit)
+		c.changed.Broadcast()
+	}
+	return err
+}
+
+func (c *cluster) mergeMembers(newer members) (changed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.members.Instances) > 0 && (m.Index <= c.members.Index || maps.Equal(m.Instances, c.members.Instances)) {
-		return nil
+	m := c.members
+	if len(m.Instances) == 0 || newer.Index > m.Index && !maps.Equal(newer.Instances, m.Instances) {
+		m.Index, m.Instances, changed = newer.Index, newer.Instances, len(newer.Instances) > 0
+	}
+	if newer.Changed > m.Changed {
+		m.Changed, m.Replaced, changed = newer.Changed, newer.Replaced, true
+	}
+	if !changed {
+		return false, nil
 	}
 	text, err := json.Marshal(m)
+	if err == nil {
+		err = replaceFile(c.path, ofText(string(text)))
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(c.path))
+	}
 	if err != nil {
-		return err
-	}
-	if err := replaceFile(c.path, ofText(string(text))); err != nil {
-		return err
-	}
-	if err := syncDir(filepath.Dir(c.path)); err != nil {
-		return err
+		return false, err
 	}
 	c.members = m
-	return nil
+	return true, nil
 }
 
 // admit decides about the other end of a connection between nodes. Before the founding has ended, every instance of a node
@@ -143,11 +163,14 @@ func (c *cluster) storeMembers(m members) error {
 func (c *cluster) admit(id peer.Identity) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if r, replaced := c.members.Replaced[id.Node]; replaced {
+		return r.admit(id)
+	}
 	known := c.members.Instances[id.Node]
 	if known == id.Instance || len(c.members.Instances) == 0 {
 		return nil
 	}
-	return fmt.Errorf("node %s was a member with another data directory, which it has lost: give it that directory back. A node cannot be replaced yet; the others go on without it", id.Node)
+	return fmt.Errorf("node %s was a member with another data directory, which it has lost: give it that directory back, or run flightd cluster replace %s; the others go on without it", id.Node, id.Node)
 }
 
 // found agrees with all other nodes on the instances of the cluster, once. It returns when this node may create its ledger:
@@ -156,8 +179,8 @@ func (c *cluster) admit(id peer.Identity) error {
 // If the process dies before the instances are stored, the founding begins again. After that, they never change: a node that
 // loses its directory now is not a member, and the ledger does not come into being without it.
 func (c *cluster) found(ctx context.Context) error {
-	if c.started {
-		return nil
+	if c.started || c.founding.Replacement {
+		return c.join(ctx)
 	}
 	waiting, tick := time.NewTicker(5*time.Second), time.NewTicker(200*time.Millisecond)
 	defer waiting.Stop()
@@ -241,11 +264,14 @@ func (n *node) checkMember() error {
 	if !n.cluster.hadEntry {
 		return nil
 	}
+	if _, err := os.Stat(filepath.Join(n.etcdDir(), startingName)); err == nil {
+		return nil // MoveIntoCluster has made it, and etcd has not answered yet
+	}
 	dir := filepath.Join(n.etcdDir(), "member", "wal")
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give the directory back. A node cannot be replaced yet; the others go on without it", dir)}
+	return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("%s is missing, with etcd's votes and sessions: give the directory back, or run flightd cluster replace %s; the others go on without it", dir, n.cluster.name())}
 }
 
 // voters returns the founding members as voters of the ledger.

@@ -46,11 +46,24 @@ type nodeEnd struct {
 // newTestCluster founds a cluster and starts its nodes.
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	return foundTestCluster(t, peer.FoundOptions{}, func(*Config) {})
+	return newTestClusterWith(t, peer.FoundOptions{}, func(*Config) {})
 }
 
-// foundTestCluster founds a cluster with options, and starts its nodes with changed configurations.
-func foundTestCluster(t *testing.T, o peer.FoundOptions, change func(*Config)) *testCluster {
+// newTestClusterWith founds a cluster with options and starts its nodes with configurations that change has changed.
+func newTestClusterWith(t *testing.T, o peer.FoundOptions, change func(*Config)) *testCluster {
+	t.Helper()
+	c := foundTestCluster(t, func(string) peer.FoundOptions { return o }, change)
+	for i := range c.names {
+		c.start(i)
+	}
+	for i := range c.names {
+		c.ready(i)
+	}
+	return c
+}
+
+// foundTestCluster founds a cluster. options get the data directory of the first node, and change the configuration of each.
+func foundTestCluster(t *testing.T, options func(data string) peer.FoundOptions, change func(*Config)) *testCluster {
 	t.Helper()
 	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
 	c.founding = filepath.Join(c.dir, "founding")
@@ -58,17 +71,11 @@ func foundTestCluster(t *testing.T, o peer.FoundOptions, change func(*Config)) *
 	for _, name := range c.names {
 		nodes = append(nodes, peer.Node{Name: name, Address: proctest.Address(t), Etcd: proctest.Address(t)})
 	}
-	require.NoError(t, peer.Found(c.founding, nodes, o))
+	require.NoError(t, peer.Found(c.founding, nodes, options(filepath.Join(c.dir, "a"))))
 	for i, name := range c.names {
 		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
 		c.configs[i].Cluster = filepath.Join(c.founding, name)
 		change(&c.configs[i])
-	}
-	for i := range c.names {
-		c.start(i)
-	}
-	for i := range c.names {
-		c.ready(i)
 	}
 	return c
 }

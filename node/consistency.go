@@ -204,25 +204,29 @@ func (a *actor) raiseIfRegressed(ctx context.Context, actor, reason string) erro
 // nothing to raise.
 func (a *actor) raiseLeaseEpoch(ctx context.Context, actor, reason string, lost error) error {
 	was := a.store.Header().LeaseEpoch
-	err := a.leases.RaiseEpoch(ctx, was, func(ctx context.Context) error {
-		hold, open, err := epochHold(ledger{a.store})
-		if err != nil {
-			return err
-		}
-		reply, err := a.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Actor: actor, Reason: reason})
-		if err == nil && reply.Decision != flight.DecisionAccepted {
-			err = fmt.Errorf("the ledger decided %v", reply.Decision)
-		}
-		if err != nil {
-			return err
-		}
-		a.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", actor, "reason", reason,
-			"open_attempts", open, "hold", hold, "cause", lost)
-		return nil
-	})
-	if err != nil {
+	inLedger := func(ctx context.Context) error { return a.raiseInLedger(ctx, was, actor, reason, lost) }
+	if err := a.leases.RaiseEpoch(ctx, was, inLedger); err != nil {
 		return fmt.Errorf("raise the lease epoch: %w", err)
 	}
+	return nil
+}
+
+// raiseInLedger proposes the lease epoch after was, with its hold. Owners must not be able to renew a session of an older epoch.
+// A repeat changes nothing.
+func (n *node) raiseInLedger(ctx context.Context, was uint32, actor, reason string, lost error) error {
+	hold, open, err := epochHold(ledger{n.store})
+	if err != nil {
+		return err
+	}
+	reply, err := n.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Actor: actor, Reason: reason})
+	if err == nil && reply.Decision != flight.DecisionAccepted {
+		err = fmt.Errorf("the ledger decided %v", reply.Decision)
+	}
+	if err != nil {
+		return err
+	}
+	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", actor, "reason", reason,
+		"open_attempts", open, "hold", hold, "cause", lost)
 	return nil
 }
 

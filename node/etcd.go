@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -61,13 +64,16 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
-	lone := len(cfg.ListenPeerUrls) == 0
+	_, starting := os.Stat(filepath.Join(cfg.Dir, startingName)) // also of the first node of a cluster with a lone node's ledger
+	lone := len(cfg.ListenPeerUrls) == 0 || starting == nil
 	if lone {
 		if err := prepareEtcdDir(cfg.Dir); err != nil {
 			return nil, err
 		}
 	}
-	if err := checkEtcd(cfg.Dir); err != nil {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "member", "wal")); !lone && errors.Is(err, fs.ErrNotExist) {
+		// A start that failed before it had asked the others; checkMember has found that no ledger depends on the member.
+	} else if err := checkEtcd(cfg.Dir); err != nil {
 		return nil, err
 	}
 	guarded := newGuardedStart(func(why error) {
@@ -111,15 +117,20 @@ func (n *node) etcdConfig() *embed.Config {
 // configureEtcd makes the member one of the cluster's. The token of the members is part of each member's id: members of
 // another founding are strangers.
 func (c *cluster) configureEtcd(cfg *embed.Config) {
-	var all []string
+	var all []string // for the first start: those that have a member before, and this node
+	known := c.foundingAnswer().Members.Instances
 	for _, node := range c.founding.Nodes {
-		all = append(all, node.Name+"=https://"+node.Etcd)
+		if known[node.Name] != "" || node.Name == c.name() {
+			all = append(all, node.Name+"="+c.etcdURL(node.Name))
+		}
 	}
 	own := []url.URL{{Scheme: "https", Host: c.founding.Self.Etcd}}
 	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = own, own
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
-	cfg.TickMs, cfg.ElectionMs = 100, 1000
+	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
 	// It warns of each attempt to reach a node that is away; pollNodes says that once.
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapToSlog{log: c.log}, zap.IncreaseLevel(zap.ErrorLevel)))
 }

@@ -104,6 +104,9 @@ func (n *node) start(ctx context.Context) error {
 	if n.cfg.Cluster != "" {
 		return n.startInCluster(ctx)
 	}
+	if _, err := os.Stat(filepath.Join(n.cfg.Data, "ledger", membersName)); err == nil {
+		return &NotMemberError{Node: soleName, Reason: n.cfg.Data + " is the data of a node of a cluster: name the node's directory with --cluster"}
+	}
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
@@ -221,7 +224,10 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	if c := n.cluster; c != nil {
 		cfg.NodeID, cfg.ClusterID, cfg.VoterLevels = c.instance, c.founding.ClusterID, c.levels
-		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Founding: c.voters()}
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger))}
+		if !c.founding.Replacement { // it waits until the leader adds it
+			cfg.Peers.Founding = c.voters()
+		}
 	}
 	store, err := clusterstore.Open(ctx, cfg)
 	if err == nil {

@@ -36,6 +36,7 @@ type status struct {
 	EtcdOK   bool      `json:"etcd_ok"`
 	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
 	Members  members   `json:"members"`
+	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
 }
 
 // view is the newest status of another node.
@@ -138,21 +139,24 @@ func (c *cluster) walls(now time.Time, own time.Duration) (walls []time.Time) {
 
 // updateMembers stores the members of raft's newest configuration, or newer ones that another member has told.
 func (n *node) updateMembers() error {
-	voters, index, err := n.store.Voters()
-	if err != nil {
-		return err
-	}
-	newest := members{Index: index, Instances: make(map[string]string)}
-	for _, v := range voters {
-		newest.Instances[v.Address] = v.ID
-	}
+	var err error
 	for _, name := range n.cluster.others() {
-		if v := n.cluster.viewOf(name); v != nil && v.status.Members.Index > newest.Index {
-			newest = v.status.Members
+		if v := n.cluster.viewOf(name); v != nil {
+			err = errors.Join(err, n.cluster.storeMembers(v.status.Members))
 		}
 	}
-	if len(newest.Instances) == 0 {
-		return nil
+	newest := members{Instances: make(map[string]string)}
+	replaced, changed, readErr := replacements(n.store.Documents(flight.KindReplacement))
+	voters, index, votersErr := n.store.Voters() // read later: a node with a document has the voters before it
+	if err := errors.Join(err, readErr, votersErr); err != nil || index == 0 {
+		return err
+	}
+	newest.Index, newest.Replaced, newest.Changed = index, replaced, changed
+	for _, v := range voters {
+		if v.Address == v.ID {
+			return nil // a lone ledger whose leader has not given its name yet
+		}
+		newest.Instances[v.Address] = v.ID
 	}
 	return n.cluster.storeMembers(newest)
 }
@@ -160,6 +164,7 @@ func (n *node) updateMembers() error {
 // status describes this node.
 func (n *node) status() status {
 	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: n.wall(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
+	s.Joins = n.cluster.joins()
 	store := n.openStore.Load()
 	if store == nil {
 		return s

@@ -24,6 +24,9 @@ import (
 // FoundOptions are the options of Found.
 type FoundOptions struct {
 	TokenSHA256 string // SHA-256 of the first token in hex; "": no token is made
+	// From prepares a lone ledger for the first node, which takes the others in, and returns its cluster id. It is called when all
+	// else was checked. nil: a new ledger.
+	From func() (clusterID string, err error)
 }
 
 const (
@@ -53,17 +56,26 @@ func Found(dir string, nodes []Node, o FoundOptions) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("found a cluster: %w", err)
 	}
-	if err := writeFounding(dir, nodes, o); err != nil {
+	clusterID, err := uuid.NewString(), error(nil)
+	if o.From != nil {
+		if clusterID, err = o.From(); err == nil && !isUUID(clusterID) {
+			err = fmt.Errorf("the id %q of its cluster is not a UUID", clusterID)
+		}
+		if err != nil {
+			return fmt.Errorf("found a cluster from a lone ledger: %w", err)
+		}
+	}
+	if err := writeFounding(dir, clusterID, nodes, o); err != nil {
 		return fmt.Errorf("found a cluster: %w; remove %s before you repeat the command", err, dir)
 	}
 	return nil
 }
 
 // writeFounding writes all directories, the founding.json of each node last.
-func writeFounding(dir string, nodes []Node, o FoundOptions) error {
-	file := foundingJSON{Format: foundingFormat, ClusterID: uuid.NewString(), Nodes: nodes, TokenSHA256: o.TokenSHA256}
+func writeFounding(dir, clusterID string, nodes []Node, o FoundOptions) error {
+	file := foundingJSON{Format: foundingFormat, ClusterID: clusterID, Nodes: nodes, TokenSHA256: o.TokenSHA256}
 	ca := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "flightd node CA " + file.ClusterID}, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: caName(file.ClusterID)}, KeyUsage: x509.KeyUsageCertSign,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -79,28 +91,45 @@ func writeFounding(dir string, nodes []Node, o FoundOptions) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes {
-		of := filepath.Join(dir, n.Name)
-		if err := os.Mkdir(of, 0o700); err != nil {
-			return err
+	var certificates map[string]string
+	if o.From != nil {
+		certificates = make(map[string]string)
+	}
+	for i, n := range slices.Backward(nodes) {
+		file.Self, file.Replacement = n.Name, o.From != nil && i > 0
+		if i == 0 {
+			file.Takes = certificates
 		}
-		key, err := writeKey(filepath.Join(of, keyFile))
+		certificate, err := writeNode(filepath.Join(dir, n.Name), &file, n, ca, caKey)
 		if err != nil {
 			return err
 		}
-		file.Self = n.Name
-		text, err := json.MarshalIndent(&file, "", "  ")
-		if err == nil {
-			_, err = writeCertificate(filepath.Join(of, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
-		}
-		if err := errors.Join(err, writeFile(filepath.Join(of, caCertFile), certificatePEM(ca)), syncDir(of)); err != nil {
-			return err
-		}
-		if err := errors.Join(writeFile(filepath.Join(of, foundingFile), append(text, '\n')), syncDir(of)); err != nil {
-			return err
+		if o.From != nil {
+			certificates[n.Name] = fingerprint(certificate)
 		}
 	}
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+}
+
+func caName(clusterID string) string { return "flightd node CA " + clusterID }
+
+// writeNode makes the directory of a node and writes it, founding.json last.
+func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (made *x509.Certificate, err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key, err := writeKey(filepath.Join(dir, keyFile))
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err == nil {
+		made, err = writeCertificate(filepath.Join(dir, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
+	}
+	if err := errors.Join(err, writeFile(filepath.Join(dir, caCertFile), certificatePEM(ca)), syncDir(dir)); err != nil {
+		return nil, err
+	}
+	return made, errors.Join(writeFile(filepath.Join(dir, foundingFile), append(text, '\n')), syncDir(dir))
 }
 
 // nodeCertificate returns the template of a node's certificate. The host names are for etcd's members, which verify them.

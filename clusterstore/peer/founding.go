@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -33,6 +34,9 @@ type Founding struct {
 	Self        Node   // the node of this directory
 	Nodes       []Node // all nodes, Self included, in the order in which they were named to Found
 	TokenSHA256 string // SHA-256 of the first token in hex; "": none was made
+	Replacement bool   // the node founds nothing: it waits until the leader takes it, in place of the one before or as a new one
+	// Takes are the certificates of the nodes that a lone ledger, which this node has, takes in; nil: a new ledger.
+	Takes map[string]string
 
 	certificate tls.Certificate
 	ca          *x509.CertPool
@@ -52,11 +56,13 @@ const foundingFormat = 1
 
 // foundingJSON is the content of founding.json.
 type foundingJSON struct {
-	Format      int    `json:"format"`
-	ClusterID   string `json:"cluster_id"`
-	Self        string `json:"self"`
-	Nodes       []Node `json:"nodes"`
-	TokenSHA256 string `json:"token_sha256,omitempty"`
+	Format      int               `json:"format"`
+	ClusterID   string            `json:"cluster_id"`
+	Self        string            `json:"self"`
+	Nodes       []Node            `json:"nodes"`
+	TokenSHA256 string            `json:"token_sha256,omitempty"`
+	Replacement bool              `json:"replacement,omitempty"`
+	Takes       map[string]string `json:"takes,omitempty"`
 }
 
 // CACert returns the path of the certificate of the node CA.
@@ -70,6 +76,14 @@ func (f *Founding) Key() string { return filepath.Join(f.Dir, keyFile) }
 
 // Node returns the node of this name.
 func (f *Founding) Node(name string) (n Node, found bool) { return nodeNamed(f.Nodes, name) }
+
+// Certificate returns the SHA-256 of the node's certificate in hex.
+func (f *Founding) Certificate() string { return fingerprint(f.certificate.Leaf) }
+
+func fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
 
 // TLS returns a new configuration for servers and clients: TLS 1.3, the certificate of this node, and the node CA alone. A
 // client sets ServerName, and both set NextProtos.
@@ -134,6 +148,7 @@ func (f *Founding) setNodes(file *foundingJSON) error {
 		return err
 	}
 	f.ClusterID, f.Self, f.Nodes, f.TokenSHA256 = file.ClusterID, self, file.Nodes, file.TokenSHA256
+	f.Replacement, f.Takes = file.Replacement, file.Takes
 	return checkTokenHash(file.TokenSHA256)
 }
 

@@ -14,6 +14,8 @@ import (
 type Identity struct {
 	Node     string // proved by the certificate
 	Instance string // random id of that node's start or data directory, as the node names it
+	// Certificate is the SHA-256 of the certificate in hex.
+	Certificate string
 }
 
 // RefusedError says that a node, this one or the other end, has refused a connection.
@@ -110,7 +112,7 @@ func (p *Port) check(c *conn, t *tls.Conn, h *hello) *RefusedError {
 	if err := leaf.VerifyHostname(serverName(h.Node, h.Cluster)); err != nil {
 		return refuse(CodeCertificate, "the hello is that of node %s, and the certificate is that of %s", h.Node, leaf.Subject.CommonName)
 	}
-	identity := Identity{Node: h.Node, Instance: h.Instance}
+	identity := Identity{Node: h.Node, Instance: h.Instance, Certificate: fingerprint(leaf)}
 	if err := p.admit(c, identity); err != nil {
 		return refuse(CodeNotAdmitted, "%s", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,15 +16,16 @@ import (
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/node"
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, and look at it", a.clusterFound(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
+	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, and look at it", a.clusterFound(), a.clusterReplace(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
 }
 
 func (a *app) clusterFound() *cobra.Command {
 	var nodes []string
-	var out string
+	var out, from string
 	c := &cobra.Command{
 		Use:   "found",
 		Short: "Make the directories with which the nodes of a new cluster start",
@@ -36,11 +38,16 @@ with three, one can be away. Nodes trust only certificates of the CA in OUT. Its
 apart, because a certificate that it signs can be a node of the cluster.
 
 The first token, with all rights, is valid as soon as the cluster has started. It is printed to standard error, or written to
---first-token-file; the directories have only its hash.`,
+--first-token-file; the directories have only its hash. If the ledger has a token already, this one is not made.
+
+--from names the data directory of a lone node that is stopped: its ledger becomes that of the first node, and the others get it when
+they start. It keeps its deployment, its receipts and its tokens. The first node starts with DATA in its place, and from now on DATA
+starts with --cluster alone. Sessions end: a key whose effect may be under way is not opened again before its hold is over.`,
 		Example: `  flightd cluster found --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
+  flightd cluster found --from /var/lib/flightd --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
   flightd serve --cluster cluster/a                    # at the host of node a, after the copy`,
 		Args: exactArgs(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
 				return usageError("--out is missing: name a new directory")
 			}
@@ -48,11 +55,16 @@ The first token, with all rights, is valid as soon as the cluster has started. I
 			if err != nil {
 				return err
 			}
-			return a.foundCluster(out, named, a.setting("first_token_file").Value)
+			var prepare func() (string, error)
+			if from != "" {
+				prepare = func() (string, error) { return a.moveIntoCluster(cmd.Context(), from, named[0].Name) }
+			}
+			return a.foundCluster(out, named, a.setting("first_token_file").Value, prepare)
 		},
 	}
 	flags := c.Flags()
 	flags.StringArrayVar(&nodes, "node", nil, "NAME=HOST:PORT of a node, once for each node")
+	flags.StringVar(&from, "from", "", "data directory of a lone node, for the first node; the node is stopped")
 	flags.StringVar(&out, "out", "", "new directory for the directories of the nodes")
 	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
 	return c
@@ -73,7 +85,7 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 
 // foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
 // token that nobody knows. After an error there is no token file.
-func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string) error {
+func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from func() (string, error)) error {
 	secret := auth.NewSecret(flight.AllNamespaces)
 	if tokenFile != "" {
 		err := writeAtomically(tokenFile, []byte(secret+"\n"), 0o600, false)
@@ -85,7 +97,7 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string) erro
 		}
 	}
 	sum := sha256.Sum256([]byte(secret))
-	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: hex.EncodeToString(sum[:])})
+	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: hex.EncodeToString(sum[:]), From: from})
 	var made *madeCluster
 	if err == nil {
 		made, err = describeCluster(out, nodes)
@@ -93,6 +105,9 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string) erro
 	if err != nil {
 		if tokenFile != "" {
 			err = errors.Join(err, os.Remove(tokenFile))
+		}
+		if exit := (*exitError)(nil); errors.As(err, &exit) { // of --from
+			return exit
 		}
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			return &exitError{code: exitConfig, err: err}
@@ -108,11 +123,24 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string) erro
 	return a.printCluster(made)
 }
 
+// moveIntoCluster prepares the ledger of a lone node for node name of a cluster.
+func (a *app) moveIntoCluster(ctx context.Context, data, name string) (clusterID string, err error) {
+	cfg := node.Dev(data, "127.0.0.1:0")
+	cfg.RaiseLeaseEpoch = "the ledger becomes that of a cluster"
+	if err := a.completeConfig(&cfg); err != nil {
+		return "", err
+	}
+	if clusterID, err = node.MoveIntoCluster(ctx, cfg, name); err != nil {
+		err = startError(err, &cfg)
+	}
+	return clusterID, err
+}
+
 // madeCluster describes a cluster that was founded.
 type madeCluster struct {
 	ClusterID string     `json:"cluster_id"`
-	CA        string     `json:"ca"`
-	CAKey     string     `json:"ca_key"`
+	CA        string     `json:"ca,omitempty"`
+	CAKey     string     `json:"ca_key,omitempty"`
 	Nodes     []madeNode `json:"nodes"`
 }
 
@@ -129,15 +157,18 @@ type madeNode struct {
 func describeCluster(out string, nodes []peer.Node) (*madeCluster, error) {
 	made := &madeCluster{CA: filepath.Join(out, "ca.crt"), CAKey: filepath.Join(out, "ca.key")}
 	for _, n := range nodes {
-		dir := filepath.Join(out, n.Name)
-		f, err := peer.Load(dir)
+		f, err := peer.Load(filepath.Join(out, n.Name))
 		if err != nil {
 			return nil, err
 		}
 		made.ClusterID = f.ClusterID
-		made.Nodes = append(made.Nodes, madeNode{Name: n.Name, Address: f.Self.Address, Etcd: f.Self.Etcd, Directory: dir, Start: "flightd serve --cluster " + dir})
+		made.Nodes = append(made.Nodes, describeNode(f))
 	}
 	return made, nil
+}
+
+func describeNode(f *peer.Founding) madeNode {
+	return madeNode{Name: f.Self.Name, Address: f.Self.Address, Etcd: f.Self.Etcd, Directory: f.Dir, Start: "flightd serve --cluster " + f.Dir}
 }
 
 func (a *app) printCluster(made *madeCluster) error {

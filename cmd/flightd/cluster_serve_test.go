@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,24 +35,28 @@ func TestClusterServe(t *testing.T) {
 	}
 	run(true, found...)
 	var urls []string
-	var nodes []*exec.Cmd
 	log := new(lockedBuffer)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(log.String())
 		}
 	})
-	for _, name := range []string{"a", "b", "c"} {
-		address := proctest.Address(t)
-		urls = append(urls, "http://"+address)
-		serve := exec.Command(program, "serve", "--cluster", filepath.Join(dir, "cluster", name), "--data", filepath.Join(dir, name), "--listen", address)
+	start := func(name, cluster, address string) (kill func()) {
+		serve := exec.Command(program, "serve", "--cluster", filepath.Join(dir, "cluster", cluster), "--data", filepath.Join(dir, name), "--listen", address)
 		serve.Stderr = log
 		require.NoError(t, serve.Start())
-		nodes = append(nodes, serve)
-		t.Cleanup(func() {
+		kill = sync.OnceFunc(func() {
 			_ = serve.Process.Kill()
 			_ = serve.Wait()
 		})
+		t.Cleanup(kill)
+		return kill
+	}
+	var kill []func()
+	for _, name := range []string{"a", "b", "c"} {
+		address := proctest.Address(t)
+		urls = append(urls, "http://"+address)
+		kill = append(kill, start(name, name, address))
 	}
 	at := func(n int, args ...string) []string { return append([]string{"--server", urls[n]}, args...) }
 	admin = filepath.Join(dir, "first-token")
@@ -70,7 +76,7 @@ func TestClusterServe(t *testing.T) {
 		require.Equal(t, first, again)
 	}
 	revoke := func(name string) (says string) {
-		_, says = run(true, at(0, "token", "revoke", name, "--namespace", "default", "--reason", "a test", "--yes", "--token-file", admin)...)
+		_, says = run(true, at(1, "token", "revoke", name, "--namespace", "default", "--reason", "a test", "--yes", "--token-file", admin)...)
 		return says
 	}
 	run(true, at(1, "token", "create", "late", "--namespace", "default", "--out", filepath.Join(dir, "late.token"), "--token-file", admin)...)
@@ -79,8 +85,28 @@ func TestClusterServe(t *testing.T) {
 		_, says := run(false, exec1(n)...)
 		require.Contains(t, says, "unauthenticated", "node %d", n)
 	}
-	require.NoError(t, nodes[2].Process.Kill())
-	require.Contains(t, revoke("late"), "not reached: c;")
 	_, says := run(false, "serve", "--data", filepath.Join(dir, "a2"), "--listen", proctest.Address(t))
 	require.Contains(t, says, "does not exist", "without --cluster an empty directory is no node")
+
+	// The disk of a node is lost; the node may lead.
+	ca, lost := filepath.Join(dir, "cluster"), 0
+	kill[lost]()
+	require.Contains(t, revoke("late"), "not reached: a;")
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "a")))
+	replace := func(out string) []string {
+		return at(1, "cluster", "replace", "a", "--ca", ca, "--out", filepath.Join(ca, out), "--reason", "its disk died", "--yes", "--token-file", admin)
+	}
+	eventually(t, "the others know that node a is away", 30*time.Second, func() bool { return exec.Command(program, replace("a-2")...).Run() == nil })
+	run(true, replace("a-2")...) // a repeat
+	_, says = run(false, append(replace("b"), "--while-running")...)
+	require.Contains(t, says, "name a new one")
+	start("a", "a-2", strings.TrimPrefix(urls[lost], "http://"))
+	eventually(t, "the new node is a voter", 60*time.Second, func() bool {
+		out, err := exec.Command(program, at(1, "cluster", "status", "-o", "json", "--token-file", admin)...).Output()
+		return err == nil && !bytes.Contains(out, []byte(`"problem"`))
+	})
+	kill[1]()
+	run(true, at(lost, "token", "create", "other", "--namespace", "default", "--out", filepath.Join(dir, "other.token"), "--token-file", admin)...)
+	audit, _ := run(true, at(lost, "audit", "ls", "--token-file", admin)...)
+	require.Contains(t, audit, "its disk died")
 }

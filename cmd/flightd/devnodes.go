@@ -76,7 +76,7 @@ func checkNotCluster(data string) error {
 // prepare makes the founding directories at the first start.
 func (d *devNodes) prepare() error {
 	if _, err := os.Stat(filepath.Join(d.data, "ledger")); err == nil {
-		return &exitError{code: exitConfig, err: fmt.Errorf("%s has the ledger of a lone node", d.data), hint: "name another directory with --data; a lone ledger does not become a cluster by a start"}
+		return &exitError{code: exitConfig, err: fmt.Errorf("%s has the ledger of a lone node", d.data), hint: "flightd cluster found --from " + d.data + " makes a cluster of it, for flightd serve; or name another directory with --data"}
 	}
 	_, err := os.Stat(d.founding(d.nodes))
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -148,6 +148,7 @@ func typeDocs() map[string]fieldDoc {
 		"LeaseEpoch":          {about: "The lease epoch of the ledger."},
 		"Revoked":             {about: "A token was revoked."},
 		"RaiseLeaseEpoch":     {about: "The acceptance of an etcd that has lost data, with the reason. It is stored in the audit log."},
+		"ReplaceNode":         {about: "The certificate of the node that takes the place of another one, with the reason. It is stored in the audit log."},
 		"FinishRestore":       {about: "The end of a restore, with the reason. It is stored in the audit log."},
 	}
 }
@@ -209,16 +210,21 @@ func restoreDocs() map[string]fieldDoc {
 func clusterDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
 		"Cluster.leader":                  {about: "the name of the node that leads the ledger; absent: none is known"},
+		"Cluster.cluster_id":              {about: "the id of the cluster; absent: a lone node"},
 		"Cluster.nodes":                   {about: "all nodes of the cluster"},
 		"ClusterNode.role":                {about: "`unreachable` if the node did not answer the newest request"},
 		"ClusterNode.instance":            {about: "the id of the node's data directory"},
+		"ClusterNode.address":             {about: "host and port of the node's port for other nodes"},
+		"ClusterNode.etcd_address":        {about: "host and port of its etcd member's peer port"},
 		"ClusterNode.applied":             {about: "the index of the last entry of the ledger that the node has applied"},
 		"ClusterNode.behind":              {about: "how many entries the node is behind the leader"},
 		"ClusterNode.clock_ms":            {about: "how far the node's wall clock is ahead of that of the node that answers"},
 		"ClusterNode.etcd_ok":             {about: "etcd answers the node"},
 		"ClusterNode.seen_before_ms":      {about: "the age of this description"},
 		"ClusterNode.reads_feature_level": {about: "the highest feature level that the node's build reads"},
-		"ClusterNode.problem":             {about: "why the node is unreachable"},
+		"ClusterNode.problem":             {about: "why the node is unreachable or no voter"},
+		"ReplaceNode.certificate":         {about: "SHA-256 of the new node's certificate, in hex", pattern: `^[0-9A-Fa-f]{64}$`},
+		"ReplaceNode.while_running":       {about: "also if the node runs; it is cut off at once"},
 	}
 }
 

@@ -112,6 +112,7 @@ func pathDocs() map[string]fieldDoc {
 
 		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
 		"{namespace}/{name}": {about: "the name of the token"},
+		"nodes/{name}":       {about: "the name of a node"},
 		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},
 	}
 }

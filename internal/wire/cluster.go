@@ -4,22 +4,25 @@ import "github.com/flightd/flightd/internal/strictjson"
 
 // Cluster is the answer of GET /v1/cluster: the nodes as the one that answers sees them.
 type Cluster struct {
-	Leader string        `json:"leader,omitempty"` // name of the node that leads the ledger; "": none is known
+	ID     string        `json:"cluster_id,omitempty"` // "": a lone node
+	Leader string        `json:"leader,omitempty"`     // name of the node that leads the ledger; "": none is known
 	Nodes  []ClusterNode `json:"nodes"`
 }
 
 // ClusterNode is a node of a cluster.
 type ClusterNode struct {
 	Name       string `json:"name"`
-	Role       string `json:"role"`     // leader, follower, or unreachable
-	Instance   string `json:"instance"` // id of the node's data directory
+	Role       string `json:"role"`                   // leader, follower, or unreachable
+	Instance   string `json:"instance"`               // id of the node's data directory
+	Address    string `json:"address,omitempty"`      // HOST:PORT of the port between nodes
+	Etcd       string `json:"etcd_address,omitempty"` // HOST:PORT of the peer port of its etcd member
 	Version    string `json:"version,omitempty"`
 	Applied    uint64 `json:"applied,omitempty"`             // index of the last entry of the ledger that the node has applied
 	Behind     uint64 `json:"behind"`                        // how many entries the node is behind the leader
 	ClockMS    int64  `json:"clock_ms"`                      // how far its wall clock is ahead of that of the node that answers
 	EtcdOK     bool   `json:"etcd_ok"`                       // etcd answers that node
 	SeenBefore int64  `json:"seen_before_ms"`                // age of this description; 0: as of now
-	Problem    string `json:"problem,omitempty"`             // why the node is unreachable
+	Problem    string `json:"problem,omitempty"`             // why the node is unreachable or no voter
 	Reads      uint32 `json:"reads_feature_level,omitempty"` // highest feature level that its build reads
 }
 
@@ -55,3 +58,17 @@ type LeaseEpoch struct {
 type Revoked struct {
 	NotYet []string `json:"not_yet,omitzero"` // nodes of the cluster that did not answer
 }
+
+// ReplaceNode is the body of POST /v1/cluster/nodes/{name}/replace.
+type ReplaceNode struct {
+	Certificate  string `json:"certificate" limit:"word"` // of the new node: SHA-256 in hex
+	WhileRunning bool   `json:"while_running,omitzero"`   // also if the node runs
+	Reason       string `json:"reason" limit:"text"`
+	Actor        string `json:"actor,omitzero" limit:"word"`
+}
+
+// DecodeReplaceNode reads the body of POST /v1/cluster/nodes/{name}/replace.
+func DecodeReplaceNode(data []byte) (ReplaceNode, *Invalid) { return decode[ReplaceNode](data) }
+
+// AppendJSON appends the request as JSON.
+func (r *ReplaceNode) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -115,6 +115,12 @@ func (r *LedgerRecord) begin() (op *pb.RequestOp, done func(error)) {
 	}
 }
 
+// Forget deletes the record of another node, whose ledger is lost: its successor starts with an empty one.
+func (r *LedgerRecord) Forget(ctx context.Context, node string) error {
+	_, err := r.Client.Delete(ctx, r.Root.ledgerKey(r.Deployment, node))
+	return err
+}
+
 // Write records the last durable entry, unless it is recorded or a write is on its way.
 func (r *LedgerRecord) Write(ctx context.Context) error {
 	op, done := r.begin()

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/clusterstore/peer"
+)
+
+func (a *app) clusterReplace() *cobra.Command {
+	var operator operatorFlags
+	var ca, out string
+	request := client.ReplaceNode{}
+	c := &cobra.Command{
+		Use:   "replace NODE --ca DIR --out NEW --reason WHY",
+		Short: "Replace a node that lost its disk by a new one",
+		Long: `Makes a new directory for node NODE, as flightd cluster found does, and tells the cluster that the node with this certificate takes
+the place of the one before. --ca is the directory with ca.crt and ca.key that flightd cluster found has made.
+
+Then copy NEW to the host, and start the node with it and with an empty data directory: it gets the ledger from the others and votes
+when it has it. flightd cluster status shows a problem of the node until then. From the command on, the certificate and the data
+directory of the node before are refused for ever. A repeat with the same --out changes nothing.
+
+The others must be a majority. Nodes are replaced one after the other. The node keeps its name and its address; give the name in the
+address to the new host if the node moves.`,
+		Example: `  flightd cluster replace c --ca cluster --out cluster/c-2 --reason 'the disk of c died' --yes
+  flightd serve --cluster cluster/c-2 --data /var/lib/flightd      # at the host of node c, after the copy`,
+		Args: exactArgs(1, "a node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := operator.check(); err != nil {
+				return err
+			}
+			if ca == "" || out == "" {
+				return usageError("--ca and --out are needed: the directory that flightd cluster found has made, and a new one")
+			}
+			if err := a.confirm(true, "From now on the data directory of node %s is refused for ever. Replace the node?", args[0]); err != nil {
+				return err
+			}
+			request.Reason = operator.reason
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.replaceNode(cmd.Context(), c, args[0], ca, out, request) },
+				client.WithActor(actorName(operator.actor)))
+		},
+	}
+	operator.flags(c.Flags())
+	c.Flags().StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")
+	c.Flags().StringVar(&out, "out", "", "new directory for the directory of the node")
+	c.Flags().BoolVar(&request.WhileRunning, "while-running", false, "also if the node runs; it is cut off at once")
+	return c
+}
+
+// replaceNode makes the directory first: the cluster never waits for a certificate that nobody has. If the process dies in
+// between, a repeat takes the directory that is there.
+func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out string, request client.ReplaceNode) error {
+	state, err := c.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := make([]peer.Node, 0, len(state.Nodes))
+	for _, n := range state.Nodes {
+		nodes = append(nodes, peer.Node{Name: n.Name, Address: n.Address, Etcd: n.Etcd})
+	}
+	made, err := peer.Replace(ca, out, state.ID, name, nodes)
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return &exitError{code: exitConfig, err: err}
+	}
+	if err != nil {
+		return usageError("%w", err)
+	}
+	request.Certificate = made.Certificate()
+	if _, err := c.ReplaceNode(ctx, name, request); err != nil {
+		return err
+	}
+	a.say("node %s is being replaced: copy the directory to its host, remove it here, and start the node with an empty data directory", name)
+	return a.printCluster(&madeCluster{ClusterID: made.ClusterID, Nodes: []madeNode{describeNode(made)}})
+}

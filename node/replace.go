@@ -1,0 +1,381 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// replacement says which node has taken the place of one that lost its disk. It is the body of a document, so every leader has
+// it; with raft's configuration and etcd's members it says what is to be done next.
+//
+// What is true if a process dies after each change of the document:
+//
+//	Certificate   the old certificate is refused for ever. The old voter and the old etcd member still count, as ones that are away
+//	Instance      another data directory behind the same certificate is refused for ever
+//	Etcd          the old etcd member is removed, and this one was added. The new node may start it, and not before
+//
+// Then the leader removes the old voter, adds the new node without a vote, and gives it votes when it has the ledger: in etcd
+// first, and in raft last. Until then a majority of the others decides; if one of them dies, nothing is acknowledged until it is back.
+type replacement struct {
+	Certificate string   `json:"certificate"`        // of the new node
+	Instance    string   `json:"instance,omitempty"` // of the new node; "": it has not answered yet
+	OldEtcd     []uint64 `json:"old_etcd,omitempty"` // ids of the etcd members to remove; a deposed leader removes no others
+	Etcd        uint64   `json:"etcd,omitempty"`     // id of the new node's etcd member; 0: none yet
+}
+
+// replacements reads the documents of all replacements. changed is the entry of the newest one.
+func replacements(documents []*flight.Document) (all map[string]replacement, changed uint64, err error) {
+	for _, d := range documents {
+		var r replacement
+		if err := json.Unmarshal(d.Body, &r); err != nil {
+			return nil, 0, fmt.Errorf("read %s: %w", d.ID, err)
+		}
+		if all == nil {
+			all = make(map[string]replacement)
+		}
+		all[d.ID.Name], changed = r, max(changed, d.Version.Index)
+	}
+	return all, changed, nil
+}
+
+// admit decides about a node that was replaced.
+func (r replacement) admit(id peer.Identity) error {
+	if id.Certificate != r.Certificate {
+		return fmt.Errorf("node %s was replaced, and this is the certificate of the one before: start it with the directory that flightd cluster replace has made, and an empty data directory", id.Node)
+	}
+	if r.Instance != "" && r.Instance != id.Instance {
+		return fmt.Errorf("node %s has lost the data directory with which it took its place: give it that directory back, or run flightd cluster replace %s again", id.Node, id.Node)
+	}
+	return nil
+}
+
+// pending says what a replacement waits for; "": it is over, or there is none.
+func (m *members) pending(name string) string {
+	r, replaced := m.Replaced[name]
+	switch {
+	case !replaced, r.Instance != "" && m.Instances[name] == r.Instance:
+		return ""
+	case r.Instance == "":
+		return "it is being replaced: the new node has not started yet"
+	}
+	return "it is being replaced: the new node is not a voter yet"
+}
+
+// joins returns the certificate of this node while it waits until it replaces the one before; else "".
+func (c *cluster) joins() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.joining {
+		return c.founding.Certificate()
+	}
+	return ""
+}
+
+// join returns when this node may start: it has a ledger, or the leader has taken it in place of the node before and has added its
+// etcd member. It returns *NotMemberError if no other node takes this one, and one refuses it.
+//
+// If the process dies in join, the next start waits again, with the same instance.
+func (c *cluster) join(ctx context.Context) error {
+	const learnTime = 5 * time.Second // the others learn of a replacement one after the other
+	for said := time.Now(); ; {
+		reason := c.refused(ctx)
+		c.mu.Lock()
+		r := c.members.Replaced[c.name()]
+		if c.joining = c.joining && (r.Instance != c.instance || r.Etcd == 0); !c.joining && reason == "" {
+			c.started = true
+		}
+		joining := c.joining
+		c.mu.Unlock()
+		switch late := time.Since(said) > learnTime; {
+		case reason != "" && (late || !joining):
+			return &NotMemberError{Node: c.name(), Reason: reason}
+		case !joining:
+			return nil
+		case late:
+			c.log.Info("this node waits until the leader takes it in place of the one before")
+			said = time.Now()
+		}
+		c.waitChange(ctx, pollEvery/2)
+		if ctx.Err() != nil {
+			return fmt.Errorf("replace node %s: the leader has not taken this one: %w", c.name(), context.Cause(ctx))
+		}
+	}
+}
+
+// refused asks all other nodes and stores the members that they know. It returns why this node is refused; "" if one of them
+// takes it, or none answers.
+func (c *cluster) refused(ctx context.Context) (reason string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var mu sync.Mutex // guards reason and taken
+	var taken bool
+	var asked sync.WaitGroup
+	for _, name := range c.others() {
+		asked.Go(func() {
+			var answer foundingAnswer
+			err := c.ask(ctx, name, foundingPath, &answer)
+			if err == nil {
+				err = c.storeMembers(answer.Members)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var refused *peer.RefusedError
+			if taken = taken || err == nil; errors.As(err, &refused) && refused.By != c.name() && refused.Code == peer.CodeNotAdmitted {
+				reason = refused.Error()
+			}
+		})
+	}
+	if asked.Wait(); taken {
+		return ""
+	}
+	return reason
+}
+
+// mayReplace returns why a node must not be replaced now; nil: it may be. others are the newest statuses of the other nodes.
+func (m *members) mayReplace(name, leader string, others map[string]*view, whileRunning bool, now time.Time) *wire.Invalid {
+	refuse := func(hint, format string, args ...any) *wire.Invalid {
+		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: hint, FieldError: wire.FieldError{Detail: fmt.Sprintf(format, args...)}}
+	}
+	runs := func(name string) bool {
+		v := others[name]
+		return v != nil && v.err == nil && now.Sub(v.sent) < 4*pollEvery && v.status.Joins == ""
+	}
+	remain, fit := 0, 0
+	for other := range m.Instances {
+		if other == name {
+			continue
+		}
+		if remain++; other == leader || runs(other) && others[other].status.EtcdOK {
+			fit++
+		}
+	}
+	switch {
+	case name == leader:
+		return refuse("stop it: another node leads then; repeat the command", "node %s leads the ledger", name)
+	case fit < remain/2+1:
+		return refuse("start the other nodes first", "only %d of the %d other nodes answer with their etcd: without node %s they would be no majority", fit, remain, name)
+	case runs(name) && !whileRunning:
+		return refuse("if it shall not come back, stop it, or pass --while-running", "node %s runs", name)
+	}
+	return nil
+}
+
+// replacementOf returns the document that makes the bearer of a certificate the successor of a node, or nil
+// if the ledger has it.
+func (n *node) replacementOf(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid) {
+	c := n.cluster
+	if _, found := c.founding.Node(name); !found {
+		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster status lists the nodes", FieldError: wire.FieldError{Parameter: "name", Detail: "the cluster has no node of this name"}}
+	}
+	put := &flight.PutDocument{ID: replacementID(name)}
+	if d := n.store.Document(put.ID); d != nil {
+		var r replacement
+		if json.Unmarshal(d.Body, &r) == nil && r.Certificate == certificate {
+			return nil, nil
+		}
+		put.Expect = d.Version
+	}
+	others := make(map[string]*view)
+	for _, other := range c.others() {
+		others[other] = c.viewOf(other)
+	}
+	m := c.foundingAnswer().Members
+	if bad := m.mayReplace(name, c.name(), others, whileRunning, time.Now()); bad != nil {
+		return nil, bad
+	}
+	put.Body, _ = json.Marshal(replacement{Certificate: certificate}) // it has no value that cannot be encoded
+	return put, nil
+}
+
+func replacementID(name string) flight.DocumentID {
+	return flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindReplacement, Name: name}
+}
+
+// errNotStarted: a new node has not started yet.
+var errNotStarted = errors.New("the new node has not started")
+
+// replaceNodes goes on with all replacements until ctx ends, one node after the other.
+func (a *actor) replaceNodes(ctx context.Context) {
+	over := make(map[flight.DocumentID]flight.Version)
+	for said := time.Now(); ctx.Err() == nil; a.cluster.waitChange(ctx, pollEvery) {
+		err := a.takeIn(ctx)
+		for _, d := range a.store.Documents(flight.KindReplacement) {
+			if err != nil || over[d.ID] == d.Version {
+				continue
+			}
+			done, stepErr := a.replaceNode(ctx, d)
+			switch {
+			case done:
+				over[d.ID] = d.Version
+			case !errors.Is(stepErr, errNotStarted):
+				err = cmp.Or(stepErr, errUnfinished)
+			}
+		}
+		if err != nil && !errors.Is(err, errUnfinished) && ctx.Err() == nil && time.Since(said) > sayAfter {
+			a.cfg.Logger.Warn("a node is being replaced, and the next step fails; it is retried", "error", err)
+			said = time.Now()
+		}
+	}
+}
+
+// errUnfinished: a replacement goes on, and the next one waits for it.
+var errUnfinished = errors.New("a replacement is not over yet")
+
+// takeIn makes a lone node's ledger that of the cluster of its founding directory: the voter gets the name of its node, and each
+// other node becomes one that replaces a node of which nothing is left.
+func (a *actor) takeIn(ctx context.Context) error {
+	if len(a.cluster.founding.Takes) == 0 {
+		return nil
+	}
+	voters, _, _, err := a.store.Servers()
+	if self := (clusterstore.Voter{ID: a.cluster.instance, Address: a.name()}); err != nil || len(voters) != 1 {
+		return err
+	} else if voters[0] != self {
+		return a.store.AddVoter(ctx, self)
+	}
+	for name, certificate := range a.cluster.founding.Takes {
+		if d := (&flight.Document{ID: replacementID(name)}); a.store.Document(d.ID) == nil {
+			err = errors.Join(err, a.putReplacement(ctx, d, &replacement{Certificate: certificate}, "founded with this ledger"))
+		}
+	}
+	return err
+}
+
+// replaceNode does the next step of a replacement, if there is one to be done now.
+func (a *actor) replaceNode(ctx context.Context, d *flight.Document) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var r replacement
+	if err := json.Unmarshal(d.Body, &r); err != nil {
+		return false, err
+	}
+	name := d.ID.Name
+	v := a.cluster.viewOf(name)
+	if v == nil {
+		v = &view{err: errors.New("it has not answered")}
+	}
+	header := a.store.Header()
+	reads, level := v.status.Reads, header.FeatureLevel()
+	switch {
+	case r.Instance == "":
+		if v.err != nil || v.status.Joins != r.Certificate {
+			return false, errNotStarted
+		}
+		if reads < level {
+			return false, fmt.Errorf("node %s reads feature level %d, and the ledger has %d: install the version of the other nodes there", name, reads, level)
+		}
+		if r.OldEtcd, err = a.etcdMembersOf(ctx, name); err != nil {
+			return false, err
+		}
+		r.Instance = v.status.Instance
+		return false, a.putReplacement(ctx, d, &r, "the new node has started")
+	case r.Etcd == 0:
+		if r.Etcd, err = a.replaceEtcdMember(ctx, name, r.OldEtcd); err != nil {
+			return false, err
+		}
+		return false, a.putReplacement(ctx, d, &r, "the new node has a member of etcd")
+	}
+	voters, nonvoters, _, err := a.store.Servers()
+	if err != nil {
+		return false, err
+	}
+	successor := clusterstore.Voter{ID: r.Instance, Address: name}
+	if slices.Contains(voters, successor) {
+		return true, nil
+	}
+	for _, old := range slices.Concat(voters, nonvoters) {
+		if old.Address == name && old != successor {
+			return false, a.store.RemoveServer(ctx, old.ID)
+		}
+	}
+	if !slices.Contains(nonvoters, successor) {
+		return false, a.store.AddNonvoter(ctx, successor)
+	}
+	s := &v.status
+	if v.err != nil || s.Instance != r.Instance || reads < level || s.Applied == 0 || s.Applied+maxBehind < v.own {
+		return false, nil
+	}
+	if err := a.promoteEtcdMember(ctx, r.Etcd); err != nil {
+		return false, err
+	}
+	return false, a.store.AddVoter(ctx, successor)
+}
+
+// putReplacement stores the next state of a replacement. If the document has changed, it stores nothing.
+func (a *actor) putReplacement(ctx context.Context, d *flight.Document, r *replacement, reason string) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = a.store.Propose(ctx, &flight.PutDocument{ID: d.ID, Expect: d.Version, Body: body, Actor: "node " + a.name(), Reason: reason})
+	return err
+}
+
+// etcdMembersOf returns the ids of the members with the address of a node.
+func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, err error) {
+	list, err := a.etcd.client.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range list.Members {
+		if slices.Contains(m.PeerURLs, a.cluster.etcdURL(name)) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids, nil
+}
+
+// replaceEtcdMember removes members of a node, and returns the id of the one that it has then, a learner. Nobody starts that one
+// before its id is stored, so a member that an earlier call has added is as good as a new one. The ledger that the old node
+// had recorded is lost, and so is the record.
+func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64) (id uint64, err error) {
+	present, err := a.etcdMembersOf(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	for _, one := range present {
+		if !slices.Contains(old, one) {
+			id = one
+			continue
+		}
+		if _, err := a.etcd.client.MemberRemove(ctx, one); err != nil {
+			return 0, err
+		}
+	}
+	if err := a.record.Forget(ctx, name); err != nil || id != 0 {
+		return id, err
+	}
+	added, err := a.etcd.client.MemberAddAsLearner(ctx, []string{a.cluster.etcdURL(name)})
+	if err != nil {
+		return 0, err
+	}
+	return added.Member.ID, nil
+}
+
+// promoteEtcdMember makes a learner a voter of etcd. Etcd refuses it until the learner has its data.
+func (a *actor) promoteEtcdMember(ctx context.Context, id uint64) error {
+	_, err := a.etcd.client.MemberPromote(ctx, id)
+	if errors.Is(err, rpctypes.ErrMemberNotLearner) {
+		return nil // done before
+	}
+	return err
+}
+
+// etcdURL returns the URL of a node's etcd member.
+func (c *cluster) etcdURL(name string) string {
+	n, _ := c.founding.Node(name)
+	return "https://" + n.Etcd
+}

@@ -1,0 +1,315 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// replacement makes a founding directory for the successor of a node, as flightd cluster replace does.
+func (c *testCluster) replacement(i, number int) (dir, certificate string) {
+	c.t.Helper()
+	dir = filepath.Join(c.dir, fmt.Sprint(c.names[i], "-", number))
+	f, err := peer.Load(filepath.Join(c.founding, c.names[i]))
+	require.NoError(c.t, err)
+	made, err := peer.Replace(c.founding, dir, f.ClusterID, c.names[i], f.Nodes)
+	require.NoError(c.t, err)
+	return dir, made.Certificate()
+}
+
+// replace asks node at to replace a node by the bearer of a certificate, until the leader knows that the node is away.
+func (c *testCluster) replace(at, i int, certificate string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		status, body := c.askReplace(at, i, certificate)
+		require.Contains(c.t, []int{http.StatusOK, http.StatusPreconditionFailed, http.StatusServiceUnavailable}, status, body)
+		return status == http.StatusOK
+	}, 20*time.Second, 50*time.Millisecond)
+}
+
+func (c *testCluster) askReplace(at, i int, certificate string) (status int, body string) {
+	c.t.Helper()
+	status, body, err := post(c.nodes[at].server.url()+"/v1/cluster/nodes/"+c.names[i]+"/replace", `{"certificate":"`+certificate+`","reason":"a test"}`)
+	require.NoError(c.t, err)
+	return status, body
+}
+
+// awaitReplaced waits until the new node of a name votes in raft and in etcd.
+func (c *testCluster) awaitReplaced(i int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		lead := c.nodes[c.leader()]
+		voters, _, err := lead.store.Voters()
+		if err != nil || len(voters) != len(c.names) {
+			return false
+		}
+		for _, v := range voters {
+			if v.Address == c.names[i] && v.ID != c.nodes[i].cluster.instance {
+				return false
+			}
+		}
+		list, err := lead.etcd.client.MemberList(c.t.Context())
+		if err != nil || len(list.Members) != len(c.names) {
+			return false
+		}
+		for _, m := range list.Members {
+			if m.IsLearner {
+				return false
+			}
+		}
+		answer, err := http.Get(lead.server.url() + "/v1/cluster")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		var state wire.Cluster
+		if json.NewDecoder(answer.Body).Decode(&state) != nil {
+			return false
+		}
+		for _, n := range state.Nodes {
+			if n.Problem != "" {
+				return false
+			}
+		}
+		return true
+	}, 40*time.Second, 50*time.Millisecond, "node %s is no voter", c.names[i])
+}
+
+// load opens and reports flights at nodes until stop is called, which returns the keys whose report was acknowledged.
+func (c *testCluster) load(at ...int) (stop func() []string) {
+	var over atomic.Bool
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var keys []string
+	for _, i := range at {
+		url := c.nodes[i].server.url()
+		running.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				id := fmt.Sprint("load-", i, "-", n)
+				status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce(id)+`","wait_ms":0}`)
+				var open wire.OpenAnswer
+				if err != nil || status != http.StatusCreated || json.Unmarshal([]byte(body), &open) != nil {
+					continue
+				}
+				if status, _ := report(c.t, url, open); status == http.StatusOK {
+					mu.Lock()
+					keys = append(keys, open.FlightID)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return func() []string {
+		over.Store(true)
+		running.Wait()
+		require.NotEmpty(c.t, keys)
+		return keys
+	}
+}
+
+// requireReceipts requires that a node's own ledger has a receipt of each flight.
+func (c *testCluster) requireReceipts(i int, keys []string) {
+	c.t.Helper()
+	last := c.nodes[c.leader()].store.LastApplied().Index
+	require.Eventually(c.t, func() bool { return c.nodes[i].store.LastApplied().Index >= last }, 20*time.Second, 10*time.Millisecond)
+	for _, key := range keys {
+		id, err := flight.ParseID(key)
+		require.NoError(c.t, err)
+		f, err := c.nodes[i].store.Flight(id)
+		require.NoError(c.t, err)
+		require.NotNil(c.t, f)
+		require.Equal(c.t, flight.StateSucceeded, f.State)
+	}
+}
+
+// A node that lost its disk is refused with its founding directory put back, is replaced under load, and counts: another node may
+// die then. What it was before is refused.
+func TestReplace_LostDisk(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	c.pay(0, 0, 3)
+	away := (c.leader() + 1) % 3
+	c.stop(away)
+	old := filepath.Join(c.dir, "old")
+	copyTree(t, c.configs[away].Data, old)
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	c.start(away)
+	var stranger *NotMemberError
+	require.ErrorAs(t, c.endOf(away), &stranger)
+	require.Contains(t, stranger.Reason, "flightd cluster replace "+c.names[away])
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+
+	loaded := c.load((away+1)%3, (away+2)%3)
+	dir, certificate := c.replacement(away, 1)
+	c.replace((away+1)%3, away, certificate)
+	c.replace((away+2)%3, away, certificate) // a repeat
+	before := c.configs[away].Cluster
+	c.configs[away].Cluster = dir
+	c.start(away)
+	c.ready(away)
+	c.awaitReplaced(away)
+	keys := loaded()
+	c.requireReceipts(away, keys)
+	c.stop(away)
+	c.start(away) // a start like any other
+	c.ready(away)
+
+	other := (away + 1) % 3
+	c.stop(other)
+	c.pay(away, 10, 13)
+	c.start(other)
+	c.ready(other)
+
+	// The directory and the certificate of the node before, together and each with what replaced the other.
+	c.stop(away)
+	replaced, data := c.configs[away].Cluster, c.configs[away].Data
+	for _, with := range [][2]string{{before, old}, {before, data}, {replaced, old}, {replaced, filepath.Join(c.dir, "empty")}} {
+		c.configs[away].Cluster, c.configs[away].Data = with[0], with[1]
+		if with[1] == old {
+			require.NoError(t, writePlace(old))
+		}
+		c.start(away)
+		require.ErrorAs(t, c.endOf(away), &stranger, "%v", with)
+	}
+	c.configs[away].Cluster, c.configs[away].Data = replaced, data
+	c.start(away)
+	c.ready(away)
+	c.pay(away, 13, 14)
+}
+
+// The leader dies in the middle of a replacement, and so does the new node. The next leader goes on.
+func TestReplace_DeathsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	c.pay(0, 0, 3)
+	lead := c.leader()
+	away := (lead + 1) % 3
+	c.stop(away)
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	dir, certificate := c.replacement(away, 1)
+	c.replace(lead, away, certificate)
+	_, other := c.replacement(away, 2)
+	c.configs[away].Cluster = dir
+	// A build that cannot read the ledger is not taken.
+	at := c.nodes[c.leader()]
+	require.Eventually(t, func() bool {
+		at.cluster.setView(c.names[away], &view{sent: time.Now(), status: status{Instance: "old build", Joins: certificate, Reads: 1}})
+		_, err := at.act.Load().replaceNode(t.Context(), at.store.Document(replacementID(c.names[away])))
+		return err != nil && strings.Contains(err.Error(), "reads feature level 1")
+	}, 10*time.Second, time.Millisecond)
+	// After each state of the replacement that the ledger keeps, either the leader or the new node dies.
+	state := func() (r replacement, voter bool) {
+		for i, n := range c.nodes {
+			if c.cancels[i] != nil && i != away {
+				all, _, err := replacements(n.store.Documents(flight.KindReplacement))
+				require.NoError(t, err)
+				if r = all[c.names[away]]; r.Etcd != 0 {
+					_, others, _, err := n.store.Servers()
+					voter = err != nil || len(others) > 0
+				}
+				return r, voter
+			}
+		}
+		return r, false
+	}
+	for _, reached := range []func() bool{
+		func() bool { r, _ := state(); return r.Instance != "" },
+		func() bool { r, _ := state(); return r.Etcd != 0 },
+		func() bool { _, added := state(); return added },
+	} {
+		c.start(away)
+		require.Eventually(t, reached, 30*time.Second, time.Millisecond)
+		lead := c.leader()
+		c.stop(away)
+		c.stop(lead)
+		c.start(lead)
+		c.ready(lead)
+	}
+	c.start(away)
+	c.ready(away)
+	c.awaitReplaced(away)
+	c.pay(away, 3, 5)
+
+	// The new node loses its disk as well: its directory is good for one data directory. Another one replaces it.
+	c.stop(away)
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	c.start(away)
+	var stranger *NotMemberError
+	require.ErrorAs(t, c.endOf(away), &stranger)
+	require.Contains(t, stranger.Reason, "again")
+	require.NoError(t, os.RemoveAll(c.configs[away].Data))
+	c.replace((away+1)%3, away, other)
+	c.configs[away].Cluster = filepath.Join(c.dir, c.names[away]+"-2")
+	c.start(away)
+	c.ready(away)
+	c.awaitReplaced(away)
+	c.pay(away, 5, 6)
+}
+
+// A node is not replaced while that would cost the majority, while it leads, or while it runs, unless an operator says so.
+func TestMayReplace(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	fine := func() *view { return &view{sent: now, status: status{EtcdOK: true}} }
+	silent := &view{sent: now.Add(-time.Minute), err: errors.New("no answer"), status: status{EtcdOK: true}}
+	all := map[string]string{"a": "1", "b": "2", "c": "3"}
+	noEtcd := fine()
+	noEtcd.status.EtcdOK = false
+	joins := fine()
+	joins.status.Joins = "x"
+	for name, test := range map[string]struct {
+		node    string
+		others  map[string]*view
+		running bool
+		want    string // "": allowed
+	}{
+		"away":               {node: "c", others: map[string]*view{"b": fine(), "c": silent}},
+		"never seen":         {node: "c", others: map[string]*view{"b": fine(), "c": nil}},
+		"runs":               {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, want: "node c runs"},
+		"runs, and shall go": {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, running: true},
+		"waits to join":      {node: "c", others: map[string]*view{"b": fine(), "c": joins}},
+		"leads":              {node: "a", others: map[string]*view{"b": fine(), "c": fine()}, running: true, want: "leads"},
+		"no majority":        {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
+		"no etcd":            {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
+	} {
+		m := members{Instances: all}
+		bad := m.mayReplace(test.node, "a", test.others, test.running, now)
+		if test.want == "" {
+			require.Nil(t, bad, name)
+			continue
+		}
+		require.NotNil(t, bad, name)
+		require.Contains(t, bad.Detail, test.want, name)
+		require.NotEmpty(t, bad.Hint, name)
+	}
+}
+
+// Members are stored when they are newer, whichever half of them is.
+func TestMembers_NewerOnesCount(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	of := c.nodes[0].cluster
+	have := of.foundingAnswer().Members
+	require.NoError(t, of.storeMembers(members{Index: 0, Instances: map[string]string{"a": "old"}}))
+	require.Equal(t, have, of.foundingAnswer().Members)
+	require.NoError(t, of.storeMembers(members{Changed: 1 << 40, Replaced: map[string]replacement{"x": {Certificate: "y"}}}))
+	again := &cluster{path: of.path}
+	require.NoError(t, again.readMembers())
+	require.Equal(t, have.Instances, again.members.Instances)
+	require.Error(t, of.admit(peer.Identity{Node: "x", Certificate: "z"}))
+	require.NoError(t, of.admit(peer.Identity{Node: "x", Certificate: "y"}))
+}
