@@ -129,8 +129,11 @@ func (a *actor) openRemote() error {
 	return nil
 }
 
-// executor returns the executor for programs that embed this node; nil in a cluster.
+// executor returns the executor for programs that embed this node. In a cluster it has no method besides Do.
 func (n *node) executor() effect.Doer {
+	if n.program != nil {
+		return struct{ effect.Doer }{n.program}
+	}
 	if a := n.act.Load(); a != nil && a.exec != nil {
 		return newCountingDoer(a.exec, n.store)
 	}

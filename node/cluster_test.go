@@ -46,16 +46,23 @@ type nodeEnd struct {
 // newTestCluster founds a cluster and starts its nodes.
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
+	return newTestClusterWith(t, peer.FoundOptions{}, func(*Config) {})
+}
+
+// newTestClusterWith founds a cluster with options and starts its nodes with configurations that change has changed.
+func newTestClusterWith(t *testing.T, o peer.FoundOptions, change func(*Config)) *testCluster {
+	t.Helper()
 	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
 	c.founding = filepath.Join(c.dir, "founding")
 	var nodes []peer.Node
 	for _, name := range c.names {
 		nodes = append(nodes, peer.Node{Name: name, Address: proctest.Address(t), Etcd: proctest.Address(t)})
 	}
-	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{}))
+	require.NoError(t, peer.Found(c.founding, nodes, o))
 	for i, name := range c.names {
 		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
 		c.configs[i].Cluster = filepath.Join(c.founding, name)
+		change(&c.configs[i])
 	}
 	for i := range c.names {
 		c.start(i)

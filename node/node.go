@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/internal/auth"
@@ -87,6 +88,7 @@ type node struct {
 	act        atomic.Pointer[actor] // nil while this node does not lead
 	cluster    *cluster              // nil: a lone node
 	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
+	program    *client.Client        // of the program that embeds this node; nil at a lone node
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -263,8 +265,8 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 	}
 }
 
-// clusterStop bounds the stop of each part of a node of a cluster that needs etcd: no effect runs in this process, sessions
-// expire by themselves, and an older record remains valid.
+// clusterStop bounds the stop of each part of a node of a cluster that needs etcd: sessions expire by themselves, and an older
+// record remains valid.
 const clusterStop = time.Second
 
 // withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
