@@ -101,7 +101,11 @@ func (a *actor) openExecutor(ctx context.Context) error {
 // openSweeper starts the sweeper, which ends the attempts of sessions that have ended.
 func (a *actor) openSweeper() {
 	l := ledger{a.store}
-	a.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events})
+	cfg := executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events}
+	if a.cluster != nil {
+		cfg.MayEnd = a.mayEnd
+	}
+	a.sweeper = executor.NewSweeper(cfg)
 	a.parts.start("sweeper", func(ctx context.Context) error {
 		a.sweeper.Run(ctx)
 		return nil
@@ -131,8 +135,8 @@ func (a *actor) openRemote() error {
 
 // executor returns the executor for programs that embed this node. In a cluster it has no method besides Do.
 func (n *node) executor() effect.Doer {
-	if n.program != nil {
-		return struct{ effect.Doer }{n.program}
+	if program := n.program.Load(); program != nil {
+		return struct{ effect.Doer }{program}
 	}
 	if a := n.act.Load(); a != nil && a.exec != nil {
 		return newCountingDoer(a.exec, n.store)

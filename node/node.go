@@ -85,10 +85,10 @@ type node struct {
 	openStore  atomic.Pointer[clusterstore.Store]
 	etcd       *etcd
 	record     *etcdlease.LedgerRecord
-	act        atomic.Pointer[actor] // nil while this node does not lead
-	cluster    *cluster              // nil: a lone node
-	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
-	program    *client.Client        // of the program that embeds this node; nil at a lone node
+	act        atomic.Pointer[actor]         // nil while this node does not lead
+	cluster    *cluster                      // nil: a lone node
+	prolonging *lease.Lessor                 // renews sessions while no node leads; nil at a lone node
+	program    atomic.Pointer[client.Client] // of the program that embeds this node; nil at a lone node, and during the start
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -96,6 +96,7 @@ type node struct {
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
 	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
 	etcdAnswers atomic.Bool
+	etcdOutage  etcdOutage
 }
 
 // start starts the parts. n.parts has all that were started, also after an error.

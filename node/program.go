@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/lease"
 )
 
 // openProgram starts the executor for the program that embeds this node of a cluster: a client whose requests the gate takes in
@@ -26,7 +31,7 @@ func (n *node) openProgram(ctx context.Context, gate http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("open the executor: %w", err)
 	}
-	n.program = program
+	n.program.Store(program)
 	n.parts.start("executor", func(ctx context.Context) error {
 		<-ctx.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
@@ -34,4 +39,66 @@ func (n *node) openProgram(ctx context.Context, gate http.Handler) error {
 		return program.Close(ctx)
 	})
 	return nil
+}
+
+// sessionsInUse returns the sessions that the program of this node uses for running effects, also those that ended in etcd.
+func (n *node) sessionsInUse() []string {
+	if program := n.program.Load(); program != nil {
+		return program.SessionsInUse()
+	}
+	return nil
+}
+
+// inUseTimeout bounds the question to the other nodes whether they use a session.
+const inUseTimeout = time.Second
+
+// mayEnd returns the sessions whose attempts this node, which leads, may end: those that no program of a node uses. A node that
+// does not answer within inUseTimeout uses none. It returns none for a TTL after etcd was away, so that owners report first.
+//
+// Only ends are delayed: a session that has ended in etcd starts nothing, and a report needs none.
+func (n *node) mayEnd(ctx context.Context, ended []flight.Session) []flight.Session {
+	if n.etcdOutage.within(time.Now(), lease.DefaultTTL) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inUseTimeout)
+	defer cancel()
+	answers := make([][]string, len(n.cluster.others()))
+	var asked sync.WaitGroup
+	for i, name := range n.cluster.others() {
+		asked.Go(func() {
+			if n.cluster.ask(ctx, name, sessionsPath, &answers[i]) != nil {
+				answers[i] = nil
+			}
+		})
+	}
+	asked.Wait()
+	used := slices.Concat(append(answers, n.sessionsInUse())...)
+	return slices.DeleteFunc(ended, func(s flight.Session) bool { return slices.Contains(used, string(s.ID)) })
+}
+
+// etcdOutage remembers when etcd answered again after it had not answered for unfitTimeout.
+type etcdOutage struct {
+	mu       sync.Mutex
+	answered time.Time // last; zero: not yet
+	back     time.Time // zero: etcd was not away
+}
+
+// note records whether etcd has answered.
+func (o *etcdOutage) note(now time.Time, answers bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !answers {
+		return
+	}
+	if !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout {
+		o.back = now
+	}
+	o.answered = now
+}
+
+// within reports whether etcd came back less than d ago.
+func (o *etcdOutage) within(now time.Time, d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.back.IsZero() && now.Sub(o.back) < d
 }

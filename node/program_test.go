@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/effect"
@@ -83,7 +85,7 @@ func TestProgram_ActsOnceAtEveryNode(t *testing.T) {
 		}
 	}
 	// No program may do more than effects need.
-	_, err := c.nodes[0].program.Cluster(t.Context())
+	_, err := c.nodes[0].program.Load().Cluster(t.Context())
 	require.ErrorContains(t, err, "operate")
 }
 
@@ -135,11 +137,87 @@ func TestProgram_ReportWaitsForALeader(t *testing.T) {
 	})
 	var unrecorded *effect.Unrecorded
 	require.ErrorAs(t, err, &unrecorded)
-	require.Equal(t, 1, c.nodes[at].program.SpooledReports())
+	require.Equal(t, 1, c.nodes[at].program.Load().SpooledReports())
 	c.stop(at)
 	heal()
 	c.start(at)
 	c.ready(at)
 	require.Zero(t, payOnce(t, c.nodes[at:at+1], "cut"))
-	require.Eventually(t, func() bool { return c.nodes[at].program.SpooledReports() == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[at].program.Load().SpooledReports() == 0 }, 10*time.Second, 10*time.Millisecond)
+}
+
+// The session of a program's running effect ends in etcd under it, as when etcd was cut off from all nodes. The leader asks the
+// nodes, and leaves the attempt to the one that uses it. A node that does not answer keeps no attempt.
+func TestProgram_LostSessionOfALivingNode(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	at := c.nodes[(lead+1)%3]
+	own := at.peerHandler()
+	defer at.cluster.port.SetHandler(own)
+	for _, answers := range []bool{true, false} {
+		var asked atomic.Int32
+		at.cluster.port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == sessionsPath {
+				asked.Add(1)
+				if !answers {
+					<-r.Context().Done()
+				}
+			}
+			own.ServeHTTP(w, r)
+		}))
+		key := flight.MustKey(fmt.Sprint("default/pay/lost-", answers))
+		state := func() flight.State {
+			f, err := c.nodes[lead].store.Flight(key.FlightID())
+			require.NoError(t, err)
+			return f.State
+		}
+		_, err := at.executor().Do(t.Context(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			sessions := at.program.Load().SessionsInUse()
+			require.Len(t, sessions, 1)
+			c.revoke(sessions[0])
+			if answers {
+				require.Eventually(t, func() bool { return asked.Load() >= 5 }, 30*time.Second, 10*time.Millisecond)
+				require.Equal(t, flight.StateRunning, state())
+			} else {
+				require.Eventually(t, func() bool { return state() == flight.StateInDoubt }, 20*time.Second, 10*time.Millisecond)
+			}
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err, "a report of the newest attempt counts in both cases")
+		require.Equal(t, flight.StateSucceeded, state())
+		require.Positive(t, asked.Load())
+	}
+}
+
+// revoke ends a session in etcd alone.
+func (c *testCluster) revoke(session string) {
+	c.t.Helper()
+	keys, err := c.nodes[0].etcd.client.Get(c.t.Context(), "flightd/", clientv3.WithPrefix())
+	require.NoError(c.t, err)
+	for _, kv := range keys.Kvs {
+		if strings.HasSuffix(string(kv.Key), session) {
+			_, err := c.nodes[0].etcd.client.Revoke(c.t.Context(), clientv3.LeaseID(kv.Lease))
+			require.NoError(c.t, err)
+			return
+		}
+	}
+	require.Fail(c.t, "etcd has no such session", session)
+}
+
+// Nothing is ended in the first TTL after etcd was away for longer than leadership stays.
+func TestEtcdOutage(t *testing.T) {
+	var o etcdOutage
+	now := time.Now()
+	after := func(d time.Duration, answers bool) { now = now.Add(d); o.note(now, answers) }
+	after(0, false)
+	after(time.Minute, true)
+	require.False(t, o.within(now, time.Minute), "the start is no outage")
+	after(unfitTimeout, true)
+	require.False(t, o.within(now, time.Minute))
+	after(time.Second, false)
+	after(unfitTimeout, true)
+	require.True(t, o.within(now, time.Minute))
+	require.True(t, o.within(now.Add(time.Minute-1), time.Minute))
+	require.False(t, o.within(now.Add(time.Minute), time.Minute))
 }
