@@ -155,8 +155,11 @@ func (h heldLeases) Counts() (claims, sessions int) {
 	return 0, 0
 }
 
-// registerState adds the gauges of ledger and leases to the metrics.
-func (n *node) registerState() { n.metrics.RegisterState(n.store, heldLeases{n}) }
+// registerState adds the gauges of ledger, leases and nodes to the metrics.
+func (n *node) registerState() {
+	n.metrics.RegisterState(n.store, heldLeases{n})
+	n.metrics.RegisterCluster(n.clusterState)
+}
 
 // errNotActing is the error of a check that needs a node that acts.
 var errNotActing = errors.New("this node does not lead the ledger")
