@@ -137,7 +137,9 @@ func (ss *sessions) add(id string, sent clock.Instant, trustMS, everyMS int64, o
 	if ss.all == nil {
 		ss.all = make(map[*session]struct{})
 	}
-	maps.DeleteFunc(ss.all, func(old *session, _ struct{}) bool { return old.leaseCtx.Err() != nil && old.renewCtx.Err() != nil && !old.acts() })
+	maps.DeleteFunc(ss.all, func(old *session, _ struct{}) bool {
+		return old.leaseCtx.Err() != nil && old.renewCtx.Err() != nil && !old.acts()
+	})
 	ss.all[s] = struct{}{}
 	ss.mu.Unlock()
 	ss.client.loops.Go(s.renewLoop)
