@@ -17,7 +17,7 @@ type Client struct {
 	opts        options
 	servers     []string
 	picker      picker
-	http        *http.Transport
+	http        roundTripper
 	deployment  string // of WithDeployment, else "" until Connect has read it; constant from then on
 	ledgerClock ledgerClock
 	ledgerIndex ledgerIndex
@@ -33,6 +33,12 @@ type Client struct {
 }
 
 var _ effect.Doer = (*Client)(nil)
+
+// roundTripper makes requests: an *http.Transport, or a handlerTransport.
+type roundTripper interface {
+	http.RoundTripper
+	CloseIdleConnections()
+}
 
 // Connect returns a client of the server at address: one address, or several of one deployment, separated by commas. If one
 // of them is the leader of a cluster, requests go there; after a failure they are tried at the others in turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool. The
@@ -57,6 +63,9 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 		return nil, err
 	}
 	c := &Client{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}
+	if o.handler != nil {
+		c.http = handlerTransport{o.handler}
+	}
 	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client, c.left.client = c, c
 	version, err := c.Version(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ type options struct {
 	caFile        string
 	clientCert    string
 	clientKey     string
+	handler       http.Handler                                                         // nil: requests go to the servers
 	dial          func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
@@ -95,10 +97,13 @@ func newOptions(opts []Option) (options, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := o.resolveToken(); err != nil {
+	if o.handler != nil {
+		o.token = func() string { return "" }
+	} else if err := o.resolveToken(); err != nil {
 		return o, err
+	} else {
+		o.deployment = cmp.Or(o.deployment, os.Getenv(envDeployment))
 	}
-	o.deployment = cmp.Or(o.deployment, os.Getenv(envDeployment))
 	o.namespace = cmp.Or(o.namespace, wire.TokenNamespace(o.token()), wire.DefaultNamespace)
 	if _, err := flight.NewKey(o.namespace, "name", "id"); err != nil {
 		return o, err

@@ -128,6 +128,13 @@ func (s *session) isObsolete() bool {
 	})
 }
 
+// acts reports whether an effect may run under the session, or waits for its report to be stored.
+func (s *session) acts() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.anyNonce(func(o *opening) bool { return o.phase == phaseHeld || o.holdsSessionForReport(s.client.spool) })
+}
+
 // Trust returns how long effects may still be started under the session.
 func (s *session) Trust() time.Duration {
 	if s.leaseCtx.Err() != nil {
@@ -221,10 +228,7 @@ func (s *session) renewLoop() {
 // closeAtServer closes the session at the server, unless a handler still runs under it or a report is in the spool. In
 // these cases the session ends by its time to live, and until then no other caller acts.
 func (s *session) closeAtServer(ctx context.Context) {
-	s.mu.Lock()
-	acts := s.anyNonce(func(o *opening) bool { return o.phase == phaseHeld || o.holdsSessionForReport(s.client.spool) })
-	s.mu.Unlock()
-	if acts || s.oneShot || s.leaseCtx.Err() != nil {
+	if s.acts() || s.oneShot || s.leaseCtx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeSessionTimeout)

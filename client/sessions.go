@@ -137,6 +137,9 @@ func (ss *sessions) add(id string, sent clock.Instant, trustMS, everyMS int64, o
 	if ss.all == nil {
 		ss.all = make(map[*session]struct{})
 	}
+	maps.DeleteFunc(ss.all, func(old *session, _ struct{}) bool {
+		return old.leaseCtx.Err() != nil && old.renewCtx.Err() != nil && !old.acts()
+	})
 	ss.all[s] = struct{}{}
 	ss.mu.Unlock()
 	ss.client.loops.Go(s.renewLoop)
@@ -152,11 +155,28 @@ func (ss *sessions) retire(s *session) {
 	}
 }
 
+// forget removes a session that is not renewed any more. If it was lost while an effect runs, it stays until add removes it.
 func (ss *sessions) forget(s *session) {
 	ss.retire(s)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	delete(ss.all, s)
+	if !s.acts() {
+		delete(ss.all, s)
+	}
+}
+
+// SessionsInUse returns the sessions under which an effect may run, or whose reports are not stored yet: also those that have
+// ended at the server.
+func (c *Client) SessionsInUse() []string {
+	c.sessions.mu.Lock()
+	defer c.sessions.mu.Unlock()
+	ids := []string{}
+	for s := range c.sessions.all {
+		if s.acts() {
+			ids = append(ids, s.id)
+		}
+	}
+	return ids
 }
 
 // close stops all renewals and closes the sessions at the server. It runs when no call is left, or Close waits for

@@ -35,6 +35,9 @@ type SweeperConfig struct {
 	Events   Events
 	IsLeader func() bool   // reports whether this node leads the ledger; nil: always
 	Interval time.Duration // the pause between two rounds; 0: 2 s
+	// MayEnd returns those of these sessions, which have ended in etcd, whose attempts may be ended now. A session that is left
+	// out is asked for again in the next round: its holder may be another node that lives. nil: all.
+	MayEnd func(context.Context, []flight.Session) []flight.Session
 }
 
 const (
@@ -127,11 +130,23 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	if readErr != nil {
 		return errors.Join(err, readErr)
 	}
-	errs := []error{err}
-	for _, session := range holders {
+	return errors.Join(err, s.endSessions(ctx, holders, living))
+}
+
+// endSessions ends the attempts of those of the sessions that have ended, and that no process known to this one uses.
+func (s *Sweeper) endSessions(ctx context.Context, sessions []flight.Session, living lease.Living) error {
+	var ended []flight.Session
+	for _, session := range sessions {
 		if s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
-			errs = append(errs, s.endSession(ctx, session, living))
+			ended = append(ended, session)
 		}
+	}
+	if len(ended) > 0 && s.cfg.MayEnd != nil {
+		ended = s.cfg.MayEnd(ctx, ended)
+	}
+	var errs []error
+	for _, session := range ended {
+		errs = append(errs, s.endSession(ctx, session, living))
 	}
 	return errors.Join(errs...)
 }
@@ -211,8 +226,8 @@ func (s *Sweeper) Check(session flight.Session) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Interval)
 		defer cancel()
 		living, err := s.cfg.Leases.Living(ctx, session.ID)
-		if err == nil && s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
-			err = s.endSession(ctx, session, living)
+		if err == nil {
+			err = s.endSessions(ctx, []flight.Session{session}, living)
 		}
 		if err != nil && s.cfg.Events.SweepFailed != nil {
 			s.cfg.Events.SweepFailed(err)

@@ -45,6 +45,19 @@ type caller struct {
 
 type callerKey struct{}
 
+type nodeKey struct{}
+
+// AsNode returns a context for the requests of the program that embeds a node of the cluster: they need no token.
+func AsNode(ctx context.Context, node string) context.Context {
+	return context.WithValue(ctx, nodeKey{}, node)
+}
+
+// NodeOf returns the node whose program sent a request; "": another caller did.
+func NodeOf(ctx context.Context) string {
+	node, _ := ctx.Value(nodeKey{}).(string)
+	return node
+}
+
 // callerOf returns the sender of a request; nil if the server needs no credentials, or if the route is public.
 func callerOf(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
@@ -96,10 +109,12 @@ func (a *api) tokenTime() flight.Time {
 func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
 	c := &caller{arrived: time.Now(), access: need}
 	given, err := r.Header[wire.HeaderAuthorization], error(nil)
-	switch len(given) {
-	case 0:
+	switch node := NodeOf(r.Context()); {
+	case node != "":
+		c.Credential = &auth.Credential{Namespace: flight.AllNamespaces, Name: "node/" + node, Verbs: auth.Submit | auth.Work | auth.Read}
+	case len(given) == 0:
 		err = auth.ErrMissing
-	case 1:
+	case len(given) == 1:
 		c.Credential, err = a.cfg.Auth.Check(given[0], a.tokenTime())
 	default:
 		err = auth.ErrMalformed

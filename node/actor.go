@@ -101,7 +101,11 @@ func (a *actor) openExecutor(ctx context.Context) error {
 // openSweeper starts the sweeper, which ends the attempts of sessions that have ended.
 func (a *actor) openSweeper() {
 	l := ledger{a.store}
-	a.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events})
+	cfg := executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events}
+	if a.cluster != nil {
+		cfg.MayEnd = a.mayEnd
+	}
+	a.sweeper = executor.NewSweeper(cfg)
 	a.parts.start("sweeper", func(ctx context.Context) error {
 		a.sweeper.Run(ctx)
 		return nil
@@ -129,8 +133,11 @@ func (a *actor) openRemote() error {
 	return nil
 }
 
-// executor returns the executor for programs that embed this node; nil in a cluster.
+// executor returns the executor for programs that embed this node. In a cluster it has no method besides Do.
 func (n *node) executor() effect.Doer {
+	if program := n.program.Load(); program != nil {
+		return struct{ effect.Doer }{program}
+	}
 	if a := n.act.Load(); a != nil && a.exec != nil {
 		return newCountingDoer(a.exec, n.store)
 	}
@@ -148,8 +155,11 @@ func (h heldLeases) Counts() (claims, sessions int) {
 	return 0, 0
 }
 
-// registerState adds the gauges of ledger and leases to the metrics.
-func (n *node) registerState() { n.metrics.RegisterState(n.store, heldLeases{n}) }
+// registerState adds the gauges of ledger, leases and nodes to the metrics.
+func (n *node) registerState() {
+	n.metrics.RegisterState(n.store, heldLeases{n})
+	n.metrics.RegisterCluster(n.clusterState)
+}
 
 // errNotActing is the error of a check that needs a node that acts.
 var errNotActing = errors.New("this node does not lead the ledger")

@@ -321,7 +321,11 @@ func (n *node) startInCluster(ctx context.Context) error {
 	}
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
-	n.serveRequests(newForwarder(n))
+	gate := newForwarder(n)
+	if err := n.openProgram(ctx, gate); err != nil {
+		return err
+	}
+	n.serveRequests(gate.forCallers())
 	n.awaitReady(ctx)
 	n.parts.start("leadership", func(ctx context.Context) error { // stops first
 		<-ctx.Done()

@@ -111,7 +111,7 @@ type Ready struct {
 	Deployment string
 	Ledger     wire.LedgerInfo // what the ledger held when the node was ready
 	Took       time.Duration   // duration of the start
-	// Executor runs effects in this process, for programs that embed a node.
+	// Executor runs effects in this process, for programs that embed a node. In a cluster it acts through whichever node leads.
 	Executor effect.Doer
 	// Alive returns nil if the API's handler answers and the ledger applied a proposal. It is for the watchdog of a
 	// supervisor, and costs one entry of the log.

@@ -18,7 +18,7 @@ import (
 )
 
 // dial opens a connection and sends the beginning of a request.
-func dial(t *testing.T, s *server, beginning string) *client {
+func dial(t *testing.T, s *server, beginning string) *testConn {
 	t.Helper()
 	c := connect(t, s)
 	_, err := io.WriteString(c, beginning)
@@ -26,7 +26,7 @@ func dial(t *testing.T, s *server, beginning string) *client {
 	return c
 }
 
-func requireClosed(t *testing.T, c *client, why string) {
+func requireClosed(t *testing.T, c *testConn, why string) {
 	t.Helper()
 	_, err := c.answers.ReadByte()
 	require.Error(t, err, why)
@@ -42,7 +42,7 @@ func TestSlowConnectionsAreClosedForNewOnes(t *testing.T) {
 		entered <- struct{}{}
 		api.ServeHTTP(w, r)
 	}))
-	ask := func(s *client) int {
+	ask := func(s *testConn) int {
 		_, err := fmt.Fprint(s, "GET /v1/flights HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		require.NoError(t, err)
 		resp, err := http.ReadResponse(s.answers, nil)
@@ -72,7 +72,7 @@ func TestSlowConnectionsAreClosedForNewOnes(t *testing.T) {
 	inChunk := dial(t, s, post+"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 	<-entered
 	inHeader := dial(t, s, post)
-	for i, oldest := range []*client{inBody, inChunk, inHeader} {
+	for i, oldest := range []*testConn{inBody, inChunk, inHeader} {
 		next := connect(t, s)
 		require.Equal(t, http.StatusOK, ask(next))
 		requireClosed(t, oldest, fmt.Sprint(i))
@@ -90,7 +90,7 @@ func TestStalledHandshakesAreClosedForNewOnes(t *testing.T) {
 	certs, err := newCertificates(a.files(), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s := serveConnections(t, 2, certs, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	var stalled []*client
+	var stalled []*testConn
 	for range 5 {
 		stalled = append(stalled, dial(t, s, "\x16\x03\x01"))
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/auth"
@@ -26,6 +27,7 @@ const (
 	headerCaller    = "Flightd-Caller"     // address of the caller, as the node that took the request saw it
 	headerNotLeader = "Flightd-Not-Leader" // the node that was asked does not act; it has done nothing
 	headerTokens    = "Flightd-Tokens"     // whether the node that took the request asks callers for tokens
+	headerProgram   = "Flightd-Program"    // the request is of the program that embeds the node that took it
 )
 
 const (
@@ -47,9 +49,11 @@ type forwarder struct {
 	local http.Handler // serves the routes that describe this node
 }
 
-func newForwarder(n *node) http.Handler {
-	f := &forwarder{n: n, local: n.localAPI()}
-	if n.cfg.NoCredentials {
+func newForwarder(n *node) *forwarder { return &forwarder{n: n, local: n.localAPI()} }
+
+// forCallers returns the handler for callers who connect.
+func (f *forwarder) forCallers() http.Handler {
+	if f.n.cfg.NoCredentials {
 		return httpapi.LoopbackOnly(f)
 	}
 	return f
@@ -58,7 +62,7 @@ func newForwarder(n *node) http.Handler {
 // ServeHTTP implements http.Handler.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
-	case path == "/livez", path == "/readyz", strings.HasPrefix(path, "/metrics"), path == "/openapi.json", strings.HasPrefix(path, "/problems/"):
+	case path == "/version" && httpapi.NodeOf(r.Context()) != "", path == "/livez", path == "/readyz", strings.HasPrefix(path, "/metrics"), path == "/openapi.json", strings.HasPrefix(path, "/problems/"):
 		f.local.ServeHTTP(w, r)
 		return
 	}
@@ -147,6 +151,10 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // as it was written: the leader judges it
 			p.Out.Header[headerCaller], p.Out.Header[headerTokens] = []string{r.RemoteAddr}, []string{f.n.asksForTokens()}
+			p.Out.Header.Del(headerProgram) // a caller's means nothing
+			if httpapi.NodeOf(r.Context()) != "" {
+				p.Out.Header[headerProgram] = []string{"1"}
+			}
 			trace := httptrace.ClientTrace{WroteHeaders: func() { left.Store(true) }}
 			p.Out = p.Out.WithContext(httptrace.WithClientTrace(p.Out.Context(), &trace))
 		},
@@ -191,6 +199,9 @@ func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 	r.RemoteAddr = r.Header.Get(headerCaller)
 	r.Header.Del(headerCaller)
 	r.Header.Del(headerTokens)
+	if id, found := peer.From(r.Context()); found && r.Header[headerProgram] != nil {
+		r = r.WithContext(httpapi.AsNode(r.Context(), id.Node))
+	}
 	a.serveInTerm(w, r)
 }
 

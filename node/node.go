@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/internal/auth"
@@ -84,9 +85,10 @@ type node struct {
 	openStore  atomic.Pointer[clusterstore.Store]
 	etcd       *etcd
 	record     *etcdlease.LedgerRecord
-	act        atomic.Pointer[actor] // nil while this node does not lead
-	cluster    *cluster              // nil: a lone node
-	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
+	act        atomic.Pointer[actor]         // nil while this node does not lead
+	cluster    *cluster                      // nil: a lone node
+	prolonging *lease.Lessor                 // renews sessions while no node leads; nil at a lone node
+	program    atomic.Pointer[client.Client] // of the program that embeds this node; nil at a lone node, and during the start
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
@@ -94,6 +96,7 @@ type node struct {
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
 	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
 	etcdAnswers atomic.Bool
+	etcdOutage  etcdOutage
 }
 
 // start starts the parts. n.parts has all that were started, also after an error.
@@ -272,8 +275,8 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 	}
 }
 
-// clusterStop bounds the stop of each part of a node of a cluster that needs etcd: no effect runs in this process, sessions
-// expire by themselves, and an older record remains valid.
+// clusterStop bounds the stop of each part of a node of a cluster that needs etcd: sessions expire by themselves, and an older
+// record remains valid.
 const clusterStop = time.Second
 
 // withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.

@@ -18,27 +18,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// client keeps one connection open.
-type client struct {
+// testConn keeps one connection open.
+type testConn struct {
 	net.Conn
 	answers *bufio.Reader
 }
 
-func connect(t *testing.T, f *server) *client {
+func connect(t *testing.T, f *server) *testConn {
 	t.Helper()
 	c, err := net.Dial("tcp", f.connections.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
-	return &client{c, bufio.NewReader(c)}
+	return &testConn{c, bufio.NewReader(c)}
 }
 
-func (s *client) ask(path string) error {
+func (s *testConn) ask(path string) error {
 	_, err := fmt.Fprintf(s, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	return err
 }
 
-func (s *client) readResponse(t *testing.T) {
+func (s *testConn) readResponse(t *testing.T) {
 	t.Helper()
 	resp, err := http.ReadResponse(s.answers, nil)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestIdleConnectionsAreClosedForNewOnes(t *testing.T) {
 	busy, first, second := connect(t, f), connect(t, f), connect(t, f)
 	require.NoError(t, busy.ask("/wait"))
 	<-asked
-	for _, s := range []*client{second, first, second, first} {
+	for _, s := range []*testConn{second, first, second, first} {
 		require.NoError(t, s.ask("/"))
 		s.readResponse(t)
 	}

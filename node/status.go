@@ -20,6 +20,7 @@ import (
 const (
 	foundingPath = "/-/founding"
 	statusPath   = "/-/status"
+	sessionsPath = "/-/sessions"
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -85,6 +86,7 @@ func (n *node) pollOnce(ctx context.Context) {
 	asked.Go(func() {
 		_, err := n.etcd.client.Get(bounded, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
 		n.etcdAnswers.Store(err == nil)
+		n.etcdOutage.note(time.Now(), err == nil)
 	})
 	asked.Wait()
 	if err := n.updateMembers(); err != nil {
@@ -224,6 +226,7 @@ func (n *node) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
+	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
 			n.serveForwarded(w, r)

@@ -1,11 +1,13 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -39,10 +41,12 @@ type Config struct {
 	Admit func(Identity) error
 	// Handler serves the requests of other nodes; SetHandler sets it later. Without one they are answered 503.
 	Handler http.Handler
-	// Logger gets a line for each refused connection. Default: none.
+	// Logger gets a line for a refused connection, at most one in RefusalPause for each address. Default: none.
 	Logger *slog.Logger
 	// HelloTimeout bounds the TLS handshake and the hellos of a connection. Default: 5 s.
 	HelloTimeout time.Duration
+	// RefusalPause is the least time between two lines about refused connections of one address. Default: 1 s.
+	RefusalPause time.Duration
 }
 
 // ErrClosed is returned for connections and requests after Port.Close.
@@ -55,6 +59,7 @@ type Port struct {
 	listener     net.Listener
 	log          *slog.Logger
 	helloTimeout time.Duration
+	refusalPause time.Duration
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -68,8 +73,9 @@ type Port struct {
 	closed        bool
 	admitFunc     func(Identity) error
 	handler       http.Handler
-	conns         map[*conn]struct{} // all open connections
-	raft          *queue             // accepted raft connections; nil before RaftTransport
+	conns         map[*conn]struct{}   // all open connections
+	refusals      map[string]time.Time // when a refused connection of an IP address was last logged
+	raft          *queue               // accepted raft connections; nil before RaftTransport
 	raftTransport *raft.NetworkTransport
 	remotes       map[string]*remote
 }
@@ -83,8 +89,8 @@ func Open(cfg Config) (*Port, error) {
 		return nil, fmt.Errorf("open the node port: instance %q is not a UUID", cfg.Instance)
 	}
 	p := &Port{
-		founding: cfg.Founding, instance: cfg.Instance, listener: cfg.Listener, log: cfg.Logger, helloTimeout: cfg.HelloTimeout,
-		admitFunc: cfg.Admit, handler: cfg.Handler, conns: make(map[*conn]struct{}), remotes: make(map[string]*remote),
+		founding: cfg.Founding, instance: cfg.Instance, listener: cfg.Listener, log: cfg.Logger, helloTimeout: cfg.HelloTimeout, refusalPause: cmp.Or(cfg.RefusalPause, time.Second),
+		admitFunc: cfg.Admit, handler: cfg.Handler, conns: make(map[*conn]struct{}), remotes: make(map[string]*remote), refusals: make(map[string]time.Time),
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
@@ -194,18 +200,37 @@ func (p *Port) accept() {
 		select {
 		case hellos <- struct{}{}:
 		default:
-			p.log.Warn("peer: connection refused", "from", raw.RemoteAddr().String(), "error", fmt.Sprintf("%d connections have not sent their hello", maxHellos))
+			p.logRefusal(raw, fmt.Errorf("%d connections have not sent their hello", maxHellos))
 			_ = raw.Close()
 			continue
 		}
 		if !p.spawn(func() {
 			defer func() { <-hellos }()
 			if err := p.receive(raw); err != nil && p.ctx.Err() == nil {
-				p.log.Warn("peer: connection refused", "from", raw.RemoteAddr().String(), "error", err)
+				p.logRefusal(raw, err)
 			}
 		}) {
 			_ = raw.Close()
 		}
+	}
+}
+
+// maxRefusals is how many addresses logRefusal remembers. While all of them were just logged, no other one is.
+const maxRefusals = 1024
+
+// logRefusal logs that an accepted connection was refused, unless its address was logged less than refusalPause ago.
+func (p *Port) logRefusal(raw net.Conn, why error) {
+	from, now := raw.RemoteAddr().String(), time.Now()
+	p.mu.Lock()
+	maps.DeleteFunc(p.refusals, func(_ string, at time.Time) bool { return now.Sub(at) >= p.refusalPause })
+	_, logged := p.refusals[hostOf(from)]
+	logged = logged || len(p.refusals) >= maxRefusals
+	if !logged {
+		p.refusals[hostOf(from)] = now
+	}
+	p.mu.Unlock()
+	if !logged {
+		p.log.Warn("peer: connection refused", "from", from, "error", why)
 	}
 }
 

@@ -115,7 +115,7 @@ func founded(t *testing.T) *cluster {
 func (c *cluster) open(t *testing.T, i int, change func(*peer.Config)) *peer.Port {
 	t.Helper()
 	cfg := peer.Config{
-		Founding: c.founding[i], Instance: c.instances[i], Listener: c.listeners[i], Admit: admitAll,
+		Founding: c.founding[i], Instance: c.instances[i], Listener: c.listeners[i], Admit: admitAll, RefusalPause: 1,
 		Logger: slog.New(slog.NewTextHandler(&c.logs, nil)),
 	}
 	if change != nil {
@@ -521,6 +521,22 @@ func TestPort_TooManySilentClients(t *testing.T) {
 		defer conn.Close()
 	}
 	c.logs.await(t, "connection refused", "64 connections have not sent their hello")
+}
+
+// TestPort_RefusalsAreLoggedOnceASecond: a stranger who connects again and again fills no disk.
+func TestPort_RefusalsAreLoggedOnceASecond(t *testing.T) {
+	c := founded(t)
+	a := c.open(t, 0, func(cfg *peer.Config) { cfg.RefusalPause = time.Hour })
+	for range 20 {
+		conn, err := net.Dial("tcp", c.founding[0].Self.Address)
+		require.NoError(t, err)
+		_, _ = conn.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+		_, _ = io.ReadAll(conn)
+		require.NoError(t, conn.Close())
+	}
+	c.logs.await(t, "connection refused", "127.0.0.1")
+	require.NoError(t, a.Close()) // after all lines
+	require.Equal(t, 1, strings.Count(c.logs.text.String(), "connection refused"), "%s", &c.logs.text)
 }
 
 // TestPort_NoticesADeadNode: nothing comes back from a node whose machine has stopped, and a request ends all the same.

@@ -51,7 +51,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check server, token, TLS, clocks, disk, etcd, leases, versions, doubts and spooled reports, and print remedies",
 		Long: `Checks the directories of your settings and spooled reports, and each server: its certificate, your token, its
 components, its version, its clock against yours, flights in doubt, flights that a person resolved as not happened and that
-nobody has run since, its etcd, the time of lease renewals, and the sync time of its data directory. Nothing is changed:
+nobody has run since, its etcd, the time of lease renewals, and the sync time of its data directory. Servers of one list are
+compared, and so are the nodes of a cluster. Nothing is changed:
 doctor creates and closes one session, and writes and removes one file in the data directory.
 
 A token without operate or admin skips the checks of the server's components.

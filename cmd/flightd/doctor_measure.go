@@ -103,9 +103,17 @@ func checkWritable(dir string) error {
 // findServer connects to every address and returns a client of the first that answers; nil: none answers.
 func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]serverAnswer, 0, len(e.servers))
+	var listed []listedServer
 	for _, address := range e.servers {
 		c, err := e.connectTo(ctx, address)
 		answers = append(answers, serverAnswer{hideUser(address), err, e.serverHint(), err != nil && speaksTLS(ctx, address)})
+		if err == nil {
+			s := listedServer{address: hideUser(address), deployment: c.Deployment()}
+			if v, err := c.Version(ctx); err == nil {
+				s.version = v.Version
+			}
+			listed = append(listed, s)
+		}
 		switch {
 		case err != nil:
 		case found == nil:
@@ -129,6 +137,9 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 			known.err = a.err
 			e.add(checkToken(known))
 		}
+	}
+	if len(listed) > 1 {
+		e.add(checkServers(listed))
 	}
 	return found
 }
@@ -166,6 +177,7 @@ func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data s
 	} else {
 		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
+	e.measureCluster(ctx, c)
 	if r, err := c.Restore(ctx); err == nil && r.Reconciling { // an older server has no such route
 		e.add(checkRestore(r))
 	}

@@ -57,12 +57,14 @@ type endedConfig struct {
 	once               bool // an EndSession is proposed once, and arrives once
 	openerRepeats      bool // an opener that meets an attempt of an ended session has its EndSession proposed again
 	repeatProceeds     bool // a repeat under a remembered session is answered proceed
+	withheld           bool // the EndSession of a session may be withheld as long as its living owner has a report in flight
 
 	// Controls.
 	noComparison     bool // 2: read and create revision are not compared
 	rememberRejected bool // a rejected EndSession is remembered
 	noMemory         bool // an accepted one is not
 	forgets          bool // the memory ends while a copy of an Open lives
+	withheldForDead  bool // the end may be withheld for a dead owner, too
 }
 
 func (g *endedConfig) endAttempt(k *endedKey) {

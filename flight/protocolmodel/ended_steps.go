@@ -65,7 +65,8 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 			if meets && has(s.remembered, session) {
 				name = "an opener meets an attempt of an ended session; EndSession proposed again"
 			}
-			out.add(t, read != before, name, session, int(read))
+			acts := s.alive[session] == 1 && (s.phases[session*2] == operationActed || s.phases[session*2+1] == operationActed)
+			out.add(t, read != before && !(g.withheld && acts) && !g.withheldForDead, name, session, int(read))
 		}
 		if s.proposed[session]&b == 0 {
 			continue
@@ -174,12 +175,18 @@ func endedConfigurations() []Configuration {
 			g.once, g.openerRepeats, g.live = true, true, true
 		}},
 		{"E6 as E1, no deaths", Holds, true, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
+		{"E7 one session works; its end may be withheld while its effect runs", Holds, true, func(g *endedConfig) {
+			g.withheld, g.operations, g.live = true, 2, true
+		}},
 		{"EN1 control 2: revisions are not compared", Violates, true, func(g *endedConfig) { g.noComparison = true }},
 		{"EN2 control: a rejected EndSession is remembered", Violates, true, func(g *endedConfig) { g.rememberRejected = true }},
 		{"EN3 control: an accepted EndSession is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
 		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, true, func(g *endedConfig) { g.forgets = true }},
 		{"EN5 control: a batch that is not repeated", Blocks, true, func(g *endedConfig) {
 			g.once, g.operations, g.live = true, 2, true
+		}},
+		{"EN6 control: an end is withheld for a dead owner, too", Blocks, true, func(g *endedConfig) {
+			g.withheldForDead, g.operations, g.live = true, 2, true
 		}},
 	} {
 		for _, hold := range []bool{true, false} {

@@ -141,6 +141,7 @@ func codecs() map[string]codec {
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
 		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
+		"ReplaceNode": requestCodec(wire.DecodeReplaceNode),
 		"Cluster": answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
@@ -238,6 +239,7 @@ func requestReaders() map[string]requestReader {
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
 		"RaiseLeaseEpoch":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeRaiseLeaseEpoch(data); return bad },
+		"ReplaceNode":      func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
 		"FinishRestore":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
 		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
 		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },

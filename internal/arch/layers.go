@@ -42,6 +42,7 @@ func layers() []layeredPackage {
 		{"drill", 7},
 		{"cmd", 8},
 		{"chaos", 8},
+		{"examples", 8},
 		{"bench", 8},
 		{"clients", 8},
 		{"internal/release", 8},

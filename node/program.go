@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/lease"
+)
+
+// openProgram starts the executor for the program that embeds this node of a cluster: a client whose requests the gate takes in
+// this process, as it takes those of callers. The program is trusted as the node is, and needs no token.
+//
+// Its reports wait in the data directory while no node leads the ledger, and the next start sends those that are left. Its stop
+// waits for running effects and their reports at most for Config.StopTimeout, while this node passes requests on.
+func (n *node) openProgram(ctx context.Context, gate http.Handler) error {
+	name := n.cluster.name()
+	asNode := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = "node/" + name
+		gate.ServeHTTP(w, r.WithContext(httpapi.AsNode(r.Context(), name)))
+	})
+	program, err := client.Connect(ctx, name, client.WithHandler(asNode), client.WithDeployment(n.store.Header().Deployment),
+		client.WithOwner("node/"+name), client.WithSpool(filepath.Join(n.cfg.Data, "reports")), client.WithLogger(n.cfg.Logger))
+	if err != nil {
+		return fmt.Errorf("open the executor: %w", err)
+	}
+	n.program.Store(program)
+	n.parts.start("executor", func(ctx context.Context) error {
+		<-ctx.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
+		defer cancel()
+		return program.Close(ctx)
+	})
+	return nil
+}
+
+// sessionsInUse returns the sessions that the program of this node uses for running effects, also those that ended in etcd.
+func (n *node) sessionsInUse() []string {
+	if program := n.program.Load(); program != nil {
+		return program.SessionsInUse()
+	}
+	return nil
+}
+
+// inUseTimeout bounds the question to the other nodes whether they use a session.
+const inUseTimeout = time.Second
+
+// mayEnd returns the sessions whose attempts this node, which leads, may end: those that no program of a node uses. A node that
+// does not answer within inUseTimeout uses none. It returns none for a TTL after etcd was away, so that owners report first.
+//
+// Only ends are delayed: a session that has ended in etcd starts nothing, and a report needs none.
+func (n *node) mayEnd(ctx context.Context, ended []flight.Session) []flight.Session {
+	if n.etcdOutage.within(time.Now(), lease.DefaultTTL) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inUseTimeout)
+	defer cancel()
+	answers := make([][]string, len(n.cluster.others()))
+	var asked sync.WaitGroup
+	for i, name := range n.cluster.others() {
+		asked.Go(func() {
+			if n.cluster.ask(ctx, name, sessionsPath, &answers[i]) != nil {
+				answers[i] = nil
+			}
+		})
+	}
+	asked.Wait()
+	used := slices.Concat(append(answers, n.sessionsInUse())...)
+	return slices.DeleteFunc(ended, func(s flight.Session) bool { return slices.Contains(used, string(s.ID)) })
+}
+
+// etcdOutage remembers when etcd answered again after it had not answered for unfitTimeout.
+type etcdOutage struct {
+	mu       sync.Mutex
+	answered time.Time // last; zero: not yet
+	back     time.Time // zero: etcd was not away
+}
+
+// note records whether etcd has answered.
+func (o *etcdOutage) note(now time.Time, answers bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !answers {
+		return
+	}
+	if !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout {
+		o.back = now
+	}
+	o.answered = now
+}
+
+// within reports whether etcd came back less than d ago.
+func (o *etcdOutage) within(now time.Time, d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.back.IsZero() && now.Sub(o.back) < d
+}
