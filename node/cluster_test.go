@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -35,6 +38,7 @@ type testCluster struct {
 	ended    [3]*nodeEnd
 	cancels  [3]context.CancelFunc
 	founding string
+	token    string // the first one
 }
 
 // nodeEnd is the end of a node. err may be read when done is closed.
@@ -44,18 +48,21 @@ type nodeEnd struct {
 }
 
 // newTestCluster founds a cluster and starts its nodes.
-func newTestCluster(t *testing.T) *testCluster {
+func newTestCluster(t *testing.T, change ...func(*Config)) *testCluster {
 	t.Helper()
-	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
+	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}, token: auth.NewSecret(flight.AllNamespaces)}
 	c.founding = filepath.Join(c.dir, "founding")
 	var nodes []peer.Node
 	for _, name := range c.names {
 		nodes = append(nodes, peer.Node{Name: name, Address: proctest.Address(t), Etcd: proctest.Address(t)})
 	}
-	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{}))
+	require.NoError(t, peer.Found(c.founding, nodes, peer.FoundOptions{TokenSHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(c.token)))}))
 	for i, name := range c.names {
 		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
 		c.configs[i].Cluster = filepath.Join(c.founding, name)
+		for _, f := range change {
+			f(&c.configs[i])
+		}
 	}
 	for i := range c.names {
 		c.start(i)

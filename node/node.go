@@ -221,7 +221,7 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	if c := n.cluster; c != nil {
 		cfg.NodeID, cfg.ClusterID, cfg.VoterLevels = c.instance, c.founding.ClusterID, c.levels
-		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Founding: c.voters()}
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Founding: c.voters(), PassDuplicates: n.passDuplicates}
 	}
 	store, err := clusterstore.Open(ctx, cfg)
 	if err == nil {

@@ -19,6 +19,9 @@ import (
 const (
 	foundingPath = "/-/founding"
 	statusPath   = "/-/status"
+	appliedPath  = "/-/applied"
+
+	duplicatesPath = "/-/duplicates"
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -84,6 +87,7 @@ func (n *node) pollOnce(ctx context.Context) {
 		_, err := n.etcd.client.Get(bounded, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
 		n.etcdAnswers.Store(err == nil)
 	})
+	asked.Go(func() { n.askApplied(bounded) })
 	asked.Wait()
 	if err := n.updateMembers(); err != nil {
 		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
@@ -187,6 +191,8 @@ func (n *node) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
+	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
+	mux.HandleFunc("POST "+duplicatesPath, n.serveDuplicates)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
 			n.serveForwarded(w, r)
