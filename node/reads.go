@@ -145,7 +145,7 @@ func (f *forwarder) answerHere(w http.ResponseWriter, r *http.Request, body []by
 		w.Header().Set(wire.HeaderLeader, leader)
 	}
 	if age >= time.Second {
-		w.Header().Set("Age", strconv.Itoa(int(age.Seconds())))
+		w.Header().Set(wire.HeaderAge, strconv.Itoa(int(age.Seconds())))
 	}
 	answer := &answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
 		return "", status != http.StatusOK && status != http.StatusNotModified && status != http.StatusFailedDependency

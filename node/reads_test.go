@@ -359,7 +359,7 @@ func TestCluster_StreamOutlivesTheLeader(t *testing.T) {
 	require.NotEmpty(t, page.header["Flightd-Ledger-Time"])
 }
 
-// Duplicates that a node answers from its own ledger are counted there and passed on to the leader.
+// Duplicates that a node answers from its own ledger are counted there and passed on to the leader, again if it has not taken them.
 func TestCluster_DuplicatesAtAFollowerAreCounted(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t)
@@ -367,11 +367,22 @@ func TestCluster_DuplicatesAtAFollowerAreCounted(t *testing.T) {
 	at := (lead + 1) % 3
 	id := c.run(lead, "done", succeeded)
 	c.complete(at)
-	passed := c.passedOn(lead)
+	own := c.nodes[lead].peerHandler()
+	var opens, refused atomic.Int32
+	c.nodes[lead].cluster.port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v1/"):
+			opens.Add(1)
+		case r.URL.Path == duplicatesPath && refused.Add(1) == 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		own.ServeHTTP(w, r)
+	}))
 	for n := range 20 {
 		require.Equal(t, http.StatusOK, c.open(at, "done", fmt.Sprint("again-", n)).status)
 	}
-	require.Zero(t, passed.Load())
+	require.Zero(t, opens.Load())
 	parsed, err := flight.ParseID(id)
 	require.NoError(t, err)
 	for _, i := range []int{lead, at, (lead + 2) % 3} {
@@ -381,4 +392,5 @@ func TestCluster_DuplicatesAtAFollowerAreCounted(t *testing.T) {
 			return f.Duplicates != nil && f.Duplicates.Count == 20
 		}, 10*time.Second, 10*time.Millisecond, "the ledger of node %s lacks the duplicates", c.names[i])
 	}
+	require.Greater(t, refused.Load(), int32(1))
 }
