@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,8 @@ import (
 const (
 	// duplicateFlushDelay is how long counts are collected before they are proposed.
 	duplicateFlushDelay = 250 * time.Millisecond
+	// duplicatePassDelay is the same at a node that passes them on to the leader.
+	duplicatePassDelay = 2 * time.Second
 	// duplicateFlushFlights is how many flights' counts are proposed at a time. Under a flood of duplicates of ever
 	// different keys, the rest wait in memory. The flights with the newest counts go first, because their records are
 	// still cached; any other record must be read from the state.
@@ -180,7 +184,11 @@ func (s *Store) runDuplicateFlush() {
 		case <-s.closing:
 			return
 		}
-		timer := time.NewTimer(duplicateFlushDelay)
+		delay := duplicateFlushDelay
+		if s.leading.Load() == nil {
+			delay = duplicatePassDelay
+		}
+		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:
 		case <-s.closing:
@@ -216,12 +224,22 @@ func (s *Store) flushDuplicates(ctx context.Context) (more bool) {
 		return true
 	}
 	defer func() { <-t.flushLock }()
-	if s.leading.Load() == nil || s.disk.low.Load() {
+	passes := s.leading.Load() == nil && s.cfg.Peers != nil && s.cfg.Peers.PassDuplicates != nil
+	if !passes && (s.leading.Load() == nil || s.disk.low.Load()) {
 		return t.flights.Load() > 0
 	}
 	t.sequence.Add(1)
 	defer t.sequence.Add(1)
 	batch := t.takeBatch()
+	if passes {
+		if len(batch) > 0 && !s.cfg.Peers.PassDuplicates(ctx, slices.Collect(maps.Values(batch))) {
+			for id, c := range batch {
+				t.requeue(id, c)
+			}
+		}
+		t.clearWriting()
+		return t.flights.Load() > 0
+	}
 	proposals := make(map[flight.ID]*proposal, len(batch))
 	for id, c := range batch {
 		// Load records that are not cached here, where no other caller waits for the read.
@@ -300,12 +318,31 @@ func (t *duplicateCounters) clearWriting() {
 	}
 }
 
+// AddDuplicates adds counts that another node has passed on. Those of too many flights are dropped.
+func (s *Store) AddDuplicates(counts []*flight.CountDuplicates) {
+	for _, c := range counts {
+		id := c.Key.FlightID()
+		shard := &s.duplicates.shards[id[0]%cacheShards]
+		shard.mu.Lock()
+		if s.duplicates.flights.Load() < maxCountedFlights {
+			s.duplicates.merge(shard, id, c)
+		}
+		shard.mu.Unlock()
+	}
+	s.duplicates.notify()
+}
+
 // requeue adds a count that was not committed to the waiting ones. It may exceed maxCountedFlights.
 func (t *duplicateCounters) requeue(id flight.ID, c *flight.CountDuplicates) {
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writing, id)
+	t.merge(s, id, c)
+}
+
+// merge adds an older count to the waiting ones. The caller holds the lock of the shard.
+func (t *duplicateCounters) merge(s *counterShard, id flight.ID, c *flight.CountDuplicates) {
 	p := s.byID[id]
 	if p == nil {
 		t.flights.Add(1)

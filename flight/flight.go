@@ -405,6 +405,11 @@ func (f *Flight) Reopenable() bool {
 	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed && f.Redacted == nil && f.Submitted()
 }
 
+// HasFinalReceipt reports whether every caller gets the stored receipt until a person frees or redacts the key, or its retention ends.
+func (f *Flight) HasFinalReceipt() bool {
+	return f != nil && (f.State == StateSucceeded || f.State == StateFailed) && f.Receipt != nil && f.Redacted == nil
+}
+
 // ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.
 func (f *Flight) ExpiresAt() Time {
 	if f.FinishedAt == 0 {

@@ -107,6 +107,9 @@ func (a *api) tokenTime() flight.Time {
 // authenticate returns the sender of a request. It returns Unauthenticated for a request without a valid token, and
 // Forbidden for a token without the verb.
 func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
+	if a.cfg.Follower != nil && !a.cfg.Follower() {
+		return nil, &wire.Invalid{Code: wire.NoLeader, FieldError: wire.FieldError{Detail: "this node has not heard of the leader for too long to judge a token"}}
+	}
 	c := &caller{arrived: time.Now(), access: need}
 	given, err := r.Header[wire.HeaderAuthorization], error(nil)
 	switch node := NodeOf(r.Context()); {

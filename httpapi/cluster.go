@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strings"
 
@@ -39,9 +37,6 @@ func (a *api) replaceNode(w http.ResponseWriter, r *http.Request) {
 	var req wire.ReplaceNode
 	if bad == nil {
 		req, bad = wire.DecodeReplaceNode(body)
-	}
-	if sum, err := hex.DecodeString(req.Certificate); bad == nil && (err != nil || len(sum) != sha256.Size) {
-		bad = wire.BadField("/certificate", "want the SHA-256 of a certificate: 64 hex digits")
 	}
 	var d operatorRequest
 	if bad == nil {

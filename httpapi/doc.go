@@ -7,7 +7,7 @@
 // With Config.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
 // the others (scope.go): flights are read by flightOf only, sessions and cursors are sealed for the caller.
 //
-// Every answer carries the ledger's time in a header, because callers compute not_after from it.
+// Answers carry the ledger's time in a header, because callers compute not_after from it.
 //
 // This package stores nothing. If the process dies inside a handler, the caller receives no answer and repeats the
 // request: an open or an abandon with the same nonce, a report with the same token, a decision with the same If-Match.

@@ -91,6 +91,8 @@ func (a *api) findFlight(w http.ResponseWriter, r *http.Request, id flight.ID, n
 		return nil, false
 	case err == nil && f == nil:
 		err = &effect.Missing{ID: id}
+	case err == nil && a.cfg.Follower != nil && !f.HasFinalReceipt():
+		err = &effect.Unavailable{Code: string(wire.NoLeader)}
 	}
 	if err != nil {
 		a.writeError(w, r, flight.Key{}, err)

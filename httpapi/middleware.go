@@ -25,7 +25,7 @@ func (a *api) withRequestID(next http.Handler) http.Handler {
 		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
 		if a.cfg.Ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, ledger: a.cfg.Ledger, share: bodyShare{memory: a.bodies}}
+			answer := &answerWriter{ResponseWriter: w, ledger: a.cfg.Ledger, timeless: a.cfg.Follower != nil, share: bodyShare{memory: a.bodies}}
 			defer answer.share.release()
 			w = answer
 		}
@@ -169,14 +169,17 @@ func traceID(r *http.Request) string {
 // does not carry those of its arrival. It has the request's share of the memory for bodies.
 type answerWriter struct {
 	http.ResponseWriter
-	ledger Ledger
-	share  bodyShare
+	ledger   Ledger
+	timeless bool // a follower's time is that of its last entry, and callers would take it for now
+	share    bodyShare
 }
 
 func (w *answerWriter) WriteHeader(status int) {
 	header := w.ledger.Header()
 	values := []string{strconv.FormatInt(int64(w.ledger.Now()), 10), indexOf(&header).String()}
-	w.Header()[wire.HeaderLedgerTime], w.Header()[wire.HeaderIndex] = values[:1:1], values[1:]
+	if w.Header()[wire.HeaderIndex] = values[1:]; !w.timeless {
+		w.Header()[wire.HeaderLedgerTime] = values[:1:1]
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 

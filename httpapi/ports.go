@@ -84,6 +84,10 @@ type Config struct {
 	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
 	// called if the position is later than the ledger's. nil: positions are not compared.
 	LedgerBehind func(ctx context.Context, told wire.Index) (bool, error)
+	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
+	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
+	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.
+	Follower func() bool
 	// TokenTime is the time at which the expiry of tokens is judged; nil: the ledger's time.
 	TokenTime func() flight.Time
 	// Cluster describes the nodes; nil: a lone node.

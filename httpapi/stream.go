@@ -131,7 +131,7 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 	page, err := a.firstFeedPage(r.Context(), q)
 	var compacted *flight.CompactedError
-	if err != nil && !(q.resumed && errors.As(err, &compacted)) {
+	if err != nil && !(q.resumed && a.cfg.Follower == nil && errors.As(err, &compacted)) {
 		a.writeFeedError(w, r, err)
 		return
 	}
@@ -160,10 +160,10 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 			return
 		}
 		switch {
-		case errors.As(err, &compacted): // the log was truncated before the reader had read it
+		case a.cfg.Follower == nil && errors.As(err, &compacted): // the log was truncated before the reader had read it
 			after, page = s.appendGap(after, compacted)
 		case err != nil:
-			return // the reader reconnects and gets the error as a problem
+			return // the reader reconnects, and gets the error as a problem, or the events from a node whose log goes back further
 		default:
 			after = s.appendPage(page, q, after)
 		}

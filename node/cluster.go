@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -29,6 +30,7 @@ type cluster struct {
 	path     string // of the file of members
 	log      *slog.Logger
 	changed  gate.Signal // broadcast when a leader may have changed
+	fresh    atomic.Pointer[freshness]
 
 	mu      sync.Mutex // guards the fields below
 	members members

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -35,6 +38,7 @@ type testCluster struct {
 	ended    [3]*nodeEnd
 	cancels  [3]context.CancelFunc
 	founding string
+	token    string // the first one
 }
 
 // nodeEnd is the end of a node. err may be read when done is closed.
@@ -44,9 +48,17 @@ type nodeEnd struct {
 }
 
 // newTestCluster founds a cluster and starts its nodes.
-func newTestCluster(t *testing.T) *testCluster {
+func newTestCluster(t *testing.T, change ...func(*Config)) *testCluster {
 	t.Helper()
-	return newTestClusterWith(t, peer.FoundOptions{}, func(*Config) {})
+	both := func(c *Config) {
+		for _, f := range change {
+			f(c)
+		}
+	}
+	token := auth.NewSecret(flight.AllNamespaces)
+	c := newTestClusterWith(t, peer.FoundOptions{TokenSHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(token)))}, both)
+	c.token = token
+	return c
 }
 
 // newTestClusterWith founds a cluster with options and starts its nodes with configurations that change has changed.

@@ -47,9 +47,12 @@ const (
 type forwarder struct {
 	n     *node
 	local http.Handler // serves the routes that describe this node
+	reads http.Handler // answers from this node's own ledger
 }
 
-func newForwarder(n *node) *forwarder { return &forwarder{n: n, local: n.localAPI()} }
+func newForwarder(n *node) *forwarder {
+	return &forwarder{n: n, local: n.localAPI(), reads: n.readAPI()}
+}
 
 // forCallers returns the handler for callers who connect.
 func (f *forwarder) forCallers() http.Handler {
@@ -74,6 +77,9 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, whole, err := keepBody(r)
 	if err != nil {
 		httpapi.Problem(wire.RequestIncomplete, "the body did not arrive completely: "+err.Error()).ServeHTTP(w, r)
+		return
+	}
+	if whole && f.answerHere(w, r, body) {
 		return
 	}
 	if whole && isRenewal(r) {
@@ -122,10 +128,12 @@ func keepBody(r *http.Request) (body []byte, whole bool, err error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, true, nil
 	}
-	body, err = io.ReadAll(io.LimitReader(r.Body, keptBody+1))
-	if err != nil {
+	var arrived bytes.Buffer
+	arrived.Grow(int(min(max(r.ContentLength, 0), keptBody)) + bytes.MinRead)
+	if _, err := arrived.ReadFrom(io.LimitReader(r.Body, keptBody+1)); err != nil {
 		return nil, false, err
 	}
+	body = arrived.Bytes()
 	rest := r.Body
 	if whole = len(body) <= keptBody; whole {
 		r.Body = io.NopCloser(bytes.NewReader(body))

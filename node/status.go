@@ -21,6 +21,9 @@ const (
 	foundingPath = "/-/founding"
 	statusPath   = "/-/status"
 	sessionsPath = "/-/sessions"
+	appliedPath  = "/-/applied"
+
+	duplicatesPath = "/-/duplicates"
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -88,6 +91,7 @@ func (n *node) pollOnce(ctx context.Context) {
 		n.etcdAnswers.Store(err == nil)
 		n.etcdOutage.note(time.Now(), err == nil)
 	})
+	asked.Go(func() { n.askApplied(bounded) })
 	asked.Wait()
 	if err := n.updateMembers(); err != nil {
 		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
@@ -227,6 +231,8 @@ func (n *node) peerHandler() http.Handler {
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
 	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
+	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
+	mux.HandleFunc("POST "+duplicatesPath, n.serveDuplicates)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
 			n.serveForwarded(w, r)

@@ -122,7 +122,8 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 type answerFilter struct {
 	http.ResponseWriter
 	request *http.Request
-	// replace returns the code of the answer instead of one with this status, and whether it is replaced.
+	// replace returns the code of the answer instead of one with this status, and whether it is replaced; without a code nothing is
+	// written, and somebody else answers.
 	replace  func(status int) (wire.Code, bool)
 	begun    bool // the status was written
 	replaced bool
@@ -142,9 +143,12 @@ func (w *answerFilter) WriteHeader(status int) {
 	w.replaced = true
 	header := w.Header()
 	for name := range header {
-		if name != wire.HeaderRequestID && name != wire.HeaderNode {
+		if name != wire.HeaderNode && (name != wire.HeaderRequestID || code == "") {
 			delete(header, name)
 		}
+	}
+	if code == "" {
+		return
 	}
 	httpapi.Problem(code, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
 }

@@ -21,7 +21,13 @@ func (s *Service) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error)
 	if err := checkOpen(&req); err != nil {
 		return OpenAnswer{}, err
 	}
-	return s.serve(ctx, &openCall{Service: s, req: req, start: time.Now()})
+	return s.serve(ctx, s.newCall(req))
+}
+
+func (s *Service) newCall(req OpenRequest) *openCall {
+	c := &openCall{Service: s, req: req, id: req.Key.FlightID(), start: time.Now()}
+	c.view = view{submission: &c.req.Submission, nonce: c.req.Nonce, isStep: c.req.Key.IsStep()}
+	return c
 }
 
 // openCall is one open being served. Its loop reads, decides and acts until decide returns an answer. One goroutine
@@ -52,8 +58,6 @@ type openCall struct {
 }
 
 func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err error) {
-	c.id = c.req.Key.FlightID()
-	c.view = view{submission: &c.req.Submission, nonce: c.req.Nonce, isStep: c.req.Key.IsStep()}
 	if called := s.cfg.Events.Called; called != nil {
 		defer func() { called(c.req.Key, resultLabel(a, err), time.Since(c.start)) }()
 	}

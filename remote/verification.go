@@ -68,7 +68,9 @@ func (s *Service) Verify(ctx context.Context, req VerificationRequest) (OpenAnsw
 		return OpenAnswer{}, err
 	}
 	open.Submission = flight.Submission{Fingerprint: current.Fingerprint, Input: current.Input, Policy: current.Policy}
-	return s.serve(ctx, &openCall{Service: s, req: open, start: start, newerFlight: current})
+	c := s.newCall(open)
+	c.start, c.newerFlight = start, current
+	return s.serve(ctx, c)
 }
 
 // verificationBit marks the sealed number of a verification token: no key has so many attempts.

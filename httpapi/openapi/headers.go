@@ -72,8 +72,9 @@ func conditionalRequestHeaders() map[string]header {
 func flightHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderRequestID:          {Description: "the id of the request in the server's log", Schema: stringSchema("")},
-		wire.HeaderLedgerTime:         {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts", Schema: integerSchema(0, wire.MaxLedgerTime)},
+		wire.HeaderLedgerTime:         {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts, and in an answer that a node which does not lead gives from its own ledger", Schema: integerSchema(0, wire.MaxLedgerTime)},
 		wire.HeaderIndex:              {Description: "the position of the ledger when the answer was sent; absent while the node starts. Positions are compared by the number before the `-`, then by the one after it", Schema: stringSchema(indexPattern), example: "1-8123"},
+		wire.HeaderAge:                secondsHeader("how old the answer is: the node does not lead, and has not heard of the leader for so many seconds; absent below one"),
 		"Cache-Control":               constantHeader("caches must not store the answer", "no-store"),
 		wire.HeaderFlightID:           {Description: "the id of the flight", Schema: stringSchema(flightIDPattern)},
 		wire.HeaderState:              {Description: "the state of the flight", Schema: enumSchema(stateNames()...)},
@@ -124,17 +125,20 @@ func commonRequestHeaders() []string {
 func flightHeaderNames() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
 
 // commonResponseHeaders are the headers that all answers have, always or sometimes. A starting node answers 503 and
-// does not know the ledger's time yet.
+// does not know the ledger's time yet. A node that does not lead gives answers of three kinds by itself.
 func commonResponseHeaders(status int) (always, sometimes []string) {
-	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime, wire.HeaderIndex}
-	if status != http.StatusServiceUnavailable {
-		always, sometimes = append(always, sometimes...), nil
+	always = []string{wire.HeaderRequestID, "Cache-Control"}
+	switch status {
+	case http.StatusServiceUnavailable:
+		return always, []string{wire.HeaderLedgerTime, wire.HeaderIndex}
+	case http.StatusOK, http.StatusNotModified, http.StatusFailedDependency:
+		return append(always, wire.HeaderIndex), []string{wire.HeaderLedgerTime, wire.HeaderAge}
 	}
-	return always, sometimes
+	return append(always, wire.HeaderLedgerTime, wire.HeaderIndex), nil
 }
 
-// isCommonHeader reports whether all answers have the header.
+// isCommonHeader reports whether all answers may have the header.
 func isCommonHeader(name string) bool {
-	always, _ := commonResponseHeaders(http.StatusOK)
-	return slices.Contains(always, name)
+	always, sometimes := commonResponseHeaders(http.StatusOK)
+	return slices.Contains(always, name) || slices.Contains(sometimes, name)
 }

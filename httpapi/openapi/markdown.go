@@ -41,7 +41,7 @@ func (d *Document) Markdown() []byte {
 	p.line("# HTTP API\n")
 	p.line("<!-- Generated from the code by `make docs`. Do not edit. -->\n")
 	p.line("%s\n", d.Info.Description)
-	p.line("Every answer has the headers `X-Request-Id`, `Flightd-Ledger-Time` and `Cache-Control: no-store`. A question mark marks an optional header. " +
+	p.line("Every answer has the headers `X-Request-Id` and `Cache-Control: no-store`, and `Flightd-Ledger-Time` unless a node of a cluster that does not lead answers from its own ledger; `Age` says how many seconds old such an answer is, from one second on. A question mark marks an optional header. " +
 		"Every request may have these headers:\n")
 	var rows [][]string
 	for _, name := range commonRequestHeaders() {

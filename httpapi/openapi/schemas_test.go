@@ -85,6 +85,8 @@ func (s documentSchemas) sampleString(field string, schema object) string {
 		return "AP8="
 	case strings.Contains(pattern, "{32}"):
 		return strings.Repeat("0a", 16)
+	case strings.Contains(pattern, "{64}") && !strings.Contains(pattern, "sha256"):
+		return strings.Repeat("0a", 32)
 	case strings.Contains(pattern, "sha256"):
 		return "sha256:" + strings.Repeat("0a", 32)
 	case strings.Contains(pattern, "d)?"):
@@ -142,7 +144,7 @@ func codecs() map[string]codec {
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
 		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
 		"ReplaceNode": requestCodec(wire.DecodeReplaceNode),
-		"Cluster": answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
+		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],

@@ -1,6 +1,11 @@
 package wire
 
-import "github.com/flightd/flightd/internal/strictjson"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/flightd/flightd/internal/strictjson"
+)
 
 // Cluster is the answer of GET /v1/cluster: the nodes as the one that answers sees them.
 type Cluster struct {
@@ -68,7 +73,13 @@ type ReplaceNode struct {
 }
 
 // DecodeReplaceNode reads the body of POST /v1/cluster/nodes/{name}/replace.
-func DecodeReplaceNode(data []byte) (ReplaceNode, *Invalid) { return decode[ReplaceNode](data) }
+func DecodeReplaceNode(data []byte) (ReplaceNode, *Invalid) {
+	r, bad := decode[ReplaceNode](data)
+	if sum, err := hex.DecodeString(r.Certificate); bad == nil && (err != nil || len(sum) != sha256.Size) {
+		bad = BadField("/certificate", "want the SHA-256 of a certificate: 64 hex digits")
+	}
+	return r, bad
+}
 
 // AppendJSON appends the request as JSON.
 func (r *ReplaceNode) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -1,0 +1,158 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
+)
+
+// A node that does not act answers two kinds of requests from its own ledger: final receipts, and events. It says no to nobody:
+// every other answer, and every request that its view is too old for, is the leader's.
+
+// maxTokenAge is how old the view of a node may be that judges a token by its own documents.
+const maxTokenAge = time.Minute
+
+// applied is the answer to appliedPath.
+type applied struct {
+	Index uint64 `json:"index"` // of the last entry that the leader had applied
+}
+
+// freshness says up to when a node's view is complete. It is not changed.
+type freshness struct {
+	index  uint64    // that the leader named
+	asked  time.Time // when the leader was asked: everything acknowledged before is in the entries up to index
+	before time.Time // asked of the answer before, whose index this node has applied; zero: none
+}
+
+// next returns the freshness after a newer answer, at a node that has applied the entries up to own. The nil freshness has no answer
+// yet. An answer is kept until this node has applied its index: one that is always a little behind would never get there else.
+func (f *freshness) next(newer freshness, own uint64) *freshness {
+	if f != nil {
+		if own < f.index {
+			return f
+		}
+		newer.before = f.asked
+	}
+	return &newer
+}
+
+// completeAt returns the time up to which a view is complete that has the entries up to own; zero: not known.
+func (f *freshness) completeAt(own uint64) time.Time {
+	switch {
+	case f == nil:
+		return time.Time{}
+	case own >= f.index:
+		return f.asked
+	}
+	return f.before
+}
+
+// askApplied asks the leader which entries it has applied.
+func (n *node) askApplied(ctx context.Context) {
+	c := n.cluster
+	leader := n.store.Leader()
+	if leader == "" || leader == c.name() {
+		return
+	}
+	var answer applied
+	asked := time.Now()
+	if c.ask(ctx, leader, appliedPath, &answer) == nil {
+		c.fresh.Store(c.fresh.Load().next(freshness{index: answer.Index, asked: asked}, n.store.LastApplied().Index))
+	}
+}
+
+// serveApplied answers which entries this node has applied, if it acts and a majority confirms that now: no other node has
+// acknowledged anything that is not in them.
+func (n *node) serveApplied(w http.ResponseWriter, r *http.Request) {
+	a := n.act.Load()
+	if a == nil || a.check.stillLeads(r.Context()) != nil || a.over() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	writeAnswer(w, applied{n.store.LastApplied().Index})
+}
+
+// viewAge returns how long ago this node's view was complete; false: not known.
+func (n *node) viewAge() (age time.Duration, known bool) {
+	if n.act.Load() != nil {
+		return 0, true
+	}
+	at := n.cluster.fresh.Load().completeAt(n.store.LastApplied().Index)
+	return time.Since(at), !at.IsZero()
+}
+
+// mayAnswer reports whether this node's view is known, and new enough to judge tokens by if it asks for them.
+func (n *node) mayAnswer() bool {
+	age, known := n.viewAge()
+	return known && (n.cfg.NoCredentials || age <= maxTokenAge)
+}
+
+// readAPI serves what a node that does not lead answers from its own ledger.
+func (n *node) readAPI() http.Handler {
+	a := &actor{node: n}
+	if !n.cfg.NoCredentials {
+		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
+		a.limits = auth.NewLimiter(a.tokens, n.store, auth.NodeLimits{})
+	}
+	l := ledger{n.store}
+	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: l, Reader: l, Events: n.events})}
+	cfg := a.apiConfig()
+	cfg.Follower = n.mayAnswer
+	cfg.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied
+	return httpapi.New(cfg)
+}
+
+// replayer serves opens of keys with a final receipt. No other method is called.
+type replayer struct {
+	httpapi.Remote
+	replays remote.Replays
+}
+
+// Open implements httpapi.Remote.
+func (p replayer) Open(_ context.Context, req remote.OpenRequest) (remote.OpenAnswer, error) {
+	return p.replays.Open(req)
+}
+
+// isRead reports whether a node that does not lead may have the answer: a request for a receipt or for events, or an open. A wait for
+// the change of a flight is none: a final receipt does not change.
+func isRead(r *http.Request) bool {
+	path := r.URL.Path
+	switch r.Method {
+	case http.MethodPost:
+		return path == "/v1/flights:open"
+	case http.MethodGet:
+		return path == "/v1/events" || strings.HasPrefix(path, "/v1/flights/") && (r.Header[wire.HeaderPrefer] == nil || strings.HasSuffix(path, "/events"))
+	}
+	return false
+}
+
+// answerHere answers a request from this node's own ledger. If it returns false, nothing was answered, and the request is as it was.
+func (f *forwarder) answerHere(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if !isRead(r) || !f.n.mayAnswer() {
+		return false
+	}
+	age, _ := f.n.viewAge()
+	if leader := f.n.store.Leader(); leader != "" {
+		w.Header().Set(wire.HeaderLeader, leader)
+	}
+	if age >= time.Second {
+		w.Header().Set(wire.HeaderAge, strconv.Itoa(int(age.Seconds())))
+	}
+	answer := &answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
+		return "", status != http.StatusOK && status != http.StatusNotModified && status != http.StatusFailedDependency
+	}}
+	f.reads.ServeHTTP(answer, r)
+	if answer.replaced && body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return !answer.replaced
+}
