@@ -238,7 +238,7 @@ func (c *cluster) foundingAnswer() foundingAnswer {
 // answered, so a ledger with an entry proves that there was a member: it has voted, and knew sessions that live. Etcd itself
 // would take an empty directory for a new member.
 func (n *node) checkMember() error {
-	if !n.cluster.hadEntry {
+	if !n.cluster.hadEntry || n.cfg.Etcd.enabled() {
 		return nil
 	}
 	dir := filepath.Join(n.etcdDir(), "member", "wal")

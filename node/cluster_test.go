@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/internal/proctest"
@@ -44,7 +45,7 @@ type nodeEnd struct {
 }
 
 // newTestCluster founds a cluster and starts its nodes.
-func newTestCluster(t *testing.T) *testCluster {
+func newTestCluster(t *testing.T, changes ...func(*Config)) *testCluster {
 	t.Helper()
 	c := &testCluster{t: t, dir: t.TempDir(), names: [3]string{"a", "b", "c"}}
 	c.founding = filepath.Join(c.dir, "founding")
@@ -56,6 +57,9 @@ func newTestCluster(t *testing.T) *testCluster {
 	for i, name := range c.names {
 		c.configs[i] = Dev(filepath.Join(c.dir, name), "127.0.0.1:0")
 		c.configs[i].Cluster = filepath.Join(c.founding, name)
+		for _, change := range changes {
+			change(&c.configs[i])
+		}
 	}
 	for i := range c.names {
 		c.start(i)
@@ -400,7 +404,7 @@ func TestCluster_LateFounderTakesPart(t *testing.T) {
 	}
 	other := c.nodes[(away+1)%3]
 	deployment := other.store.Header().Deployment
-	_, err := other.etcd.client.Delete(t.Context(), etcdlease.DefaultPrefix(deployment)+"ledger/"+c.names[away])
+	_, err := other.etcd.client.Delete(t.Context(), etcdlease.DefaultRoot.Prefix(deployment)+"ledger/"+c.names[away], clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.NoError(t, writePlace(c.configs[away].Data))
 	c.start(away)

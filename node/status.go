@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/flightd/flightd/flight"
 )
 
@@ -81,8 +79,7 @@ func (n *node) pollOnce(ctx context.Context) {
 		})
 	}
 	asked.Go(func() {
-		_, err := n.etcd.client.Get(bounded, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
-		n.etcdAnswers.Store(err == nil)
+		n.etcdAnswers.Store(n.etcd.answers(bounded) == nil)
 	})
 	asked.Wait()
 	if err := n.updateMembers(); err != nil {
