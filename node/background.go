@@ -19,6 +19,9 @@ func (n *node) startBackground() {
 		} else {
 			compactor.Member, compactor.Quota = n.etcd.member.Server, n.cfg.tuning.etcdQuota
 		}
+		if n.cluster != nil {
+			compactor.Turn = n.defrag.take
+		}
 		compactor.Run(ctx)
 		return nil
 	})

@@ -92,6 +92,7 @@ type node struct {
 	events     executor.Events // metrics and log
 	metricsURL string          // URL of the metrics' own address; "": none
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
+	defrag     defragTurn      // of the embedded member, in a cluster
 	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
 	etcdAnswers atomic.Bool
 }

@@ -17,6 +17,7 @@ import (
 const (
 	foundingPath = "/-/founding"
 	statusPath   = "/-/status"
+	defragPath   = "/-/defragment" // gives the turn; repeating it is harmless
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -33,6 +34,9 @@ type status struct {
 	EtcdOK   bool      `json:"etcd_ok"`
 	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
 	Members  members   `json:"members"`
+
+	DefragDue bool `json:"defrag_due,omitempty"` // its etcd member waits for its turn to be defragmented
+	EtcdFull  bool `json:"etcd_full,omitempty"`  // that member rejects claims until then
 }
 
 // view is the newest status of another node.
@@ -163,6 +167,7 @@ func (n *node) status() status {
 	last := store.LastApplied()
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
 	s.EtcdOK, s.DiskOK = n.etcdAnswers.Load(), store.CheckDiskSpace() == nil
+	s.DefragDue, s.EtcdFull = n.defrag.wants()
 	return s
 }
 
@@ -184,6 +189,10 @@ func (n *node) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
+	mux.HandleFunc("GET "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
+		n.defrag.give()
+		writeAnswer(w, struct{}{})
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
 			n.serveForwarded(w, r)
