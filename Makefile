@@ -63,9 +63,9 @@ power-cut: ## cuts the power of a virtual machine with flightd under load; needs
 	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
 
 SEED ?= 0
-chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run
+chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
 	$(GO) vet -tags chaos ./chaos/...
-	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority' ./chaos/cluster -args -seed $(SEED)
+	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./chaos/cluster -args -seed $(SEED) $(CHAOS)
 
 # nft cuts links between hosts; it is installed from Debian's packages if it is missing, which needs root.
 chaos-tools:

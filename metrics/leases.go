@@ -74,7 +74,7 @@ type etcd struct {
 
 func newEtcd(in factory) etcd {
 	return etcd{
-		size:        in.gauge("etcd_db_size_bytes", "Size of the embedded etcd's database file, at most a second old."),
+		size:        in.gauge("etcd_db_size_bytes", "Size of etcd's database file, a few seconds old at most."),
 		inUse:       in.gauge("etcd_db_in_use_bytes", "Bytes of etcd's database file that are in use."),
 		quota:       in.gauge("etcd_quota_bytes", "Size at which etcd rejects claims."),
 		noSpace:     in.gauge("etcd_no_space", "1 while etcd rejects claims because its quota is exceeded."),

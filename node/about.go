@@ -52,20 +52,34 @@ func spoolStatus(s clusterstore.Stats) *wire.Spool {
 	return &wire.Spool{Waiting: s.Spooled, Quarantined: s.Quarantined}
 }
 
-// about returns nil when etcd does not answer: readiness has the error.
+// about returns nil when etcd does not answer: readiness has the error. Of several members it describes the one whose database
+// is the largest, and names all.
 func (e *etcd) about(ctx context.Context, quota int64) *wire.Etcd {
-	status, err := e.client.Status(ctx, "")
-	if err != nil {
-		return nil
+	about := &wire.Etcd{}
+	asked, cancel := context.WithTimeout(ctx, readyTimeout/2) // a member that is away must not hide the others
+	defer cancel()
+	for _, m := range etcdlease.Endpoints(asked, e.client) {
+		if errors.Is(m.Err, etcdlease.ErrOldServer) {
+			about.Problem = m.Err.Error()
+		}
+		endpoint := wire.EtcdMember{URL: m.URL}
+		if s := m.Status; s == nil {
+			endpoint.Error = m.Err.Error()
+		} else {
+			endpoint.Version, about.Revision = s.Version, max(about.Revision, s.Header.Revision)
+			if s.DbSize >= about.Size {
+				about.Version, about.Size, about.InUse, about.Quota = s.Version, s.DbSize, s.DbSizeInUse, s.DbSizeQuota
+			}
+		}
+		if e.member == nil {
+			about.Endpoints = append(about.Endpoints, endpoint)
+		}
 	}
-	about := &wire.Etcd{
-		Version: status.Version, Revision: status.Header.Revision,
-		Size: status.DbSize, InUse: status.DbSizeInUse, Quota: quota,
+	if e.member != nil {
+		about.Quota = quota
 	}
-	if err := etcdlease.CheckServer(ctx, e.client); err != nil {
-		about.Problem = err.Error()
-	}
-	if about.Compacted, err = compacted(ctx, e.client); err != nil {
+	var err error
+	if about.Compacted, err = e.compacted(ctx); err != nil {
 		return nil
 	}
 	return about
@@ -73,14 +87,14 @@ func (e *etcd) about(ctx context.Context, quota int64) *wire.Etcd {
 
 // compacted returns the revision up to which etcd's history is compacted; 0: not at all. Etcd reports the number only
 // to a watch that starts at a compacted revision.
-func compacted(ctx context.Context, client *clientv3.Client) (int64, error) {
-	_, err := client.Get(ctx, "flightd/", clientv3.WithRev(1), clientv3.WithKeysOnly())
+func (e *etcd) compacted(ctx context.Context) (int64, error) {
+	_, err := e.client.Get(ctx, e.root.Prefix(""), clientv3.WithRev(1), clientv3.WithKeysOnly())
 	if !errors.Is(err, rpctypes.ErrCompacted) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watch
-	for answer := range client.Watch(ctx, "flightd/", clientv3.WithRev(1)) {
+	for answer := range e.client.Watch(ctx, e.root.Prefix(""), clientv3.WithRev(1)) {
 		if answer.CompactRevision > 0 {
 			return answer.CompactRevision, nil
 		}

@@ -51,8 +51,8 @@ func (n *node) name() string {
 // openLeases opens sessions and claims in etcd. It does not wait for etcd.
 func (a *actor) openLeases() error {
 	lessor, err := etcdlease.New(etcdlease.Config{
-		Client: a.etcd.client, Deployment: a.store.Header().Deployment, Ledger: ledgerState{a.store}, Node: a.name(), Record: a.record,
-		Events: a.metrics.Leases(a.leaseEvents()), Server: a.etcd.member.Server,
+		Client: a.etcd.client, Server: a.etcd.server(), Prefix: a.etcd.root.Prefix(a.store.Header().Deployment), Deployment: a.store.Header().Deployment,
+		Ledger: ledgerState{a.store}, Node: a.name(), Record: a.record, Events: a.metrics.Leases(a.leaseEvents()),
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
@@ -68,7 +68,8 @@ func (a *actor) openLeases() error {
 // openProlonging opens the leases with which a node of a cluster renews sessions while no node leads. They create no session.
 func (n *node) openProlonging() (err error) {
 	n.prolonging, err = etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Ledger: ledgerState{n.store}, Server: n.etcd.member.Server,
+		Client: n.etcd.client, Server: n.etcd.server(), Prefix: n.etcd.root.Prefix(n.store.Header().Deployment), Deployment: n.store.Header().Deployment,
+		Ledger: ledgerState{n.store},
 		Tuning: etcdlease.Tuning{Pool: -1},
 	})
 	if err != nil {

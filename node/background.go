@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,12 +10,17 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// startBackground starts the loops that bound the data on disk: compaction of etcd, and retention.
+// startBackground starts the loops that bound the data on disk: compaction of an embedded etcd, and retention.
 func (n *node) startBackground() {
 	n.parts.start("compactor", func(ctx context.Context) error {
-		compactor := etcdlease.Compactor{
-			Client: n.etcd.client, Member: n.etcd.member.Server, Quota: n.cfg.tuning.etcdQuota,
-			Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(n.compactorEvents()),
+		compactor := etcdlease.Compactor{Client: n.etcd.client, Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(n.compactorEvents())}
+		if n.etcd.member == nil {
+			compactor.Settings.Interval = cmp.Or(compactor.Settings.Interval, 5*time.Second) // each check is a connection to every member
+		} else {
+			compactor.Member, compactor.Quota = n.etcd.member.Server, n.cfg.tuning.etcdQuota
+		}
+		if n.cluster != nil {
+			compactor.Turn = n.defrag.take
 		}
 		compactor.Run(ctx)
 		return nil

@@ -263,7 +263,7 @@ func (c *cluster) foundingAnswer() foundingAnswer {
 // answered, so a ledger with an entry proves that there was a member: it has voted, and knew sessions that live. Etcd itself
 // would take an empty directory for a new member.
 func (n *node) checkMember() error {
-	if !n.cluster.hadEntry {
+	if !n.cluster.hadEntry || n.cfg.Etcd.enabled() {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(n.etcdDir(), startingName)); err == nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
@@ -426,7 +427,7 @@ func TestCluster_LateFounderTakesPart(t *testing.T) {
 	}
 	other := c.nodes[(away+1)%3]
 	deployment := other.store.Header().Deployment
-	_, err := other.etcd.client.Delete(t.Context(), etcdlease.DefaultPrefix(deployment)+"ledger/"+c.names[away])
+	_, err := other.etcd.client.Delete(t.Context(), etcdlease.DefaultRoot.Prefix(deployment)+"ledger/"+c.names[away], clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.NoError(t, writePlace(c.configs[away].Data))
 	c.start(away)

@@ -23,6 +23,8 @@ type Config struct {
 	// Cluster is the directory that `flightd cluster found` made for this node: the names and addresses of all nodes, and this
 	// node's certificate. Default: a lone node.
 	Cluster string
+	// Etcd is an etcd of the operator's own. Default: a member in this process.
+	Etcd ExternalEtcd
 	// Neighbours is the number of other nodes that share this machine's processors, memory and disk. Default: none.
 	Neighbours int
 	// Deployment is the only deployment whose ledger this node serves. Default: any.

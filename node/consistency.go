@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -43,28 +41,38 @@ func (e *LedgerLostError) Error() string {
 
 // checkLedgerHistory returns *LedgerLostError if the ledger is older than etcd's records of it, or is another ledger. It
 // runs before raft starts: a start that is rejected appends nothing, so repeating it changes nothing.
-func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, past clusterstore.Past) error {
+//
+// An etcd of the operator's own may have keys of other deployments, also under this root. If it has none of this ledger's, the
+// guard key decides: the counter that the ledger has recorded is missing. At an accepted restore, the keys of this deployment
+// belong to the lost ledger, and are deleted; after a crash the next start does so again.
+func (n *node) checkLedgerHistory(ctx context.Context, e *etcd, past clusterstore.Past) error {
 	if n.acceptance != nil && n.acceptance.Moved && !past.Closed {
 		return &CopiedError{Dir: n.cfg.Data, NotOnly: true}
 	}
-	served, err := etcdlease.Deployments(ctx, client)
+	if n.restored() && e.member == nil {
+		return e.root.Clear(ctx, e.client, past.Deployment)
+	}
+	served, err := e.root.Deployments(ctx, e.client)
 	if err != nil || len(served) == 0 {
 		return err
 	}
 	if n.cluster != nil && past.Deployment == "" {
-		return n.checkNeverApplied(ctx, client, served)
+		return n.checkNeverApplied(ctx, e, served)
 	}
 	lost := &LedgerLostError{EtcdDeployments: strings.Join(served, ", "), LedgerDeployment: past.Deployment, Last: past.Last}
 	if !slices.Contains(served, past.Deployment) {
+		if e.member == nil {
+			return nil
+		}
 		return lost
 	}
 	of := "" // all: an earlier build, and a lone node whose ledger became a cluster's, used other names
 	if n.cluster != nil {
-		of = n.name()
+		of = n.recordName()
 	}
-	records, err := etcdlease.RecordedEntries(ctx, client, past.Deployment, of)
+	records, err := e.root.RecordedEntries(ctx, e.client, past.Deployment, of)
 	if err != nil {
-		return &EtcdError{Dir: n.etcdDir(), Cause: err}
+		return n.etcdError(err)
 	}
 	for _, r := range records {
 		lost.Recorded = clusterstore.EntryID(r)
@@ -85,9 +93,9 @@ func (n *node) checkLedgerHistory(ctx context.Context, client *clientv3.Client, 
 
 // checkNeverApplied returns *LedgerLostError if etcd has a record of this node, although its ledger has no entry that names a
 // deployment. Without a record the node has applied nothing yet: the others have founded the ledger while it was away.
-func (n *node) checkNeverApplied(ctx context.Context, client *clientv3.Client, served []string) error {
+func (n *node) checkNeverApplied(ctx context.Context, e *etcd, served []string) error {
 	for _, deployment := range served {
-		records, err := etcdlease.RecordedEntries(ctx, client, deployment, n.name())
+		records, err := e.root.RecordedEntries(ctx, e.client, deployment, n.recordName())
 		if err != nil {
 			return err
 		}
@@ -107,9 +115,18 @@ func (n *node) startRecord() {
 // newRecord returns the record of this node's ledger in etcd.
 func (n *node) newRecord() *etcdlease.LedgerRecord {
 	return &etcdlease.LedgerRecord{
-		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Node: n.name(),
+		Client: n.etcd.client, Root: n.etcd.root, Deployment: n.store.Header().Deployment, Node: n.recordName(),
 		Durable: func() etcdlease.Entry { return etcdlease.Entry(n.store.LastApplied()) },
 	}
+}
+
+// recordName is the name of this node's record in etcd. In a cluster it has the instance: nodes of another cluster that shares
+// the etcd may have the same names.
+func (n *node) recordName() string {
+	if n.cluster != nil {
+		return n.name() + "/" + n.cluster.instance
+	}
+	return n.name()
 }
 
 // recordLedger records the ledger every tuning.recordEvery while it moves, and at a stop: in etcd, and in the file that
@@ -149,7 +166,7 @@ func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord)
 func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
-			err = &EtcdError{Dir: a.etcdDir(), Cause: err}
+			err = a.etcdError(err)
 		}
 	}()
 	err = a.leases.Ready(ctx)

@@ -106,7 +106,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 // recordedIndex is the greatest index that etcd has recorded.
 func recordedIndex(t *testing.T, e *etcd, deployment string) (index uint64) {
 	t.Helper()
-	entries, err := etcdlease.RecordedEntries(t.Context(), e.client, deployment, "")
+	entries, err := etcdlease.DefaultRoot.RecordedEntries(t.Context(), e.client, deployment, "")
 	require.NoError(t, err)
 	for _, r := range entries {
 		index = max(index, r.Index)
@@ -178,7 +178,7 @@ func TestUnreadableEtcdValueIsAnEtcdError(t *testing.T) {
 		data := t.TempDir()
 		in := open(t, data, func(u *tuning) { u.recordEvery = time.Hour })
 		openAttempt(t, in.server.url(), "one")
-		prefix := etcdlease.DefaultPrefix(in.store.Header().Deployment)
+		prefix := etcdlease.DefaultRoot.Prefix(in.store.Header().Deployment)
 		err := in.stopNode()
 		require.NoError(t, err)
 		dir := filepath.Join(data, "etcd")

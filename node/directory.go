@@ -18,9 +18,15 @@ func (e *DirectoryLostError) Error() string {
 	return fmt.Sprintf("%s was deleted or replaced while this node was using it", e.Path)
 }
 
-// ownFiles are the files of a data directory that exist as long as a node runs. A node keeps them open, so that the file
+// ownFiles returns the files of the data directory that exist as long as a node runs. A node keeps them open, so that the file
 // system gives their inode numbers to no other file.
-var ownFiles = [...]string{"", lockName, "ledger", "ledger/log", "etcd", "etcd/member"}
+func (n *node) ownFiles() []string {
+	files := []string{"", lockName, "ledger", "ledger/log"}
+	if n.etcd.member != nil {
+		files = append(files, "etcd", "etcd/member")
+	}
+	return files
+}
 
 // watchDirectory looks every tuning.directoryEvery whether the data directory is still this node's, and calls Config.Kill
 // if it is not: the operating system accepts writes to files that have lost their names, and a second node could lock a
@@ -33,7 +39,7 @@ func (n *node) watchDirectory() (err error) {
 		}
 		return err
 	}
-	for _, name := range ownFiles {
+	for _, name := range n.ownFiles() {
 		f, err := os.Open(filepath.Join(n.cfg.Data, name))
 		if err != nil {
 			return errors.Join(err, closeAll())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/embed"
 )
 
 // A node is killed when its files were deleted or replaced: the system would accept writes to files without a name, and
@@ -38,7 +39,7 @@ func TestWatchDirectory_ADeletedOneEndsTheNode(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(data, lockName), nil, 0o600))
 		killed := make(chan error, 1)
-		n := &node{parts: newGroup(1), cfg: Config{Data: data, Kill: func(why error) { killed <- why }, tuning: tuning{directoryEvery: time.Millisecond}}}
+		n := &node{etcd: &etcd{member: &embed.Etcd{}}, parts: newGroup(1), cfg: Config{Data: data, Kill: func(why error) { killed <- why }, tuning: tuning{directoryEvery: time.Millisecond}}}
 		require.NoError(t, n.watchDirectory())
 		require.NoError(t, lose(data))
 		var lost *DirectoryLostError

@@ -21,6 +21,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+
+	"github.com/flightd/flightd/lease/etcdlease"
 )
 
 // etcdQuota is the database size in bytes at which etcd rejects writes. A compaction every few seconds keeps it far
@@ -34,19 +36,40 @@ const (
 	soloElectionMs = 100
 )
 
-// etcd is the embedded member. It has no socket and no peers: this process calls it directly.
+// etcd is the etcd in which a node keeps its leases: a member in this process, which calls it directly, or an etcd of the
+// operator's own.
 type etcd struct {
-	member *embed.Etcd
+	member *embed.Etcd // nil: an etcd of the operator's own
 	client *clientv3.Client
+	root   etcdlease.Root // of all keys
 }
 
-// EtcdError is returned when the embedded etcd cannot start on its directory. The ledger is not affected.
+// server returns the member for direct calls; nil: all calls go through the client.
+func (e *etcd) server() etcdlease.EmbeddedServer {
+	if e.member == nil {
+		return nil
+	}
+	return e.member.Server
+}
+
+// answers returns nil if etcd answers a linearizable read, which needs a leader.
+func (e *etcd) answers(ctx context.Context) error {
+	_, err := e.client.Get(ctx, e.root.Prefix(""), clientv3.WithCountOnly())
+	return err
+}
+
+// EtcdError is returned when the embedded etcd cannot start on its directory, or an etcd of the operator's own cannot be used.
+// The ledger is not affected.
 type EtcdError struct {
-	Dir   string
-	Cause error
+	Dir       string   // of the embedded member
+	Endpoints []string // of an etcd of the operator's own; none: the embedded member
+	Cause     error
 }
 
 func (e *EtcdError) Error() string {
+	if len(e.Endpoints) > 0 {
+		return fmt.Sprintf("use the etcd at %s: %v", strings.Join(e.Endpoints, ","), e.Cause)
+	}
 	return fmt.Sprintf("start the embedded etcd in %s: %v", e.Dir, e.Cause)
 }
 
@@ -165,8 +188,13 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	return cfg
 }
 
-// stopped is closed when the member has stopped.
-func (e *etcd) stopped() <-chan struct{} { return e.member.Server.StopNotify() }
+// stopped is closed when the member has stopped; nil if there is none.
+func (e *etcd) stopped() <-chan struct{} {
+	if e.member == nil {
+		return nil
+	}
+	return e.member.Server.StopNotify()
+}
 
 // transferTimeout bounds the attempt of a member that stops to hand etcd's leadership over. By itself, etcd tries for seconds,
 // also when the others have stopped.
@@ -175,7 +203,12 @@ const transferTimeout = 500 * time.Millisecond
 // close closes the client and then the member: a member with an open client waits seven seconds for it.
 func (e *etcd) close() {
 	if e.client != nil {
-		_ = e.client.Close() // it has no connection, so closing cannot fail
+		_ = e.client.Close() // nothing depends on it
+	}
+	if e.member == nil {
+		return
+	}
+	if e.client != nil {
 		transferred := make(chan struct{})
 		go func() { // ends some seconds after the member at the latest
 			defer close(transferred)

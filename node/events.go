@@ -105,6 +105,6 @@ func (n *node) compactorEvents() etcdlease.CompactorEvents {
 				log.Warn("etcd accepts claims again")
 			}
 		},
-		Failed: func(err error) { log.Warn("compacting etcd failed; it is retried", "error", err) },
+		Failed: func(err error) { log.Warn("looking after etcd failed; it is retried", "error", err) },
 	}
 }

@@ -196,7 +196,7 @@ func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	require.NoError(t, err)
 	in = open(t, data, nil)
 	openAttempt(t, in.server.url(), "second-life")
-	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultPrefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
+	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultRoot.Prefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
 	require.NoError(t, err, "%v, %v", claims, err)
 	require.Len(t, claims.Kvs, 2, "%v, %v", claims, err)
 	var sessions [2]flight.SessionID

@@ -122,6 +122,5 @@ func (n *node) etcdReady(ctx context.Context) error {
 	if n.etcdFull.Load() {
 		return errors.New("etcd is full and rejects claims")
 	}
-	_, err := n.etcd.client.Status(ctx, "")
-	return err
+	return n.etcd.answers(ctx)
 }

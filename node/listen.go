@@ -7,7 +7,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// check checks the settings of addresses and TLS against each other. It reads no file and resolves no name. The error
+// check checks the settings of addresses, TLS and etcd against each other. It reads no file and resolves no name. The error
 // is *flight.InvalidError with the name of the setting.
 func (c *Config) check() error {
 	invalid := func(setting, detail string) error { return &flight.InvalidError{Field: setting, Detail: detail} }
@@ -18,6 +18,9 @@ func (c *Config) check() error {
 		return invalid("tls_cert", "missing: tls_key is set; set tls_cert to the file of its certificate")
 	case f.Cert == "" && f.ClientCA != "":
 		return invalid("tls_client_ca", "client certificates need TLS; set tls_cert and tls_key, too")
+	}
+	if err := c.Etcd.check(); err != nil {
+		return err
 	}
 	if err := c.checkAddress("listen", c.Listen); err != nil {
 		return err

@@ -94,6 +94,7 @@ type node struct {
 	events     executor.Events // metrics and log
 	metricsURL string          // URL of the metrics' own address; "": none
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
+	defrag     defragTurn      // of the embedded member, in a cluster
 	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
 	etcdAnswers atomic.Bool
 	etcdOutage  etcdOutage
@@ -207,8 +208,13 @@ func (n *node) openStores(ctx context.Context) error {
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
 	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
-		e, err := startEtcd(ctx, n.etcdConfig(), n.cfg.Kill)
-		started <- opened{e, err}
+		var o opened
+		if n.cfg.Etcd.enabled() {
+			o.etcd, o.err = n.connectEtcd(ctx)
+		} else {
+			o.etcd, o.err = startEtcd(ctx, n.etcdConfig(), n.cfg.Kill)
+		}
+		started <- o
 	}()
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
@@ -219,7 +225,7 @@ func (n *node) openStores(ctx context.Context) error {
 			if o.err != nil {
 				return errEtcdFailed
 			}
-			return n.checkLedgerHistory(ctx, o.etcd.client, past)
+			return n.checkLedgerHistory(ctx, o.etcd, past)
 		},
 	}
 	if n.cfg.Neighbours > 0 { // their syncs share one disk
@@ -279,7 +285,8 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 // record remains valid.
 const clusterStop = time.Second
 
-// withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
+// withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended. It is no error that an
+// etcd of the operator's own is away then: sessions expire by themselves.
 func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
 	most := n.cfg.StopTimeout
 	if n.cluster != nil {
@@ -287,7 +294,12 @@ func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
-	return stop(ctx)
+	err := stop(ctx)
+	if n.cfg.Etcd.enabled() && errors.Is(err, lease.ErrUnavailable) {
+		n.cfg.Logger.Warn("etcd did not answer at the stop; sessions of this node end when their TTL is over", "error", err)
+		return nil
+	}
+	return err
 }
 
 // serveRequests opens the API. A stop drains it first.

@@ -324,8 +324,14 @@ func (a *actor) putReplacement(ctx context.Context, d *flight.Document, r *repla
 	return err
 }
 
+// noMember is the id of the etcd member of a node that has none: leases are in an etcd of the operator's own.
+const noMember = 1
+
 // etcdMembersOf returns the ids of the members with the address of a node.
 func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, err error) {
+	if a.etcd.member == nil {
+		return nil, nil
+	}
 	list, err := a.etcd.client.MemberList(ctx)
 	if err != nil {
 		return nil, err
@@ -339,9 +345,11 @@ func (a *actor) etcdMembersOf(ctx context.Context, name string) (ids []uint64, e
 }
 
 // replaceEtcdMember removes members of a node, and returns the id of the one that it has then, a learner. Nobody starts that one
-// before its id is stored, so a member that an earlier call has added is as good as a new one. The ledger that the old node
-// had recorded is lost, and so is the record.
+// before its id is stored, so a member that an earlier call has added is as good as a new one.
 func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64) (id uint64, err error) {
+	if a.etcd.member == nil {
+		return noMember, nil
+	}
 	present, err := a.etcdMembersOf(ctx, name)
 	if err != nil {
 		return 0, err
@@ -355,8 +363,8 @@ func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64
 			return 0, err
 		}
 	}
-	if err := a.record.Forget(ctx, name); err != nil || id != 0 {
-		return id, err
+	if id != 0 {
+		return id, nil
 	}
 	added, err := a.etcd.client.MemberAddAsLearner(ctx, []string{a.cluster.etcdURL(name)})
 	if err != nil {
@@ -367,6 +375,9 @@ func (a *actor) replaceEtcdMember(ctx context.Context, name string, old []uint64
 
 // promoteEtcdMember makes a learner a voter of etcd. Etcd refuses it until the learner has its data.
 func (a *actor) promoteEtcdMember(ctx context.Context, id uint64) error {
+	if a.etcd.member == nil {
+		return nil
+	}
 	_, err := a.etcd.client.MemberPromote(ctx, id)
 	if errors.Is(err, rpctypes.ErrMemberNotLearner) {
 		return nil // done before

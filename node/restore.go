@@ -79,7 +79,7 @@ func readAcceptance(data string) (*Acceptance, error) {
 // restored reports whether this start accepts a restore.
 func (n *node) restored() bool { return n.acceptance != nil && !n.acceptance.Moved }
 
-// setEtcdAside moves etcd's data away at an accepted restore.
+// setEtcdAside moves the data of an embedded etcd away at an accepted restore.
 //
 // If the process dies at any point before the acceptance is removed, the next start does the same again. Nothing is claimed
 // until then.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/flightd/flightd/flight"
 )
 
@@ -22,6 +20,7 @@ const (
 	statusPath   = "/-/status"
 	sessionsPath = "/-/sessions"
 	appliedPath  = "/-/applied"
+	defragPath   = "/-/defragment" // gives the turn; repeating it is harmless
 
 	duplicatesPath = "/-/duplicates"
 )
@@ -41,6 +40,9 @@ type status struct {
 	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
 	Members  members   `json:"members"`
 	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
+
+	DefragDue bool `json:"defrag_due,omitempty"` // its etcd member waits for its turn to be defragmented
+	EtcdFull  bool `json:"etcd_full,omitempty"`  // that member rejects claims until then
 }
 
 // view is the newest status of another node.
@@ -87,7 +89,7 @@ func (n *node) pollOnce(ctx context.Context) {
 		})
 	}
 	asked.Go(func() {
-		_, err := n.etcd.client.Get(bounded, "flightd/", clientv3.WithCountOnly(), clientv3.WithLimit(1))
+		err := n.etcd.answers(bounded)
 		n.etcdAnswers.Store(err == nil)
 		n.etcdOutage.note(time.Now(), err == nil)
 	})
@@ -178,6 +180,7 @@ func (n *node) status() status {
 	last := store.LastApplied()
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
 	s.EtcdOK, s.DiskOK = n.etcdAnswers.Load(), store.CheckDiskSpace() == nil
+	s.DefragDue, s.EtcdFull = n.defrag.wants()
 	return s
 }
 
@@ -233,6 +236,10 @@ func (n *node) peerHandler() http.Handler {
 	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
 	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
 	mux.HandleFunc("POST "+duplicatesPath, n.serveDuplicates)
+	mux.HandleFunc("GET "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
+		n.defrag.give()
+		writeAnswer(w, struct{}{})
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
 			n.serveForwarded(w, r)

@@ -63,6 +63,10 @@ func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) e
 		a.replaceNodes(ctx)
 		return nil
 	})
+	a.parts.start("defragmentation turns", func(ctx context.Context) error {
+		a.giveTurns(ctx)
+		return nil
+	})
 	n.act.Store(a)
 	n.cfg.Logger.Info("this node leads the ledger and acts", "term", term)
 	n.cluster.changed.Broadcast()

@@ -70,15 +70,15 @@ const (
 	etcdPort  = 7431 // between etcd members
 )
 
-// bed is a cluster of three nodes with embedded etcd members, its callers and their provider, each on a host of its own.
-//
-// An external etcd gets hosts of its own in newBed, and its addresses in launch.
+// bed is a cluster of three nodes, its callers and their provider, each on a host of its own. etcd's members are in the nodes, or
+// on hosts of their own.
 type bed struct {
 	t       *testing.T
 	dir     string
 	net     *netbed.Bed
 	names   []string
 	nodes   map[string]*proctest.Process
+	etcd    *etcd // nil: the nodes embed its members
 	token   string
 	calling *proctest.Process
 	random  *rand.Rand
@@ -91,11 +91,16 @@ type bed struct {
 // newBed founds a cluster and starts it, with its callers. It fails where namespaces, or packet filters, are not permitted.
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return newBedWith(t, *ownEtcd)
+}
+
+func newBedWith(t *testing.T, ownEtcd bool) *bed {
+	t.Helper()
 	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
 	b.History = &History{Nodes: b.names, Session: lease.DefaultTTL}
 	_, err := exec.LookPath("nft")
 	require.NoError(t, err, "install nftables")
-	b.net, err = netbed.New("a", "b", "c", "callers", "provider")
+	b.net, err = netbed.New(append([]string{"a", "b", "c", "callers", "provider"}, ownMembers()...)...)
 	require.NoError(t, err, "run it as root, where network namespaces are permitted")
 	t.Cleanup(func() { require.NoError(t, b.net.Close()) })
 	if b.dir = *keep; b.dir == "" {
@@ -111,6 +116,9 @@ func newBed(t *testing.T) *bed {
 		require.NoError(t, os.RemoveAll(b.dir))
 	})
 
+	if ownEtcd {
+		b.startEtcd()
+	}
 	args := []string{"cluster", "found", "--out", b.path("founding"), "--first-token-file", b.path("token")}
 	for _, name := range b.names {
 		args = append(args, "--node", fmt.Sprintf("%s=%s:%d", name, b.net.Host(name).Address, nodesPort))
@@ -144,8 +152,12 @@ func (b *bed) env(more ...string) []string {
 // launch starts the process of a node and does not wait until it is ready.
 func (b *bed) launch(name string) {
 	b.t.Helper()
+	env := b.env()
+	if b.etcd != nil {
+		env = b.env(b.etcd.env...)
+	}
 	p, err := proctest.Start(proctest.Spec{
-		Name: "node " + name, Path: flightd, Log: b.path(name + ".log"), Env: b.env(), Start: b.host(name).Start, ReadyTimeout: time.Minute,
+		Name: "node " + name, Path: flightd, Log: b.path(name + ".log"), Env: env, Start: b.host(name).Start, ReadyTimeout: time.Minute,
 		Args: []string{"serve", "--cluster", b.path("founding/" + name), "--data", b.path("data-" + name),
 			"--listen", fmt.Sprintf("%s:%d", b.host(name).Address, apiPort)},
 	})

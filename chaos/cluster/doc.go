@@ -5,6 +5,9 @@
 // cut the links between them; Check then compares the books with what callers were told, and with what every node says
 // afterwards.
 //
+// With -own-etcd, etcd runs in three processes on hosts of their own, and the nodes use it with TLS; else its members are in the
+// nodes.
+//
 // The experiments need Linux, root and nft, and have the build tag chaos: run make chaos-short. The checker, the provider and
 // the history are tested without them.
 package cluster

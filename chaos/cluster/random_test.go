@@ -23,12 +23,13 @@ func faultsOfNodes() []fault {
 	cut := func(name string, port int, from, to bool) fault {
 		return fault{name, func(b *bed, victim string) error {
 			var links []netbed.Link
-			for _, other := range b.others(victim) {
+			others, port := b.rest(victim, port)
+			for _, other := range others {
 				if from {
-					links = append(links, netbed.Link{From: b.host(other), To: b.host(victim), Port: port})
+					links = append(links, netbed.Link{From: other, To: b.host(victim), Port: port})
 				}
 				if to {
-					links = append(links, netbed.Link{From: b.host(victim), To: b.host(other), Port: port})
+					links = append(links, netbed.Link{From: b.host(victim), To: other, Port: port})
 				}
 			}
 			return b.net.CutLinks(links...)

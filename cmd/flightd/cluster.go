@@ -33,8 +33,8 @@ func (a *app) clusterFound() *cobra.Command {
 each node with flightd serve --cluster. A directory has the certificate and the key of its node, and the names and addresses of
 all nodes.
 
---node names a node, and the address under which the other nodes reach it; etcd uses the port after it as well. 3, 5 or 7 nodes:
-with three, one can be away. Nodes trust only certificates of the CA in OUT. Its key, OUT/ca.key, belongs to no node: keep it
+--node names a node, and the address under which the other nodes reach it; etcd uses the port after it as well, unless the nodes
+are started with --etcd. 3, 5 or 7 nodes: with three, one can be away. Nodes trust only certificates of the CA in OUT. Its key, OUT/ca.key, belongs to no node: keep it
 apart, because a certificate that it signs can be a node of the cluster.
 
 The first token, with all rights, is valid as soon as the cluster has started. It is printed to standard error, or written to

@@ -77,7 +77,7 @@ func (a *app) resolvedFile() map[string]any {
 			if file[s.name] = yes; err != nil { // the command that uses it rejects it
 				file[s.name] = d.Value
 			}
-		case s.name == "server":
+		case s.kind == listSetting:
 			file[s.name] = addresses(d.shown().Value)
 		default:
 			file[s.name] = d.Value

@@ -298,9 +298,20 @@ func checkEtcd(e *wire.Etcd) checkResult {
 	f := checkResult{Check: "etcd", Status: statusOK,
 		Says:  fmt.Sprintf("%s, compacted up to revision %d of %d, %s of %s in use", e.Version, e.Compacted, e.Revision, sizeText(e.InUse), sizeText(e.Quota)),
 		Facts: map[string]any{"version": e.Version, "revision": e.Revision, "compacted": e.Compacted, "size": e.Size, "in_use": e.InUse, "quota": e.Quota}}
+	var away []string
+	for _, m := range e.Endpoints {
+		if m.Error != "" {
+			away = append(away, m.URL)
+		}
+	}
+	if len(e.Endpoints) > 0 {
+		f.Says, f.Facts["endpoints"] = fmt.Sprintf("an etcd of your own with %d members: %s", len(e.Endpoints), f.Says), e.Endpoints
+	}
 	switch {
 	case e.Problem != "":
 		f.Status, f.Says, f.Do = statusFail, e.Problem, "upgrade etcd before you rely on its leases"
+	case len(away) > 0:
+		f.Status, f.Says, f.Do = statusWarn, strings.Join(away, ", ")+" does not answer the server", "start that member of etcd; without a majority of them no key can be claimed"
 	case e.Quota > 0 && e.InUse > e.Quota*8/10:
 		f.Status, f.Says = statusFail, fmt.Sprintf("%s of %s are in use; at the quota etcd rejects new claims", sizeText(e.InUse), sizeText(e.Quota))
 		f.Do = "see the server's log for why it is not compacted"

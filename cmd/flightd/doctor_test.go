@@ -110,9 +110,12 @@ func TestDoctor_Checks(t *testing.T) {
 		"etcd":                 {etcd(func(*wire.Etcd) {}), statusOK, "compacted up to revision 990000 of 1000000"},
 		"no etcd":              {checkEtcd(nil), statusFail, "does not answer"},
 		"old etcd":             {etcd(func(e *wire.Etcd) { e.Problem = "too old" }), statusFail, "too old"},
-		"etcd never forgets":   {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), statusWarn, "not compacted"},
-		"etcd fills up":        {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), statusWarn, "716.8 MiB"},
-		"etcd is nearly full":  {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), statusFail, "rejects new claims"},
+		"etcd member away": {etcd(func(e *wire.Etcd) {
+			e.Endpoints = []wire.EtcdMember{{URL: "https://a:2379"}, {URL: "https://b:2379", Error: "x"}}
+		}), statusWarn, "https://b:2379 does not answer"},
+		"etcd never forgets":  {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), statusWarn, "not compacted"},
+		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), statusWarn, "716.8 MiB"},
+		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), statusFail, "rejects new claims"},
 
 		"lease not allowed":      {checkLease(15*time.Second, renewals{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with submit"},
 		"doubts not allowed":     {checkDoubts(flightsFound{err: problem(wire.Forbidden)}), statusSkip, "it needs a token with read"},

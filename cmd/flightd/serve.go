@@ -18,6 +18,7 @@ import (
 
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/node"
 )
 
@@ -37,7 +38,8 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the node of a company: over TLS, for callers with a token",
-		Long: `Runs a node: the API, etcd and the ledger in one process. Every request needs a token.
+		Long: `Runs a node: the API, etcd and the ledger in one process. Every request needs a token. With --etcd the node keeps its leases in
+an etcd of your own, and runs none.
 
 serve --init makes the ledger once, in an empty directory, prints the id of its deployment and ends. It writes a token with all
 rights to --first-token-file, or prints it to standard error; make the others with flightd token create. Every other start needs
@@ -77,6 +79,12 @@ acknowledged is lost.`,
 	flags.BoolVar(&create, "init", false, "make a new ledger in an empty directory, and end; never in a unit, a container file or a script that runs again")
 	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+serveData+")")
 	flags.String("cluster", "", "directory of this node that flightd cluster found made (FLIGHTD_CLUSTER; none: a lone node)")
+	flags.StringSlice("etcd", nil, "URL of a member of an etcd of your own, as in https://10.0.0.1:2379, for each member (FLIGHTD_ETCD; none: etcd runs in this process)")
+	flags.String("etcd-cert", "", "PEM file of the client certificate for that etcd (FLIGHTD_ETCD_CERT; none)")
+	flags.String("etcd-key", "", "PEM file of its key (FLIGHTD_ETCD_KEY)")
+	flags.String("etcd-ca", "", "PEM file of the CAs of that etcd (FLIGHTD_ETCD_CA; the system's)")
+	flags.String("etcd-prefix", "", "prefix of all keys in that etcd, ending in / (FLIGHTD_ETCD_PREFIX; flightd/)")
+	flags.Bool("etcd-allow-plain-http", false, "that etcd may be on another machine without TLS (FLIGHTD_ETCD_ALLOW_PLAIN_HTTP)")
 	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
 	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
@@ -153,6 +161,13 @@ func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 	}
 	if a.setting("data").source == fromDefault {
 		cfg.Data = cmp.Or(a.env("STATE_DIRECTORY"), serveData) // systemd sets the variable for StateDirectory=
+	}
+	cfg.Etcd = node.ExternalEtcd{
+		Endpoints: addresses(a.setting("etcd").Value), Cert: a.setting("etcd_cert").Value, Key: a.setting("etcd_key").Value, CA: a.setting("etcd_ca").Value,
+		Prefix: etcdlease.Root(a.setting("etcd_prefix").Value),
+	}
+	if cfg.Etcd.AllowPlainHTTP, err = a.boolSetting("etcd_allow_plain_http"); err != nil {
+		return cfg, err
 	}
 	cfg.AllowPlainHTTP, err = a.boolSetting("allow_plain_http")
 	return cfg, err

@@ -60,6 +60,12 @@ func settings() []setting {
 		{"no_color", "no-color", "NO_COLOR", "false", boolSetting, "no colours, even on a terminal; any value of NO_COLOR counts"},
 		{"data", "data", "FLIGHTD_DATA", "flightd-data", textSetting, "data directory of flightd dev; without it, serve uses " + serveData},
 		{"cluster", "cluster", "FLIGHTD_CLUSTER", "", textSetting, "directory of this node that flightd cluster found made, for flightd serve"},
+		{"etcd", "etcd", "FLIGHTD_ETCD", "", listSetting, "URLs of the members of an etcd of your own for flightd serve, instead of the one in its process"},
+		{"etcd_cert", "etcd-cert", "FLIGHTD_ETCD_CERT", "", textSetting, "PEM file of the client certificate for that etcd, read again when it changes"},
+		{"etcd_key", "etcd-key", "FLIGHTD_ETCD_KEY", "", textSetting, "PEM file of its key"},
+		{"etcd_ca", "etcd-ca", "FLIGHTD_ETCD_CA", "", textSetting, "PEM file of the CAs of that etcd, instead of the system's"},
+		{"etcd_prefix", "etcd-prefix", "FLIGHTD_ETCD_PREFIX", "", textSetting, "prefix of all keys in that etcd, ending in /; without it, flightd/"},
+		{"etcd_allow_plain_http", "etcd-allow-plain-http", "FLIGHTD_ETCD_ALLOW_PLAIN_HTTP", "false", boolSetting, "that etcd may be on another machine without TLS"},
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", textSetting, "address of the API of flightd serve and dev"},
 		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", textSetting, "second address, for metrics and health, of flightd serve and dev"},
 		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve, read again when it changes"},
@@ -94,7 +100,7 @@ func (d settingValue) shown() settingValue {
 	if d.secret && d.Value != "" {
 		d.Value = "(hidden)"
 	}
-	if d.Name == "server" && strings.Contains(d.Value, "@") {
+	if (d.Name == "server" || d.Name == "etcd") && strings.Contains(d.Value, "@") {
 		d.Value = hideUser(strings.Join(addresses(d.Value), ","))
 	}
 	return d

@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/node"
 )
 
@@ -45,6 +46,12 @@ func startError(err error, cfg *node.Config) error {
 		return &exitError{code: exitConfig, err: err}
 	case errors.As(err, &invalid):
 		return &exitError{code: exitConfig, err: err, hint: configHint(invalid.Field, cfg)}
+	case errors.Is(err, etcdlease.ErrOldServer):
+		return &exitError{code: exitConfig, err: err, hint: "upgrade every member of that etcd, one after the other, and start again"}
+	case errors.Is(err, lease.ErrRegressed) && len(cfg.Etcd.Endpoints) > 0:
+		return &exitError{code: exitConfig, err: err, hint: "correct --etcd and --etcd-prefix if the leases were kept elsewhere before; if that etcd has lost its data for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+	case errors.Is(err, lease.ErrUnavailable) && len(cfg.Etcd.Endpoints) > 0:
+		return &exitError{code: exitUnreachable, err: err, hint: "start it again: the next start waits for etcd"}
 	case errors.Is(err, lease.ErrRegressed):
 		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &ledgerLost), errors.Is(err, lease.ErrForeign):
@@ -64,6 +71,8 @@ func startError(err error, cfg *node.Config) error {
 		return &exitError{code: exitConfig, err: err, hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
 	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
 		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}
+	case errors.As(err, &etcd) && etcd.Dir == "":
+		return &exitError{code: exitConfig, err: err, hint: "name a prefix of its own with --etcd-prefix if another program writes there, and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &etcd):
 		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if there is none, move " +
 			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
@@ -95,6 +104,8 @@ func configHint(field string, cfg *node.Config) string {
 		return "--listen-metrics and FLIGHTD_LISTEN_METRICS take an address and a port, as in 127.0.0.1:9464"
 	case strings.HasPrefix(field, "tls"):
 		return tlsFilesHint
+	case strings.HasPrefix(field, "etcd"):
+		return "--etcd takes the URLs of the members, as in https://10.0.0.1:2379,https://10.0.0.2:2379; flightd help settings lists the settings beside it"
 	case field == "deployment":
 		return "unset FLIGHTD_DEPLOYMENT for --init, and set it to the id that --init prints"
 	case field == "first_token_file":

@@ -139,7 +139,7 @@ func codecs() map[string]codec {
 		"Receipt": answerCodec[wire.Receipt], "Evidence": answerCodec[wire.Evidence], "PreviousGeneration": answerCodec[wire.PreviousGeneration], "Event": answerCodec[wire.Event],
 		"EventPage": answerCodec[wire.EventPage], "Gap": answerCodec[wire.Gap], "DuplicateStats": answerCodec[wire.DuplicateStats], "Caller": answerCodec[wire.Caller],
 		"ImportLine": requestCodec(wire.DecodeImport), "ImportAnswer": answerCodec[wire.ImportAnswer], "ImportDifference": answerCodec[wire.ImportDifference],
-		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd],
+		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd], "EtcdMember": answerCodec[wire.EtcdMember],
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
 		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),

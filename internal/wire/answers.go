@@ -267,6 +267,15 @@ type Etcd struct {
 	Size      int64  `json:"size"`      // bytes of its file
 	InUse     int64  `json:"in_use"`    // bytes of the file that are in use
 	Quota     int64  `json:"quota"`     // bytes at which etcd rejects writes; 0: unknown
+
+	Endpoints []EtcdMember `json:"endpoints,omitzero"` // of an etcd of the operator's own; none: the node embeds a member
+}
+
+// EtcdMember is a member of an etcd of the operator's own, as the node reaches it.
+type EtcdMember struct {
+	URL     string `json:"url"`
+	Version string `json:"version,omitzero"`
+	Error   string `json:"error,omitzero"` // why it does not answer
 }
 
 // Check is one part of a node and whether it is ready.

@@ -2,10 +2,12 @@ package etcdlease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdserverlease "go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
@@ -33,12 +35,21 @@ type EmbeddedServer interface {
 	LeaseRenew(context.Context, etcdserverlease.LeaseID) (ttlSeconds int64, err error)
 }
 
-// grpcTransactor sends each transaction once through a client's connection. The caller decides whether to retry.
-type grpcTransactor struct{ kv pb.KVClient }
+// grpcTransactor sends each transaction through a client's connection: once, and to another member if the first one has no
+// leader, and so did nothing. Else the caller decides whether to retry.
+type grpcTransactor struct {
+	kv      pb.KVClient
+	members int
+}
 
-func (o grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	answer, err := o.kv.Txn(ctx, r, grpc.WaitForReady(false))
-	return answer, clientv3.ContextError(ctx, err)
+func (o grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (answer *pb.TxnResponse, err error) {
+	for range o.members {
+		answer, err = o.kv.Txn(ctx, r, grpc.WaitForReady(false))
+		if err = clientv3.ContextError(ctx, err); !errors.Is(err, rpctypes.ErrNoLeader) {
+			break
+		}
+	}
+	return answer, err
 }
 
 // Commit implements lease.ClaimStore.

@@ -12,13 +12,17 @@ import (
 )
 
 // Compactor compacts and defragments an embedded etcd. Every claim adds to etcd's history, which only the watch for
-// ended sessions reads: without compaction a million claims cost 0.6 GB of memory.
+// ended sessions reads: without compaction a million claims cost 0.6 GB of memory. Of a remote etcd, which belongs to its
+// operator, it only reports the state.
 //
 // Run uses the fields without a lock: they must not change while it runs.
 type Compactor struct {
-	Client   *clientv3.Client // of the embedded member
-	Member   Member           // the embedded member
-	Quota    int64            // of the member's database in bytes; 0: as the server reports
+	Client *clientv3.Client // of the embedded member, or of a remote etcd
+	Member Member           // the embedded member; nil: a remote etcd
+	// Turn is called when the member should be defragmented, which pauses it, and reports whether it may pause now; nil: it
+	// always may.
+	Turn     func(full bool) bool
+	Quota    int64 // of the member's database in bytes; 0: as the server reports
 	Settings CompactorSettings
 	Events   CompactorEvents
 
@@ -97,12 +101,17 @@ func (c *Compactor) Run(ctx context.Context) {
 func (c *Compactor) runOnce(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	status, err := c.Client.Status(bounded, "")
+	status, err := firstStatus(bounded, c.Client)
 	if err != nil {
 		return err
 	}
 	if c.Events.SizeRead != nil {
 		c.Events.SizeRead(status.DbSize, status.DbSizeInUse, c.quota(status))
+	}
+	c.reportQuota(status)
+	if c.Member == nil {
+		c.reportSpace(status)
+		return nil
 	}
 	now := revisionAt{status.Header.Revision, time.Now()}
 	if c.lastCompaction.at.IsZero() {
@@ -117,11 +126,22 @@ func (c *Compactor) runOnce(ctx context.Context) error {
 		c.lastCompaction = revisionAt{c.previous.revision, now.at}
 	}
 	c.previous = now
-	c.reportQuota(status)
 	if err := c.maybeDefrag(ctx, status); err != nil {
 		return err
 	}
 	return c.updateAlarm(ctx, status)
+}
+
+// firstStatus returns the status of an endpoint of the client that answers.
+func firstStatus(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
+	var errs []error
+	for _, e := range Endpoints(ctx, client) {
+		if e.Status != nil {
+			return e.Status, nil
+		}
+		errs = append(errs, e.Err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 // dueCompaction reports whether to compact up to previous: enough time has passed since the last compaction, or enough
@@ -184,7 +204,8 @@ func (c *Compactor) maybeDefrag(ctx context.Context, status *clientv3.StatusResp
 		worth = max(c.quota(status)/4, 64<<20)
 	}
 	due := dueDefrag(status.DbSize, status.DbSizeInUse, worth) && time.Since(c.lastDefrag) >= c.Settings.DefragPause
-	if !due && !c.dueDefragWhenFull(status.DbSize, status.DbSizeInUse, c.quota(status)) {
+	full := c.dueDefragWhenFull(status.DbSize, status.DbSizeInUse, c.quota(status))
+	if !due && !full || c.Turn != nil && !c.Turn(full) {
 		return nil
 	}
 	c.lastDefrag = time.Now()
@@ -200,7 +221,16 @@ func (c *Compactor) maybeDefrag(ctx context.Context, status *clientv3.StatusResp
 
 // updateAlarm reports the NOSPACE alarm, and disarms it when the file is smaller than 90 % of the quota.
 func (c *Compactor) updateAlarm(ctx context.Context, status *clientv3.StatusResponse) error {
-	full := false
+	full := c.reportSpace(status)
+	if quota := c.quota(status); full && quota > 0 && status.DbSize < quota*9/10 {
+		_, err := c.Client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE})
+		return err
+	}
+	return nil
+}
+
+// reportSpace reports a change of the NOSPACE alarm, and returns whether there is one.
+func (c *Compactor) reportSpace(status *clientv3.StatusResponse) (full bool) {
 	for _, e := range status.Errors {
 		full = full || strings.Contains(e, pb.AlarmType_NOSPACE.String())
 	}
@@ -213,9 +243,5 @@ func (c *Compactor) updateAlarm(ctx context.Context, status *clientv3.StatusResp
 			c.Events.NoSpace(full)
 		}
 	}
-	if quota := c.quota(status); full && quota > 0 && status.DbSize < quota*9/10 {
-		_, err := c.Client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE})
-		return err
-	}
-	return nil
+	return full
 }

@@ -182,3 +182,41 @@ func TestCompactorBringsAFullMemberBack(t *testing.T) {
 	after := <-defragged
 	require.False(t, after < quota/2, "no more than %d bytes were in use, which is not the case that was to be tried", after)
 }
+
+// A remote etcd belongs to its operator: nothing is compacted, defragmented or disarmed, and its state is reported.
+func TestCompactorOnlyReportsARemoteEtcd(t *testing.T) {
+	t.Parallel()
+	const quota = 8 << 20
+	server := etcdtest.StartWith(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
+	admin := server.InProcess(t)
+	var err error
+	for n := 0; err == nil; n++ {
+		_, err = admin.Put(t.Context(), "k", strings.Repeat("v", 50_000))
+	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	full, sizes := make(chan bool, 1), make(chan int64, 1)
+	c := etcdlease.Compactor{
+		Client:   server.Dial(t),
+		Settings: etcdlease.CompactorSettings{Interval: 10 * time.Millisecond, CompactEvery: 10 * time.Millisecond, DefragMinSize: 1, DefragPause: 10 * time.Millisecond},
+		Events: etcdlease.CompactorEvents{
+			SizeRead: func(_, _, quota int64) { sizes <- quota }, NoSpace: func(is bool) { full <- is },
+			Failed: func(err error) { t.Error(err) },
+		},
+	}
+	stop := run(t, &c)
+	for range 10 {
+		require.EqualValues(t, quota, <-sizes)
+	}
+	require.True(t, <-full)
+	go func() {
+		for range sizes { // lets Run end
+		}
+	}()
+	stop()
+	close(sizes)
+	_, err = admin.Get(t.Context(), "k", clientv3.WithRev(2))
+	require.NoError(t, err, "its history was compacted")
+	alarms, err := admin.AlarmList(t.Context())
+	require.NoError(t, err)
+	require.Len(t, alarms.Alarms, 1)
+}

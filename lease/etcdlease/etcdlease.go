@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/flightd/flightd/flight"
@@ -52,9 +56,6 @@ func (r Root) Prefix(deployment string) string {
 	return string(cmp.Or(r, DefaultRoot)) + deployment + "/"
 }
 
-// DefaultPrefix returns the prefix of a deployment's keys under DefaultRoot.
-func DefaultPrefix(deployment string) string { return DefaultRoot.Prefix(deployment) }
-
 const (
 	// maxBatch leaves 8 comparisons of a transaction for those that a batch shares.
 	maxBatch = maxCompares - 8
@@ -65,6 +66,9 @@ const (
 // maxPrefix limits the length of keys, which are written with every claim.
 const maxPrefix = 128
 
+// MaxRoot is the greatest length of a Root. The id of a deployment has 36 bytes.
+const MaxRoot = 64
+
 // New returns the lease service on an etcd. It does not wait for etcd: CheckServer and Ready do. So a node can start
 // and return receipts while its etcd is unavailable.
 func New(cfg Config) (*lease.Lessor, error) {
@@ -74,7 +78,7 @@ func New(cfg Config) (*lease.Lessor, error) {
 	if cfg.Server == nil && cfg.Client.ActiveConnection() == nil {
 		return nil, &flight.InvalidError{Field: "etcd.server", Detail: "required for a client without a connection"}
 	}
-	prefix := cmp.Or(cfg.Prefix, DefaultPrefix(cfg.Deployment))
+	prefix := cmp.Or(cfg.Prefix, DefaultRoot.Prefix(cfg.Deployment))
 	if len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
 		return nil, &flight.InvalidError{Field: "etcd.prefix", Detail: fmt.Sprintf("at most %d bytes, ending in /", maxPrefix)}
 	}
@@ -93,7 +97,8 @@ func New(cfg Config) (*lease.Lessor, error) {
 }
 
 // Dial returns a client for a remote etcd. It does not wait for a connection: CheckServer does. The keepalive detects
-// half-open connections; etcd closes the connection of a client that pings more often than every 5 s.
+// half-open connections; etcd closes the connection of a client that pings more often than every 5 s. A member without a
+// leader rejects each request at once, and does nothing; by default it would wait.
 func Dial(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, &flight.InvalidError{Field: "etcd.endpoints", Detail: "at least one is required"}
@@ -103,6 +108,17 @@ func Dial(cfg clientv3.Config) (*clientv3.Client, error) {
 	}
 	ka := keepalive.ClientParameters{Time: 6 * time.Second, Timeout: 3 * time.Second}
 	cfg.DialKeepAliveTime, cfg.DialKeepAliveTimeout, cfg.PermitWithoutStream = ka.Time, ka.Timeout, ka.PermitWithoutStream
+	cfg.DialOptions = append(cfg.DialOptions,
+		grpc.WithConnectParams(grpc.ConnectParams{ // by default, the pause before the next attempt grows to two minutes
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 3 * time.Second,
+		}),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return call(clientv3.WithRequireLeader(ctx), method, req, reply, conn, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return open(clientv3.WithRequireLeader(ctx), desc, conn, method, opts...)
+		}),
+	)
 	return clientv3.New(cfg)
 }
 
@@ -112,23 +128,67 @@ var ErrOldServer = errors.New("etcdlease: this etcd version has known bugs in le
 // ErrUnreadable is returned when a value in etcd is damaged or of a newer version.
 var ErrUnreadable = errors.New("etcdlease: unreadable value in etcd")
 
-// CheckServer checks the version of every endpoint of the client. Errors: ErrOldServer; lease.ErrUnavailable when an
-// endpoint does not answer before ctx ends.
+// Endpoint is what a member of an etcd says of itself.
+type Endpoint struct {
+	URL    string                   // as the client names it; "": the embedded server
+	Status *clientv3.StatusResponse // nil: it does not answer
+	Err    error                    // ErrOldServer, or why it does not answer
+}
+
+// Endpoints asks every endpoint of the client for its status, at the same time, until ctx ends.
+func Endpoints(ctx context.Context, client *clientv3.Client) []Endpoint {
+	urls := client.Endpoints()
+	if len(urls) == 0 {
+		urls = []string{""} // a client of an embedded server
+	}
+	all := make([]Endpoint, len(urls))
+	var asked sync.WaitGroup
+	for i, url := range urls {
+		asked.Go(func() {
+			status, err := statusOf(ctx, client, url)
+			switch {
+			case err != nil:
+				err = fmt.Errorf("%w: etcd at %q: %w", lease.ErrUnavailable, url, err)
+			case !supportedVersion(status.Version):
+				err = fmt.Errorf("%w: %q runs %s, want 3.6.14 or later, or 3.7.1 or later", ErrOldServer, url, status.Version)
+			}
+			all[i] = Endpoint{URL: url, Status: status, Err: err}
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// statusOf asks one endpoint, once: the client's own method repeats the request until ctx ends, and then hides the cause.
+func statusOf(ctx context.Context, client *clientv3.Client, url string) (*clientv3.StatusResponse, error) {
+	if url == "" {
+		return client.Status(ctx, url)
+	}
+	conn, err := client.Dial(url)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	status, err := pb.NewMaintenanceClient(conn).Status(ctx, new(pb.StatusRequest))
+	return (*clientv3.StatusResponse)(status), clientv3.ContextError(ctx, err)
+}
+
+// CheckServer checks the version of the endpoints that answer. Errors: ErrOldServer; lease.ErrUnavailable when none answers
+// before ctx ends.
 func CheckServer(ctx context.Context, client *clientv3.Client) error {
-	endpoints := client.Endpoints()
-	if len(endpoints) == 0 {
-		endpoints = []string{""} // a client of an embedded server
-	}
-	for _, e := range endpoints {
-		status, err := client.Status(ctx, e)
-		if err != nil {
-			return fmt.Errorf("%w: etcd at %q: %w", lease.ErrUnavailable, e, err)
+	var errs []error
+	answered := false
+	for _, e := range Endpoints(ctx, client) {
+		if errors.Is(e.Err, ErrOldServer) {
+			return e.Err
 		}
-		if !supportedVersion(status.Version) {
-			return fmt.Errorf("%w: %q runs %s, want 3.6.14 or later, or 3.7.1 or later", ErrOldServer, e, status.Version)
-		}
+		answered = answered || e.Err == nil
+		errs = append(errs, e.Err)
 	}
-	return nil
+	if answered {
+		return nil
+	}
+	return errors.Join(errs...)
 }
 
 // supportedVersion accepts 3.6 from 3.6.14, and all versions from 3.7.1. Older ones answer the renewal of a revoked

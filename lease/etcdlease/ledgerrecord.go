@@ -32,11 +32,6 @@ func (r Root) ledgerKey(deployment, node string) string {
 	return r.Prefix(deployment) + "ledger/" + node
 }
 
-// Deployments is that of DefaultRoot.
-func Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
-	return DefaultRoot.Deployments(ctx, client)
-}
-
 // Deployments returns the names of the deployments with keys in an etcd under this root, sorted.
 func (r Root) Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
 	root := strings.TrimSuffix(r.Prefix(""), "/")
@@ -53,11 +48,6 @@ func (r Root) Deployments(ctx context.Context, client *clientv3.Client) (names [
 		names = append(names, name)
 		from = clientv3.GetPrefixRangeEnd(r.Prefix(name))
 	}
-}
-
-// RecordedEntries is that of DefaultRoot.
-func RecordedEntries(ctx context.Context, client *clientv3.Client, deployment, node string) (entries []Entry, err error) {
-	return DefaultRoot.RecordedEntries(ctx, client, deployment, node)
 }
 
 // RecordedEntries returns the record of a node of a deployment, or those of all nodes if node is empty. A record of an older
@@ -80,6 +70,14 @@ func (r Root) RecordedEntries(ctx context.Context, client *clientv3.Client, depl
 		entries = append(entries, e)
 	}
 	return entries, nil
+}
+
+// Clear deletes all keys of a deployment. Its etcd leases end by themselves.
+func (r Root) Clear(ctx context.Context, client *clientv3.Client, deployment string) error {
+	if _, err := client.Delete(ctx, r.Prefix(deployment), clientv3.WithPrefix()); err != nil {
+		return fmt.Errorf("etcdlease: delete the keys of deployment %s: %w", deployment, err)
+	}
+	return nil
 }
 
 func (e Entry) String() string { return fmt.Sprintf("%d %d", e.Index, e.Term) }
@@ -113,12 +111,6 @@ func (r *LedgerRecord) begin() (op *pb.RequestOp, done func(error)) {
 		r.recorded.Store(e.Index)
 		r.writing.Store(false)
 	}
-}
-
-// Forget deletes the record of another node, whose ledger is lost: its successor starts with an empty one.
-func (r *LedgerRecord) Forget(ctx context.Context, node string) error {
-	_, err := r.Client.Delete(ctx, r.Root.ledgerKey(r.Deployment, node))
-	return err
 }
 
 // Write records the last durable entry, unless it is recorded or a write is on its way.

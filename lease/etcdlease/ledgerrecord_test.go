@@ -18,7 +18,7 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 		_, err := client.Put(t.Context(), key, "x")
 		require.NoError(t, err)
 	}
-	names, err := etcdlease.Deployments(t.Context(), client)
+	names, err := etcdlease.DefaultRoot.Deployments(t.Context(), client)
 	require.NoError(t, err, "deployments: %v, %v", names, err)
 	require.True(t, slices.Equal(names, []string{"a-1", "a", "b"}), "deployments: %v, %v", names, err)
 	a := etcdlease.Entry{Index: 42, Term: 3}
@@ -27,7 +27,7 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 	_, err = client.Put(t.Context(), "flightd/a/ledger", "7") // as an older build wrote it
 	require.NoError(t, err)
 	for deployment, want := range map[string][]etcdlease.Entry{"a": {{Index: 7}, a}, "b": nil} {
-		entries, err := etcdlease.RecordedEntries(t.Context(), client, deployment, "")
+		entries, err := etcdlease.DefaultRoot.RecordedEntries(t.Context(), client, deployment, "")
 		require.NoError(t, err)
 		require.Equal(t, want, entries, deployment)
 	}
@@ -44,13 +44,13 @@ func TestLedgerRecordsOfADeployment(t *testing.T) {
 	entries, err := team.RecordedEntries(t.Context(), client, "a", "")
 	require.NoError(t, err)
 	require.Equal(t, []etcdlease.Entry{b}, entries)
-	entries, err = etcdlease.RecordedEntries(t.Context(), client, "a", "")
+	entries, err = etcdlease.DefaultRoot.RecordedEntries(t.Context(), client, "a", "")
 	require.NoError(t, err)
 	require.Equal(t, []etcdlease.Entry{{Index: 7}, a}, entries, "another root has no part in it")
 	for _, damaged := range []string{"", "7 ", "7 x", "1\x80", "-1", "7 3 1"} {
 		_, err = client.Put(t.Context(), "flightd/b/ledger/n1", damaged)
 		require.NoError(t, err)
-		_, err = etcdlease.RecordedEntries(t.Context(), client, "b", "")
+		_, err = etcdlease.DefaultRoot.RecordedEntries(t.Context(), client, "b", "")
 		require.ErrorIs(t, err, etcdlease.ErrUnreadable, "%q", damaged)
 	}
 }

@@ -182,6 +182,5 @@ func TestRenewEmbeddedOnce(t *testing.T) {
 
 func TestRoot(t *testing.T) {
 	require.Equal(t, "flightd/d/", Root("").Prefix("d"))
-	require.Equal(t, DefaultPrefix("d"), DefaultRoot.Prefix("d"))
 	require.Equal(t, "team/x/d/", Root("team/x/").Prefix("d"))
 }

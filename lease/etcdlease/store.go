@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdserverlease "go.etcd.io/etcd/server/v3/lease"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
@@ -42,7 +45,7 @@ var _ lease.Store = (*store)(nil)
 func newStore(client *clientv3.Client, embedded EmbeddedServer, prefix string, record *LedgerRecord) *store {
 	s := &store{client: client, server: embedded, embedded: embedded, prefix: prefix, record: record}
 	if embedded == nil {
-		s.server = grpcTransactor{clientv3.RetryKVClient(client)}
+		s.server = grpcTransactor{kv: clientv3.RetryKVClient(client), members: len(client.Endpoints())}
 	}
 	return s
 }
@@ -168,27 +171,36 @@ func (s *store) Renew(ctx context.Context, id lease.LeaseID) (time.Duration, err
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// renewOnce renews a lease with one request and returns its TTL; 0 or etcdserverlease.ErrLeaseNotFound when there is no
-// such lease. The client's own methods repeat a failed request at once and for ever, over the network and in process. An
-// embedded server without a leader waits for one, as long as ctx and its request time-out allow.
+// renewOnce renews a lease with one request, over the network with at most one to each member, and returns its TTL; 0 or
+// etcdserverlease.ErrLeaseNotFound when there is no such lease. The client's own methods repeat a failed request at once and
+// for ever, over the network and in process. An embedded server without a leader waits for one, as long as ctx and its request
+// time-out allow; a remote one rejects the request, and another member may have a leader.
 func (s *store) renewOnce(ctx context.Context, id lease.LeaseID) (seconds int64, err error) {
 	if s.embedded != nil {
 		return s.embedded.LeaseRenew(ctx, etcdserverlease.LeaseID(id))
 	}
+	for range s.client.Endpoints() {
+		seconds, err = s.renewRemote(ctx, id)
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			break
+		}
+	}
+	return seconds, clientv3.ContextError(ctx, err)
+}
+
+// renewRemote sends one request to one member.
+func (s *store) renewRemote(ctx context.Context, id lease.LeaseID) (seconds int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := pb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
+		return 0, err
 	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-		return 0, clientv3.ContextError(ctx, err)
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && !errors.Is(err, io.EOF) { // Recv has the cause of EOF
+		return 0, err
 	}
 	answer, err := stream.Recv()
-	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	return answer.TTL, nil
+	return answer.GetTTL(), err
 }
 
 // Revoke implements lease.EtcdLeases.

@@ -1,0 +1,137 @@
+//go:build chaos
+
+package cluster
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/chaos/netbed"
+	"github.com/flightd/flightd/internal/proctest"
+	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
+)
+
+var ownEtcd = flag.Bool("own-etcd", false, "every experiment runs with an etcd on three hosts of its own, instead of members in the nodes")
+
+// etcdClientPort is the port of an etcd of its own for the nodes; its members talk on etcdPort.
+const etcdClientPort = 2379
+
+// ownMembers are the hosts of an etcd of its own.
+func ownMembers() []string { return []string{"etcd-a", "etcd-b", "etcd-c"} }
+
+// etcd is an etcd on hosts of its own.
+type etcd struct {
+	binary  string
+	members []etcdtest.Member
+	running map[string]*proctest.Process
+	env     []string // the settings of the nodes
+}
+
+// startEtcd starts an etcd on hosts of its own, with the certificates of one CA.
+func (b *bed) startEtcd() {
+	b.t.Helper()
+	binary, err := etcdtest.Binary()
+	require.NoError(b.t, err)
+	b.etcd = &etcd{binary: binary, running: make(map[string]*proctest.Process)}
+	args := []string{"cluster", "found", "--out", b.path("etcd-certs"), "--first-token-file", b.path("unused")}
+	for _, name := range ownMembers() {
+		args = append(args, "--node", fmt.Sprintf("%s=%s:%d", name, b.host(name).Address, etcdClientPort))
+		file := func(file string) string { return b.path(filepath.Join("etcd-certs", name, file)) }
+		b.etcd.members = append(b.etcd.members, etcdtest.Member{
+			Name: name, Dir: b.path("data-" + name), Client: fmt.Sprintf("%s:%d", b.host(name).Address, etcdClientPort), Peer: fmt.Sprintf("%s:%d", b.host(name).Address, etcdPort),
+			Cert: file("node.crt"), Key: file("node.key"), CA: file("ca.crt"),
+		})
+	}
+	said, err := exec.CommandContext(b.t.Context(), flightd, args...).CombinedOutput()
+	require.NoError(b.t, err, "%s", said)
+	first := b.etcd.members[0]
+	b.etcd.env = []string{"FLIGHTD_ETCD=" + strings.Join(etcdtest.URLs(b.etcd.members), ","), "FLIGHTD_ETCD_CERT=" + first.Cert, "FLIGHTD_ETCD_KEY=" + first.Key, "FLIGHTD_ETCD_CA=" + first.CA}
+	b.startMembers(ownMembers()...)
+}
+
+// startMembers starts members of the etcd that have ended, and waits until they serve.
+func (b *bed) startMembers(names ...string) {
+	b.t.Helper()
+	for _, name := range names {
+		spec := etcdtest.Spec(b.etcd.binary, b.etcd.members, slices.Index(ownMembers(), name))
+		spec.Start, spec.Env = b.host(name).Start, []string{"PATH=" + os.Getenv("PATH")}
+		p, err := proctest.Start(spec)
+		require.NoError(b.t, err)
+		b.etcd.running[name] = p
+		b.t.Cleanup(p.Kill)
+	}
+	for _, name := range names {
+		_, err := b.etcd.running[name].AwaitReady(b.t.Context())
+		require.NoError(b.t, err)
+	}
+}
+
+// rest returns the hosts from which a node is cut off: those of the other nodes, those of an etcd of its own, or both. port is
+// nodesPort, etcdPort or 0; the port that etcd uses in this layout is returned.
+func (b *bed) rest(node string, port int) (hosts []*netbed.Host, portHere int) {
+	if b.etcd == nil || port != etcdPort {
+		for _, other := range b.others(node) {
+			hosts = append(hosts, b.host(other))
+		}
+	}
+	if b.etcd != nil && port != nodesPort {
+		for _, member := range ownMembers() {
+			hosts = append(hosts, b.host(member))
+		}
+		if port == etcdPort {
+			port = etcdClientPort
+		}
+	}
+	return hosts, port
+}
+
+// Members of an etcd on hosts of its own, and nodes, are killed in turn, and the leader is cut off from etcd alone. New flights go
+// on soon, and nothing acknowledged is lost.
+func TestOwnEtcd(t *testing.T) {
+	b := newBedWith(t, true)
+	b.tell(order{Do: "load", Name: "load", Callers: 32, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
+	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
+	judge := func(what string, began time.Time) {
+		t.Logf("%s: %s; the first new flight after %v", clockText(began), what, b.awaitFlightAfter(began).Round(time.Millisecond))
+		time.Sleep(2 * time.Second)
+		require.Less(t, b.longestGap(began, time.Now()), failoverLimit)
+	}
+	for _, member := range ownMembers() { // one of them leads
+		time.Sleep(time.Second)
+		began := time.Now()
+		b.etcd.running[member].Kill()
+		judge("killed "+member, began)
+		b.startMembers(member)
+	}
+	leader, began := b.leader(), time.Now()
+	b.nodes[leader].Kill()
+	judge("killed the leader", began)
+	require.NoError(t, b.startNodes(leader))
+	b.whole(30 * time.Second)
+
+	leader, began = b.leader(), time.Now()
+	hosts, port := b.rest(leader, etcdPort)
+	for _, host := range hosts {
+		links := netbed.BothWays(b.host(leader), host)
+		links[0].Port, links[1].Port = port, port
+		require.NoError(t, b.net.CutLinks(links...))
+	}
+	time.Sleep(8 * time.Second) // it hands leadership over after three
+	require.NotEqual(t, leader, b.leader())
+	judge("cut the leader off from etcd", began)
+	require.NoError(t, b.net.HealLinks())
+	b.whole(30 * time.Second)
+	b.Healed = time.Now()
+	b.stopAndAwait("pace", time.Minute)
+	b.stopAndAwait("load", time.Minute)
+	b.judge()
+}
