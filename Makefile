@@ -14,13 +14,13 @@ dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its
 	exec bin/flightd dev
 
 test: ## runs every test, with short explorations, in less than five minutes on two cores
-	CGO_ENABLED=0 $(GO) test -short ./...
+	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, and the build of a release
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./internal/release
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, and it is too slow for a test of rates
-	$(GO) test -race -p 1 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
+	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
 
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi

@@ -72,8 +72,8 @@ func TestFollower_ShowsFinalReceiptsAlone(t *testing.T) {
 		path := "/v1/flights/" + id
 		etag := leader.get(path).header.Get("ETag")
 		decide := func(verb string) { leader.post(path+"/"+verb, `{"reason":"r","actor":"ada"}`, "If-Match", etag) }
-		switch random.IntN(8) {
-		case 0, 1, 2:
+		switch random.IntN(10) {
+		case 0, 1, 2, 8:
 			r := leader.post("/v1/flights:open", open(key, 1))
 			if r.status == http.StatusCreated {
 				outcome := [...]string{"succeeded", "refused", "not_done", "unknown"}[random.IntN(4)]
@@ -91,6 +91,8 @@ func TestFollower_ShowsFinalReceiptsAlone(t *testing.T) {
 			decide("retry")
 		case 6:
 			decide("cancel")
+		case 9:
+			leader.post(path+"/resolve", `{"result":"not_happened","reason":"r","actor":"ada"}`, "If-Match", etag)
 		case 7:
 			late.Lag([...]int{0, 0, 1, 3, 9}[random.IntN(5)])
 		}

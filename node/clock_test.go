@@ -23,6 +23,7 @@ import (
 // and that leads: the token is rejected and the effect is not sent again. With a clock that is a year ahead the token is valid.
 // The provider may have forgotten the key by the highest clock, so a clock that is ahead costs a doubt, and no second effect.
 func TestCluster_ClocksApart(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const still, ahead = -6 * time.Hour, 365 * 24 * time.Hour
 	for _, c := range []struct {

@@ -28,6 +28,13 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
+// long skips a test that takes long in make test; make race runs it.
+func long(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make race runs it")
+	}
+}
+
 // testCluster is a cluster of three nodes in this process.
 type testCluster struct {
 	t        *testing.T
@@ -268,6 +275,7 @@ func (c *testCluster) cut() (heal func()) {
 // While the ledger has no majority, nobody is answered an untruth, and sessions live on as long as their owners renew them: an
 // effect that takes long is reported afterwards.
 func TestCluster_LedgerWithoutMajorityEndsNoAttempt(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := newTestCluster(t)
 	url := func(i int) string { return c.nodes[i].server.url() }

@@ -66,6 +66,7 @@ func TestDefragTurn(t *testing.T) {
 
 // All three members of a cluster are due at the same time, and are defragmented one after the other.
 func TestCluster_MembersAreDefragmentedInTurn(t *testing.T) {
+	long(t)
 	t.Parallel()
 	said := &syncBuffer{}
 	c := newTestCluster(t, logTo(said), func(cfg *Config) {

@@ -120,6 +120,7 @@ func TestExternalEtcd_LoneNode(t *testing.T) {
 // While etcd is away, a node answers receipts, says what is wrong, and starts nothing; when etcd is back, the node goes on by
 // itself, and sessions that were renewed in time live.
 func TestExternalEtcd_StoppedAndStartedAgain(t *testing.T) {
+	long(t)
 	t.Parallel()
 	p, own := newOwnEtcd(t, 1)
 	p.Start()

@@ -127,6 +127,7 @@ func TestProgram_StopWaitsForRunningEffects(t *testing.T) {
 
 // While the ledger has no majority, the report of an effect waits on disk, and a program that starts later sends it.
 func TestProgram_ReportWaitsForALeader(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := newTestClusterWith(t, peer.FoundOptions{}, func(cfg *Config) { cfg.StopTimeout = time.Second })
 	at := (c.leader() + 1) % 3

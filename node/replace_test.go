@@ -193,6 +193,7 @@ func TestReplace_LostDisk(t *testing.T) {
 
 // The leader dies in the middle of a replacement, and so does the new node. The next leader goes on.
 func TestReplace_DeathsInTheMiddle(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := newTestCluster(t)
 	c.pay(0, 0, 3)

@@ -45,7 +45,7 @@ type Config struct {
 	Logger *slog.Logger
 	// HelloTimeout bounds the TLS handshake and the hellos of a connection. Default: 5 s.
 	HelloTimeout time.Duration
-	// RefusalPause is the least time between two lines about refused connections of one address. Default: 1 s.
+	// RefusalPause is the least time between two lines about refused connections of one address. Default: 1 s; negative: none.
 	RefusalPause time.Duration
 }
 

@@ -115,7 +115,7 @@ func founded(t *testing.T) *cluster {
 func (c *cluster) open(t *testing.T, i int, change func(*peer.Config)) *peer.Port {
 	t.Helper()
 	cfg := peer.Config{
-		Founding: c.founding[i], Instance: c.instances[i], Listener: c.listeners[i], Admit: admitAll, RefusalPause: 1,
+		Founding: c.founding[i], Instance: c.instances[i], Listener: c.listeners[i], Admit: admitAll, RefusalPause: -time.Hour,
 		Logger: slog.New(slog.NewTextHandler(&c.logs, nil)),
 	}
 	if change != nil {
