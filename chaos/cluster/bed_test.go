@@ -27,6 +27,9 @@ import (
 var (
 	seed   = flag.Uint64("seed", 0, "of everything that is random in an experiment; 0: a new one")
 	faults = flag.Int("faults", 0, "number of faults of the experiment with random faults; 0: it is skipped")
+	loads  = flag.Int("callers", 32, "number of callers of the load")
+	kills  = flag.Int("kills", 4, "number of processes that TestKilledNodes kills")
+	cutFor = flag.Duration("cut", 20*time.Second, "how long TestCutOffNode cuts a node off")
 	keep   = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
 )
 
