@@ -153,7 +153,7 @@ func (d *devNodes) runAll(ctx context.Context) error {
 		child := exec.CommandContext(ctx, self, d.command(n)...)
 		child.SysProcAttr = childAttributes()
 		child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
-		child.Env = append(os.Environ(), devChildEnv+"=1")
+		child.Env = append(os.Environ(), devChildEnv+"=1", "FLIGHTD_LOG_LEVEL="+d.setting("log_level").Value, "FLIGHTD_LOG_FORMAT="+d.setting("log_format").Value)
 		says, err := child.StderrPipe()
 		if err != nil {
 			return err
