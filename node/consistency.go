@@ -185,11 +185,13 @@ func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 
 // endRaises ends a raise of the lease epoch that an earlier leader has begun, until ctx ends.
 func (a *actor) endRaises(ctx context.Context) error {
+	defer a.etcdRefused.Store(false)
 	tick := time.NewTicker(raiseCheckEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := a.store.Barrier(ctx); err == nil { // else this ledger may be behind
-			_ = a.checkEtcdHistory(ctx) // what remains is shown by readiness, metrics and log
+			err := a.checkEtcdHistory(ctx) // what remains is shown by readiness, metrics and log
+			a.etcdRefused.Store(errors.Is(err, lease.ErrRegressed) || errors.Is(err, lease.ErrForeign))
 		}
 		select {
 		case <-ctx.Done():

@@ -182,6 +182,20 @@ func TestExternalEtcd_Cluster(t *testing.T) {
 	second := newTestCluster(t, func(cfg *Config) { cfg.Etcd = own })
 	second.pay(1, 0, 1)
 	payEventually(t, c, 0, "beside-another-cluster")
+
+	// A node with the wrong prefix does not use what it finds there. If it leads, it hands over.
+	c.stop(0)
+	c.configs[0].Etcd.Prefix = "elsewhere/"
+	c.start(0)
+	c.ready(1)
+	require.Eventually(t, func() bool {
+		if lead := c.leader(); lead != 0 {
+			_ = c.nodes[lead].store.TransferLeadership(t.Context(), c.nodes[0].cluster.instance)
+		}
+		return c.nodes[0].act.Load() != nil
+	}, 20*time.Second, 50*time.Millisecond, "node a does not lead")
+	payEventually(t, c, 1, "another-leads")
+	require.Nil(t, c.nodes[0].act.Load())
 }
 
 // payEventually opens and reports a flight at a node, which may have to wait for a leader of the ledger or of etcd.

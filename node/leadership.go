@@ -65,13 +65,13 @@ func (n *node) leaveToFitNode(ctx context.Context, w *fitness) {
 	for name, v := range c.views {
 		candidates[name] = v
 	}
-	to := w.successor(time.Now(), n.etcdAnswers.Load() && n.store.CheckDiskSpace() == nil, leads, n.store.LastApplied().Index, candidates)
+	to := w.successor(time.Now(), n.etcdAnswers.Load() && !n.etcdRefused.Load() && n.store.CheckDiskSpace() == nil, leads, n.store.LastApplied().Index, candidates)
 	instance := c.members.Instances[to]
 	c.mu.Unlock()
 	if to == "" {
 		return
 	}
-	n.cfg.Logger.Warn("etcd does not answer this node, which leads the ledger, or its disk is nearly full: leadership goes to another node", "node", to)
+	n.cfg.Logger.Warn("this node leads the ledger and cannot use its etcd, or its disk is nearly full: leadership goes to another node", "node", to)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := n.store.TransferLeadership(ctx, instance); err != nil {

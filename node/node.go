@@ -97,6 +97,8 @@ type node struct {
 	defrag     defragTurn      // of the embedded member, in a cluster
 	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
 	etcdAnswers atomic.Bool
+	// etcdRefused: this node leads and uses no etcd that has lost data or is another deployment's. Its settings may be wrong.
+	etcdRefused atomic.Bool
 	etcdOutage  etcdOutage
 }
 
