@@ -68,7 +68,7 @@ func (p *process) close() error {
 	return p.cmd.Wait()
 }
 
-// follower returns a client of one node that does not lead, and leader one of the node that does.
+// leaderAndFollower returns a client of the node that leads, and one of a node that does not.
 func (p *process) leaderAndFollower(ctx context.Context) (leader, follower *client.Client, err error) {
 	state, err := p.clients[0].Cluster(ctx)
 	if err != nil {

@@ -114,10 +114,21 @@ type ledgerIndex struct {
 
 // note stores the position that an answer names.
 func (l *ledgerIndex) note(answer http.Header) {
-	index, err := wire.ParseIndex(answer.Get(wire.HeaderIndex))
-	if err != nil {
-		return
+	if index, err := wire.ParseIndex(answer.Get(wire.HeaderIndex)); err == nil {
+		l.raise(index)
 	}
+}
+
+// noteEntry stores the position of an event, in the epoch of the answer whose header was noted last.
+func (l *ledgerIndex) noteEntry(event string) {
+	if v, err := flight.ParseVersion(event); err == nil {
+		if known := l.greatest.Load(); known != nil {
+			l.raise(wire.Index{Epoch: known.Epoch, Entry: v.Index})
+		}
+	}
+}
+
+func (l *ledgerIndex) raise(index wire.Index) {
 	for known := l.greatest.Load(); known == nil || index.After(*known); known = l.greatest.Load() {
 		if l.greatest.CompareAndSwap(known, &index) {
 			return

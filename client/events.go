@@ -184,6 +184,7 @@ func (t *eventReader) deliver(m message) error {
 	}
 	if m.id != "" {
 		t.lastID = m.id
+		t.client.ledgerIndex.noteEntry(m.id)
 	}
 	return nil
 }

@@ -82,13 +82,14 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	var mayArrive, retriedStale, doubtedExpiry bool
 	var reason error // why the last complete try failed: the end of ctx, which cuts a later one short, does not say it
 	var order []int  // of this round
-	var probe, rejections int
+	var probe, rejections, silent int
+	var rejected error     // of a server of this round that has rejected the request unread
 	var hint time.Duration // the longest pause that a server of this round asked for
 	for try := 1; ; try++ {
 		place := (try - 1) % len(c.servers)
 		if place == 0 {
 			order, probe = c.picker.pick(len(c.servers), r.maxTries == 0) // a bounded number of tries is not spent on probes
-			rejections, hint = 0, 0
+			rejections, silent, rejected, hint = 0, 0, nil, 0
 		}
 		server := order[place]
 		resp, err := c.try(ctx, server, &r)
@@ -102,12 +103,16 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		if r.expires && !doubtedExpiry && len(c.servers) > 1 && CodeOf(err) == wire.Expired {
 			doubtedExpiry, retry = true, true // another node's log may reach further back
 		}
-		if isRejectedUnread(err) {
-			rejections++
-		} else {
-			rejections = 0
+		switch {
+		case isRejectedUnread(err):
+			rejections, rejected = rejections+1, err
+		case err != nil && problemOf(err) == nil:
+			silent++
 		}
-		if !retry && (rejections == 0 || rejections == len(c.servers)) {
+		if allRejected := rejections > 0 && rejections+silent == len(c.servers); !retry && !isRejectedUnread(err) || allRejected {
+			if allRejected {
+				err = rejected
+			}
 			if isRejectedByTLS(err) {
 				err = unavailableError(ctx, err)
 			}

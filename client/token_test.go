@@ -19,6 +19,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 const canary = "fltd_canary-4f1c"
@@ -314,4 +315,22 @@ func TestReport_AfterTheTokenWasReplaced(t *testing.T) {
 		g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 		require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 	})
+}
+
+// A token that every server that answers rejects is rejected, also while another one is down.
+func TestRejection_IsNotHiddenByAServerThatIsDown(t *testing.T) {
+	g := newFixture(t)
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
+	for _, servers := range []string{down.URL + "," + g.server.URL, g.server.URL + "," + down.URL} {
+		c, err := client.Connect(t.Context(), servers, client.WithSpool(t.TempDir()), client.WithRetryTimeout(time.Minute))
+		require.NoError(t, err)
+		g.setFault(func(*http.Request) fault { return shutOut })
+		_, err = c.Flight(t.Context(), key.FlightID())
+		require.Equal(t, wire.Forbidden, client.CodeOf(err), "%v", err)
+		g.setFault(nil)
+		_, err = c.EventPage(t.Context(), client.EventQuery{Last: 1}, 0)
+		require.NoError(t, err)
+		require.NoError(t, c.Close(t.Context()))
+	}
 }

@@ -50,7 +50,11 @@ func (a *api) createToken(w http.ResponseWriter, r *http.Request) {
 	if !a.changeDocument(w, r, put) {
 		return
 	}
-	a.writeJSON(w, r, http.StatusCreated, &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret})
+	made := &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
+	if req.Rotate && a.cfg.AwaitNodes != nil {
+		made.NotYet = a.cfg.AwaitNodes(r.Context())
+	}
+	a.writeJSON(w, r, http.StatusCreated, made)
 }
 
 // tokenRequest parses the body of createToken. The namespace is set.

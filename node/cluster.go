@@ -290,6 +290,9 @@ func (n *node) startInCluster(ctx context.Context) error {
 	if err := n.openCluster(); err != nil {
 		return err
 	}
+	if n.restored() {
+		return &NotMemberError{Node: n.cluster.name(), Reason: fmt.Sprintf("its data directory was restored or copied, so it may have forgotten votes and entries; %s says that somebody accepts that, and the other nodes cannot: give it its newest directory back, or run flightd cluster replace %s", acceptanceName, n.cluster.name())}
+	}
 	if err := n.cluster.found(ctx); err != nil {
 		return err
 	}
@@ -310,6 +313,9 @@ func (n *node) startInCluster(ctx context.Context) error {
 		return err
 	}
 	if err := n.watchDirectory(); err != nil {
+		return err
+	}
+	if err := n.finishAcceptance(); err != nil {
 		return err
 	}
 	if err := n.openAsked(); err != nil {

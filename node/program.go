@@ -76,6 +76,9 @@ func (n *node) mayEnd(ctx context.Context, ended []flight.Session) []flight.Sess
 	return slices.DeleteFunc(ended, func(s flight.Session) bool { return slices.Contains(used, string(s.ID)) })
 }
 
+// outagePause is the least time between two outages that count, so that an etcd that stalls again and again keeps no key blocked.
+const outagePause = time.Minute
+
 // etcdOutage remembers when etcd answered again after it had not answered for unfitTimeout.
 type etcdOutage struct {
 	mu       sync.Mutex
@@ -90,7 +93,7 @@ func (o *etcdOutage) note(now time.Time, answers bool) {
 	if !answers {
 		return
 	}
-	if !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout {
+	if !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout && now.Sub(o.back) > outagePause {
 		o.back = now
 	}
 	o.answered = now

@@ -130,7 +130,9 @@ func isRead(r *http.Request) bool {
 	case http.MethodPost:
 		return path == "/v1/flights:open"
 	case http.MethodGet:
-		return path == "/v1/events" || strings.HasPrefix(path, "/v1/flights/") && (r.Header[wire.HeaderPrefer] == nil || strings.HasSuffix(path, "/events"))
+		// Without a position the answer depends on how far back the log of this node reaches.
+		resumes := r.Header[wire.HeaderLastEvent] != nil || strings.Contains(r.URL.RawQuery, "after=")
+		return path == "/v1/events" && resumes || strings.HasPrefix(path, "/v1/flights/") && (r.Header[wire.HeaderPrefer] == nil || strings.HasSuffix(path, "/events"))
 	}
 	return false
 }

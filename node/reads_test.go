@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -284,11 +285,7 @@ func TestCluster_FollowerJudgesTokens(t *testing.T) {
 // follow opens a stream of all events at a node.
 func (c *testCluster) follow(i int, after string) io.ReadCloser {
 	c.t.Helper()
-	path := "/v1/events?last=0"
-	if after != "" {
-		path = "/v1/events?after=" + after
-	}
-	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.nodes[i].server.url()+path, http.NoBody)
+	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.nodes[i].server.url()+"/v1/events?after="+cmp.Or(after, "0.0"), http.NoBody)
 	require.NoError(c.t, err)
 	r.Header.Set("Accept", wire.TypeEvents)
 	r.Header.Set("Authorization", "Bearer "+c.token)

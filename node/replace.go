@@ -154,18 +154,23 @@ func (m *members) mayReplace(name, leader string, others map[string]*view, while
 		return v != nil && v.err == nil && now.Sub(v.sent) < 4*pollEvery && v.status.Joins == ""
 	}
 	remain, fit := 0, 0
-	for other := range m.Instances {
+	for other, instance := range m.Instances {
 		if other == name {
 			continue
 		}
-		if remain++; other == leader || runs(other) && others[other].status.EtcdOK {
+		if remain++; other == leader || runs(other) && others[other].status.EtcdOK && others[other].status.Instance == instance {
 			fit++
+		}
+	}
+	for other := range m.Replaced {
+		if why := m.pending(other); why != "" && other != name {
+			return refuse("wait until it votes, which flightd cluster status shows, or replace it again", "node %s votes only later: %s", other, why)
 		}
 	}
 	switch {
 	case name == leader:
 		return refuse("stop it: another node leads then; repeat the command", "node %s leads the ledger", name)
-	case fit < remain/2+1:
+	case fit < (remain+1)/2+1: // of all, since the node counts until it is removed
 		return refuse("start the other nodes first", "only %d of the %d other nodes answer with their etcd: without node %s they would be no majority", fit, remain, name)
 	case runs(name) && !whileRunning:
 		return refuse("if it shall not come back, stop it, or pass --while-running", "node %s runs", name)

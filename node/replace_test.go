@@ -265,7 +265,7 @@ func TestReplace_DeathsInTheMiddle(t *testing.T) {
 func TestMayReplace(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	fine := func() *view { return &view{sent: now, status: status{EtcdOK: true}} }
+	fine := func() *view { return &view{sent: now, status: status{EtcdOK: true, Instance: "2"}} }
 	silent := &view{sent: now.Add(-time.Minute), err: errors.New("no answer"), status: status{EtcdOK: true}}
 	all := map[string]string{"a": "1", "b": "2", "c": "3"}
 	noEtcd := fine()
@@ -276,18 +276,27 @@ func TestMayReplace(t *testing.T) {
 		node    string
 		others  map[string]*view
 		running bool
+		members members
 		want    string // "": allowed
 	}{
-		"away":               {node: "c", others: map[string]*view{"b": fine(), "c": silent}},
-		"never seen":         {node: "c", others: map[string]*view{"b": fine(), "c": nil}},
-		"runs":               {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, want: "node c runs"},
-		"runs, and shall go": {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, running: true},
-		"waits to join":      {node: "c", others: map[string]*view{"b": fine(), "c": joins}},
-		"leads":              {node: "a", others: map[string]*view{"b": fine(), "c": fine()}, running: true, want: "leads"},
-		"no majority":        {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
-		"no etcd":            {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
+		"away":                   {node: "c", others: map[string]*view{"b": fine(), "c": silent}},
+		"never seen":             {node: "c", others: map[string]*view{"b": fine(), "c": nil}},
+		"runs":                   {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, want: "node c runs"},
+		"runs, and shall go":     {node: "c", others: map[string]*view{"b": fine(), "c": fine()}, running: true},
+		"waits to join":          {node: "c", others: map[string]*view{"b": fine(), "c": joins}},
+		"leads":                  {node: "a", others: map[string]*view{"b": fine(), "c": fine()}, running: true, want: "leads"},
+		"no majority":            {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
+		"no etcd":                {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
+		"another data directory": {node: "c", others: map[string]*view{"b": {sent: now, status: status{EtcdOK: true, Instance: "4"}}, "c": silent}, want: "only 1 of the 2"},
+		"another is replaced": {node: "c", others: map[string]*view{"b": fine(), "c": silent}, running: true, want: "node b votes only later",
+			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
+		"again": {node: "b", others: map[string]*view{"b": silent, "c": {sent: now, status: status{EtcdOK: true, Instance: "3"}}},
+			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
 	} {
-		m := members{Instances: all}
+		m := test.members
+		if m.Instances == nil {
+			m = members{Instances: all}
+		}
 		bad := m.mayReplace(test.node, "a", test.others, test.running, now)
 		if test.want == "" {
 			require.Nil(t, bad, name)
@@ -313,4 +322,33 @@ func TestMembers_NewerOnesCount(t *testing.T) {
 	require.Equal(t, have.Instances, again.members.Instances)
 	require.Error(t, of.admit(peer.Identity{Node: "x", Certificate: "z"}))
 	require.NoError(t, of.admit(peer.Identity{Node: "x", Certificate: "y"}))
+}
+
+// An operator's word about a restored directory counts for a lone ledger. A node of a cluster may have forgotten votes: it is
+// replaced. Its directory may be moved, and the word about that counts once.
+func TestCluster_RestoredDirectoryIsNoMember(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	c.pay(0, 0, 2)
+	victim := (c.leader() + 1) % 3
+	c.stop(victim)
+	data := c.configs[victim].Data
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, AcceptRestore(data, Acceptance{Reason: "a test", Actor: "ann"}), &invalid)
+	require.ErrorContains(t, invalid, "flightd cluster replace")
+
+	accepted := filepath.Join(data, acceptanceName)
+	require.NoError(t, os.WriteFile(accepted, []byte(`{"reason":"a test","actor":"ann"}`), 0o600))
+	c.start(victim)
+	var stranger *NotMemberError
+	require.ErrorAs(t, c.endOf(victim), &stranger)
+	require.ErrorContains(t, stranger, "flightd cluster replace")
+	require.DirExists(t, filepath.Join(data, "etcd", "member", "wal"), "nothing was set aside")
+
+	require.NoError(t, os.Remove(accepted))
+	require.NoError(t, AcceptRestore(data, Acceptance{Reason: "a new disk", Actor: "ann", Moved: true}))
+	c.start(victim)
+	c.ready(victim)
+	require.NoFileExists(t, accepted)
+	c.pay(victim, 2, 4)
 }

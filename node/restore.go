@@ -38,12 +38,15 @@ type Acceptance struct {
 
 // AcceptRestore stores an operator's word in a data directory whose node does not run, and makes the directory an original:
 // a copy of it, or another ledger put into it, is not accepted by this word. The next start acts on it. Errors:
-// *LockedError; *flight.InvalidError if the directory has no ledger.
+// *LockedError; *flight.InvalidError if the directory has no ledger, or is that of a node of a cluster and was not moved.
 //
 // If the process dies during AcceptRestore, the directory starts as if it had ended, or is rejected as before.
 func AcceptRestore(data string, a Acceptance) error {
 	if _, err := os.Stat(filepath.Join(data, "ledger")); err != nil {
 		return &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s has no ledger", data)}
+	}
+	if _, err := os.Stat(filepath.Join(data, "ledger", membersName)); err == nil && !a.Moved {
+		return &flight.InvalidError{Field: "data", Detail: fmt.Sprintf("%s is that of a node of a cluster, and may have forgotten votes and entries: flightd cluster replace puts a new node in its place", data)}
 	}
 	lock, err := lockData(data)
 	if err != nil {

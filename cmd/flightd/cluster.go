@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, and look at it", a.clusterFound(), a.clusterReplace(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
+	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, show its nodes, and replace one", a.clusterFound(), a.clusterReplace(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
 }
 
 func (a *app) clusterFound() *cobra.Command {
@@ -86,7 +86,14 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 // foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
 // token that nobody knows. After an error there is no token file.
 func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from func() (string, error)) error {
-	secret := auth.NewSecret(flight.AllNamespaces)
+	secret, sum := auth.NewSecret(flight.AllNamespaces), ""
+	switch {
+	case from != nil && tokenFile != "":
+		return usageError("--first-token-file is not taken with --from: the ledger keeps its tokens")
+	case from == nil:
+		hash := sha256.Sum256([]byte(secret))
+		sum = hex.EncodeToString(hash[:])
+	}
 	if tokenFile != "" {
 		err := writeAtomically(tokenFile, []byte(secret+"\n"), 0o600, false)
 		if errors.Is(err, fs.ErrExist) {
@@ -96,8 +103,7 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from
 			return &exitError{code: exitConfig, err: fmt.Errorf("--first-token-file %s: %w", tokenFile, err)}
 		}
 	}
-	sum := sha256.Sum256([]byte(secret))
-	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: hex.EncodeToString(sum[:]), From: from})
+	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: sum, From: from})
 	var made *madeCluster
 	if err == nil {
 		made, err = describeCluster(out, nodes)
@@ -114,9 +120,12 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from
 		}
 		return usageError("%w", err)
 	}
-	if tokenFile != "" {
+	switch {
+	case from != nil:
+		a.say("the ledger keeps its tokens; node %s starts with its data directory", nodes[0].Name)
+	case tokenFile != "":
 		a.say("the token admin, with all rights in all namespaces, is in %s", tokenFile)
-	} else {
+	default:
 		a.printFirstToken(secret)
 	}
 	a.say("copy each directory to its node, then remove it here; keep %s apart from the nodes: a certificate that it signs can be a node of the cluster", made.CAKey)

@@ -122,7 +122,11 @@ func (d *devNodes) runOne(ctx context.Context, n int) error {
 	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(d.runNode(ctx, cfg), os.Remove(pid))
+	err := d.runNode(ctx, cfg)
+	if locked := (*node.LockedError)(nil); errors.As(err, &locked) {
+		return errors.Join(err, os.WriteFile(pid, []byte(locked.Holder+"\n"), 0o600)) // of the node that runs
+	}
+	return errors.Join(err, os.RemoveAll(pid))
 }
 
 // command returns the command line that starts node n alone, without the program.

@@ -308,5 +308,6 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 		for n := range running {
 			kill(n)
 		}
+		require.NoError(t, os.RemoveAll(c.data)) // etcd allocates its logs in advance
 	}
 }

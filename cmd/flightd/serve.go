@@ -50,7 +50,7 @@ serve refuses to start where somebody outside this machine could act without a c
 reach needs a certificate, or --allow-plain-http if a proxy in front ends TLS. A certificate that is replaced on disk is used
 for new connections, without a restart.
 
-All callers of a key must use the same node, also if they run on many machines. Ctrl-C or SIGTERM stops it; nothing
+All callers of a key must use the same ledger: one node, or the nodes of one cluster (flightd cluster found). Ctrl-C or SIGTERM stops it; nothing
 acknowledged is lost.`,
 		Example: `  flightd serve --init --first-token-file first-token
   flightd cert init /etc/flightd/tls --host flightd.example.com

@@ -82,6 +82,9 @@ func startError(err error, cfg *node.Config) error {
 
 // acceptHint is the command with which an operator accepts that effects are missing in the ledger.
 func acceptHint(cfg *node.Config) string {
+	if cfg.Cluster != "" {
+		return "replace the node at another one: flightd cluster replace NODE"
+	}
 	return "run flightd restore accept --data " + cfg.Data + " --reason WHY: nothing opens then until a person has said which effects happened"
 }
 

@@ -200,6 +200,7 @@ func restoreDocs() map[string]fieldDoc {
 		"Restore.asked":          {about: "the number of keys that callers have asked for since the restore"},
 		"AskedPage.keys":         {about: "full keys, sorted, without those that have a receipt or a doubt by now; a page may be empty although there is a next one"},
 		"AskedPage.next":         {about: "the `after` of the next page; absent on the last page"},
+		"NewToken.not_yet":       {about: "after a rotation: the nodes of the cluster that did not answer; they may answer stored receipts and events to the old secret for at most 60 s"},
 		"Revoked.not_yet":        {about: "the nodes of the cluster that did not answer, and so may not know it yet"},
 		"LeaseEpoch.lease_epoch": {about: "sessions of an older epoch open nothing"},
 		"LeaseEpoch.hold_until":  {about: "before this time, attempts of older epochs are not ended"},

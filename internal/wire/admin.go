@@ -42,7 +42,8 @@ type NewToken struct {
 	Namespace string   `json:"namespace"`
 	Verbs     []string `json:"verbs"`
 	ExpiresAt Time     `json:"expires_at,omitzero"`
-	Token     string   `json:"token"` // the secret
+	Token     string   `json:"token"`            // the secret
+	NotYet    []string `json:"not_yet,omitzero"` // after a rotation: nodes that did not answer, and may take the old secret for 60 s
 }
 
 // Token describes a token without its secrets.
