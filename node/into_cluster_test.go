@@ -16,6 +16,7 @@ import (
 
 // The ledger of a lone node becomes that of three: deployment and receipts stay, and a claim of the lone node holds.
 func TestMoveIntoCluster(t *testing.T) {
+	long(t)
 	t.Parallel()
 	var paid, open wire.OpenAnswer
 	c := foundTestCluster(t, func(data string) peer.FoundOptions {

@@ -150,6 +150,7 @@ func TestProgram_ReportWaitsForALeader(t *testing.T) {
 // The session of a program's running effect ends in etcd under it, as when etcd was cut off from all nodes. The leader asks the
 // nodes, and leaves the attempt to the one that uses it. A node that does not answer keeps no attempt.
 func TestProgram_LostSessionOfALivingNode(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := newTestCluster(t)
 	lead := c.leader()

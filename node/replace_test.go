@@ -139,6 +139,7 @@ func (c *testCluster) requireReceipts(i int, keys []string) {
 // A node that lost its disk is refused with its founding directory put back, is replaced under load, and counts: another node may
 // die then. What it was before is refused.
 func TestReplace_LostDisk(t *testing.T) {
+	long(t)
 	t.Parallel()
 	c := newTestCluster(t)
 	c.pay(0, 0, 3)
