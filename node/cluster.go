@@ -18,6 +18,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/gate"
 )
 
@@ -65,6 +66,9 @@ func (e *NotMemberError) Error() string {
 // openCluster reads the founding directory, draws or reads this node's instance and opens the port between nodes.
 func (n *node) openCluster() error {
 	founding, err := peer.Load(n.cfg.Cluster)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &flight.InvalidError{Field: "cluster", Detail: err.Error()}
+	}
 	if err != nil {
 		return err
 	}

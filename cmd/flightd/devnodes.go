@@ -50,6 +50,8 @@ func (a *app) devNodesOf(data, listen string, nodes int) (*devNodes, error) {
 	host, port, err := net.SplitHostPort(listen)
 	number, portErr := strconv.Atoi(port)
 	switch {
+	case nodes == 0:
+		return nil, usageError("--node needs --nodes, the number of nodes of the cluster")
 	case nodes != 3 && nodes != 5:
 		return nil, usageError("--nodes takes 3 or 5: a majority of the nodes must be able to decide while others are down")
 	case err != nil || portErr != nil || number < 1 || number+devPeerPorts+2*nodes+1 > 65_535:
