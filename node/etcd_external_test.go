@@ -187,7 +187,11 @@ func TestExternalEtcd_Cluster(t *testing.T) {
 	c.stop(0)
 	c.configs[0].Etcd.Prefix = "elsewhere/"
 	c.start(0)
-	c.ready(1)
+	select {
+	case <-c.started[0]: // it is not ready
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the node does not start")
+	}
 	require.Eventually(t, func() bool {
 		if lead := c.leader(); lead != 0 {
 			_ = c.nodes[lead].store.TransferLeadership(t.Context(), c.nodes[0].cluster.instance)
