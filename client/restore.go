@@ -38,7 +38,7 @@ type LeaseEpoch = wire.LeaseEpoch
 
 // RaiseLeaseEpoch accepts an etcd that has lost data. It changes nothing if etcd has lost nothing.
 func (c *Client) RaiseLeaseEpoch(ctx context.Context, reason string) (*LeaseEpoch, error) {
-	body := wire.RaiseLeaseEpoch{Reason: reason}
+	body := wire.ReasonRequest{Reason: reason}
 	return decode[LeaseEpoch](c.ask(ctx, adminRequest(http.MethodPost, "/v1/lease-epoch:raise", body.AppendJSON(nil))))
 }
 

@@ -63,9 +63,9 @@ func (a *api) replaceNode(w http.ResponseWriter, r *http.Request) {
 // raiseLeaseEpoch serves POST /v1/lease-epoch:raise.
 func (a *api) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) {
 	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
-	var req wire.RaiseLeaseEpoch
+	var req wire.ReasonRequest
 	if bad == nil {
-		req, bad = wire.DecodeRaiseLeaseEpoch(body)
+		req, bad = wire.DecodeReason(body)
 	}
 	var d operatorRequest
 	if bad == nil {
@@ -95,7 +95,7 @@ func clusterOperations() []openapi.Operation {
 		Pattern: "POST /v1/lease-epoch:raise", ID: "raiseLeaseEpoch", Tag: tagAdmin, Summary: "Accept an etcd that has lost data",
 		About: "If etcd knows less than the ledger, nothing opens. This request accepts that etcd: all sessions end, and attempts that were open are not taken over before their holders must have ended. " +
 			"It changes nothing if etcd has lost nothing. The request needs a token of all namespaces.",
-		Parameters: []string{wire.HeaderActor}, Request: wire.RaiseLeaseEpoch{}, Example: `{"reason":"etcd was restored from its snapshot of noon","actor":"maria"}`,
+		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: `{"reason":"etcd was restored from its snapshot of noon","actor":"maria"}`,
 		Answers: okAnswer("the present lease epoch", wire.LeaseEpoch{}), Problems: bodyCodes,
 	}, {
 		Pattern: "GET /v1/cluster", ID: "getCluster", Tag: tagAdmin, Summary: "Describe the nodes of the cluster",

@@ -333,11 +333,11 @@ func (n *node) startInCluster(ctx context.Context) error {
 	}
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
-	gate := newForwarder(n)
-	if err := n.openProgram(ctx, gate); err != nil {
+	forwarder := newForwarder(n)
+	if err := n.openProgram(ctx, forwarder); err != nil {
 		return err
 	}
-	n.serveRequests(gate.forCallers())
+	n.serveRequests(forwarder.forCallers())
 	n.awaitReady(ctx)
 	n.parts.start("leadership", func(ctx context.Context) error { // stops first
 		<-ctx.Done()

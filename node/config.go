@@ -58,7 +58,7 @@ type Config struct {
 	DedicatedProcess bool
 	// RaiseLeaseEpoch is the operator's reason to start with an etcd that knows less than the ledger; it is stored in
 	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
-	// a start fails. A node of a cluster starts with such an etcd; its leader raises the epoch on request.
+	// a start fails. A node of a cluster takes no reason: it starts with such an etcd, and its leader raises the epoch on request.
 	RaiseLeaseEpoch string
 	// WallOffset is added to the wall clock, for tests of clocks that are wrong. Default: 0.
 	WallOffset time.Duration

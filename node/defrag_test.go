@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One member at a time is defragmented, the leader's own last, and none while another one is away unless it is full.
+// Members are defragmented in turn, the leader's own last, and none while another one is away unless it is full.
 func TestNextTurn(t *testing.T) {
 	const well, wants, full, away = "well", "wants", "full", "away"
 	candidates := func(states ...string) (all []candidate) {

@@ -16,7 +16,7 @@
 //	leases          need etcd for the claims, and the ledger's record of etcd's counter to detect a restored etcd
 //	ledger record   records in etcd how far the ledger is durable: with each batch of claims, and every 250 ms
 //	executor        needs ledger and leases; its sweeper finds ended sessions even when no caller asks. In a cluster it is a
-//	                client whose requests go through this node's own gate (program.go)
+//	                client whose requests go through this node's own forwarder (program.go)
 //	compactor       compacts etcd's history
 //	retention       expires flights whose retention is over
 //	api             last: requests are accepted once all parts can serve them

@@ -22,6 +22,9 @@ func (c *Config) check() error {
 	if err := c.Etcd.check(); err != nil {
 		return err
 	}
+	if c.Cluster != "" && c.RaiseLeaseEpoch != "" { // it would count whenever this node leads, and a person means it once
+		return invalid("raise_lease_epoch", "a cluster raises it while it runs; start the node without, and run flightd cluster raise-lease-epoch --reason WHY")
+	}
 	if err := c.checkAddress("listen", c.Listen); err != nil {
 		return err
 	}

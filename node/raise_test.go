@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -35,6 +36,15 @@ func TestHazard66_ALoneNodeEndsARaiseThatWasBegun(t *testing.T) {
 	openAttempt(t, in.server.url(), "next")
 	status, body := report(t, in.server.url(), running)
 	require.Equal(t, http.StatusOK, status, body)
+}
+
+// The reason of a start would count whenever the node leads, so a cluster takes none.
+func TestRaiseLeaseEpoch_IsNoSettingOfACluster(t *testing.T) {
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.Cluster, cfg.RaiseLeaseEpoch = t.TempDir(), "etcd was restored"
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, startError(t, cfg), &invalid)
+	require.Equal(t, "raise_lease_epoch", invalid.Field)
 }
 
 // An etcd that has lost its guard key is accepted by a person alone, at any node, while the cluster runs. A raise that a leader

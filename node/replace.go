@@ -21,7 +21,7 @@ import (
 // replacement says which node has taken the place of one that lost its disk. It is the body of a document, so every leader has
 // it; with raft's configuration and etcd's members it says what is to be done next.
 //
-// What is true if a process dies after each change of the document:
+// If a process dies after a change of the document, this is true:
 //
 //	Certificate   the old certificate is refused for ever. The old voter and the old etcd member still count, as ones that are away
 //	Instance      another data directory behind the same certificate is refused for ever

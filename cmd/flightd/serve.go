@@ -122,6 +122,8 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 				switch {
 				case err != nil:
 					return err
+				case once.raiseLeaseEpoch != "":
+					return usageError("--raise-lease-epoch is not taken with --nodes: run flightd cluster raise-lease-epoch while the nodes run")
 				case cmd.Flags().Changed("node"):
 					return d.runOne(cmd.Context(), only)
 				}

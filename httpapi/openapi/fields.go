@@ -148,7 +148,6 @@ func typeDocs() map[string]fieldDoc {
 		"ClusterNode":         {about: "A node of a cluster."},
 		"LeaseEpoch":          {about: "The lease epoch of the ledger."},
 		"Revoked":             {about: "A token was revoked."},
-		"RaiseLeaseEpoch":     {about: "The acceptance of an etcd that has lost data, with the reason. It is stored in the audit log."},
 		"ReplaceNode":         {about: "The certificate of the node that takes the place of another one, with the reason. It is stored in the audit log."},
 		"FinishRestore":       {about: "The end of a restore, with the reason. It is stored in the audit log."},
 	}

@@ -142,7 +142,7 @@ func codecs() map[string]codec {
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd], "EtcdMember": answerCodec[wire.EtcdMember],
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
 		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
-		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked], "RaiseLeaseEpoch": requestCodec(wire.DecodeRaiseLeaseEpoch),
+		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked],
 		"ReplaceNode": requestCodec(wire.DecodeReplaceNode),
 		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
@@ -240,7 +240,6 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeToken(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
-		"RaiseLeaseEpoch":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeRaiseLeaseEpoch(data); return bad },
 		"ReplaceNode":      func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
 		"FinishRestore":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
 		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },

@@ -38,20 +38,6 @@ const (
 	RoleUnreachable = "unreachable"
 )
 
-// RaiseLeaseEpoch is the body of POST /v1/lease-epoch:raise.
-type RaiseLeaseEpoch struct {
-	Reason string `json:"reason" limit:"text"`
-	Actor  string `json:"actor,omitzero" limit:"word"`
-}
-
-// DecodeRaiseLeaseEpoch reads the body of POST /v1/lease-epoch:raise.
-func DecodeRaiseLeaseEpoch(data []byte) (RaiseLeaseEpoch, *Invalid) {
-	return decode[RaiseLeaseEpoch](data)
-}
-
-// AppendJSON appends the request as JSON.
-func (r *RaiseLeaseEpoch) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
 // LeaseEpoch is the answer of POST /v1/lease-epoch:raise.
 type LeaseEpoch struct {
 	Epoch     uint32 `json:"lease_epoch"`
