@@ -17,16 +17,16 @@ import (
 // This file has lower bounds for the cost of a flight: its durable writes and its requests, without other code.
 
 // claimOpenReport claims and opens in parallel, then reports, without the executor.
-func (p *layers) claimOpenReport(ctx context.Context, n uint64) error {
+func (l *layers) claimOpenReport(ctx context.Context, n uint64) error {
 	c := call(orderKey("bare", n))
-	held, err := p.session.Reserve(ctx, c.Key, flight.Nonce{1})
+	held, err := l.session.Reserve(ctx, c.Key, flight.Nonce{1})
 	if err != nil {
 		return err
 	}
 	defer held.Release()
 	claimed := make(chan error, 1)
 	go func() { claimed <- held.Claim(ctx) }() // the return statement waits for it
-	return errors.Join(p.propose(ctx, c, held.Session()), <-claimed)
+	return errors.Join(l.propose(ctx, c, held.Session()), <-claimed)
 }
 
 // Body lengths of a typical request and its answer.

@@ -42,19 +42,19 @@ func openLayers(ctx context.Context, dir string, raw *rawPath) (*layers, error) 
 	return p, nil
 }
 
-func (p *layers) close() {
-	if p.session != nil {
-		_ = p.session.Close(context.Background())
+func (l *layers) close() {
+	if l.session != nil {
+		_ = l.session.Close(context.Background())
 	}
-	_ = p.lessor.Close(context.Background())
-	if p.store != nil {
-		_ = p.store.Close(context.Background())
+	_ = l.lessor.Close(context.Background())
+	if l.store != nil {
+		_ = l.store.Close(context.Background())
 	}
 }
 
 // claimOnly makes one claim, which is released in the background.
-func (p *layers) claimOnly(ctx context.Context, n uint64) error {
-	held, err := p.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
+func (l *layers) claimOnly(ctx context.Context, n uint64) error {
+	held, err := l.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (p *layers) claimOnly(ctx context.Context, n uint64) error {
 }
 
 // openAndReport proposes one Open and one Report without a claim.
-func (p *layers) openAndReport(ctx context.Context, n uint64) error {
-	return p.propose(ctx, call(orderKey("record", n)), flight.Session{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
+func (l *layers) openAndReport(ctx context.Context, n uint64) error {
+	return l.propose(ctx, call(orderKey("record", n)), flight.Session{Epoch: l.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
 }
 
 func orderKey(name string, n uint64) flight.Key {
@@ -72,16 +72,16 @@ func orderKey(name string, n uint64) flight.Key {
 }
 
 // propose opens the call's flight under a session and reports it.
-func (p *layers) propose(ctx context.Context, c effect.Call, session flight.Session) error {
+func (l *layers) propose(ctx context.Context, c effect.Call, session flight.Session) error {
 	open := &flight.Open{
 		Key: c.Key, Submission: c.Submission, Session: session,
-		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: p.store.Header().StoreEpoch,
+		Nonce: flight.Nonce{1}, NotAfter: l.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: l.store.Header().StoreEpoch,
 	}
-	reply, err := p.store.Propose(ctx, open)
+	reply, err := l.store.Propose(ctx, open)
 	if err != nil || reply.Decision != flight.DecisionProceed {
 		return fmt.Errorf("open: %v, %w", reply.Decision, err)
 	}
-	reply, err = p.store.Report(ctx, &flight.Report{
+	reply, err = l.store.Report(ctx, &flight.Report{
 		Key: c.Key, Generation: reply.Flight.Generation, Token: reply.Token, Outcome: flight.OutcomeSucceeded,
 		ExternalID: fixedAnswer.ExternalID, Body: flight.NewBlob(fixedAnswer.ContentType, fixedAnswer.Body, flight.MaxReceiptBody),
 	})

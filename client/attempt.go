@@ -40,8 +40,8 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 type transport struct{ *Client }
 
 // Renew implements runner.Transport. A session that cannot be trusted after its renewal is replaced by the next Open.
-func (c transport) Renew(context.Context) error {
-	s := c.sessions.currentSession()
+func (t transport) Renew(context.Context) error {
+	s := t.sessions.currentSession()
 	if s == nil {
 		return nil
 	}
@@ -54,11 +54,11 @@ func (c transport) Renew(context.Context) error {
 }
 
 // Open implements runner.Transport, with one nonce.
-func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
-	o := c.newOpening(call, until)
+func (t transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
+	o := t.newOpening(call, until)
 	sessionless := false
 	for tracked := false; !tracked; { // a session that was just retired rejects it: acquire another one
-		s, first, err := c.sessions.acquire(ctx)
+		s, first, err := t.sessions.acquire(ctx)
 		if err != nil {
 			return runner.Answer{}, err
 		}
@@ -67,7 +67,7 @@ func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time)
 	answer, err := o.openUntilAnswered(ctx)
 	out, err := o.handleAnswer(ctx, &answer, err)
 	if sessionless {
-		c.sessions.endSessionless(out.Attempt != nil)
+		t.sessions.endSessionless(out.Attempt != nil)
 	}
 	return out, err
 }

@@ -155,10 +155,10 @@ func crowdCall(i int) effect.Call {
 }
 
 // settledUnsent waits until a flight without an effect is ready again, without a doubt.
-func (g *fixture) settledUnsent(key flight.Key) {
-	g.t.Helper()
-	g.waitForFlight(key, func(f *flight.Flight) bool {
-		require.NotEqual(g.t, flight.StateInDoubt, f.State, "%s: %s", key, f.Cause)
+func (fi *fixture) settledUnsent(key flight.Key) {
+	fi.t.Helper()
+	fi.waitForFlight(key, func(f *flight.Flight) bool {
+		require.NotEqual(fi.t, flight.StateInDoubt, f.State, "%s: %s", key, f.Cause)
 		return f.OpenAttempt() == nil && !f.Tainted()
 	})
 }

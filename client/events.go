@@ -103,25 +103,25 @@ type eventReader struct {
 }
 
 // follow reads one stream until it breaks. It always returns an error.
-func (t *eventReader) follow(ctx context.Context, server string) error {
+func (er *eventReader) follow(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := request{method: http.MethodGet, path: t.query.path("last", ""), allNamespaces: t.query.AllNamespaces}
-	resumes := t.lastID != t.query.After
+	r := request{method: http.MethodGet, path: er.query.path("last", ""), allNamespaces: er.query.AllNamespaces}
+	resumes := er.lastID != er.query.After
 	if !resumes {
-		r.path = t.query.path("last", t.lastID)
+		r.path = er.query.path("last", er.lastID)
 	}
-	req, err := t.client.newRequest(ctx, server, &r)
+	req, err := er.client.newRequest(ctx, server, &r)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", wire.TypeEvents)
 	if resumes { // for this header the server yields a gap; for the parameter after it returns an error
-		req.Header.Set(wire.HeaderLastEvent, t.lastID)
+		req.Header.Set(wire.HeaderLastEvent, er.lastID)
 	}
 	watchdog := time.AfterFunc(streamTimeout, func() { cancel(errors.New("no heartbeat in the stream of events")) })
 	defer watchdog.Stop()
-	answer, err := t.client.http.RoundTrip(req)
+	answer, err := er.client.http.RoundTrip(req)
 	if err != nil {
 		return explainTLS(err, req.URL.Host, false) // a stream only reads
 	}
@@ -130,7 +130,7 @@ func (t *eventReader) follow(ctx context.Context, server string) error {
 		body, err := readBody(answer)
 		return errors.Join(err, problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, ""))
 	}
-	t.client.ledgerIndex.note(answer.Header)
+	er.client.ledgerIndex.note(answer.Header)
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxLine)
 	var m message
@@ -140,7 +140,7 @@ func (t *eventReader) follow(ctx context.Context, server string) error {
 			m.addField(line)
 			continue
 		}
-		if err := t.deliver(m); err != nil {
+		if err := er.deliver(m); err != nil {
 			return err
 		}
 		m = message{}
@@ -171,20 +171,20 @@ func (m *message) addField(line string) {
 }
 
 // deliver yields the event in a message, and stores its id.
-func (t *eventReader) deliver(m message) error {
+func (er *eventReader) deliver(m message) error {
 	if m.data != "" {
 		e, err := m.event()
 		if err != nil {
 			return err
 		}
-		t.received++
-		if e.Kind != "" && !t.yield(e, nil) {
+		er.received++
+		if e.Kind != "" && !er.yield(e, nil) {
 			return errStopped
 		}
 	}
 	if m.id != "" {
-		t.lastID = m.id
-		t.client.ledgerIndex.noteEntry(m.id)
+		er.lastID = m.id
+		er.client.ledgerIndex.noteEntry(m.id)
 	}
 	return nil
 }

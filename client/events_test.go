@@ -30,16 +30,16 @@ type cutWriter struct {
 	left int
 }
 
-func (b *cutWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (b *cutWriter) Write(data []byte) (int, error) {
-	if len(data) > b.left {
-		_, _ = b.ResponseWriter.Write(data[:b.left])
-		_ = http.NewResponseController(b.ResponseWriter).Flush()
+func (w *cutWriter) Write(data []byte) (int, error) {
+	if len(data) > w.left {
+		_, _ = w.ResponseWriter.Write(data[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	b.left -= len(data)
-	return b.ResponseWriter.Write(data)
+	w.left -= len(data)
+	return w.ResponseWriter.Write(data)
 }
 
 // Streams that break anywhere, even within an event, lose no event. Only the events of one command may come twice.

@@ -140,43 +140,43 @@ func openFixture(t *testing.T, network *client.PipeNet) *fixture {
 	return g
 }
 
-func (g *fixture) next(r *http.Request) (fault, http.Handler) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.seen = append(g.seen, r.URL.Path)
-	if g.fault == nil {
-		return none, g.api
+func (fi *fixture) next(r *http.Request) (fault, http.Handler) {
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	fi.seen = append(fi.seen, r.URL.Path)
+	if fi.fault == nil {
+		return none, fi.api
 	}
-	f := g.fault(r)
-	return f, g.api
+	f := fi.fault(r)
+	return f, fi.api
 }
 
 // handler is the server of a deployment.
-func (g *fixture) handler(deployment string) http.Handler {
-	cfg := g.fake.Config()
+func (fi *fixture) handler(deployment string) http.Handler {
+	cfg := fi.fake.Config()
 	cfg.Version.Deployment = deployment
 	return httpapi.New(cfg)
 }
 
 // setDeployment lets another deployment answer from now on.
-func (g *fixture) setDeployment(deployment string) {
-	api := g.handler(deployment)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.api = api
+func (fi *fixture) setDeployment(deployment string) {
+	api := fi.handler(deployment)
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	fi.api = api
 }
 
 // setFault sets the faults of later requests.
-func (g *fixture) setFault(f func(r *http.Request) fault) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.fault = f
+func (fi *fixture) setFault(f func(r *http.Request) fault) {
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	fi.fault = f
 }
 
 // faultOnce injects a fault into the first request whose path has this suffix.
-func (g *fixture) faultOnce(suffix string, f fault) {
+func (fi *fixture) faultOnce(suffix string, f fault) {
 	done := false
-	g.setFault(func(r *http.Request) fault {
+	fi.setFault(func(r *http.Request) fault {
 		if done || !hasSuffix(r, suffix) {
 			return none
 		}
@@ -190,10 +190,10 @@ func hasSuffix(r *http.Request, suffix string) bool {
 }
 
 // count returns the number of requests whose path has this suffix.
-func (g *fixture) count(suffix string) (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, path := range g.seen {
+func (fi *fixture) count(suffix string) (n int) {
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	for _, path := range fi.seen {
 		if len(path) >= len(suffix) && path[len(path)-len(suffix):] == suffix {
 			n++
 		}
@@ -202,32 +202,32 @@ func (g *fixture) count(suffix string) (n int) {
 }
 
 // Write collects the log.
-func (g *fixture) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.Write(b)
+func (fi *fixture) Write(b []byte) (int, error) {
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	return fi.log.Write(b)
 }
 
-func (g *fixture) logged() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.log.String()
+func (fi *fixture) logged() string {
+	fi.mu.Lock()
+	defer fi.mu.Unlock()
+	return fi.log.String()
 }
 
-func (g *fixture) connect(opts ...client.Option) *client.Client {
-	g.t.Helper()
-	return g.connectTo(g.server.URL, opts...)
+func (fi *fixture) connect(opts ...client.Option) *client.Client {
+	fi.t.Helper()
+	return fi.connectTo(fi.server.URL, opts...)
 }
 
-func (g *fixture) connectTo(address string, opts ...client.Option) *client.Client {
-	g.t.Helper()
-	all := append([]client.Option{client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil)))}, opts...)
-	if g.net != nil {
-		all = append(all, client.WithPipeNet(g.net))
+func (fi *fixture) connectTo(address string, opts ...client.Option) *client.Client {
+	fi.t.Helper()
+	all := append([]client.Option{client.WithSpool(fi.spool), client.WithLogger(slog.New(slog.NewTextHandler(fi, nil)))}, opts...)
+	if fi.net != nil {
+		all = append(all, client.WithPipeNet(fi.net))
 	}
-	c, err := client.Connect(g.t.Context(), address, all...)
-	require.NoError(g.t, err)
-	g.t.Cleanup(func() {
+	c, err := client.Connect(fi.t.Context(), address, all...)
+	require.NoError(fi.t, err)
+	fi.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = c.Close(ctx)
@@ -236,47 +236,47 @@ func (g *fixture) connectTo(address string, opts ...client.Option) *client.Clien
 }
 
 // useSession performs a first effect, so that the client keeps a session from then on.
-func (g *fixture) useSession(c *client.Client) {
-	g.t.Helper()
+func (fi *fixture) useSession(c *client.Client) {
+	fi.t.Helper()
 	for _, id := range []string{"first", "second"} {
 		one := call(`1`)
 		one.Key = flight.MustKey("default/warm/" + id)
-		_, err := c.Do(g.t.Context(), one, succeedingHandler(`1`))
-		require.NoError(g.t, err)
+		_, err := c.Do(fi.t.Context(), one, succeedingHandler(`1`))
+		require.NoError(fi.t, err)
 	}
 }
 
 // flight returns the flight of a key in the ledger.
-func (g *fixture) flight(key flight.Key) *flight.Flight {
-	return g.fake.Flight(key)
+func (fi *fixture) flight(key flight.Key) *flight.Flight {
+	return fi.fake.Flight(key)
 }
 
 // sessions are those of callers that live in etcd.
-func (g *fixture) sessions() []flight.SessionID {
-	return slices.DeleteFunc(g.fake.Leases.Etcd.Sessions(), func(id flight.SessionID) bool { return slices.Contains(g.nodeSessions, id) })
+func (fi *fixture) sessions() []flight.SessionID {
+	return slices.DeleteFunc(fi.fake.Leases.Etcd.Sessions(), func(id flight.SessionID) bool { return slices.Contains(fi.nodeSessions, id) })
 }
 
 // waitForNoSessions waits until no session of a caller is left: nodes end those of single attempts in the background.
-func (g *fixture) waitForNoSessions() {
-	g.t.Helper()
-	require.Eventually(g.t, func() bool { return len(g.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
+func (fi *fixture) waitForNoSessions() {
+	fi.t.Helper()
+	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
 }
 
 // expireSessions ends all sessions, as if they had not been renewed.
-func (g *fixture) expireSessions() {
-	g.t.Helper()
-	for _, id := range g.sessions() {
-		g.fake.ExpireSession(g.t, id)
+func (fi *fixture) expireSessions() {
+	fi.t.Helper()
+	for _, id := range fi.sessions() {
+		fi.fake.ExpireSession(fi.t, id)
 	}
 }
 
 // waitForFlight waits until the flight of the key is as wanted.
-func (g *fixture) waitForFlight(key flight.Key, wanted func(*flight.Flight) bool) *flight.Flight {
-	g.t.Helper()
+func (fi *fixture) waitForFlight(key flight.Key, wanted func(*flight.Flight) bool) *flight.Flight {
+	fi.t.Helper()
 	var seen flight.Version
 	for {
-		f, err := g.fake.Ledger.Wait(g.t.Context(), key.FlightID(), seen)
-		require.NoError(g.t, err)
+		f, err := fi.fake.Ledger.Wait(fi.t.Context(), key.FlightID(), seen)
+		require.NoError(fi.t, err)
 		if wanted(f) {
 			return f
 		}

@@ -162,9 +162,9 @@ func TestJoin_AsOtherCallersLeave(t *testing.T) {
 }
 
 // occupied lets another client hold the key of call until finish is closed.
-func (g *fixture) occupied() (finish chan struct{}, holder <-chan doResult) {
+func (fi *fixture) occupied() (finish chan struct{}, holder <-chan doResult) {
 	started, finish := make(chan struct{}), make(chan struct{})
-	holder = doInBackground(g.t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	holder = doInBackground(fi.t.Context(), fi.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-finish
 		return effect.Answer{}, nil

@@ -161,10 +161,10 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	}
 }
 
-func (g *fixture) neverAbandoned(key flight.Key) {
-	g.t.Helper()
-	for _, e := range g.fake.Ledger.History(key) {
-		require.NotEqual(g.t, flight.EventAbandoned, e.Kind)
+func (fi *fixture) neverAbandoned(key flight.Key) {
+	fi.t.Helper()
+	for _, e := range fi.fake.Ledger.History(key) {
+		require.NotEqual(fi.t, flight.EventAbandoned, e.Kind)
 	}
 }
 

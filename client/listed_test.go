@@ -76,11 +76,11 @@ func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
 }
 
 // kept gives the id of the client's session.
-func (g *fixture) kept(c *client.Client) string {
-	g.t.Helper()
-	g.useSession(c)
-	require.Eventually(g.t, func() bool { return len(g.sessions()) == 1 }, 5*time.Second, time.Millisecond, "that of the first call has ended")
-	return string(g.sessions()[0])
+func (fi *fixture) kept(c *client.Client) string {
+	fi.t.Helper()
+	fi.useSession(c)
+	require.Eventually(fi.t, func() bool { return len(fi.sessions()) == 1 }, 5*time.Second, time.Millisecond, "that of the first call has ended")
+	return string(fi.sessions()[0])
 }
 
 // An attempt under the client's session that the client does not know may have acted, for example if a ledger was

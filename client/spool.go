@@ -78,38 +78,38 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 }
 
 // names lists all reports of the spool.
-func (p *spool) names() []string { return append(p.unspooledNames(), p.files()...) }
+func (sp *spool) names() []string { return append(sp.unspooledNames(), sp.files()...) }
 
 // unspooledNames lists the reports that are in memory only.
-func (p *spool) unspooledNames() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.unspooled))
+func (sp *spool) unspooledNames() []string {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return slices.Collect(maps.Keys(sp.unspooled))
 }
 
 // has reports whether a report is still in the spool. When the disk cannot be read, it returns true.
-func (p *spool) has(name string) bool {
-	p.mu.Lock()
-	held := p.unspooled[name] != nil
-	p.mu.Unlock()
-	if held || p.dir == "" {
+func (sp *spool) has(name string) bool {
+	sp.mu.Lock()
+	held := sp.unspooled[name] != nil
+	sp.mu.Unlock()
+	if held || sp.dir == "" {
 		return held
 	}
-	_, err := os.Lstat(filepath.Join(p.dir, name))
+	_, err := os.Lstat(filepath.Join(sp.dir, name))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
 // files lists the files that hold reports.
-func (p *spool) files() []string {
-	if p.dir == "" {
+func (sp *spool) files() []string {
+	if sp.dir == "" {
 		return nil
 	}
-	entries, err := os.ReadDir(p.dir)
+	entries, err := os.ReadDir(sp.dir)
 	if errors.Is(err, os.ErrNotExist) { // the directory was removed
 		return nil
 	}
 	if err != nil {
-		p.logger.Warn("flightd: the spool cannot be read", "spool", p.dir, "error", err)
+		sp.logger.Warn("flightd: the spool cannot be read", "spool", sp.dir, "error", err)
 		return nil
 	}
 	var names []string
@@ -123,7 +123,7 @@ func (p *spool) files() []string {
 
 // store writes a report to disk. Without an error the report outlives this process; with one it is kept in memory. The
 // caller has claimed the report until it calls remove, quarantine or release.
-func (p *spool) store(s *spooledReport) (name string, err error) {
+func (sp *spool) store(s *spooledReport) (name string, err error) {
 	s.At = time.Now().UTC()
 	data, err := encodeSpooled(s)
 	if err != nil {
@@ -131,17 +131,17 @@ func (p *spool) store(s *spooledReport) (name string, err error) {
 	}
 	sum := sha256.Sum256(append([]byte(s.Deployment+" "+s.Key+" "), s.Report...))
 	name = hex.EncodeToString(sum[:16]) + spoolSuffix
-	p.mu.Lock()
-	p.claimed[name] = struct{}{}
-	p.mu.Unlock()
+	sp.mu.Lock()
+	sp.claimed[name] = struct{}{}
+	sp.mu.Unlock()
 	err = errors.New("there is no spool: the outcome is lost with this process")
-	if p.dir != "" {
-		err = p.write(name, data)
+	if sp.dir != "" {
+		err = sp.write(name, data)
 	}
 	if err != nil {
-		p.mu.Lock()
-		p.unspooled[name] = s
-		p.mu.Unlock()
+		sp.mu.Lock()
+		sp.unspooled[name] = s
+		sp.mu.Unlock()
 		return name, fmt.Errorf("%w: %w", ErrNotSpooled, err)
 	}
 	return name, nil
@@ -185,23 +185,23 @@ func decodeSpooled(b []byte) (*spooledReport, error) {
 }
 
 // write creates the file atomically and durably. After a crash it is complete or absent.
-func (p *spool) write(name string, data []byte) error {
-	if err := os.MkdirAll(p.dir, 0o700); err != nil { // the directory may have been removed
+func (sp *spool) write(name string, data []byte) error {
+	if err := os.MkdirAll(sp.dir, 0o700); err != nil { // the directory may have been removed
 		return err
 	}
-	temp, err := os.CreateTemp(p.dir, spoolTemp+"*") // with mode 0600
+	temp, err := os.CreateTemp(sp.dir, spoolTemp+"*") // with mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = temp.Write(data)
 	err = errors.Join(err, temp.Sync(), temp.Close())
 	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(p.dir, name))
+		err = os.Rename(temp.Name(), filepath.Join(sp.dir, name))
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(temp.Name()))
 	}
-	dir, err := os.Open(p.dir) // to sync the new name
+	dir, err := os.Open(sp.dir) // to sync the new name
 	if err != nil {
 		return err
 	}
@@ -210,30 +210,30 @@ func (p *spool) write(name string, data []byte) error {
 
 // claim reads a report, unless another goroutine has claimed it. A damaged file is quarantined. A file that cannot be
 // read now, or not completely by this version, stays under its name.
-func (p *spool) claim(name string) (*spooledReport, bool) {
-	p.mu.Lock()
-	_, claimed := p.claimed[name]
-	p.claimed[name] = struct{}{}
-	report := p.unspooled[name]
-	p.mu.Unlock()
+func (sp *spool) claim(name string) (*spooledReport, bool) {
+	sp.mu.Lock()
+	_, claimed := sp.claimed[name]
+	sp.claimed[name] = struct{}{}
+	report := sp.unspooled[name]
+	sp.mu.Unlock()
 	if claimed || report != nil {
 		return report, !claimed
 	}
-	b, err := os.ReadFile(filepath.Join(p.dir, name))
+	b, err := os.ReadFile(filepath.Join(sp.dir, name))
 	if errors.Is(err, os.ErrNotExist) { // another process has sent it
-		p.release(name)
+		sp.release(name)
 		return nil, false
 	}
 	if err != nil {
-		p.skipUnreadable(name, err)
+		sp.skipUnreadable(name, err)
 		return nil, false
 	}
 	s, err := decodeSpooled(b)
 	switch {
 	case errors.Is(err, errLaterReport):
-		p.skipUnreadable(name, err)
+		sp.skipUnreadable(name, err)
 	case err != nil:
-		p.quarantineFile(name, spoolDamaged, "", err)
+		sp.quarantineFile(name, spoolDamaged, "", err)
 	}
 	return s, err == nil
 }
@@ -245,70 +245,70 @@ func isLaterFormat(b []byte) bool {
 }
 
 // skipUnreadable releases a file that cannot be read now, and logs it once.
-func (p *spool) skipUnreadable(name string, why error) {
-	defer p.release(name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, told := p.reportedUnreadable[name]; !told {
-		p.reportedUnreadable[name] = struct{}{}
-		p.logger.Error("flightd: a spooled report cannot be read; it stays in the spool", "file", filepath.Join(p.dir, name), "error", why)
+func (sp *spool) skipUnreadable(name string, why error) {
+	defer sp.release(name)
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if _, told := sp.reportedUnreadable[name]; !told {
+		sp.reportedUnreadable[name] = struct{}{}
+		sp.logger.Error("flightd: a spooled report cannot be read; it stays in the spool", "file", filepath.Join(sp.dir, name), "error", why)
 	}
 }
 
 // release ends the claim of a report.
-func (p *spool) release(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.claimed, name)
+func (sp *spool) release(name string) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	delete(sp.claimed, name)
 }
 
 // remove deletes a report that the server has stored. If the process dies before that, the report is sent once more,
 // which changes nothing.
-func (p *spool) remove(name, key string) {
-	defer p.release(name)
-	if p.forgetUnspooled(name) {
+func (sp *spool) remove(name, key string) {
+	defer sp.release(name)
+	if sp.forgetUnspooled(name) {
 		return
 	}
-	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.logger.Warn("flightd: a recorded report cannot be removed from the spool", "key", key, "file", name, "error", err)
+	if err := os.Remove(filepath.Join(sp.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		sp.logger.Warn("flightd: a recorded report cannot be removed from the spool", "key", key, "file", name, "error", err)
 	}
 }
 
 // describePlace says where a report is.
-func (p *spool) describePlace(name string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unspooled[name] != nil {
+func (sp *spool) describePlace(name string) string {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.unspooled[name] != nil {
 		return "its report is not on disk, and is lost with this process"
 	}
-	return "its report waits in " + p.dir + " and is sent on"
+	return "its report waits in " + sp.dir + " and is sent on"
 }
 
 // quarantine keeps a report that the server has rejected for good, and says where. A person has to read it.
-func (p *spool) quarantine(name, key string, why error) string {
-	if p.forgetUnspooled(name) {
-		p.logger.Error("flightd: a report was rejected, and is not on disk", "key", key, "error", why)
-		p.release(name)
+func (sp *spool) quarantine(name, key string, why error) string {
+	if sp.forgetUnspooled(name) {
+		sp.logger.Error("flightd: a report was rejected, and is not on disk", "key", key, "error", why)
+		sp.release(name)
 		return "its report was rejected, and is not on disk"
 	}
-	return "a person must look at it: " + p.quarantineFile(name, spoolRejected, key, why)
+	return "a person must look at it: " + sp.quarantineFile(name, spoolRejected, key, why)
 }
 
 // forgetUnspooled removes a report from memory, and reports whether it was there.
-func (p *spool) forgetUnspooled(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, held := p.unspooled[name]
-	delete(p.unspooled, name)
+func (sp *spool) forgetUnspooled(name string) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	_, held := sp.unspooled[name]
+	delete(sp.unspooled, name)
 	return held
 }
 
 // quarantineFile renames a file and returns its new path. key is "" when the file cannot be read.
-func (p *spool) quarantineFile(name, suffix, key string, why error) string {
-	defer p.release(name)
-	path := filepath.Join(p.dir, name)
+func (sp *spool) quarantineFile(name, suffix, key string, why error) string {
+	defer sp.release(name)
+	path := filepath.Join(sp.dir, name)
 	err := os.Rename(path, path+suffix)
-	p.logger.Error("flightd: a report is quarantined; a person must look at it", "key", key,
+	sp.logger.Error("flightd: a report is quarantined; a person must look at it", "key", key,
 		"file", path+suffix, "error", errors.Join(why, err))
 	return path + suffix
 }

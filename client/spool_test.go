@@ -24,9 +24,9 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-func (g *fixture) files() []string {
-	entries, err := os.ReadDir(g.spool)
-	require.NoError(g.t, err)
+func (fi *fixture) files() []string {
+	entries, err := os.ReadDir(fi.spool)
+	require.NoError(fi.t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -35,29 +35,29 @@ func (g *fixture) files() []string {
 }
 
 // unrecorded performs an effect whose report reaches no server.
-func (g *fixture) unrecorded() {
-	g.t.Helper()
-	g.unrecordedBy(cutBefore)
+func (fi *fixture) unrecorded() {
+	fi.t.Helper()
+	fi.unrecordedBy(cutBefore)
 }
 
 // unrecordedBy performs an effect whose report meets a fault.
-func (g *fixture) unrecordedBy(f fault) {
-	g.t.Helper()
-	c := g.connect(client.WithReportTimeout(50 * time.Millisecond))
-	g.setFault(func(r *http.Request) fault {
+func (fi *fixture) unrecordedBy(f fault) {
+	fi.t.Helper()
+	c := fi.connect(client.WithReportTimeout(50 * time.Millisecond))
+	fi.setFault(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
 			return f
 		}
 		return none
 	})
-	_, err := c.Do(g.t.Context(), call(`1`), succeedingHandler(`{"id": 1}`))
+	_, err := c.Do(fi.t.Context(), call(`1`), succeedingHandler(`{"id": 1}`))
 	var unrecorded *client.Unrecorded
-	require.ErrorAs(g.t, err, &unrecorded)
-	require.Equal(g.t, `{"id": 1}`, string(unrecorded.Result.Answer.Body))
-	require.Equal(g.t, flight.OutcomeSucceeded, unrecorded.Result.Outcome)
-	require.Equal(g.t, 1, c.SpooledReports())
-	require.NoError(g.t, c.Close(g.t.Context()))
-	g.expireSessions() // with the process
+	require.ErrorAs(fi.t, err, &unrecorded)
+	require.Equal(fi.t, `{"id": 1}`, string(unrecorded.Result.Answer.Body))
+	require.Equal(fi.t, flight.OutcomeSucceeded, unrecorded.Result.Outcome)
+	require.Equal(fi.t, 1, c.SpooledReports())
+	require.NoError(fi.t, c.Close(fi.t.Context()))
+	fi.expireSessions() // with the process
 }
 
 // A report names its key, so that a node can take it which does not know the flight yet; also after it lay on disk.

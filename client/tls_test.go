@@ -43,37 +43,37 @@ func newIssuer(t *testing.T) *issuer {
 	return a
 }
 
-func (a *issuer) path(name string) string { return filepath.Join(a.dir, name) }
+func (i *issuer) path(name string) string { return filepath.Join(i.dir, name) }
 
 // issue makes a certificate in the file name, with its key in name.key.
-func (a *issuer) issue(name string, like *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
-	a.t.Helper()
+func (i *issuer) issue(name string, like *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
+	i.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
+	require.NoError(i.t, err)
 	like.SerialNumber, like.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
 	if like.NotAfter.IsZero() {
 		like.NotAfter = time.Now().Add(time.Hour)
 	}
-	parent, signer := a.cert, a.key
+	parent, signer := i.cert, i.key
 	if parent == nil {
 		parent, signer = like, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, like, parent, key.Public(), signer)
-	require.NoError(a.t, err)
+	require.NoError(i.t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(a.t, err)
-	require.NoError(a.t, os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(a.t, os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	require.NoError(i.t, err)
+	require.NoError(i.t, os.WriteFile(i.path(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(i.t, os.WriteFile(i.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 	cert, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
+	require.NoError(i.t, err)
 	return key, cert
 }
 
 // serveTLS serves a flightd with the certificate in that file.
-func (a *issuer) serveTLS(name string, change func(*tls.Config)) (address string) {
-	g := newFixture(a.t)
-	pair, err := tls.LoadX509KeyPair(a.path(name), a.path(name+".key"))
-	require.NoError(a.t, err)
+func (i *issuer) serveTLS(name string, change func(*tls.Config)) (address string) {
+	g := newFixture(i.t)
+	pair, err := tls.LoadX509KeyPair(i.path(name), i.path(name+".key"))
+	require.NoError(i.t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.api.ServeHTTP(w, r) }))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of rejected handshakes
@@ -81,7 +81,7 @@ func (a *issuer) serveTLS(name string, change func(*tls.Config)) (address string
 		change(server.TLS)
 	}
 	server.StartTLS()
-	a.t.Cleanup(server.Close)
+	i.t.Cleanup(server.Close)
 	return server.URL
 }
 

@@ -25,10 +25,10 @@ import (
 const canary = "fltd_canary-4f1c"
 
 // credentials notes the Authorization header of every request, by path.
-func (g *fixture) credentials() (seen func() map[string][]string) {
+func (fi *fixture) credentials() (seen func() map[string][]string) {
 	var mu sync.Mutex
 	all := map[string][]string{}
-	g.setFault(func(r *http.Request) fault {
+	fi.setFault(func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
 		all[r.URL.Path] = append(all[r.URL.Path], r.Header.Get("Authorization"))

@@ -146,8 +146,8 @@ func TestSingleRequests(t *testing.T) {
 	require.Nil(t, version)
 }
 
-func (g *fixture) connectVersion(c *client.Client) (*client.Version, error) {
-	ctx, cancel := context.WithCancel(g.t.Context())
+func (fi *fixture) connectVersion(c *client.Client) (*client.Version, error) {
+	ctx, cancel := context.WithCancel(fi.t.Context())
 	cancel()
 	return c.Version(ctx)
 }

@@ -152,17 +152,17 @@ func (r readerUntil) Read(b []byte) (int, error) {
 }
 
 // files returns the contents of all spooled reports, by the names of their files.
-func (p *spool) files() (map[string][]byte, error) {
-	names, err := p.cfg.FS.List(p.dir)
+func (sp *spool) files() (map[string][]byte, error) {
+	names, err := sp.cfg.FS.List(sp.dir)
 	if err != nil {
-		return nil, fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
+		return nil, fmt.Errorf("clusterstore: list %s: %w", sp.dir, err)
 	}
 	all := make(map[string][]byte)
 	for _, name := range names {
 		if strings.HasPrefix(name, tempPrefix) {
 			continue
 		}
-		content, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
+		content, err := readFile(sp.cfg.FS, sp.cfg.FS.PathJoin(sp.dir, name))
 		if oserror.IsNotExist(err) {
 			continue // committed meanwhile
 		}

@@ -59,11 +59,11 @@ func batchFromLog(at stamp, commands []flight.Command) *batch {
 
 // complete answers every caller of the batch, once. Later calls do nothing. A nil err means that the effects are
 // visible to readers.
-func (p *batch) complete(err error) {
-	if !p.completed.CompareAndSwap(false, true) {
+func (b *batch) complete(err error) {
+	if !b.completed.CompareAndSwap(false, true) {
 		return
 	}
-	for _, one := range p.proposals {
+	for _, one := range b.proposals {
 		one.done <- err
 	}
 }
@@ -124,23 +124,23 @@ type batcher struct {
 }
 
 // propose proposes one command and waits for its result. errors.go lists the classes of errors.
-func (k *batcher) propose(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
+func (b *batcher) propose(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
 	p := &proposal{command: c, data: data, done: make(chan error, 1)}
-	if err := k.enqueue(p); err != nil {
+	if err := b.enqueue(p); err != nil {
 		return flight.Reply{}, err
 	}
-	return k.await(ctx, p)
+	return b.await(ctx, p)
 }
 
 // await waits for the result of a queued proposal. When ctx ends, a proposal that is still queued is cancelled
 // (ErrUnavailable); one that was sent to raft has an unknown result (AmbiguousError).
-func (k *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) {
+func (b *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) {
 	select {
 	case err := <-p.done:
 		return p.result(err)
 	case <-ctx.Done():
 	}
-	if k.cancel(p) {
+	if b.cancel(p) {
 		return flight.Reply{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
 	select {
@@ -151,31 +151,31 @@ func (k *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) 
 	}
 }
 
-func (k *batcher) enqueue(p *proposal) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
+func (b *batcher) enqueue(p *proposal) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
 		return ErrClosed
 	}
-	k.queue = append(k.queue, p)
-	if k.inFlight < eagerInFlight || k.inFlight < maxInFlight && len(k.queue) >= minQueued {
-		k.inFlight++
-		k.runners.Add(1)
-		go k.run()
+	b.queue = append(b.queue, p)
+	if b.inFlight < eagerInFlight || b.inFlight < maxInFlight && len(b.queue) >= minQueued {
+		b.inFlight++
+		b.runners.Add(1)
+		go b.run()
 	}
 	return nil
 }
 
 // cancel removes a proposal from the queue. It returns false when the proposal is already in a batch.
-func (k *batcher) cancel(p *proposal) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (b *batcher) cancel(p *proposal) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if p.batched {
 		return false
 	}
-	for i, one := range k.queue {
+	for i, one := range b.queue {
 		if one == p {
-			k.queue = append(k.queue[:i:i], k.queue[i+1:]...)
+			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
 			return true
 		}
 	}
@@ -186,28 +186,28 @@ func (k *batcher) cancel(p *proposal) bool {
 // when this node loses the leadership or raft stops. close waits for run.
 //
 // If the process dies after ApplyLog, the entry may be in the log, and no caller was answered.
-func (k *batcher) run() {
-	defer k.runners.Done()
+func (b *batcher) run() {
+	defer b.runners.Done()
 	for {
-		p := k.nextBatch()
+		p := b.nextBatch()
 		if p == nil {
 			return
 		}
-		k.pending.add(p)
-		err := k.raft.ApplyLog(raft.Log{Data: p.data}, 0).Error()
-		k.pending.remove(p.data)
+		b.pending.add(p)
+		err := b.raft.ApplyLog(raft.Log{Data: p.data}, 0).Error()
+		b.pending.remove(p.data)
 		p.complete(classifyRaftError(err)) // on success the FSM has completed it already
 	}
 }
 
 // nextBatch encodes as many queued proposals as fit into one entry. nil: the queue is empty, and the caller of
 // nextBatch must end.
-func (k *batcher) nextBatch() *batch {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (b *batcher) nextBatch() *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n, size := 0, entryFixed
-	for n < len(k.queue) {
-		more := commandPrefix + len(k.queue[n].data)
+	for n < len(b.queue) {
+		more := commandPrefix + len(b.queue[n].data)
 		if n > 0 && size+more > maxEntry {
 			break
 		}
@@ -215,11 +215,11 @@ func (k *batcher) nextBatch() *batch {
 		n++
 	}
 	if n == 0 {
-		k.inFlight--
+		b.inFlight--
 		return nil
 	}
-	p := &batch{stamp: k.now(), proposals: k.queue[:n:n]}
-	k.queue = k.queue[n:]
+	p := &batch{stamp: b.now(), proposals: b.queue[:n:n]}
+	b.queue = b.queue[n:]
 	p.data = appendHeader(make([]byte, 0, size), p.stamp)
 	for _, one := range p.proposals {
 		one.batched = true
@@ -229,13 +229,13 @@ func (k *batcher) nextBatch() *batch {
 }
 
 // close rejects new proposals and waits until those in flight have ended, at most until ctx ends.
-func (k *batcher) close(ctx context.Context) error {
-	k.mu.Lock()
-	k.closed = true
-	k.mu.Unlock()
+func (b *batcher) close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	drained := make(chan struct{})
 	go func() {
-		k.runners.Wait()
+		b.runners.Wait()
 		close(drained)
 	}()
 	select {

@@ -20,11 +20,11 @@ type fakeClock struct {
 	mono time.Duration
 }
 
-func (l *fakeClock) clock() Clock {
-	return Clock{Wall: func() time.Time { return l.wall }, Mono: func() time.Duration { return l.mono }}
+func (c *fakeClock) clock() Clock {
+	return Clock{Wall: func() time.Time { return c.wall }, Mono: func() time.Duration { return c.mono }}
 }
 
-func (l *fakeClock) advance(d time.Duration) { l.wall, l.mono = l.wall.Add(d), l.mono+d }
+func (c *fakeClock) advance(d time.Duration) { c.wall, c.mono = c.wall.Add(d), c.mono+d }
 
 func TestSlewNeverJumps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

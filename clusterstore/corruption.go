@@ -56,15 +56,15 @@ const corruptionLogInterval = time.Minute
 
 // shouldLog reports whether the last message about a file is at least corruptionLogInterval old, and if so records a
 // new one.
-func (d *corruptionLog) shouldLog(file string, now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if last, told := d.lastLogged[file]; told && now.Sub(last) < corruptionLogInterval {
+func (l *corruptionLog) shouldLog(file string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, told := l.lastLogged[file]; told && now.Sub(last) < corruptionLogInterval {
 		return false
 	}
-	if d.lastLogged == nil {
-		d.lastLogged = make(map[string]time.Time)
+	if l.lastLogged == nil {
+		l.lastLogged = make(map[string]time.Time)
 	}
-	d.lastLogged[file] = now
+	l.lastLogged[file] = now
 	return true
 }

@@ -246,12 +246,12 @@ type badTables struct {
 	reads   atomic.Int32 // while it is bad
 }
 
-func (f *badTables) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.Open(name, opts...)
+func (t *badTables) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := t.FS.Open(name, opts...)
 	if err != nil || !strings.Contains(name, stateName(1)+"/") || !strings.HasSuffix(name, ".sst") {
 		return file, err
 	}
-	return badTable{file, f}, nil
+	return badTable{file, t}, nil
 }
 
 type badTable struct {
@@ -259,15 +259,15 @@ type badTable struct {
 	fs *badTables
 }
 
-func (f badTable) ReadAt(b []byte, offset int64) (int, error) {
-	if !f.fs.bad.Load() {
-		return f.File.ReadAt(b, offset)
+func (t badTable) ReadAt(b []byte, offset int64) (int, error) {
+	if !t.fs.bad.Load() {
+		return t.File.ReadAt(b, offset)
 	}
-	f.fs.reads.Add(1)
-	if !f.fs.changed {
+	t.fs.reads.Add(1)
+	if !t.fs.changed {
 		return 0, syscall.EIO
 	}
-	n, err := f.File.ReadAt(b, offset)
+	n, err := t.File.ReadAt(b, offset)
 	for i := range b[:n] {
 		b[i] ^= 0x5a
 	}

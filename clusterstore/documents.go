@@ -53,35 +53,35 @@ func (s *Store) Stored() (flights map[string]int64, tombstones int64) {
 }
 
 // applyToDocument applies a command about a document.
-func (t *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight.Reply, error) {
-	reply := t.fsm.documents.Apply(&t.fsm.header, c)
+func (mb *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight.Reply, error) {
+	reply := mb.fsm.documents.Apply(&mb.fsm.header, c)
 	if !reply.Changed {
 		return reply, nil
 	}
-	t.fsm.documentsVersion = at
+	mb.fsm.documentsVersion = at
 	if deleted, ok := c.(*flight.DeleteDocument); ok {
-		t.rows = append(t.rows, row{key: documentKey(nil, deleted.ID), deleted: true})
+		mb.rows = append(mb.rows, row{key: documentKey(nil, deleted.ID), deleted: true})
 		return reply, nil
 	}
 	value, err := flight.EncodeRecord(reply.Document)
 	if err == nil {
-		t.putSharedRow(documentKey(nil, reply.Document.ID), value)
+		mb.putSharedRow(documentKey(nil, reply.Document.ID), value)
 	}
 	return reply, err
 }
 
 // recordAudit writes a line of the audit log for a command that has changed the ledger.
-func (t *memBatch) recordAudit(c flight.Command, at flight.Version) error {
-	if t.fsm.header.FeatureLevel() < flight.LevelDocuments {
+func (mb *memBatch) recordAudit(c flight.Command, at flight.Version) error {
+	if mb.fsm.header.FeatureLevel() < flight.LevelDocuments {
 		return nil
 	}
-	line, ok := flight.Audit(c, t.fsm.header.Now)
+	line, ok := flight.Audit(c, mb.fsm.header.Now)
 	if !ok {
 		return nil
 	}
 	value, err := flight.EncodeRecord(&line)
 	if err == nil {
-		t.putSharedRow(auditKey(nil, at), value)
+		mb.putSharedRow(auditKey(nil, at), value)
 	}
 	return err
 }

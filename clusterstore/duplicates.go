@@ -105,8 +105,8 @@ func (s *Store) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
 }
 
 // unwritten returns the count of a flight that is being written, and the one that waits.
-func (t *duplicateCounters) unwritten(id flight.ID) (written *flight.CountDuplicates, waiting flight.DuplicateStats) {
-	s := &t.shards[id[0]%cacheShards]
+func (dc *duplicateCounters) unwritten(id flight.ID) (written *flight.CountDuplicates, waiting flight.DuplicateStats) {
+	s := &dc.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock() // guards the move of a count from byID to writing
 	written = s.writing[id]
@@ -116,13 +116,13 @@ func (t *duplicateCounters) unwritten(id flight.ID) (written *flight.CountDuplic
 	return written, waiting
 }
 
-func (t *duplicateCounters) add(id flight.ID, key flight.Key, actor string) {
-	now := flight.Time(t.clock().UnixMilli())
-	s := &t.shards[id[0]%cacheShards]
+func (dc *duplicateCounters) add(id flight.ID, key flight.Key, actor string) {
+	now := flight.Time(dc.clock().UnixMilli())
+	s := &dc.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	p := s.byID[id]
 	if p == nil {
-		if p = t.newCounter(s, id, key); p == nil {
+		if p = dc.newCounter(s, id, key); p == nil {
 			s.mu.Unlock()
 			return
 		}
@@ -135,14 +135,14 @@ func (t *duplicateCounters) add(id flight.ID, key flight.Key, actor string) {
 	isFirst := p.count == 1
 	s.mu.Unlock()
 	if isFirst {
-		t.notify()
+		dc.notify()
 	}
 }
 
 // newCounter adds a counter for a flight; nil when maxCountedFlights is reached.
-func (t *duplicateCounters) newCounter(s *counterShard, id flight.ID, key flight.Key) *flightCounter {
-	if t.flights.Add(1) > maxCountedFlights {
-		t.flights.Add(-1)
+func (dc *duplicateCounters) newCounter(s *counterShard, id flight.ID, key flight.Key) *flightCounter {
+	if dc.flights.Add(1) > maxCountedFlights {
+		dc.flights.Add(-1)
 		return nil
 	}
 	return s.newCounter(id, key)
@@ -157,19 +157,19 @@ func (s *counterShard) newCounter(id flight.ID, key flight.Key) *flightCounter {
 	return p
 }
 
-func (t *duplicateCounters) notify() {
+func (dc *duplicateCounters) notify() {
 	select {
-	case t.dirty <- struct{}{}:
+	case dc.dirty <- struct{}{}:
 	default: // already signalled
 	}
 }
 
 // stats returns the collected statistics, oldest caller first.
-func (p *flightCounter) stats() flight.DuplicateStats {
-	n := min(p.callersSeen, flight.MaxCallers)
-	sum := flight.DuplicateStats{Count: p.count, First: p.first, Last: p.last, Callers: make([]flight.Caller, 0, n)}
-	for i := p.callersSeen - n; i < p.callersSeen; i++ {
-		sum.Callers = append(sum.Callers, p.callers[i%flight.MaxCallers])
+func (c *flightCounter) stats() flight.DuplicateStats {
+	n := min(c.callersSeen, flight.MaxCallers)
+	sum := flight.DuplicateStats{Count: c.count, First: c.first, Last: c.last, Callers: make([]flight.Caller, 0, n)}
+	for i := c.callersSeen - n; i < c.callersSeen; i++ {
+		sum.Callers = append(sum.Callers, c.callers[i%flight.MaxCallers])
 	}
 	return sum
 }
@@ -268,18 +268,18 @@ func (s *Store) flushDuplicates(ctx context.Context) (more bool) {
 }
 
 // takeBatch takes up to duplicateFlushFlights counts, a share from each shard. They stay readable in writing.
-func (t *duplicateCounters) takeBatch() map[flight.ID]*flight.CountDuplicates {
+func (dc *duplicateCounters) takeBatch() map[flight.ID]*flight.CountDuplicates {
 	batch := make(map[flight.ID]*flight.CountDuplicates)
-	t.firstShard++ // so that no shard is always the last, which gets the remainder
-	for i := range t.shards {
+	dc.firstShard++ // so that no shard is always the last, which gets the remainder
+	for i := range dc.shards {
 		share := (duplicateFlushFlights - len(batch)) / (cacheShards - i)
-		t.takeFromShard(&t.shards[(t.firstShard+i)%cacheShards], batch, share)
+		dc.takeFromShard(&dc.shards[(dc.firstShard+i)%cacheShards], batch, share)
 	}
 	return batch
 }
 
 // takeFromShard moves up to limit counts of a shard into the batch.
-func (t *duplicateCounters) takeFromShard(s *counterShard, batch map[flight.ID]*flight.CountDuplicates, limit int) {
+func (dc *duplicateCounters) takeFromShard(s *counterShard, batch map[flight.ID]*flight.CountDuplicates, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit = min(limit, len(s.order))
@@ -287,14 +287,14 @@ func (t *duplicateCounters) takeFromShard(s *counterShard, batch map[flight.ID]*
 		s.writing = make(map[flight.ID]*flight.CountDuplicates)
 	}
 	for range limit {
-		t.lastNumber++
-		id := s.nextFlight(t.lastNumber%oldestEvery == 0)
+		dc.lastNumber++
+		id := s.nextFlight(dc.lastNumber%oldestEvery == 0)
 		p := s.byID[id]
 		delete(s.byID, id)
-		c := &flight.CountDuplicates{Key: p.key, ID: flight.CountID{Source: t.source, Number: t.lastNumber}, Stats: p.stats()}
+		c := &flight.CountDuplicates{Key: p.key, ID: flight.CountID{Source: dc.source, Number: dc.lastNumber}, Stats: p.stats()}
 		batch[id], s.writing[id] = c, c
 	}
-	t.flights.Add(-int64(limit))
+	dc.flights.Add(-int64(limit))
 }
 
 // nextFlight removes the flight to be written next from order, which must not be empty.
@@ -309,9 +309,9 @@ func (s *counterShard) nextFlight(oldest bool) (id flight.ID) {
 }
 
 // clearWriting ends a flush.
-func (t *duplicateCounters) clearWriting() {
-	for i := range t.shards {
-		s := &t.shards[i]
+func (dc *duplicateCounters) clearWriting() {
+	for i := range dc.shards {
+		s := &dc.shards[i]
 		s.mu.Lock()
 		s.writing = nil
 		s.mu.Unlock()
@@ -333,19 +333,19 @@ func (s *Store) AddDuplicates(counts []*flight.CountDuplicates) {
 }
 
 // requeue adds a count that was not committed to the waiting ones. It may exceed maxCountedFlights.
-func (t *duplicateCounters) requeue(id flight.ID, c *flight.CountDuplicates) {
-	s := &t.shards[id[0]%cacheShards]
+func (dc *duplicateCounters) requeue(id flight.ID, c *flight.CountDuplicates) {
+	s := &dc.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writing, id)
-	t.merge(s, id, c)
+	dc.merge(s, id, c)
 }
 
 // merge adds an older count to the waiting ones. The caller holds the lock of the shard.
-func (t *duplicateCounters) merge(s *counterShard, id flight.ID, c *flight.CountDuplicates) {
+func (dc *duplicateCounters) merge(s *counterShard, id flight.ID, c *flight.CountDuplicates) {
 	p := s.byID[id]
 	if p == nil {
-		t.flights.Add(1)
+		dc.flights.Add(1)
 		p = s.newCounter(id, c.Key)
 	}
 	sum := c.Stats.Add(p.stats())

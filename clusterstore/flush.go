@@ -39,13 +39,13 @@ func (s *Store) runFlush() {
 
 // waitForSpaceLocked waits until the active memBatch is not full: it bounds the memory of unflushed entries. Applying
 // waits when the disk is slower than the log.
-func (m *fsm) waitForSpaceLocked() {
-	for m.active.full() {
+func (fs *fsm) waitForSpaceLocked() {
+	for fs.active.full() {
 		select {
-		case m.activeFull <- struct{}{}:
+		case fs.activeFull <- struct{}{}:
 		default: // already signalled
 		}
-		m.flushed.Wait()
+		fs.flushed.Wait()
 	}
 }
 
@@ -53,60 +53,60 @@ func (m *fsm) waitForSpaceLocked() {
 // does not sync; see Snapshot.
 //
 // A failed write kills the process. The log holds all entries, and the next start applies them again.
-func (m *fsm) flush() {
-	t, head := m.beginFlush()
+func (fs *fsm) flush() {
+	t, head := fs.beginFlush()
 	if t == nil {
 		return
 	}
 	if err := t.commit(head); err != nil {
-		m.cfg.Limits.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
+		fs.cfg.Limits.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
 	}
-	m.finishFlush()
+	fs.finishFlush()
 }
 
 // finishFlush discards the memBatch that was written to the state.
-func (m *fsm) finishFlush() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.flushing = nil
-	m.view.Store(&overlayView{active: m.active.overlay})
-	m.flushed.Broadcast()
+func (fs *fsm) finishFlush() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.flushing = nil
+	fs.view.Store(&overlayView{active: fs.active.overlay})
+	fs.flushed.Broadcast()
 }
 
 // beginFlush makes the active memBatch the flushing one and starts a new one; nil when no entry was applied. It waits
 // for a flush that is in progress.
-func (m *fsm) beginFlush() (*memBatch, published) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for m.flushing != nil {
-		m.flushed.Wait()
+func (fs *fsm) beginFlush() (*memBatch, published) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for fs.flushing != nil {
+		fs.flushed.Wait()
 	}
-	if !m.active.hasEntries {
+	if !fs.active.hasEntries {
 		return nil, published{}
 	}
-	m.flushing, m.active = m.active, newMemBatch(m)
-	m.view.Store(&overlayView{active: m.active.overlay, flushing: m.flushing.overlay})
-	m.flushed.Broadcast()
-	if m.header.FeatureLevel() >= flight.LevelDocuments {
-		m.flushing.rows = append(m.flushing.rows, row{key: kindKey(namespacesRow), value: encodeListed(m.listed)})
+	fs.flushing, fs.active = fs.active, newMemBatch(fs)
+	fs.view.Store(&overlayView{active: fs.active.overlay, flushing: fs.flushing.overlay})
+	fs.flushed.Broadcast()
+	if fs.header.FeatureLevel() >= flight.LevelDocuments {
+		fs.flushing.rows = append(fs.flushing.rows, row{key: kindKey(namespacesRow), value: encodeListed(fs.listed)})
 	}
-	return m.flushing, published{header: m.header, meta: m.meta}
+	return fs.flushing, published{header: fs.header, meta: fs.meta}
 }
 
 // commit writes a memBatch and the index of its last entry to the state as one Pebble batch.
 //
 // If the process dies during commit, the state holds the whole batch or nothing of it.
-func (t *memBatch) commit(head published) error {
-	w := stateWriter{batch: t.fsm.state.db.NewBatchWithSize(t.bytes + 512*len(t.dirty))}
+func (mb *memBatch) commit(head published) error {
+	w := stateWriter{batch: mb.fsm.state.db.NewBatchWithSize(mb.bytes + 512*len(mb.dirty))}
 	defer func() { _ = w.batch.Close() }() // frees memory; Commit reports its own error
-	slots := make([]*dirtyFlight, 0, len(t.dirty))
-	for _, s := range t.dirty {
+	slots := make([]*dirtyFlight, 0, len(mb.dirty))
+	for _, s := range mb.dirty {
 		if s.changed || s.statsChanged || len(s.rows) > 0 {
 			slots = append(slots, s)
 		}
 	}
 	slices.SortFunc(slots, func(a, b *dirtyFlight) int { return bytes.Compare(a.id[:], b.id[:]) })
-	if err := t.deleteHistories(w.batch, slots); err != nil {
+	if err := mb.deleteHistories(w.batch, slots); err != nil {
 		return err
 	}
 	// Adjacent rows are written together and in order: finding the position of a row is most of its cost.
@@ -117,12 +117,12 @@ func (t *memBatch) commit(head published) error {
 			}
 		}
 	}
-	for _, r := range t.rows {
+	for _, r := range mb.rows {
 		if err := w.writeRow(r); err != nil {
 			return err
 		}
 	}
-	for _, part := range t.created {
+	for _, part := range mb.created {
 		if err := w.batch.Set(filterKey(w.key[0][:0], part.entry), part.ids, nil); err != nil {
 			return err
 		}

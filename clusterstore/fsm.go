@@ -70,98 +70,98 @@ func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 }
 
 // load installs the contents of a state, at the start and after a restore.
-func (m *fsm) load(l loadedState) {
-	m.tablesMu.Lock()
-	defer m.tablesMu.Unlock()
-	m.meta, m.header, m.sessions = l.meta, l.header, l.sessions
-	m.documents, m.listed, m.documentsVersion = l.documents, l.listed, l.documentsVersion
-	m.filter.Store(l.filter)
-	m.publish()
+func (fs *fsm) load(l loadedState) {
+	fs.tablesMu.Lock()
+	defer fs.tablesMu.Unlock()
+	fs.meta, fs.header, fs.sessions = l.meta, l.header, l.sessions
+	fs.documents, fs.listed, fs.documentsVersion = l.documents, l.listed, l.documentsVersion
+	fs.filter.Store(l.filter)
+	fs.publish()
 }
 
-func (m *fsm) publish() {
-	m.published.Store(&published{header: m.header, meta: m.meta, documentsVersion: m.documentsVersion})
-	m.appliedIndex.advance(m.meta.Applied)
+func (fs *fsm) publish() {
+	fs.published.Store(&published{header: fs.header, meta: fs.meta, documentsVersion: fs.documentsVersion})
+	fs.appliedIndex.advance(fs.meta.Applied)
 }
 
 // Apply applies one entry.
-func (m *fsm) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
+func (fs *fsm) Apply(entry *raft.Log) any { return fs.ApplyBatch([]*raft.Log{entry})[0] }
 
 // ApplyBatch applies entries, makes their changes visible to readers, and answers the callers.
 //
 // If the process dies before the changes are flushed, the next start applies the entries again.
-func (m *fsm) ApplyBatch(entries []*raft.Log) []any {
+func (fs *fsm) ApplyBatch(entries []*raft.Log) []any {
 	start := time.Now()
-	done, commands, err := m.apply(entries)
+	done, commands, err := fs.apply(entries)
 	if err != nil {
-		m.cfg.Limits.Kill(fmt.Errorf("clusterstore: committed entries cannot be applied: %w", err))
+		fs.cfg.Limits.Kill(fmt.Errorf("clusterstore: committed entries cannot be applied: %w", err))
 	}
 	for _, p := range done {
 		p.complete(nil)
 	}
-	if f := m.cfg.Events.Applied; f != nil && commands > 0 {
+	if f := fs.cfg.Events.Applied; f != nil && commands > 0 {
 		f(len(entries), commands, time.Since(start))
 	}
 	return make([]any, len(entries))
 }
 
-func (m *fsm) apply(entries []*raft.Log) (done []*batch, commands int, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.waitForSpaceLocked()
-	m.tablesMu.Lock()
-	defer m.tablesMu.Unlock()
-	before := m.active.commands
+func (fs *fsm) apply(entries []*raft.Log) (done []*batch, commands int, err error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.waitForSpaceLocked()
+	fs.tablesMu.Lock()
+	defer fs.tablesMu.Unlock()
+	before := fs.active.commands
 	for _, entry := range entries {
-		if entry.Index <= m.meta.Applied {
+		if entry.Index <= fs.meta.Applied {
 			continue // already in the state; raft replays the log at a start
 		}
-		if err := m.active.applyEntry(entry, &done); err != nil {
+		if err := fs.active.applyEntry(entry, &done); err != nil {
 			return nil, 0, fmt.Errorf("entry %d: %w", entry.Index, err)
 		}
 	}
-	m.active.publish()
-	m.publish()
-	m.active.wakeWaiters()
+	fs.active.publish()
+	fs.publish()
+	fs.active.wakeWaiters()
 	select {
-	case m.dirty <- struct{}{}:
+	case fs.dirty <- struct{}{}:
 	default: // already signalled
 	}
-	return done, m.active.commands - before, nil
+	return done, fs.active.commands - before, nil
 }
 
 // read returns the current record of a flight, from memory where possible; nil for a key that was never used. It is
 // for readers; the fsm uses dirtyFlight.
-func (m *fsm) read(id flight.ID) (*record, error) {
-	r, writes := m.cache.get(id)
+func (fs *fsm) read(id flight.ID) (*record, error) {
+	r, writes := fs.cache.get(id)
 	if r != nil {
 		return r, nil
 	}
-	r, stored, err := m.readUncached(id)
+	r, stored, err := fs.readUncached(id)
 	if stored && err == nil {
-		m.cache.fill(id, r, writes)
+		fs.cache.fill(id, r, writes)
 	}
 	return r, err
 }
 
 // peek returns the current flight without adding it to the cache.
-func (m *fsm) peek(id flight.ID) (*flight.Flight, error) {
-	if r, _ := m.cache.get(id); r != nil {
+func (fs *fsm) peek(id flight.ID) (*flight.Flight, error) {
+	if r, _ := fs.cache.get(id); r != nil {
 		return r.flight, nil
 	}
-	r, _, err := m.readUncached(id)
+	r, _, err := fs.readUncached(id)
 	return flightOf(r), err
 }
 
 // readUncached reads a record that is not in the cache. stored: it came from the state and may be cached.
-func (m *fsm) readUncached(id flight.ID) (r *record, stored bool, err error) {
-	if !m.filter.Load().mayContain(id) {
+func (fs *fsm) readUncached(id flight.ID) (r *record, stored bool, err error) {
+	if !fs.filter.Load().mayContain(id) {
 		return nil, false, nil
 	}
-	if own, ok := m.view.Load().find(id); ok {
+	if own, ok := fs.view.Load().find(id); ok {
 		return own.now, false, nil // nil: the flight was deleted, or never existed
 	}
-	r, err = m.state.record(id)
+	r, err = fs.state.record(id)
 	return r, r != nil, err
 }
 
@@ -172,25 +172,25 @@ type appliedIndex struct {
 	progress chan struct{} // closed when index advances; nil while nobody waits
 }
 
-func (m *appliedIndex) advance(index uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.index = index
-	if m.progress != nil {
-		close(m.progress)
-		m.progress = nil
+func (i *appliedIndex) advance(index uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.index = index
+	if i.progress != nil {
+		close(i.progress)
+		i.progress = nil
 	}
 }
 
 // wait returns a channel that is closed when the index advances; nil when index was already applied.
-func (m *appliedIndex) wait(index uint64) <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.index >= index {
+func (i *appliedIndex) wait(index uint64) <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.index >= index {
 		return nil
 	}
-	if m.progress == nil {
-		m.progress = make(chan struct{})
+	if i.progress == nil {
+		i.progress = make(chan struct{})
 	}
-	return m.progress
+	return i.progress
 }

@@ -43,21 +43,21 @@ func newKeyFilter(flights int64) *keyFilter {
 	return r
 }
 
-func (r *keyFilter) growLocked(flights int) {
+func (f *keyFilter) growLocked(flights int) {
 	var segments []*filterSegment
-	if old := r.segments.Load(); old != nil {
+	if old := f.segments.Load(); old != nil {
 		segments = append(segments, *old...)
 	}
 	segments = append(segments, &filterSegment{blocks: make([]filterBlock, flights/blockKeys+1)})
-	r.segments.Store(&segments)
-	r.capacityLeft = flights
+	f.segments.Store(&segments)
+	f.capacityLeft = flights
 }
 
 // add adds a flight that is new to the state.
-func (r *keyFilter) add(id flight.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	block, probes := r.writableSegmentLocked().locate(id)
+func (f *keyFilter) add(id flight.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	block, probes := f.writableSegmentLocked().locate(id)
 	for range blockProbes {
 		atomic.OrUint64(&block[probes>>6&7], 1<<(probes&63))
 		probes >>= 9
@@ -66,8 +66,8 @@ func (r *keyFilter) add(id flight.ID) {
 
 // addUnshared adds a flight to a filter that no other goroutine can see yet. A start calls it up to ten million
 // times; without atomic writes the processor overlaps the memory accesses.
-func (r *keyFilter) addUnshared(id flight.ID) {
-	block, probes := r.writableSegmentLocked().locate(id)
+func (f *keyFilter) addUnshared(id flight.ID) {
+	block, probes := f.writableSegmentLocked().locate(id)
 	for range blockProbes {
 		block[probes>>6&7] |= 1 << (probes & 63)
 		probes >>= 9
@@ -76,21 +76,21 @@ func (r *keyFilter) addUnshared(id flight.ID) {
 
 // writableSegmentLocked returns the newest segment and takes one flight of its capacity. It adds a segment when the
 // last one is full.
-func (r *keyFilter) writableSegmentLocked() *filterSegment {
-	segments := *r.segments.Load()
+func (f *keyFilter) writableSegmentLocked() *filterSegment {
+	segments := *f.segments.Load()
 	newest := segments[len(segments)-1]
-	if r.capacityLeft == 0 {
-		r.growLocked(2 * blockKeys * len(newest.blocks))
-		segments = *r.segments.Load()
+	if f.capacityLeft == 0 {
+		f.growLocked(2 * blockKeys * len(newest.blocks))
+		segments = *f.segments.Load()
 		newest = segments[len(segments)-1]
 	}
-	r.capacityLeft--
+	f.capacityLeft--
 	return newest
 }
 
 // mayContain returns false if the state has never held the flight.
-func (r *keyFilter) mayContain(id flight.ID) bool {
-	for _, s := range *r.segments.Load() {
+func (f *keyFilter) mayContain(id flight.ID) bool {
+	for _, s := range *f.segments.Load() {
 		if s.mayContain(id) {
 			return true
 		}

@@ -34,49 +34,49 @@ func newListModel(t *rapid.T, s *Store) *listModel {
 	return b
 }
 
-func (b *listModel) propose(c flight.Command) flight.Reply {
-	reply, err := b.s.Propose(context.Background(), c)
-	require.NoError(b.t, err)
+func (m *listModel) propose(c flight.Command) flight.Reply {
+	reply, err := m.s.Propose(context.Background(), c)
+	require.NoError(m.t, err)
 	return reply
 }
 
 // write changes a random flight.
-func (b *listModel) write() {
-	key := rapid.SampledFrom(b.keys).Draw(b.t, "key")
-	f, err := b.s.Flight(key.FlightID())
-	require.NoError(b.t, err)
+func (m *listModel) write() {
+	key := rapid.SampledFrom(m.keys).Draw(m.t, "key")
+	f, err := m.s.Flight(key.FlightID())
+	require.NoError(m.t, err)
 	var generation uint32
 	if f != nil {
 		generation = f.Generation
 	}
-	b.revision++
-	switch rapid.IntRange(0, 6).Draw(b.t, "deed") {
+	m.revision++
+	switch rapid.IntRange(0, 6).Draw(m.t, "deed") {
 	case 0, 1:
-		b.propose(&flight.Open{Key: key, Submission: flight.Submission{Policy: flight.Policy{Retention: time.Minute}},
-			Session: sessionOf(b.s, "s"), Nonce: nonce(int(b.revision)),
-			NotAfter: b.s.Now().Add(10 * time.Second), StoreEpoch: b.s.Header().StoreEpoch})
+		m.propose(&flight.Open{Key: key, Submission: flight.Submission{Policy: flight.Policy{Retention: time.Minute}},
+			Session: sessionOf(m.s, "s"), Nonce: nonce(int(m.revision)),
+			NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: m.s.Header().StoreEpoch})
 	case 2, 3:
 		if f != nil && f.OpenAttempt() != nil {
-			b.propose(&flight.Report{Key: key, Generation: generation, Token: f.OpenAttempt().Token(),
-				Outcome: rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown}).Draw(b.t, "outcome")})
+			m.propose(&flight.Report{Key: key, Generation: generation, Token: f.OpenAttempt().Token(),
+				Outcome: rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown}).Draw(m.t, "outcome")})
 		}
 	case 4:
-		b.propose(&flight.Cancel{Key: key, Generation: generation})
+		m.propose(&flight.Cancel{Key: key, Generation: generation})
 	case 5:
-		b.propose(rapid.SampledFrom([]flight.Command{&flight.FreeKey{Key: key, Generation: generation}, &flight.Retry{Key: key, Generation: generation},
-			&flight.CountDuplicates{Key: key, ID: flight.CountID{Number: uint64(b.revision)}, Stats: flight.DuplicateStats{Count: 1}}}).Draw(b.t, "verb"))
+		m.propose(rapid.SampledFrom([]flight.Command{&flight.FreeKey{Key: key, Generation: generation}, &flight.Retry{Key: key, Generation: generation},
+			&flight.CountDuplicates{Key: key, ID: flight.CountID{Number: uint64(m.revision)}, Stats: flight.DuplicateStats{Count: 1}}}).Draw(m.t, "verb"))
 	case 6:
-		time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 70 * time.Second}).Draw(b.t, "pause"))
-		_, err := b.s.Expire(context.Background(), rapid.IntRange(1, 3).Draw(b.t, "expire"))
-		require.NoError(b.t, err)
+		time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 70 * time.Second}).Draw(m.t, "pause"))
+		_, err := m.s.Expire(context.Background(), rapid.IntRange(1, 3).Draw(m.t, "expire"))
+		require.NoError(m.t, err)
 	}
 }
 
 // matching returns the flights that match the query, newest first.
-func (b *listModel) matching(q flight.Query) (fit []*flight.Flight) {
-	for _, key := range b.keys {
-		f, err := b.s.Flight(key.FlightID())
-		require.NoError(b.t, err)
+func (m *listModel) matching(q flight.Query) (fit []*flight.Flight) {
+	for _, key := range m.keys {
+		f, err := m.s.Flight(key.FlightID())
+		require.NoError(m.t, err)
 		switch {
 		case f == nil, f.State == flight.StateAbsent, f.State == flight.StateExpired, f.CreatedAt < q.Since,
 			len(q.States) > 0 && !slices.Contains(q.States, f.State),
@@ -90,17 +90,17 @@ func (b *listModel) matching(q flight.Query) (fit []*flight.Flight) {
 	return fit
 }
 
-func (b *listModel) query() flight.Query {
+func (m *listModel) query() flight.Query {
 	states := []flight.State{flight.StateReady, flight.StateRunning, flight.StateInDoubt, flight.StateSucceeded, flight.StateFailed, flight.StateCancelled}
 	q := flight.Query{
-		States:    rapid.SliceOfNDistinct(rapid.SampledFrom(states), 0, 3, func(s flight.State) flight.State { return s }).Draw(b.t, "states"),
-		Namespace: rapid.SampledFrom([]string{"", "", "test", "other", "none"}).Draw(b.t, "namespace"),
-		Name:      rapid.SampledFrom([]string{"", "", "charge", "mail"}).Draw(b.t, "name"),
-		Prefix:    rapid.SampledFrom([]string{"", "", "test/", "test/charge/a", "test/charge/b-3"}).Draw(b.t, "prefix"),
-		Limit:     rapid.IntRange(1, 6).Draw(b.t, "limit"),
+		States:    rapid.SliceOfNDistinct(rapid.SampledFrom(states), 0, 3, func(s flight.State) flight.State { return s }).Draw(m.t, "states"),
+		Namespace: rapid.SampledFrom([]string{"", "", "test", "other", "none"}).Draw(m.t, "namespace"),
+		Name:      rapid.SampledFrom([]string{"", "", "charge", "mail"}).Draw(m.t, "name"),
+		Prefix:    rapid.SampledFrom([]string{"", "", "test/", "test/charge/a", "test/charge/b-3"}).Draw(m.t, "prefix"),
+		Limit:     rapid.IntRange(1, 6).Draw(m.t, "limit"),
 	}
-	if rapid.Bool().Draw(b.t, "since") {
-		q.Since = b.s.Now().Add(-rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(b.t, "ago"))
+	if rapid.Bool().Draw(m.t, "since") {
+		q.Since = m.s.Now().Add(-rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(m.t, "ago"))
 	}
 	return q
 }
@@ -152,23 +152,23 @@ func TestListAgainstModel(t *testing.T) {
 }
 
 // walk reads the pages of a list and calls between after each.
-func (b *listModel) walk(q flight.Query, between func()) (seen []flight.ID) {
+func (m *listModel) walk(q flight.Query, between func()) (seen []flight.ID) {
 	var last *flight.Flight
 	for {
-		page, err := b.s.List(q)
-		require.NoError(b.t, err)
-		require.LessOrEqual(b.t, len(page.Flights), q.Limit)
-		fit := b.matching(q)
+		page, err := m.s.List(q)
+		require.NoError(m.t, err)
+		require.LessOrEqual(m.t, len(page.Flights), q.Limit)
+		fit := m.matching(q)
 		for _, f := range page.Flights {
-			require.NotContains(b.t, seen, f.ID, "%s is on two pages", f.Key)
-			require.True(b.t, last == nil || flight.NewestFirst(last, f) < 0, "out of order")
-			require.Contains(b.t, idsOf(fit), f.ID, "%s was not asked for", f.Key)
+			require.NotContains(m.t, seen, f.ID, "%s is on two pages", f.Key)
+			require.True(m.t, last == nil || flight.NewestFirst(last, f) < 0, "out of order")
+			require.Contains(m.t, idsOf(fit), f.ID, "%s was not asked for", f.Key)
 			seen, last = append(seen, f.ID), f
 		}
 		if !page.More {
 			return seen
 		}
-		require.NotEqual(b.t, q.After, page.Next, "a page must advance the cursor")
+		require.NotEqual(m.t, q.After, page.Next, "a page must advance the cursor")
 		q.After = page.Next
 		between()
 	}

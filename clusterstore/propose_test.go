@@ -70,21 +70,21 @@ func everything(t *testing.T, s *Store) {
 // applyBlocker blocks the fsm's goroutine, so that committed entries are not applied.
 type applyBlocker struct{ held atomic.Pointer[chan struct{}] }
 
-func (z *applyBlocker) events() Events {
+func (b *applyBlocker) events() Events {
 	return Events{Applied: func(int, int, time.Duration) {
-		if held := z.held.Load(); held != nil {
+		if held := b.held.Load(); held != nil {
 			<-*held
 		}
 	}}
 }
 
 // block stops the fsm after one more entry, until thaw is called.
-func (z *applyBlocker) block(t *testing.T, s *Store) (thaw func()) {
+func (b *applyBlocker) block(t *testing.T, s *Store) (thaw func()) {
 	synctest.Wait() // earlier replies are delivered first, else the fsm would stop too early
 	held := make(chan struct{})
-	z.held.Store(&held)
+	b.held.Store(&held)
 	propose(t, s, &flight.Tick{})
-	return func() { z.held.Store(nil); close(held) }
+	return func() { b.held.Store(nil); close(held) }
 }
 
 func TestHazard10_CopiesOfACommandAnswerAlike(t *testing.T) {

@@ -10,25 +10,25 @@ import (
 )
 
 // quarantine renames a damaged file, so that an operator can inspect it, and logs and publishes the event.
-func (p *spool) quarantine(name string, why error) {
-	fs := p.cfg.FS
-	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+quarantineSuffix)); err != nil {
+func (sp *spool) quarantine(name string, why error) {
+	fs := sp.cfg.FS
+	if err := fs.Rename(fs.PathJoin(sp.dir, name), fs.PathJoin(sp.dir, name+quarantineSuffix)); err != nil {
 		why = errors.Join(why, err)
 	}
-	p.cfg.Logger.Error("clusterstore: a spooled report is quarantined", "file", name, "error", why)
-	if f := p.cfg.Events.ReportQuarantined; f != nil {
+	sp.cfg.Logger.Error("clusterstore: a spooled report is quarantined", "file", name, "error", why)
+	if f := sp.cfg.Events.ReportQuarantined; f != nil {
 		f(name, why)
 	}
 }
 
 // quarantined returns how many files need a person: quarantined ones, from this process or an earlier one, and those that
 // only a newer build can decode. It returns -1 when the directory cannot be read.
-func (p *spool) quarantined() int {
-	names, err := p.cfg.FS.List(p.dir)
+func (sp *spool) quarantined() int {
+	names, err := sp.cfg.FS.List(sp.dir)
 	if err != nil {
 		return -1
 	}
-	n := p.unknown
+	n := sp.unknown
 	for _, name := range names {
 		if strings.HasSuffix(name, spoolSuffix+quarantineSuffix) {
 			n++
@@ -49,10 +49,10 @@ func quarantinedFlight(name string) (id flight.ID, aside bool) {
 }
 
 // removeRedacted durably removes the quarantined reports of flights for which redacted returns true.
-func (p *spool) removeRedacted(redacted func(flight.ID) (bool, error)) error {
-	names, err := p.cfg.FS.List(p.dir)
+func (sp *spool) removeRedacted(redacted func(flight.ID) (bool, error)) error {
+	names, err := sp.cfg.FS.List(sp.dir)
 	if err != nil {
-		return fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
+		return fmt.Errorf("clusterstore: list %s: %w", sp.dir, err)
 	}
 	removed := false
 	for _, name := range names {
@@ -66,16 +66,16 @@ func (p *spool) removeRedacted(redacted func(flight.ID) (bool, error)) error {
 			}
 			continue
 		}
-		if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
+		if err := sp.cfg.FS.Remove(sp.cfg.FS.PathJoin(sp.dir, name)); err != nil {
 			return fmt.Errorf("clusterstore: remove %s: %w", name, err)
 		}
-		p.cfg.Logger.Warn("clusterstore: removed a quarantined report, because its flight is redacted", "file", name)
+		sp.cfg.Logger.Warn("clusterstore: removed a quarantined report, because its flight is redacted", "file", name)
 		removed = true
 	}
 	if !removed {
 		return nil
 	}
-	return syncDir(p.cfg.FS, p.dir)
+	return syncDir(sp.cfg.FS, sp.dir)
 }
 
 // scrubQuarantine removes the quarantined reports of the given flights and of every flight redacted earlier.

@@ -15,36 +15,36 @@ import (
 
 // deleteRedactedBodies deletes the stored bodies that a Redact removed from a flight, and adds the flight to the list
 // for Scrub.
-func (t *memBatch) deleteRedactedBodies(s *dirtyFlight, next *record, old *flight.Flight, at flight.Version) {
+func (mb *memBatch) deleteRedactedBodies(s *dirtyFlight, next *record, old *flight.Flight, at flight.Version) {
 	f := next.flight
 	if old == nil || old.Generation != f.Generation || f.State == flight.StateExpired {
 		return // moveBodies and deleteTombstonedRows delete the bodies of a previous generation and of an expired flight
 	}
 	erased := false
 	if old.Input.StoredSize > 0 && f.Input.StoredSize == 0 {
-		t.deleteBody(s, next, old.InputGeneration, BodyInput)
+		mb.deleteBody(s, next, old.InputGeneration, BodyInput)
 		erased = true
 	}
 	if r := old.Receipt; r != f.Receipt && r != nil && r.Body.StoredSize > 0 && f.Receipt != nil && f.Receipt.Body.StoredSize == 0 {
-		t.deleteReceiptBody(s, next, old.Generation, r)
+		mb.deleteReceiptBody(s, next, old.Generation, r)
 		erased = true
 	}
 	for i := range old.PreviousGenerations {
 		if was, now := old.PreviousGenerations[i].Receipt, f.PreviousGenerations[i].Receipt; was != nil && now != was && was.Body.StoredSize > 0 && now.Body.StoredSize == 0 {
-			t.deleteReceiptBody(s, next, old.PreviousGenerations[i].Generation, was)
+			mb.deleteReceiptBody(s, next, old.PreviousGenerations[i].Generation, was)
 			erased = true
 		}
 	}
 	if erased {
-		t.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
+		mb.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }
 
 // recordReErasure schedules another Scrub for a log entry that carries bytes of a redacted flight, such as a repeated
 // report or import. No flight keeps these bytes, but the log holds them.
-func (t *memBatch) recordReErasure(s *dirtyFlight, c flight.Command, at flight.Version) {
+func (mb *memBatch) recordReErasure(s *dirtyFlight, c flight.Command, at flight.Version) {
 	if f := flightOf(s.now); f != nil && f.Redacted != nil && carriesBytes(c) {
-		t.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
+		mb.putRow(s, orderedKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }
 

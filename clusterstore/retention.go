@@ -96,10 +96,10 @@ type expiryScan struct {
 
 // next returns Expire commands for up to limit index rows; more is false at the end of the index. It skips the steps
 // of a saga that is not expired: they are kept as long as the saga.
-func (w *expiryScan) next(limit int) (due []flight.Command, more bool, err error) {
+func (es *expiryScan) next(limit int) (due []flight.Command, more bool, err error) {
 	var ids []flight.ID
-	last := w.from
-	err = w.s.state.scan(w.from, w.end, func(key, _ []byte) (bool, error) {
+	last := es.from
+	err = es.s.state.scan(es.from, es.end, func(key, _ []byte) (bool, error) {
 		_, id, err := splitOrderedKey(key)
 		if err != nil {
 			return false, err
@@ -110,9 +110,9 @@ func (w *expiryScan) next(limit int) (due []flight.Command, more bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	w.from = last
+	es.from = last
 	for _, id := range ids {
-		c, err := w.s.expireCommand(id)
+		c, err := es.s.expireCommand(id)
 		if err != nil {
 			return nil, false, err
 		}
@@ -141,22 +141,22 @@ func (s *Store) expireCommand(id flight.ID) (flight.Command, error) {
 // deleteTombstonedRows deletes the receipt bodies of all generations and the history of a new tombstone. It deletes
 // the history rows of this memBatch only. The stored history rows are deleted by commit, because finding them needs a
 // disk read per flight, and applying must not wait for that.
-func (t *memBatch) deleteTombstonedRows(s *dirtyFlight, next *record, old *flight.Flight) {
+func (mb *memBatch) deleteTombstonedRows(s *dirtyFlight, next *record, old *flight.Flight) {
 	for _, r := range s.rows {
 		if !r.deleted && r.key[0] == flightRows && r.key[kindOffset] == historyRow {
-			t.deleteRow(s, r.key)
+			mb.deleteRow(s, r.key)
 		}
 	}
 	s.tombstoned = true
-	t.deleteReceiptBody(s, next, old.Generation, old.Receipt)
+	mb.deleteReceiptBody(s, next, old.Generation, old.Receipt)
 	for _, p := range old.PreviousGenerations {
-		t.deleteReceiptBody(s, next, p.Generation, p.Receipt)
+		mb.deleteReceiptBody(s, next, p.Generation, p.Receipt)
 	}
 }
 
 // deleteHistories deletes the stored histories and duplicate statistics of flights that became tombstones in this
 // memBatch. All earlier mem batches are in the state.
-func (t *memBatch) deleteHistories(batch *pebble.Batch, slots []*dirtyFlight) (err error) {
+func (mb *memBatch) deleteHistories(batch *pebble.Batch, slots []*dirtyFlight) (err error) {
 	var it *pebble.Iterator
 	defer func() {
 		if it != nil {
@@ -168,7 +168,7 @@ func (t *memBatch) deleteHistories(batch *pebble.Batch, slots []*dirtyFlight) (e
 			continue
 		}
 		if it == nil {
-			if it, err = t.fsm.state.db.NewIter(&pebble.IterOptions{LowerBound: kindKey(flightRows), UpperBound: kindKey(flightRows + 1)}); err != nil {
+			if it, err = mb.fsm.state.db.NewIter(&pebble.IterOptions{LowerBound: kindKey(flightRows), UpperBound: kindKey(flightRows + 1)}); err != nil {
 				return err
 			}
 		}

@@ -38,20 +38,20 @@ func (s *Store) Holders() []flight.Session {
 //
 // If the process dies between two EndSession of one session, the session is recorded as ended and still holds some
 // flights. The caller proposes the proof again while reply.More is set.
-func (t *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.Reply, error) {
-	reply := flight.Reply{Decision: c.Admit(&t.fsm.header)}
+func (mb *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.Reply, error) {
+	reply := flight.Reply{Decision: c.Admit(&mb.fsm.header)}
 	if reply.Decision != flight.DecisionAccepted {
 		return reply, nil
 	}
-	t.endSession(c.Session.ID)
-	held, all := t.fsm.sessions.HeldFlights(c.Session.ID, flight.ID{}, flight.MaxEndSessionFlights)
+	mb.endSession(c.Session.ID)
+	held, all := mb.fsm.sessions.HeldFlights(c.Session.ID, flight.ID{}, flight.MaxEndSessionFlights)
 	var wrote []byte
 	for _, id := range held {
-		s, err := t.dirtyFlight(id)
+		s, err := mb.dirtyFlight(id)
 		if err != nil {
 			return flight.Reply{}, err
 		}
-		one, err := t.applyToFlight(s, s.now.flight.Key, c, at)
+		one, err := mb.applyToFlight(s, s.now.flight.Key, c, at)
 		if err != nil {
 			return flight.Reply{}, err
 		}
@@ -61,29 +61,29 @@ func (t *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.R
 		reply.PerFlight = append(reply.PerFlight, one)
 	}
 	if len(wrote) > 0 {
-		t.putSharedRow(touchedKey(nil, at), wrote)
+		mb.putSharedRow(touchedKey(nil, at), wrote)
 	}
 	reply.Changed, reply.More = len(held) > 0, all > len(held)
 	return reply, nil
 }
 
 // endSession records a session as ended.
-func (t *memBatch) endSession(id flight.SessionID) {
-	e := t.fsm.sessions.MarkEnded(id, t.fsm.header.Now)
-	t.putSharedRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
+func (mb *memBatch) endSession(id flight.SessionID) {
+	e := mb.fsm.sessions.MarkEnded(id, mb.fsm.header.Now)
+	mb.putSharedRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
 }
 
 // forgetSessions deletes the records of ended sessions for which no Open can be valid any more.
-func (t *memBatch) forgetSessions() {
-	for _, e := range t.fsm.sessions.ForgetExpired(t.fsm.header.Now) {
-		t.rows = append(t.rows, row{key: endedKey(nil, e.ID), deleted: true})
+func (mb *memBatch) forgetSessions() {
+	for _, e := range mb.fsm.sessions.ForgetExpired(mb.fsm.header.Now) {
+		mb.rows = append(mb.rows, row{key: endedKey(nil, e.ID), deleted: true})
 	}
 }
 
 // putSharedRow writes a row that belongs to no flight.
-func (t *memBatch) putSharedRow(key, value []byte) {
-	t.bytes += len(key) + len(value)
-	t.rows = append(t.rows, row{key: key, value: value})
+func (mb *memBatch) putSharedRow(key, value []byte) {
+	mb.bytes += len(key) + len(value)
+	mb.rows = append(mb.rows, row{key: key, value: value})
 }
 
 // loadSessions builds the table of sessions from the live flights and the rows of ended sessions.

@@ -34,21 +34,21 @@ type singleFault struct {
 	dead *vfs.MemFS
 }
 
-func (o *singleFault) inject(op errorfs.Op) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.on || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+func (f *singleFault) inject(op errorfs.Op) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.on || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 		return nil
 	}
-	if o.left--; o.left != 0 {
+	if f.left--; f.left != 0 {
 		return nil
 	}
-	o.hit = op.Path
+	f.hit = op.Path
 	if endsTheProcess(op) { // no caller is answered after it
-		o.dieLocked()
+		f.dieLocked()
 		return nil
 	}
-	return o.why
+	return f.why
 }
 
 // endsTheProcess reports whether Pebble cannot continue after a failure of op, so that it panics or calls Fatalf:
@@ -58,23 +58,23 @@ func endsTheProcess(op errorfs.Op) bool {
 		slices.Contains([]string{"ledger/" + logDir, "ledger/" + stateName(1)}, op.Path) || strings.Contains(op.Path, "/"+tempPrefix) && op.Kind == errorfs.OpFileSync
 }
 
-func (o *singleFault) kill(error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.dieLocked()
+func (f *singleFault) kill(error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dieLocked()
 }
 
-func (o *singleFault) dieLocked() {
-	if o.dead == nil {
-		o.dead = o.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: o.rng.IntN(2) * 50, RNG: o.rng})
+func (f *singleFault) dieLocked() {
+	if f.dead == nil {
+		f.dead = f.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: f.rng.IntN(2) * 50, RNG: f.rng})
 	}
 }
 
 // lives reports whether replies of the process still count.
-func (o *singleFault) lives() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.dead == nil
+func (f *singleFault) lives() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead == nil
 }
 
 // answered holds the replies of a process before it was killed.
@@ -86,24 +86,24 @@ type answered struct {
 }
 
 // live runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
-func (o *singleFault) live(t *testing.T) *answered {
+func (f *singleFault) live(t *testing.T) *answered {
 	known := new(answered)
-	cfg := memConfig(errorfs.Wrap(o.disk, errorfs.InjectorFunc(o.inject)))
-	cfg.Limits.Kill = o.kill
+	cfg := memConfig(errorfs.Wrap(f.disk, errorfs.InjectorFunc(f.inject)))
+	cfg.Limits.Kill = f.kill
 	s, err := Open(t.Context(), cfg)
 	require.NoError(t, err)
 	defer func() { _ = s.Close(context.Background()) }() // replies after the kill do not count
-	o.mu.Lock()
-	o.on = true
-	o.mu.Unlock()
-	for n := 0; n < 24 && o.lives(); n++ {
-		o.fly(t, s, n, known)
+	f.mu.Lock()
+	f.on = true
+	f.mu.Unlock()
+	for n := 0; n < 24 && f.lives(); n++ {
+		f.fly(t, s, n, known)
 		switch n % 8 {
 		case 3:
 			_ = s.takeSnapshot()
 		case 5:
 			delete(known.flew.receipts, n-1) // it may be erased although the reply is missing
-			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.DecisionAccepted && o.lives() {
+			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.DecisionAccepted && f.lives() {
 				known.erased = append(known.erased, testKey(n-1))
 			}
 			_, _ = s.Scrub(t.Context())
@@ -112,18 +112,18 @@ func (o *singleFault) live(t *testing.T) *answered {
 			_ = s.state.db.Flush(t.Context())
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.dieLocked()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dieLocked()
 	return known
 }
 
 // fly opens a flight and reports two of three.
-func (o *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
+func (f *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	opened, err := s.Propose(ctx, openOf(s, testKey(n), n))
-	if err != nil || !o.lives() {
+	if err != nil || !f.lives() {
 		return
 	}
 	known.opened = append(known.opened, n)
@@ -132,7 +132,7 @@ func (o *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
 	}
 	reply, err := s.Report(ctx, reportOf(testKey(n), opened.Token, fmt.Sprintf(`{"id":%d}`, n)))
 	switch {
-	case !o.lives():
+	case !f.lives():
 	case err == nil:
 		known.flew.add(n, reply)
 	case errors.Is(err, ErrPending):

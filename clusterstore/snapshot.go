@@ -24,12 +24,12 @@ type checkpoint struct {
 
 // Snapshot creates a checkpoint. When it returns, every applied entry is durable both in the state and in the
 // checkpoint, so raft may delete the log up to it.
-func (m *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	m.flush()
-	c := &checkpoint{snaps: m.snaps, dir: m.snaps.tempPath(), meta: m.meta, start: time.Now()}
-	if err := m.state.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
+func (fs *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	fs.flush()
+	c := &checkpoint{snaps: fs.snaps, dir: fs.snaps.tempPath(), meta: fs.meta, start: time.Now()}
+	if err := fs.state.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
 		c.Release()
-		return nil, fmt.Errorf("clusterstore: checkpoint at entry %d: %w", m.meta.Applied, err)
+		return nil, fmt.Errorf("clusterstore: checkpoint at entry %d: %w", fs.meta.Applied, err)
 	}
 	return c, nil
 }
@@ -61,53 +61,53 @@ func (c *checkpoint) Release() {
 //
 // If the process dies before CURRENT is renamed, the old state is valid, and raft restores again. After it, the new
 // state is valid, and the next start removes the old one.
-func (m *fsm) Restore(from io.ReadCloser) (err error) {
+func (fs *fsm) Restore(from io.ReadCloser) (err error) {
 	defer func() {
 		if err != nil {
-			m.snaps.setReadError(err)
+			fs.snaps.setReadError(err)
 		}
 	}()
-	m.flush() // the old state must receive no write after this
-	name := stateName(stateNumber(m.state.name) + 1)
-	db, err := m.buildState(name, from)
+	fs.flush() // the old state must receive no write after this
+	name := stateName(stateNumber(fs.state.name) + 1)
+	db, err := fs.buildState(name, from)
 	if err != nil {
 		return err
 	}
-	found, err := (&state{cfg: m.cfg, db: db, name: name}).load()
+	found, err := (&state{cfg: fs.cfg, db: db, name: name}).load()
 	if err != nil { // the snapshot is incomplete: keep the old state
 		return errors.Join(err, db.Close())
 	}
-	if err := writeFile(m.cfg.FS, m.cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
+	if err := writeFile(fs.cfg.FS, fs.cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.filter.Store(found.filter)    // first: the old filter would hide flights of the new state
-	err = m.state.replace(db, name) // the state is replaced even if this fails
-	m.cache.clear()
-	m.load(found)
-	m.waiters.wakeAll()
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.filter.Store(found.filter)    // first: the old filter would hide flights of the new state
+	err = fs.state.replace(db, name) // the state is replaced even if this fails
+	fs.cache.clear()
+	fs.load(found)
+	fs.waiters.wakeAll()
 	return err
 }
 
 // buildState creates a database from a stream of rows and flushes it. ErrForeign: the rows are of another cluster.
-func (m *fsm) buildState(name string, from io.Reader) (_ *pebblelog.DB, err error) {
+func (fs *fsm) buildState(name string, from io.Reader) (_ *pebblelog.DB, err error) {
 	rows, head, err := newRowReader(from)
 	if err != nil {
 		return nil, err
 	}
-	if head.Cluster != m.meta.Cluster && m.meta.Cluster != "" {
-		return nil, fmt.Errorf("%w: the snapshot is of cluster %s, this is %s", ErrForeign, head.Cluster, m.meta.Cluster)
+	if head.Cluster != fs.meta.Cluster && fs.meta.Cluster != "" {
+		return nil, fmt.Errorf("%w: the snapshot is of cluster %s, this is %s", ErrForeign, head.Cluster, fs.meta.Cluster)
 	}
-	dir := m.cfg.FS.PathJoin(m.cfg.Dir, name)
-	if err := m.cfg.FS.RemoveAll(dir); err != nil {
+	dir := fs.cfg.FS.PathJoin(fs.cfg.Dir, name)
+	if err := fs.cfg.FS.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("clusterstore: restore: %w", err)
 	}
-	db, err := pebblelog.OpenDB(dir, m.state.options())
+	db, err := pebblelog.OpenDB(dir, fs.state.options())
 	if err != nil {
 		return nil, fmt.Errorf("clusterstore: restore: %w", err)
 	}
-	if err := m.restoreRows(db, rows); err != nil {
+	if err := fs.restoreRows(db, rows); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if err := db.Flush(context.Background()); err != nil {
@@ -119,8 +119,8 @@ func (m *fsm) buildState(name string, from io.Reader) (_ *pebblelog.DB, err erro
 // restoreBatch is how many bytes of rows are committed at a time.
 const restoreBatch = 1 << 20
 
-func (m *fsm) restoreRows(db *pebblelog.DB, rows *rowReader) error {
-	p := rowRestorer{db: db, batch: db.NewBatch(), flushBytes: int(m.cfg.Memory.MemTable)}
+func (fs *fsm) restoreRows(db *pebblelog.DB, rows *rowReader) error {
+	p := rowRestorer{db: db, batch: db.NewBatch(), flushBytes: int(fs.cfg.Memory.MemTable)}
 	defer func() { _ = p.batch.Close() }() // frees memory; commits report their own errors
 	for {
 		key, value, err := rows.next()
@@ -131,7 +131,7 @@ func (m *fsm) restoreRows(db *pebblelog.DB, rows *rowReader) error {
 			return err
 		}
 		if key[0] == metaRow {
-			if value, err = m.adoptMeta(value); err != nil {
+			if value, err = fs.adoptMeta(value); err != nil {
 				return err
 			}
 		}
@@ -157,29 +157,29 @@ type rowRestorer struct {
 
 // commit commits the collected rows, and flushes after each memtable's worth of bytes. Without these flushes a commit
 // could wait for memory, on a full disk for ever; a flush returns the system's error.
-func (p *rowRestorer) commit() error {
-	p.unflushed += p.batch.Len()
-	if err := p.batch.Commit(pebble.NoSync); err != nil {
+func (r *rowRestorer) commit() error {
+	r.unflushed += r.batch.Len()
+	if err := r.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
-	p.batch.Reset()
-	if p.unflushed < p.flushBytes {
+	r.batch.Reset()
+	if r.unflushed < r.flushBytes {
 		return nil
 	}
-	p.unflushed = 0
-	if err := p.db.Flush(context.Background()); err != nil {
+	r.unflushed = 0
+	if err := r.db.Flush(context.Background()); err != nil {
 		return fmt.Errorf("clusterstore: restore: %w", err)
 	}
 	return nil
 }
 
 // adoptMeta puts this node's id into another node's meta row.
-func (m *fsm) adoptMeta(value []byte) ([]byte, error) {
+func (fs *fsm) adoptMeta(value []byte) ([]byte, error) {
 	var theirs meta
 	if err := decodeMeta(value, &theirs); err != nil {
 		return nil, err
 	}
-	theirs.Node = m.cfg.NodeID
+	theirs.Node = fs.cfg.NodeID
 	return encodeMeta(&theirs)
 }
 

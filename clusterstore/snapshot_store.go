@@ -277,32 +277,32 @@ type snapshotSink struct {
 	closed bool
 }
 
-func (k *snapshotSink) ID() string { return k.name }
+func (s *snapshotSink) ID() string { return s.name }
 
 // addCheckpoint moves a checkpoint of this node's state into the snapshot.
-func (k *snapshotSink) addCheckpoint(dir string) error {
-	fs := k.snaps.cfg.FS
-	if err := fs.Rename(dir, fs.PathJoin(k.temp, checkpointDir)); err != nil {
+func (s *snapshotSink) addCheckpoint(dir string) error {
+	fs := s.snaps.cfg.FS
+	if err := fs.Rename(dir, fs.PathJoin(s.temp, checkpointDir)); err != nil {
 		return fmt.Errorf("clusterstore: move a checkpoint: %w", err)
 	}
 	return nil
 }
 
 // Write appends a part of the stream that another node sends.
-func (k *snapshotSink) Write(b []byte) (int, error) {
-	if k.rows == nil {
-		if admit := k.snaps.admit; admit != nil {
-			if err := admit(k.meta.Index); err != nil {
+func (s *snapshotSink) Write(b []byte) (int, error) {
+	if s.rows == nil {
+		if admit := s.snaps.admit; admit != nil {
+			if err := admit(s.meta.Index); err != nil {
 				return 0, err
 			}
 		}
-		f, err := k.snaps.cfg.FS.Create(k.snaps.cfg.FS.PathJoin(k.temp, rowsFile), vfs.WriteCategoryUnspecified)
+		f, err := s.snaps.cfg.FS.Create(s.snaps.cfg.FS.PathJoin(s.temp, rowsFile), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return 0, fmt.Errorf("clusterstore: receive a snapshot: %w", err)
 		}
-		k.rows = f
+		s.rows = f
 	}
-	return k.rows.Write(b)
+	return s.rows.Write(b)
 }
 
 // Close makes the snapshot durable and the newest one. On an error it removes the snapshot: raft ignores it, and its
@@ -310,53 +310,53 @@ func (k *snapshotSink) Write(b []byte) (int, error) {
 //
 // If the process dies before the rename to the final name, the next start removes the temporary directory, and the
 // old snapshot is valid.
-func (k *snapshotSink) Close() error {
-	if k.closed {
+func (s *snapshotSink) Close() error {
+	if s.closed {
 		return nil
 	}
-	k.closed = true
-	err := k.publish()
-	if err == nil && k.rows != nil && k.snaps.onReceived != nil {
-		err = k.snaps.onReceived(k.meta.Index)
+	s.closed = true
+	err := s.publish()
+	if err == nil && s.rows != nil && s.snaps.onReceived != nil {
+		err = s.snaps.onReceived(s.meta.Index)
 	}
 	if err != nil {
-		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // without effect after the rename
+		err = errors.Join(err, s.snaps.cfg.FS.RemoveAll(s.temp)) // without effect after the rename
 	}
-	if f := k.snaps.cfg.Events.Snapshot; f != nil && (err == nil || k.rows != nil) { // takeSnapshot reports failures of local ones
-		f(k.meta.Index, time.Since(k.start), err)
+	if f := s.snaps.cfg.Events.Snapshot; f != nil && (err == nil || s.rows != nil) { // takeSnapshot reports failures of local ones
+		f(s.meta.Index, time.Since(s.start), err)
 	}
 	return err
 }
 
-func (k *snapshotSink) publish() error {
-	fs := k.snaps.cfg.FS
-	if k.rows != nil {
-		if err := errors.Join(k.rows.Sync(), k.rows.Close()); err != nil {
+func (s *snapshotSink) publish() error {
+	fs := s.snaps.cfg.FS
+	if s.rows != nil {
+		if err := errors.Join(s.rows.Sync(), s.rows.Close()); err != nil {
 			return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 		}
 	}
-	b, err := k.meta.encode()
+	b, err := s.meta.encode()
 	if err != nil {
 		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 	}
-	if err := writeFile(fs, k.temp, snapshotMetaFile, b); err != nil {
+	if err := writeFile(fs, s.temp, snapshotMetaFile, b); err != nil {
 		return err
 	}
-	if err := fs.Rename(k.temp, k.snaps.path(k.name)); err != nil {
+	if err := fs.Rename(s.temp, s.snaps.path(s.name)); err != nil {
 		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 	}
-	if err := syncDir(fs, k.snaps.dir); err != nil {
+	if err := syncDir(fs, s.snaps.dir); err != nil {
 		return err
 	}
-	return k.snaps.removeOld(k.name)
+	return s.snaps.removeOld(s.name)
 }
 
 // Cancel removes the snapshot. Raft also calls it after a Close that failed.
-func (k *snapshotSink) Cancel() error {
-	k.closed = true
+func (s *snapshotSink) Cancel() error {
+	s.closed = true
 	var err error
-	if k.rows != nil {
-		err = k.rows.Close()
+	if s.rows != nil {
+		err = s.rows.Close()
 	}
-	return errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp))
+	return errors.Join(err, s.snaps.cfg.FS.RemoveAll(s.temp))
 }

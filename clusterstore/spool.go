@@ -78,8 +78,8 @@ var (
 	errUnknownReport = errors.New("clusterstore: a spooled report was written by another version of flightd")
 )
 
-func (p *spool) load(name string) (*flight.Report, error) {
-	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
+func (sp *spool) load(name string) (*flight.Report, error) {
+	b, err := readFile(sp.cfg.FS, sp.cfg.FS.PathJoin(sp.dir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -101,18 +101,18 @@ func (p *spool) load(name string) (*flight.Report, error) {
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // add writes a report to disk. When it returns without an error, the report survives the process.
-func (p *spool) add(r *flight.Report, data []byte) (name string, err error) {
+func (sp *spool) add(r *flight.Report, data []byte) (name string, err error) {
 	sum := sha256.Sum256(data)
 	id := r.Key.FlightID()
 	name = hex.EncodeToString(id[:]) + "-" + hex.EncodeToString(sum[:8]) + spoolSuffix
 	b := binary.BigEndian.AppendUint32([]byte(spoolMagic), crc32.Checksum(data, castagnoli()))
-	if err := p.writeReport(name, append(b, data...)); err != nil {
+	if err := sp.writeReport(name, append(b, data...)); err != nil {
 		return "", fmt.Errorf("clusterstore: spool a report: %w", err)
 	}
-	p.mu.Lock()
-	p.reports[name] = r
-	p.mu.Unlock()
-	if f := p.cfg.Events.Spooled; f != nil {
+	sp.mu.Lock()
+	sp.reports[name] = r
+	sp.mu.Unlock()
+	if f := sp.cfg.Events.Spooled; f != nil {
 		f(r.Key)
 	}
 	return name, nil
@@ -120,11 +120,11 @@ func (p *spool) add(r *flight.Report, data []byte) (name string, err error) {
 
 // writeReport writes a file atomically. Two callers may write the same report at once, so each uses its own temporary
 // file; otherwise one could truncate the bytes that the other was told are durable.
-func (p *spool) writeReport(name string, content []byte) error {
-	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.tempCount.Add(1), name)
-	err := writeFileVia(p.cfg.FS, p.dir, temp, name, content)
+func (sp *spool) writeReport(name string, content []byte) error {
+	temp := fmt.Sprintf("%s%d-%s", tempPrefix, sp.tempCount.Add(1), name)
+	err := writeFileVia(sp.cfg.FS, sp.dir, temp, name, content)
 	if err != nil {
-		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // frees disk space; the file may not exist
+		_ = sp.cfg.FS.Remove(sp.cfg.FS.PathJoin(sp.dir, temp)) // frees disk space; the file may not exist
 	}
 	return err
 }
@@ -132,22 +132,22 @@ func (p *spool) writeReport(name string, content []byte) error {
 // remove deletes a committed report.
 //
 // If the process dies before remove, the next start proposes the report again, which changes nothing.
-func (p *spool) remove(name string) {
-	r := p.untrack(name)
-	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
-		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
+func (sp *spool) remove(name string) {
+	r := sp.untrack(name)
+	if err := sp.cfg.FS.Remove(sp.cfg.FS.PathJoin(sp.dir, name)); err != nil {
+		sp.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
 	}
-	if f := p.cfg.Events.Unspooled; f != nil && r != nil {
+	if f := sp.cfg.Events.Unspooled; f != nil && r != nil {
 		f(r.Key)
 	}
 }
 
 // untrack removes a report from memory, but not its file.
-func (p *spool) untrack(name string) *flight.Report {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.reports[name]
-	delete(p.reports, name)
+func (sp *spool) untrack(name string) *flight.Report {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	r := sp.reports[name]
+	delete(sp.reports, name)
 	return r
 }
 
@@ -160,10 +160,10 @@ func keyOf(r *flight.Report) string {
 }
 
 // resume proposes the reports that an earlier process left. Close waits for its goroutines.
-func (p *spool) resume(s *Store) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, r := range p.reports {
+func (sp *spool) resume(s *Store) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for name, r := range sp.reports {
 		s.workers.Add(1)
 		go func() {
 			defer s.workers.Done()

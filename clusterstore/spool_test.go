@@ -97,11 +97,11 @@ type unreadable struct {
 	why error
 }
 
-func (f *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if f.why != nil && strings.HasSuffix(name, spoolSuffix) {
-		return nil, f.why
+func (u *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if u.why != nil && strings.HasSuffix(name, spoolSuffix) {
+		return nil, u.why
 	}
-	return f.FS.Open(name, opts...)
+	return u.FS.Open(name, opts...)
 }
 
 // A temporary read error is not damage: the start fails, and the next one, with the right owner or version, commits

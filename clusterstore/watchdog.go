@@ -21,36 +21,36 @@ type watchedLog struct {
 }
 
 // StoreLog stores one entry under the watchdog.
-func (g *watchedLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
+func (l *watchedLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs stores entries under the watchdog.
-func (g *watchedLog) StoreLogs(entries []*raft.Log) error {
-	defer g.startWatchdog("append").Stop()
+func (l *watchedLog) StoreLogs(entries []*raft.Log) error {
+	defer l.startWatchdog("append").Stop()
 	start := time.Now()
-	err := g.LogStore.StoreLogs(entries)
+	err := l.LogStore.StoreLogs(entries)
 	if err == nil {
-		err = g.markStarted()
+		err = l.markStarted()
 	}
 	if err == nil {
-		g.onGrowth()
-		if g.onAppended != nil {
-			g.onAppended(len(entries), time.Since(start))
+		l.onGrowth()
+		if l.onAppended != nil {
+			l.onAppended(len(entries), time.Since(start))
 		}
 	}
 	return err
 }
 
 // IsMonotonic is that of pebblelog: raft removes the old log after it has installed a snapshot.
-func (g *watchedLog) IsMonotonic() bool { return true }
+func (l *watchedLog) IsMonotonic() bool { return true }
 
 // DeleteRange deletes entries under the watchdog.
-func (g *watchedLog) DeleteRange(from, to uint64) error {
-	defer g.startWatchdog("truncate").Stop()
-	return g.LogStore.DeleteRange(from, to)
+func (l *watchedLog) DeleteRange(from, to uint64) error {
+	defer l.startWatchdog("truncate").Stop()
+	return l.LogStore.DeleteRange(from, to)
 }
 
-func (g *watchedLog) startWatchdog(op string) *time.Timer {
-	return time.AfterFunc(g.timeout, func() { g.onStall(op, g.timeout) })
+func (l *watchedLog) startWatchdog(op string) *time.Timer {
+	return time.AfterFunc(l.timeout, func() { l.onStall(op, l.timeout) })
 }
 
 // onStall kills the process. The watchdog's timer calls it.

@@ -19,35 +19,35 @@ type crmClient struct {
 }
 
 // set configures how the CRM treats an external id.
-func (b crmClient) set(ctx context.Context, externalID string, s Setting) error {
+func (cc crmClient) set(ctx context.Context, externalID string, s Setting) error {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return b.send(ctx, http.MethodPut, "/settings/"+url.PathEscape(externalID), body, nil)
+	return cc.send(ctx, http.MethodPut, "/settings/"+url.PathEscape(externalID), body, nil)
 }
 
 // count returns the tickets and requests that the CRM has recorded.
-func (b crmClient) count(ctx context.Context, externalID string) (Count, error) {
+func (cc crmClient) count(ctx context.Context, externalID string) (Count, error) {
 	var c Count
-	err := b.send(ctx, http.MethodGet, "/count?external_id="+url.QueryEscape(externalID), nil, &c)
+	err := cc.send(ctx, http.MethodGet, "/count?external_id="+url.QueryEscape(externalID), nil, &c)
 	return c, err
 }
 
 // find looks tickets up. It returns an error if the CRM's setting does not allow look-ups.
-func (b crmClient) find(ctx context.Context, externalID string) ([]Ticket, error) {
+func (cc crmClient) find(ctx context.Context, externalID string) ([]Ticket, error) {
 	var t []Ticket
-	err := b.send(ctx, http.MethodGet, "/tickets?external_id="+url.QueryEscape(externalID), nil, &t)
+	err := cc.send(ctx, http.MethodGet, "/tickets?external_id="+url.QueryEscape(externalID), nil, &t)
 	return t, err
 }
 
-func (b crmClient) send(ctx context.Context, method, path string, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, b.url+path, bytes.NewReader(body))
+func (cc crmClient) send(ctx context.Context, method, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, cc.url+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", wire.TypeJSON)
-	resp, err := b.http.Do(req)
+	resp, err := cc.http.Do(req)
 	if err != nil {
 		return err
 	}

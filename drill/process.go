@@ -123,17 +123,17 @@ type callerProcess struct {
 }
 
 // readUntil reads messages until one matches. The result is false if the caller ended first.
-func (v *callerProcess) readUntil(ctx context.Context, match func(message) bool) (bool, error) {
+func (p *callerProcess) readUntil(ctx context.Context, match func(message) bool) (bool, error) {
 	for {
-		text, ok, err := v.readLine(ctx)
+		text, ok, err := p.readLine(ctx)
 		if err != nil || !ok {
 			return false, err
 		}
 		var l message
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			return false, fmt.Errorf("the %s wrote an invalid message %q: %w", v.name, text, err)
+			return false, fmt.Errorf("the %s wrote an invalid message %q: %w", p.name, text, err)
 		}
-		v.messages = append(v.messages, l)
+		p.messages = append(p.messages, l)
 		if match(l) {
 			return true, nil
 		}
@@ -141,28 +141,28 @@ func (v *callerProcess) readUntil(ctx context.Context, match func(message) bool)
 }
 
 // readAll reads all messages and waits for the caller's end.
-func (v *callerProcess) readAll(ctx context.Context) error {
-	if _, err := v.readUntil(ctx, func(message) bool { return false }); err != nil {
+func (p *callerProcess) readAll(ctx context.Context) error {
+	if _, err := p.readUntil(ctx, func(message) bool { return false }); err != nil {
 		return err
 	}
-	return v.waitExit(ctx)
+	return p.waitExit(ctx)
 }
 
 // resume ends the pause of a caller.
-func (v *callerProcess) resume() error {
-	_, err := io.WriteString(v.in, "\n")
+func (p *callerProcess) resume() error {
+	_, err := io.WriteString(p.in, "\n")
 	return err
 }
 
 // killAndRead kills the caller and reads the messages that it wrote before.
-func (v *callerProcess) killAndRead(ctx context.Context) error {
-	v.sendKill()
-	return v.readAll(ctx)
+func (p *callerProcess) killAndRead(ctx context.Context) error {
+	p.sendKill()
+	return p.readAll(ctx)
 }
 
 // end returns the caller's end and its error. The end is "" if the caller was killed.
-func (v *callerProcess) end() (end, cause string) {
-	for _, l := range v.messages {
+func (p *callerProcess) end() (end, cause string) {
+	for _, l := range p.messages {
 		if l.End != "" {
 			return l.End, l.Error
 		}
@@ -171,9 +171,9 @@ func (v *callerProcess) end() (end, cause string) {
 }
 
 // results returns the results that Do returned to the caller.
-func (v *callerProcess) results() []Outcome {
+func (p *callerProcess) results() []Outcome {
 	var all []Outcome
-	for _, l := range v.messages {
+	for _, l := range p.messages {
 		if l.Result != nil {
 			all = append(all, *l.Result)
 		}
@@ -183,10 +183,10 @@ func (v *callerProcess) results() []Outcome {
 
 // failed returns the attempts of the caller that did not succeed: those that ended with an error and, if the caller was
 // killed, those whose report was not answered.
-func (v *callerProcess) failed() []uint32 {
+func (p *callerProcess) failed() []uint32 {
 	var opened, failed []uint32
 	reported := map[uint32]bool{}
-	for _, l := range v.messages {
+	for _, l := range p.messages {
 		switch l.Point {
 		case crashpoint.AfterOpen:
 			opened = append(opened, l.Attempt)
@@ -199,7 +199,7 @@ func (v *callerProcess) failed() []uint32 {
 			reported[l.Attempt] = true
 		}
 	}
-	if end, _ := v.end(); end == "" {
+	if end, _ := p.end(); end == "" {
 		for _, n := range opened {
 			if !reported[n] {
 				failed = append(failed, n)

@@ -53,13 +53,13 @@ func startProxy(server string, sent func()) (*proxy, error) {
 	return r, nil
 }
 
-func (r *proxy) url() string { return "http://" + r.listener.Addr().String() }
+func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
 
-func (r *proxy) close() {
+func (p *proxy) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if r.server.Shutdown(ctx) != nil {
-		_ = r.server.Close()
+	if p.server.Shutdown(ctx) != nil {
+		_ = p.server.Close()
 	}
-	<-r.served
+	<-p.served
 }

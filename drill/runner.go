@@ -35,40 +35,40 @@ type runner struct {
 }
 
 // execute executes the run and returns the facts. An error of the run is in Facts.Error.
-func (p *runner) execute(ctx context.Context) Facts {
+func (r *runner) execute(ctx context.Context) Facts {
 	ctx, cancel := context.WithTimeoutCause(ctx, runTimeout, errors.New("the run took too long"))
 	defer cancel()
-	err := p.prepare(ctx)
+	err := r.prepare(ctx)
 	if err == nil {
-		err = p.runFirstCaller(ctx)
+		err = r.runFirstCaller(ctx)
 	}
 	if err == nil {
-		err = p.retryUntilDone(ctx)
+		err = r.retryUntilDone(ctx)
 	}
-	if e := p.collectFacts(ctx); err == nil {
+	if e := r.collectFacts(ctx); err == nil {
 		err = e
 	}
 	if err != nil {
-		p.facts.Error = err.Error()
+		r.facts.Error = err.Error()
 	}
-	return p.facts
+	return r.facts
 }
 
 // prepare creates the directory, configures the CRM and starts flightd if the run kills it.
-func (p *runner) prepare(ctx context.Context) error {
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+func (r *runner) prepare(ctx context.Context) error {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return err
 	}
-	err := p.crmClient.set(ctx, p.run.ID(), Setting{
-		Honour: p.run.Recovery == flight.RecoveryResend.String(), LookUp: p.run.Recovery == flight.RecoveryVerify.String(), Fault: p.run.Fault,
+	err := r.crmClient.set(ctx, r.run.ID(), Setting{
+		Honour: r.run.Recovery == flight.RecoveryResend.String(), LookUp: r.run.Recovery == flight.RecoveryVerify.String(), Fault: r.run.Fault,
 	})
 	switch {
-	case err != nil || !p.run.killsFlightd():
+	case err != nil || !r.run.killsFlightd():
 		return err
-	case p.run.flightdCrashes():
-		return p.server.start(ctx, p.run.Point)
+	case r.run.flightdCrashes():
+		return r.server.start(ctx, r.run.Point)
 	}
-	return p.server.start(ctx, "")
+	return r.server.start(ctx, "")
 }
 
 // callerOptions are the crash point and the pause point of a caller process.
@@ -76,10 +76,10 @@ type callerOptions struct {
 	crash, pause crashpoint.Point
 }
 
-func (p *runner) startCaller(o callerOptions) (*callerProcess, error) {
-	args := []string{"drill", "caller", "--crm", p.crmURL, "--id", p.run.ID(), "--recovery", p.run.Recovery, "--spool", filepath.Join(p.dir, "reports")}
-	if p.server != nil {
-		args = append(args, "--server", p.server.url())
+func (r *runner) startCaller(o callerOptions) (*callerProcess, error) {
+	args := []string{"drill", "caller", "--crm", r.crmURL, "--id", r.run.ID(), "--recovery", r.run.Recovery, "--spool", filepath.Join(r.dir, "reports")}
+	if r.server != nil {
+		args = append(args, "--server", r.server.url())
 	}
 	if o.pause != "" {
 		args = append(args, "--pause-at", string(o.pause))
@@ -87,34 +87,34 @@ func (p *runner) startCaller(o callerOptions) (*callerProcess, error) {
 	if o.crash == crashpoint.DuringOpen {
 		args = append(args, "--watch-open")
 	}
-	proc, err := startProcess(p.binary, "caller", p.logPath(), o.crash, args...)
+	proc, err := startProcess(r.binary, "caller", r.logPath(), o.crash, args...)
 	return &callerProcess{process: proc}, err
 }
 
-func (p *runner) logPath() string { return filepath.Join(p.dir, "callers.log") }
+func (r *runner) logPath() string { return filepath.Join(r.dir, "callers.log") }
 
 // runFirstCaller runs the caller during which the caller, flightd or both are killed. In a run with only a CRM fault it
 // does nothing: retryUntilDone starts the first caller there.
-func (p *runner) runFirstCaller(ctx context.Context) error {
+func (r *runner) runFirstCaller(ctx context.Context) error {
 	var act func(context.Context, *callerProcess) error
 	var o callerOptions
 	switch {
-	case p.run.Victim == VictimNone:
+	case r.run.Victim == VictimNone:
 		return nil
-	case p.run.Victim == VictimCaller:
-		o.crash, act = p.run.Point, p.awaitCallerCrash
-	case p.run.flightdCrashes():
-		act = p.awaitServerCrash
+	case r.run.Victim == VictimCaller:
+		o.crash, act = r.run.Point, r.awaitCallerCrash
+	case r.run.flightdCrashes():
+		act = r.awaitServerCrash
 	default:
-		o.pause, act = p.run.Point, p.killAtPause
+		o.pause, act = r.run.Point, r.killAtPause
 	}
-	v, err := p.startCaller(o)
+	v, err := r.startCaller(o)
 	if err != nil {
 		return err
 	}
 	defer v.kill()
 	err = act(ctx, v)
-	p.addFacts(v)
+	r.addFacts(v)
 	if end, cause := v.end(); err == nil && end == endFailed {
 		err = fmt.Errorf("the first caller failed: %s", cause)
 	}
@@ -122,58 +122,58 @@ func (p *runner) runFirstCaller(ctx context.Context) error {
 }
 
 // awaitCallerCrash waits until the caller has killed itself at its point.
-func (p *runner) awaitCallerCrash(ctx context.Context, v *callerProcess) error {
+func (r *runner) awaitCallerCrash(ctx context.Context, v *callerProcess) error {
 	if err := v.readAll(ctx); err != nil {
 		return err
 	}
 	if !v.wasKilled() {
 		end, cause := v.end()
-		return fmt.Errorf("the caller did not reach %s: %s %s", p.run.Point, end, cause)
+		return fmt.Errorf("the caller did not reach %s: %s %s", r.run.Point, end, cause)
 	}
 	return nil
 }
 
 // awaitServerCrash waits until flightd has killed itself at its point, kills the caller if both are victims, and
 // restarts flightd. A surviving caller must finish after the restart.
-func (p *runner) awaitServerCrash(ctx context.Context, v *callerProcess) error {
+func (r *runner) awaitServerCrash(ctx context.Context, v *callerProcess) error {
 	waitCtx, cancel := context.WithTimeout(ctx, crashTimeout)
 	defer cancel()
-	if err := p.server.waitKilled(waitCtx); err != nil {
+	if err := r.server.waitKilled(waitCtx); err != nil {
 		return err
 	}
-	if p.run.Victim == VictimBoth {
+	if r.run.Victim == VictimBoth {
 		if err := v.killAndRead(ctx); err != nil {
 			return err
 		}
 	}
-	if err := p.server.start(ctx, ""); err != nil {
+	if err := r.server.start(ctx, ""); err != nil {
 		return err
 	}
 	return v.readAll(ctx)
 }
 
 // killAtPause waits until the caller pauses at its point, kills flightd or both, and restarts flightd.
-func (p *runner) killAtPause(ctx context.Context, v *callerProcess) error {
+func (r *runner) killAtPause(ctx context.Context, v *callerProcess) error {
 	waitCtx, cancel := context.WithTimeout(ctx, crashTimeout)
 	defer cancel()
-	reached, err := v.readUntil(waitCtx, func(l message) bool { return l.Point == p.run.Point })
+	reached, err := v.readUntil(waitCtx, func(l message) bool { return l.Point == r.run.Point })
 	switch {
 	case err != nil:
 		return err
 	case !reached:
 		end, cause := v.end()
-		return fmt.Errorf("the caller did not reach %s: %s %s", p.run.Point, end, cause)
+		return fmt.Errorf("the caller did not reach %s: %s %s", r.run.Point, end, cause)
 	}
-	if p.run.Victim == VictimBoth {
+	if r.run.Victim == VictimBoth {
 		v.sendKill()
 	}
-	p.server.kill()
-	if p.run.Victim == VictimFlightd {
+	r.server.kill()
+	if r.run.Victim == VictimFlightd {
 		if err := v.resume(); err != nil {
 			return err
 		}
 	}
-	if err := p.server.start(ctx, ""); err != nil {
+	if err := r.server.start(ctx, ""); err != nil {
 		return err
 	}
 	return v.readAll(ctx)
@@ -181,24 +181,24 @@ func (p *runner) killAtPause(ctx context.Context, v *callerProcess) error {
 
 // retryUntilDone starts callers with the same key, one after the other, until one gets the receipt. A flight in doubt
 // under hold is resolved between two callers.
-func (p *runner) retryUntilDone(ctx context.Context) error {
+func (r *runner) retryUntilDone(ctx context.Context) error {
 	var end, cause string
 	for range maxRetries {
-		v, err := p.startCaller(callerOptions{})
+		v, err := r.startCaller(callerOptions{})
 		if err != nil {
 			return err
 		}
 		err = v.readAll(ctx)
 		v.kill()
-		p.addFacts(v)
+		r.addFacts(v)
 		if err != nil {
 			return err
 		}
 		switch end, cause = v.end(); {
 		case end == endSucceeded:
 			return nil
-		case end == endInDoubt && p.run.Recovery == flight.RecoveryHold.String():
-			if err := p.resolve(ctx); err != nil {
+		case end == endInDoubt && r.run.Recovery == flight.RecoveryHold.String():
+			if err := r.resolve(ctx); err != nil {
 				return err
 			}
 		case end != endRetry:
@@ -209,20 +209,20 @@ func (p *runner) retryUntilDone(ctx context.Context) error {
 }
 
 // addFacts adds the results and failed attempts of a caller to the facts.
-func (p *runner) addFacts(v *callerProcess) {
-	p.facts.Results = append(p.facts.Results, v.results()...)
-	p.facts.Failed = append(p.facts.Failed, v.failed()...)
+func (r *runner) addFacts(v *callerProcess) {
+	r.facts.Results = append(r.facts.Results, v.results()...)
+	r.facts.Failed = append(r.facts.Failed, v.failed()...)
 }
 
 // withClient calls do with a client of flightd and the run's flight.
-func (p *runner) withClient(ctx context.Context, do func(*client.Client, flight.ID) error) error {
-	c, err := client.Connect(ctx, p.server.url(), client.WithNamespace(namespace), client.WithoutSpool(), client.WithActor("drill"),
+func (r *runner) withClient(ctx context.Context, do func(*client.Client, flight.ID) error) error {
+	c, err := client.Connect(ctx, r.server.url(), client.WithNamespace(namespace), client.WithoutSpool(), client.WithActor("drill"),
 		client.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close(ctx) }() // the client has no attempt and no spool
-	key, err := c.Key(action, p.run.ID())
+	key, err := c.Key(action, r.run.ID())
 	if err != nil {
 		return err
 	}
@@ -230,13 +230,13 @@ func (p *runner) withClient(ctx context.Context, do func(*client.Client, flight.
 }
 
 // resolve resolves a flight in doubt by the CRM's records, as a person would.
-func (p *runner) resolve(ctx context.Context) error {
-	return p.withClient(ctx, func(c *client.Client, id flight.ID) error {
+func (r *runner) resolve(ctx context.Context) error {
+	return r.withClient(ctx, func(c *client.Client, id flight.ID) error {
 		f, err := c.Flight(ctx, id)
 		if err != nil || f.State != flight.StateInDoubt.String() {
 			return err // a late report may have ended the doubt
 		}
-		count, err := p.crmClient.count(ctx, p.run.ID())
+		count, err := r.crmClient.count(ctx, r.run.ID())
 		if err != nil {
 			return err
 		}
@@ -259,36 +259,36 @@ func (p *runner) resolve(ctx context.Context) error {
 }
 
 // collectFacts reads the CRM's records and flightd's flight into the facts.
-func (p *runner) collectFacts(ctx context.Context) error {
-	count, err := p.crmClient.count(ctx, p.run.ID())
+func (r *runner) collectFacts(ctx context.Context) error {
+	count, err := r.crmClient.count(ctx, r.run.ID())
 	if err != nil {
 		return err
 	}
-	p.facts.Requests = count.Requests
+	r.facts.Requests = count.Requests
 	for _, t := range count.Tickets {
-		p.facts.Tickets = append(p.facts.Tickets, t.ID)
+		r.facts.Tickets = append(r.facts.Tickets, t.ID)
 	}
-	if p.server == nil || p.server.proc == nil {
+	if r.server == nil || r.server.proc == nil {
 		return nil
 	}
-	return p.withClient(ctx, func(c *client.Client, id flight.ID) error { return p.collectFlight(ctx, c, id) })
+	return r.withClient(ctx, func(c *client.Client, id flight.ID) error { return r.collectFlight(ctx, c, id) })
 }
 
 // collectFlight reads the flight, its history and its receipts into the facts.
-func (p *runner) collectFlight(ctx context.Context, c *client.Client, id flight.ID) error {
+func (r *runner) collectFlight(ctx context.Context, c *client.Client, id flight.ID) error {
 	f, err := c.Flight(ctx, id)
 	if err != nil {
 		return err
 	}
-	p.facts.State, p.facts.Overlap = f.State, f.Overlap
+	r.facts.State, r.facts.Overlap = f.State, f.Overlap
 	history, err := c.History(ctx, id)
 	if err != nil {
 		return err
 	}
-	p.facts.History = history.Events
+	r.facts.History = history.Events
 	for _, past := range f.PreviousGenerations {
 		if past.Digest != "" {
-			p.facts.Receipts = append(p.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})
+			r.facts.Receipts = append(r.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})
 		}
 	}
 	if f.Receipt == nil {
@@ -298,7 +298,7 @@ func (p *runner) collectFlight(ctx context.Context, c *client.Client, id flight.
 	if err != nil {
 		return err
 	}
-	p.facts.Receipts = append(p.facts.Receipts, Outcome{
+	r.facts.Receipts = append(r.facts.Receipts, Outcome{
 		ExternalID: f.Receipt.ExternalID, Digest: bytes.Digest, Attempt: f.Receipt.Attempt, Body: string(bytes.Data),
 	})
 	return nil

@@ -200,10 +200,10 @@ func TestHazard44_HangUp(t *testing.T) {
 // countingTransport is a RoundTripper that sends a request again when there was no answer.
 type countingTransport struct{ base http.RoundTripper }
 
-func (s countingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := s.base.RoundTrip(req.Clone(req.Context()))
+func (t countingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req.Clone(req.Context()))
 	if err != nil {
-		return s.base.RoundTrip(req)
+		return t.base.RoundTrip(req)
 	}
 	return resp, err
 }

@@ -64,9 +64,9 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 // unknownTransport replaces an http.DefaultTransport that is not an *http.Transport.
 type unknownTransport struct{ http.RoundTripper }
 
-func (f unknownTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t unknownTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	closeBody(req)
-	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T, which may send a request twice: pass an *http.Transport to at.Transport", f.RoundTripper)
+	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T, which may send a request twice: pass an *http.Transport to at.Transport", t.RoundTripper)
 }
 
 type transport struct {

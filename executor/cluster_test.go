@@ -32,19 +32,19 @@ type transcript struct {
 }
 
 // add adds a line unless it equals the last one: the number of retries during a wait is random.
-func (s *transcript) add(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *transcript) add(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
-	if n := len(s.lines); n == 0 || s.lines[n-1] != line {
-		s.lines = append(s.lines, line)
+	if n := len(t.lines); n == 0 || t.lines[n-1] != line {
+		t.lines = append(t.lines, line)
 	}
 }
 
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.lines, "\n") + "\n"
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, "\n") + "\n"
 }
 
 // requireGolden compares a transcript with its golden file.
@@ -127,47 +127,47 @@ type recordingLedger struct {
 var errDead = errors.New("this node is dead")
 
 // blockIfDead blocks the calls of a dead node until the end of the test.
-func (b *recordingLedger) blockIfDead() error {
-	b.mu.Lock()
-	dead := b.dead
-	b.mu.Unlock()
+func (l *recordingLedger) blockIfDead() error {
+	l.mu.Lock()
+	dead := l.dead
+	l.mu.Unlock()
 	if !dead {
 		return nil
 	}
-	<-b.node.testEnd
+	<-l.node.testEnd
 	return errDead
 }
 
-func (b *recordingLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	if err := b.blockIfDead(); err != nil {
+func (l *recordingLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	if err := l.blockIfDead(); err != nil {
 		return flight.Reply{}, err
 	}
-	reply, err := b.Ledger.Propose(ctx, c)
-	b.node.logCommand(c, reply, err)
+	reply, err := l.Ledger.Propose(ctx, c)
+	l.node.logCommand(c, reply, err)
 	return reply, err
 }
 
-func (b *recordingLedger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	if err := b.blockIfDead(); err != nil {
+func (l *recordingLedger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if err := l.blockIfDead(); err != nil {
 		return flight.Reply{}, err
 	}
-	reply, err := b.Ledger.Report(ctx, r)
-	b.node.logCommand(r, reply, err)
+	reply, err := l.Ledger.Report(ctx, r)
+	l.node.logCommand(r, reply, err)
 	return reply, err
 }
 
-func (b *recordingLedger) Flight(id flight.ID) (*flight.Flight, error) {
-	if err := b.blockIfDead(); err != nil {
+func (l *recordingLedger) Flight(id flight.ID) (*flight.Flight, error) {
+	if err := l.blockIfDead(); err != nil {
 		return nil, err
 	}
-	return b.Ledger.Flight(id)
+	return l.Ledger.Flight(id)
 }
 
-func (b *recordingLedger) Live() iter.Seq2[*flight.Flight, error] {
-	if err := b.blockIfDead(); err != nil {
+func (l *recordingLedger) Live() iter.Seq2[*flight.Flight, error] {
+	if err := l.blockIfDead(); err != nil {
 		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
 	}
-	return b.Ledger.Live()
+	return l.Ledger.Live()
 }
 
 // logCommand records a command and its reply.
@@ -211,12 +211,12 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // node starts a node.
-func (w *cluster) node(name string, o flightdtest.Options) *node {
-	n := &node{name: name, transcript: w.transcript, testEnd: make(chan struct{})}
-	n.ledger = &recordingLedger{Ledger: w.ledger, node: n}
-	o.Ledger = w.ledger
-	o.Leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{
-		Ledger: w.ledger,
+func (c *cluster) node(name string, o flightdtest.Options) *node {
+	n := &node{name: name, transcript: c.transcript, testEnd: make(chan struct{})}
+	n.ledger = &recordingLedger{Ledger: c.ledger, node: n}
+	o.Ledger = c.ledger
+	o.Leases = leasetest.Open(c.t, c.etcd, nil, leasetest.Options{
+		Ledger: c.ledger,
 	})
 	configure := o.Configure
 	o.Configure = func(cfg *executor.Config) {
@@ -225,13 +225,13 @@ func (w *cluster) node(name string, o flightdtest.Options) *node {
 			configure(cfg)
 		}
 	}
-	n.Flightd = flightdtest.Open(w.t, o)
-	w.t.Cleanup(func() { close(n.testEnd) })
+	n.Flightd = flightdtest.Open(c.t, o)
+	c.t.Cleanup(func() { close(n.testEnd) })
 	return n
 }
 
 // crashingNode starts a node that dies when it first passes the named point.
-func (w *cluster) crashingNode(name, point string, o flightdtest.Options) *node {
+func (c *cluster) crashingNode(name, point string, o flightdtest.Options) *node {
 	var n *node
 	o.Configure = func(cfg *executor.Config) {
 		cfg.Crash = func(p string) {
@@ -240,7 +240,7 @@ func (w *cluster) crashingNode(name, point string, o flightdtest.Options) *node 
 			}
 		}
 	}
-	n = w.node(name, o)
+	n = c.node(name, o)
 	return n
 }
 

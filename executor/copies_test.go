@@ -92,9 +92,9 @@ type doerThen struct {
 	after func()
 }
 
-func (f doerThen) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
-	defer f.after()
-	return f.Doer.Do(ctx, call, h)
+func (t doerThen) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	defer t.after()
+	return t.Doer.Do(ctx, call, h)
 }
 
 // A handler hangs in one attempt and returns after the next attempt has ended: the callers get the receipt, not the

@@ -111,18 +111,18 @@ func resolveByHand(w *cluster, n *node, p *provider, key flight.Key) {
 	n.Resolve(w.t, key, flight.FindingNotHappened, "", nil)
 }
 
-func (w *cluster) idempotencyKey(key flight.Key) string {
-	header := w.ledger.Header()
+func (c *cluster) idempotencyKey(key flight.Key) string {
+	header := c.ledger.Header()
 	return header.IdempotencyKey(key, 1)
 }
 
 // recordResult records the result that a caller got.
-func (w *cluster) recordResult(who string, result effect.Result, err error) {
+func (c *cluster) recordResult(who string, result effect.Result, err error) {
 	if err != nil {
-		w.transcript.add("%s: %T", who, err)
+		c.transcript.add("%s: %T", who, err)
 		return
 	}
-	w.transcript.add("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
+	c.transcript.add("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
 }
 
 // requireOneEffect checks the guarantee of all policies in this test: one effect and its receipt.

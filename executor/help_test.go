@@ -58,9 +58,9 @@ func newBlockingHandler() *blockingHandler {
 	return &blockingHandler{started: make(chan struct{}), result: make(chan error)}
 }
 
-func (g *blockingHandler) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
-	g.started <- struct{}{}
-	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, <-g.result
+func (h *blockingHandler) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
+	h.started <- struct{}{}
+	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, <-h.result
 }
 
 // doResult is the result of a Do.
@@ -129,18 +129,18 @@ func openForeignAttempt(t *testing.T, fd *flightdtest.Flightd, call effect.Call)
 }
 
 // abandon abandons the attempt.
-func (e *foreignAttempt) abandon() {
-	e.t.Helper()
-	reply, err := e.fd.Ledger.Propose(e.t.Context(), &flight.Abandon{Key: e.open.Key, Nonce: e.open.Nonce, NotAfter: e.open.NotAfter, StoreEpoch: e.open.StoreEpoch})
-	require.NoError(e.t, err)
-	require.Equal(e.t, flight.DecisionAccepted, reply.Decision)
+func (a *foreignAttempt) abandon() {
+	a.t.Helper()
+	reply, err := a.fd.Ledger.Propose(a.t.Context(), &flight.Abandon{Key: a.open.Key, Nonce: a.open.Nonce, NotAfter: a.open.NotAfter, StoreEpoch: a.open.StoreEpoch})
+	require.NoError(a.t, err)
+	require.Equal(a.t, flight.DecisionAccepted, reply.Decision)
 }
 
 // report reports an outcome of the attempt.
-func (e *foreignAttempt) report(o flight.Outcome, externalID string) flight.Reply {
-	e.t.Helper()
-	f := e.reply.Flight
-	reply, err := e.fd.Ledger.Report(e.t.Context(), &flight.Report{Key: f.Key, Generation: f.Generation, Token: e.reply.Token, Outcome: o, ExternalID: externalID})
-	require.NoError(e.t, err)
+func (a *foreignAttempt) report(o flight.Outcome, externalID string) flight.Reply {
+	a.t.Helper()
+	f := a.reply.Flight
+	reply, err := a.fd.Ledger.Report(a.t.Context(), &flight.Report{Key: f.Key, Generation: f.Generation, Token: a.reply.Token, Outcome: o, ExternalID: externalID})
+	require.NoError(a.t, err)
 	return reply
 }

@@ -113,12 +113,12 @@ type failingReports struct {
 	fail *int
 }
 
-func (l failingReports) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	if *l.fail > 0 {
-		*l.fail--
+func (fr failingReports) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if *fr.fail > 0 {
+		*fr.fail--
 		return flight.Reply{}, executor.ErrAmbiguous
 	}
-	return l.Ledger.Report(ctx, r)
+	return fr.Ledger.Report(ctx, r)
 }
 
 func TestHazard09_UnspooledReportIsRetried(t *testing.T) {
@@ -157,8 +157,8 @@ func TestWithoutALedgerNothingStarts(t *testing.T) {
 // wrongEpochReader returns a header with another store epoch than the ledger's.
 type wrongEpochReader struct{ *flightdtest.Ledger }
 
-func (f wrongEpochReader) Header() flight.Header {
-	h := f.Ledger.Header()
+func (r wrongEpochReader) Header() flight.Header {
+	h := r.Ledger.Header()
 	h.StoreEpoch++
 	return h
 }

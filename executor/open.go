@@ -25,8 +25,8 @@ type Checker interface {
 type transport struct{ *Executor }
 
 // Renew implements runner.Transport: it renews the session in etcd, which is replaced if it has ended.
-func (ex transport) Renew(context.Context) error {
-	_, err := ex.session.Renew(ex.requestDeadline.Context())
+func (t transport) Renew(context.Context) error {
+	_, err := t.session.Renew(t.requestDeadline.Context())
 	return err
 }
 
@@ -38,7 +38,7 @@ var (
 
 // Open implements runner.Transport: it waits for other holders, proposes one Open, and maps the ledger's decision to an
 // answer.
-func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
+func (t transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
 	wait := ctx // bounds the wait for other holders
 	if !until.IsZero() {
 		var cancel context.CancelFunc
@@ -46,17 +46,17 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		defer cancel()
 	}
 	start := time.Now()
-	f, err := ex.waitUntilFree(wait, call)
+	f, err := t.waitUntilFree(wait, call)
 	if err != nil {
-		return runner.Answer{}, ex.waitError(call, f, err)
+		return runner.Answer{}, t.waitError(call, f, err)
 	}
 	if answer.IsFinal(f) || answer.HasOtherInput(f, &call.Submission) {
-		return ex.finalAnswer(f, call, effect.SourceJoined)
+		return t.finalAnswer(f, call, effect.SourceJoined)
 	}
-	if ex.cfg.Reader.Header().Reconciling {
+	if t.cfg.Reader.Header().Reconciling {
 		return runner.Answer{}, answer.Reconciling(call.Key)
 	}
-	a, err := ex.openAttempt(call)
+	a, err := t.openAttempt(call)
 	switch {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, effect.ErrLeaseLost):
 		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errors.Join(errSessionLost, err)}, nil
@@ -69,33 +69,33 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 	}
 	switch a.reply.Decision {
 	case flight.DecisionProceed:
-		if ex.cfg.Events.Opened != nil {
-			ex.cfg.Events.Opened(f.Key, a.reply.Token.Number)
+		if t.cfg.Events.Opened != nil {
+			t.cfg.Events.Opened(f.Key, a.reply.Token.Number)
 		}
 		out, err := a.grantedAnswer(runner.DecisionProceed, f.Newest(), answer.PreviousAttempt(f))
-		if err == nil && ex.cfg.Events.Claimed != nil {
-			ex.cfg.Events.Claimed(f.Key, time.Since(start))
+		if err == nil && t.cfg.Events.Claimed != nil {
+			t.cfg.Events.Claimed(f.Key, time.Since(start))
 		}
 		return out, err
 	case flight.DecisionVerify:
-		if left := ex.lookUpDelay.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // measured by this process's own clock
+		if left := t.lookUpDelay.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // measured by this process's own clock
 			_, _ = a.Report(ctx, runner.Completion{Outcome: flight.OutcomeNotDone, NotStarted: true, Err: context.Cause(wait)})
-			return runner.Answer{}, ex.waitError(call, f, context.Cause(wait))
+			return runner.Answer{}, t.waitError(call, f, context.Cause(wait))
 		}
 		newest := *f.Newest()
 		return a.grantedAnswer(runner.DecisionVerify, &newest, &newest)
 	case flight.DecisionBusy:
-		ex.checkHolder(f)
+		t.checkHolder(f)
 		pause := a.reply.Wait
 		if f.Verifying() {
-			pause = max(pause, ex.lookUpDelay.Remaining(f))
+			pause = max(pause, t.lookUpDelay.Remaining(f))
 		}
 		if pause <= 0 {
 			pause = clock.Jitter(minRetryPause)
 		}
-		ex.waitForChange(wait, f.ID, f.Version, pause)
+		t.waitForChange(wait, f.ID, f.Version, pause)
 		if err := context.Cause(wait); err != nil {
-			return runner.Answer{}, ex.waitError(call, f, err)
+			return runner.Answer{}, t.waitError(call, f, err)
 		}
 		return runner.Answer{Decision: runner.DecisionRetry, Generation: f.Generation}, nil
 	case flight.DecisionExhausted:
@@ -110,7 +110,7 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		}
 		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errEpochRejected}, nil
 	}
-	return ex.finalAnswer(f, call, effect.SourceReplayed)
+	return t.finalAnswer(f, call, effect.SourceReplayed)
 }
 
 // finalAnswer returns the result, or the error, of a final flight.
@@ -124,7 +124,7 @@ func (ex *Executor) finalAnswer(f *flight.Flight, call *effect.Call, source effe
 }
 
 // waitError maps the end of a wait for another holder to the caller's error: *effect.Busy after a time-out.
-func (ex transport) waitError(call *effect.Call, f *flight.Flight, err error) error {
+func (t transport) waitError(call *effect.Call, f *flight.Flight, err error) error {
 	switch {
 	case errors.Is(err, errWaitTimeout):
 		busy := &effect.Busy{Key: call.Key, State: flight.StateRunning, RetryAfter: answer.RetryAfter}
@@ -147,27 +147,27 @@ const (
 
 // waitUntilFree waits while another holder's attempt is open, and until a declared pause is over. It returns the flight
 // as last read.
-func (ex transport) waitUntilFree(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
+func (t transport) waitUntilFree(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
 	id := call.Key.FlightID()
-	f, err := ex.cfg.Ledger.Flight(id)
+	f, err := t.cfg.Ledger.Flight(id)
 	for err == nil {
 		pause := clock.Jitter(maxRetryPause)
-		switch now := ex.cfg.Reader.Now(); {
+		switch now := t.cfg.Reader.Now(); {
 		case answer.IsFinal(f), answer.HasOtherInput(f, &call.Submission):
 			return f, nil
 		case ctx.Err() != nil:
 			return f, context.Cause(ctx)
-		case f.OpenAttempt() == nil && (f == nil || f.NotBefore <= now), isOverdue(f, ex.cfg.Reader):
+		case f.OpenAttempt() == nil && (f == nil || f.NotBefore <= now), isOverdue(f, t.cfg.Reader):
 			return f, nil
 		case f.OpenAttempt() == nil:
 			pause = min(pause, f.NotBefore.Until(now))
 		}
-		ex.checkHolder(f)
-		if next := ex.waitForChange(ctx, id, f.Version, pause); next != nil {
+		t.checkHolder(f)
+		if next := t.waitForChange(ctx, id, f.Version, pause); next != nil {
 			f = next // not a newer read: a later generation may have begun since
 			continue
 		}
-		f, err = ex.cfg.Ledger.Flight(id)
+		f, err = t.cfg.Ledger.Flight(id)
 	}
 	return f, err
 }
@@ -198,10 +198,10 @@ func (ex *Executor) waitForChange(ctx context.Context, id flight.ID, seen flight
 //
 // If the process dies here, the claim and the attempt may or may not exist. Both end with the session. Runner.Close waits
 // for the goroutine that claims.
-func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
+func (t transport) openAttempt(call *effect.Call) (*attempt, error) {
 	var nonce flight.Nonce
 	_, _ = cryptorand.Read(nonce[:]) // crypto/rand never returns an error
-	reserved, err := ex.session.Reserve(ex.requestDeadline.Context(), call.Key, nonce)
+	reserved, err := t.session.Reserve(t.requestDeadline.Context(), call.Key, nonce)
 	if err != nil {
 		return nil, err
 	}
@@ -209,17 +209,17 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 		reserved.Release()
 		return nil, errSessionLost
 	}
-	a := &attempt{Lease: reserved, ex: ex.Executor, call: call}
-	ex.cfg.Crash(crashpoint.BeforeOpen)
+	a := &attempt{Lease: reserved, ex: t.Executor, call: call}
+	t.cfg.Crash(crashpoint.BeforeOpen)
 	claimed := make(chan error, 1)
-	ex.runner.Work.Go(func() { claimed <- reserved.Claim(ex.requestDeadline.Context()) })
-	ex.cfg.Crash(crashpoint.DuringOpen)
+	t.runner.Work.Go(func() { claimed <- reserved.Claim(t.requestDeadline.Context()) })
+	t.cfg.Crash(crashpoint.DuringOpen)
 	a.open = &flight.Open{
-		Key: call.Key, Submission: call.Submission, Session: reserved.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
-		NotAfter: ex.cfg.Reader.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Reader.Header().StoreEpoch,
+		Key: call.Key, Submission: call.Submission, Session: reserved.Session(), Nonce: nonce, Owner: t.cfg.Owner,
+		NotAfter: t.cfg.Reader.Now().Add(t.cfg.OpenLife), StoreEpoch: t.cfg.Reader.Header().StoreEpoch,
 	}
 	a.sent = clock.Now()
-	if a.reply, err = ex.proposeOpen(a.open); err != nil {
+	if a.reply, err = t.proposeOpen(a.open); err != nil {
 		if errors.Is(err, ErrAmbiguous) {
 			a.abandonInBackground()
 		} else {
@@ -230,12 +230,12 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 	if a.reply.Decision != flight.DecisionProceed {
 		return a, nil
 	}
-	ex.cfg.Crash(crashpoint.AfterOpen)
+	t.cfg.Crash(crashpoint.AfterOpen)
 	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by a holder whose attempt has ended: the ledger has decided so
-		err = reserved.Replace(ex.requestDeadline.Context())
+		err = reserved.Replace(t.requestDeadline.Context())
 	}
 	if err != nil {
-		if ex.requestDeadline.Context().Err() != nil {
+		if t.requestDeadline.Context().Err() != nil {
 			err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
 		return nil, errors.Join(err, a.abandon("the key could not be claimed"))
@@ -246,11 +246,11 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 // proposeOpen proposes the Open until its answer is known, for at most half a TTL: an opener that cannot reach the
 // ledger must not block the key. It does not end with the caller's context, because an Open without an answer would
 // leave a doubt.
-func (ex transport) proposeOpen(open *flight.Open) (flight.Reply, error) {
-	reply, repeated, err := ProposeUntilKnown(ex.requestDeadline.Context(), ex.cfg.Ledger, open)
+func (t transport) proposeOpen(open *flight.Open) (flight.Reply, error) {
+	reply, repeated, err := ProposeUntilKnown(t.requestDeadline.Context(), t.cfg.Ledger, open)
 	if err == nil && repeated && reply.Decision == flight.DecisionFenced {
 		err = fmt.Errorf("%w: the attempt ended before its opener received the answer", ErrAmbiguous)
 	}
-	ex.cfg.Events.Publish(open.Key, reply.Events)
+	t.cfg.Events.Publish(open.Key, reply.Events)
 	return reply, err
 }

@@ -174,9 +174,9 @@ type countingChecker struct {
 	n atomic.Int32
 }
 
-func (l *countingChecker) Check(session flight.Session) {
-	l.n.Add(1)
-	l.Sweeper.Check(session)
+func (c *countingChecker) Check(session flight.Session) {
+	c.n.Add(1)
+	c.Sweeper.Check(session)
 }
 
 // An orphan claim is deleted after two searches; a claim in use is not.

@@ -31,8 +31,8 @@ func everyCommand() []flight.Command {
 // filler sets every nested field to a distinct value.
 type filler int
 
-func (n *filler) fill(v reflect.Value) {
-	*n++
+func (f *filler) fill(v reflect.Value) {
+	*f++
 	if v.Type() == reflect.TypeFor[flight.Key]() {
 		v.Set(reflect.ValueOf(stepKey))
 		return
@@ -42,35 +42,35 @@ func (n *filler) fill(v reflect.Value) {
 		return
 	}
 	if v.Type() == reflect.TypeFor[flight.DocumentID]() {
-		v.Set(reflect.ValueOf(flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: fmt.Sprintf("name-%d", *n)}))
+		v.Set(reflect.ValueOf(flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: fmt.Sprintf("name-%d", *f)}))
 		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		n.fill(v.Elem())
+		f.fill(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			n.fill(v.Field(i))
+			f.fill(v.Field(i))
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		n.fill(v.Index(0))
-		n.fill(v.Index(1))
+		f.fill(v.Index(0))
+		f.fill(v.Index(1))
 	case reflect.Array:
 		for i := range v.Len() {
-			v.Index(i).SetUint(uint64(*n+filler(i)) % 251)
+			v.Index(i).SetUint(uint64(*f+filler(i)) % 251)
 		}
 	case reflect.String:
-		v.SetString(fmt.Sprintf("text %d", *n))
+		v.SetString(fmt.Sprintf("text %d", *f))
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Uint8:
-		v.SetUint(uint64(*n%200) + 1)
+		v.SetUint(uint64(*f%200) + 1)
 	case reflect.Uint32, reflect.Uint64:
-		v.SetUint(uint64(*n) * 1001)
+		v.SetUint(uint64(*f) * 1001)
 	case reflect.Int, reflect.Int64:
-		v.SetInt(int64(*n) * 1_000_003)
+		v.SetInt(int64(*f) * 1_000_003)
 	default:
 		panic("no value for " + v.Type().String())
 	}

@@ -214,39 +214,39 @@ func (e *Evidence) transcode(w *coder) {
 	textField(w, 7, &e.Error)
 }
 
-func (p *Verification) transcode(w *coder) {
-	numberField(w, 1, &p.Number)
-	numberField(w, 2, &p.NotBefore)
-	numberField(w, 3, &p.Tries)
-	if w.beginField(4, p.Session != (Session{})) {
-		p.Session.transcode(w)
+func (v *Verification) transcode(w *coder) {
+	numberField(w, 1, &v.Number)
+	numberField(w, 2, &v.NotBefore)
+	numberField(w, 3, &v.Tries)
+	if w.beginField(4, v.Session != (Session{})) {
+		v.Session.transcode(w)
 		w.endField()
 	}
-	w.fixedBytesField(5, p.Nonce[:], p.Nonce != (Nonce{}))
-	numberField(w, 6, &p.Until)
+	w.fixedBytesField(5, v.Nonce[:], v.Nonce != (Nonce{}))
+	numberField(w, 6, &v.Until)
 }
 
-func (x *Attribution) transcode(w *coder) {
-	textField(w, 1, &x.Actor)
-	textField(w, 2, &x.Reason)
-	numberField(w, 3, &x.At)
+func (a *Attribution) transcode(w *coder) {
+	textField(w, 1, &a.Actor)
+	textField(w, 2, &a.Reason)
+	numberField(w, 3, &a.At)
 }
 
-func (s *Resolution) transcode(w *coder) {
-	numberField(w, 1, &s.Finding)
-	if w.beginField(2, s.Version != (Version{})) {
-		s.Version.transcode(w)
+func (r *Resolution) transcode(w *coder) {
+	numberField(w, 1, &r.Finding)
+	if w.beginField(2, r.Version != (Version{})) {
+		r.Version.transcode(w)
 		w.endField()
 	}
-	if w.beginField(3, s.By != (Attribution{})) {
-		s.By.transcode(w)
+	if w.beginField(3, r.By != (Attribution{})) {
+		r.By.transcode(w)
 		w.endField()
 	}
 }
 
-func (x *Wake) transcode(w *coder) {
-	numberField(w, 1, &x.At)
-	w.boolField(2, &x.Callback)
+func (wa *Wake) transcode(w *coder) {
+	numberField(w, 1, &wa.At)
+	w.boolField(2, &wa.Callback)
 }
 
 func (n *UsedNonce) transcode(w *coder) {
@@ -267,32 +267,32 @@ func (p *PreviousGeneration) transcode(w *coder) {
 	}
 }
 
-func (t *DuplicateStats) sizeHint() int {
+func (s *DuplicateStats) sizeHint() int {
 	const (
 		usual     = 56
 		perCaller = 16
 	)
 	n := usual
-	for i := range t.Callers {
-		n += perCaller + len(t.Callers[i].Actor)
+	for i := range s.Callers {
+		n += perCaller + len(s.Callers[i].Actor)
 	}
 	return n
 }
 
-func (t *DuplicateStats) transcode(w *coder) {
-	numberField(w, 1, &t.Count)
-	numberField(w, 2, &t.First)
-	numberField(w, 3, &t.Last)
-	if beginList(w, 4, &t.Callers) {
-		for i := range t.Callers {
+func (s *DuplicateStats) transcode(w *coder) {
+	numberField(w, 1, &s.Count)
+	numberField(w, 2, &s.First)
+	numberField(w, 3, &s.Last)
+	if beginList(w, 4, &s.Callers) {
+		for i := range s.Callers {
 			w.beginMap()
-			t.Callers[i].transcode(w)
+			s.Callers[i].transcode(w)
 			w.endMap()
 		}
 		w.endList()
 	}
-	if w.beginField(5, t.LastCount != (CountID{})) {
-		t.LastCount.transcode(w)
+	if w.beginField(5, s.LastCount != (CountID{})) {
+		s.LastCount.transcode(w)
 		w.endField()
 	}
 }
@@ -302,7 +302,7 @@ func (c *Caller) transcode(w *coder) {
 	numberField(w, 2, &c.At)
 }
 
-func (n *CountID) transcode(w *coder) {
-	numberField(w, 1, &n.Source)
-	numberField(w, 2, &n.Number)
+func (i *CountID) transcode(w *coder) {
+	numberField(w, 1, &i.Source)
+	numberField(w, 2, &i.Number)
 }

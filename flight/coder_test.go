@@ -140,24 +140,24 @@ func readByHand(b []byte, v reflect.Value) error {
 
 // walk visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
 // empty slices and pointers separately, because omitempty and omitzero treat them differently.
-func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
+func (f *filler) walk(v reflect.Value, path string, visit func(path string)) {
 	visit(path)
 	switch {
 	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[flight.Key]():
 		for i := range v.NumField() {
-			n.walk(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+			f.walk(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
 		}
 		return
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		n.walk(v.Elem(), path, visit)
+		f.walk(v.Elem(), path, visit)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 		visit(path + "[empty]")
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		n.walk(v.Index(0), path+"[0]", visit)
+		f.walk(v.Index(0), path+"[0]", visit)
 	default:
-		n.fill(v)
+		f.fill(v)
 		visit(path)
 	}
 	v.SetZero()

@@ -9,36 +9,36 @@ import (
 
 var digestSeed = maphash.MakeSeed()
 
-func (w *ledger) digest(buf []byte) (uint64, []byte) {
-	buf = w.appendState(buf[:0])
+func (l *ledger) digest(buf []byte) (uint64, []byte) {
+	buf = l.appendState(buf[:0])
 	return maphash.Bytes(digestSeed, buf), buf
 }
 
 // equals reports whether w and v are equal in every field that a rule depends on.
-func (w *ledger) equals(v *ledger) bool {
-	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && w.header.Wall == v.header.Wall && sameHeader(w.header, v.header) &&
-		len(w.usedUp) == len(v.usedUp) && len(w.ended) == len(v.ended)
+func (l *ledger) equals(v *ledger) bool {
+	return l == v || l.flights == v.flights && l.header.Now == v.header.Now && l.header.Wall == v.header.Wall && sameHeader(l.header, v.header) &&
+		len(l.usedUp) == len(v.usedUp) && len(l.ended) == len(v.ended)
 }
 
 // appendState appends every part of the state that a rule depends on. It leaves out versions, texts, the times at which
 // attempts were closed, and the time for which a session is remembered as ended: that is longer than any Open of these
 // tests is valid, except the Open of the third nonce.
-func (w *ledger) appendState(buf []byte) []byte {
-	buf = binary.AppendVarint(buf, int64(w.header.Now))
-	buf = binary.AppendVarint(buf, int64(w.header.Wall))
-	buf = binary.AppendVarint(buf, int64(w.header.Steps))
-	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.GuardCounter))
-	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
+func (l *ledger) appendState(buf []byte) []byte {
+	buf = binary.AppendVarint(buf, int64(l.header.Now))
+	buf = binary.AppendVarint(buf, int64(l.header.Wall))
+	buf = binary.AppendVarint(buf, int64(l.header.Steps))
+	buf = append(buf, byte(l.header.LeaseEpoch), byte(l.header.StoreEpoch), byte(l.header.GuardCounter))
+	buf = binary.AppendVarint(buf, int64(l.header.EpochHold))
 	for i := range sessions {
-		buf = append(buf, bitOf(w.hasEnded(sessions[i].ID)))
+		buf = append(buf, bitOf(l.hasEnded(sessions[i].ID)))
 	}
-	for i := range w.keys {
-		buf = appendFlight(append(buf, '|'), w.flights[i])
+	for i := range l.keys {
+		buf = appendFlight(append(buf, '|'), l.flights[i])
 		for _, n := range [...]flight.Nonce{nonce1, nonce2, nonce3} {
 			ref := nonceRef{i, n}
-			buf = append(buf, bitOf(w.openedNonces[ref]), bitOf(w.usedUp[ref]))
+			buf = append(buf, bitOf(l.openedNonces[ref]), bitOf(l.usedUp[ref]))
 		}
-		for _, at := range w.openedAttempts[i] {
+		for _, at := range l.openedAttempts[i] {
 			buf = append(buf, byte(at.generation), byte(at.token.Number), byte(at.token.StoreEpoch))
 		}
 	}

@@ -26,19 +26,19 @@ type CountID struct {
 }
 
 // Add returns the sum of two statistics, of which more is the later one. It changes neither; a nil receiver is empty.
-func (t *DuplicateStats) Add(more DuplicateStats) DuplicateStats {
+func (s *DuplicateStats) Add(more DuplicateStats) DuplicateStats {
 	switch {
-	case t == nil, t.Count == 0:
+	case s == nil, s.Count == 0:
 		more.Callers = newest(nil, more.Callers)
 		return more
 	case more.Count == 0:
-		return *t
+		return *s
 	}
-	sum := DuplicateStats{Count: t.Count + more.Count, First: t.First, Last: max(t.Last, more.Last), LastCount: more.LastCount}
+	sum := DuplicateStats{Count: s.Count + more.Count, First: s.First, Last: max(s.Last, more.Last), LastCount: more.LastCount}
 	if more.First > 0 {
-		sum.First = min(t.First, more.First)
+		sum.First = min(s.First, more.First)
 	}
-	sum.Callers = newest(t.Callers, more.Callers)
+	sum.Callers = newest(s.Callers, more.Callers)
 	return sum
 }
 

@@ -232,9 +232,9 @@ const (
 
 var findingNames = [...]string{"", "happened", "not_happened", "fail", "approved", "rejected"}
 
-func (v Finding) String() string {
-	if int(v) < len(findingNames) {
-		return findingNames[v]
+func (f Finding) String() string {
+	if int(f) < len(findingNames) {
+		return findingNames[f]
 	}
 	return "invalid"
 }

@@ -62,7 +62,7 @@ type ledger struct {
 }
 
 // realTime is the time of a clock that starts with the ledger's and never steps.
-func (w *ledger) realTime() flight.Time { return w.header.Now.Add(-w.header.Steps) }
+func (l *ledger) realTime() flight.Time { return l.header.Now.Add(-l.header.Steps) }
 
 type nonceRef struct {
 	key   int
@@ -75,53 +75,53 @@ func newLedger(keys ...flight.Key) *ledger {
 	return &ledger{header: h, keys: keys}
 }
 
-func (w *ledger) keyIndex(k flight.Key) int {
-	for i := range w.keys {
-		if w.keys[i] == k {
+func (l *ledger) keyIndex(k flight.Key) int {
+	for i := range l.keys {
+		if l.keys[i] == k {
 			return i
 		}
 	}
 	return -1
 }
 
-func (w *ledger) flight(k flight.Key) *flight.Flight { return w.flights[w.keyIndex(k)] }
+func (l *ledger) flight(k flight.Key) *flight.Flight { return l.flights[l.keyIndex(k)] }
 
-func (w *ledger) view(k flight.Key) flight.View {
-	v := flight.View{Header: w.header}
-	if i := w.keyIndex(k); i >= 0 {
-		v.Flight = w.flights[i]
+func (l *ledger) view(k flight.Key) flight.View {
+	v := flight.View{Header: l.header}
+	if i := l.keyIndex(k); i >= 0 {
+		v.Flight = l.flights[i]
 	}
-	if i := w.keyIndex(k.Saga()); k.IsStep() && i >= 0 {
-		v.Saga = w.flights[i]
+	if i := l.keyIndex(k.Saga()); k.IsStep() && i >= 0 {
+		v.Saga = l.flights[i]
 	}
 	return v
 }
 
-func (w *ledger) hasEnded(id flight.SessionID) bool {
-	until, ok := w.ended[id]
-	return ok && until >= w.header.Now
+func (l *ledger) hasEnded(id flight.SessionID) bool {
+	until, ok := l.ended[id]
+	return ok && until >= l.header.Now
 }
 
 // apply applies a command, repeats it, checks both steps, and returns the ledger afterwards; w does not change.
-func (w *ledger) apply(c flight.Command) (*ledger, flight.Reply, error) {
+func (l *ledger) apply(c flight.Command) (*ledger, flight.Reply, error) {
 	switch c := c.(type) {
 	case *tick:
-		next := *w
-		next.header.Now = w.header.Now.Add(c.by)
-		if c.ahead > 0 || w.header.Wall > 0 {
-			next.header.Wall = max(w.header.Wall.Add(c.by), next.header.Now.Add(c.ahead))
+		next := *l
+		next.header.Now = l.header.Now.Add(c.by)
+		if c.ahead > 0 || l.header.Wall > 0 {
+			next.header.Wall = max(l.header.Wall.Add(c.by), next.header.Now.Add(c.ahead))
 		}
 		return &next, flight.Reply{Decision: flight.DecisionAccepted}, nil
 	case *restore:
-		next := *w
+		next := *l
 		next.header.StoreEpoch++
 		return &next, flight.Reply{Decision: flight.DecisionAccepted}, nil
 	case *flight.EndSession:
-		return w.applyEndSession(c)
+		return l.applyEndSession(c)
 	}
-	before := w.view(c.Target())
+	before := l.view(c.Target())
 	if o, ok := c.(*flight.Open); ok {
-		before.SessionEnded = w.hasEnded(o.Session.ID)
+		before.SessionEnded = l.hasEnded(o.Session.ID)
 	}
 	after, reply, err := applyTwice(before, c)
 	if err != nil {
@@ -130,9 +130,9 @@ func (w *ledger) apply(c flight.Command) (*ledger, flight.Reply, error) {
 	_, withdraws := c.(*flight.WithdrawSession)
 	_, abandons := c.(*flight.Abandon)
 	if !reply.Changed && sameHeader(after.Header, before.Header) && !withdraws && !abandons {
-		return w, reply, nil // the same state
+		return l, reply, nil // the same state
 	}
-	next, err := w.advance(c, before, after, reply)
+	next, err := l.advance(c, before, after, reply)
 	return next, reply, err
 }
 
@@ -169,12 +169,12 @@ func applyTwice(before flight.View, c flight.Command) (flight.View, flight.Reply
 }
 
 // applyEndSession applies the proof that a session has ended, as the state machine does.
-func (w *ledger) applyEndSession(c *flight.EndSession) (*ledger, flight.Reply, error) {
-	next := *w
-	admitted := c.Admit(&w.header)
+func (l *ledger) applyEndSession(c *flight.EndSession) (*ledger, flight.Reply, error) {
+	next := *l
+	admitted := c.Admit(&l.header)
 	reply := flight.Reply{Decision: admitted}
-	for i, k := range w.keys {
-		after, r, err := applyTwice(w.view(k), c)
+	for i, k := range l.keys {
+		after, r, err := applyTwice(l.view(k), c)
 		if err != nil {
 			return nil, r, err
 		}
@@ -184,27 +184,27 @@ func (w *ledger) applyEndSession(c *flight.EndSession) (*ledger, flight.Reply, e
 	if admitted == flight.DecisionAccepted {
 		next.rememberEnded(c.Session.ID)
 	}
-	if !reply.Changed && len(next.ended) == len(w.ended) {
-		return w, reply, nil
+	if !reply.Changed && len(next.ended) == len(l.ended) {
+		return l, reply, nil
 	}
 	next.header.Version.Index++
 	return &next, reply, nil
 }
 
 // rememberEnded records that a session has ended, as Sessions.MarkEnded does.
-func (w *ledger) rememberEnded(id flight.SessionID) {
-	w.ended = maps.Clone(w.ended)
-	if w.ended == nil {
-		w.ended = make(map[flight.SessionID]flight.Time)
+func (l *ledger) rememberEnded(id flight.SessionID) {
+	l.ended = maps.Clone(l.ended)
+	if l.ended == nil {
+		l.ended = make(map[flight.SessionID]flight.Time)
 	}
-	w.ended[id] = w.header.Now.Add(flight.MaxOpenLife)
+	l.ended[id] = l.header.Now.Add(flight.MaxOpenLife)
 }
 
-func (w *ledger) advance(c flight.Command, before, after flight.View, reply flight.Reply) (*ledger, error) {
-	next := *w
+func (l *ledger) advance(c flight.Command, before, after flight.View, reply flight.Reply) (*ledger, error) {
+	next := *l
 	next.header = after.Header
-	next.header.Version = flight.Version{Index: w.header.Version.Index + 1}
-	i := w.keyIndex(c.Target())
+	next.header.Version = flight.Version{Index: l.header.Version.Index + 1}
+	i := l.keyIndex(c.Target())
 	if i < 0 {
 		return &next, nil
 	}
@@ -216,19 +216,19 @@ func (w *ledger) advance(c flight.Command, before, after flight.View, reply flig
 	case *flight.Open:
 		ref := nonceRef{i, c.Nonce}
 		opened := reply.Decision == flight.DecisionProceed && (before.Flight == nil || before.Flight.Fence != after.Flight.Fence)
-		switch far := c.NotAfter > w.header.Now.Add(flight.MaxNonceLife); {
-		case opened && (w.openedNonces[ref] || w.usedUp[ref]):
-			return nil, fmt.Errorf("I10: nonce %x opened although it had opened (%v) or was used up (%v) before", c.Nonce[0], w.openedNonces[ref], w.usedUp[ref])
+		switch far := c.NotAfter > l.header.Now.Add(flight.MaxNonceLife); {
+		case opened && (l.openedNonces[ref] || l.usedUp[ref]):
+			return nil, fmt.Errorf("I10: nonce %x opened although it had opened (%v) or was used up (%v) before", c.Nonce[0], l.openedNonces[ref], l.usedUp[ref])
 		case opened:
-			next.openedNonces = with(w.openedNonces, ref)
+			next.openedNonces = with(l.openedNonces, ref)
 			next.openedAttempts[i] = append(next.openedAttempts[i][:len(next.openedAttempts[i]):len(next.openedAttempts[i])], attemptRef{after.Flight.Generation, reply.Token, c.Nonce})
-		case c.NotAfter < w.header.Now: // expired: it opens nothing later
+		case c.NotAfter < l.header.Now: // expired: it opens nothing later
 		case reply.Decision == flight.DecisionInDoubt, reply.Decision == flight.DecisionVerify, reply.Decision == flight.DecisionOpenExpired && !far:
-			next.usedUp = with(w.usedUp, ref)
+			next.usedUp = with(l.usedUp, ref)
 		}
 	case *flight.Abandon:
-		if reply.Decision == flight.DecisionAccepted && c.NotAfter >= w.header.Now {
-			next.usedUp = with(w.usedUp, nonceRef{i, c.Nonce})
+		if reply.Decision == flight.DecisionAccepted && c.NotAfter >= l.header.Now {
+			next.usedUp = with(l.usedUp, nonceRef{i, c.Nonce})
 		}
 	case *flight.WithdrawSession:
 		if reply.Decision == flight.DecisionAccepted {
@@ -240,8 +240,8 @@ func (w *ledger) advance(c flight.Command, before, after flight.View, reply flig
 
 // trackHolder notes when the time of the key's holder is over, and checks that no holder has lost the key before, except to
 // the success of an attempt that a restore had lost.
-func (w *ledger) trackHolder(i int, before *flight.Flight, reply flight.Reply) error {
-	f := w.flights[i]
+func (l *ledger) trackHolder(i int, before *flight.Flight, reply flight.Reply) error {
+	f := l.flights[i]
 	if f == nil {
 		return nil
 	}
@@ -249,22 +249,22 @@ func (w *ledger) trackHolder(i int, before *flight.Flight, reply flight.Reply) e
 	lost := old != nil && slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Number == old.Number && a.Lost }) &&
 		(f.Receipt == nil || f.Receipt.Source != flight.SourceReportAfterRestore)
 	asked := reply.Decision == flight.DecisionVerify && before.Verifying() && before.Verification.Session != (flight.Session{})
-	if ends := w.holderEnds[i]; (lost && old.Session.Epoch == w.header.LeaseEpoch || asked) && reply.Changed && (ends == 0 || w.realTime() < ends) {
-		return fmt.Errorf("I1: a holder lost the key at %d, before the end of its time at %d", w.realTime(), ends)
+	if ends := l.holderEnds[i]; (lost && old.Session.Epoch == l.header.LeaseEpoch || asked) && reply.Changed && (ends == 0 || l.realTime() < ends) {
+		return fmt.Errorf("I1: a holder lost the key at %d, before the end of its time at %d", l.realTime(), ends)
 	}
 	switch {
 	case !reply.Changed:
 	case reply.Decision == flight.DecisionVerify:
-		w.holderEnds[i] = w.realTime().Add(flighttest.VerifyTimeout(f.Policy))
+		l.holderEnds[i] = l.realTime().Add(flighttest.VerifyTimeout(f.Policy))
 	case before != nil && before.State != flight.StateWaiting && f.State == flight.StateWaiting && f.Wake.Callback:
-		w.holderEnds[i] = 0
+		l.holderEnds[i] = 0
 		if f.Wake.At > 0 {
-			w.holderEnds[i] = f.Wake.At.Add(-w.header.Steps)
+			l.holderEnds[i] = f.Wake.At.Add(-l.header.Steps)
 		}
 	case reply.Decision == flight.DecisionProceed:
-		w.holderEnds[i] = 0
+		l.holderEnds[i] = 0
 		if p := f.Policy.AttemptTimeout; p > 0 {
-			w.holderEnds[i] = w.realTime().Add(p + p/10 + flight.PauseBound)
+			l.holderEnds[i] = l.realTime().Add(p + p/10 + flight.PauseBound)
 		}
 	}
 	return nil

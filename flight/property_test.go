@@ -63,291 +63,291 @@ func TestProperty_SagasKeepTheInvariants(t *testing.T) {
 	t.Logf("commands by their answers: %v", answers)
 }
 
-func (v *randomWalk) run(steps int) {
+func (rw *randomWalk) run(steps int) {
 	for range steps {
-		c := v.command()
-		before := v.encodedRecord(c)
-		next, reply, err := v.w.apply(c)
-		require.NoError(v, err, describe(c))
-		v.answers[reply.Decision]++
-		require.Equal(v, before, v.encodedRecord(c), "%s: Apply changed its argument", describe(c))
-		v.history = append(v.history, c)
-		v.w = next
-		v.roundTrip(c)
+		c := rw.command()
+		before := rw.encodedRecord(c)
+		next, reply, err := rw.w.apply(c)
+		require.NoError(rw, err, describe(c))
+		rw.answers[reply.Decision]++
+		require.Equal(rw, before, rw.encodedRecord(c), "%s: Apply changed its argument", describe(c))
+		rw.history = append(rw.history, c)
+		rw.w = next
+		rw.roundTrip(c)
 	}
 }
 
-func (v *randomWalk) encodedRecord(c flight.Command) []byte {
-	f := v.w.view(c.Target()).Flight
+func (rw *randomWalk) encodedRecord(c flight.Command) []byte {
+	f := rw.w.view(c.Target()).Flight
 	if f == nil {
 		return nil
 	}
 	b, err := flight.EncodeRecord(f)
-	require.NoError(v, err)
+	require.NoError(rw, err)
 	return b
 }
 
 // roundTrip encodes and decodes the present flight and the last command.
-func (v *randomWalk) roundTrip(c flight.Command) {
-	if b := v.encodedRecord(c); b != nil {
+func (rw *randomWalk) roundTrip(c flight.Command) {
+	if b := rw.encodedRecord(c); b != nil {
 		f := new(flight.Flight)
-		require.NoError(v, flight.DecodeRecord(b, f))
+		require.NoError(rw, flight.DecodeRecord(b, f))
 		again, err := flight.EncodeRecord(f)
-		require.NoError(v, err)
-		require.Equal(v, b, again, "a flight changed by encoding and decoding")
+		require.NoError(rw, err)
+		require.Equal(rw, b, again, "a flight changed by encoding and decoding")
 	}
 	switch c.(type) {
 	case *tick, *restore:
 		return
 	}
 	b, err := flight.Encode(c)
-	require.NoError(v, err)
+	require.NoError(rw, err)
 	read, err := flight.Decode(b)
-	require.NoError(v, err)
-	require.True(v, reflect.DeepEqual(read, c), "%s decodes as %s", describe(c), describe(read))
+	require.NoError(rw, err)
+	require.True(rw, reflect.DeepEqual(read, c), "%s decodes as %s", describe(c), describe(read))
 }
 
-func (v *randomWalk) command() flight.Command {
-	if len(v.history) > 0 && rapid.IntRange(0, 9).Draw(v.T, "again") == 0 {
-		return rapid.SampledFrom(v.history).Draw(v.T, "said before")
+func (rw *randomWalk) command() flight.Command {
+	if len(rw.history) > 0 && rapid.IntRange(0, 9).Draw(rw.T, "again") == 0 {
+		return rapid.SampledFrom(rw.history).Draw(rw.T, "said before")
 	}
-	i := rapid.IntRange(0, len(v.w.keys)-1).Draw(v.T, "key")
-	k := v.w.keys[i]
+	i := rapid.IntRange(0, len(rw.w.keys)-1).Draw(rw.T, "key")
+	k := rw.w.keys[i]
 	g := uint32(1)
-	if f := v.w.flights[i]; f != nil {
+	if f := rw.w.flights[i]; f != nil {
 		g = f.Generation
 	}
-	if v.w.header.Reconciling && rapid.IntRange(0, 9).Draw(v.T, "finish") == 0 {
-		return &flight.FinishRestore{Epoch: v.w.header.StoreEpoch, Force: true}
+	if rw.w.header.Reconciling && rapid.IntRange(0, 9).Draw(rw.T, "finish") == 0 {
+		return &flight.FinishRestore{Epoch: rw.w.header.StoreEpoch, Force: true}
 	}
-	if rapid.Bool().Draw(v.T, "onward") {
-		return v.liveCommand(k, i)
+	if rapid.Bool().Draw(rw.T, "onward") {
+		return rw.liveCommand(k, i)
 	}
-	switch rapid.IntRange(0, 15).Draw(v.T, "verb") {
+	switch rapid.IntRange(0, 15).Draw(rw.T, "verb") {
 	case 0, 1, 2:
-		return v.open(k)
+		return rw.open(k)
 	case 3, 4, 5, 6:
-		return v.report(k, i)
+		return rw.report(k, i)
 	case 7, 8:
-		return v.tick()
+		return rw.tick()
 	case 9:
-		return v.endSession(k, i)
+		return rw.endSession(k, i)
 	case 10:
-		return v.byPerson(k, i, g)
+		return rw.byPerson(k, i, g)
 	case 11:
-		return v.reportFinding(k, i, g)
+		return rw.reportFinding(k, i, g)
 	case 12:
-		return v.suspend(k, i, g)
+		return rw.suspend(k, i, g)
 	case 13:
-		return v.abandon(k)
+		return rw.abandon(k)
 	case 14:
 		return rapid.SampledFrom([]flight.Command{
-			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
+			&flight.Submit{Key: k, Submission: rw.submission(k)}, &flight.Expire{Key: k, Generation: g},
 			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.FreeKey{Key: k, Generation: g, Actor: "ann"},
-			&flight.CountDuplicates{Key: k, ID: flight.CountID{Source: 1, Number: uint64(v.w.header.Now)}, Stats: flight.DuplicateStats{Count: 2, First: 1, Last: 2}},
-			&flight.Redact{Key: k, Generation: g - uint32(rapid.IntRange(0, 5).Draw(v.T, "old page")/5), Actor: "ann", Reason: "asked for"}, v.importReceipt(k),
-		}).Draw(v.T, "other")
+			&flight.CountDuplicates{Key: k, ID: flight.CountID{Source: 1, Number: uint64(rw.w.header.Now)}, Stats: flight.DuplicateStats{Count: 2, First: 1, Last: 2}},
+			&flight.Redact{Key: k, Generation: g - uint32(rapid.IntRange(0, 5).Draw(rw.T, "old page")/5), Actor: "ann", Reason: "asked for"}, rw.importReceipt(k),
+		}).Draw(rw.T, "other")
 	}
-	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
-		return v.tick()
+	if rapid.IntRange(0, 9).Draw(rw.T, "rare") > 0 {
+		return rw.tick()
 	}
-	h := v.w.header
+	h := rw.w.header
 	return rapid.SampledFrom([]flight.Command{&flight.SealKey{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
 		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: providerWindow}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.GuardCounter + 1},
-		&flight.Restore{From: h.StoreEpoch, Hold: providerWindow}, &flight.FinishRestore{Epoch: h.StoreEpoch, Force: rapid.Bool().Draw(v.T, "force")},
+		&flight.Restore{From: h.StoreEpoch, Hold: providerWindow}, &flight.FinishRestore{Epoch: h.StoreEpoch, Force: rapid.Bool().Draw(rw.T, "force")},
 		&flight.Tick{StepTo: h.Now.Add(providerWindow)}, &flight.Tick{StepTo: h.Now.Add(settleDelay)},
-	}).Draw(v.T, "rarest")
+	}).Draw(rw.T, "rarest")
 }
 
 // liveCommand returns a command that changes the flight's state.
-func (v *randomWalk) liveCommand(k flight.Key, i int) flight.Command {
-	f := v.w.flights[i]
+func (rw *randomWalk) liveCommand(k flight.Key, i int) flight.Command {
+	f := rw.w.flights[i]
 	if f == nil || f.State == flight.StateAbsent || f.State == flight.StateReady {
-		return v.openUnder(k, v.newSession(), time.Second)
+		return rw.openUnder(k, rw.newSession(), time.Second)
 	}
 	switch {
 	case f.State == flight.StateInDoubt:
 		return &flight.Resolve{Key: k, Generation: f.Generation, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "ann"}
 	case f.State == flight.StateAwaitingApproval:
 		return &flight.DecideApproval{Key: k, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Finding: flight.FindingApproved}
-	case f.State == flight.StateExpired || f.State.Terminal() && rapid.Bool().Draw(v.T, "free"):
+	case f.State == flight.StateExpired || f.State.Terminal() && rapid.Bool().Draw(rw.T, "free"):
 		return &flight.FreeKey{Key: k, Generation: f.Generation, Actor: "ann"}
 	case f.State.Terminal():
 		return &flight.Expire{Key: k, Generation: f.Generation}
 	case f.State == flight.StateWaiting:
 		return &flight.WakeUp{Key: k, Generation: f.Generation}
-	case f.Verification != nil && f.HolderTime(&v.w.header, f.Verification.NotBefore) <= v.w.header.Now && f.Verification.Nonce == (flight.Nonce{}):
-		return v.openUnder(k, v.newSession(), time.Second)
-	case f.Verification != nil && f.HolderTime(&v.w.header, f.Verification.NotBefore) <= v.w.header.Now:
-		return v.reportFinding(k, i, f.Generation)
+	case f.Verification != nil && f.HolderTime(&rw.w.header, f.Verification.NotBefore) <= rw.w.header.Now && f.Verification.Nonce == (flight.Nonce{}):
+		return rw.openUnder(k, rw.newSession(), time.Second)
+	case f.Verification != nil && f.HolderTime(&rw.w.header, f.Verification.NotBefore) <= rw.w.header.Now:
+		return rw.reportFinding(k, i, f.Generation)
 	case f.OpenAttempt() != nil:
-		return v.report(k, i)
+		return rw.report(k, i)
 	}
-	return v.tick()
+	return rw.tick()
 }
 
 // newSession returns an unused session of the present lease epoch.
-func (v *randomWalk) newSession() flight.Session {
-	n := len(v.sessions)
-	x := flight.Session{ID: flight.SessionID(fmt.Sprint("ses_", n)), Revision: int64(10 + n), Epoch: v.w.header.LeaseEpoch, OneShot: n%2 == 1}
-	v.sessions = append(v.sessions, x)
+func (rw *randomWalk) newSession() flight.Session {
+	n := len(rw.sessions)
+	x := flight.Session{ID: flight.SessionID(fmt.Sprint("ses_", n)), Revision: int64(10 + n), Epoch: rw.w.header.LeaseEpoch, OneShot: n%2 == 1}
+	rw.sessions = append(rw.sessions, x)
 	return x
 }
 
 // session returns a new session, or one of the last few.
-func (v *randomWalk) session() flight.Session {
-	back := rapid.IntRange(-1, 4).Draw(v.T, "session")
-	if back < 0 || back >= len(v.sessions) {
-		return v.newSession()
+func (rw *randomWalk) session() flight.Session {
+	back := rapid.IntRange(-1, 4).Draw(rw.T, "session")
+	if back < 0 || back >= len(rw.sessions) {
+		return rw.newSession()
 	}
-	return v.sessions[len(v.sessions)-1-back]
+	return rw.sessions[len(rw.sessions)-1-back]
 }
 
 // endSession proves that a session has ended, usually the holder of the key, with a read that is usually recent enough; or it
 // withdraws the session.
-func (v *randomWalk) endSession(k flight.Key, i int) flight.Command {
-	x := v.session()
-	if holder := v.w.flights[i].Holder(); holder != nil && rapid.IntRange(0, 3).Draw(v.T, "of another") > 0 {
+func (rw *randomWalk) endSession(k flight.Key, i int) flight.Command {
+	x := rw.session()
+	if holder := rw.w.flights[i].Holder(); holder != nil && rapid.IntRange(0, 3).Draw(rw.T, "of another") > 0 {
 		x = *holder
 	}
-	h := v.w.header
-	if rapid.IntRange(0, 5).Draw(v.T, "withdraw") == 0 {
+	h := rw.w.header
+	if rapid.IntRange(0, 5).Draw(rw.T, "withdraw") == 0 {
 		return &flight.WithdrawSession{Key: k, Session: x.ID, StoreEpoch: h.StoreEpoch}
 	}
-	return &flight.EndSession{Session: x, ReadRevision: x.Revision - 1 + int64(rapid.IntRange(0, 9).Draw(v.T, "read")),
-		Epoch: h.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(v.T, "older epoch")/20), StoreEpoch: v.storeEpoch(),
-		Counter: h.GuardCounter - min(h.GuardCounter, uint64(rapid.IntRange(0, 20).Draw(v.T, "older counter")/20))}
+	return &flight.EndSession{Session: x, ReadRevision: x.Revision - 1 + int64(rapid.IntRange(0, 9).Draw(rw.T, "read")),
+		Epoch: h.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(rw.T, "older epoch")/20), StoreEpoch: rw.storeEpoch(),
+		Counter: h.GuardCounter - min(h.GuardCounter, uint64(rapid.IntRange(0, 20).Draw(rw.T, "older counter")/20))}
 }
 
 // storeEpoch returns the present store epoch, and rarely an older one.
-func (v *randomWalk) storeEpoch() uint32 {
-	return v.w.header.StoreEpoch - uint32(rapid.IntRange(0, 30).Draw(v.T, "older store")/30)
+func (rw *randomWalk) storeEpoch() uint32 {
+	return rw.w.header.StoreEpoch - uint32(rapid.IntRange(0, 30).Draw(rw.T, "older store")/30)
 }
 
-func (v *randomWalk) submission(k flight.Key) flight.Submission {
-	s := flight.Submission{Fingerprint: fp1, Policy: v.policy[k], Input: bodies["x"]}
-	if rapid.IntRange(0, 9).Draw(v.T, "fingerprint") == 0 {
-		s.Fingerprint = rapid.SampledFrom([]flight.Fingerprint{fp2, flight.NoFingerprint}).Draw(v.T, "other fingerprint")
+func (rw *randomWalk) submission(k flight.Key) flight.Submission {
+	s := flight.Submission{Fingerprint: fp1, Policy: rw.policy[k], Input: bodies["x"]}
+	if rapid.IntRange(0, 9).Draw(rw.T, "fingerprint") == 0 {
+		s.Fingerprint = rapid.SampledFrom([]flight.Fingerprint{fp2, flight.NoFingerprint}).Draw(rw.T, "other fingerprint")
 	}
-	if k.IsStep() && len(v.w.openedAttempts[0]) > 0 && rapid.IntRange(0, 4).Draw(v.T, "worker of a pool") > 0 {
-		s.Driver = v.newest(0).token
+	if k.IsStep() && len(rw.w.openedAttempts[0]) > 0 && rapid.IntRange(0, 4).Draw(rw.T, "worker of a pool") > 0 {
+		s.Driver = rw.newest(0).token
 	}
 	return s
 }
 
-func (v *randomWalk) open(k flight.Key) flight.Command {
-	life := time.Duration(rapid.IntRange(-2, 63).Draw(v.T, "life")) * time.Second
-	o := v.openUnder(k, v.session(), life)
-	o.StoreEpoch = v.storeEpoch()
+func (rw *randomWalk) open(k flight.Key) flight.Command {
+	life := time.Duration(rapid.IntRange(-2, 63).Draw(rw.T, "life")) * time.Second
+	o := rw.openUnder(k, rw.session(), life)
+	o.StoreEpoch = rw.storeEpoch()
 	return o
 }
 
-func (v *randomWalk) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
-	return &flight.Open{Key: k, Submission: v.submission(k), Session: x, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(life),
-		Owner: "host:1", StoreEpoch: v.w.header.StoreEpoch}
+func (rw *randomWalk) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
+	return &flight.Open{Key: k, Submission: rw.submission(k), Session: x, Nonce: rw.newNonce(), NotAfter: rw.w.header.Now.Add(life),
+		Owner: "host:1", StoreEpoch: rw.w.header.StoreEpoch}
 }
 
-func (v *randomWalk) newNonce() flight.Nonce {
-	v.nonces++
-	return flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}
+func (rw *randomWalk) newNonce() flight.Nonce {
+	rw.nonces++
+	return flight.Nonce{byte(rw.nonces >> 8), byte(rw.nonces)}
 }
 
 // importReceipt imports a receipt, of any time.
-func (v *randomWalk) importReceipt(k flight.Key) *flight.Import {
-	c := importOf(k, rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeUnknown}).Draw(v.T, "outcome brought"),
-		rapid.SampledFrom([]string{"x", "y", ""}).Draw(v.T, "effect brought"), rapid.SampledFrom([]flight.Fingerprint{fp1, fp1, fp2, flight.NoFingerprint}).Draw(v.T, "fingerprint brought"))
-	c.Input, c.CreatedAt = bodies["x"], v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "created"))*time.Second)
-	c.FinishedAt = v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "finished")) * time.Second)
+func (rw *randomWalk) importReceipt(k flight.Key) *flight.Import {
+	c := importOf(k, rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeUnknown}).Draw(rw.T, "outcome brought"),
+		rapid.SampledFrom([]string{"x", "y", ""}).Draw(rw.T, "effect brought"), rapid.SampledFrom([]flight.Fingerprint{fp1, fp1, fp2, flight.NoFingerprint}).Draw(rw.T, "fingerprint brought"))
+	c.Input, c.CreatedAt = bodies["x"], rw.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(rw.T, "created"))*time.Second)
+	c.FinishedAt = rw.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(rw.T, "finished")) * time.Second)
 	return c
 }
 
 // newest returns the attempt that was opened last, or sometimes an earlier one.
-func (v *randomWalk) newest(i int) attemptRef {
-	refs := v.w.openedAttempts[i]
-	if rapid.IntRange(0, 3).Draw(v.T, "old attempt") == 0 {
-		return rapid.SampledFrom(refs).Draw(v.T, "attempt")
+func (rw *randomWalk) newest(i int) attemptRef {
+	refs := rw.w.openedAttempts[i]
+	if rapid.IntRange(0, 3).Draw(rw.T, "old attempt") == 0 {
+		return rapid.SampledFrom(refs).Draw(rw.T, "attempt")
 	}
 	return refs[len(refs)-1]
 }
 
-func (v *randomWalk) report(k flight.Key, i int) flight.Command {
-	if len(v.w.openedAttempts[i]) == 0 {
-		return v.open(k)
+func (rw *randomWalk) report(k flight.Key, i int) flight.Command {
+	if len(rw.w.openedAttempts[i]) == 0 {
+		return rw.open(k)
 	}
 	o := rapid.SampledFrom([]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeNotDone, flight.OutcomeNotDone,
-		flight.OutcomeUnknown, flight.OutcomeUnknown, flight.OutcomeUnknown}).Draw(v.T, "outcome")
+		flight.OutcomeUnknown, flight.OutcomeUnknown, flight.OutcomeUnknown}).Draw(rw.T, "outcome")
 	id := ""
 	if o == flight.OutcomeSucceeded {
-		id = rapid.SampledFrom([]string{"x", "y"}).Draw(v.T, "effect")
+		id = rapid.SampledFrom([]string{"x", "y"}).Draw(rw.T, "effect")
 	}
-	at := v.newest(i)
-	if rapid.IntRange(0, 9).Draw(v.T, "token of this ledger") > 0 {
-		at.token.StoreEpoch = v.w.header.StoreEpoch // as a renewal returns it after a restore
+	at := rw.newest(i)
+	if rapid.IntRange(0, 9).Draw(rw.T, "token of this ledger") > 0 {
+		at.token.StoreEpoch = rw.w.header.StoreEpoch // as a renewal returns it after a restore
 	}
-	if rapid.IntRange(0, 60).Draw(v.T, "lost attempt") == 0 {
+	if rapid.IntRange(0, 60).Draw(rw.T, "lost attempt") == 0 {
 		at.token.Number += 2
 	}
 	r := reportOf(k, at, o, id)
-	r.RetryAfter = time.Duration(rapid.IntRange(0, 20).Draw(v.T, "retry after")/18) * time.Second
+	r.RetryAfter = time.Duration(rapid.IntRange(0, 20).Draw(rw.T, "retry after")/18) * time.Second
 	return r
 }
 
 // abandon abandons an Open that was sent before, or that is never sent; or it repeats an earlier Open under another session.
-func (v *randomWalk) abandon(k flight.Key) flight.Command {
-	for j := len(v.history) - 1; j >= 0; j-- {
-		o, ok := v.history[j].(*flight.Open)
-		if !ok || o.Key != k || rapid.Bool().Draw(v.T, "an earlier one") {
+func (rw *randomWalk) abandon(k flight.Key) flight.Command {
+	for j := len(rw.history) - 1; j >= 0; j-- {
+		o, ok := rw.history[j].(*flight.Open)
+		if !ok || o.Key != k || rapid.Bool().Draw(rw.T, "an earlier one") {
 			continue
 		}
-		if rapid.Bool().Draw(v.T, "repeat") {
+		if rapid.Bool().Draw(rw.T, "repeat") {
 			again := *o
-			again.Session, again.StoreEpoch = v.session(), v.w.header.StoreEpoch
+			again.Session, again.StoreEpoch = rw.session(), rw.w.header.StoreEpoch
 			return &again
 		}
-		return &flight.Abandon{Key: k, Nonce: o.Nonce, NotAfter: o.NotAfter, StoreEpoch: v.storeEpoch(), Error: "gone"}
+		return &flight.Abandon{Key: k, Nonce: o.Nonce, NotAfter: o.NotAfter, StoreEpoch: rw.storeEpoch(), Error: "gone"}
 	}
-	return &flight.Abandon{Key: k, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(time.Second), StoreEpoch: v.w.header.StoreEpoch}
+	return &flight.Abandon{Key: k, Nonce: rw.newNonce(), NotAfter: rw.w.header.Now.Add(time.Second), StoreEpoch: rw.w.header.StoreEpoch}
 }
 
-func (v *randomWalk) tick() flight.Command {
-	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settleDelay, 16 * time.Second, providerWindow, retention, 10 * retention}).Draw(v.T, "time"),
-		ahead: rapid.SampledFrom([]time.Duration{0, 0, 0, settleDelay, retention}).Draw(v.T, "wall clock")}
+func (rw *randomWalk) tick() flight.Command {
+	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settleDelay, 16 * time.Second, providerWindow, retention, 10 * retention}).Draw(rw.T, "time"),
+		ahead: rapid.SampledFrom([]time.Duration{0, 0, 0, settleDelay, retention}).Draw(rw.T, "wall clock")}
 }
 
-func (v *randomWalk) byPerson(k flight.Key, i int, g uint32) flight.Command {
+func (rw *randomWalk) byPerson(k flight.Key, i int, g uint32) flight.Command {
 	version := flight.Version{}
-	if f := v.w.flights[i]; f != nil && rapid.IntRange(0, 5).Draw(v.T, "stale page") > 0 {
+	if f := rw.w.flights[i]; f != nil && rapid.IntRange(0, 5).Draw(rw.T, "stale page") > 0 {
 		version = f.Version
 	}
-	verb := rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNotHappened, flight.FindingFail, flight.FindingApproved}).Draw(v.T, "verb of a person")
+	verb := rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNotHappened, flight.FindingFail, flight.FindingApproved}).Draw(rw.T, "verb of a person")
 	return rapid.SampledFrom([]flight.Command{
 		&flight.Cancel{Key: k, Generation: g, Actor: "ann", Reason: "enough"},
 		&flight.Resolve{Key: k, Generation: g, Version: version, Finding: verb, ExternalID: "y", Body: bodies["y"], Actor: "ann", Reason: "saw it"},
 		&flight.Resolve{Key: k, Generation: g, Version: version, Finding: verb, ExternalID: "x", Body: bodies["x"], Actor: "bob"},
 		&flight.DecideApproval{Key: k, Generation: g, Fingerprint: fp1, Version: version, Finding: flight.FindingApproved, Actor: "ann"},
-		&flight.DecideApproval{Key: k, Generation: g, Fingerprint: fp1, Version: version, Finding: rapid.SampledFrom([]flight.Finding{flight.FindingApproved, flight.FindingRejected}).Draw(v.T, "decision"), Actor: "ann"},
+		&flight.DecideApproval{Key: k, Generation: g, Fingerprint: fp1, Version: version, Finding: rapid.SampledFrom([]flight.Finding{flight.FindingApproved, flight.FindingRejected}).Draw(rw.T, "decision"), Actor: "ann"},
 		&flight.Retry{Key: k, Generation: g, Actor: "ann"},
-	}).Draw(v.T, "person")
+	}).Draw(rw.T, "person")
 }
 
-func (v *randomWalk) reportFinding(k flight.Key, i int, g uint32) flight.Command {
-	f := v.w.flights[i]
+func (rw *randomWalk) reportFinding(k flight.Key, i int, g uint32) flight.Command {
+	f := rw.w.flights[i]
 	if f == nil || f.Verification == nil {
-		return v.endSession(k, i)
+		return rw.endSession(k, i)
 	}
-	return &flight.ReportFinding{Key: k, Generation: g, Verification: f.Verification.Number - uint32(rapid.IntRange(0, 5).Draw(v.T, "stale")/5),
-		Finding:    rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNone, flight.FindingNone}).Draw(v.T, "found"),
+	return &flight.ReportFinding{Key: k, Generation: g, Verification: f.Verification.Number - uint32(rapid.IntRange(0, 5).Draw(rw.T, "stale")/5),
+		Finding:    rapid.SampledFrom([]flight.Finding{flight.FindingHappened, flight.FindingNotHappened, flight.FindingNone, flight.FindingNone}).Draw(rw.T, "found"),
 		ExternalID: "x", Body: bodies["x"]}
 }
 
-func (v *randomWalk) suspend(k flight.Key, i int, g uint32) flight.Command {
-	if len(v.w.openedAttempts[i]) == 0 {
-		return v.open(k)
+func (rw *randomWalk) suspend(k flight.Key, i int, g uint32) flight.Command {
+	if len(rw.w.openedAttempts[i]) == 0 {
+		return rw.open(k)
 	}
-	at := v.newest(i)
-	if i == 0 && len(v.w.keys) > 1 && rapid.Bool().Draw(v.T, "turn") {
+	at := rw.newest(i)
+	if i == 0 && len(rw.w.keys) > 1 && rapid.Bool().Draw(rw.T, "turn") {
 		return &flight.BeginUndo{Key: k, Generation: at.generation, Token: at.token}
 	}
-	wake := flight.Wake{At: v.w.header.Now.Add(settleDelay), Callback: rapid.Bool().Draw(v.T, "callback")}
+	wake := flight.Wake{At: rw.w.header.Now.Add(settleDelay), Callback: rapid.Bool().Draw(rw.T, "callback")}
 	return &flight.Suspend{Key: k, Generation: g, Token: at.token, Wake: wake}
 }

@@ -32,7 +32,7 @@ func openRestored(n flight.Nonce) step {
 }
 
 // reconciled finishes the restore after its hold.
-func (p *script) reconciled() *script { return p.run(afterTime(5*time.Minute), finishRestore) }
+func (sc *script) reconciled() *script { return sc.run(afterTime(5*time.Minute), finishRestore) }
 
 func TestRestore_RaisesEpochsAndHolds(t *testing.T) {
 	v := flight.View{Header: testHeader}

@@ -30,41 +30,41 @@ func newScript(t *testing.T, p flight.Policy) *script {
 	return &script{t: t, ledger: newLedger(soloKey), policy: p}
 }
 
-func (p *script) run(lines ...step) *script {
-	p.t.Helper()
+func (sc *script) run(lines ...step) *script {
+	sc.t.Helper()
 	for _, line := range lines {
-		c := line(p.ledger)
+		c := line(sc.ledger)
 		if o, ok := c.(*flight.Open); ok && o.Submission.Policy == (flight.Policy{}) {
-			o.Submission.Policy = p.policy
+			o.Submission.Policy = sc.policy
 		}
 		if s, ok := c.(*flight.Submit); ok && s.Submission.Policy == (flight.Policy{}) {
-			s.Submission.Policy = p.policy
+			s.Submission.Policy = sc.policy
 		}
-		next, reply, err := p.ledger.apply(c)
-		require.NoError(p.t, err, describe(c))
-		p.ledger, p.last = next, reply
+		next, reply, err := sc.ledger.apply(c)
+		require.NoError(sc.t, err, describe(c))
+		sc.ledger, sc.last = next, reply
 	}
-	return p
+	return sc
 }
 
-func (p *script) flight() *flight.Flight { return p.ledger.flights[0] }
+func (sc *script) flight() *flight.Flight { return sc.ledger.flights[0] }
 
 // expect checks the answer to the last command and the flight's state.
-func (p *script) expect(d flight.Decision, s flight.State) *script {
-	p.t.Helper()
+func (sc *script) expect(d flight.Decision, s flight.State) *script {
+	sc.t.Helper()
 	state := flight.StateAbsent
-	if f := p.flight(); f != nil {
+	if f := sc.flight(); f != nil {
 		state = f.State
 	}
-	require.Equal(p.t, d.String(), p.last.Decision.String(), "the answer; the flight is %v", state)
-	require.Equal(p.t, s.String(), state.String(), "the flight's state")
-	return p
+	require.Equal(sc.t, d.String(), sc.last.Decision.String(), "the answer; the flight is %v", state)
+	require.Equal(sc.t, s.String(), state.String(), "the flight's state")
+	return sc
 }
 
-func (p *script) check(ok bool, complaint string) *script {
-	p.t.Helper()
-	require.True(p.t, ok, "%s: %+v", complaint, p.flight())
-	return p
+func (sc *script) check(ok bool, complaint string) *script {
+	sc.t.Helper()
+	require.True(sc.t, ok, "%s: %+v", complaint, sc.flight())
+	return sc
 }
 
 // open returns an Open under one of the three sessions, 1 to 3.

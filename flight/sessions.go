@@ -94,11 +94,11 @@ func (s *Sessions) HeldFlights(id SessionID, after ID, limit int) (flights []ID,
 	return flights[:min(limit, len(flights))], h.count()
 }
 
-func (h *sessionFlights) count() int {
-	if h == nil {
+func (f *sessionFlights) count() int {
+	if f == nil {
 		return 0
 	}
-	return len(h.flights)
+	return len(f.flights)
 }
 
 func compareIDs(a, b ID) int { return bytes.Compare(a[:], b[:]) }

@@ -26,7 +26,7 @@ type Flightd struct {
 }
 
 // Remote returns the service for callers that perform their effects themselves.
-func (fd *Flightd) Remote() *remote.Service { return fd.remote }
+func (fl *Flightd) Remote() *remote.Service { return fl.remote }
 
 // Options configure a Flightd. The zero Options suit most tests.
 type Options struct {
@@ -128,40 +128,40 @@ func (l *Ledger) newLeases(tb testing.TB, guard lease.LedgerState) *leasetest.Fa
 }
 
 // healAll ends all faults, so that everything can be closed.
-func (fd *Flightd) healAll() {
-	fd.Leases.Thaw()
-	fd.Leases.Partition(leasetest.CutNothing)
-	fd.Ledger.Heal()
+func (fl *Flightd) healAll() {
+	fl.Leases.Thaw()
+	fl.Leases.Partition(leasetest.CutNothing)
+	fl.Ledger.Heal()
 }
 
 // Restart makes a Flightd of another process on the same ledger and leases, as after a crash or a deploy. The claims of
 // fd stay until their time to live is over. fd should be frozen or idle.
-func (fd *Flightd) Restart(tb testing.TB, o Options) *Flightd {
+func (fl *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	tb.Helper()
-	o.Ledger = fd.Ledger
-	var guard lease.LedgerState = fd.Ledger
+	o.Ledger = fl.Ledger
+	var guard lease.LedgerState = fl.Ledger
 	if o.Follower != nil {
 		guard = o.Follower
 	}
-	o.Leases = fd.Leases.Peer(tb, leasetest.Options{Ledger: guard})
+	o.Leases = fl.Leases.Peer(tb, leasetest.Options{Ledger: guard})
 	return Open(tb, o)
 }
 
 // Flight returns the flight of a key; nil when the key was never used.
-func (fd *Flightd) Flight(key flight.Key) *flight.Flight {
-	f, _ := fd.Ledger.Flight(key.FlightID())
+func (fl *Flightd) Flight(key flight.Key) *flight.Flight {
+	f, _ := fl.Ledger.Flight(key.FlightID())
 	return f
 }
 
 // Resolve resolves a flight in doubt, as a person does: flight.FindingHappened, with the provider's answer,
 // flight.FindingNotHappened or flight.FindingFail. The test fails when the flight is not in doubt.
-func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Finding, externalID string, body []byte) {
+func (fl *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Finding, externalID string, body []byte) {
 	tb.Helper()
-	f := fd.Flight(key)
+	f := fl.Flight(key)
 	if f == nil || f.State != flight.StateInDoubt {
 		tb.Fatalf("flightdtest: %s is not in doubt", key)
 	}
-	reply, err := fd.Ledger.Propose(context.Background(), &flight.Resolve{
+	reply, err := fl.Ledger.Propose(context.Background(), &flight.Resolve{
 		Key: key, Generation: f.Generation, Version: f.Version, Finding: verb, ExternalID: externalID,
 		Body: flight.NewBlob("", body, flight.MaxReceiptBody), Actor: "test",
 	})
@@ -171,13 +171,13 @@ func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Finding, e
 }
 
 // Cancel requests a flight's cancellation, as a person does.
-func (fd *Flightd) Cancel(tb testing.TB, key flight.Key, why string) {
+func (fl *Flightd) Cancel(tb testing.TB, key flight.Key, why string) {
 	tb.Helper()
-	f := fd.Flight(key)
+	f := fl.Flight(key)
 	if f == nil {
 		tb.Fatalf("flightdtest: there is no %s", key)
 	}
-	reply, err := fd.Ledger.Propose(context.Background(), &flight.Cancel{Key: key, Generation: f.Generation, Actor: "test", Reason: why})
+	reply, err := fl.Ledger.Propose(context.Background(), &flight.Cancel{Key: key, Generation: f.Generation, Actor: "test", Reason: why})
 	if err != nil || reply.Decision != flight.DecisionAccepted {
 		tb.Fatalf("flightdtest: cancel %s: %v, %v", key, reply.Decision, err)
 	}

@@ -34,7 +34,7 @@ var (
 func with(verbs auth.Verbs) access { return access{verbs: verbs} }
 
 // allows reports whether a credential has one of the verbs.
-func (s access) allows(c *auth.Credential) bool { return s.verbs == 0 || c.Verbs.HasAny(s.verbs) }
+func (a access) allows(c *auth.Credential) bool { return a.verbs == 0 || c.Verbs.HasAny(a.verbs) }
 
 // caller is the sender of a request, on a server that needs credentials.
 type caller struct {

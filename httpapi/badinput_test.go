@@ -167,10 +167,10 @@ func TestBadInput(t *testing.T) {
 	require.Equal(t, "If-None-Match", p.Errors[0].Header)
 }
 
-func (d *testServer) flightID(key string) string {
-	d.t.Helper()
+func (ts *testServer) flightID(key string) string {
+	ts.t.Helper()
 	var f wire.Flight
-	require.NoError(d.t, json.Unmarshal(d.get("/v1/flights?key=default/"+key).body, &f))
+	require.NoError(ts.t, json.Unmarshal(ts.get("/v1/flights?key=default/"+key).body, &f))
 	return f.ID
 }
 

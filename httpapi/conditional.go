@@ -18,7 +18,7 @@ type etagList struct {
 	list     []flight.Version
 }
 
-func (s etagList) contains(v flight.Version) bool { return s.matchAny || slices.Contains(s.list, v) }
+func (l etagList) contains(v flight.Version) bool { return l.matchAny || slices.Contains(l.list, v) }
 
 // parseETags parses If-None-Match: a list of ETags, or *. Weak ETags are accepted, because a proxy may have weakened
 // them. An ETag that is not a flight version matches nothing.

@@ -124,18 +124,18 @@ func TestReport_IncompleteBodyIsRetryable(t *testing.T) {
 }
 
 // postPart sends the beginning of a request and closes the sending side of the connection.
-func (d *testServer) postPart(path, body string) reply {
-	d.t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
-	require.NoError(d.t, err)
+func (ts *testServer) postPart(path, body string) reply {
+	ts.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(ts.url, "http://"))
+	require.NoError(ts.t, err)
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n%s", path, body)
-	require.NoError(d.t, err)
-	require.NoError(d.t, conn.(*net.TCPConn).CloseWrite())
+	require.NoError(ts.t, err)
+	require.NoError(ts.t, conn.(*net.TCPConn).CloseWrite())
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(d.t, err)
+	require.NoError(ts.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	require.NoError(d.t, err)
+	require.NoError(ts.t, err)
 	return reply{status: resp.StatusCode, header: resp.Header, body: data}
 }

@@ -37,23 +37,23 @@ type eventStream struct {
 	close func()
 }
 
-func (d *testServer) stream(path string, header ...string) *eventStream {
-	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 20*time.Second)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
-	require.NoError(d.t, err)
+func (ts *testServer) stream(path string, header ...string) *eventStream {
+	ts.t.Helper()
+	ctx, cancel := context.WithTimeout(ts.t.Context(), 20*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ts.url+path, nil)
+	require.NoError(ts.t, err)
 	req.Header.Set("Accept", "text/event-stream")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
-	require.NoError(d.t, err)
-	require.Equal(d.t, http.StatusOK, resp.StatusCode)
-	require.Equal(d.t, "text/event-stream", resp.Header.Get("Content-Type"))
-	require.Equal(d.t, "no-store", resp.Header.Get("Cache-Control"))
-	requireLedgerTime(d.t, resp.Header)
-	s := &eventStream{t: d.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
-	d.t.Cleanup(s.close)
+	require.NoError(ts.t, err)
+	require.Equal(ts.t, http.StatusOK, resp.StatusCode)
+	require.Equal(ts.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	require.Equal(ts.t, "no-store", resp.Header.Get("Cache-Control"))
+	requireLedgerTime(ts.t, resp.Header)
+	s := &eventStream{t: ts.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
+	ts.t.Cleanup(s.close)
 	return s
 }
 

@@ -58,10 +58,10 @@ type reply struct {
 	body   []byte
 }
 
-func (d *testServer) send(method, path, body string, header ...string) reply {
-	d.t.Helper()
-	req, err := http.NewRequest(method, d.url+path, bytes.NewReader([]byte(body)))
-	require.NoError(d.t, err)
+func (ts *testServer) send(method, path, body string, header ...string) reply {
+	ts.t.Helper()
+	req, err := http.NewRequest(method, ts.url+path, bytes.NewReader([]byte(body)))
+	require.NoError(ts.t, err)
 	if method == http.MethodPost || method == http.MethodPut {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -77,12 +77,12 @@ func (d *testServer) send(method, path, body string, header ...string) reply {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
-	require.NoError(d.t, err)
+	require.NoError(ts.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	require.NoError(d.t, err)
+	require.NoError(ts.t, err)
 	if !strings.HasPrefix(path, "/metrics") { // metrics are not part of the API
-		requireLedgerTime(d.t, resp.Header)
+		requireLedgerTime(ts.t, resp.Header)
 	}
 	return reply{status: resp.StatusCode, header: resp.Header, body: data}
 }
@@ -95,14 +95,14 @@ func requireLedgerTime(t *testing.T, h http.Header) {
 	require.InDelta(t, time.Now().UnixMilli(), at, float64(time.Hour.Milliseconds()))
 }
 
-func (d *testServer) post(path, body string, header ...string) reply {
-	d.t.Helper()
-	return d.send(http.MethodPost, path, body, header...)
+func (ts *testServer) post(path, body string, header ...string) reply {
+	ts.t.Helper()
+	return ts.send(http.MethodPost, path, body, header...)
 }
 
-func (d *testServer) get(path string, header ...string) reply {
-	d.t.Helper()
-	return d.send(http.MethodGet, path, "", header...)
+func (ts *testServer) get(path string, header ...string) reply {
+	ts.t.Helper()
+	return ts.send(http.MethodGet, path, "", header...)
 }
 
 func decodeBody[T any](t *testing.T, r reply) T {
@@ -113,27 +113,27 @@ func decodeBody[T any](t *testing.T, r reply) T {
 }
 
 // proceed sends an open and requires the answer proceed.
-func (d *testServer) proceed(body string) wire.OpenAnswer {
-	d.t.Helper()
-	r := d.post("/v1/flights:open", body)
-	require.Equal(d.t, http.StatusCreated, r.status, "%s", r.body)
-	a := decodeBody[wire.OpenAnswer](d.t, r)
-	require.Equal(d.t, wire.DecisionProceed, a.Decision)
+func (ts *testServer) proceed(body string) wire.OpenAnswer {
+	ts.t.Helper()
+	r := ts.post("/v1/flights:open", body)
+	require.Equal(ts.t, http.StatusCreated, r.status, "%s", r.body)
+	a := decodeBody[wire.OpenAnswer](ts.t, r)
+	require.Equal(ts.t, wire.DecisionProceed, a.Decision)
 	return a
 }
 
-func (d *testServer) report(a wire.OpenAnswer, rest string) reply {
-	d.t.Helper()
-	return d.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`",`+rest+`}`)
+func (ts *testServer) report(a wire.OpenAnswer, rest string) reply {
+	ts.t.Helper()
+	return ts.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`",`+rest+`}`)
 }
 
 // openInDoubt opens a flight, reports unknown and returns the ETag of the flight in doubt.
-func (d *testServer) openInDoubt(id string) (a wire.OpenAnswer, etag string) {
-	d.t.Helper()
-	a = d.proceed(`{"action":"charge","id":"` + id + `"}`)
-	r := d.report(a, `"outcome":"unknown","error":"connection lost"`)
-	require.Equal(d.t, http.StatusOK, r.status, "%s", r.body)
-	require.Equal(d.t, "in_doubt", r.header.Get("Flightd-State"))
+func (ts *testServer) openInDoubt(id string) (a wire.OpenAnswer, etag string) {
+	ts.t.Helper()
+	a = ts.proceed(`{"action":"charge","id":"` + id + `"}`)
+	r := ts.report(a, `"outcome":"unknown","error":"connection lost"`)
+	require.Equal(ts.t, http.StatusOK, r.status, "%s", r.body)
+	require.Equal(ts.t, "in_doubt", r.header.Get("Flightd-State"))
 	return a, r.header.Get("ETag")
 }
 

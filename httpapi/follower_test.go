@@ -37,8 +37,8 @@ type replays struct {
 	from remote.Replays
 }
 
-func (p replays) Open(_ context.Context, r remote.OpenRequest) (remote.OpenAnswer, error) {
-	return p.from.Open(r)
+func (rs replays) Open(_ context.Context, r remote.OpenRequest) (remote.OpenAnswer, error) {
+	return rs.from.Open(r)
 }
 
 // A follower that lags behind shows final receipts alone, as the leader has shown them, and with the versions that they had. One that

@@ -14,9 +14,9 @@ import (
 )
 
 // importLines posts an import.
-func (d *testServer) importLines(query string, lines ...string) reply {
-	d.t.Helper()
-	return d.post("/v1/flights:import"+query, strings.Join(lines, "\n"), "Content-Type", "application/x-ndjson", "Flightd-Actor", "ann")
+func (ts *testServer) importLines(query string, lines ...string) reply {
+	ts.t.Helper()
+	return ts.post("/v1/flights:import"+query, strings.Join(lines, "\n"), "Content-Type", "application/x-ndjson", "Flightd-Actor", "ann")
 }
 
 func TestRedact(t *testing.T) {

@@ -22,19 +22,19 @@ import (
 )
 
 // nonce returns the fields nonce and not_after. The same nonce always has the same not_after.
-func (d *testServer) nonce(nonce string) string {
-	if d.notAfter == nil {
-		d.notAfter = map[string]flight.Time{}
+func (ts *testServer) nonce(nonce string) string {
+	if ts.notAfter == nil {
+		ts.notAfter = map[string]flight.Time{}
 	}
-	if d.notAfter[nonce] == 0 {
-		d.notAfter[nonce] = d.fake.Ledger.Now().Add(30 * time.Second)
+	if ts.notAfter[nonce] == 0 {
+		ts.notAfter[nonce] = ts.fake.Ledger.Now().Add(30 * time.Second)
 	}
-	return fmt.Sprintf(`"nonce":%q,"not_after":%d`, nonce, d.notAfter[nonce])
+	return fmt.Sprintf(`"nonce":%q,"not_after":%d`, nonce, ts.notAfter[nonce])
 }
 
-func (d *testServer) abandon(id, nonce string) reply {
-	d.t.Helper()
-	return d.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+d.nonce(nonce)+`,"reason":"given up"}`)
+func (ts *testServer) abandon(id, nonce string) reply {
+	ts.t.Helper()
+	return ts.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+ts.nonce(nonce)+`,"reason":"given up"}`)
 }
 
 // TestRepeatNamesTheSessionOfTheAttempt: a repeat with another session, or none, gets the session of the attempt.

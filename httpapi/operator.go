@@ -177,15 +177,15 @@ func readDecision(r *http.Request) (*operatorRequest, flight.ID, *wire.Invalid) 
 }
 
 // setAttribution sets the actor and the reason, without secrets.
-func (d *operatorRequest) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
-	if d.reason = flight.Sanitize(strings.TrimSpace(auth.Redact(reason))); d.reason == "" {
+func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) *wire.Invalid {
+	if or.reason = flight.Sanitize(strings.TrimSpace(auth.Redact(reason))); or.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
 	var bad *wire.Invalid
-	if d.actor = flight.Sanitize(auth.Redact(as)); d.actor == "" {
-		d.actor, bad = actor(r)
+	if or.actor = flight.Sanitize(auth.Redact(as)); or.actor == "" {
+		or.actor, bad = actor(r)
 	}
-	d.actor = cmp.Or(recordedActor(r, d.actor), unknownActor)
+	or.actor = cmp.Or(recordedActor(r, or.actor), unknownActor)
 	return bad
 }
 

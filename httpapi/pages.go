@@ -64,8 +64,8 @@ type recorder struct {
 	header http.Header
 }
 
-func (p *recorder) Header() http.Header { return p.header }
-func (p *recorder) WriteHeader(int)     {}
+func (r *recorder) Header() http.Header { return r.header }
+func (r *recorder) WriteHeader(int)     {}
 
 // RetryAdvice states whether the same request may be sent again.
 func (p page) RetryAdvice() string {

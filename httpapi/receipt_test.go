@@ -42,12 +42,12 @@ type bodyHookLedger struct {
 	happens func() // once
 }
 
-func (v *bodyHookLedger) ReceiptBody(f *flight.Flight) ([]byte, error) {
-	if v.happens == nil {
-		return v.Ledger.ReceiptBody(f)
+func (l *bodyHookLedger) ReceiptBody(f *flight.Flight) ([]byte, error) {
+	if l.happens == nil {
+		return l.Ledger.ReceiptBody(f)
 	}
-	v.happens()
-	v.happens = nil
+	l.happens()
+	l.happens = nil
 	return nil, errors.New("no such body")
 }
 

@@ -30,23 +30,23 @@ type logBuffer struct {
 	text bytes.Buffer
 }
 
-func (j *logBuffer) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
+func (lb *logBuffer) Write(b []byte) (int, error) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return lb.text.Write(b)
 }
 
 // lines returns the log entries since the last call.
-func (j *logBuffer) lines(t *testing.T) (all []map[string]any) {
+func (lb *logBuffer) lines(t *testing.T) (all []map[string]any) {
 	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for line := range strings.Lines(lb.text.String()) {
 		var entry map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &entry))
 		all = append(all, entry)
 	}
-	j.text.Reset()
+	lb.text.Reset()
 	return all
 }
 

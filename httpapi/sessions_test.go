@@ -10,11 +10,11 @@ import (
 )
 
 // newSession creates a session and returns the answer and the session's path.
-func (d *testServer) newSession() (s wire.SessionAnswer, path string) {
-	d.t.Helper()
-	r := d.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
-	require.Equal(d.t, http.StatusCreated, r.status, "%s", r.body)
-	s = decodeBody[wire.SessionAnswer](d.t, r)
+func (ts *testServer) newSession() (s wire.SessionAnswer, path string) {
+	ts.t.Helper()
+	r := ts.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
+	require.Equal(ts.t, http.StatusCreated, r.status, "%s", r.body)
+	s = decodeBody[wire.SessionAnswer](ts.t, r)
 	return s, "/v1/sessions/" + s.Session
 }
 

@@ -43,12 +43,12 @@ type timedRecorder struct {
 	writes []time.Time
 }
 
-func (k *timedRecorder) SetReadDeadline(time.Time) error  { return nil }
-func (k *timedRecorder) SetWriteDeadline(time.Time) error { return nil }
+func (r *timedRecorder) SetReadDeadline(time.Time) error  { return nil }
+func (r *timedRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-func (k *timedRecorder) Write(b []byte) (int, error) {
-	k.writes = append(k.writes, time.Now())
-	return k.ResponseRecorder.Write(b)
+func (r *timedRecorder) Write(b []byte) (int, error) {
+	r.writes = append(r.writes, time.Now())
+	return r.ResponseRecorder.Write(b)
 }
 
 // followLong streams a long feed for a duration. It returns the response and the number of pages read.

@@ -42,13 +42,13 @@ func ParseClaimValue(s string) (v ClaimValue, err error) {
 }
 
 // decode decodes the claim. If its value cannot be decoded, only key and revision are set.
-func (e RawClaim) decode() (ListedClaim, error) {
-	key, err := flight.ParseStoredKey(e.Key)
+func (c RawClaim) decode() (ListedClaim, error) {
+	key, err := flight.ParseStoredKey(c.Key)
 	if err != nil {
 		return ListedClaim{}, err
 	}
-	h := ListedClaim{Key: key, ModRevision: e.ModRevision}
-	if v, err := ParseClaimValue(e.Value); err == nil {
+	h := ListedClaim{Key: key, ModRevision: c.ModRevision}
+	if v, err := ParseClaimValue(c.Value); err == nil {
 		h.Session, h.Nonce = v.Session, v.Nonce
 	}
 	return h, nil

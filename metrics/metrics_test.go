@@ -30,13 +30,13 @@ type fakeLedger struct {
 	liveCalls int
 }
 
-func (s *fakeLedger) Stats() clusterstore.Stats { return s.stats }
-func (s *fakeLedger) Now() flight.Time          { return s.now }
+func (l *fakeLedger) Stats() clusterstore.Stats { return l.stats }
+func (l *fakeLedger) Now() flight.Time          { return l.now }
 
-func (s *fakeLedger) Live(after clusterstore.LiveCursor, limit int) ([]*flight.Flight, clusterstore.LiveCursor, error) {
-	s.liveCalls++
+func (l *fakeLedger) Live(after clusterstore.LiveCursor, limit int) ([]*flight.Flight, clusterstore.LiveCursor, error) {
+	l.liveCalls++
 	var page []*flight.Flight
-	for _, f := range s.live {
+	for _, f := range l.live {
 		if f.CreatedAt > after.Created && len(page) < limit {
 			page, after = append(page, f), clusterstore.LiveCursor{Created: f.CreatedAt, ID: f.ID}
 		}
@@ -45,7 +45,7 @@ func (s *fakeLedger) Live(after clusterstore.LiveCursor, limit int) ([]*flight.F
 }
 
 // Counts implements Leases.
-func (s *fakeLedger) Counts() (claims, sessions int) { return 2, 9 }
+func (l *fakeLedger) Counts() (claims, sessions int) { return 2, 9 }
 
 // scrape returns the answer of GET /metrics.
 func scrape(t *testing.T, m *Metrics) string {

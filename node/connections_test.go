@@ -125,7 +125,7 @@ type addressed struct {
 	from net.Addr
 }
 
-func (c addressed) RemoteAddr() net.Addr { return c.from }
+func (a addressed) RemoteAddr() net.Addr { return a.from }
 
 // fromEverywhere is a listener whose connections come from the given addresses.
 type fromEverywhere struct {
@@ -133,14 +133,14 @@ type fromEverywhere struct {
 	conns chan net.Conn
 }
 
-func (l fromEverywhere) Accept() (net.Conn, error) {
-	if c, open := <-l.conns; open {
+func (e fromEverywhere) Accept() (net.Conn, error) {
+	if c, open := <-e.conns; open {
 		return c, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (l fromEverywhere) Close() error { close(l.conns); return nil }
+func (e fromEverywhere) Close() error { close(e.conns); return nil }
 
 // A remote address has at most a quarter of the connections, an IPv6 network as well; loopback addresses have all. At
 // its share an address loses its own connections first, and if all have complete requests, the new one is closed.

@@ -27,14 +27,14 @@ func startClosed(t *testing.T, data string, change func(*Config)) (l *runningNod
 	return l, first
 }
 
-func (l *runningNode) statusAs(token string) int {
-	l.t.Helper()
-	req, err := http.NewRequest(http.MethodGet, l.url+"/v1/whoami", nil)
-	require.NoError(l.t, err)
+func (n *runningNode) statusAs(token string) int {
+	n.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, n.url+"/v1/whoami", nil)
+	require.NoError(n.t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	answer, err := http.DefaultClient.Do(req)
-	require.NoError(l.t, err)
-	require.NoError(l.t, answer.Body.Close())
+	require.NoError(n.t, err)
+	require.NoError(n.t, answer.Body.Close())
 	return answer.StatusCode
 }
 

@@ -27,10 +27,10 @@ func newGuardedStart(kill func(error)) *guardedStart {
 }
 
 // markStarted ends the start: a later fatal entry of the member ends the process.
-func (b *guardedStart) markStarted() { b.started.Store(true) }
+func (s *guardedStart) markStarted() { s.started.Store(true) }
 
 // start calls embed.StartEtcd. A fatal entry after it has returned, and before markStarted, is sent to failed.
-func (b *guardedStart) start(cfg *embed.Config) (*embed.Etcd, error) {
+func (s *guardedStart) start(cfg *embed.Config) (*embed.Etcd, error) {
 	type outcome struct {
 		member *embed.Etcd
 		err    error
@@ -40,7 +40,7 @@ func (b *guardedStart) start(cfg *embed.Config) (*embed.Etcd, error) {
 		if err := build(c); err != nil {
 			return err
 		}
-		log := c.GetLogger().WithOptions(zap.WithFatalHook(b.hook(zapcore.WriteThenFatal)), zap.WithPanicHook(b.hook(zapcore.WriteThenPanic)))
+		log := c.GetLogger().WithOptions(zap.WithFatalHook(s.hook(zapcore.WriteThenFatal)), zap.WithPanicHook(s.hook(zapcore.WriteThenPanic)))
 		return embed.NewZapLoggerBuilder(log)(c)
 	}
 	done := make(chan outcome, 1)
@@ -57,13 +57,13 @@ func (b *guardedStart) start(cfg *embed.Config) (*embed.Etcd, error) {
 	select {
 	case o := <-done:
 		return o.member, o.err
-	case err := <-b.failed:
+	case err := <-s.failed:
 		return nil, err
 	}
 }
 
-func (b *guardedStart) hook(action zapcore.CheckWriteAction) zapcore.CheckWriteHook {
-	return fatalHook{start: b, action: action}
+func (s *guardedStart) hook(action zapcore.CheckWriteAction) zapcore.CheckWriteHook {
+	return fatalHook{start: s, action: action}
 }
 
 // fatalHook runs after a fatal or panic log entry of the member was written.
@@ -73,20 +73,20 @@ type fatalHook struct {
 }
 
 // OnWrite implements zapcore.CheckWriteHook. It ends the goroutine or the process and does not return.
-func (w fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+func (h fatalHook) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(e.Message)
 	for _, f := range fields {
 		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
 			err = fmt.Errorf("%s: %w", e.Message, cause)
 		}
 	}
-	if w.start.started.Load() {
-		w.start.kill(err)
-		w.action.OnWrite(e, fields)
+	if h.start.started.Load() {
+		h.start.kill(err)
+		h.action.OnWrite(e, fields)
 		return
 	}
 	select {
-	case w.start.failed <- err:
+	case h.start.failed <- err:
 	default: // an earlier entry is the error
 	}
 	runtime.Goexit()

@@ -75,13 +75,13 @@ func TestUpgrade_EachFeatureLevel(t *testing.T) {
 }
 
 // requireFlights checks that the node says everything of the flights that was recorded. It may say more.
-func (l *runningNode) requireFlights(want recordedFormat) {
-	l.t.Helper()
+func (n *runningNode) requireFlights(want recordedFormat) {
+	n.t.Helper()
 	for id, recorded := range want.Flights {
 		for path, text := range map[string]json.RawMessage{"": recorded.Flight, "/events": recorded.History} {
 			var said any
-			require.NoError(l.t, json.Unmarshal(text, &said))
-			requireContains(l.t, id+path, l.get("/v1/flights/"+id+path), said)
+			require.NoError(n.t, json.Unmarshal(text, &said))
+			requireContains(n.t, id+path, n.get("/v1/flights/"+id+path), said)
 		}
 	}
 }
@@ -108,12 +108,12 @@ func requireContains(t *testing.T, at string, got, want any) {
 	}
 }
 
-func (l *runningNode) get(path string) (v any) {
-	l.t.Helper()
-	answer, err := http.Get(l.url + path)
-	require.NoError(l.t, err)
+func (n *runningNode) get(path string) (v any) {
+	n.t.Helper()
+	answer, err := http.Get(n.url + path)
+	require.NoError(n.t, err)
 	defer answer.Body.Close()
-	require.NoError(l.t, json.NewDecoder(answer.Body).Decode(&v))
+	require.NoError(n.t, json.NewDecoder(answer.Body).Decode(&v))
 	return v
 }
 

@@ -61,9 +61,9 @@ func (g *group) wait(ctx context.Context) error {
 	return reason
 }
 
-func (a *service) stopReason() error {
-	if a.err == nil {
-		return fmt.Errorf("%s stopped unexpectedly", a.name)
+func (s *service) stopReason() error {
+	if s.err == nil {
+		return fmt.Errorf("%s stopped unexpectedly", s.name)
 	}
-	return fmt.Errorf("%s: %w", a.name, a.err)
+	return fmt.Errorf("%s: %w", s.name, s.err)
 }

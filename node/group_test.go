@@ -17,24 +17,24 @@ type journal struct {
 	lines []string
 }
 
-func (s *journal) record(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+func (j *journal) record(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
 }
 
-func (s *journal) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.lines, ", ")
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, ", ")
 }
 
 // service returns a service that records the request to stop and its return as two events.
-func (s *journal) service(name string) func(context.Context) error {
+func (j *journal) service(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
-		s.record("%s stopping", name)
-		s.record("%s stopped", name)
+		j.record("%s stopping", name)
+		j.record("%s stopped", name)
 		return nil
 	}
 }

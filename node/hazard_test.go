@@ -64,10 +64,10 @@ func openConfig(t *testing.T, cfg Config) *testNode {
 }
 
 // stopNode stops the node and returns its error.
-func (in *testNode) stopNode() error {
-	in.stop()
-	err := <-in.done
-	close(in.done)
+func (n *testNode) stopNode() error {
+	n.stop()
+	err := <-n.done
+	close(n.done)
 	return err
 }
 

@@ -33,11 +33,11 @@ type fitness struct {
 }
 
 // successor returns the node to hand leadership to now; "": none. candidates are the other nodes by name.
-func (w *fitness) successor(now time.Time, fit, leads bool, applied uint64, candidates map[string]*view) (name string) {
-	if fit || w.lastFit.IsZero() {
-		w.lastFit = now
+func (f *fitness) successor(now time.Time, fit, leads bool, applied uint64, candidates map[string]*view) (name string) {
+	if fit || f.lastFit.IsZero() {
+		f.lastFit = now
 	}
-	if !leads || now.Sub(w.lastFit) < unfitTimeout || now.Sub(w.handedOver) < handOverPause {
+	if !leads || now.Sub(f.lastFit) < unfitTimeout || now.Sub(f.handedOver) < handOverPause {
 		return ""
 	}
 	var best *view
@@ -48,7 +48,7 @@ func (w *fitness) successor(now time.Time, fit, leads bool, applied uint64, cand
 		}
 	}
 	if name != "" {
-		w.handedOver = now
+		f.handedOver = now
 	}
 	return name
 }

@@ -99,7 +99,7 @@ func ledgerError(err error) error {
 type ledgerState struct{ store *clusterstore.Store }
 
 // Epoch implements lease.LedgerState.
-func (g ledgerState) Epoch() uint32 { return g.store.Header().LeaseEpoch }
+func (s ledgerState) Epoch() uint32 { return s.store.Header().LeaseEpoch }
 
 // Counter implements lease.LedgerState.
-func (g ledgerState) Counter() uint64 { return g.store.Header().GuardCounter }
+func (s ledgerState) Counter() uint64 { return s.store.Header().GuardCounter }

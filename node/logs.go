@@ -45,19 +45,19 @@ func expectedWarnings() []string {
 func filterWarnings(log *slog.Logger) *slog.Logger { return slog.New(filterHandler{log.Handler()}) }
 
 // Handle implements slog.Handler.
-func (q filterHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h filterHandler) Handle(ctx context.Context, r slog.Record) error {
 	if slices.Contains(expectedWarnings(), r.Message) {
 		return nil
 	}
-	return q.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (q filterHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return filterHandler{q.Handler.WithAttrs(attrs)}
+func (h filterHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return filterHandler{h.Handler.WithAttrs(attrs)}
 }
 
 // WithGroup implements slog.Handler.
-func (q filterHandler) WithGroup(name string) slog.Handler {
-	return filterHandler{q.Handler.WithGroup(name)}
+func (h filterHandler) WithGroup(name string) slog.Handler {
+	return filterHandler{h.Handler.WithGroup(name)}
 }

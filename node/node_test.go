@@ -62,18 +62,18 @@ func startNodeWith(t *testing.T, data string, change func(*Config)) *runningNode
 }
 
 // end stops the node by canceling its context.
-func (l *runningNode) end() {
-	l.t.Helper()
-	l.stop()
-	l.stop = nil
-	err := <-l.done
-	require.NoError(l.t, err, "the node ended with %v", err)
+func (n *runningNode) end() {
+	n.t.Helper()
+	n.stop()
+	n.stop = nil
+	err := <-n.done
+	require.NoError(n.t, err, "the node ended with %v", err)
 }
 
-func (l *runningNode) status(path string) int {
-	l.t.Helper()
-	answer, err := http.Get(l.url + path)
-	require.NoError(l.t, err)
+func (n *runningNode) status(path string) int {
+	n.t.Helper()
+	answer, err := http.Get(n.url + path)
+	require.NoError(n.t, err)
 	_ = answer.Body.Close()
 	return answer.StatusCode
 }

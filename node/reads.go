@@ -118,8 +118,8 @@ type replayer struct {
 }
 
 // Open implements httpapi.Remote.
-func (p replayer) Open(_ context.Context, req remote.OpenRequest) (remote.OpenAnswer, error) {
-	return p.replays.Open(req)
+func (r replayer) Open(_ context.Context, req remote.OpenRequest) (remote.OpenAnswer, error) {
+	return r.replays.Open(req)
 }
 
 // isRead reports whether a node that does not lead may have the answer: a request for a receipt or for events, or an open. A wait for

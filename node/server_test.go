@@ -33,14 +33,14 @@ func connect(t *testing.T, f *server) *testConn {
 	return &testConn{c, bufio.NewReader(c)}
 }
 
-func (s *testConn) ask(path string) error {
-	_, err := fmt.Fprintf(s, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+func (c *testConn) ask(path string) error {
+	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	return err
 }
 
-func (s *testConn) readResponse(t *testing.T) {
+func (c *testConn) readResponse(t *testing.T) {
 	t.Helper()
-	resp, err := http.ReadResponse(s.answers, nil)
+	resp, err := http.ReadResponse(c.answers, nil)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode)

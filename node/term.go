@@ -134,18 +134,18 @@ type answerFilter struct {
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *answerFilter) WriteHeader(status int) {
-	if w.begun {
+func (f *answerFilter) WriteHeader(status int) {
+	if f.begun {
 		return
 	}
-	w.begun = true
-	code, replaced := w.replace(status)
+	f.begun = true
+	code, replaced := f.replace(status)
 	if !replaced {
-		w.ResponseWriter.WriteHeader(status)
+		f.ResponseWriter.WriteHeader(status)
 		return
 	}
-	w.replaced = true
-	header := w.Header()
+	f.replaced = true
+	header := f.Header()
 	for name := range header {
 		if name != wire.HeaderNode && (name != wire.HeaderRequestID || code == "") {
 			delete(header, name)
@@ -154,7 +154,7 @@ func (w *answerFilter) WriteHeader(status int) {
 	if code == "" {
 		return
 	}
-	httpapi.Problem(code, errTermOver.Error()).ServeHTTP(w.ResponseWriter, w.request)
+	httpapi.Problem(code, errTermOver.Error()).ServeHTTP(f.ResponseWriter, f.request)
 }
 
 // needsLeaderCheck reports whether an answer may be untrue if another node has become leader meanwhile. The others are the
@@ -218,16 +218,16 @@ func (c *leaderCheck) run() {
 }
 
 // Write implements http.ResponseWriter.
-func (w *answerFilter) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	if w.replaced {
+func (f *answerFilter) Write(p []byte) (int, error) {
+	f.WriteHeader(http.StatusOK)
+	if f.replaced {
 		return len(p), nil
 	}
-	return w.ResponseWriter.Write(p)
+	return f.ResponseWriter.Write(p)
 }
 
 // Unwrap lets http.ResponseController find the underlying writer.
-func (w *answerFilter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (f *answerFilter) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // waitChange waits until the leader may have changed, at most for a time.
 func (c *cluster) waitChange(ctx context.Context, most time.Duration) {

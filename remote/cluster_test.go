@@ -31,19 +31,19 @@ type transcript struct {
 }
 
 // add adds a line unless it equals the last one: the number of retries during a wait is random.
-func (s *transcript) add(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *transcript) add(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
-	if n := len(s.lines); n == 0 || s.lines[n-1] != line {
-		s.lines = append(s.lines, line)
+	if n := len(t.lines); n == 0 || t.lines[n-1] != line {
+		t.lines = append(t.lines, line)
 	}
 }
 
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.lines, "\n") + "\n"
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, "\n") + "\n"
 }
 
 // requireGolden compares a transcript with its golden file.
@@ -128,13 +128,13 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // node starts a node with a sweeper. It dies when it first passes the named point; "": never.
-func (w *cluster) node(name, dies string) *node {
-	n := &node{name: name, transcript: w.transcript, testEnd: make(chan struct{})}
-	n.ledger = &faultyLedger{Follower: w.ledger.Follower(), onAnswer: n.logCommand}
-	n.leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{Ledger: n.ledger,
+func (cl *cluster) node(name, dies string) *node {
+	n := &node{name: name, transcript: cl.transcript, testEnd: make(chan struct{})}
+	n.ledger = &faultyLedger{Follower: cl.ledger.Follower(), onAnswer: n.logCommand}
+	n.leases = leasetest.Open(cl.t, cl.etcd, nil, leasetest.Options{Ledger: n.ledger,
 		Events: lease.Events{Claimed: func(flight.Key, flight.SessionID) {
 			if !n.ledger.isDead() {
-				w.transcript.add("%s: claimed", name)
+				cl.transcript.add("%s: claimed", name)
 			}
 		}}})
 	n.leases.SlowAnswers(time.Millisecond) // claim and Open are sent at once: so the ledger always answers first
@@ -148,16 +148,16 @@ func (w *cluster) node(name, dies string) *node {
 	n.ledger.configure(&cfg)
 	var err error
 	n.Service, err = remote.New(cfg)
-	require.NoError(w.t, err)
+	require.NoError(cl.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var swept sync.WaitGroup
 	swept.Go(func() { sweeper.Run(ctx) })
-	w.t.Cleanup(func() {
+	cl.t.Cleanup(func() {
 		close(n.testEnd)
 		stop()
 		n.leases.Thaw()
 		swept.Wait()
-		require.NoError(w.t, n.Close(context.Background()))
+		require.NoError(cl.t, n.Close(context.Background()))
 	})
 	return n
 }

@@ -36,8 +36,8 @@ type caller struct {
 	renewed chan struct{}
 }
 
-func (w *cluster) caller(name string, at *node, p *provider, recovery flight.Recovery) *caller {
-	c := &caller{w: w, name: name, p: p, nonce: byte(10 * len(name)), req: remote.OpenRequest{
+func (cl *cluster) caller(name string, at *node, p *provider, recovery flight.Recovery) *caller {
+	c := &caller{w: cl, name: name, p: p, nonce: byte(10 * len(name)), req: remote.OpenRequest{
 		Key: flight.MustKey("billing/charge/order-42"), Owner: name, Wait: time.Minute,
 		Submission: flight.Submission{Policy: flight.Policy{Recovery: recovery, AttemptTimeout: 10 * time.Second},
 			Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},

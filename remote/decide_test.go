@@ -325,53 +325,53 @@ func factsOf(v *view) (k facts) {
 }
 
 // allowed reports whether an action is safe in this view.
-func (k *facts) allowed(v *view, a action) bool {
-	granted := k.own || k.looks
+func (f *facts) allowed(v *view, a action) bool {
+	granted := f.own || f.looks
 	switch a {
 	case actionAnswerFlight:
-		return k.ended || k.unapproved || k.inDoubt && (k.used || !v.proposed)
+		return f.ended || f.unapproved || f.inDoubt && (f.used || !v.proposed)
 	case actionProceed:
-		return k.own && v.session == etcdConfirmed && v.claim == etcdConfirmed
+		return f.own && v.session == etcdConfirmed && v.claim == etcdConfirmed
 	case actionVerify:
-		return k.lookHeld && v.session == etcdConfirmed && v.lookUpDelay == 0
+		return f.lookHeld && v.session == etcdConfirmed && v.lookUpDelay == 0
 	case actionBusy:
-		return !v.callerWaits && !k.own && !k.ended
+		return !v.callerWaits && !f.own && !f.ended
 	case actionFenced:
-		return !granted && (k.used || v.reply == flight.DecisionFenced)
+		return !granted && (f.used || v.reply == flight.DecisionFenced)
 	case actionOpenExpired: // only after a reply of the ledger
 		return !granted && v.reply == flight.DecisionOpenExpired
 	case actionTooManyOpen:
 		return !granted && (v.tooManyOpen || v.reply == flight.DecisionExhausted)
 	case actionLeaseLost:
-		return granted && v.session == etcdLost || k.own && v.claim == etcdLost || k.looks && !k.lookHeld || v.reply == flight.DecisionSessionEnded
+		return granted && v.session == etcdLost || f.own && v.claim == etcdLost || f.looks && !f.lookHeld || v.reply == flight.DecisionSessionEnded
 	case actionLeaseUnavailable:
 		return granted && (v.session == etcdUnavailable || v.claim == etcdUnavailable)
 	case actionDraining:
-		return !k.own && v.nodeStops
+		return !f.own && v.nodeStops
 	case actionReconciling:
-		return !k.ended && (v.header.Reconciling || v.reply == flight.DecisionReconciling)
+		return !f.ended && (v.header.Reconciling || v.reply == flight.DecisionReconciling)
 	case actionWait:
-		return !k.own && !k.ended && v.callerWaits && !v.nodeStops
+		return !f.own && !f.ended && v.callerWaits && !v.nodeStops
 	case actionOpen:
-		return !granted && !k.used && !k.ended && !v.nodeStops && !v.tooManyOpen && v.reply == flight.DecisionNone && k.mayOpen && !v.header.Reconciling
+		return !granted && !f.used && !f.ended && !v.nodeStops && !v.tooManyOpen && v.reply == flight.DecisionNone && f.mayOpen && !v.header.Reconciling
 	case actionRenewSession:
 		return granted && v.session == etcdUnknown
 	case actionFinishClaim:
-		return k.own && v.session == etcdConfirmed && v.claim == etcdUnknown
+		return f.own && v.session == etcdConfirmed && v.claim == etcdUnknown
 	case actionReplaceClaim:
-		return k.own && v.session == etcdConfirmed && v.claim == etcdForeign
+		return f.own && v.session == etcdConfirmed && v.claim == etcdForeign
 	}
 	return false
 }
 
 // unsafe describes why a decision is unsafe; "": it is safe.
-func (k *facts) unsafe(v *view, d *nextStep) string {
+func (f *facts) unsafe(v *view, d *nextStep) string {
 	switch {
-	case !k.allowed(v, d.action):
+	case !f.allowed(v, d.action):
 		return "not allowed here"
-	case d.check != nil && (k.holder == nil || *d.check != *k.holder):
+	case d.check != nil && (f.holder == nil || *d.check != *f.holder):
 		return "it has a session checked that holds nothing"
-	case d.action == actionBusy && k.holder != nil && d.check == nil && !k.looks:
+	case d.action == actionBusy && f.holder != nil && d.check == nil && !f.looks:
 		return "the session that blocks the open is not checked"
 	case d.pause < 0:
 		return "it waits for the past"

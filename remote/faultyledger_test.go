@@ -37,66 +37,66 @@ const (
 
 var errDead = errors.New("this node is dead")
 
-func (a *faultyLedger) configure(cfg *remote.Config) { cfg.Ledger, cfg.Reader, cfg.Sessions = a, a, a }
+func (l *faultyLedger) configure(cfg *remote.Config) { cfg.Ledger, cfg.Reader, cfg.Sessions = l, l, l }
 
-func (a *faultyLedger) set(state ledgerFault) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.state = state
+func (l *faultyLedger) set(state ledgerFault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = state
 }
 
 // deliver proposes the held commands in order, and ends the fault.
-func (a *faultyLedger) deliver(ctx context.Context) (replies []flight.Reply) {
-	a.mu.Lock()
-	stuck := a.undelivered
-	a.undelivered, a.state = nil, faultNone
-	a.mu.Unlock()
+func (l *faultyLedger) deliver(ctx context.Context) (replies []flight.Reply) {
+	l.mu.Lock()
+	stuck := l.undelivered
+	l.undelivered, l.state = nil, faultNone
+	l.mu.Unlock()
 	for _, c := range stuck {
-		reply, _ := a.Follower.Propose(ctx, c)
+		reply, _ := l.Follower.Propose(ctx, c)
 		replies = append(replies, reply)
 	}
 	return replies
 }
 
 // copies returns the held commands.
-func (a *faultyLedger) copies() []flight.Command {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.undelivered)
+func (l *faultyLedger) copies() []flight.Command {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.undelivered)
 }
 
 // redeliver proposes copies of commands.
-func (a *faultyLedger) redeliver(ctx context.Context, copies []flight.Command) {
+func (l *faultyLedger) redeliver(ctx context.Context, copies []flight.Command) {
 	for _, c := range copies {
-		_, _ = a.Follower.Propose(ctx, c)
+		_, _ = l.Follower.Propose(ctx, c)
 	}
 }
 
 // stopReading freezes the node's reads until resumeReading.
-func (a *faultyLedger) stopReading() { a.Lag(math.MaxInt) }
+func (l *faultyLedger) stopReading() { l.Lag(math.MaxInt) }
 
-func (a *faultyLedger) resumeReading() { a.Lag(0) }
+func (l *faultyLedger) resumeReading() { l.Lag(0) }
 
 // die kills the node: its calls to the ledger block until testEnd is closed.
-func (a *faultyLedger) die(testEnd chan struct{}) (first bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	first = a.dead == nil
-	a.dead = testEnd
+func (l *faultyLedger) die(testEnd chan struct{}) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = l.dead == nil
+	l.dead = testEnd
 	return first
 }
 
-func (a *faultyLedger) isDead() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.dead != nil
+func (l *faultyLedger) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead != nil
 }
 
 // admit returns the fault of a call; it blocks the calls of a dead node.
-func (a *faultyLedger) admit() (ledgerFault, func(flight.Command), error) {
-	a.mu.Lock()
-	dead, state, before := a.dead, a.state, a.beforePropose
-	a.mu.Unlock()
+func (l *faultyLedger) admit() (ledgerFault, func(flight.Command), error) {
+	l.mu.Lock()
+	dead, state, before := l.dead, l.state, l.beforePropose
+	l.mu.Unlock()
 	if dead != nil {
 		<-dead
 		return state, nil, errDead
@@ -104,8 +104,8 @@ func (a *faultyLedger) admit() (ledgerFault, func(flight.Command), error) {
 	return state, before, nil
 }
 
-func (a *faultyLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	state, before, err := a.admit()
+func (l *faultyLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	state, before, err := l.admit()
 	if err != nil {
 		return flight.Reply{}, err
 	}
@@ -113,51 +113,51 @@ func (a *faultyLedger) Propose(ctx context.Context, c flight.Command) (flight.Re
 		before(c)
 	}
 	if state == faultHoldCommands {
-		a.mu.Lock()
-		if n := len(a.undelivered); n < 2 || a.undelivered[n-1] != c || a.undelivered[n-2] != c { // hold at most two copies of a command
-			a.undelivered = append(a.undelivered, c)
+		l.mu.Lock()
+		if n := len(l.undelivered); n < 2 || l.undelivered[n-1] != c || l.undelivered[n-2] != c { // hold at most two copies of a command
+			l.undelivered = append(l.undelivered, c)
 		}
-		a.mu.Unlock()
+		l.mu.Unlock()
 		return flight.Reply{}, executor.ErrAmbiguous
 	}
-	reply, err := a.Follower.Propose(ctx, c)
+	reply, err := l.Follower.Propose(ctx, c)
 	if state == faultLoseAnswers {
 		reply, err = flight.Reply{}, executor.ErrAmbiguous
 	}
-	if a.onAnswer != nil {
-		a.onAnswer(c, reply, err)
+	if l.onAnswer != nil {
+		l.onAnswer(c, reply, err)
 	}
 	return reply, err
 }
 
-func (a *faultyLedger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	state, _, err := a.admit()
+func (l *faultyLedger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	state, _, err := l.admit()
 	switch {
 	case err != nil:
 		return flight.Reply{}, err
 	case state == faultHoldCommands:
 		return flight.Reply{}, executor.ErrAmbiguous
 	}
-	reply, err := a.Follower.Report(ctx, r)
+	reply, err := l.Follower.Report(ctx, r)
 	if state == faultLoseAnswers {
 		reply, err = flight.Reply{}, executor.ErrAmbiguous
 	}
-	if a.onAnswer != nil {
-		a.onAnswer(r, reply, err)
+	if l.onAnswer != nil {
+		l.onAnswer(r, reply, err)
 	}
 	return reply, err
 }
 
-func (a *faultyLedger) Flight(id flight.ID) (*flight.Flight, error) {
-	if _, _, err := a.admit(); err != nil {
+func (l *faultyLedger) Flight(id flight.ID) (*flight.Flight, error) {
+	if _, _, err := l.admit(); err != nil {
 		return nil, err
 	}
-	return a.Follower.Flight(id)
+	return l.Follower.Flight(id)
 }
 
-func (a *faultyLedger) Live() iter.Seq2[*flight.Flight, error] {
-	if _, _, err := a.admit(); err != nil {
+func (l *faultyLedger) Live() iter.Seq2[*flight.Flight, error] {
+	if _, _, err := l.admit(); err != nil {
 		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
 	}
-	return a.Follower.Live()
+	return l.Follower.Live()
 }

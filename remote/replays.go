@@ -17,11 +17,11 @@ func NewReplays(cfg Config) Replays {
 }
 
 // Open returns a replay, or an error: the leader has to be asked.
-func (p Replays) Open(req OpenRequest) (OpenAnswer, error) {
+func (r Replays) Open(req OpenRequest) (OpenAnswer, error) {
 	if err := checkOpen(&req); err != nil {
 		return OpenAnswer{}, err
 	}
-	c := p.service.newCall(req)
+	c := r.service.newCall(req)
 	if err := c.readFlight(); err != nil {
 		return OpenAnswer{}, err
 	}
@@ -29,7 +29,7 @@ func (p Replays) Open(req OpenRequest) (OpenAnswer, error) {
 		return OpenAnswer{}, &effect.Unavailable{Code: "no_leader"}
 	}
 	a, err := c.answerFromFlight()
-	if called := p.service.cfg.Events.Called; called != nil && err == nil {
+	if called := r.service.cfg.Events.Called; called != nil && err == nil {
 		called(req.Key, resultLabel(a, nil), time.Since(c.start))
 	}
 	return a, err

@@ -29,17 +29,17 @@ type metricWriter struct {
 	err error
 }
 
-func (t *metricWriter) report(name string, figure float64) {
-	t.write(metric{Name: name, Value: figure})
+func (w *metricWriter) report(name string, figure float64) {
+	w.write(metric{Name: name, Value: figure})
 }
 
-func (t *metricWriter) write(one metric) {
+func (w *metricWriter) write(one metric) {
 	line, err := json.Marshal(one)
 	if err == nil {
-		_, err = t.out.Write(append(line, '\n'))
+		_, err = w.out.Write(append(line, '\n'))
 	}
-	if t.err == nil {
-		t.err = err
+	if w.err == nil {
+		w.err = err
 	}
 }
 

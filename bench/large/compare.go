@@ -41,16 +41,16 @@ func compare(ctx context.Context, o *options, out *metricWriter, variants []vari
 }
 
 // run runs the callers of a variant for the span, and waits for them.
-func (s *variant) run(ctx context.Context, span time.Duration, number *atomic.Int64) (map[string]float64, error) {
-	took := make([][]time.Duration, s.callers)
-	errs := make([]error, s.callers)
+func (v *variant) run(ctx context.Context, span time.Duration, number *atomic.Int64) (map[string]float64, error) {
+	took := make([][]time.Duration, v.callers)
+	errs := make([]error, v.callers)
 	var group sync.WaitGroup
 	start := time.Now()
-	for i := range s.callers {
+	for i := range v.callers {
 		group.Go(func() {
 			for time.Since(start) < span && errs[i] == nil {
 				began := time.Now()
-				errs[i] = s.op(ctx, int(number.Add(1)))
+				errs[i] = v.op(ctx, int(number.Add(1)))
 				took[i] = append(took[i], time.Since(began))
 			}
 		})

@@ -57,26 +57,26 @@ func flightAt(o *options, n int) storedFlight {
 	return g
 }
 
-func (g *storedFlight) submission() flight.Submission {
-	fingerprint, err := flight.FingerprintJSON(g.input, nil)
+func (f *storedFlight) submission() flight.Submission {
+	fingerprint, err := flight.FingerprintJSON(f.input, nil)
 	if err != nil {
 		panic(err) // cannot happen: the input is valid JSON
 	}
-	return flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob("application/json", g.input, flight.MaxInput),
-		Policy: flight.Policy{AttemptTimeout: 30 * time.Second, Retention: g.retention}}
+	return flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob("application/json", f.input, flight.MaxInput),
+		Policy: flight.Policy{AttemptTimeout: 30 * time.Second, Retention: f.retention}}
 }
 
 // open returns the Open of the flight. Its session has revision 0, which is valid for the new etcd of a node that is
 // started on this ledger later.
-func (g *storedFlight) open(s *clusterstore.Store) *flight.Open {
+func (f *storedFlight) open(s *clusterstore.Store) *flight.Open {
 	h := s.Header()
-	return &flight.Open{Key: g.key, Submission: g.submission(), Session: flight.Session{Epoch: h.LeaseEpoch, ID: "7587884e2c3f1a01"},
-		Nonce: g.nonce, NotAfter: s.Now().Add(20 * time.Second), Owner: "worker-7:4242", StoreEpoch: h.StoreEpoch}
+	return &flight.Open{Key: f.key, Submission: f.submission(), Session: flight.Session{Epoch: h.LeaseEpoch, ID: "7587884e2c3f1a01"},
+		Nonce: f.nonce, NotAfter: s.Now().Add(20 * time.Second), Owner: "worker-7:4242", StoreEpoch: h.StoreEpoch}
 }
 
-func (g *storedFlight) report(token flight.Token) *flight.Report {
-	return &flight.Report{Key: g.key, Generation: 1, Token: token, Outcome: flight.OutcomeSucceeded, ExternalID: g.externalID,
-		Body: flight.NewBlob(octets, g.body, flight.MaxReceiptBody)}
+func (f *storedFlight) report(token flight.Token) *flight.Report {
+	return &flight.Report{Key: f.key, Generation: 1, Token: token, Outcome: flight.OutcomeSucceeded, ExternalID: f.externalID,
+		Body: flight.NewBlob(octets, f.body, flight.MaxReceiptBody)}
 }
 
 // openAndReport opens flight number n in a ledger and reports its success.
@@ -94,8 +94,8 @@ func openAndReport(ctx context.Context, s *clusterstore.Store, o *options, n int
 }
 
 // call returns the executor's call for the flight.
-func (g *storedFlight) call() effect.Call { return effect.Call{Key: g.key, Submission: g.submission()} }
+func (f *storedFlight) call() effect.Call { return effect.Call{Key: f.key, Submission: f.submission()} }
 
-func (g *storedFlight) effect(context.Context, *effect.Attempt) (effect.Answer, error) {
-	return effect.Answer{ExternalID: g.externalID, ContentType: octets, Body: g.body}, nil
+func (f *storedFlight) effect(context.Context, *effect.Attempt) (effect.Answer, error) {
+	return effect.Answer{ExternalID: f.externalID, ContentType: octets, Body: f.body}, nil
 }

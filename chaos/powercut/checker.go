@@ -44,19 +44,19 @@ type keyState struct {
 func newChecker(c *client.Client, name uint64) *checker { return &checker{client: c, name: name} }
 
 // newKey returns a key that was never used.
-func (j *checker) newKey() *keyState {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.keysUsed++
-	k := &keyState{key: flight.MustKey(fmt.Sprintf("power/cut-%x/%d", j.name, j.keysUsed))}
-	j.keys = append(j.keys, k)
+func (c *checker) newKey() *keyState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keysUsed++
+	k := &keyState{key: flight.MustKey(fmt.Sprintf("power/cut-%x/%d", c.name, c.keysUsed))}
+	c.keys = append(c.keys, k)
 	return k
 }
 
 // do calls flightd for the key and returns the receipt's body.
-func (j *checker) do(ctx context.Context, k *keyState) (string, error) {
+func (c *checker) do(ctx context.Context, k *keyState) (string, error) {
 	input := []byte(`{"key":"` + k.key.String() + `"}`)
-	result, err := j.client.Do(ctx, effect.Call{Key: k.key, Wait: callTimeout, Submission: flight.Submission{
+	result, err := c.client.Do(ctx, effect.Call{Key: k.key, Wait: callTimeout, Submission: flight.Submission{
 		Fingerprint: flight.FingerprintBytes(input), Input: flight.NewBlob("application/json", input, flight.MaxInput),
 	}}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		body := fmt.Sprintf("effect %d of %s at %d", k.effects.Add(1), k.key, time.Now().UnixNano())
@@ -66,13 +66,13 @@ func (j *checker) do(ctx context.Context, k *keyState) (string, error) {
 }
 
 // callFirst is the first call of a key. It stores the result.
-func (j *checker) callFirst(ctx context.Context, k *keyState) {
-	k.receipt, k.err = j.do(ctx, k)
+func (c *checker) callFirst(ctx context.Context, k *keyState) {
+	k.receipt, k.err = c.do(ctx, k)
 	k.acknowledged = k.err == nil
 }
 
 // startCallers starts the callers. The returned function cancels them, waits for them, and returns all keys to check.
-func (j *checker) startCallers(ctx context.Context) (stop func() []*keyState) {
+func (c *checker) startCallers(ctx context.Context) (stop func() []*keyState) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopping := make(chan struct{})
 	var group sync.WaitGroup
@@ -83,7 +83,7 @@ func (j *checker) startCallers(ctx context.Context) (stop func() []*keyState) {
 				case <-stopping:
 					return
 				default:
-					j.callFirst(ctx, j.newKey())
+					c.callFirst(ctx, c.newKey())
 				}
 			}
 		})
@@ -92,10 +92,10 @@ func (j *checker) startCallers(ctx context.Context) (stop func() []*keyState) {
 		close(stopping)
 		cancel()
 		group.Wait()
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		all := append(j.keys, j.recheck...)
-		j.keys, j.recheck = nil, nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		all := append(c.keys, c.recheck...)
+		c.keys, c.recheck = nil, nil
 		return all
 	}
 }
@@ -105,13 +105,13 @@ type result struct {
 	kept, completed, inDoubt, unanswered, broken int
 }
 
-func (v result) String() string {
+func (r result) String() string {
 	return fmt.Sprintf("%d acknowledged and unchanged, %d executed or replayed now, %d in doubt, %d without an answer, %d promises broken",
-		v.kept, v.completed, v.inDoubt, v.unanswered, v.broken)
+		r.kept, r.completed, r.inDoubt, r.unanswered, r.broken)
 }
 
 // check calls flightd once more for every key, and compares.
-func (j *checker) check(ctx context.Context, all []*keyState) (v result) {
+func (c *checker) check(ctx context.Context, all []*keyState) (v result) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	slots := make(chan struct{}, callers)
@@ -121,7 +121,7 @@ func (j *checker) check(ctx context.Context, all []*keyState) (v result) {
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, callTimeout+10*time.Second)
 			defer cancel()
-			receipt, err := j.do(ctx, k)
+			receipt, err := c.do(ctx, k)
 			mu.Lock()
 			defer mu.Unlock()
 			v.add(k, receipt, err)
@@ -130,33 +130,33 @@ func (j *checker) check(ctx context.Context, all []*keyState) (v result) {
 	group.Wait()
 	for i, k := range all {
 		if k.acknowledged && i%recheckEvery == 0 {
-			j.recheck = append(j.recheck, k)
+			c.recheck = append(c.recheck, k)
 		}
 	}
 	return v
 }
 
-func (v *result) add(k *keyState, receipt string, err error) {
+func (r *result) add(k *keyState, receipt string, err error) {
 	var doubt *effect.InDoubt
 	switch effects := k.effects.Load(); {
 	case effects > 1:
-		v.broken++
+		r.broken++
 		fmt.Printf("BROKEN %s: the effect happened %d times\n", k.key, effects)
 	case k.acknowledged && (err != nil || receipt != k.receipt):
-		v.broken++
+		r.broken++
 		fmt.Printf("BROKEN %s: the acknowledged receipt is %q, the receipt now is %q (%v)\n", k.key, k.receipt, receipt, err)
 	case k.acknowledged:
-		v.kept++
+		r.kept++
 	case err == nil && effects != 1:
-		v.broken++
+		r.broken++
 		fmt.Printf("BROKEN %s: receipt %q, but the effect happened %d times\n", k.key, receipt, effects)
 	case err == nil:
-		v.completed++
+		r.completed++
 		k.acknowledged, k.receipt = true, receipt
 	case errors.As(err, &doubt):
-		v.inDoubt++
+		r.inDoubt++
 	default:
-		v.unanswered++
+		r.unanswered++
 		fmt.Printf("%s: %v\n", k.key, err)
 	}
 }

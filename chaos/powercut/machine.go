@@ -68,29 +68,29 @@ chroot "$root" systemctl enable load.service proxy.socket
 `
 
 // build writes the payload disk and, the first time, builds the base image.
-func (s *lab) build(ctx context.Context, flightd string) error {
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+func (la *lab) build(ctx context.Context, flightd string) error {
+	if err := os.MkdirAll(la.dir, 0o755); err != nil {
 		return err
 	}
-	if err := s.writePayload(flightd, "deploy/systemd/flightd.service"); err != nil {
+	if err := la.writePayload(flightd, "deploy/systemd/flightd.service"); err != nil {
 		return err
 	}
-	if _, err := os.Stat(s.path(baseImage)); err == nil {
+	if _, err := os.Stat(la.path(baseImage)); err == nil {
 		return nil
 	}
 	fmt.Println("building the disk image from Debian packages, once")
-	hook, root := s.path("prepare.sh"), s.path("root")
+	hook, root := la.path("prepare.sh"), la.path("root")
 	if err := errors.Join(os.WriteFile(hook, []byte(prepareScript), 0o600), os.RemoveAll(root)); err != nil {
 		return err
 	}
-	temp := s.path(baseImage + ".tmp")
+	temp := la.path(baseImage + ".tmp")
 	for _, line := range [][]string{
 		{"mmdebstrap", "--variant=minbase", "--format=directory", "--include=linux-image-cloud-amd64,systemd,systemd-sysv,dbus,udev,initramfs-tools",
 			"--customize-hook=sh " + hook + ` "$1"`, "bookworm", root},
-		{"sh", "-c", `cp "$0"/boot/vmlinuz-* "$1" && cp "$0"/boot/initrd.img-* "$2"`, root, s.path(kernel), s.path(initrd)},
+		{"sh", "-c", `cp "$0"/boot/vmlinuz-* "$1" && cp "$0"/boot/initrd.img-* "$2"`, root, la.path(kernel), la.path(initrd)},
 		{"truncate", "-s", "6G", temp},
 		{"mke2fs", "-q", "-F", "-t", "ext4", "-d", root, temp},
-		{"mv", temp, s.path(baseImage)},
+		{"mv", temp, la.path(baseImage)},
 		{"rm", "-r", root},
 	} {
 		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
@@ -100,11 +100,11 @@ func (s *lab) build(ctx context.Context, flightd string) error {
 	return nil
 }
 
-func (s *lab) path(name string) string { return filepath.Join(s.dir, name) }
+func (la *lab) path(name string) string { return filepath.Join(la.dir, name) }
 
 // writePayload writes the second disk.
-func (s *lab) writePayload(binary, unit string) (err error) {
-	f, err := os.Create(s.path(payload))
+func (la *lab) writePayload(binary, unit string) (err error) {
+	f, err := os.Create(la.path(payload))
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (s *lab) writePayload(binary, unit string) (err error) {
 }
 
 // resetDisk replaces the machine's disk by a copy of the base image.
-func (s *lab) resetDisk(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", s.path(baseImage), s.path(disk)).CombinedOutput()
+func (la *lab) resetDisk(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", la.path(baseImage), la.path(disk)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cp: %w\n%s", err, out)
 	}
@@ -148,16 +148,16 @@ const address = "127.0.0.1:17421"
 
 // boot starts a machine. Its disk bypasses the host's page cache, so data that its kernel had not written is lost by a
 // cut.
-func (s *lab) boot(options string) (*machine, error) {
-	s.started++
-	log, err := os.Create(s.path(fmt.Sprintf("boot-%d.log", s.started)))
+func (la *lab) boot(options string) (*machine, error) {
+	la.started++
+	log, err := os.Create(la.path(fmt.Sprintf("boot-%d.log", la.started)))
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{log: log}
-	m.cmd = exec.Command("qemu-system-x86_64", "-accel", s.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
-		"-kernel", s.path(kernel), "-initrd", s.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
-		"-drive", "file="+s.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+s.path(payload)+",format=raw,if=virtio,readonly=on",
+	m.cmd = exec.Command("qemu-system-x86_64", "-accel", la.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
+		"-kernel", la.path(kernel), "-initrd", la.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
+		"-drive", "file="+la.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+la.path(payload)+",format=raw,if=virtio,readonly=on",
 		"-netdev", "user,id=n0,hostfwd=tcp:"+address+"-:7421", "-device", "virtio-net-pci,netdev=n0")
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
@@ -167,13 +167,13 @@ func (s *lab) boot(options string) (*machine, error) {
 }
 
 // powerOn starts a machine and waits until its flightd is ready.
-func (s *lab) powerOn(ctx context.Context) (*machine, error) {
+func (la *lab) powerOn(ctx context.Context) (*machine, error) {
 	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
 	} else if err := l.Close(); err != nil {
 		return nil, err
 	}
-	m, err := s.boot("")
+	m, err := la.boot("")
 	if err != nil {
 		return nil, err
 	}
@@ -195,8 +195,8 @@ func (s *lab) powerOn(ctx context.Context) (*machine, error) {
 }
 
 // bootAndCut boots a machine that resets itself the given time after flightd has created its first file.
-func (s *lab) bootAndCut(ctx context.Context, after time.Duration) error {
-	m, err := s.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
+func (la *lab) bootAndCut(ctx context.Context, after time.Duration) error {
+	m, err := la.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
 	if err != nil {
 		return err
 	}

@@ -54,23 +54,23 @@ type lab struct {
 }
 
 // cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
-func (s *lab) cutUnderLoad(ctx context.Context, rounds int) error {
-	if err := s.resetDisk(ctx); err != nil {
+func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := la.resetDisk(ctx); err != nil {
 		return err
 	}
-	m, err := s.powerOn(ctx)
+	m, err := la.powerOn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { m.cut() }()
-	c, err := s.connect(ctx)
+	c, err := la.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	j := newChecker(c, s.random.Uint64())
+	j := newChecker(c, la.random.Uint64())
 	for round := 1; round <= rounds; round++ {
-		span := time.Duration(2000+s.random.IntN(9000)) * time.Millisecond
+		span := time.Duration(2000+la.random.IntN(9000)) * time.Millisecond
 		work := j.startCallers(ctx)
 		if !sleep(ctx, span) {
 			return context.Cause(ctx)
@@ -78,7 +78,7 @@ func (s *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 		m.cut()
 		keys := work()
 		began := time.Now()
-		if m, err = s.powerOn(ctx); err != nil {
+		if m, err = la.powerOn(ctx); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		found := j.check(ctx, keys)
@@ -91,25 +91,25 @@ func (s *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 }
 
 // cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
-func (s *lab) cutFirstStarts(ctx context.Context, rounds int) error {
+func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
-		if err := s.resetDisk(ctx); err != nil {
+		if err := la.resetDisk(ctx); err != nil {
 			return err
 		}
-		after := time.Duration(s.random.IntN(2500)) * time.Millisecond
-		if err := s.bootAndCut(ctx, after); err != nil {
+		after := time.Duration(la.random.IntN(2500)) * time.Millisecond
+		if err := la.bootAndCut(ctx, after); err != nil {
 			return err
 		}
-		m, err := s.powerOn(ctx)
+		m, err := la.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
 		}
-		c, err := s.connect(ctx)
+		c, err := la.connect(ctx)
 		if err != nil {
 			m.cut()
 			return err
 		}
-		j := newChecker(c, s.random.Uint64())
+		j := newChecker(c, la.random.Uint64())
 		k := j.newKey()
 		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
@@ -123,8 +123,8 @@ func (s *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect returns a client with an empty spool.
-func (s *lab) connect(ctx context.Context) (*client.Client, error) {
-	spool := s.path("spool")
+func (la *lab) connect(ctx context.Context) (*client.Client, error) {
+	spool := la.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}

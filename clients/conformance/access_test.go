@@ -57,49 +57,49 @@ func (a *access) token(t testing.TB) string {
 }
 
 // startServe starts `flightd serve`, and makes its ledger before the first start.
-func (h *server) startServe() (cmd *exec.Cmd, url string, stop func()) {
-	h.t.Helper()
-	a := h.access
-	if _, err := os.Stat(h.data); err != nil {
-		made := exec.Command(binaries.flightd, "serve", "--init", "--data", h.data, "--first-token-file", a.tokenFile)
+func (s *server) startServe() (cmd *exec.Cmd, url string, stop func()) {
+	s.t.Helper()
+	a := s.access
+	if _, err := os.Stat(s.data); err != nil {
+		made := exec.Command(binaries.flightd, "serve", "--init", "--data", s.data, "--first-token-file", a.tokenFile)
 		made.Env = environment()
 		out, err := made.CombinedOutput()
-		require.NoError(h.t, err, "%s", out)
+		require.NoError(s.t, err, "%s", out)
 	}
-	cmd, url = h.startProcess("serve", "--data", h.data, "--listen", "127.0.0.1:0", "--tls-cert", a.certFile, "--tls-key", a.keyFile,
+	cmd, url = s.startProcess("serve", "--data", s.data, "--listen", "127.0.0.1:0", "--tls-cert", a.certFile, "--tls-key", a.keyFile,
 		"--first-token-file", a.tokenFile)
 	return cmd, url, func() {}
 }
 
 // credentials returns the environment of a program that calls the server, with the token itself.
-func (h *server) credentials() []string {
-	h.t.Helper()
-	if h.access == nil {
+func (s *server) credentials() []string {
+	s.t.Helper()
+	if s.access == nil {
 		return nil
 	}
-	return []string{"FLIGHTD_CA_FILE=" + h.access.caFile, "FLIGHTD_TOKEN=" + h.access.token(h.t)}
+	return []string{"FLIGHTD_CA_FILE=" + s.access.caFile, "FLIGHTD_TOKEN=" + s.access.token(s.t)}
 }
 
 // credentialFiles returns the environment of a program that calls the server over all restarts: with the token's file.
-func (h *server) credentialFiles() []string {
-	if h.access == nil {
+func (s *server) credentialFiles() []string {
+	if s.access == nil {
 		return nil
 	}
-	return []string{"FLIGHTD_CA_FILE=" + h.access.caFile, "FLIGHTD_TOKEN_FILE=" + h.access.tokenFile}
+	return []string{"FLIGHTD_CA_FILE=" + s.access.caFile, "FLIGHTD_TOKEN_FILE=" + s.access.tokenFile}
 }
 
 // transport returns the transport of the proxy's requests, which have their callers' tokens.
-func (h *server) transport() http.RoundTripper {
-	if h.access == nil {
+func (s *server) transport() http.RoundTripper {
+	if s.access == nil {
 		return http.DefaultTransport
 	}
-	return h.access.transport
+	return s.access.transport
 }
 
 // request sends a request to the server without the proxy, with a token.
-func (h *server) request(method, path, body string, header ...string) (*http.Response, error) {
-	h.t.Helper()
-	req, err := http.NewRequest(method, h.address()+path, strings.NewReader(body))
+func (s *server) request(method, path, body string, header ...string) (*http.Response, error) {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.address()+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -109,10 +109,10 @@ func (h *server) request(method, path, body string, header ...string) (*http.Res
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	if h.access != nil {
-		req.Header.Set("Authorization", "Bearer "+h.access.token(h.t))
+	if s.access != nil {
+		req.Header.Set("Authorization", "Bearer "+s.access.token(s.t))
 	}
-	return (&http.Client{Transport: h.transport()}).Do(req)
+	return (&http.Client{Transport: s.transport()}).Do(req)
 }
 
 // requireTurnedAway checks that the servers of another deployment have rejected the caller: as another deployment, or

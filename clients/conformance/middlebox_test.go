@@ -30,7 +30,7 @@ func cannedAnswers() map[string]cannedAnswer {
 }
 
 // rejects reports whether the answer means that the request was not executed.
-func (p *cannedAnswer) rejects() bool { return p.status >= 300 && p.status < 500 && p.status != 408 }
+func (a *cannedAnswer) rejects() bool { return a.status >= 300 && a.status < 500 && a.status != 408 }
 
 // failUntil injects f into all requests to paths with the suffix, until over is called.
 func (p *proxy) failUntil(suffix string, f fault) (over func()) {

@@ -38,10 +38,10 @@ type cannedAnswer struct {
 	body   string
 }
 
-func (p *cannedAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", p.kind)
-	w.WriteHeader(p.status)
-	_, _ = io.WriteString(w, p.body)
+func (a *cannedAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", a.kind)
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
 }
 
 // proxy is a fault-injecting HTTP proxy between clients and a server.

@@ -69,12 +69,12 @@ func TestReadmes(t *testing.T) {
 }
 
 // client returns the client that a snippet uses, or "".
-func (s block) client() string {
-	return map[string]string{"python": "python", "ts": "typescript"}[s.language]
+func (b block) client() string {
+	return map[string]string{"python": "python", "ts": "typescript"}[b.language]
 }
 
 // prepare writes the snippet to a directory, and returns a function that runs it.
-func (s block) prepare(t *testing.T, h *server) (run func() string) {
+func (b block) prepare(t *testing.T, h *server) (run func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -88,26 +88,26 @@ func (s block) prepare(t *testing.T, h *server) (run func() string) {
 			var err lockedBuffer
 			cmd.Stderr = &err
 			out, failed := cmd.Output()
-			require.NoError(t, failed, "%s\n%s%s", s.text, out, err.String())
+			require.NoError(t, failed, "%s\n%s%s", b.text, out, err.String())
 			return string(out)
 		}
 	}
-	switch s.language {
+	switch b.language {
 	case "python":
 		languages()[1].requireReady(t)
 		write("flightd.py", read(t, "../python/flightd.py"))
-		write("snippet.py", s.text)
+		write("snippet.py", b.text)
 		return command("python3", "snippet.py")
 	case "ts":
 		languages()[2].requireReady(t)
-		return s.compileTypeScript(t, dir, write, command)
+		return b.compileTypeScript(t, dir, write, command)
 	}
-	t.Fatalf("unknown snippet language %q", s.language)
+	t.Fatalf("unknown snippet language %q", b.language)
 	return nil
 }
 
 // prepareShell opens a terminal, and returns a function that runs the snippet there.
-func (s block) prepareShell(t *testing.T, h *server, shell string) (run func() string) {
+func (b block) prepareShell(t *testing.T, h *server, shell string) (run func() string) {
 	t.Helper()
 	requireTools(t, "curl", "jq", "openssl")
 	dir := t.TempDir()
@@ -115,24 +115,24 @@ func (s block) prepareShell(t *testing.T, h *server, shell string) (run func() s
 	curlrc := fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port)
 	if a := h.access; a != nil {
 		curlrc += fmt.Sprintf("proto-default = \"https\"\ncacert = \"%s\"\n", a.caFile)
-		if !strings.HasSuffix(s.name, "-token") { // a snippet about tokens sends its own; a second one would be rejected
+		if !strings.HasSuffix(b.name, "-token") { // a snippet about tokens sends its own; a second one would be rejected
 			curlrc += fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", a.token(t))
 		}
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte(curlrc), 0o600))
 	x := openTerminal(t, shell, dir, append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "HOME="+dir)...)
-	return func() string { return runBlock(t, x, s.text) + "\n" }
+	return func() string { return runBlock(t, x, b.text) + "\n" }
 }
 
 // compileTypeScript compiles the snippet with the client's compiler options, and returns a function that runs it.
-func (s block) compileTypeScript(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
+func (b block) compileTypeScript(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
 	t.Helper()
 	modules, err := filepath.Abs("../typescript/node_modules")
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 	write("package.json", `{"type":"module"}`)
 	write("flightd.ts", read(t, "../typescript/flightd.ts"))
-	write("snippet.ts", s.text)
+	write("snippet.ts", b.text)
 	command("node", "node_modules/typescript/bin/tsc", "--strict", "--target", "ES2022", "--module", "NodeNext", "--types", "node", "snippet.ts")()
 	return command("node", "snippet.js")
 }

@@ -101,49 +101,49 @@ func startServer(t testing.TB, secure bool, flags ...string) *server {
 // logTail is the number of bytes of flightd's log that a failed test prints.
 const logTail = 4 << 10
 
-func (h *server) start() {
-	h.t.Helper()
+func (s *server) start() {
+	s.t.Helper()
 	var cmd *exec.Cmd
 	var url string
 	stop := func() {}
-	if h.access == nil {
-		cmd, url = h.startProcess("dev", "--data", h.data, "--listen", "127.0.0.1:0")
+	if s.access == nil {
+		cmd, url = s.startProcess("dev", "--data", s.data, "--listen", "127.0.0.1:0")
 	} else {
-		cmd, url, stop = h.startServe()
+		cmd, url, stop = s.startServe()
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.cmd, h.url, h.stop = cmd, url, stop
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cmd, s.url, s.stop = cmd, url, stop
 }
 
 // startProcess starts flightd, and returns the address that it prints.
-func (h *server) startProcess(args ...string) (cmd *exec.Cmd, url string) {
-	h.t.Helper()
-	cmd = exec.Command(binaries.flightd, append(args, h.flags...)...)
+func (s *server) startProcess(args ...string) (cmd *exec.Cmd, url string) {
+	s.t.Helper()
+	cmd = exec.Command(binaries.flightd, append(args, s.flags...)...)
 	cmd.Env, cmd.SysProcAttr = environment(), killWithParent()
-	log, err := os.OpenFile(h.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	require.NoError(h.t, err)
+	log, err := os.OpenFile(s.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(s.t, err)
 	defer log.Close()
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
-	require.NoError(h.t, err)
-	require.NoError(h.t, cmd.Start())
+	require.NoError(s.t, err)
+	require.NoError(s.t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		text, _ := os.ReadFile(h.data + ".log")
-		h.t.Fatalf("flightd did not start: %v\n%s", err, text)
+		text, _ := os.ReadFile(s.data + ".log")
+		s.t.Fatalf("flightd did not start: %v\n%s", err, text)
 	}
 	return cmd, strings.TrimSpace(line)
 }
 
 // kill kills flightd with SIGKILL and waits for its end.
-func (h *server) kill() {
-	h.mu.Lock()
-	cmd, stop := h.cmd, h.stop
-	h.cmd, h.url = nil, ""
-	h.mu.Unlock()
+func (s *server) kill() {
+	s.mu.Lock()
+	cmd, stop := s.cmd, s.stop
+	s.cmd, s.url = nil, ""
+	s.mu.Unlock()
 	if cmd != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -152,50 +152,50 @@ func (h *server) kill() {
 }
 
 // freeze stops flightd by SIGSTOP for d.
-func (h *server) freeze(d time.Duration) {
-	h.mu.Lock()
-	cmd := h.cmd
-	h.mu.Unlock()
-	require.NoError(h.t, cmd.Process.Signal(syscall.SIGSTOP))
+func (s *server) freeze(d time.Duration) {
+	s.mu.Lock()
+	cmd := s.cmd
+	s.mu.Unlock()
+	require.NoError(s.t, cmd.Process.Signal(syscall.SIGSTOP))
 	<-time.After(d)
-	require.NoError(h.t, cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(s.t, cmd.Process.Signal(syscall.SIGCONT))
 }
 
 // resetData kills flightd, deletes its data and starts it again, as another deployment.
-func (h *server) resetData() {
-	h.t.Helper()
-	h.kill()
-	require.NoError(h.t, os.RemoveAll(h.data))
-	if h.access != nil {
-		require.NoError(h.t, os.Remove(h.access.tokenFile))
+func (s *server) resetData() {
+	s.t.Helper()
+	s.kill()
+	require.NoError(s.t, os.RemoveAll(s.data))
+	if s.access != nil {
+		require.NoError(s.t, os.Remove(s.access.tokenFile))
 	}
-	h.start()
+	s.start()
 }
 
-func (h *server) address() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.url
+func (s *server) address() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.url
 }
 
 // flight reads a flight from the server without the proxy. The state of an unknown flight is "".
-func (h *server) flight(key string) (f wire.Flight) {
-	h.t.Helper()
+func (s *server) flight(key string) (f wire.Flight) {
+	s.t.Helper()
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := h.request(http.MethodGet, "/v1/flights/"+id, "")
-	require.NoError(h.t, err)
+	answer, err := s.request(http.MethodGet, "/v1/flights/"+id, "")
+	require.NoError(s.t, err)
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusOK {
-		require.NoError(h.t, json.NewDecoder(answer.Body).Decode(&f))
+		require.NoError(s.t, json.NewDecoder(answer.Body).Decode(&f))
 	}
 	return f
 }
 
 // waitFlight waits until the condition holds for a flight.
-func (h *server) waitFlight(key, what string, within time.Duration, holds func(wire.Flight) bool) wire.Flight {
-	h.t.Helper()
+func (s *server) waitFlight(key, what string, within time.Duration, holds func(wire.Flight) bool) wire.Flight {
+	s.t.Helper()
 	var f wire.Flight
-	eventually(h.t, key+" "+what, within, func() bool { f = h.flight(key); return holds(f) })
+	eventually(s.t, key+" "+what, within, func() bool { f = s.flight(key); return holds(f) })
 	return f
 }
 

@@ -74,94 +74,94 @@ func newSoakProvider(t testing.TB, rnd *lockedRand) *soakProvider {
 	return b
 }
 
-func (b *soakProvider) stopFaults() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.healthy = true
+func (p *soakProvider) stopFaults() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.healthy = true
 }
 
 // account returns a copy of an account.
-func (b *soakProvider) account(id string) (a account) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if have := b.accounts[id]; have != nil {
+func (p *soakProvider) account(id string) (a account) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if have := p.accounts[id]; have != nil {
 		a.charges, a.requests = append(a.charges, have.charges...), append(a.requests, have.requests...)
 	}
 	return a
 }
 
-func (b *soakProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *soakProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if id, found := strings.CutPrefix(r.URL.Path, "/look/"); found {
-		b.lookup(w, id)
+		p.lookup(w, id)
 		return
 	}
-	b.effect(w, strings.TrimPrefix(r.URL.Path, "/effect/"), r, body)
+	p.effect(w, strings.TrimPrefix(r.URL.Path, "/effect/"), r, body)
 }
 
-func (b *soakProvider) effect(w http.ResponseWriter, id string, r *http.Request, input []byte) {
-	n, before, after := b.rnd.intN(100), b.rnd.duration(300*time.Millisecond), time.Duration(0)
-	if b.rnd.intN(4) == 0 {
-		after = b.rnd.duration(2 * shortTTL) // may be longer than an unrenewed lease lives
+func (p *soakProvider) effect(w http.ResponseWriter, id string, r *http.Request, input []byte) {
+	n, before, after := p.rnd.intN(100), p.rnd.duration(300*time.Millisecond), time.Duration(0)
+	if p.rnd.intN(4) == 0 {
+		after = p.rnd.duration(2 * shortTTL) // may be longer than an unrenewed lease lives
 	}
-	if b.tellsOutcomes { // often not done, so that the key is free again
-		n = 40 + b.rnd.intN(42)
+	if p.tellsOutcomes { // often not done, so that the key is free again
+		n = 40 + p.rnd.intN(42)
 	}
-	b.mu.Lock()
-	if b.healthy {
+	p.mu.Lock()
+	if p.healthy {
 		n, before, after = 0, 0, 0
 	}
-	if b.accounts[id] == nil {
-		b.accounts[id] = &account{}
+	if p.accounts[id] == nil {
+		p.accounts[id] = &account{}
 	}
-	have := b.accounts[id]
+	have := p.accounts[id]
 	have.requests = append(have.requests, effectRequest{key: r.Header.Get("Idempotency-Key"), token: r.Header.Get("Flightd-Fencing-Token"), at: time.Now()})
 	index := len(have.requests) - 1
-	b.mu.Unlock()
+	p.mu.Unlock()
 	<-time.After(before)
 	switch {
 	case n < 64:
-		made := b.charge(id, index, input, "charged")
+		made := p.charge(id, index, input, "charged")
 		<-time.After(after)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(made) // fails if the caller was killed
 	case n < 70 && strings.HasPrefix(id, "hold"): // else every repeat would have to be declined, too
-		b.finish(id, index, "declined", false)
+		p.finish(id, index, "declined", false)
 		http.Error(w, `"no"`, http.StatusPaymentRequired)
 	case n < 82:
-		b.finish(id, index, "busy", true)
+		p.finish(id, index, "busy", true)
 		http.Error(w, `"busy"`, http.StatusTooManyRequests)
 	case n < 86:
-		b.charge(id, index, input, "charged and 500")
+		p.charge(id, index, input, "charged and 500")
 		http.Error(w, `"oh"`, http.StatusInternalServerError)
 	case n < 90:
-		b.finish(id, index, "500", false)
+		p.finish(id, index, "500", false)
 		http.Error(w, `"oh"`, http.StatusInternalServerError)
 	case n < 95:
-		b.charge(id, index, input, "charged, no answer")
+		p.charge(id, index, input, "charged, no answer")
 		panic(http.ErrAbortHandler)
 	default:
-		b.finish(id, index, "no answer", false)
+		p.finish(id, index, "no answer", false)
 		panic(http.ErrAbortHandler)
 	}
 }
 
-func (b *soakProvider) finish(id string, index int, outcome string, knownNotDone bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	v := &b.accounts[id].requests[index]
+func (p *soakProvider) finish(id string, index int, outcome string, knownNotDone bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := &p.accounts[id].requests[index]
 	v.outcome, v.knownNotDone = outcome, knownNotDone
 }
 
-func (b *soakProvider) charge(id string, index int, input []byte, outcome string) charge {
-	b.finish(id, index, outcome, false)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	have := b.accounts[id]
+func (p *soakProvider) charge(id string, index int, input []byte, outcome string) charge {
+	p.finish(id, index, outcome, false)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have := p.accounts[id]
 	key := have.requests[index].key
 	for _, old := range have.charges {
 		if old.key == key && !strings.HasPrefix(id, "hold") {
@@ -173,16 +173,16 @@ func (b *soakProvider) charge(id string, index int, input []byte, outcome string
 	return one
 }
 
-func (b *soakProvider) lookup(w http.ResponseWriter, id string) {
-	if b.rnd.intN(10) == 0 {
-		b.mu.Lock()
-		good := b.healthy
-		b.mu.Unlock()
+func (p *soakProvider) lookup(w http.ResponseWriter, id string) {
+	if p.rnd.intN(10) == 0 {
+		p.mu.Lock()
+		good := p.healthy
+		p.mu.Unlock()
 		if !good {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	account := b.account(id)
+	account := p.account(id)
 	found := struct {
 		Happened bool    `json:"happened"`
 		Value    *charge `json:"value,omitempty"`

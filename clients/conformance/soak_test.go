@@ -92,14 +92,14 @@ type lockedRand struct {
 	rnd *rand.Rand
 }
 
-func (c *lockedRand) intN(n int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.rnd.IntN(n)
+func (r *lockedRand) intN(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rnd.IntN(n)
 }
 
-func (c *lockedRand) duration(most time.Duration) time.Duration {
-	return time.Duration(c.intN(int(most)))
+func (r *lockedRand) duration(most time.Duration) time.Duration {
+	return time.Duration(r.intN(int(most)))
 }
 
 func newSoak(t *testing.T, seed uint64) *soak {
@@ -147,10 +147,10 @@ func (s *soak) ttl() time.Duration {
 }
 
 // begin sends a call to the slot's process. The channel is closed when that process is killed.
-func (one *callerSlot) begin(c call) (*pending, chan struct{}) {
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	return one.d.begin(c), one.killed
+func (s *callerSlot) begin(c call) (*pending, chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.begin(c), s.killed
 }
 
 // run starts the callers, injects faults for soakSpan, removes the faults, and waits for the callers.
@@ -354,9 +354,9 @@ func (a answer) summary() string {
 }
 
 // history returns the events of a flight as text.
-func (h *server) history(key string) string {
+func (s *server) history(key string) string {
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := h.request(http.MethodGet, "/v1/flights/"+id+"/events", "")
+	answer, err := s.request(http.MethodGet, "/v1/flights/"+id+"/events", "")
 	if err != nil {
 		return err.Error()
 	}

@@ -54,55 +54,55 @@ func openTerminal(t testing.TB, shell, dir string, env ...string) *terminal {
 }
 
 // start types a command that does not end.
-func (x *terminal) start(command string) {
-	x.t.Helper()
-	_, err := fmt.Fprintln(x.typed, command)
-	require.NoError(x.t, err)
+func (te *terminal) start(command string) {
+	te.t.Helper()
+	_, err := fmt.Fprintln(te.typed, command)
+	require.NoError(te.t, err)
 }
 
 // run types a text, waits until the shell has executed it, and returns what was printed meanwhile. The exit code stays
 // in $?.
-func (x *terminal) run(text string) string {
-	x.t.Helper()
-	x.count++
-	end := fmt.Sprintf("== end of %d ==", x.count)
-	x.start(strings.TrimSuffix(text, "\n") + "\n" + `last=$?; printf '\n%s\n' '` + end + `'; (exit $last)`)
+func (te *terminal) run(text string) string {
+	te.t.Helper()
+	te.count++
+	end := fmt.Sprintf("== end of %d ==", te.count)
+	te.start(strings.TrimSuffix(text, "\n") + "\n" + `last=$?; printf '\n%s\n' '` + end + `'; (exit $last)`)
 	var printed []string
 	timeout := time.After(5 * time.Minute) // a build on a busy machine is the slowest
 	for {
 		select {
-		case line, open := <-x.lines:
+		case line, open := <-te.lines:
 			if line == end {
 				return strings.TrimSpace(strings.Join(printed, "\n"))
 			}
-			require.True(x.t, open, "the shell has ended:\n%s", strings.Join(printed, "\n"))
+			require.True(te.t, open, "the shell has ended:\n%s", strings.Join(printed, "\n"))
 			printed = append(printed, line)
 		case <-timeout:
-			require.FailNow(x.t, "no end", "%s\n%s", text, strings.Join(printed, "\n"))
+			require.FailNow(te.t, "no end", "%s\n%s", text, strings.Join(printed, "\n"))
 		}
 	}
 }
 
 // close closes the window: SIGHUP to everything that runs in it, as on a real terminal, and waits for the end of all.
-func (x *terminal) close() {
-	_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGHUP)
+func (te *terminal) close() {
+	_ = syscall.Kill(-te.cmd.Process.Pid, syscall.SIGHUP)
 	timeout := time.After(waitTimeout)
 	var printed []string
 	for {
 		select {
-		case line, open := <-x.lines:
+		case line, open := <-te.lines:
 			if open {
 				printed = append(printed, line)
 				continue
 			}
-			_ = x.cmd.Wait()
-			if x.t.Failed() {
-				x.t.Logf("printed in the terminal:\n%s", strings.Join(printed, "\n"))
+			_ = te.cmd.Wait()
+			if te.t.Failed() {
+				te.t.Logf("printed in the terminal:\n%s", strings.Join(printed, "\n"))
 			}
 			return
 		case <-timeout:
-			_ = syscall.Kill(-x.cmd.Process.Pid, syscall.SIGKILL)
-			x.t.Errorf("a program outlived its terminal:\n%s", strings.Join(printed, "\n"))
+			_ = syscall.Kill(-te.cmd.Process.Pid, syscall.SIGKILL)
+			te.t.Errorf("a program outlived its terminal:\n%s", strings.Join(printed, "\n"))
 			return
 		}
 	}

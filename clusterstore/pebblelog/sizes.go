@@ -16,45 +16,45 @@ type sizes struct {
 type sizeMark struct{ index, bytes uint64 }
 
 // add adds appended entries, from..to.
-func (z *sizes) add(from, to, bytes uint64) {
-	if len(z.marks) == 0 {
-		z.marks = append(z.marks, sizeMark{from - 1, z.total})
+func (s *sizes) add(from, to, bytes uint64) {
+	if len(s.marks) == 0 {
+		s.marks = append(s.marks, sizeMark{from - 1, s.total})
 	}
-	if z.total += bytes; z.total-z.marks[len(z.marks)-1].bytes >= sizeStep {
-		z.marks = append(z.marks, sizeMark{to, z.total})
+	if s.total += bytes; s.total-s.marks[len(s.marks)-1].bytes >= sizeStep {
+		s.marks = append(s.marks, sizeMark{to, s.total})
 	}
 }
 
 // cut adapts the marks to a log that has the entries first..last left; 0: none.
-func (z *sizes) cut(first, last uint64) {
-	for len(z.marks) > 1 && z.marks[1].index < first {
-		z.marks = z.marks[1:]
+func (s *sizes) cut(first, last uint64) {
+	for len(s.marks) > 1 && s.marks[1].index < first {
+		s.marks = s.marks[1:]
 	}
-	for n := len(z.marks); n > 0 && z.marks[n-1].index > last; n-- {
-		z.marks = z.marks[:n-1]
+	for n := len(s.marks); n > 0 && s.marks[n-1].index > last; n-- {
+		s.marks = s.marks[:n-1]
 	}
 	if last == 0 {
-		z.marks = nil
+		s.marks = nil
 	}
 }
 
 // newest returns how many of the newest entries have at least so many bytes, when last is the newest entry. A log that
 // has fewer bytes returns last.
-func (z *sizes) newest(bytes, last uint64) (entries uint64) {
+func (s *sizes) newest(bytes, last uint64) (entries uint64) {
 	switch {
 	case bytes == 0:
 		return 0
-	case z.total <= bytes:
+	case s.total <= bytes:
 		return last
 	}
-	target := z.total - bytes
-	next := sizeMark{last, z.total}
-	for i := len(z.marks) - 1; i >= 0; i-- {
-		if m := z.marks[i]; m.bytes <= target {
+	target := s.total - bytes
+	next := sizeMark{last, s.total}
+	for i := len(s.marks) - 1; i >= 0; i-- {
+		if m := s.marks[i]; m.bytes <= target {
 			part := float64(target-m.bytes) / float64(next.bytes-m.bytes)
 			return last - m.index - uint64(part*float64(next.index-m.index))
 		}
-		next = z.marks[i]
+		next = s.marks[i]
 	}
 	return last
 }

@@ -49,18 +49,18 @@ func TestConformance_RaftInmemStore(t *testing.T) {
 // skips missing entries, where raft's own assumes that the log has no gap.
 type inmemStore struct{ *raft.InmemStore }
 
-func (o inmemStore) GetUint64(key []byte) (uint64, error) {
-	n, err := o.InmemStore.GetUint64(key)
+func (s inmemStore) GetUint64(key []byte) (uint64, error) {
+	n, err := s.InmemStore.GetUint64(key)
 	if err == nil && n == 0 {
 		err = errors.New("not found")
 	}
 	return n, err
 }
 
-func (o inmemStore) FirstIndex() (uint64, error) {
-	first, err := o.InmemStore.FirstIndex()
-	last, _ := o.LastIndex()
-	for ; first < last && errors.Is(o.GetLog(first, new(raft.Log)), raft.ErrLogNotFound); first++ {
+func (s inmemStore) FirstIndex() (uint64, error) {
+	first, err := s.InmemStore.FirstIndex()
+	last, _ := s.LastIndex()
+	for ; first < last && errors.Is(s.GetLog(first, new(raft.Log)), raft.ErrLogNotFound); first++ {
 	}
 	return first, err
 }

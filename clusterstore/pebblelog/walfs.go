@@ -67,10 +67,10 @@ type throttledTable struct {
 	db *DB
 }
 
-func (f throttledTable) ReadAt(b []byte, offset int64) (int, error) {
-	n, err := f.File.ReadAt(b, offset)
+func (t throttledTable) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := t.File.ReadAt(b, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		f.db.throttle.sleep(tablePause)
+		t.db.throttle.sleep(tablePause)
 	}
 	return n, err
 }

@@ -51,14 +51,14 @@ func (a *app) readFullFlight(ctx context.Context, c *client.Client, f *client.Fl
 }
 
 // write prints the input and the receipt's body as text.
-func (w *fullFlight) write(out io.Writer, server string) error {
-	path := server + "/v1/flights/" + w.ID
-	if in := w.input; in != nil {
+func (f *fullFlight) write(out io.Writer, server string) error {
+	path := server + "/v1/flights/" + f.ID
+	if in := f.input; in != nil {
 		if err := writeContent(out, "input", path+"/input", in.ContentType, in.Digest, in.Data, len(in.Data)); err != nil {
 			return err
 		}
 	}
-	r := w.Receipt
+	r := f.Receipt
 	if r == nil || r.Body == nil && r.BodyBase64 == nil {
 		return nil
 	}

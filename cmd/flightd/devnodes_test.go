@@ -66,65 +66,65 @@ func startTrio(t testing.TB) *trio {
 	return c
 }
 
-func (c *trio) args(more ...string) []string {
-	return append([]string{"dev", "--nodes", "3", "--data", c.data, "--listen", c.listen}, more...)
+func (tr *trio) args(more ...string) []string {
+	return append([]string{"dev", "--nodes", "3", "--data", tr.data, "--listen", tr.listen}, more...)
 }
 
-func (c *trio) start() {
-	c.t.Helper()
-	c.log = new(lockedBuffer)
-	c.parent = exec.Command(program, c.args()...)
-	c.parent.Stderr = c.log
-	out, err := c.parent.StdoutPipe()
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.parent.Start())
+func (tr *trio) start() {
+	tr.t.Helper()
+	tr.log = new(lockedBuffer)
+	tr.parent = exec.Command(program, tr.args()...)
+	tr.parent.Stderr = tr.log
+	out, err := tr.parent.StdoutPipe()
+	require.NoError(tr.t, err)
+	require.NoError(tr.t, tr.parent.Start())
 	lines := bufio.NewReader(out)
-	c.urls = nil
+	tr.urls = nil
 	for range 3 {
 		line, err := lines.ReadString('\n')
-		require.NoError(c.t, err, "%s", c.log)
-		c.urls = append(c.urls, strings.TrimSpace(line))
+		require.NoError(tr.t, err, "%s", tr.log)
+		tr.urls = append(tr.urls, strings.TrimSpace(line))
 	}
 }
 
-func (c *trio) stop() {
-	if c.parent != nil {
-		_ = c.parent.Process.Signal(syscall.SIGINT)
-		_ = c.parent.Wait()
-		c.parent = nil
+func (tr *trio) stop() {
+	if tr.parent != nil {
+		_ = tr.parent.Process.Signal(syscall.SIGINT)
+		_ = tr.parent.Wait()
+		tr.parent = nil
 	}
 }
 
 // flightd runs a command against the given nodes, or all of them.
-func (c *trio) flightd(nodes []int, args ...string) result {
-	c.t.Helper()
+func (tr *trio) flightd(nodes []int, args ...string) result {
+	tr.t.Helper()
 	var servers []string
 	for _, n := range nodes {
-		servers = append(servers, c.urls[n-1])
+		servers = append(servers, tr.urls[n-1])
 	}
 	if len(servers) == 0 {
-		servers = c.urls
+		servers = tr.urls
 	}
-	s := &server{t: c.t, state: c.state, address: strings.TrimPrefix(strings.Join(servers, ","), "http://")}
+	s := &server{t: tr.t, state: tr.state, address: strings.TrimPrefix(strings.Join(servers, ","), "http://")}
 	return s.flightd(args...)
 }
 
 // status returns the nodes by name.
-func (c *trio) status() (state wire.Cluster, ok bool) {
-	c.t.Helper()
-	r := c.flightd(nil, "cluster", "status", "-o", "json")
+func (tr *trio) status() (state wire.Cluster, ok bool) {
+	tr.t.Helper()
+	r := tr.flightd(nil, "cluster", "status", "-o", "json")
 	if r.code != 0 {
 		return state, false
 	}
-	require.NoError(c.t, json.Unmarshal([]byte(r.out), &state), "%s", r)
+	require.NoError(tr.t, json.Unmarshal([]byte(r.out), &state), "%s", r)
 	return state, true
 }
 
 // leader waits for a leader and returns its number.
-func (c *trio) leader() (n int) {
-	c.t.Helper()
-	eventually(c.t, "a node leads", 20*time.Second, func() bool {
-		state, ok := c.status()
+func (tr *trio) leader() (n int) {
+	tr.t.Helper()
+	eventually(tr.t, "a node leads", 20*time.Second, func() bool {
+		state, ok := tr.status()
 		if ok && state.Leader != "" {
 			_, _ = fmt.Sscanf(state.Leader, "node-%d", &n)
 		}
@@ -134,10 +134,10 @@ func (c *trio) leader() (n int) {
 }
 
 // whole waits until all nodes answer and none is behind.
-func (c *trio) whole() {
-	c.t.Helper()
-	eventually(c.t, "all nodes take part", 30*time.Second, func() bool {
-		state, ok := c.status()
+func (tr *trio) whole() {
+	tr.t.Helper()
+	eventually(tr.t, "all nodes take part", 30*time.Second, func() bool {
+		state, ok := tr.status()
 		if !ok {
 			return false
 		}
@@ -151,22 +151,22 @@ func (c *trio) whole() {
 }
 
 // kill sends SIGKILL to the process of a node.
-func (c *trio) kill(n int) {
-	c.t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.data, devNodeName(n), "flightd.pid"))
-	require.NoError(c.t, err)
+func (tr *trio) kill(n int) {
+	tr.t.Helper()
+	text, err := os.ReadFile(filepath.Join(tr.data, devNodeName(n), "flightd.pid"))
+	require.NoError(tr.t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	require.NoError(c.t, err)
-	require.NoError(c.t, syscall.Kill(pid, syscall.SIGKILL))
+	require.NoError(tr.t, err)
+	require.NoError(tr.t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 // startNode starts a node that was killed.
-func (c *trio) startNode(n int) {
-	c.t.Helper()
-	one := exec.Command(program, c.args("--node", strconv.Itoa(n))...)
-	one.Stderr = c.log
-	require.NoError(c.t, one.Start())
-	c.t.Cleanup(func() {
+func (tr *trio) startNode(n int) {
+	tr.t.Helper()
+	one := exec.Command(program, tr.args("--node", strconv.Itoa(n))...)
+	one.Stderr = tr.log
+	require.NoError(tr.t, one.Start())
+	tr.t.Cleanup(func() {
 		_ = one.Process.Signal(syscall.SIGTERM)
 		_ = one.Wait()
 	})
@@ -204,15 +204,15 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 }
 
 // waitEnd waits until the process of a node has ended.
-func (c *trio) waitEnd(one *exec.Cmd, log *lockedBuffer) string {
-	c.t.Helper()
+func (tr *trio) waitEnd(one *exec.Cmd, log *lockedBuffer) string {
+	tr.t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- one.Wait() }()
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
 		_ = one.Process.Kill()
-		c.t.Fatalf("the node runs on\n%s", log)
+		tr.t.Fatalf("the node runs on\n%s", log)
 	}
 	return log.String()
 }

@@ -92,12 +92,12 @@ func checkCertificate(c certificate, now time.Time) checkResult {
 }
 
 // measureCertificate makes a TLS connection to a server. It sends no request.
-func (e *doctorRun) measureCertificate(ctx context.Context, address string) (c certificate, isTLS bool) {
+func (dr *doctorRun) measureCertificate(ctx context.Context, address string) (c certificate, isTLS bool) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" {
 		return c, false
 	}
-	config, err := e.clientTLS()
+	config, err := dr.clientTLS()
 	if err != nil {
 		return certificate{address: address, err: err}, true
 	}
@@ -131,21 +131,21 @@ func speaksTLS(ctx context.Context, address string) bool {
 }
 
 // measureAccess asks a server about the token.
-func (e *doctorRun) measureAccess(ctx context.Context, c *client.Client) access {
-	a := e.localAccess()
+func (dr *doctorRun) measureAccess(ctx context.Context, c *client.Client) access {
+	a := dr.localAccess()
 	a.me, a.err = c.WhoAmI(ctx)
 	return a
 }
 
 // localAccess describes the token without asking a server.
-func (e *doctorRun) localAccess() access {
+func (dr *doctorRun) localAccess() access {
 	a := access{now: time.Now()}
-	token, from, err := e.token()
+	token, from, err := dr.token()
 	if err != nil || token == "" {
 		return a
 	}
-	a.set, a.origin, a.exposed = true, from.Origin, e.exposedToken()
-	for _, address := range e.servers {
+	a.set, a.origin, a.exposed = true, from.Origin, dr.exposedToken()
+	for _, address := range dr.servers {
 		u, err := url.Parse(address)
 		if err == nil && u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
 			a.insecure = address

@@ -187,11 +187,11 @@ type flightsFound struct {
 }
 
 // in names the namespace that was listed; "": all.
-func (d flightsFound) in() string {
-	if d.namespace == "" {
+func (f flightsFound) in() string {
+	if f.namespace == "" {
 		return ""
 	}
-	return " in namespace " + d.namespace
+	return " in namespace " + f.namespace
 }
 
 func checkDoubts(d flightsFound) checkResult {

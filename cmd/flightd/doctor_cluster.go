@@ -80,14 +80,14 @@ func checkCluster(state *client.Cluster) checkResult {
 }
 
 // measureCluster asks for the state of the cluster, once. A lone node has none.
-func (e *doctorRun) measureCluster(ctx context.Context, c *client.Client) {
+func (dr *doctorRun) measureCluster(ctx context.Context, c *client.Client) {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	state, err := c.Cluster(ctx)
 	switch {
 	case client.CodeOf(err) == wire.Forbidden:
-		e.add(skipped("cluster", "operate or admin"))
+		dr.add(skipped("cluster", "operate or admin"))
 	case err == nil && len(state.Nodes) > 1: // an older server has no such route
-		e.add(checkCluster(state))
+		dr.add(checkCluster(state))
 	}
 }

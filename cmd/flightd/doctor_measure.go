@@ -36,33 +36,33 @@ const (
 	doctorRetryTime = 300 * time.Millisecond
 )
 
-func (e *doctorRun) add(f checkResult) {
+func (dr *doctorRun) add(f checkResult) {
 	f.Says, f.Do = message(f.Says), message(f.Do)
-	e.findings = append(e.findings, f)
+	dr.findings = append(dr.findings, f)
 }
 
-func (e *doctorRun) measure(ctx context.Context) {
-	e.measureFolders()
+func (dr *doctorRun) measure(ctx context.Context) {
+	dr.measureFolders()
 	data := ""
-	if c := e.findServer(ctx); c != nil {
-		data = e.measureServer(ctx, c)
+	if c := dr.findServer(ctx); c != nil {
+		data = dr.measureServer(ctx, c)
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		_ = c.Close(closeCtx) // no report is pending
 		cancel()
 	}
-	e.measureDisk(data)
+	dr.measureDisk(data)
 }
 
 // measureFolders examines the user's directories and the spooled reports.
-func (e *doctorRun) measureFolders() {
+func (dr *doctorRun) measureFolders() {
 	spool, err := client.DefaultSpoolDir()
 	if err != nil {
-		e.add(checkResult{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
+		dr.add(checkResult{Check: "folders", Status: statusFail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
 		return
 	}
-	path := e.config.path
+	path := dr.config.path
 	_, statErr := os.Stat(path)
-	e.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool)}))
+	dr.add(checkFolders(folders{config: path, configExists: statErr == nil, spool: spool, spoolErr: checkWritable(spool)}))
 	names, err := os.ReadDir(spool)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return // the finding above reports it
@@ -76,7 +76,7 @@ func (e *doctorRun) measureFolders() {
 			s.quarantined = append(s.quarantined, n.Name())
 		}
 	}
-	e.add(checkSpool(spool, s))
+	dr.add(checkSpool(spool, s))
 }
 
 // checkWritable returns nil if a file can be written in the directory, or if the directory can be created.
@@ -101,12 +101,12 @@ func checkWritable(dir string) error {
 }
 
 // findServer connects to every address and returns a client of the first that answers; nil: none answers.
-func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
-	answers := make([]serverAnswer, 0, len(e.servers))
+func (dr *doctorRun) findServer(ctx context.Context) (found *client.Client) {
+	answers := make([]serverAnswer, 0, len(dr.servers))
 	var listed []listedServer
-	for _, address := range e.servers {
-		c, err := e.connectTo(ctx, address)
-		answers = append(answers, serverAnswer{hideUser(address), err, e.serverHint(), err != nil && speaksTLS(ctx, address)})
+	for _, address := range dr.servers {
+		c, err := dr.connectTo(ctx, address)
+		answers = append(answers, serverAnswer{hideUser(address), err, dr.serverHint(), err != nil && speaksTLS(ctx, address)})
 		if err == nil {
 			s := listedServer{address: hideUser(address), deployment: c.Deployment()}
 			if v, err := c.Version(ctx); err == nil {
@@ -122,33 +122,33 @@ func (e *doctorRun) findServer(ctx context.Context) (found *client.Client) {
 			_ = c.Close(ctx)
 		}
 	}
-	e.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool {
+	dr.noServer = found == nil && !slices.ContainsFunc(answers, func(a serverAnswer) bool {
 		return isRejection(a.err) || client.CodeOf(a.err) == wire.WrongDeployment || a.speaksTLS
 	})
 	for _, a := range answers {
-		e.add(checkServer(a, e.noServer))
+		dr.add(checkServer(a, dr.noServer))
 		if a.err == nil || isRejection(a.err) || tlsHint(a.err) != "" {
-			if c, isTLS := e.measureCertificate(ctx, a.address); isTLS {
-				e.add(checkCertificate(c, time.Now()))
+			if c, isTLS := dr.measureCertificate(ctx, a.address); isTLS {
+				dr.add(checkCertificate(c, time.Now()))
 			}
 		}
 		if isRejection(a.err) && !a.speaksTLS && found == nil {
-			known := e.localAccess()
+			known := dr.localAccess()
 			known.err = a.err
-			e.add(checkToken(known))
+			dr.add(checkToken(known))
 		}
 	}
 	if len(listed) > 1 {
-		e.add(checkServers(listed))
+		dr.add(checkServers(listed))
 	}
 	return found
 }
 
 // connectTo connects to one server. It sends no spooled reports: doctor changes nothing.
-func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Client, error) {
+func (dr *doctorRun) connectTo(ctx context.Context, address string) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	options, err := e.clientOptions()
+	options, err := dr.clientOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -157,57 +157,57 @@ func (e *doctorRun) connectTo(ctx context.Context, address string) (*client.Clie
 }
 
 // measureServer examines a server that answers. It returns the server's data directory.
-func (e *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
-	e.add(checkToken(e.measureAccess(ctx, c)))
+func (dr *doctorRun) measureServer(ctx context.Context, c *client.Client) (data string) {
+	dr.add(checkToken(dr.measureAccess(ctx, c)))
 	ready, clock, err := measureClock(ctx, c)
 	if client.CodeOf(err) == wire.Forbidden {
-		e.add(skipped("parts", "operate or admin"))
+		dr.add(skipped("parts", "operate or admin"))
 	} else if err != nil {
-		e.add(checkResult{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
+		dr.add(checkResult{Check: "parts", Status: statusFail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
 		return ""
 	}
 	if ready != nil {
-		e.add(checkParts(ready.Checks))
+		dr.add(checkParts(ready.Checks))
 		if ready.Ledger != nil {
-			e.add(checkLedger(ready.Ledger, c.Deployment(), time.Now()))
+			dr.add(checkLedger(ready.Ledger, c.Deployment(), time.Now()))
 		}
 	}
 	if version, err := c.Version(ctx); err != nil {
-		e.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
+		dr.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
 	} else {
-		e.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
+		dr.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
-	e.measureCluster(ctx, c)
+	dr.measureCluster(ctx, c)
 	if r, err := c.Restore(ctx); err == nil && r.Reconciling { // an older server has no such route
-		e.add(checkRestore(r))
+		dr.add(checkRestore(r))
 	}
-	e.add(checkDoubts(e.listFor(ctx, c, flight.StateInDoubt)))
-	e.add(checkRerun(e.listFor(ctx, c, flight.StateReady), time.Now()))
+	dr.add(checkDoubts(dr.listFor(ctx, c, flight.StateInDoubt)))
+	dr.add(checkRerun(dr.listFor(ctx, c, flight.StateReady), time.Now()))
 	switch {
 	case ready == nil:
-		e.add(skipped("clock", "operate or admin"))
-		e.add(skipped("etcd", "operate or admin"))
+		dr.add(skipped("clock", "operate or admin"))
+		dr.add(skipped("etcd", "operate or admin"))
 	case ready.Node == nil:
-		e.add(checkResult{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
+		dr.add(checkResult{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
 	default:
-		e.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
-		e.add(checkEtcd(ready.Node.Etcd))
+		dr.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
+		dr.add(checkEtcd(ready.Node.Etcd))
 		if s := ready.Node.Spool; s != nil {
-			e.add(checkNodeSpool(ready.Node.Data, *s))
+			dr.add(checkNodeSpool(ready.Node.Data, *s))
 		}
 		data = ready.Node.Data
 	}
-	e.add(checkLease(lease.DefaultTTL, measureRenewals(ctx, c)))
+	dr.add(checkLease(lease.DefaultTTL, measureRenewals(ctx, c)))
 	return data
 }
 
 // listFor lists flights in a state, in all namespaces, or in that of the token. It stops at maxListed.
-func (e *doctorRun) listFor(ctx context.Context, c *client.Client, state flight.State) (found flightsFound) {
+func (dr *doctorRun) listFor(ctx context.Context, c *client.Client, state flight.State) (found flightsFound) {
 	q := client.Query{States: []string{state.String()}, Limit: maxListed, AllNamespaces: true}
 	var next string
 	found.flights, next, found.err = listPages(ctx, c, q)
 	if client.CodeOf(found.err) == wire.Forbidden {
-		q.AllNamespaces, found.namespace = false, e.namespace
+		q.AllNamespaces, found.namespace = false, dr.namespace
 		found.flights, next, found.err = listPages(ctx, c, q)
 	}
 	found.more = next != ""
@@ -280,9 +280,9 @@ func measureRenewals(ctx context.Context, c *client.Client) (r renewals) {
 
 // measureDisk measures the data directory of --data, else the server's, else the one in the settings. A directory that
 // does not exist on this machine is not measured.
-func (e *doctorRun) measureDisk(serverData string) {
+func (dr *doctorRun) measureDisk(serverData string) {
 	dir := serverData
-	if flag := e.setting("data"); dir == "" || flag.source == fromFlag {
+	if flag := dr.setting("data"); dir == "" || flag.source == fromFlag {
 		dir = flag.Value
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -290,10 +290,10 @@ func (e *doctorRun) measureDisk(serverData string) {
 		if serverData != "" {
 			f.Status, f.Do = statusWarn, "run flightd doctor on the server's machine to measure its disk"
 		}
-		e.add(f)
+		dr.add(f)
 		return
 	}
-	e.add(checkDisk(dir, measureSyncs(dir)))
+	dr.add(checkDisk(dir, measureSyncs(dir)))
 }
 
 // syncs holds the durations of a few small synced writes, and the free space of the disk.

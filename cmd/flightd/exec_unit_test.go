@@ -71,7 +71,7 @@ func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
 // failingWriter is an output on a full disk, or a closed pipe.
 type failingWriter struct{ error }
 
-func (b failingWriter) Write([]byte) (int, error) { return 0, b.error }
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
 
 // TestExec_OutputWriteErrorIsReported: the command does not see write errors, so exec reports them. A closed pipe is
 // not an error.

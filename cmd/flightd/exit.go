@@ -50,8 +50,8 @@ type exitError struct {
 	hint string // the remedy; may be empty
 }
 
-func (c *exitError) Error() string { return c.err.Error() }
-func (c *exitError) Unwrap() error { return c.err }
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
 
 // usageError reports an invalid command line.
 func usageError(format string, args ...any) error {

@@ -38,51 +38,51 @@ func startTeam(t testing.TB, flags ...string) *team {
 }
 
 // init makes the ledger, and returns the id of its deployment.
-func (s *team) init() string {
-	s.t.Helper()
-	r := s.flightd("", "serve", "--init", "--data", s.path("data"), "--first-token-file", s.path("first-token"))
-	require.Zero(s.t, r.code, "%v", r)
-	s.log.WriteString(r.err)
+func (te *team) init() string {
+	te.t.Helper()
+	r := te.flightd("", "serve", "--init", "--data", te.path("data"), "--first-token-file", te.path("first-token"))
+	require.Zero(te.t, r.code, "%v", r)
+	te.log.WriteString(r.err)
 	return strings.TrimSpace(r.out)
 }
 
-func (s *team) start(flags ...string) {
-	s.t.Helper()
-	s.log.Reset()
-	s.cmd = exec.Command(program, append([]string{"serve", "--data", s.path("data"), "--listen", s.address, "--first-token-file", s.path("first-token"),
-		"--tls-cert", s.path("tls/server.crt"), "--tls-key", s.path("tls/server.key")}, flags...)...)
-	s.cmd.Stderr = &s.log
-	require.NoError(s.t, s.cmd.Start())
-	eventually(s.t, "serve is ready", 30*time.Second, func() bool { return s.flightd("", "ready").code == exitOK })
+func (te *team) start(flags ...string) {
+	te.t.Helper()
+	te.log.Reset()
+	te.cmd = exec.Command(program, append([]string{"serve", "--data", te.path("data"), "--listen", te.address, "--first-token-file", te.path("first-token"),
+		"--tls-cert", te.path("tls/server.crt"), "--tls-key", te.path("tls/server.key")}, flags...)...)
+	te.cmd.Stderr = &te.log
+	require.NoError(te.t, te.cmd.Start())
+	eventually(te.t, "serve is ready", 30*time.Second, func() bool { return te.flightd("", "ready").code == exitOK })
 }
 
-func (s *team) stop() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM)
-		_ = s.cmd.Wait()
-		s.cmd = nil
+func (te *team) stop() {
+	if te.cmd != nil {
+		_ = te.cmd.Process.Signal(syscall.SIGTERM)
+		_ = te.cmd.Wait()
+		te.cmd = nil
 	}
 }
 
-func (s *team) path(name string) string { return filepath.Join(s.dir, name) }
+func (te *team) path(name string) string { return filepath.Join(te.dir, name) }
 
 // admin returns the first token.
-func (s *team) admin() string {
-	s.t.Helper()
-	data, err := os.ReadFile(s.path("first-token"))
-	require.NoError(s.t, err)
+func (te *team) admin() string {
+	te.t.Helper()
+	data, err := os.ReadFile(te.path("first-token"))
+	require.NoError(te.t, err)
 	return strings.TrimSpace(string(data))
 }
 
 // flightd runs a command with this token.
-func (s *team) flightd(token string, args ...string) result {
-	s.t.Helper()
+func (te *team) flightd(token string, args ...string) result {
+	te.t.Helper()
 	c := exec.Command(program, args...)
-	c.Env = append(os.Environ(), "FLIGHTD_ADDR=https://"+s.address, "FLIGHTD_CA_FILE="+s.path("tls/ca.crt"), "FLIGHTD_TOKEN="+token, "XDG_STATE_HOME="+s.path("state"))
+	c.Env = append(os.Environ(), "FLIGHTD_ADDR=https://"+te.address, "FLIGHTD_CA_FILE="+te.path("tls/ca.crt"), "FLIGHTD_TOKEN="+token, "XDG_STATE_HOME="+te.path("state"))
 	var out, errOut bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errOut
 	if err := c.Run(); c.ProcessState == nil {
-		require.NoError(s.t, err)
+		require.NoError(te.t, err)
 	}
 	return result{out: out.String(), err: errOut.String(), code: c.ProcessState.ExitCode()}
 }

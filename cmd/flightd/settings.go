@@ -96,14 +96,14 @@ const (
 )
 
 // shown returns the value for people, without secrets.
-func (d settingValue) shown() settingValue {
-	if d.secret && d.Value != "" {
-		d.Value = "(hidden)"
+func (v settingValue) shown() settingValue {
+	if v.secret && v.Value != "" {
+		v.Value = "(hidden)"
 	}
-	if (d.Name == "server" || d.Name == "etcd") && strings.Contains(d.Value, "@") {
-		d.Value = hideUser(strings.Join(addresses(d.Value), ","))
+	if (v.Name == "server" || v.Name == "etcd") && strings.Contains(v.Value, "@") {
+		v.Value = hideUser(strings.Join(addresses(v.Value), ","))
 	}
-	return d
+	return v
 }
 
 // settingSource returns the value of a setting in one source; "": not set there.

@@ -1,17 +1,17 @@
 package protocolmodel
 
 // nodeSteps has the steps of one node.
-func (g *callersConfig) nodeSteps(s *callersState, node int, out *steps[callersState]) {
+func (cc *callersConfig) nodeSteps(s *callersState, node int, out *steps[callersState]) {
 	working := false
-	for c := range g.callers {
+	for c := range cc.callers {
 		if s.handlers[node][c].nonce == 0 {
-			g.takeOpens(s, node, c, out)
+			cc.takeOpens(s, node, c, out)
 			continue
 		}
 		working = true
-		g.handleOpen(s, node, c, out)
+		cc.handleOpen(s, node, c, out)
 	}
-	if working && !g.noCrashes {
+	if working && !cc.noCrashes {
 		t := *s
 		t.handlers[node] = [maxCallers]openHandler{}
 		out.add(t, perhaps, "node crashes", node)
@@ -19,20 +19,20 @@ func (g *callersConfig) nodeSteps(s *callersState, node int, out *steps[callersS
 }
 
 // takeOpens: a node takes an open that was sent, perhaps a late copy.
-func (g *callersConfig) takeOpens(s *callersState, node, c int, out *steps[callersState]) {
+func (cc *callersConfig) takeOpens(s *callersState, node, c int, out *steps[callersState]) {
 	p := s.callers[c]
-	for turn := range g.noncesPerCaller {
-		n := c*g.noncesPerCaller + turn
+	for turn := range cc.noncesPerCaller {
+		n := c*cc.noncesPerCaller + turn
 		if !has(s.requests, n) {
 			continue
 		}
 		awaited := int(p.nonceIndex) == turn && p.phase == callerWaiting && p.alive == 1
-		if !awaited && has(s.used, n) && !g.forgetUsed {
+		if !awaited && has(s.used, n) && !cc.forgetUsed {
 			continue // opens nothing, and no caller waits
 		}
 		t := *s
 		h := openHandler{nonce: uint8(n) + 1}
-		if g.oneShot { // rule 9: a session from the pool
+		if cc.oneShot { // rule 9: a session from the pool
 			if s.sessions[n*2] != sessionNone {
 				h.variant = 1
 			}
@@ -44,7 +44,7 @@ func (g *callersConfig) takeOpens(s *callersState, node, c int, out *steps[calle
 				}
 				continue
 			}
-			if !g.sessionBesideOpen {
+			if !cc.sessionBesideOpen {
 				t.sessions[x] = sessionAlive
 			}
 			t.opens |= bit(x)
@@ -55,31 +55,31 @@ func (g *callersConfig) takeOpens(s *callersState, node, c int, out *steps[calle
 }
 
 // handleOpen has the steps of a node with an open in its hands.
-func (g *callersConfig) handleOpen(s *callersState, node, c int, out *steps[callersState]) {
+func (cc *callersConfig) handleOpen(s *callersState, node, c int, out *steps[callersState]) {
 	h := s.handlers[node][c]
 	n := int(h.nonce) - 1
-	own := g.sessionFor(s, n, int(h.variant))
-	claims := g.claimSession(s, n, h)
-	if g.oneShot && g.sessionBesideOpen && s.sessions[own] == sessionNone {
+	own := cc.sessionFor(s, n, int(h.variant))
+	claims := cc.claimSession(s, n, h)
+	if cc.oneShot && cc.sessionBesideOpen && s.sessions[own] == sessionNone {
 		t := *s
 		t.sessions[own] = sessionAlive
 		out.add(t, eventually, "the node's session comes into being", own)
 	}
-	if (h.answer == answerNone || h.answer == answerBusy) && !(g.newerClaimSupersedes && h.claim == 0) &&
-		!(g.oneShot && !has(s.opens, own)) {
-		g.ledgerAnswers(s, node, c, own, out)
+	if (h.answer == answerNone || h.answer == answerBusy) && !(cc.newerClaimSupersedes && h.claim == 0) &&
+		!(cc.oneShot && !has(s.opens, own)) {
+		cc.ledgerAnswers(s, node, c, own, out)
 	}
-	if g.oneShot && g.revokeAfterBusy && h.answer == answerBusy {
-		g.revokeOwn(s, node, c, own, out)
+	if cc.oneShot && cc.revokeAfterBusy && h.answer == answerBusy {
+		cc.revokeOwn(s, node, c, own, out)
 	}
-	if h.claim == 0 && !g.claimsOff && s.sessions[claims] == sessionAlive && h.answer != answerBusy {
-		g.putClaim(s, node, c, claims, out)
+	if h.claim == 0 && !cc.claimsOff && s.sessions[claims] == sessionAlive && h.answer != answerBusy {
+		cc.putClaim(s, node, c, claims, out)
 	}
-	if h.answer == answerProceed && (h.claim != 0 || g.claimsOff) && s.sessions[claims] == sessionAlive {
+	if h.answer == answerProceed && (h.claim != 0 || cc.claimsOff) && s.sessions[claims] == sessionAlive {
 		t := *s
 		t.answers |= bit(n)
 		t.handlers[node][c] = openHandler{}
-		if g.tokenOfClaim {
+		if cc.tokenOfClaim {
 			if k := s.attemptOf(n); t.tokenRevision[k] == 0 {
 				t.tokenRevision[k] = h.claim
 			}
@@ -88,7 +88,7 @@ func (g *callersConfig) handleOpen(s *callersState, node, c int, out *steps[call
 	}
 	t := *s
 	t.handlers[node][c] = openHandler{}
-	if g.nodeAbandonsOpen && h.answer == answerProceed && h.claim == 0 {
+	if cc.nodeAbandonsOpen && h.answer == answerProceed && h.claim == 0 {
 		t.nodeAbandons |= bit(n)
 		out.add(t, perhaps, "etcd does not answer: node abandons", node, n)
 	} else {
@@ -97,28 +97,28 @@ func (g *callersConfig) handleOpen(s *callersState, node, c int, out *steps[call
 	}
 }
 
-func (g *callersConfig) ledgerAnswers(s *callersState, node, c, own int, out *steps[callersState]) {
+func (cc *callersConfig) ledgerAnswers(s *callersState, node, c, own int, out *steps[callersState]) {
 	h := s.handlers[node][c]
 	n := int(h.nonce) - 1
 	t := *s
 	var claimRevision uint8
-	if g.newerClaimSupersedes {
+	if cc.newerClaimSupersedes {
 		claimRevision = h.claim
 	}
-	answer := g.applyOpen(&t, n, own, claimRevision)
+	answer := cc.applyOpen(&t, n, own, claimRevision)
 	granted := h
 	granted.answer = answerProceed
-	if g.laggingRepeats && t.attemptOf(n) >= 0 && answer != answerProceed { // the node's view still shows the attempt open
+	if cc.laggingRepeats && t.attemptOf(n) >= 0 && answer != answerProceed { // the node's view still shows the attempt open
 		u := *s
 		u.handlers[node][c].answer = answerProceed
-		if g.claimSession(&u, n, granted) != own {
+		if cc.claimSession(&u, n, granted) != own {
 			u.handlers[node][c].claim = 0
 		}
 		out.add(u, perhaps, "lagging node answers the repeat from its own view", node, n)
 	}
 	t.handlers[node][c].answer = answer
 	h.answer = answer
-	if answer != answerProceed || g.claimSession(&t, n, h) != own { // rule 2: the node deletes its own claim
+	if answer != answerProceed || cc.claimSession(&t, n, h) != own { // rule 2: the node deletes its own claim
 		t.handlers[node][c].claim = 0
 		if h.claim != 0 && t.claim == uint8(own)+1 {
 			t.removeClaim()
@@ -132,14 +132,14 @@ func (g *callersConfig) ledgerAnswers(s *callersState, node, c, own int, out *st
 
 // revokeOwn: a node that was answered busy, perhaps a while ago, ends its one-shot session: by rule 9 after
 // WithdrawSession, in control 8 at once.
-func (g *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps[callersState]) {
+func (cc *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps[callersState]) {
 	t := *s
 	opened := false
 	for k := range int(t.attemptCount) {
 		opened = opened || int(t.attempts[k].session) == own && t.attempts[k].status == attemptOpen
 	}
-	if !g.withdrawFirst || !opened {
-		if g.withdrawFirst {
+	if !cc.withdrawFirst || !opened {
+		if cc.withdrawFirst {
 			t.withdrawn |= bit(own)
 		}
 		t.revoke(uint8(own))
@@ -149,14 +149,14 @@ func (g *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps[
 }
 
 // putClaim: etcd grants the claim where there is none, and after proceed it replaces a foreign one (rule 2).
-func (g *callersConfig) putClaim(s *callersState, node, c, session int, out *steps[callersState]) {
+func (cc *callersConfig) putClaim(s *callersState, node, c, session int, out *steps[callersState]) {
 	h := s.handlers[node][c]
 	mine := int(s.claim) == session+1
-	if s.claim != 0 && !mine && (h.answer != answerProceed || g.waitForClaim) {
+	if s.claim != 0 && !mine && (h.answer != answerProceed || cc.waitForClaim) {
 		return
 	}
 	t := *s
-	revisions := g.newerClaimSupersedes || g.tokenOfClaim
+	revisions := cc.newerClaimSupersedes || cc.tokenOfClaim
 	if !mine {
 		t.claim = uint8(session) + 1
 		if revisions {

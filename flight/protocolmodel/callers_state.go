@@ -97,24 +97,24 @@ type callersConfig struct {
 	leaveAfterBusy       bool // 12
 }
 
-func (g *callersConfig) owner(nonce int) int { return nonce / g.noncesPerCaller }
+func (cc *callersConfig) owner(nonce int) int { return nonce / cc.noncesPerCaller }
 
 // sessionFor returns the session that the Open of a nonce names.
-func (g *callersConfig) sessionFor(s *callersState, nonce, variant int) int {
-	if g.oneShot {
+func (cc *callersConfig) sessionFor(s *callersState, nonce, variant int) int {
+	if cc.oneShot {
 		return nonce*2 + variant
 	}
 	return int(s.sessionOfNonce[nonce]) - 1
 }
 
 // claimSession returns the session for which a node claims: after proceed that of the attempt (rule 6).
-func (g *callersConfig) claimSession(s *callersState, nonce int, h openHandler) int {
+func (cc *callersConfig) claimSession(s *callersState, nonce int, h openHandler) int {
 	if h.answer == answerProceed {
 		if k := s.attemptOf(nonce); k >= 0 {
 			return int(s.attempts[k].session)
 		}
 	}
-	return g.sessionFor(s, nonce, int(h.variant))
+	return cc.sessionFor(s, nonce, int(h.variant))
 }
 
 func (s *callersState) attemptOf(nonce int) int {
@@ -139,7 +139,7 @@ func (s *callersState) revoke(session uint8) {
 
 // The ledger.
 
-func (g *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevision uint8) uint8 {
+func (cc *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevision uint8) uint8 {
 	newest := int(s.attemptCount) - 1
 	switch {
 	case s.flight == done:
@@ -148,22 +148,22 @@ func (g *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevi
 		return answerProceed
 	case has(s.tooFar, nonce) && !has(s.used, nonce):
 		s.expiries |= bit(nonce)
-		if g.farMarks {
+		if cc.farMarks {
 			s.used |= bit(nonce)
 		}
 		return answerRefused
-	case has(s.used, nonce), s.flight == inDoubt, g.oneShot && has(s.withdrawn, session):
+	case has(s.used, nonce), s.flight == inDoubt, cc.oneShot && has(s.withdrawn, session):
 		return answerRefused
 	case s.flight == running:
-		if !g.newerClaimSupersedes || claimRevision <= s.attempts[newest].claimRevision {
+		if !cc.newerClaimSupersedes || claimRevision <= s.attempts[newest].claimRevision {
 			return answerBusy
 		}
-		g.lose(s, newest)
+		cc.lose(s, newest)
 		if s.flight != free {
 			return answerRefused
 		}
 	}
-	if int(s.attemptCount) >= g.attempts {
+	if int(s.attemptCount) >= cc.attempts {
 		return answerBusy
 	}
 	for k := range int(s.attemptCount) {
@@ -178,10 +178,10 @@ func (g *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevi
 	return answerProceed
 }
 
-func (g *callersConfig) lose(s *callersState, attempt int) {
+func (cc *callersConfig) lose(s *callersState, attempt int) {
 	s.attempts[attempt].status = attemptLost
 	s.flight = free
-	if g.hold {
+	if cc.hold {
 		s.flight = inDoubt
 	}
 }
@@ -203,19 +203,19 @@ func (s *callersState) applyReport(attempt int) {
 	}
 }
 
-func (g *callersConfig) applyEnded(s *callersState, attempt int) {
+func (cc *callersConfig) applyEnded(s *callersState, attempt int) {
 	newest := int(s.attemptCount) - 1
 	switch {
 	case s.flight != running:
-	case g.endNamesNothing, attempt == newest,
-		g.endNamesSession && s.attempts[attempt].session == s.attempts[newest].session:
-		g.lose(s, newest)
+	case cc.endNamesNothing, attempt == newest,
+		cc.endNamesSession && s.attempts[attempt].session == s.attempts[newest].session:
+		cc.lose(s, newest)
 	}
 }
 
-func (g *callersConfig) violation(s *callersState) string {
+func (cc *callersConfig) violation(s *callersState) string {
 	if bits.OnesCount8(s.effects) > 1 {
-		if g.hold {
+		if cc.hold {
 			return "S1 two effects under hold"
 		}
 		for k := range int(s.attemptCount) {
@@ -225,12 +225,12 @@ func (g *callersConfig) violation(s *callersState) string {
 		}
 	}
 	mayStart := 0
-	for c := range g.callers {
+	for c := range cc.callers {
 		p := s.callers[c]
 		if p.alive == 0 || p.trusts == 0 {
 			continue
 		}
-		if !g.frozen && p.phase == callerActed {
+		if !cc.frozen && p.phase == callerActed {
 			if a := s.attempts[p.attempt-1].status; a != attemptOpen && a != attemptDone {
 				return "S4 the attempt of a live trusted caller was closed before its report was committed"
 			}
@@ -240,7 +240,7 @@ func (g *callersConfig) violation(s *callersState) string {
 			if lives {
 				mayStart++
 			}
-			if (lives || !g.frozen) && s.attempts[p.attempt-1].status != attemptOpen {
+			if (lives || !cc.frozen) && s.attempts[p.attempt-1].status != attemptOpen {
 				return "S4 the attempt of a caller that may start was closed by another"
 			}
 		}
@@ -248,16 +248,16 @@ func (g *callersConfig) violation(s *callersState) string {
 	if mayStart > 1 {
 		return "S2 two callers may start at the same time"
 	}
-	if g.tokenOfClaim && g.tokensDoNotRise(s) {
+	if cc.tokenOfClaim && cc.tokensDoNotRise(s) {
 		return "S3 tokens do not rise"
 	}
-	if g.checkFalseDoubt && g.leftAttempt(s) {
+	if cc.checkFalseDoubt && cc.leftAttempt(s) {
 		return "D1 a live caller has its final word, has started nothing, and its attempt is open or lost"
 	}
 	return ""
 }
 
-func (g *callersConfig) tokensDoNotRise(s *callersState) bool {
+func (cc *callersConfig) tokensDoNotRise(s *callersState) bool {
 	for later := range int(s.attemptCount) {
 		for earlier := range later {
 			if has(s.effects, earlier) && has(s.effects, later) && s.tokenRevision[later] <= s.tokenRevision[earlier] {
@@ -270,27 +270,27 @@ func (g *callersConfig) tokensDoNotRise(s *callersState) bool {
 
 // leftAttempt reports whether a live caller that is through, and started nothing, has left the newest attempt behind: its
 // abandon is not to follow, and no renewal will list the attempt.
-func (g *callersConfig) leftAttempt(s *callersState) bool {
+func (cc *callersConfig) leftAttempt(s *callersState) bool {
 	if s.flight != running && s.flight != inDoubt {
 		return false
 	}
 	newest := int(s.attemptCount) - 1
 	nonce := int(s.attempts[newest].nonce)
-	p := s.callers[g.owner(nonce)]
-	if has(s.owed, nonce) || g.renewalShows && s.sessions[s.attempts[newest].session] == sessionAlive {
+	p := s.callers[cc.owner(nonce)]
+	if has(s.owed, nonce) || cc.renewalShows && s.sessions[s.attempts[newest].session] == sessionAlive {
 		return false
 	}
-	return p.alive == 1 && p.phase == callerIsThrough && nonce%g.noncesPerCaller == int(p.nonceIndex) && !has(s.effects, newest)
+	return p.alive == 1 && p.phase == callerIsThrough && nonce%cc.noncesPerCaller == int(p.nonceIndex) && !has(s.effects, newest)
 }
 
-func (g *callersConfig) settled(s *callersState) bool {
+func (cc *callersConfig) settled(s *callersState) bool {
 	switch s.flight {
 	case done, inDoubt:
 		return true
 	case running:
 		return false
 	}
-	for c := range g.callers {
+	for c := range cc.callers {
 		if p := s.callers[c]; p.alive == 1 && p.phase >= callerWaiting && p.phase <= callerGivesUp {
 			return false
 		}
@@ -298,22 +298,22 @@ func (g *callersConfig) settled(s *callersState) bool {
 	return true
 }
 
-func (g callersConfig) run(limits Limits) Result {
+func (cc callersConfig) run(limits Limits) Result {
 	var initial callersState
-	for c := range g.callers {
+	for c := range cc.callers {
 		initial.callers[c].alive = 1
 	}
-	if g.farAhead {
+	if cc.farAhead {
 		initial.tooFar = 1
 	}
 	m := model[callersState]{
-		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		initial: initial, successors: cc.successors, canonical: cc.canonical, violation: cc.violation,
 		outcome: func(s *callersState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if cc.live {
+		m.settled = cc.settled
 	}
 	return explore(m, limits)
 }

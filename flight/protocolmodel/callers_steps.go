@@ -1,25 +1,25 @@
 package protocolmodel
 
-func (g *callersConfig) successors(s *callersState, out *steps[callersState]) {
-	for c := range g.callers {
+func (cc *callersConfig) successors(s *callersState, out *steps[callersState]) {
+	for c := range cc.callers {
 		if s.callers[c].alive == 1 {
-			g.callerSteps(s, c, out)
-			g.callerFaults(s, c, out)
+			cc.callerSteps(s, c, out)
+			cc.callerFaults(s, c, out)
 		}
-		if g.renewalAbandons {
-			g.lateRenewals(s, c, out)
+		if cc.renewalAbandons {
+			cc.lateRenewals(s, c, out)
 		}
 	}
-	g.sessionsEnd(s, out)
+	cc.sessionsEnd(s, out)
 	if s.claim != 0 { // rule 2: any node may delete any claim
 		t := *s
 		t.removeClaim()
 		out.add(t, perhaps, "claim removed")
 	}
-	g.lateMessages(s, out)
-	g.ledgerEnds(s, out)
-	if g.forgetUsed && s.flight == free {
-		for n := range g.callers * g.noncesPerCaller {
+	cc.lateMessages(s, out)
+	cc.ledgerEnds(s, out)
+	if cc.forgetUsed && s.flight == free {
+		for n := range cc.callers * cc.noncesPerCaller {
 			if has(s.used, n) && !has(s.forgotten, n) && s.attemptOf(n) < 0 {
 				t := *s
 				t.used &^= bit(n)
@@ -33,29 +33,29 @@ func (g *callersConfig) successors(s *callersState, out *steps[callersState]) {
 		t.tooFar = 0
 		out.add(t, eventually, "ledger time: not_after is near enough")
 	}
-	for i := range g.nodes {
-		g.nodeSteps(s, i, out)
+	for i := range cc.nodes {
+		cc.nodeSteps(s, i, out)
 	}
 }
 
-func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersState]) {
+func (cc *callersConfig) callerSteps(s *callersState, c int, out *steps[callersState]) {
 	p := &s.callers[c]
-	nonce := c*g.noncesPerCaller + int(p.nonceIndex)
+	nonce := c*cc.noncesPerCaller + int(p.nonceIndex)
 	switch p.phase {
 	case callerIdle:
-		g.callerOpens(s, c, nonce, out)
+		cc.callerOpens(s, c, nonce, out)
 	case callerWaiting, callerProceeds:
-		g.callerWaits(s, c, nonce, out)
+		cc.callerWaits(s, c, nonce, out)
 	case callerActed:
 		attempt := int(p.attempt) - 1
-		if g.revokeBeforeReport && g.oneShot {
+		if cc.revokeBeforeReport && cc.oneShot {
 			t := *s
 			t.revoke(s.attempts[attempt].session)
 			out.add(t, eventually, "node revokes before the report is committed", c)
 		}
 		t := *s
 		t.applyReport(attempt)
-		if g.oneShot { // rule 9: the session ends when the report is committed
+		if cc.oneShot { // rule 9: the session ends when the report is committed
 			t.revoke(t.attempts[attempt].session)
 			t.callers[c].trusts = 0
 		}
@@ -64,7 +64,7 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 	case callerGivesUp:
 		t := *s
 		t.applyAbandon(nonce)
-		if g.oneShot {
+		if cc.oneShot {
 			if k := t.attemptOf(nonce); k >= 0 {
 				t.revoke(t.attempts[k].session)
 			}
@@ -73,28 +73,28 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 		t.callers[c].phase = callerIsThrough
 		out.add(t, eventually, "abandon answered", c)
 	case callerIsThrough:
-		if int(p.nonceIndex)+1 < g.noncesPerCaller {
+		if int(p.nonceIndex)+1 < cc.noncesPerCaller {
 			t := *s
 			t.callers[c].phase, t.callers[c].attempt = callerIdle, 0
 			t.callers[c].nonceIndex++
 			out.add(t, perhaps, "caller takes a new nonce", c)
 		}
 	}
-	for n := c * g.noncesPerCaller; n < (c+1)*g.noncesPerCaller; n++ {
+	for n := c * cc.noncesPerCaller; n < (c+1)*cc.noncesPerCaller; n++ {
 		if has(s.owed, n) { // rule 6: the abandon of a nonce that was given up after busy
 			t := *s
 			t.owed &^= bit(n)
 			t.abandons |= bit(n)
 			t.applyAbandon(n)
-			if k := t.attemptOf(n); g.oneShot && k >= 0 {
+			if k := t.attemptOf(n); cc.oneShot && k >= 0 {
 				t.revoke(t.attempts[k].session)
 			}
 			out.add(t, eventually, "abandon after busy answered", n)
 		}
 	}
-	if g.renewalShows && !g.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
+	if cc.renewalShows && !cc.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
 		a := s.attempts[s.attemptCount-1]
-		mine := g.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
+		mine := cc.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
 		if mine && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
 			t := *s
 			t.abandons |= bit(int(a.nonce))
@@ -104,15 +104,15 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 	}
 }
 
-func (g *callersConfig) callerOpens(s *callersState, c, nonce int, out *steps[callersState]) {
+func (cc *callersConfig) callerOpens(s *callersState, c, nonce int, out *steps[callersState]) {
 	t := *s
 	p := &t.callers[c]
-	if !g.oneShot {
+	if !cc.oneShot {
 		if p.session == 0 || t.sessions[p.session-1] != sessionAlive && p.trusts == 0 {
-			if int(p.sessionsMade) >= g.sessionsPerCaller {
+			if int(p.sessionsMade) >= cc.sessionsPerCaller {
 				return
 			}
-			p.session = uint8(c*g.sessionsPerCaller+int(p.sessionsMade)) + 1
+			p.session = uint8(c*cc.sessionsPerCaller+int(p.sessionsMade)) + 1
 			p.sessionsMade++
 			t.sessions[p.session-1] = sessionAlive
 			p.trusts = 1
@@ -125,14 +125,14 @@ func (g *callersConfig) callerOpens(s *callersState, c, nonce int, out *steps[ca
 }
 
 // callerWaits has the steps of a caller that waits for its answer, and of one that may start.
-func (g *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[callersState]) {
+func (cc *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[callersState]) {
 	p := &s.callers[c]
 	k := s.attemptOf(nonce)
 	if p.phase == callerWaiting && has(s.answers, nonce) {
 		t := *s
 		q := &t.callers[c]
 		q.phase, q.attempt = callerProceeds, uint8(k)+1
-		if g.oneShot { // rule 6: it trusts the session of the attempt
+		if cc.oneShot { // rule 6: it trusts the session of the attempt
 			q.session, q.trusts = s.attempts[k].session+1, 0
 			if s.sessions[s.attempts[k].session] != sessionExpired {
 				q.trusts = 1
@@ -143,11 +143,11 @@ func (g *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[ca
 	t := *s
 	t.callers[c].phase = callerGivesUp
 	t.abandons |= bit(nonce)
-	out.add(t, g.mustGiveUp(s, c, nonce), "caller gives up and sends its abandon", c)
-	if (g.leaveAfterBusy || g.abandonLater) && p.phase == callerWaiting && !has(s.used, nonce) {
+	out.add(t, cc.mustGiveUp(s, c, nonce), "caller gives up and sends its abandon", c)
+	if (cc.leaveAfterBusy || cc.abandonLater) && p.phase == callerWaiting && !has(s.used, nonce) {
 		t := *s
 		t.callers[c].phase = callerIsThrough
-		if g.abandonLater {
+		if cc.abandonLater {
 			t.owed |= bit(nonce)
 		}
 		out.add(t, perhaps, "caller, answered busy, leaves and sends no abandon yet", c)
@@ -167,13 +167,13 @@ func (g *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[ca
 }
 
 // mustGiveUp reports whether nothing but giving up is left to a caller that has started nothing.
-func (g *callersConfig) mustGiveUp(s *callersState, c, nonce int) bool {
+func (cc *callersConfig) mustGiveUp(s *callersState, c, nonce int) bool {
 	p := &s.callers[c]
 	k := s.attemptOf(nonce)
 	switch {
 	case has(s.used, nonce) && (k < 0 || s.attempts[k].status != attemptOpen), s.flight == done, s.flight == inDoubt:
 		return true
-	case !g.oneShot:
+	case !cc.oneShot:
 		return s.sessions[p.session-1] != sessionAlive
 	case p.phase == callerProceeds:
 		return s.sessions[p.session-1] != sessionAlive
@@ -183,7 +183,7 @@ func (g *callersConfig) mustGiveUp(s *callersState, c, nonce int) bool {
 }
 
 // callerFaults has the ends of trust, the renewals and the death of a caller.
-func (g *callersConfig) callerFaults(s *callersState, c int, out *steps[callersState]) {
+func (cc *callersConfig) callerFaults(s *callersState, c int, out *steps[callersState]) {
 	p := &s.callers[c]
 	if p.session != 0 {
 		if p.trusts == 1 {
@@ -196,12 +196,12 @@ func (g *callersConfig) callerFaults(s *callersState, c int, out *steps[callersS
 			out.add(t, eventually, "session renewed", c)
 		}
 	}
-	if !g.noDeaths {
+	if !cc.noDeaths {
 		t := *s
 		t.callers[c].alive, t.callers[c].trusts = 0, 0
 		out.add(t, perhaps, "caller dies", c)
 	}
-	if g.renewalAbandons && p.session != 0 {
+	if cc.renewalAbandons && p.session != 0 {
 		listed := 0
 		if p.phase >= callerWaiting && p.phase <= callerActed {
 			listed = int(p.nonceIndex) + 1
@@ -215,16 +215,16 @@ func (g *callersConfig) callerFaults(s *callersState, c int, out *steps[callersS
 }
 
 // lateRenewals is control 6: a renewal abandons the attempt that it does not list.
-func (g *callersConfig) lateRenewals(s *callersState, c int, out *steps[callersState]) {
+func (cc *callersConfig) lateRenewals(s *callersState, c int, out *steps[callersState]) {
 	if s.flight != running {
 		return
 	}
 	a := s.attempts[s.attemptCount-1]
-	if g.owner(int(a.nonce)) != c {
+	if cc.owner(int(a.nonce)) != c {
 		return
 	}
 	for listed := range 2 {
-		if has(s.renewals, c*2+listed) && int(a.nonce) != c*g.noncesPerCaller+listed-1 {
+		if has(s.renewals, c*2+listed) && int(a.nonce) != c*cc.noncesPerCaller+listed-1 {
 			t := *s
 			t.applyAbandon(int(a.nonce))
 			out.add(t, perhaps, "late renewal abandons", c)
@@ -232,17 +232,17 @@ func (g *callersConfig) lateRenewals(s *callersState, c int, out *steps[callersS
 	}
 }
 
-func (g *callersConfig) sessionsEnd(s *callersState, out *steps[callersState]) {
-	count, perCaller := g.callers*g.sessionsPerCaller, g.sessionsPerCaller
-	if g.oneShot {
-		count, perCaller = g.callers*g.noncesPerCaller*2, g.noncesPerCaller*2
+func (cc *callersConfig) sessionsEnd(s *callersState, out *steps[callersState]) {
+	count, perCaller := cc.callers*cc.sessionsPerCaller, cc.sessionsPerCaller
+	if cc.oneShot {
+		count, perCaller = cc.callers*cc.noncesPerCaller*2, cc.noncesPerCaller*2
 	}
 	for x := range count {
 		if s.sessions[x] != sessionAlive {
 			continue
 		}
 		p := s.callers[x/perCaller]
-		if p.alive == 1 && p.trusts == 1 && int(p.session) == x+1 && !g.frozen {
+		if p.alive == 1 && p.trusts == 1 && int(p.session) == x+1 && !cc.frozen {
 			continue // an owner trusts its session only while it lives
 		}
 		t := *s
@@ -254,16 +254,16 @@ func (g *callersConfig) sessionsEnd(s *callersState, out *steps[callersState]) {
 	}
 }
 
-func (g *callersConfig) lateMessages(s *callersState, out *steps[callersState]) {
-	for n := range g.callers * g.noncesPerCaller {
+func (cc *callersConfig) lateMessages(s *callersState, out *steps[callersState]) {
+	for n := range cc.callers * cc.noncesPerCaller {
 		for variant := range 2 {
 			sent := has(s.opens, n*2+variant)
-			if !g.oneShot {
+			if !cc.oneShot {
 				sent = variant == 0 && has(s.requests, n)
 			}
 			if sent {
 				t := *s
-				g.applyOpen(&t, n, g.sessionFor(s, n, variant), 0)
+				cc.applyOpen(&t, n, cc.sessionFor(s, n, variant), 0)
 				out.add(t, perhaps, "ledger: late Open", n)
 			}
 		}
@@ -288,17 +288,17 @@ func (g *callersConfig) lateMessages(s *callersState, out *steps[callersState]) 
 }
 
 // ledgerEnds has rule 3 (c): an attempt ends by the proof that its session has ended.
-func (g *callersConfig) ledgerEnds(s *callersState, out *steps[callersState]) {
+func (cc *callersConfig) ledgerEnds(s *callersState, out *steps[callersState]) {
 	for k := range int(s.attemptCount) {
 		ended := s.sessions[s.attempts[k].session] != sessionAlive
-		if g.endNamesNothing && ended && !has(s.ends, k) {
+		if cc.endNamesNothing && ended && !has(s.ends, k) {
 			t := *s
 			t.ends |= bit(k)
 			out.add(t, eventually, "EndSession proposed", k)
 		}
-		if g.endNamesNothing && has(s.ends, k) || !g.endNamesNothing && (ended || g.staleRead) {
+		if cc.endNamesNothing && has(s.ends, k) || !cc.endNamesNothing && (ended || cc.staleRead) {
 			t := *s
-			g.applyEnded(&t, k)
+			cc.applyEnded(&t, k)
 			out.add(t, eventually, "ledger: EndSession", k)
 		}
 	}

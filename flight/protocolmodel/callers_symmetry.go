@@ -6,25 +6,25 @@ import (
 )
 
 // canonical clears fields that no rule reads any more, and orders interchangeable nodes and callers.
-func (g *callersConfig) canonical(t *callersState) {
-	for c := range g.callers {
+func (cc *callersConfig) canonical(t *callersState) {
+	for c := range cc.callers {
 		if p := &t.callers[c]; p.alive == 0 {
 			*p = caller{}
-			for n := c * g.noncesPerCaller; n < (c+1)*g.noncesPerCaller; n++ {
+			for n := c * cc.noncesPerCaller; n < (c+1)*cc.noncesPerCaller; n++ {
 				t.owed &^= bit(n)
 			}
 		} else if p.phase == callerIsThrough {
 			p.attempt = 0
 		}
 	}
-	if g.interchangeable {
+	if cc.interchangeable {
 		t.orderBySymmetry()
 		return
 	}
-	if g.oneShot || g.nodes != 2 {
+	if cc.oneShot || cc.nodes != 2 {
 		return
 	}
-	for c := range g.callers {
+	for c := range cc.callers {
 		a, b := t.handlers[0][c], t.handlers[1][c]
 		x := uint(a.nonce)<<8 | uint(a.claim)<<4 | uint(a.answer)
 		y := uint(b.nonce)<<8 | uint(b.claim)<<4 | uint(b.answer)
@@ -38,10 +38,10 @@ func (g *callersConfig) canonical(t *callersState) {
 }
 
 // orderBySymmetry replaces a state by the least of its four images under swapping the nodes and swapping the callers.
-func (t *callersState) orderBySymmetry() {
-	best := *t
+func (s *callersState) orderBySymmetry() {
+	best := *s
 	for i := 1; i < 4; i++ {
-		u := *t
+		u := *s
 		if i&1 != 0 {
 			u.handlers[0], u.handlers[1] = u.handlers[1], u.handlers[0]
 		}
@@ -52,11 +52,11 @@ func (t *callersState) orderBySymmetry() {
 			best = u
 		}
 	}
-	*t = best
+	*s = best
 }
 
 // swapCallers renames callers 0 and 1, each with one nonce and two sessions.
-func (t *callersState) swapCallers() {
+func (s *callersState) swapCallers() {
 	nonces := func(set uint8) uint8 { return set&^3 | set&1<<1 | set&2>>1 }
 	sessions := func(set uint8) uint8 { return set&0xf0 | set&3<<2 | set&12>>2 }
 	session := func(plusOne uint8) uint8 {
@@ -65,32 +65,32 @@ func (t *callersState) swapCallers() {
 		}
 		return (plusOne - 1) ^ 2 + 1
 	}
-	t.callers[0], t.callers[1] = t.callers[1], t.callers[0]
+	s.callers[0], s.callers[1] = s.callers[1], s.callers[0]
 	for c := range 2 {
-		t.callers[c].session = session(t.callers[c].session)
+		s.callers[c].session = session(s.callers[c].session)
 	}
-	for _, set := range []*uint8{&t.used, &t.forgotten, &t.abandons, &t.answers, &t.requests, &t.nodeAbandons, &t.owed} {
+	for _, set := range []*uint8{&s.used, &s.forgotten, &s.abandons, &s.answers, &s.requests, &s.nodeAbandons, &s.owed} {
 		*set = nonces(*set)
 	}
-	t.opens, t.withdrawn = sessions(t.opens), sessions(t.withdrawn)
-	t.sessions[0], t.sessions[1], t.sessions[2], t.sessions[3] = t.sessions[2], t.sessions[3], t.sessions[0], t.sessions[1]
-	t.claim = session(t.claim)
-	for k := range int(t.attemptCount) {
-		t.attempts[k].nonce ^= 1
-		t.attempts[k].session ^= 2
+	s.opens, s.withdrawn = sessions(s.opens), sessions(s.withdrawn)
+	s.sessions[0], s.sessions[1], s.sessions[2], s.sessions[3] = s.sessions[2], s.sessions[3], s.sessions[0], s.sessions[1]
+	s.claim = session(s.claim)
+	for k := range int(s.attemptCount) {
+		s.attempts[k].nonce ^= 1
+		s.attempts[k].session ^= 2
 	}
 	for i := range 2 {
-		t.handlers[i][0], t.handlers[i][1] = t.handlers[i][1], t.handlers[i][0]
+		s.handlers[i][0], s.handlers[i][1] = s.handlers[i][1], s.handlers[i][0]
 		for c := range 2 {
-			if n := t.handlers[i][c].nonce; n > 0 {
-				t.handlers[i][c].nonce = 3 - n
+			if n := s.handlers[i][c].nonce; n > 0 {
+				s.handlers[i][c].nonce = 3 - n
 			}
 		}
 	}
 }
 
-func (t *callersState) less(u *callersState) bool {
-	x := unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
+func (s *callersState) less(u *callersState) bool {
+	x := unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))
 	y := unsafe.Slice((*byte)(unsafe.Pointer(u)), unsafe.Sizeof(*u))
 	return bytes.Compare(x, y) < 0
 }

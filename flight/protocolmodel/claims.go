@@ -53,17 +53,17 @@ type claimsConfig struct {
 
 const maxClaimRevision = 15
 
-func (g *claimsConfig) successors(s *claimsState, out *steps[claimsState]) {
+func (c *claimsConfig) successors(s *claimsState, out *steps[claimsState]) {
 	for i := range s.callers {
 		q := &s.callers[i]
-		again := q.phase == claimerBusy && g.retries && q.txn == txnNone && s.flight == free
+		again := q.phase == claimerBusy && c.retries && q.txn == txnNone && s.flight == free
 		if q.phase == claimerUnused || again {
 			t := *s
 			t.callers[i] = claimer{phase: claimerAsks, open: claimOpenSent, txn: txnPutIfAbsent}
 			out.add(t, eventually, "caller asks", i)
 		}
 		if q.txn != txnNone && s.etcdRevision < maxClaimRevision {
-			g.commitTxn(s, i, out)
+			c.commitTxn(s, i, out)
 		}
 		if q.open == claimOpenSent {
 			t := *s
@@ -80,7 +80,7 @@ func (g *claimsConfig) successors(s *claimsState, out *steps[claimsState]) {
 		if q.phase == claimerAsks && q.open == claimOpenProceed && q.txn == txnNone {
 			t := *s
 			p := &t.callers[i]
-			if q.revision == 0 || g.putAgain && q.answeredAfterProceed == 0 {
+			if q.revision == 0 || c.putAgain && q.answeredAfterProceed == 0 {
 				p.txn = txnOverwrite
 				out.add(t, eventually, "overwrite sent", i)
 			} else {
@@ -88,7 +88,7 @@ func (g *claimsConfig) successors(s *claimsState, out *steps[claimsState]) {
 				out.add(t, eventually, "EFFECT", i)
 			}
 		}
-		if (q.phase == claimerAsks || q.phase == claimerActs) && q.open == claimOpenProceed && !(g.awaitOverwrite && q.txn == txnOverwrite) {
+		if (q.phase == claimerAsks || q.phase == claimerActs) && q.open == claimOpenProceed && !(c.awaitOverwrite && q.txn == txnOverwrite) {
 			t := *s
 			t.flight = free
 			t.callers[i].phase = claimerOver
@@ -99,14 +99,14 @@ func (g *claimsConfig) successors(s *claimsState, out *steps[claimsState]) {
 }
 
 // releaseOwn sends the release of a claim that was granted.
-func (p *claimer) releaseOwn() {
-	if p.txn == txnNone && p.revision != 0 {
-		p.txn = txnRelease
+func (c *claimer) releaseOwn() {
+	if c.txn == txnNone && c.revision != 0 {
+		c.txn = txnRelease
 	}
 }
 
 // commitTxn: etcd commits and answers the transaction of a caller.
-func (g *claimsConfig) commitTxn(s *claimsState, i int, out *steps[claimsState]) {
+func (c *claimsConfig) commitTxn(s *claimsState, i int, out *steps[claimsState]) {
 	q := &s.callers[i]
 	t := *s
 	p := &t.callers[i]
@@ -129,7 +129,7 @@ func (g *claimsConfig) commitTxn(s *claimsState, i int, out *steps[claimsState])
 		}
 	case txnRelease:
 		match := s.revision == q.revision
-		if g.byCreateRevision {
+		if c.byCreateRevision {
 			match = s.createRevision == q.createRevision
 		}
 		if s.owner != 0 && match {
@@ -144,11 +144,11 @@ func (g *claimsConfig) commitTxn(s *claimsState, i int, out *steps[claimsState])
 	out.add(t, eventually, [...]string{"", "etcd: claim put if absent", "etcd: claim overwritten", "etcd: claim released"}[q.txn], i)
 }
 
-func (g *claimsConfig) violation(s *claimsState) string {
+func (c *claimsConfig) violation(s *claimsState) string {
 	if s.foreignDeleted == 1 {
 		return "C1 a release deletes a claim that another node wrote"
 	}
-	if !g.strong {
+	if !c.strong {
 		return ""
 	}
 	acts := -1
@@ -167,9 +167,9 @@ func (g *claimsConfig) violation(s *claimsState) string {
 	return ""
 }
 
-func (g claimsConfig) run(limits Limits) Result {
+func (c claimsConfig) run(limits Limits) Result {
 	return explore(model[claimsState]{
-		successors: g.successors, violation: g.violation,
+		successors: c.successors, violation: c.violation,
 		outcome: func(s *claimsState) outcome { return outcome{flight: s.flight} },
 	}, limits)
 }

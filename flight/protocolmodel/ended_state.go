@@ -67,43 +67,43 @@ type endedConfig struct {
 	withheldForDead  bool // the end may be withheld for a dead owner, too
 }
 
-func (g *endedConfig) endAttempt(k *endedKey) {
+func (c *endedConfig) endAttempt(k *endedKey) {
 	k.newest().status = attemptLost
 	k.flight = free
-	if g.hold {
+	if c.hold {
 		k.flight = inDoubt
 	}
 }
 
 // applyEnded is rule 4. It reports whether the ledger accepts the proof.
-func (g *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
-	if read < t.created[session] && !g.noComparison {
-		if g.rememberRejected {
+func (c *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
+	if read < t.created[session] && !c.noComparison {
+		if c.rememberRejected {
 			t.remembered |= bit(session)
 		}
 		return false
 	}
-	if !g.noMemory {
+	if !c.noMemory {
 		t.remembered |= bit(session)
 	}
 	t.proven |= bit(session)
-	left := g.batch
+	left := c.batch
 	for i := range t.keys {
 		if k := &t.keys[i]; left > 0 && k.flight == running && int(k.newest().operation)/2 == session {
-			g.endAttempt(k)
+			c.endAttempt(k)
 			left--
 		}
 	}
 	return true
 }
 
-func (g *endedConfig) applyOpen(t *endedState, operation int) {
+func (c *endedConfig) applyOpen(t *endedState, operation int) {
 	session, b := operation/2, bit(operation)
 	remembered := has(t.remembered, session)
 	switch k := &t.keys[operation%2]; {
 	case k.flight == done:
 	case k.flight == running && k.isOf(operation):
-		if !remembered || g.repeatProceeds {
+		if !remembered || c.repeatProceeds {
 			t.proceeds |= b
 		}
 	case t.used&b != 0, remembered, k.flight != free, k.attemptCount == 3:
@@ -119,23 +119,23 @@ func (g *endedConfig) applyOpen(t *endedState, operation int) {
 	}
 }
 
-func (t *endedState) applyReport(operation int) {
-	if k := &t.keys[operation%2]; k.isOf(operation) && k.flight != done {
+func (s *endedState) applyReport(operation int) {
+	if k := &s.keys[operation%2]; k.isOf(operation) && k.flight != done {
 		k.newest().status, k.flight = attemptDone, done
 	}
 }
 
-func (t *endedState) applyAbandon(operation int) {
-	t.used |= bit(operation)
-	if k := &t.keys[operation%2]; k.isOf(operation) && (k.flight == running || k.flight == inDoubt) {
+func (s *endedState) applyAbandon(operation int) {
+	s.used |= bit(operation)
+	if k := &s.keys[operation%2]; k.isOf(operation) && (k.flight == running || k.flight == inDoubt) {
 		k.newest().status, k.flight = attemptNotDone, free
 	}
-	if t.phases[operation] == operationGivesUp {
-		t.phases[operation] = operationOver
+	if s.phases[operation] == operationGivesUp {
+		s.phases[operation] = operationOver
 	}
 }
 
-func (g *endedConfig) violation(s *endedState) string {
+func (c *endedConfig) violation(s *endedState) string {
 	for i := range s.keys {
 		k := &s.keys[i]
 		mayStart := 0
@@ -161,12 +161,12 @@ func (g *endedConfig) violation(s *endedState) string {
 		if mayStart > 1 {
 			return "S2 two callers may start at the same time"
 		}
-		if g.hold && bits.OnesCount8(s.effects&(5<<i)) > 1 {
+		if c.hold && bits.OnesCount8(s.effects&(5<<i)) > 1 {
 			return "S1 two effects under hold"
 		}
 	}
 	for session := range 2 {
-		if has(s.remembered, session) && s.deleted[session] == 0 && !g.noComparison {
+		if has(s.remembered, session) && s.deleted[session] == 0 && !c.noComparison {
 			return "A1 a live session is remembered as ended"
 		}
 	}
@@ -176,11 +176,11 @@ func (g *endedConfig) violation(s *endedState) string {
 	return ""
 }
 
-func (g *endedConfig) settled(s *endedState) bool {
+func (c *endedConfig) settled(s *endedState) bool {
 	for i := range s.keys {
 		switch s.keys[i].flight {
 		case running:
-			if !g.openerRepeats { // else the sweep of rule 7 ends attempts for which no opener waits
+			if !c.openerRepeats { // else the sweep of rule 7 ends attempts for which no opener waits
 				return false
 			}
 			fallthrough
@@ -196,15 +196,15 @@ func (g *endedConfig) settled(s *endedState) bool {
 	return true
 }
 
-func (g endedConfig) run(limits Limits) Result {
+func (c endedConfig) run(limits Limits) Result {
 	m := model[endedState]{
-		successors: g.successors, violation: g.violation,
+		successors: c.successors, violation: c.violation,
 		outcome: func(s *endedState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.keys[0].flight}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if c.live {
+		m.settled = c.settled
 	}
 	return explore(m, limits)
 }

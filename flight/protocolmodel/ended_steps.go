@@ -1,6 +1,6 @@
 package protocolmodel
 
-func (g *endedConfig) successors(s *endedState, out *steps[endedState]) {
+func (c *endedConfig) successors(s *endedState, out *steps[endedState]) {
 	for session := range 2 {
 		if s.created[session] == 0 {
 			t := *s
@@ -9,17 +9,17 @@ func (g *endedConfig) successors(s *endedState, out *steps[endedState]) {
 			out.add(t, perhaps, "session made", session)
 			continue
 		}
-		g.sessionSteps(s, session, out)
-		g.proofSteps(s, session, out)
+		c.sessionSteps(s, session, out)
+		c.proofSteps(s, session, out)
 	}
-	for o := range g.operations {
-		g.operationSteps(s, o, out)
-		g.messageSteps(s, o, out)
+	for o := range c.operations {
+		c.operationSteps(s, o, out)
+		c.messageSteps(s, o, out)
 	}
 }
 
-func (g *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedState]) {
-	if s.deleted[session] == 0 && (s.trusts[session] == 0 || g.frozen) {
+func (c *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedState]) {
+	if s.deleted[session] == 0 && (s.trusts[session] == 0 || c.frozen) {
 		t := *s
 		t.revision++
 		t.deleted[session] = t.revision
@@ -28,7 +28,7 @@ func (g *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedS
 	if s.alive[session] == 0 {
 		return
 	}
-	if !g.noDeaths {
+	if !c.noDeaths {
 		t := *s
 		t.alive[session], t.trusts[session] = 0, 0
 		for key := range 2 {
@@ -50,15 +50,15 @@ func (g *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedS
 
 // proofSteps: any view of etcd without the session key, however old, makes a node propose EndSession. The ledger only
 // compares, so one read from before the session key (the last) and one from after it (the first) represent all.
-func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedState]) {
+func (c *endedConfig) proofSteps(s *endedState, session int, out *steps[endedState]) {
 	before, after := s.created[session]-1, s.deleted[session]
 	for read := uint8(0); read <= s.revision; read++ {
 		if read != before && (after == 0 || read != after) {
 			continue
 		}
 		b := bit(int(read))
-		meets := g.openerRepeats && g.openerWaits(s, session)
-		if s.proposed[session]&b == 0 && (!g.once || !has(s.remembered, session) || meets) {
+		meets := c.openerRepeats && c.openerWaits(s, session)
+		if s.proposed[session]&b == 0 && (!c.once || !has(s.remembered, session) || meets) {
 			t := *s
 			t.proposed[session] |= b
 			name := "EndSession proposed: session, read revision"
@@ -66,22 +66,22 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 				name = "an opener meets an attempt of an ended session; EndSession proposed again"
 			}
 			acts := s.alive[session] == 1 && (s.phases[session*2] == operationActed || s.phases[session*2+1] == operationActed)
-			out.add(t, read != before && !(g.withheld && acts) && !g.withheldForDead, name, session, int(read))
+			out.add(t, read != before && !(c.withheld && acts) && !c.withheldForDead, name, session, int(read))
 		}
 		if s.proposed[session]&b == 0 {
 			continue
 		}
 		t := *s
-		if g.once {
+		if c.once {
 			t.proposed[session] &^= b
 		}
-		if g.applyEnded(&t, session, read) {
+		if c.applyEnded(&t, session, read) {
 			out.add(t, eventually, "ledger: EndSession", session, int(read))
 		} else {
 			out.add(t, eventually, "ledger rejects EndSession", session, int(read))
 		}
 	}
-	if g.forgets && has(s.remembered, session) {
+	if c.forgets && has(s.remembered, session) {
 		t := *s
 		t.remembered &^= bit(session)
 		out.add(t, perhaps, "ended session forgotten", session)
@@ -89,7 +89,7 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 }
 
 // openerWaits reports whether an operation of the other session waits for a key whose attempt is of this session.
-func (g *endedConfig) openerWaits(s *endedState, session int) bool {
+func (c *endedConfig) openerWaits(s *endedState, session int) bool {
 	for key := range 2 {
 		k := &s.keys[key]
 		opener := (1-session)*2 + key
@@ -100,7 +100,7 @@ func (g *endedConfig) openerWaits(s *endedState, session int) bool {
 	return false
 }
 
-func (g *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState]) {
+func (c *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState]) {
 	session, key, b := o/2, o%2, bit(o)
 	k := &s.keys[key]
 	switch s.phases[o] {
@@ -137,11 +137,11 @@ func (g *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState
 	}
 }
 
-func (g *endedConfig) messageSteps(s *endedState, o int, out *steps[endedState]) {
+func (c *endedConfig) messageSteps(s *endedState, o int, out *steps[endedState]) {
 	session, key, b := o/2, o%2, bit(o)
 	if s.opens&b != 0 {
 		t := *s
-		g.applyOpen(&t, o)
+		c.applyOpen(&t, o)
 		out.add(t, eventually, "ledger: Open", session, key)
 	}
 	if s.reports&b != 0 {

@@ -63,29 +63,29 @@ type epochsConfig struct {
 	endedAfterRaise bool // an attempt of an older epoch may be ended by a read in the new one
 }
 
-func (g *epochsConfig) endAttempt(t *epochsState) {
+func (ec *epochsConfig) endAttempt(t *epochsState) {
 	t.attempts[t.attemptCount-1].status = attemptLost
 	t.flight = free
-	if g.hold {
+	if ec.hold {
 		t.flight = inDoubt
 	}
 }
 
-func (g *epochsConfig) successors(s *epochsState, out *steps[epochsState]) {
+func (ec *epochsConfig) successors(s *epochsState, out *steps[epochsState]) {
 	for c := range 2 {
-		g.sessionSteps(s, c, out)
-		g.proofSteps(s, c, out)
-		g.callerSteps(s, c, out)
+		ec.sessionSteps(s, c, out)
+		ec.proofSteps(s, c, out)
+		ec.callerSteps(s, c, out)
 	}
-	g.guardSteps(s, out)
-	g.restoreSteps(s, out)
-	g.epochSteps(s, out)
+	ec.guardSteps(s, out)
+	ec.restoreSteps(s, out)
+	ec.epochSteps(s, out)
 }
 
-func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsState]) {
+func (ec *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsState]) {
 	b := bit(c)
 	if s.created[c] == 0 {
-		below := s.etcd.counter < s.record && g.sessionReads
+		below := s.etcd.counter < s.record && ec.sessionReads
 		if s.alive[c] == 1 && s.etcd.leaseEpoch == s.leaseEpoch && !below { // the transaction compares the guard key
 			t := *s
 			t.etcd.revision++
@@ -97,12 +97,12 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 	}
 	if s.alive[c] == 1 {
 		t := *s
-		readsOther := g.renewalReads && s.etcd.leaseEpoch != s.sessionEpoch[c]
+		readsOther := ec.renewalReads && s.etcd.leaseEpoch != s.sessionEpoch[c]
 		if s.trusts[c] > 0 { // surely, where no renewal succeeds any more
 			t.trusts[c] = 0
 			out.add(t, s.etcd.sessionKeys&b == 0 || readsOther, "trust ends", c)
 		}
-		if s.etcd.sessionKeys&b != 0 && !readsOther && s.trusts[c] != 1+s.leaseEpoch && (s.trusts[c] > 0 || g.trustRegained) {
+		if s.etcd.sessionKeys&b != 0 && !readsOther && s.trusts[c] != 1+s.leaseEpoch && (s.trusts[c] > 0 || ec.trustRegained) {
 			t := *s
 			t.trusts[c] = 1 + s.leaseEpoch
 			out.add(t, s.trusts[c] == 0, "session renewed", c)
@@ -120,7 +120,7 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 }
 
 // proofSteps: a node reads etcd, does not find the session key, and proposes EndSession at any later time.
-func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochsState]) {
+func (ec *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochsState]) {
 	if !has(s.etcd.sessionKeys, session) {
 		t := *s
 		t.proofs[session] = endedProof{1, s.etcd.revision, s.etcd.counter, s.etcd.leaseEpoch}
@@ -128,21 +128,21 @@ func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochs
 	}
 	p := s.proofs[session]
 	if p.proposed == 0 || s.created[session] == 0 || p.revision < s.created[session] ||
-		p.counter < s.record && !g.ignoreCounter || p.leaseEpoch != s.leaseEpoch && !g.ignoreEpoch {
+		p.counter < s.record && !ec.ignoreCounter || p.leaseEpoch != s.leaseEpoch && !ec.ignoreEpoch {
 		return
 	}
 	t := *s
 	t.remembered |= bit(session)
 	if s.flight == running {
 		a := s.attempts[s.attemptCount-1]
-		if int(a.owner) == session && (a.leaseEpoch == p.leaseEpoch || g.endedAfterRaise || g.ignoreEpoch) {
-			g.endAttempt(&t)
+		if int(a.owner) == session && (a.leaseEpoch == p.leaseEpoch || ec.endedAfterRaise || ec.ignoreEpoch) {
+			ec.endAttempt(&t)
 		}
 	}
 	out.add(t, eventually, "ledger: EndSession of session", session)
 }
 
-func (g *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState]) {
+func (ec *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState]) {
 	b := bit(c)
 	mine := s.attemptCount > 0 && int(s.attempts[s.attemptCount-1].owner) == c
 	t := *s
@@ -187,7 +187,7 @@ func (g *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState
 	switch {
 	case mine && s.flight == running:
 		t.proceeds |= b
-	case s.flight != free, s.used&b != 0, has(s.remembered, c), s.sessionEpoch[c] != s.leaseEpoch && !g.ignoreEpoch:
+	case s.flight != free, s.used&b != 0, has(s.remembered, c), s.sessionEpoch[c] != s.leaseEpoch && !ec.ignoreEpoch:
 	default:
 		t.attempts[t.attemptCount] = epochAttempt{uint8(c), attemptOpen, s.leaseEpoch}
 		t.attemptCount++
@@ -199,8 +199,8 @@ func (g *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState
 }
 
 // guardSteps: the leader raises the counter in etcd, then records it in the ledger.
-func (g *epochsConfig) guardSteps(s *epochsState, out *steps[epochsState]) {
-	if s.raised == 0 && s.etcd.counter < g.raises && (g.blindRaise || s.etcd.counter >= s.record) {
+func (ec *epochsConfig) guardSteps(s *epochsState, out *steps[epochsState]) {
+	if s.raised == 0 && s.etcd.counter < ec.raises && (ec.blindRaise || s.etcd.counter >= s.record) {
 		t := *s
 		t.etcd.counter++
 		t.etcd.revision++
@@ -215,33 +215,33 @@ func (g *epochsConfig) guardSteps(s *epochsState, out *steps[epochsState]) {
 	}
 }
 
-func (g *epochsConfig) restoreSteps(s *epochsState, out *steps[epochsState]) {
+func (ec *epochsConfig) restoreSteps(s *epochsState, out *steps[epochsState]) {
 	if s.hasBackup == 0 && s.restored == 0 {
 		t := *s
 		t.hasBackup, t.backup = 1, s.etcd
 		out.add(t, perhaps, "backup of etcd")
 	}
-	if s.hasBackup == 0 || s.restored == 1 || s.backup.counter >= s.record && !g.youngBackup {
+	if s.hasBackup == 0 || s.restored == 1 || s.backup.counter >= s.record && !ec.youngBackup {
 		return // a backup of before the last recorded raise, unless it may be younger
 	}
 	t := *s
 	t.etcd, t.backup, t.hasBackup, t.restored = s.backup, etcdHistory{}, 0, 1
-	if g.bump {
+	if ec.bump {
 		t.etcd.revision = s.etcd.revision + 1
 	}
 	out.add(t, perhaps, "etcd restored from the backup")
 }
 
 // epochSteps: the operator raises the lease epoch; after the hold the attempts of the older epoch end.
-func (g *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
+func (ec *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
 	noticed := s.restored == 1 && (s.etcd.counter < s.record || s.guardRaised == 1)
 	if noticed && s.leaseEpoch == 0 {
-		if s.guardRaised == 0 && g.guardFirst {
+		if s.guardRaised == 0 && ec.guardFirst {
 			t := *s
-			g.writeGuard(&t)
+			ec.writeGuard(&t)
 			out.add(t, eventually, "operator writes the guard key of the next lease epoch")
 		}
-		if s.guardRaised == 1 || !g.guardFirst {
+		if s.guardRaised == 1 || !ec.guardFirst {
 			t := *s
 			t.leaseEpoch = 1
 			out.add(t, eventually, "ledger raises the lease epoch")
@@ -249,7 +249,7 @@ func (g *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
 	}
 	if s.leaseEpoch == 1 && s.guardRaised == 0 {
 		t := *s
-		g.writeGuard(&t)
+		ec.writeGuard(&t)
 		out.add(t, eventually, "a node writes the guard key of the new lease epoch")
 	}
 	if s.leaseEpoch == 1 && s.holdOver == 0 {
@@ -257,7 +257,7 @@ func (g *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
 		for c := range 2 {
 			trusted = trusted || s.sessionEpoch[c] == 0 && s.trusts[c] == 1
 		}
-		if !trusted || g.endBeforeHold {
+		if !trusted || ec.endBeforeHold {
 			t := *s
 			t.holdOver = 1
 			out.add(t, eventually, "the hold of the lease epoch is over")
@@ -265,16 +265,16 @@ func (g *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
 	}
 	if s.holdOver == 1 && s.flight == running && s.attempts[s.attemptCount-1].leaseEpoch == 0 {
 		t := *s
-		g.endAttempt(&t)
+		ec.endAttempt(&t)
 		out.add(t, eventually, "ledger: attempt of the older lease epoch ends")
 	}
 }
 
-func (g *epochsConfig) writeGuard(t *epochsState) {
+func (ec *epochsConfig) writeGuard(t *epochsState) {
 	t.guardRaised, t.etcd.leaseEpoch = 1, 1
 	t.etcd.counter = max(t.etcd.counter, t.record)
 	t.etcd.revision++
-	if g.deleteSessionKeys {
+	if ec.deleteSessionKeys {
 		for c := range 2 {
 			if t.sessionEpoch[c] == 0 {
 				t.etcd.sessionKeys &^= bit(c)
@@ -284,7 +284,7 @@ func (g *epochsConfig) writeGuard(t *epochsState) {
 }
 
 // canonical clears fields that no rule reads any more, and orders the interchangeable callers.
-func (g *epochsConfig) canonical(t *epochsState) {
+func (ec *epochsConfig) canonical(t *epochsState) {
 	for c := range 2 {
 		b := bit(c)
 		if t.phases[c] != operationAwaits {
@@ -295,7 +295,7 @@ func (g *epochsConfig) canonical(t *epochsState) {
 			t.opens &^= b // a copy of this Open opens nothing
 		}
 		p := t.proofs[c]
-		refused := p.counter < t.record && !g.ignoreCounter || p.leaseEpoch < t.leaseEpoch && !g.ignoreEpoch ||
+		refused := p.counter < t.record && !ec.ignoreCounter || p.leaseEpoch < t.leaseEpoch && !ec.ignoreEpoch ||
 			t.created[c] > 0 && p.revision < t.created[c]
 		if refused || t.flight == done || t.used&b != 0 && !open {
 			t.proofs[c] = endedProof{}
@@ -311,30 +311,30 @@ func (g *epochsConfig) canonical(t *epochsState) {
 	}
 }
 
-func (t *epochsState) swapCallers() {
+func (s *epochsState) swapCallers() {
 	swap := func(set uint8) uint8 { return set&1<<1 | set&2>>1 }
-	for _, set := range []*uint8{&t.etcd.sessionKeys, &t.backup.sessionKeys, &t.remembered, &t.used, &t.opens, &t.proceeds, &t.effects} {
+	for _, set := range []*uint8{&s.etcd.sessionKeys, &s.backup.sessionKeys, &s.remembered, &s.used, &s.opens, &s.proceeds, &s.effects} {
 		*set = swap(*set)
 	}
-	for k := range int(t.attemptCount) {
-		t.attempts[k].owner ^= 1
+	for k := range int(s.attemptCount) {
+		s.attempts[k].owner ^= 1
 	}
-	t.created[0], t.created[1] = t.created[1], t.created[0]
-	t.sessionEpoch[0], t.sessionEpoch[1] = t.sessionEpoch[1], t.sessionEpoch[0]
-	t.proofs[0], t.proofs[1] = t.proofs[1], t.proofs[0]
-	t.phases[0], t.phases[1] = t.phases[1], t.phases[0]
-	t.alive[0], t.alive[1] = t.alive[1], t.alive[0]
-	t.trusts[0], t.trusts[1] = t.trusts[1], t.trusts[0]
+	s.created[0], s.created[1] = s.created[1], s.created[0]
+	s.sessionEpoch[0], s.sessionEpoch[1] = s.sessionEpoch[1], s.sessionEpoch[0]
+	s.proofs[0], s.proofs[1] = s.proofs[1], s.proofs[0]
+	s.phases[0], s.phases[1] = s.phases[1], s.phases[0]
+	s.alive[0], s.alive[1] = s.alive[1], s.alive[0]
+	s.trusts[0], s.trusts[1] = s.trusts[1], s.trusts[0]
 }
 
-func (t *epochsState) less(u *epochsState) bool {
-	x := unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
+func (s *epochsState) less(u *epochsState) bool {
+	x := unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))
 	y := unsafe.Slice((*byte)(unsafe.Pointer(u)), unsafe.Sizeof(*u))
 	return bytes.Compare(x, y) < 0
 }
 
-func (g *epochsConfig) violation(s *epochsState) string {
-	if g.hold && bits.OnesCount8(s.effects) > 1 {
+func (ec *epochsConfig) violation(s *epochsState) string {
+	if ec.hold && bits.OnesCount8(s.effects) > 1 {
 		return "S1 two effects under hold"
 	}
 	mayStart := 0
@@ -357,7 +357,7 @@ func (g *epochsConfig) violation(s *epochsState) string {
 	return ""
 }
 
-func (g *epochsConfig) settled(s *epochsState) bool {
+func (ec *epochsConfig) settled(s *epochsState) bool {
 	switch s.flight {
 	case done, inDoubt:
 		return true
@@ -372,16 +372,16 @@ func (g *epochsConfig) settled(s *epochsState) bool {
 	return true
 }
 
-func (g epochsConfig) run(limits Limits) Result {
+func (ec epochsConfig) run(limits Limits) Result {
 	initial := epochsState{alive: [2]uint8{1, 1}, etcd: etcdHistory{revision: 1}}
 	m := model[epochsState]{
-		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		initial: initial, successors: ec.successors, canonical: ec.canonical, violation: ec.violation,
 		outcome: func(s *epochsState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if ec.live {
+		m.settled = ec.settled
 	}
 	return explore(m, limits)
 }

@@ -40,8 +40,8 @@ type jobsConfig struct {
 	checkSame  bool // a repeat is never answered with another job while the first is open
 }
 
-func (g *jobsConfig) nonce(request, job, node int) int {
-	if !g.fresh {
+func (c *jobsConfig) nonce(request, job, node int) int {
+	if !c.fresh {
 		node = 0
 	}
 	return request*4 + job*2 + node
@@ -55,15 +55,15 @@ func (s *jobsState) isOpen(nonce int) bool {
 	return s.flights[j] == running && int(s.newest[j].nonce) == nonce+1
 }
 
-func (g *jobsConfig) end(t *jobsState, job int, status uint8) {
+func (c *jobsConfig) end(t *jobsState, job int, status uint8) {
 	t.newest[job].status = status
 	t.flights[job] = free
-	if g.hold {
+	if c.hold {
 		t.flights[job] = inDoubt
 	}
 }
 
-func (g *jobsConfig) applyAbandon(t *jobsState, nonce int) {
+func (c *jobsConfig) applyAbandon(t *jobsState, nonce int) {
 	j := jobOf(nonce)
 	t.used |= bit(nonce)
 	if int(t.newest[j].nonce) == nonce+1 && (t.flights[j] == running || t.flights[j] == inDoubt) {
@@ -71,14 +71,14 @@ func (g *jobsConfig) applyAbandon(t *jobsState, nonce int) {
 	}
 }
 
-func (g *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
-	for r := range g.requests {
+func (c *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
+	for r := range c.requests {
 		if s.alive == 1 {
-			g.workerSteps(s, r, out)
+			c.workerSteps(s, r, out)
 		}
 		for node := range 2 {
 			if has(s.requests, r) {
-				g.nodeSteps(s, node, r, out)
+				c.nodeSteps(s, node, r, out)
 			}
 		}
 	}
@@ -98,17 +98,17 @@ func (g *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
 	for j := range 2 {
 		if s.flights[j] == running && s.session != sessionAlive {
 			t := *s
-			g.end(&t, j, attemptLost)
+			c.end(&t, j, attemptLost)
 			out.add(t, eventually, "ledger: EndSession", j)
 		}
 		if s.alive == 1 {
-			g.showSteps(s, j, out)
+			c.showSteps(s, j, out)
 		}
 	}
-	g.sessionSteps(s, out)
+	c.sessionSteps(s, out)
 }
 
-func (g *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
+func (c *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 	row := s.rows[r]
 	n := int(row.nonce) - 1
 	t := *s
@@ -128,7 +128,7 @@ func (g *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 			}
 		}
 		t.rows[r].phase = operationOver
-		out.add(t, s.trusts == 0 || !g.anyFree(s), "worker leaves request", r)
+		out.add(t, s.trusts == 0 || !c.anyFree(s), "worker leaves request", r)
 	case operationProceeds:
 		if s.trusts == 1 {
 			t := *s
@@ -136,7 +136,7 @@ func (g *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 			t.rows[r].phase = operationActed
 			out.add(t, eventually, "EFFECT: request, job", r, jobOf(n))
 		}
-		g.applyAbandon(&t, n)
+		c.applyAbandon(&t, n)
 		t.rows[r].phase = operationOver
 		out.add(t, s.trusts == 0 || !s.isOpen(n), "worker gives up; ledger: Abandon", r, jobOf(n))
 	case operationActed:
@@ -149,7 +149,7 @@ func (g *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 }
 
 // anyFree reports whether a job may still be handed out, within the bound.
-func (g *jobsConfig) anyFree(s *jobsState) bool {
+func (c *jobsConfig) anyFree(s *jobsState) bool {
 	for j := range 2 {
 		if s.flights[j] == running || s.flights[j] == free && s.counts[j] < 2 {
 			return true
@@ -158,7 +158,7 @@ func (g *jobsConfig) anyFree(s *jobsState) bool {
 	return false
 }
 
-func (g *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState]) {
+func (c *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState]) {
 	h := s.handlers[node][r]
 	awaited := s.alive == 1 && s.rows[r].phase == operationAwaits
 	t := *s
@@ -168,9 +168,9 @@ func (g *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState])
 		out.add(t, awaited, "node takes claim request", node, r)
 	case handoutTaken:
 		for j := range 2 {
-			n := g.nonce(r, j, node)
+			n := c.nonce(r, j, node)
 			t := *s
-			if s.isOpen(n) && !g.fresh { // the view shows an attempt of this request
+			if s.isOpen(n) && !c.fresh { // the view shows an attempt of this request
 				t.answers |= bit(n)
 				t.handlers[node][r] = jobHandler{}
 				out.add(t, eventually, "node repeats its answer: job", node, r, j)
@@ -202,7 +202,7 @@ func (g *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState])
 }
 
 // showSteps is rule 8 for attempts of jobs.
-func (g *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
+func (c *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
 	if s.flights[j] != running || s.session != sessionAlive {
 		return
 	}
@@ -211,7 +211,7 @@ func (g *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
 	if int(row.nonce) == n+1 && (row.phase == operationProceeds || row.phase == operationActed) {
 		return // the worker works on it
 	}
-	knows := !g.fresh && !(g.forgets && row.phase == operationOver) || has(s.answers, n) && !g.forgets
+	knows := !c.fresh && !(c.forgets && row.phase == operationOver) || has(s.answers, n) && !c.forgets
 	if knows && row.phase == operationAwaits {
 		return // the worker waits for it
 	}
@@ -224,18 +224,18 @@ func (g *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
 	t := *s
 	t.shown &^= bit(j)
 	if knows {
-		g.applyAbandon(&t, n)
+		c.applyAbandon(&t, n)
 		out.add(t, eventually, "shown: worker abandons the attempt of job", j)
 		return
 	}
 	if s.effects[j] == 0 {
 		t.falseDoubt = 1
 	}
-	g.end(&t, j, attemptUnknown)
+	c.end(&t, j, attemptUnknown)
 	out.add(t, eventually, "shown: worker does not know the nonce, and reports unknown", j)
 }
 
-func (g *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
+func (c *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
 	t := *s
 	if s.alive == 1 {
 		if s.trusts == 1 {
@@ -258,10 +258,10 @@ func (g *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
 }
 
 // canonical clears fields that no rule reads any more, and orders the interchangeable nodes.
-func (g *jobsConfig) canonical(t *jobsState) {
+func (c *jobsConfig) canonical(t *jobsState) {
 	for r := range t.rows {
 		a, b := &t.handlers[0][r], &t.handlers[1][r]
-		if !g.fresh && (a.phase > b.phase || a.phase == b.phase && a.nonce > b.nonce) {
+		if !c.fresh && (a.phase > b.phase || a.phase == b.phase && a.nonce > b.nonce) {
 			*a, *b = *b, *a
 		}
 	}
@@ -280,9 +280,9 @@ func (g *jobsConfig) canonical(t *jobsState) {
 	}
 }
 
-func (g *jobsConfig) violation(s *jobsState) string {
+func (c *jobsConfig) violation(s *jobsState) string {
 	for j := range 2 {
-		if g.hold && s.effects[j] > 1 {
+		if c.hold && s.effects[j] > 1 {
 			return "S1 two effects under hold"
 		}
 	}
@@ -294,7 +294,7 @@ func (g *jobsConfig) violation(s *jobsState) string {
 			return "S4 the attempt of a caller that may start was closed by another"
 		}
 		for n := range 8 {
-			if g.checkSame && requestOf(n) == r && n != int(row.nonce)-1 && s.isOpen(n) {
+			if c.checkSame && requestOf(n) == r && n != int(row.nonce)-1 && s.isOpen(n) {
 				return "J1 a claim request has two jobs open"
 			}
 		}
@@ -305,7 +305,7 @@ func (g *jobsConfig) violation(s *jobsState) string {
 	return ""
 }
 
-func (g *jobsConfig) settled(s *jobsState) bool {
+func (c *jobsConfig) settled(s *jobsState) bool {
 	for j := range 2 {
 		if s.flights[j] == running {
 			return false
@@ -319,16 +319,16 @@ func (g *jobsConfig) settled(s *jobsState) bool {
 	return true
 }
 
-func (g jobsConfig) run(limits Limits) Result {
+func (c jobsConfig) run(limits Limits) Result {
 	m := model[jobsState]{
-		initial: jobsState{alive: 1, trusts: 1, session: sessionAlive}, successors: g.successors, canonical: g.canonical,
-		violation: g.violation,
+		initial: jobsState{alive: 1, trusts: 1, session: sessionAlive}, successors: c.successors, canonical: c.canonical,
+		violation: c.violation,
 		outcome: func(s *jobsState) outcome {
 			return outcome{effects: s.effects[0] + s.effects[1], flight: s.flights[0], falseDoubt: s.falseDoubt == 1}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if c.live {
+		m.settled = c.settled
 	}
 	return explore(m, limits)
 }

@@ -4,20 +4,20 @@ import "slices"
 
 // checkLiveness checks property L1 on the graph of fair steps, that is, when faults have stopped: from every state a
 // path leads to a settled one, and no cycle that weak fairness permits avoids the settled ones.
-func (x *search[S]) checkLiveness() {
-	x.result.Live = true
-	if x.findStuck(); x.result.Stuck == 0 {
-		x.findFairCycles()
+func (se *search[S]) checkLiveness() {
+	se.result.Live = true
+	if se.findStuck(); se.result.Stuck == 0 {
+		se.findFairCycles()
 	}
 }
 
 // findStuck counts the states from which no path leads to a settled state.
-func (x *search[S]) findStuck() {
-	reaches := slices.Clone(x.settled)
+func (se *search[S]) findStuck() {
+	reaches := slices.Clone(se.settled)
 	for changed := true; changed; {
 		changed = false
 		for i := len(reaches) - 1; i >= 0; i-- {
-			for _, e := range x.out(uint32(i)) {
+			for _, e := range se.out(uint32(i)) {
 				if !reaches[i] && reaches[e.to] {
 					reaches[i], changed = true, true
 				}
@@ -28,19 +28,19 @@ func (x *search[S]) findStuck() {
 		if ok {
 			continue
 		}
-		if x.result.Stuck == 0 {
-			x.result.StuckTrace = x.trace(uint32(i))
+		if se.result.Stuck == 0 {
+			se.result.StuckTrace = se.trace(uint32(i))
 		}
-		x.result.Stuck++
+		se.result.Stuck++
 	}
 }
 
-func (x *search[S]) out(state uint32) []edge { return x.edges[x.first[state]:x.first[state+1]] }
+func (se *search[S]) out(state uint32) []edge { return se.edges[se.first[state]:se.first[state+1]] }
 
 // findFairCycles walks the strongly connected components of the states that are not settled (Tarjan's algorithm,
 // without recursion), and judges each of more than one state.
-func (x *search[S]) findFairCycles() {
-	n := len(x.settled)
+func (se *search[S]) findFairCycles() {
+	n := len(se.settled)
 	index := make([]int32, n) // order of discovery + 1
 	low := make([]int32, n)
 	component := make([]int32, n) // number + 1
@@ -55,21 +55,21 @@ func (x *search[S]) findFairCycles() {
 		counter++
 		index[v], low[v] = counter, counter
 		stack = append(stack, v)
-		calls = append(calls, struct{ state, edge uint32 }{v, x.first[v]})
+		calls = append(calls, struct{ state, edge uint32 }{v, se.first[v]})
 	}
 	for root := range n {
-		if x.settled[root] || index[root] > 0 {
+		if se.settled[root] || index[root] > 0 {
 			continue
 		}
 		enter(uint32(root))
 		for len(calls) > 0 {
 			call := &calls[len(calls)-1]
 			v := call.state
-			if call.edge < x.first[v+1] {
-				w := x.edges[call.edge].to
+			if call.edge < se.first[v+1] {
+				w := se.edges[call.edge].to
 				call.edge++
 				switch {
-				case x.settled[w]:
+				case se.settled[w]:
 				case index[w] == 0:
 					enter(w)
 				case component[w] == 0 && index[w] < low[v]:
@@ -95,12 +95,12 @@ func (x *search[S]) findFairCycles() {
 				component[w] = last
 			}
 			if len(members) > 1 {
-				x.result.Cycles++
-				if inside, fair := x.inspectComponent(members, component, last); fair {
-					x.result.FairCycles++
+				se.result.Cycles++
+				if inside, fair := se.inspectComponent(members, component, last); fair {
+					se.result.FairCycles++
 					if int(v) < badFrom {
 						badFrom = int(v)
-						x.result.CycleTrace, x.result.CycleSteps = x.trace(v), inside
+						se.result.CycleTrace, se.result.CycleSteps = se.trace(v), inside
 					}
 				}
 			}
@@ -111,12 +111,12 @@ func (x *search[S]) findFairCycles() {
 
 // inspectComponent reports whether a run may stay in a component forever under weak fairness: no step is possible in all of its
 // states without being taken inside. It returns the steps inside.
-func (x *search[S]) inspectComponent(members []uint32, component []int32, number int32) (steps []string, fair bool) {
+func (se *search[S]) inspectComponent(members []uint32, component []int32, number int32) (steps []string, fair bool) {
 	possible := map[uint32]int{} // in how many members
 	inside := map[uint32]bool{}
 	for _, w := range members {
 		here := map[uint32]bool{}
-		for _, e := range x.out(w) {
+		for _, e := range se.out(w) {
 			if !here[e.label] {
 				here[e.label] = true
 				possible[e.label]++
@@ -132,7 +132,7 @@ func (x *search[S]) inspectComponent(members []uint32, component []int32, number
 		}
 	}
 	for l := range inside {
-		steps = append(steps, x.labels.name(l))
+		steps = append(steps, se.labels.name(l))
 	}
 	slices.Sort(steps)
 	return steps, true

@@ -107,18 +107,18 @@ func (l *reconcilingLedger) isOpen(c int) bool {
 }
 
 // settle gives the flight its state after its newest attempt has ended with a status.
-func (g *reconcilingConfig) settle(l *reconcilingLedger, status uint8) {
+func (rc *reconcilingConfig) settle(l *reconcilingLedger, status uint8) {
 	l.newest().status = status
 	l.flight = free
-	if l.lostUnknown != 0 || g.hold && status != attemptNotDone {
+	if l.lostUnknown != 0 || rc.hold && status != attemptNotDone {
 		l.flight = inDoubt
 	}
 }
 
-func (g *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
+func (rc *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
 	l, b, q := &t.ledger, bit(c), &t.callers[c]
 	switch {
-	case l.flight == done, l.reconciling == 1 && !g.opensAtOnce:
+	case l.flight == done, l.reconciling == 1 && !rc.opensAtOnce:
 		return
 	case l.isOpen(c):
 	case l.flight == inDoubt:
@@ -144,21 +144,21 @@ func (g *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
 }
 
 // applyReport is rules 10 and 11.
-func (g *reconcilingConfig) applyReport(t *reconcilingState, c int) {
+func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 	l, q := &t.ledger, &t.callers[c]
 	a := l.newest()
-	known := a != nil && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !g.oldTokenIsEvidence || g.tokenNumber)
+	known := a != nil && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !rc.oldTokenIsEvidence || rc.tokenNumber)
 	l.told |= bit(c)
 	switch {
-	case l.flight == done && int(l.receipt) == c+1 && !g.repeatOverlaps:
+	case l.flight == done && int(l.receipt) == c+1 && !rc.repeatOverlaps:
 	case l.flight == done:
-		if q.result == resultHappened && !g.noOverlap {
+		if q.result == resultHappened && !rc.noOverlap {
 			l.overlap = 1
 		}
 	case known:
-		g.applyKnown(l, a, q.result)
+		rc.applyKnown(l, a, q.result)
 	case q.epoch < l.epoch:
-		g.applyLost(l, c, q.result)
+		rc.applyLost(l, c, q.result)
 	}
 	if q.epoch < l.epoch {
 		l.fence = max(l.fence, q.number)
@@ -174,7 +174,7 @@ func (g *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 }
 
 // applyKnown applies a report of the newest attempt.
-func (g *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAttempt, result uint8) {
+func (rc *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAttempt, result uint8) {
 	switch {
 	case result == resultHappened, result == resultRefused && l.lostUnknown == 0:
 		if l.heard != 0 {
@@ -185,35 +185,35 @@ func (g *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAttem
 			l.refused = 1
 		}
 	case result == resultUnknown && a.status == attemptOpen:
-		g.settle(l, attemptUnknown)
+		rc.settle(l, attemptUnknown)
 	case result != resultUnknown && a.status != attemptNotDone:
-		g.settle(l, attemptNotDone)
+		rc.settle(l, attemptNotDone)
 	}
 }
 
 // applyLost applies a report of an attempt that this ledger has lost.
-func (g *reconcilingConfig) applyLost(l *reconcilingLedger, c int, result uint8) {
+func (rc *reconcilingConfig) applyLost(l *reconcilingLedger, c int, result uint8) {
 	newer := l.flight == running && l.newest().epoch == l.epoch
 	switch {
-	case result == resultHappened && !g.successIsEvidence && !(g.evidenceWhileOpen && newer):
+	case result == resultHappened && !rc.successIsEvidence && !(rc.evidenceWhileOpen && newer):
 		if l.flight == running {
 			l.newest().status = attemptLost
 		}
 		l.flight, l.receipt = done, uint8(c)+1
-	case result == resultUnknown && !g.unknownIsEvidence && !(g.unknownWhileOpen && l.flight == running):
+	case result == resultUnknown && !rc.unknownIsEvidence && !(rc.unknownWhileOpen && l.flight == running):
 		l.lostUnknown |= bit(c)
 		if l.flight == free {
 			l.flight = inDoubt
 		}
-	case result == resultRefused && g.refusedIsFinal && l.flight != running:
+	case result == resultRefused && rc.refusedIsFinal && l.flight != running:
 		l.flight, l.receipt, l.refused = done, uint8(c)+1, 1
 	}
 }
 
-func (g *reconcilingConfig) violation(s *reconcilingState) string {
+func (rc *reconcilingConfig) violation(s *reconcilingState) string {
 	mayStart := 0
 	var effects [4]int // by words of the operator
-	for c := range g.callers {
+	for c := range rc.callers {
 		q := &s.callers[c]
 		if has(s.effects, c) {
 			effects[q.words]++
@@ -230,7 +230,7 @@ func (g *reconcilingConfig) violation(s *reconcilingState) string {
 	}
 	l := &s.ledger
 	for words := range effects {
-		if g.hold && effects[words] > 1 {
+		if rc.hold && effects[words] > 1 {
 			return "S1 two effects under hold without the operator's word between them"
 		}
 	}
@@ -239,7 +239,7 @@ func (g *reconcilingConfig) violation(s *reconcilingState) string {
 		return "S2 two callers may start at the same time"
 	case s.fault == faultOpenAfterSuccess:
 		return "K1 an attempt opened after the ledger had heard of a success"
-	case s.fault == faultOpenInDoubt && g.hold:
+	case s.fault == faultOpenInDoubt && rc.hold:
 		return "K2 an attempt opened while a lost one was of unknown outcome"
 	case l.flight == done && l.heard&^bit(int(l.receipt)-1) != 0 && l.overlap == 0:
 		return "K3 a second success was heard, and no overlap raised"
@@ -247,20 +247,20 @@ func (g *reconcilingConfig) violation(s *reconcilingState) string {
 		return "K4 an overlap was raised, and there is one effect"
 	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.told, int(l.newest().owner)) && s.callers[l.newest().owner].result == resultNotDone:
 		return "D1 a doubt about an attempt that was reported as not done"
-	case g.checkRefused && l.flight == done && l.refused == 1 && effects[s.callers[l.receipt-1].words] > 0:
+	case rc.checkRefused && l.flight == done && l.refused == 1 && effects[s.callers[l.receipt-1].words] > 0:
 		return "F1 the final answer is a refusal, and the effect happened"
 	}
 	return ""
 }
 
-func (g *reconcilingConfig) settled(s *reconcilingState) bool {
+func (rc *reconcilingConfig) settled(s *reconcilingState) bool {
 	switch s.ledger.flight {
 	case done, inDoubt:
 		return true
 	case running:
 		return false
 	}
-	for c := range g.callers {
+	for c := range rc.callers {
 		if q := &s.callers[c]; q.alive == 1 && q.phase != operationUnused && q.phase != operationOver {
 			return false
 		}
@@ -268,26 +268,26 @@ func (g *reconcilingConfig) settled(s *reconcilingState) bool {
 	return true
 }
 
-func (g reconcilingConfig) run(limits Limits) Result {
+func (rc reconcilingConfig) run(limits Limits) Result {
 	var initial reconcilingState
-	for c := range g.callers {
+	for c := range rc.callers {
 		initial.callers[c].alive = 1
 	}
 	m := model[reconcilingState]{
-		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation,
 		outcome: func(s *reconcilingState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if rc.live {
+		m.settled = rc.settled
 	}
 	return explore(m, limits)
 }
 
 // canonical clears fields that no rule reads any more.
-func (g *reconcilingConfig) canonical(t *reconcilingState) {
-	for c := range g.callers {
+func (rc *reconcilingConfig) canonical(t *reconcilingState) {
+	for c := range rc.callers {
 		q, b := &t.callers[c], bit(c)
 		if q.phase != operationAwaits {
 			t.answers[c] = reconcilingCaller{}
@@ -295,12 +295,12 @@ func (g *reconcilingConfig) canonical(t *reconcilingState) {
 		if q.phase == operationOver {
 			q.trusts = 0
 		}
-		if q.phase != operationAwaits && (t.ledger.used&b != 0 && t.restores == uint8(g.restores) || t.ledger.flight == done && t.backups == 0) {
+		if q.phase != operationAwaits && (t.ledger.used&b != 0 && t.restores == uint8(rc.restores) || t.ledger.flight == done && t.backups == 0) {
 			t.opens &^= b // a copy opens nothing, and no caller waits
 		}
 	}
-	if int(t.restores) == g.restores {
-		t.backup, t.backups = reconcilingLedger{}, uint8(g.backups)
+	if int(t.restores) == rc.restores {
+		t.backup, t.backups = reconcilingLedger{}, uint8(rc.backups)
 	}
 	if t.restores == 0 {
 		t.holdOver = 0

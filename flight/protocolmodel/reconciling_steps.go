@@ -1,17 +1,17 @@
 package protocolmodel
 
-func (g *reconcilingConfig) successors(s *reconcilingState, out *steps[reconcilingState]) {
-	for c := range g.callers {
+func (rc *reconcilingConfig) successors(s *reconcilingState, out *steps[reconcilingState]) {
+	for c := range rc.callers {
 		if s.callers[c].alive == 1 {
-			g.callerSteps(s, c, out)
+			rc.callerSteps(s, c, out)
 		}
-		g.sessionSteps(s, c, out)
-		g.messageSteps(s, c, out)
+		rc.sessionSteps(s, c, out)
+		rc.messageSteps(s, c, out)
 	}
-	g.operatorSteps(s, out)
+	rc.operatorSteps(s, out)
 }
 
-func (g *reconcilingConfig) callerSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
+func (rc *reconcilingConfig) callerSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
 	b, q := bit(c), &s.callers[c]
 	l := &s.ledger
 	act := func(result uint8, happens bool, name string) {
@@ -52,7 +52,7 @@ func (g *reconcilingConfig) callerSteps(s *reconcilingState, c int, out *steps[r
 			leave(operationOver, eventually, "caller leaves")
 		}
 		sessionLost := q.session == s.restores+1 && q.sessionEnded == 1
-		if sessionLost || !g.noGiveUp {
+		if sessionLost || !rc.noGiveUp {
 			leave(operationGivesUp, sessionLost, "caller gives up")
 		}
 	case operationProceeds:
@@ -74,7 +74,7 @@ func (g *reconcilingConfig) callerSteps(s *reconcilingState, c int, out *steps[r
 		t.callers[c].phase = operationOver
 		out.add(t, eventually, "abandon sent", c)
 	}
-	if !g.noDeaths && q.phase != operationOver {
+	if !rc.noDeaths && q.phase != operationOver {
 		t := *s
 		t.callers[c].alive, t.callers[c].trusts, t.callers[c].phase = 0, 0, operationOver
 		out.add(t, perhaps, "caller dies", c)
@@ -83,7 +83,7 @@ func (g *reconcilingConfig) callerSteps(s *reconcilingState, c int, out *steps[r
 
 // sessionSteps: a restore ends all sessions, because etcd is empty. Their owners trust them until they try to renew them, and
 // create new ones.
-func (g *reconcilingConfig) sessionSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
+func (rc *reconcilingConfig) sessionSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
 	q := &s.callers[c]
 	lives := q.session == s.restores+1 && q.sessionEnded == 0
 	if q.trusts != 0 {
@@ -113,20 +113,20 @@ func (g *reconcilingConfig) sessionSteps(s *reconcilingState, c int, out *steps[
 	}
 	ended := a.restores == s.restores && (q.sessionEnded == 1 || q.session != s.restores+1)
 	if a.restores < s.restores { // of an older lease epoch
-		ended = s.holdOver == 1 || g.endsBeforeHold
+		ended = s.holdOver == 1 || rc.endsBeforeHold
 	}
 	if ended {
 		t := *s
-		g.settle(&t.ledger, attemptLost)
+		rc.settle(&t.ledger, attemptLost)
 		out.add(t, eventually, "ledger: EndSession", c)
 	}
 }
 
-func (g *reconcilingConfig) messageSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
+func (rc *reconcilingConfig) messageSteps(s *reconcilingState, c int, out *steps[reconcilingState]) {
 	b := bit(c)
 	if s.opens&b != 0 {
 		t := *s
-		g.applyOpen(&t, c)
+		rc.applyOpen(&t, c)
 		out.add(t, s.callers[c].phase == operationAwaits, "ledger: Open", c)
 	}
 	if s.abandons&b != 0 {
@@ -135,21 +135,21 @@ func (g *reconcilingConfig) messageSteps(s *reconcilingState, c int, out *steps[
 		l.used |= b
 		a := l.newest()
 		if a != nil && int(a.owner) == c && (a.status == attemptOpen || a.status == attemptLost) && l.flight != done {
-			g.settle(l, attemptNotDone)
+			rc.settle(l, attemptNotDone)
 		}
 		out.add(t, eventually, "ledger: Abandon", c)
 	}
 	if s.reports&b != 0 {
 		t := *s
-		g.applyReport(&t, c)
+		rc.applyReport(&t, c)
 		out.add(t, eventually, "ledger: report", c)
 	}
 }
 
-func (g *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[reconcilingState]) {
+func (rc *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[reconcilingState]) {
 	l := &s.ledger
-	if int(s.restores) < g.restores {
-		if int(s.backups) < g.backups && (!g.emptyBackup || l.attemptCount == 0) {
+	if int(s.restores) < rc.restores {
+		if int(s.backups) < rc.backups && (!rc.emptyBackup || l.attemptCount == 0) {
 			t := *s
 			t.backup = s.ledger
 			t.backups++
@@ -161,7 +161,7 @@ func (g *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[reconc
 			t.restores++
 			t.lastEpoch++
 			t.ledger.epoch, t.ledger.reconciling, t.holdOver = t.lastEpoch, 1, 0
-			if g.epochReused {
+			if rc.epochReused {
 				t.ledger.epoch = s.backup.epoch + 1
 			}
 			out.add(t, perhaps, "ledger restored in a new store epoch")
@@ -169,7 +169,7 @@ func (g *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[reconc
 	}
 	if s.restores > 0 && s.holdOver == 0 {
 		over := true
-		for c := range g.callers {
+		for c := range rc.callers {
 			over = over && (s.callers[c].trusts == 0 || s.callers[c].trusts == s.restores+1)
 		}
 		if over {
@@ -178,17 +178,17 @@ func (g *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[reconc
 			out.add(t, eventually, "the hold of the restore is over")
 		}
 	}
-	if l.reconciling == 1 && (s.holdOver == 1 || g.finishBeforeHold) {
+	if l.reconciling == 1 && (s.holdOver == 1 || rc.finishBeforeHold) {
 		t := *s
 		t.ledger.reconciling = 0
 		t.words++
 		out.add(t, eventually, "the operator finishes the restore")
 	}
-	if g.person && l.flight == inDoubt {
+	if rc.person && l.flight == inDoubt {
 		t := *s
 		t.ledger.lostUnknown, t.ledger.heardUnknown, t.ledger.flight = 0, 0, free
 		name := "a person resolves: did not happen"
-		for c := range g.callers {
+		for c := range rc.callers {
 			if has(s.effects, c) {
 				t.ledger.flight, t.ledger.receipt = done, uint8(c)+1
 				name = "a person resolves: happened"

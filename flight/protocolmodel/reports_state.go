@@ -88,10 +88,10 @@ type reportsConfig struct {
 	expiredFromView     bool // open_expired from a lagging view
 }
 
-func (g *reportsConfig) count() int { return g.nonces[0] + g.nonces[1] }
+func (rc *reportsConfig) count() int { return rc.nonces[0] + rc.nonces[1] }
 
-func (g *reportsConfig) owner(nonce int) int {
-	if nonce < g.nonces[0] {
+func (rc *reportsConfig) owner(nonce int) int {
+	if nonce < rc.nonces[0] {
 		return 0
 	}
 	return 1
@@ -112,11 +112,11 @@ func (l *reportLedger) isOpen(nonce int) bool {
 }
 
 // end ends an attempt by rule 3 (c) or (d), or by its owner's report that its outcome is unknown.
-func (g *reportsConfig) end(l *reportLedger, attempt int, status uint8) {
+func (rc *reportsConfig) end(l *reportLedger, attempt int, status uint8) {
 	l.attempts[attempt].status = status
 	if l.flight == running {
 		l.flight = free
-		if g.hold {
+		if rc.hold {
 			l.flight = inDoubt
 		}
 	}
@@ -141,7 +141,7 @@ func (l *reportLedger) report(attempt int) {
 }
 
 // applyOpen is rule 6.
-func (g *reportsConfig) applyOpen(t *reportsState, nonce int) {
+func (rc *reportsConfig) applyOpen(t *reportsState, nonce int) {
 	l := &t.ledger
 	b := bit(nonce)
 	switch {
@@ -153,18 +153,18 @@ func (g *reportsConfig) applyOpen(t *reportsState, nonce int) {
 		t.finals |= b
 	case t.tooFar&b != 0:
 		t.expiries |= b
-		if g.farMarks {
+		if rc.farMarks {
 			l.used |= b
 		}
-	case t.expired&b != 0 && !g.forgetUsed:
+	case t.expired&b != 0 && !rc.forgetUsed:
 		t.expiries |= b
 	case l.flight == inDoubt:
 		t.doubts |= b
-		if g.doubtUses {
+		if rc.doubtUses {
 			l.used |= b
 		}
 	case l.flight == running: // busy, proposed: true
-	case int(l.attemptCount) < g.attempts:
+	case int(l.attemptCount) < rc.attempts:
 		l.attempts[l.attemptCount] = reportAttempt{uint8(nonce), attemptOpen}
 		l.attemptCount++
 		l.flight = running
@@ -174,11 +174,11 @@ func (g *reportsConfig) applyOpen(t *reportsState, nonce int) {
 }
 
 // canonical clears fields that no rule reads any more, and orders the interchangeable nodes.
-func (g *reportsConfig) canonical(t *reportsState) {
-	for n := range g.count() {
+func (rc *reportsConfig) canonical(t *reportsState) {
+	for n := range rc.count() {
 		q, b := &t.nonces[n], bit(n)
 		spooled := t.spool&b != 0
-		if t.alive[g.owner(n)] == 0 {
+		if t.alive[rc.owner(n)] == 0 {
 			dead := reportOpen{phase: openOver, requests: q.requests}
 			if spooled {
 				dead.attempt, dead.storeEpoch = q.attempt, q.storeEpoch
@@ -204,7 +204,7 @@ func (g *reportsConfig) canonical(t *reportsState) {
 		if q.phase != openActed && !spooled {
 			t.reportAnswers &^= b
 		}
-		if t.ledger.flight == done && !g.restore { // nothing in the ledger changes any more
+		if t.ledger.flight == done && !rc.restore { // nothing in the ledger changes any more
 			t.opens &^= b
 			t.abandons &^= b
 			t.expired |= b
@@ -214,7 +214,7 @@ func (g *reportsConfig) canonical(t *reportsState) {
 			if q.phase != openAwaits && q.phase != openUnused {
 				q.requests = [2]uint8{requestBroken, requestBroken}
 			}
-		} else if t.expired&b != 0 && !g.forgetUsed && !g.restore && q.phase >= openGivenUp && !t.ledger.isOpen(n) {
+		} else if t.expired&b != 0 && !rc.forgetUsed && !rc.restore && q.phase >= openGivenUp && !t.ledger.isOpen(n) {
 			t.opens &^= b // a copy of this Open opens nothing
 			t.ledger.used |= b
 			q.requests = [2]uint8{requestBroken, requestBroken}
@@ -230,14 +230,14 @@ func (g *reportsConfig) canonical(t *reportsState) {
 	}
 }
 
-func (g *reportsConfig) violation(s *reportsState) string {
-	if g.hold && bits.OnesCount8(s.effects) > 1 {
+func (rc *reportsConfig) violation(s *reportsState) string {
+	if rc.hold && bits.OnesCount8(s.effects) > 1 {
 		return "S1 two effects under hold"
 	}
 	mayStart := 0
-	for n := range g.count() {
-		q, c := &s.nonces[n], g.owner(n)
-		if s.alive[c] == 0 || s.trusts[c] == 0 || g.frozen && s.sessions[c] != sessionAlive || q.attempt == 0 {
+	for n := range rc.count() {
+		q, c := &s.nonces[n], rc.owner(n)
+		if s.alive[c] == 0 || s.trusts[c] == 0 || rc.frozen && s.sessions[c] != sessionAlive || q.attempt == 0 {
 			continue
 		}
 		k := s.ledger.attemptOf(n)
@@ -255,7 +255,7 @@ func (g *reportsConfig) violation(s *reportsState) string {
 				return "S4 the attempt of a caller that may start was closed by another"
 			}
 		case openActed, openSpooled:
-			if status != attemptOpen && status != attemptDone && !(g.timeouts && status == attemptLost) {
+			if status != attemptOpen && status != attemptDone && !(rc.timeouts && status == attemptLost) {
 				return "S4 the attempt of a live trusted caller was closed before its report was committed"
 			}
 		}
@@ -263,42 +263,42 @@ func (g *reportsConfig) violation(s *reportsState) string {
 	if mayStart > 1 {
 		return "S2 two callers may start at the same time"
 	}
-	if g.checkFalseDoubt && s.falseDoubt == 1 {
+	if rc.checkFalseDoubt && s.falseDoubt == 1 {
 		return "D1 a live owner reported an attempt that it never started as unknown"
 	}
 	return ""
 }
 
-func (g *reportsConfig) settled(s *reportsState) bool {
+func (rc *reportsConfig) settled(s *reportsState) bool {
 	switch s.ledger.flight {
 	case done, inDoubt:
 		return true
 	case running:
 		return false
 	}
-	for n := range g.count() {
+	for n := range rc.count() {
 		p := s.nonces[n].phase
-		waits := p >= openAwaits && p <= openGivenUp && !(g.keepAll && p == openGivenUp)
-		if waits && s.alive[g.owner(n)] == 1 || has(s.spool, n) {
+		waits := p >= openAwaits && p <= openGivenUp && !(rc.keepAll && p == openGivenUp)
+		if waits && s.alive[rc.owner(n)] == 1 || has(s.spool, n) {
 			return false
 		}
 	}
 	return true
 }
 
-func (g reportsConfig) run(limits Limits) Result {
+func (rc reportsConfig) run(limits Limits) Result {
 	initial := reportsState{alive: [2]uint8{1, 1}, trusts: [2]uint8{1, 1}, sessions: [2]uint8{sessionAlive, sessionAlive}}
-	if g.farAhead {
+	if rc.farAhead {
 		initial.tooFar = 1
 	}
 	m := model[reportsState]{
-		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation,
 		outcome: func(s *reportsState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight, falseDoubt: s.falseDoubt == 1}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if rc.live {
+		m.settled = rc.settled
 	}
 	return explore(m, limits)
 }

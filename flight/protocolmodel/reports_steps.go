@@ -1,25 +1,25 @@
 package protocolmodel
 
-func (g *reportsConfig) successors(s *reportsState, out *steps[reportsState]) {
-	for n := range g.count() {
-		if s.alive[g.owner(n)] == 1 {
-			g.ownerSteps(s, n, out)
+func (rc *reportsConfig) successors(s *reportsState, out *steps[reportsState]) {
+	for n := range rc.count() {
+		if s.alive[rc.owner(n)] == 1 {
+			rc.ownerSteps(s, n, out)
 		}
-		g.spoolSteps(s, n, out)
-		g.nodeSteps(s, n, out)
-		g.ledgerSteps(s, n, out)
+		rc.spoolSteps(s, n, out)
+		rc.nodeSteps(s, n, out)
+		rc.ledgerSteps(s, n, out)
 	}
 	for k := range int(s.ledger.attemptCount) {
-		g.attemptSteps(s, k, out)
+		rc.attemptSteps(s, k, out)
 	}
-	g.sessionSteps(s, out)
-	if g.restore && s.storeEpoch == 0 {
-		g.restoreSteps(s, out)
+	rc.sessionSteps(s, out)
+	if rc.restore && s.storeEpoch == 0 {
+		rc.restoreSteps(s, out)
 	}
 }
 
-func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsState]) {
-	c := g.owner(n)
+func (rc *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsState]) {
+	c := rc.owner(n)
 	q := &s.nonces[n]
 	switch q.phase {
 	case openUnused:
@@ -27,7 +27,7 @@ func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSta
 			return
 		}
 		for earlier := range n { // one after another
-			if p := s.nonces[earlier].phase; g.owner(earlier) == c && p <= openProceeds {
+			if p := s.nonces[earlier].phase; rc.owner(earlier) == c && p <= openProceeds {
 				return
 			}
 		}
@@ -36,8 +36,8 @@ func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSta
 		out.add(t, perhaps, "owner sends open", c, n)
 	case openAwaits, openProceeds:
 		if q.phase == openAwaits {
-			g.awaitAnswer(s, n, out)
-			g.leaveSteps(s, n, out)
+			rc.awaitAnswer(s, n, out)
+			rc.leaveSteps(s, n, out)
 		}
 		t := *s
 		t.nonces[n].phase = openGivenUp
@@ -48,20 +48,20 @@ func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSta
 			t.nonces[n].phase = openActed
 			out.add(t, eventually, "EFFECT", c, n)
 		}
-		if g.timeouts && q.deadline == 0 {
+		if rc.timeouts && q.deadline == 0 {
 			t := *s
 			t.nonces[n].deadline = 1
 			out.add(t, q.phase == openProceeds, "owner's time-out passes", c, n)
 		}
 	case openActed:
-		g.giveReport(s, n, out)
+		rc.giveReport(s, n, out)
 	case openGivenUp:
 		if !has(s.abandons, n) && s.ledger.flight != done {
 			t := *s
 			t.abandons |= bit(n)
 			out.add(t, eventually, "abandon proposed", c, n)
 		}
-		if (has(s.abandonAnswers, n) || s.ledger.flight == done) && !g.keepAll {
+		if (has(s.abandonAnswers, n) || s.ledger.flight == done) && !rc.keepAll {
 			t := *s
 			t.nonces[n].phase = openOver
 			out.add(t, eventually, "abandon answered", c, n)
@@ -70,8 +70,8 @@ func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSta
 }
 
 // awaitAnswer: the owner is answered proceed, or repeats its open.
-func (g *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsState]) {
-	c, b := g.owner(n), bit(n)
+func (rc *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsState]) {
+	c, b := rc.owner(n), bit(n)
 	q := &s.nonces[n]
 	if k := s.ledger.attemptOf(n); s.proceeds&b != 0 && k >= 0 {
 		t := *s
@@ -83,28 +83,28 @@ func (g *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsSt
 		t := *s
 		r := &t.nonces[n]
 		r.requests[node], r.repeated = requestPending, 1
-		if g.deadlineOfLastSend && q.deadline == 1 {
+		if rc.deadlineOfLastSend && q.deadline == 1 {
 			r.deadline = 2
 		}
 		out.add(t, eventually, name, c, n)
 	}
-	if g.nodes == 2 && q.requests[1] == requestNone && q.requests[0] != requestNone {
+	if rc.nodes == 2 && q.requests[1] == requestNone && q.requests[0] != requestNone {
 		repeat(1, "owner repeats its open at the other node")
 	}
 	lostByRestore := q.requests[0] == requestProposed && s.storeEpoch == 1 && s.opens&b == 0
-	if lostByRestore || q.requests[0] >= requestNotProposed && (q.requests[1] != requestPending || g.nodes == 1) {
+	if lostByRestore || q.requests[0] >= requestNotProposed && (q.requests[1] != requestPending || rc.nodes == 1) {
 		repeat(0, "owner repeats its open")
 	}
 }
 
 // leaveSteps: the owner receives a final answer and leaves (rule 6).
-func (g *reportsConfig) leaveSteps(s *reportsState, n int, out *steps[reportsState]) {
-	c, b := g.owner(n), bit(n)
+func (rc *reportsConfig) leaveSteps(s *reportsState, n int, out *steps[reportsState]) {
+	c, b := rc.owner(n), bit(n)
 	q := &s.nonces[n]
 	leave := func(why string) {
 		t := *s
 		t.nonces[n].phase = openOver
-		if g.keepAll {
+		if rc.keepAll {
 			t.nonces[n].phase = openGivenUp
 		}
 		out.add(t, eventually, why, c, n)
@@ -118,32 +118,32 @@ func (g *reportsConfig) leaveSteps(s *reportsState, n int, out *steps[reportsSta
 	if s.doubts&b != 0 {
 		leave("owner leaves: in_doubt")
 	}
-	for v := range g.nodes {
-		if q.requests[v] == requestNotProposed && (q.repeated == 0 || g.leaveAfterOneOfMany) {
+	for v := range rc.nodes {
+		if q.requests[v] == requestNotProposed && (q.repeated == 0 || rc.leaveAfterOneOfMany) {
 			leave("owner leaves: proposed: false")
 		}
 	}
-	if g.leaveIfNoneProposed && q.repeated == 1 && s.broken&b == 0 {
+	if rc.leaveIfNoneProposed && q.repeated == 1 && s.broken&b == 0 {
 		none := true
-		for v := range g.nodes {
+		for v := range rc.nodes {
 			none = none && (q.requests[v] == requestNotProposed || q.requests[v] == requestNone)
 		}
 		if none {
 			leave("owner leaves: proposed: false to every request")
 		}
 	}
-	if g.leaveAfterBusy && s.opens&b != 0 {
+	if rc.leaveAfterBusy && s.opens&b != 0 {
 		t := *s
 		t.nonces[n].phase = openOver
-		if g.keepRow {
+		if rc.keepRow {
 			t.nonces[n].phase = openGivenUp
 		}
 		out.add(t, perhaps, "owner leaves: busy, proposed: true", c, n)
 	}
 }
 
-func (g *reportsConfig) giveReport(s *reportsState, n int, out *steps[reportsState]) {
-	c := g.owner(n)
+func (rc *reportsConfig) giveReport(s *reportsState, n int, out *steps[reportsState]) {
+	c := rc.owner(n)
 	q := &s.nonces[n]
 	t := *s
 	if q.storeEpoch != s.storeEpoch { // rule 10
@@ -165,7 +165,7 @@ func (g *reportsConfig) giveReport(s *reportsState, n int, out *steps[reportsSta
 }
 
 // spoolSteps: a report in a spool is proposed until it is answered, whether its process lives or not.
-func (g *reportsConfig) spoolSteps(s *reportsState, n int, out *steps[reportsState]) {
+func (rc *reportsConfig) spoolSteps(s *reportsState, n int, out *steps[reportsState]) {
 	b := bit(n)
 	q := &s.nonces[n]
 	if s.spool&b == 0 {
@@ -189,19 +189,19 @@ func (g *reportsConfig) spoolSteps(s *reportsState, n int, out *steps[reportsSta
 }
 
 // nodeSteps: a node with a request proposes the Open, or answers from its own view.
-func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsState]) {
+func (rc *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsState]) {
 	b := bit(n)
-	for v := range g.nodes {
+	for v := range rc.nodes {
 		if s.nonces[n].requests[v] != requestPending {
 			continue
 		}
 		t := *s
 		t.nonces[n].requests[v] = requestProposed
 		t.opens |= b
-		if !g.farAtNode || s.tooFar&b == 0 { // no view's time is ahead of the ledger's
+		if !rc.farAtNode || s.tooFar&b == 0 { // no view's time is ahead of the ledger's
 			out.add(t, eventually, "node proposes Open", v, n)
 		}
-		if g.farAtNode && n == 0 { // a lagging view's time is behind
+		if rc.farAtNode && n == 0 { // a lagging view's time is behind
 			t := *s
 			t.nonces[n].requests[v] = requestNotProposed
 			out.add(t, s.tooFar&b != 0, "node answers: not_after too far ahead, proposed: false", v, n)
@@ -215,7 +215,7 @@ func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsStat
 			t.nonces[n].requests[v] = requestNotProposed
 			out.add(t, perhaps, "node answers busy from its own view", v, n)
 		}
-		if g.expiredFromView && s.expired&b != 0 {
+		if rc.expiredFromView && s.expired&b != 0 {
 			t := *s
 			t.nonces[n].requests[v] = requestBroken
 			t.expiries |= b
@@ -223,7 +223,7 @@ func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsStat
 		}
 		t = *s
 		t.nonces[n].requests[v] = requestBroken
-		if g.leaveIfNoneProposed {
+		if rc.leaveIfNoneProposed {
 			t.broken |= b
 		}
 		out.add(t, perhaps, "connection breaks", v, n)
@@ -231,13 +231,13 @@ func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsStat
 }
 
 // ledgerSteps: an Open or Abandon is applied, perhaps once more; ledger time passes.
-func (g *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsState]) {
+func (rc *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsState]) {
 	b := bit(n)
-	lives := s.alive[g.owner(n)] == 1
+	lives := s.alive[rc.owner(n)] == 1
 	q := &s.nonces[n]
 	if s.opens&b != 0 {
 		t := *s
-		g.applyOpen(&t, n)
+		rc.applyOpen(&t, n)
 		out.add(t, lives && q.phase == openAwaits, "ledger: Open", n)
 	}
 	if s.abandons&b != 0 {
@@ -256,11 +256,11 @@ func (g *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsSt
 		t.expired |= b
 		out.add(t, eventually, "ledger time: not_after passes", n)
 	}
-	harmless := q.phase >= openGivenUp && !g.forgetUsed && !g.restore || g.forgetUsed && has(s.forgotten, n)
+	harmless := q.phase >= openGivenUp && !rc.forgetUsed && !rc.restore || rc.forgetUsed && has(s.forgotten, n)
 	if s.expired&b != 0 && s.ledger.used&b != 0 && !s.ledger.isOpen(n) && s.ledger.flight != done && !harmless {
 		t := *s
 		t.ledger.used &^= b
-		if g.forgetUsed { // once is enough
+		if rc.forgetUsed { // once is enough
 			t.forgotten |= b
 		}
 		out.add(t, perhaps, "ledger forgets the nonce", n)
@@ -268,15 +268,15 @@ func (g *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsSt
 }
 
 // attemptSteps: the reports and the ends of an attempt, and its owner's reaction to a renewal that lists it.
-func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsState]) {
+func (rc *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsState]) {
 	n, b := int(s.ledger.attempts[k].nonce), bit(k)
-	c := g.owner(n)
+	c := rc.owner(n)
 	phase := s.nonces[n].phase
 	if s.reports&b != 0 {
 		t := *s
 		t.ledger.report(k)
 		t.reportAnswers |= bit(n)
-		out.add(t, s.alive[c] == 1 && (g.renewalShows || phase == openActed) || has(s.spool, n), "ledger: report", k)
+		out.add(t, s.alive[c] == 1 && (rc.renewalShows || phase == openActed) || has(s.spool, n), "ledger: report", k)
 	}
 	open := s.ledger.attempts[k].status == attemptOpen && k == int(s.ledger.attemptCount)-1 && s.ledger.flight == running
 	if open {
@@ -285,21 +285,21 @@ func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsS
 			if !has(s.effects, n) {
 				t.falseDoubt = 1
 			}
-			g.end(&t.ledger, k, attemptUnknown)
+			rc.end(&t.ledger, k, attemptUnknown)
 			out.add(t, eventually, "ledger: outcome unknown", k)
 		}
 		if s.sessions[c] != sessionAlive { // rule 3 (c)
 			t := *s
-			g.end(&t.ledger, k, attemptLost)
+			rc.end(&t.ledger, k, attemptLost)
 			out.add(t, eventually, "ledger: EndSession", k)
 		}
-		if g.timeouts && (s.nonces[n].deadline >= 1 || g.drift || s.alive[c] == 0 || phase > openProceeds) { // rule 3 (d)
+		if rc.timeouts && (s.nonces[n].deadline >= 1 || rc.drift || s.alive[c] == 0 || phase > openProceeds) { // rule 3 (d)
 			t := *s
-			g.end(&t.ledger, k, attemptLost)
+			rc.end(&t.ledger, k, attemptLost)
 			out.add(t, perhaps, "ledger: time-out", k)
 		}
 	}
-	if !g.renewalShows || s.alive[c] == 0 {
+	if !rc.renewalShows || s.alive[c] == 0 {
 		return
 	}
 	if open && s.sessions[c] == sessionAlive && s.shown&b == 0 {
@@ -308,14 +308,14 @@ func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsS
 		out.add(t, eventually, "renewal shows the attempt", c, k)
 	}
 	if s.shown&b != 0 {
-		g.actOnShown(s, k, out)
+		rc.actOnShown(s, k, out)
 	}
 }
 
 // actOnShown is rule 8: an owner was shown an attempt by a renewal, and acts on it at any time later.
-func (g *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsState]) {
+func (rc *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsState]) {
 	n, b := int(s.ledger.attempts[k].nonce), bit(k)
-	c := g.owner(n)
+	c := rc.owner(n)
 	abandon := func() {
 		t := *s
 		t.abandons |= bit(n)
@@ -325,11 +325,11 @@ func (g *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsSta
 	case openGivenUp:
 		abandon()
 	case openSpooled:
-		if g.abandonSpooled {
+		if rc.abandonSpooled {
 			abandon()
 		}
 	case openOver, openUnused:
-		if g.abandonLost {
+		if rc.abandonLost {
 			abandon()
 			return
 		}
@@ -344,7 +344,7 @@ func (g *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsSta
 	}
 }
 
-func (g *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) {
+func (rc *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) {
 	for c := range 2 {
 		if s.alive[c] == 1 {
 			if s.trusts[c] == 1 {
@@ -356,13 +356,13 @@ func (g *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) 
 				t.trusts[c] = 1
 				out.add(t, eventually, "session renewed", c)
 			}
-			if !g.noDeaths {
+			if !rc.noDeaths {
 				t := *s
 				t.alive[c], t.trusts[c] = 0, 0
 				out.add(t, perhaps, "owner dies", c)
 			}
 		}
-		if s.sessions[c] == sessionAlive && (s.trusts[c] == 0 || g.frozen) {
+		if s.sessions[c] == sessionAlive && (s.trusts[c] == 0 || rc.frozen) {
 			t := *s
 			t.sessions[c] = sessionExpired
 			out.add(t, s.alive[c] == 0, "session expires", c)
@@ -372,7 +372,7 @@ func (g *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) 
 
 // restoreSteps is rule 10: once, the ledger goes back to an older prefix in a new store epoch. Commands in flight
 // are of the old epoch and do nothing.
-func (g *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) {
+func (rc *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) {
 	if s.hasBackup == 0 && s.ledger.attemptCount > 0 {
 		t := *s
 		t.hasBackup, t.backup = 1, s.ledger
@@ -381,7 +381,7 @@ func (g *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) 
 	if s.hasBackup == 0 {
 		return
 	}
-	for n := range g.count() {
+	for n := range rc.count() {
 		q := &s.nonces[n]
 		if (q.attempt > 0 || has(s.effects, n) || q.phase == openProceeds) && s.backup.attemptOf(n) < 0 {
 			return // the bound: the backup has the Open of every attempt that was answered proceed

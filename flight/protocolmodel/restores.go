@@ -49,21 +49,21 @@ type restoresConfig struct {
 	startsAtClaim bool // after proceed, the claim of another live session is replaced although the hold is not over
 }
 
-func (g *restoresConfig) acceptsEpoch(s *restoresState, epoch int) bool {
-	return g.ignoreEpoch || int(s.epoch) == epoch
+func (rc *restoresConfig) acceptsEpoch(s *restoresState, epoch int) bool {
+	return rc.ignoreEpoch || int(s.epoch) == epoch
 }
 
-func (g *restoresConfig) successors(s *restoresState, out *steps[restoresState]) {
+func (rc *restoresConfig) successors(s *restoresState, out *steps[restoresState]) {
 	for c := range 2 {
-		g.callerSteps(s, c, out)
-		g.sessionSteps(s, c, out)
+		rc.callerSteps(s, c, out)
+		rc.sessionSteps(s, c, out)
 		for epoch := range 2 {
-			if g.acceptsEpoch(s, epoch) {
-				g.commandSteps(s, c, epoch, out)
+			if rc.acceptsEpoch(s, epoch) {
+				rc.commandSteps(s, c, epoch, out)
 			}
 		}
 	}
-	if s.claim != 0 && g.claimsRemoved {
+	if s.claim != 0 && rc.claimsRemoved {
 		t := *s
 		t.claim = 0
 		out.add(t, perhaps, "claim removed")
@@ -86,7 +86,7 @@ func (g *restoresConfig) successors(s *restoresState, out *steps[restoresState])
 	}
 }
 
-func (g *restoresConfig) callerSteps(s *restoresState, c int, out *steps[restoresState]) {
+func (rc *restoresConfig) callerSteps(s *restoresState, c int, out *steps[restoresState]) {
 	b := bit(c)
 	t := *s
 	switch s.phases[c] {
@@ -107,7 +107,7 @@ func (g *restoresConfig) callerSteps(s *restoresState, c int, out *steps[restore
 			out.add(t, eventually, "caller is answered proceed", c)
 		}
 	case operationProceeds:
-		g.claimAndStart(s, c, out)
+		rc.claimAndStart(s, c, out)
 	case operationActed:
 		t.reports[s.tokens[c].epoch] |= b
 		t.phases[c] = operationOver
@@ -119,17 +119,17 @@ func (g *restoresConfig) callerSteps(s *restoresState, c int, out *steps[restore
 }
 
 // claimAndStart: etcd grants the claim, then the effect starts.
-func (g *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[restoresState]) {
+func (rc *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[restoresState]) {
 	b := bit(c)
 	token := s.tokens[c]
 	foreign := s.claim != 0 && int(s.claim) != c+1
 	t := *s
 	if s.claimed&b == 0 {
-		if foreign && s.epoch == 1 && token.epoch == 1 && s.holdOver == 0 && !g.startsAtClaim {
+		if foreign && s.epoch == 1 && token.epoch == 1 && s.holdOver == 0 && !rc.startsAtClaim {
 			t.unknowns[token.epoch] |= b
 			t.phases[c] = operationOver
 			out.add(t, eventually, "caller meets a claim before the hold is over, and reports unknown", c)
-		} else if !g.claimsCompare || token.epoch == s.epoch {
+		} else if !rc.claimsCompare || token.epoch == s.epoch {
 			t.claim = uint8(c) + 1
 			t.claimed |= b
 			out.add(t, eventually, "claim granted", c)
@@ -139,7 +139,7 @@ func (g *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[resto
 		}
 		return
 	}
-	knows := g.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0
+	knows := rc.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0
 	if s.trusts[c] > 0 && !knows {
 		t.effects |= b
 		t.phases[c] = operationActed
@@ -153,7 +153,7 @@ func (g *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[resto
 	out.add(t, s.trusts[c] == 0 || knows, "caller gives up, claim released", c)
 }
 
-func (g *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[restoresState]) {
+func (rc *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[restoresState]) {
 	t := *s
 	if s.alive[c] == 1 {
 		if s.trusts[c] > 0 {
@@ -186,7 +186,7 @@ func (g *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[restor
 
 // commandSteps: a command of a store epoch reaches the ledger. An EndSession, a report and an unknown name the attempt
 // number.
-func (g *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps[restoresState]) {
+func (rc *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps[restoresState]) {
 	b := bit(c)
 	l := &s.ledger
 	var newest restoredAttempt
@@ -196,17 +196,17 @@ func (g *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps
 	named := s.tokens[c].number == l.attemptCount && int(s.tokens[c].epoch) == epoch
 	if s.opens[epoch]&b != 0 {
 		t := *s
-		g.applyOpen(&t, c)
+		rc.applyOpen(&t, c)
 		out.add(t, eventually, "ledger: Open", c, epoch)
 	}
 	if s.ends[epoch]&b != 0 && l.flight == running && int(newest.owner) == c {
 		t := *s
-		g.endAttempt(&t.ledger, attemptLost)
+		rc.endAttempt(&t.ledger, attemptLost)
 		out.add(t, eventually, "ledger: EndSession", c, epoch)
 	}
 	if s.unknowns[epoch]&b != 0 && l.flight == running && named {
 		t := *s
-		g.endAttempt(&t.ledger, attemptUnknown)
+		rc.endAttempt(&t.ledger, attemptUnknown)
 		out.add(t, eventually, "ledger: outcome unknown", c, epoch)
 	}
 	if s.reports[epoch]&b != 0 && l.flight != done && named && l.attemptCount > 0 {
@@ -216,11 +216,11 @@ func (g *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps
 	}
 }
 
-func (g *restoresConfig) applyOpen(t *restoresState, c int) {
+func (rc *restoresConfig) applyOpen(t *restoresState, c int) {
 	l, b := &t.ledger, bit(c)
 	switch {
 	case l.flight == running && int(l.attempts[l.attemptCount-1].owner) == c:
-	case l.flight != free, l.used&b != 0, l.attemptCount == 2, g.holdOpens && t.epoch == 1 && t.holdOver == 0:
+	case l.flight != free, l.used&b != 0, l.attemptCount == 2, rc.holdOpens && t.epoch == 1 && t.holdOver == 0:
 		return
 	default:
 		l.attempts[l.attemptCount] = restoredAttempt{uint8(c), attemptOpen}
@@ -228,7 +228,7 @@ func (g *restoresConfig) applyOpen(t *restoresState, c int) {
 		l.flight = running
 		l.used |= b
 		token := restoredToken{t.epoch, l.attemptCount}
-		if g.tokenNumber {
+		if rc.tokenNumber {
 			token.epoch = 0
 		}
 		if token.epoch < t.newest.epoch || token.epoch == t.newest.epoch && token.number <= t.newest.number {
@@ -241,22 +241,22 @@ func (g *restoresConfig) applyOpen(t *restoresState, c int) {
 	}
 }
 
-func (g *restoresConfig) endAttempt(l *restoredLedger, status uint8) {
+func (rc *restoresConfig) endAttempt(l *restoredLedger, status uint8) {
 	l.attempts[l.attemptCount-1].status = status
 	l.flight = free
-	if g.hold {
+	if rc.hold {
 		l.flight = inDoubt
 	}
 }
 
-func (g *restoresConfig) violation(s *restoresState) string {
+func (rc *restoresConfig) violation(s *restoresState) string {
 	mayStart := 0
 	for c := range 2 {
 		if s.phases[c] != operationProceeds || s.trusts[c] == 0 {
 			continue
 		}
 		token := s.tokens[c]
-		if has(s.claimed, c) && !(g.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0) {
+		if has(s.claimed, c) && !(rc.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0) {
 			mayStart++
 		}
 		if token.epoch != s.epoch {
@@ -276,10 +276,10 @@ func (g *restoresConfig) violation(s *restoresState) string {
 	return ""
 }
 
-func (g restoresConfig) run(limits Limits) Result {
+func (rc restoresConfig) run(limits Limits) Result {
 	initial := restoresState{alive: [2]uint8{1, 1}, trusts: [2]uint8{1, 1}, sessions: [2]uint8{sessionAlive, sessionAlive}}
 	return explore(model[restoresState]{
-		initial: initial, successors: g.successors, violation: g.violation,
+		initial: initial, successors: rc.successors, violation: rc.violation,
 		outcome: func(s *restoresState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight}
 		},

@@ -60,76 +60,76 @@ func (s *sagasState) drivenBy(number int) bool {
 	return s.driverOpen == 1 && int(s.driverCount) == number
 }
 
-func (t *sagasState) openStep(step, owner, driver int) {
-	p := &t.steps[step]
+func (s *sagasState) openStep(step, owner, driver int) {
+	p := &s.steps[step]
 	p.flight, p.owner, p.driver, p.status = running, uint8(owner), uint8(driver), attemptOpen
 	p.attemptCount++
 	switch {
-	case step != stepPooled && !t.drivenBy(driver):
-		t.fault = 1
-	case step != stepUndo && t.undoing == 1:
-		t.fault = 2
-	case step == stepUndo && t.undoing == 0:
-		t.fault = 3
+	case step != stepPooled && !s.drivenBy(driver):
+		s.fault = 1
+	case step != stepUndo && s.undoing == 1:
+		s.fault = 2
+	case step == stepUndo && s.undoing == 0:
+		s.fault = 3
 	}
 }
 
 // applyOpen is the Open of a step by a driver.
-func (g *sagasConfig) applyOpen(t *sagasState, number, step int) {
+func (c *sagasConfig) applyOpen(t *sagasState, number, step int) {
 	used := &t.used[number-1]
 	right := (step == stepUndo) == (t.undoing == 1)
 	if t.closed == 1 || has(*used, step) || t.steps[step].flight != free || t.steps[step].attemptCount == 2 ||
-		!right && !g.noPhaseDrive || !t.drivenBy(number) && !g.noFence {
+		!right && !c.noPhaseDrive || !t.drivenBy(number) && !c.noFence {
 		return
 	}
 	*used |= bit(step)
-	t.openStep(step, g.ownerOf(t, number), number)
+	t.openStep(step, c.ownerOf(t, number), number)
 }
 
 // ownerOf returns the caller of a driver's attempt.
-func (g *sagasConfig) ownerOf(t *sagasState, number int) int {
+func (c *sagasConfig) ownerOf(t *sagasState, number int) int {
 	return int(t.driverOwner) >> (number - 1) & 1
 }
 
-func (g *sagasConfig) endStep(p *sagaStep, status uint8) {
+func (c *sagasConfig) endStep(p *sagaStep, status uint8) {
 	p.status = status
 	p.flight = free
-	if g.hold {
+	if c.hold {
 		p.flight = inDoubt
 	}
 }
 
-func (g *sagasConfig) applyEnded(t *sagasState, actor int) {
-	if t.driverOpen == 1 && g.ownerOf(t, int(t.driverCount)) == actor {
+func (c *sagasConfig) applyEnded(t *sagasState, actor int) {
+	if t.driverOpen == 1 && c.ownerOf(t, int(t.driverCount)) == actor {
 		t.driverOpen = 0
 	}
 	for i := range t.steps {
 		p := &t.steps[i]
-		if p.flight == running && int(p.owner) == actor && !(g.endsAlone && i != stepPooled) {
-			g.endStep(p, attemptLost)
+		if p.flight == running && int(p.owner) == actor && !(c.endsAlone && i != stepPooled) {
+			c.endStep(p, attemptLost)
 		}
 	}
 }
 
-func (g *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
+func (c *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
 	for a := range s.actors {
 		if s.actors[a].alive == 1 {
 			if a != poolWorker {
-				g.driverSteps(s, a, out)
+				c.driverSteps(s, a, out)
 			} else {
-				g.workerSteps(s, out)
+				c.workerSteps(s, out)
 			}
 			if s.actors[a].phase != operationUnused {
-				g.performSteps(s, a, out)
+				c.performSteps(s, a, out)
 			}
 		}
-		g.sessionSteps(s, a, out)
+		c.sessionSteps(s, a, out)
 	}
 	for number := 1; number <= int(s.driverCount); number++ {
-		g.messageSteps(s, number, out)
+		c.messageSteps(s, number, out)
 	}
 	if s.poolOpen == 1 && s.submitted == 1 && s.closed == 0 && s.steps[stepPooled].flight == free &&
-		s.steps[stepPooled].attemptCount == 0 && (s.undoing == 0 || g.noPhase) {
+		s.steps[stepPooled].attemptCount == 0 && (s.undoing == 0 || c.noPhase) {
 		t := *s
 		t.openStep(stepPooled, poolWorker, 0)
 		out.add(t, s.actors[poolWorker].phase == operationAwaits, "ledger: Open of the pool's step")
@@ -137,7 +137,7 @@ func (g *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
 }
 
 // driverSteps: an actor drives the saga and decides the next step.
-func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) {
+func (c *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	t := *s
 	number := int(q.drives)
@@ -178,7 +178,7 @@ func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) 
 		t := *s
 		t.submits |= bit(number - 1)
 		out.add(t, eventually, "driver submits the pool's step", number)
-	case s.undoing == 1 && (pooled.flight != running || g.noWait) && driven.flight == done && undo.flight == free &&
+	case s.undoing == 1 && (pooled.flight != running || c.noWait) && driven.flight == done && undo.flight == free &&
 		!has(s.opens[number-1], stepUndo):
 		begin(stepUndo)
 	case s.undoing == 0 && pooled.flight == done, undo.flight == done,
@@ -197,7 +197,7 @@ func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) 
 	}
 }
 
-func (g *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
+func (c *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
 	q := &s.actors[poolWorker]
 	if q.phase == operationUnused && s.submitted == 1 && q.trusts == 1 && s.poolOpen == 0 {
 		t := *s
@@ -208,7 +208,7 @@ func (g *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
 }
 
 // performSteps: an actor with a step in its hands waits for proceed, starts the effect, and reports.
-func (g *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState]) {
+func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	p := &s.steps[q.step]
 	mine := p.attemptCount > 0 && int(p.owner) == a && p.driver == q.drives
@@ -256,12 +256,12 @@ func (g *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState])
 	}
 }
 
-func (g *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasState]) {
+func (c *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasState]) {
 	driven := s.drivenBy(number)
 	for step := range stepCount {
 		if has(s.opens[number-1], step) && step != stepPooled {
 			t := *s
-			g.applyOpen(&t, number, step)
+			c.applyOpen(&t, number, step)
 			out.add(t, driven, "ledger: Open of step", number, step)
 		}
 	}
@@ -277,7 +277,7 @@ func (g *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasSt
 	}
 }
 
-func (g *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState]) {
+func (c *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	t := *s
 	if q.alive == 1 {
@@ -299,12 +299,12 @@ func (g *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState])
 	}
 	if q.session != sessionAlive {
 		t := *s
-		g.applyEnded(&t, a)
+		c.applyEnded(&t, a)
 		out.add(t, eventually, "ledger: EndSession", a)
 	}
 }
 
-func (g *sagasConfig) violation(s *sagasState) string {
+func (c *sagasConfig) violation(s *sagasState) string {
 	switch s.fault {
 	case 1:
 		return "SA1 a step opens under a driver's attempt that is not open"
@@ -342,14 +342,14 @@ func (g *sagasConfig) violation(s *sagasState) string {
 		return "SA3 a forward effect may start while, or after, an undo does"
 	}
 	for i := range s.steps {
-		if g.hold && s.steps[i].effects > 1 {
+		if c.hold && s.steps[i].effects > 1 {
 			return "S1 two effects of a step under hold"
 		}
 	}
 	return ""
 }
 
-func (g *sagasConfig) settled(s *sagasState) bool {
+func (c *sagasConfig) settled(s *sagasState) bool {
 	if s.closed == 1 {
 		return true
 	}
@@ -373,13 +373,13 @@ func (g *sagasConfig) settled(s *sagasState) bool {
 	return s.driverOpen == 0 || waits
 }
 
-func (g sagasConfig) run(limits Limits) Result {
+func (c sagasConfig) run(limits Limits) Result {
 	var initial sagasState
 	for a := range initial.actors {
 		initial.actors[a] = sagaActor{alive: 1, trusts: 1, session: sessionAlive}
 	}
 	m := model[sagasState]{
-		initial: initial, successors: g.successors, violation: g.violation,
+		initial: initial, successors: c.successors, violation: c.violation,
 		outcome: func(s *sagasState) outcome {
 			effects := uint8(0)
 			for i := range s.steps {
@@ -392,8 +392,8 @@ func (g sagasConfig) run(limits Limits) Result {
 			return o
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if c.live {
+		m.settled = c.settled
 	}
 	return explore(m, limits)
 }

@@ -41,11 +41,11 @@ type steps[S comparable] struct {
 }
 
 // add emits a successor with the name of the step that leads to it and up to three small numbers.
-func (e *steps[S]) add(next S, fair bool, name string, args ...int) {
-	if e.canonical != nil {
-		e.canonical(&next)
+func (s *steps[S]) add(next S, fair bool, name string, args ...int) {
+	if s.canonical != nil {
+		s.canonical(&next)
 	}
-	e.emit(next, fair, newLabel(name, args...))
+	s.emit(next, fair, newLabel(name, args...))
 }
 
 // Limits bound one search.
@@ -107,13 +107,13 @@ type finding struct {
 	state    uint32
 }
 
-func (x *search[S]) run() *finding {
-	initial := x.model.initial
-	if x.model.canonical != nil {
-		x.model.canonical(&initial)
+func (se *search[S]) run() *finding {
+	initial := se.model.initial
+	if se.model.canonical != nil {
+		se.model.canonical(&initial)
 	}
-	x.seen.put(hashState(&initial), 0)
-	x.seen.label = append(x.seen.label, 0)
+	se.seen.put(hashState(&initial), 0)
+	se.seen.label = append(se.seen.label, 0)
 	var (
 		level      = []S{initial}
 		next       []S
@@ -125,61 +125,61 @@ func (x *search[S]) run() *finding {
 	)
 	defer func() {
 		for o, n := range outcomes {
-			x.result.Outcomes[o.String()] += n
+			se.result.Outcomes[o.String()] += n
 		}
 	}()
-	out := &steps[S]{canonical: x.model.canonical, emit: func(s S, fair bool, l label) {
+	out := &steps[S]{canonical: se.model.canonical, emit: func(s S, fair bool, l label) {
 		if s == *from || found != nil {
 			return
 		}
-		x.result.Edges++
-		at, fresh := x.seen.put(hashState(&s), number)
-		counts := x.model.settled != nil && fair && !wasSettled
+		se.result.Edges++
+		at, fresh := se.seen.put(hashState(&s), number)
+		counts := se.model.settled != nil && fair && !wasSettled
 		if !fresh && !counts {
 			return
 		}
-		name := x.labels.number(l)
+		name := se.labels.number(l)
 		if fresh {
-			x.seen.label = append(x.seen.label, name)
+			se.seen.label = append(se.seen.label, name)
 			next = append(next, s)
-			if property := x.model.violation(&s); property != "" {
+			if property := se.model.violation(&s); property != "" {
 				found = &finding{property, at}
 			}
 		}
 		if counts {
-			x.edges = append(x.edges, edge{at, name})
+			se.edges = append(se.edges, edge{at, name})
 		}
 	}}
 	for len(level) > 0 {
 		next = next[:0]
 		for k := range level {
 			from = &level[k]
-			outcomes[x.model.outcome(from)]++
-			if x.model.settled != nil {
-				wasSettled = x.model.settled(from)
-				x.settled = append(x.settled, wasSettled)
-				x.first = append(x.first, uint32(len(x.edges)))
+			outcomes[se.model.outcome(from)]++
+			if se.model.settled != nil {
+				wasSettled = se.model.settled(from)
+				se.settled = append(se.settled, wasSettled)
+				se.first = append(se.first, uint32(len(se.edges)))
 			}
-			x.model.successors(from, out)
+			se.model.successors(from, out)
 			number++
 			if found != nil {
 				return found
 			}
-			if x.seen.len() > x.limits.States || number&1023 == 0 && time.Since(x.start) > x.limits.Time {
+			if se.seen.len() > se.limits.States || number&1023 == 0 && time.Since(se.start) > se.limits.Time {
 				return nil
 			}
 		}
 		level, next = next, level
 	}
-	x.result.Complete = true
+	se.result.Complete = true
 	return nil
 }
 
 // trace returns the steps that lead to a state.
-func (x *search[S]) trace(state uint32) []string {
+func (se *search[S]) trace(state uint32) []string {
 	var names []string
-	for ; state != 0; state = x.seen.parent[state] {
-		names = append(names, x.labels.name(x.seen.label[state]))
+	for ; state != 0; state = se.seen.parent[state] {
+		names = append(names, se.labels.name(se.seen.label[state]))
 	}
 	for a, b := 0, len(names)-1; a < b; a, b = a+1, b-1 {
 		names[a], names[b] = names[b], names[a]

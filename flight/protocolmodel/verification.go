@@ -72,17 +72,17 @@ func (s *verificationState) closeVerification() {
 	s.given, s.deadlineOver = 0, 0
 }
 
-func (g *verificationConfig) applyOpen(t *verificationState, c int) bool {
+func (vc *verificationConfig) applyOpen(t *verificationState, c int) bool {
 	switch t.flight {
 	case free:
-		if int(t.attemptCount) == g.attempts {
+		if int(t.attemptCount) == vc.attempts {
 			return false // the bound
 		}
 		t.attempts[t.attemptCount] = verificationAttempt{uint8(c), attemptOpen}
 		t.attemptCount++
 		t.flight, t.settleOver = running, 0
 		t.callers[c].phase, t.callers[c].attempt = verifierProceeds, t.attemptCount
-		if !g.openKeeps {
+		if !vc.openKeeps {
 			t.closeVerification()
 		}
 		return true
@@ -101,7 +101,7 @@ func (g *verificationConfig) applyOpen(t *verificationState, c int) bool {
 			return again
 		}
 		outstanding := t.given != 0 && t.deadlineOver == 0 && t.callers[t.given-1].session == sessionAlive
-		if outstanding && !g.anyTime {
+		if outstanding && !vc.anyTime {
 			return false
 		}
 		t.closeVerification()
@@ -113,15 +113,15 @@ func (g *verificationConfig) applyOpen(t *verificationState, c int) bool {
 }
 
 // endAttempt ends the newest attempt with an unknown outcome.
-func (g *verificationConfig) endAttempt(t *verificationState, status uint8) {
+func (vc *verificationConfig) endAttempt(t *verificationState, status uint8) {
 	t.attempts[t.attemptCount-1].status = status
 	t.flight = inDoubt
-	if !g.settleFromOpening && !g.settleFromExpiry {
+	if !vc.settleFromOpening && !vc.settleFromExpiry {
 		t.settleOver = 0
 	}
 }
 
-func (g *verificationConfig) applyFinding(t *verificationState, look int) {
+func (vc *verificationConfig) applyFinding(t *verificationState, look int) {
 	if t.flight != inDoubt {
 		return
 	}
@@ -132,16 +132,16 @@ func (g *verificationConfig) applyFinding(t *verificationState, look int) {
 	t.closeVerification()
 }
 
-func (g *verificationConfig) successors(s *verificationState, out *steps[verificationState]) {
-	for c := range g.callers {
+func (vc *verificationConfig) successors(s *verificationState, out *steps[verificationState]) {
+	for c := range vc.callers {
 		if s.callers[c].alive == 1 {
-			g.callerSteps(s, c, out)
+			vc.callerSteps(s, c, out)
 		}
-		g.sessionSteps(s, c, out)
+		vc.sessionSteps(s, c, out)
 		for look := lookNotDone; look <= lookDone; look++ {
-			if q := &s.callers[c]; has(q.found, look) || g.olderCounts && has(q.foundOlder, look) {
+			if q := &s.callers[c]; has(q.found, look) || vc.olderCounts && has(q.foundOlder, look) {
 				t := *s
-				g.applyFinding(&t, look)
+				vc.applyFinding(&t, look)
 				out.add(t, has(q.found, look), "ledger: finding of caller (1 not done, 2 done)", c, look)
 			}
 		}
@@ -158,18 +158,18 @@ func (g *verificationConfig) successors(s *verificationState, out *steps[verific
 	newest := int(s.attemptCount) - 1
 	if s.flight == running && s.callers[s.attempts[newest].owner].session != sessionAlive {
 		t := *s
-		g.endAttempt(&t, attemptLost)
+		vc.endAttempt(&t, attemptLost)
 		out.add(t, eventually, "ledger: EndSession", newest)
 	}
 	mayStart := newest >= 0 && s.callers[s.attempts[newest].owner].phase == verifierProceeds
 	late := s.flight == inDoubt && s.inAir == 0
-	early := g.settleFromOpening && s.flight == running || g.settleFromExpiry && s.flight == inDoubt && !mayStart
+	early := vc.settleFromOpening && s.flight == running || vc.settleFromExpiry && s.flight == inDoubt && !mayStart
 	if s.settleOver == 0 && (late || early) {
 		t := *s
 		t.settleOver = 1
 		out.add(t, eventually, "settle delay over")
 	}
-	if s.given != 0 && s.deadlineOver == 0 && !g.noDeadline {
+	if s.given != 0 && s.deadlineOver == 0 && !vc.noDeadline {
 		holder := s.callers[s.given-1]
 		t := *s
 		t.deadlineOver = 1
@@ -177,18 +177,18 @@ func (g *verificationConfig) successors(s *verificationState, out *steps[verific
 	}
 }
 
-func (g *verificationConfig) callerSteps(s *verificationState, c int, out *steps[verificationState]) {
+func (vc *verificationConfig) callerSteps(s *verificationState, c int, out *steps[verificationState]) {
 	q := &s.callers[c]
 	t := *s
 	switch q.phase {
 	case verifierIdle, verifierOver:
-		if int(q.opens) < g.opensPerCaller {
+		if int(q.opens) < vc.opensPerCaller {
 			t.callers[c].phase = verifierAsks
 			t.callers[c].opens++
 			out.add(t, perhaps, "caller sends its open", c)
 		}
 	case verifierAsks:
-		if g.applyOpen(&t, c) {
+		if vc.applyOpen(&t, c) {
 			out.add(t, eventually, "ledger: Open", c)
 		}
 		t = *s
@@ -215,20 +215,20 @@ func (g *verificationConfig) callerSteps(s *verificationState, c int, out *steps
 			}
 			out.add(t, eventually, "ledger: report", c)
 		}
-		if !has(s.arrived, k) && (!has(s.inAir, k) || g.reportsUnknownSoon) {
+		if !has(s.arrived, k) && (!has(s.inAir, k) || vc.reportsUnknownSoon) {
 			t := *s
 			t.callers[c].phase = verifierOver
 			if q.attempt == s.attemptCount && s.flight == running {
-				g.endAttempt(&t, attemptUnknown)
+				vc.endAttempt(&t, attemptUnknown)
 			}
 			out.add(t, !has(s.inAir, k), "ledger: outcome unknown", c)
 		}
 	}
-	g.verifySteps(s, c, out)
+	vc.verifySteps(s, c, out)
 }
 
 // verifySteps: a caller with a verification asks the provider, perhaps slowly, and sends its finding.
-func (g *verificationConfig) verifySteps(s *verificationState, c int, out *steps[verificationState]) {
+func (vc *verificationConfig) verifySteps(s *verificationState, c int, out *steps[verificationState]) {
 	q := &s.callers[c]
 	if q.verifies == 0 || q.phase != verifierAsks {
 		return
@@ -252,7 +252,7 @@ func (g *verificationConfig) verifySteps(s *verificationState, c int, out *steps
 	out.add(t, eventually, "finding sent", c)
 }
 
-func (g *verificationConfig) sessionSteps(s *verificationState, c int, out *steps[verificationState]) {
+func (vc *verificationConfig) sessionSteps(s *verificationState, c int, out *steps[verificationState]) {
 	q := &s.callers[c]
 	if q.alive == 1 {
 		t := *s
@@ -275,8 +275,8 @@ func (g *verificationConfig) sessionSteps(s *verificationState, c int, out *step
 }
 
 // canonical clears fields that no rule reads any more.
-func (g *verificationConfig) canonical(t *verificationState) {
-	for c := range g.callers {
+func (vc *verificationConfig) canonical(t *verificationState) {
+	for c := range vc.callers {
 		p := &t.callers[c]
 		if p.alive == 0 {
 			p.phase, p.opens = verifierOver, 0
@@ -284,21 +284,21 @@ func (g *verificationConfig) canonical(t *verificationState) {
 		if p.phase == verifierOver {
 			p.attempt, p.verifies, p.look = 0, 0, lookNone
 		}
-		if p.verifies == 2 && !g.olderCounts { // its finding would be fenced, so it stops
+		if p.verifies == 2 && !vc.olderCounts { // its finding would be fenced, so it stops
 			p.verifies, p.look = 0, lookNone
 		}
-		if !g.olderCounts || t.flight == done {
+		if !vc.olderCounts || t.flight == done {
 			p.foundOlder = 0
 		}
 	}
 }
 
-func (g *verificationConfig) violation(s *verificationState) string {
+func (vc *verificationConfig) violation(s *verificationState) string {
 	if bits.OnesCount8(s.arrived) > 1 {
 		return "S1 two effects under verify"
 	}
 	mayStart := 0
-	for c := range g.callers {
+	for c := range vc.callers {
 		q := &s.callers[c]
 		if q.phase != verifierProceeds || q.trusts == 0 {
 			continue
@@ -314,11 +314,11 @@ func (g *verificationConfig) violation(s *verificationState) string {
 	return ""
 }
 
-func (g *verificationConfig) settled(s *verificationState) bool {
-	if s.flight == done || s.flight == free && int(s.attemptCount) == g.attempts {
+func (vc *verificationConfig) settled(s *verificationState) bool {
+	if s.flight == done || s.flight == free && int(s.attemptCount) == vc.attempts {
 		return true
 	}
-	for c := range g.callers {
+	for c := range vc.callers {
 		if q := &s.callers[c]; q.alive == 1 && q.phase >= verifierAsks && q.phase <= verifierActed {
 			return false
 		}
@@ -326,19 +326,19 @@ func (g *verificationConfig) settled(s *verificationState) bool {
 	return s.flight != running
 }
 
-func (g verificationConfig) run(limits Limits) Result {
+func (vc verificationConfig) run(limits Limits) Result {
 	var initial verificationState
-	for c := range g.callers {
+	for c := range vc.callers {
 		initial.callers[c] = verifier{alive: 1, trusts: 1, session: sessionAlive}
 	}
 	m := model[verificationState]{
-		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		initial: initial, successors: vc.successors, canonical: vc.canonical, violation: vc.violation,
 		outcome: func(s *verificationState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.arrived)), flight: s.flight}
 		},
 	}
-	if g.live {
-		m.settled = g.settled
+	if vc.live {
+		m.settled = vc.settled
 	}
 	return explore(m, limits)
 }

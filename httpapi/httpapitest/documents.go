@@ -17,7 +17,7 @@ var (
 )
 
 // applyDocument applies a command about a document.
-func (w *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind flight.EventKind) (flight.Reply, error) {
+func (fa *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind flight.EventKind) (flight.Reply, error) {
 	encoded, err := flight.Encode(c)
 	if err != nil {
 		return flight.Reply{}, err
@@ -25,26 +25,26 @@ func (w *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind flight
 	if c, err = flight.Decode(encoded); err != nil {
 		return flight.Reply{}, err
 	}
-	if _, err := w.Ledger.Propose(context.Background(), &flight.Tick{}); err != nil { // gets the version of the command
+	if _, err := fa.Ledger.Propose(context.Background(), &flight.Tick{}); err != nil { // gets the version of the command
 		return flight.Reply{}, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h := w.Ledger.Header()
-	reply := w.documents.Apply(&h, c)
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	h := fa.Ledger.Header()
+	reply := fa.documents.Apply(&h, c)
 	if reply.Changed {
-		w.documentsVersion = h.Version
-		w.feed = append(w.feed, flight.FeedEvent{Document: id, HistoryEvent: flight.HistoryEvent{Version: h.Version, Event: flight.Event{Kind: kind, At: h.Now}}})
-		w.recordAudit(c, h.Version, h.Now)
+		fa.documentsVersion = h.Version
+		fa.feed = append(fa.feed, flight.FeedEvent{Document: id, HistoryEvent: flight.HistoryEvent{Version: h.Version, Event: flight.Event{Kind: kind, At: h.Now}}})
+		fa.recordAudit(c, h.Version, h.Now)
 	}
 	return reply, nil
 }
 
 // recordAudit adds the line of a command to the audit log. The caller holds the lock.
-func (w *Fake) recordAudit(c flight.Command, version flight.Version, at flight.Time) {
+func (fa *Fake) recordAudit(c flight.Command, version flight.Version, at flight.Time) {
 	if e, ok := flight.Audit(c, at); ok {
 		e.Version = version
-		w.audit = append(w.audit, e)
+		fa.audit = append(fa.audit, e)
 	}
 }
 
@@ -130,19 +130,19 @@ func (l ledger) Stored() (flights map[string]int64, tombstones int64) {
 
 // UseCredentials makes the configuration one of a server that needs credentials, with limits from the documents. The
 // service for remote callers applies the limits, too.
-func (w *Fake) UseCredentials(cfg *httpapi.Config, node auth.NodeLimits) {
-	l := ledger{w.Ledger, w}
+func (fa *Fake) UseCredentials(cfg *httpapi.Config, node auth.NodeLimits) {
+	l := ledger{fa.Ledger, fa}
 	cfg.Auth = auth.NewDirectory(l, cfg.Logger)
 	cfg.Limits = auth.NewLimiter(cfg.Auth, l, node)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.limits = cfg.Limits
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	fa.limits = cfg.Limits
 }
 
 // Issue stores a token and returns its new secret. The token has no other secret.
-func (w *Fake) Issue(tb testing.TB, namespace, name string, verbs auth.Verbs, life time.Duration) string {
+func (fa *Fake) Issue(tb testing.TB, namespace, name string, verbs auth.Verbs, life time.Duration) string {
 	tb.Helper()
-	l := ledger{w.Ledger, w}
+	l := ledger{fa.Ledger, fa}
 	token, now := &auth.Token{Verbs: verbs}, l.Now()
 	var expires flight.Time
 	if life != 0 {
@@ -152,18 +152,18 @@ func (w *Fake) Issue(tb testing.TB, namespace, name string, verbs auth.Verbs, li
 	if err != nil {
 		tb.Fatalf("httpapitest: %v", err)
 	}
-	w.PutDocument(tb, auth.TokenID(namespace, name), token.Encode())
+	fa.PutDocument(tb, auth.TokenID(namespace, name), token.Encode())
 	return secret
 }
 
 // PutDocument stores a document, also in place of another version.
-func (w *Fake) PutDocument(tb testing.TB, id flight.DocumentID, body []byte) {
+func (fa *Fake) PutDocument(tb testing.TB, id flight.DocumentID, body []byte) {
 	tb.Helper()
 	put := &flight.PutDocument{ID: id, Body: body}
-	if old := (ledger{w.Ledger, w}).Document(id); old != nil {
+	if old := (ledger{fa.Ledger, fa}).Document(id); old != nil {
 		put.Expect = old.Version
 	}
-	w.Apply(tb, put)
+	fa.Apply(tb, put)
 }
 
 // remoteLimits are the limits of the service for remote callers. Before UseCredentials there are none.

@@ -79,29 +79,29 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 }
 
 // Config returns the configuration of the HTTP API on this fake.
-func (w *Fake) Config() httpapi.Config {
-	l := ledger{w.Ledger, w}
-	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: w.ready, RaiseLeaseEpoch: func(context.Context, string, string) error { return nil },
-		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
+func (fa *Fake) Config() httpapi.Config {
+	l := ledger{fa.Ledger, fa}
+	return httpapi.Config{Remote: service{fa}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: fa.ready, RaiseLeaseEpoch: func(context.Context, string, string) error { return nil },
+		Version: wire.Version{Version: "test", Deployment: fa.Ledger.Header().Deployment}}
 }
 
 // SetFaults changes the faults.
-func (w *Fake) SetFaults(change func(*Faults)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	change(&w.faults)
+func (fa *Fake) SetFaults(change func(*Faults)) {
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	change(&fa.faults)
 }
 
-func (w *Fake) currentFaults() Faults {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.faults
+func (fa *Fake) currentFaults() Faults {
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	return fa.faults
 }
 
 // Apply proposes a command. The test fails if the ledger returns an error.
-func (w *Fake) Apply(tb testing.TB, c flight.Command) flight.Reply {
+func (fa *Fake) Apply(tb testing.TB, c flight.Command) flight.Reply {
 	tb.Helper()
-	reply, err := recorder{w.Ledger, w}.Propose(context.Background(), c)
+	reply, err := recorder{fa.Ledger, fa}.Propose(context.Background(), c)
 	if err != nil {
 		tb.Fatalf("httpapitest: %v", err)
 	}
@@ -109,24 +109,24 @@ func (w *Fake) Apply(tb testing.TB, c flight.Command) flight.Reply {
 }
 
 // ExpireSession ends a session as if its owner had not renewed it, and runs the sweeper.
-func (w *Fake) ExpireSession(tb testing.TB, id flight.SessionID) {
+func (fa *Fake) ExpireSession(tb testing.TB, id flight.SessionID) {
 	tb.Helper()
-	if err := w.Leases.EndSession(context.Background(), id); err != nil {
+	if err := fa.Leases.EndSession(context.Background(), id); err != nil {
 		tb.Fatalf("httpapitest: end session %s: %v", id, err)
 	}
-	if err := w.Sweeper.Sweep(context.Background()); err != nil {
+	if err := fa.Sweeper.Sweep(context.Background()); err != nil {
 		tb.Fatalf("httpapitest: sweep: %v", err)
 	}
 }
 
 // Snapshot describes all flights of the ledger, for tests that require that nothing has changed.
-func (w *Fake) Snapshot() string {
+func (fa *Fake) Snapshot() string {
 	var lines []string
-	for _, key := range w.usedKeys() {
-		f, _ := w.Ledger.Flight(key.FlightID())
+	for _, key := range fa.usedKeys() {
+		f, _ := fa.Ledger.Flight(key.FlightID())
 		lines = append(lines, fmt.Sprintf("%s %s %s %d %d", key, f.State, f.Version, len(f.UsedNonces), len(f.Evidence)))
 	}
-	for _, doc := range (ledger{w.Ledger, w}).Documents("") {
+	for _, doc := range (ledger{fa.Ledger, fa}).Documents("") {
 		lines = append(lines, fmt.Sprintf("%s %s", doc.ID, doc.Version))
 	}
 	slices.Sort(lines)
@@ -134,19 +134,19 @@ func (w *Fake) Snapshot() string {
 }
 
 // DuplicateStats returns the duplicate statistics of a flight.
-func (w *Fake) DuplicateStats(id flight.ID) flight.DuplicateStats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.duplicates[id]
+func (fa *Fake) DuplicateStats(id flight.ID) flight.DuplicateStats {
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	return fa.duplicates[id]
 }
 
-func (w *Fake) ready(context.Context) wire.Ready {
-	why := w.currentFaults().NotReady
+func (fa *Fake) ready(context.Context) wire.Ready {
+	why := fa.currentFaults().NotReady
 	return wire.Ready{Ready: why == "", Checks: []wire.Check{{Name: "world", OK: why == "", Error: why}}}
 }
 
-func (w *Fake) beforeCall(ctx context.Context, method string) error {
-	if before := w.currentFaults().Before; before != nil {
+func (fa *Fake) beforeCall(ctx context.Context, method string) error {
+	if before := fa.currentFaults().Before; before != nil {
 		return before(ctx, method)
 	}
 	return nil
@@ -181,37 +181,37 @@ func (r recorder) Report(ctx context.Context, c *flight.Report) (flight.Reply, e
 }
 
 // addKey adds a key before a command on it is applied, so that readers of the feed record its events.
-func (w *Fake) addKey(key flight.Key) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (fa *Fake) addKey(key flight.Key) {
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
 	if !key.IsZero() {
-		w.keys[key.FlightID()] = key
+		fa.keys[key.FlightID()] = key
 	}
 }
 
 // recordEvents adds the new events of a key to its history and to the feed. The fake ledger does not return the version
 // of each event, so all new events get the flight's current version.
-func (w *Fake) recordEvents(key flight.Key) {
+func (fa *Fake) recordEvents(key flight.Key) {
 	if key.IsZero() {
 		return
 	}
 	id := key.FlightID()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f, err := w.Ledger.Flight(id)
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	f, err := fa.Ledger.Flight(id)
 	if err != nil || f == nil {
 		return
 	}
-	events := w.Ledger.History(key)[len(w.history[id]):]
+	events := fa.Ledger.History(key)[len(fa.history[id]):]
 	for _, e := range events {
 		event := flight.HistoryEvent{Version: f.Version, Event: e}
-		w.history[id] = append(w.history[id], event)
-		w.feed = append(w.feed, flight.FeedEvent{Key: key, HistoryEvent: event})
+		fa.history[id] = append(fa.history[id], event)
+		fa.feed = append(fa.feed, flight.FeedEvent{Key: key, HistoryEvent: event})
 	}
 	if len(events) > 0 {
-		slices.SortStableFunc(w.feed, func(a, b flight.FeedEvent) int { return compareVersions(a.Version, b.Version) })
-		close(w.changed)
-		w.changed = make(chan struct{})
+		slices.SortStableFunc(fa.feed, func(a, b flight.FeedEvent) int { return compareVersions(a.Version, b.Version) })
+		close(fa.changed)
+		fa.changed = make(chan struct{})
 	}
 }
 
@@ -226,17 +226,17 @@ func compareVersions(a, b flight.Version) int {
 }
 
 // usedKeys returns all keys that were ever used. First it records the events that the sweeper has caused.
-func (w *Fake) usedKeys() []flight.Key {
-	w.mu.Lock()
-	keys := make([]flight.Key, 0, len(w.keys))
-	for _, key := range w.keys {
+func (fa *Fake) usedKeys() []flight.Key {
+	fa.mu.Lock()
+	keys := make([]flight.Key, 0, len(fa.keys))
+	for _, key := range fa.keys {
 		keys = append(keys, key)
 	}
-	w.mu.Unlock()
+	fa.mu.Unlock()
 	for _, key := range keys {
-		w.recordEvents(key)
+		fa.recordEvents(key)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.DeleteFunc(keys, func(key flight.Key) bool { return len(w.history[key.FlightID()]) == 0 })
+	fa.mu.Lock()
+	defer fa.mu.Unlock()
+	return slices.DeleteFunc(keys, func(key flight.Key) bool { return len(fa.history[key.FlightID()]) == 0 })
 }

@@ -20,10 +20,10 @@ type fieldDoc struct {
 }
 
 // applyTo sets the documentation and the limits of a schema.
-func (w *fieldDoc) applyTo(s *Schema) {
-	s.Description, s.Enum, s.Pattern, s.MaxLength, s.MaxItems, s.Default = w.about, w.enum, w.pattern, w.maxLength, w.maxItems, w.defaultValue
-	if w.min != w.max {
-		s.Minimum, s.Maximum = &w.min, &w.max
+func (d *fieldDoc) applyTo(s *Schema) {
+	s.Description, s.Enum, s.Pattern, s.MaxLength, s.MaxItems, s.Default = d.about, d.enum, d.pattern, d.maxLength, d.maxItems, d.defaultValue
+	if d.min != d.max {
+		s.Minimum, s.Maximum = &d.min, &d.max
 	}
 }
 

@@ -46,12 +46,12 @@ func HasOtherInput(f *flight.Flight, s *flight.Submission) bool {
 }
 
 // Final returns nil if the flight has a receipt for this submission, else the error about its state.
-func (w Builder) Final(f *flight.Flight, key flight.Key, s *flight.Submission) error {
+func (bu Builder) Final(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	if f == nil {
 		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger returned no flight", key)}
 	}
 	if HasOtherInput(f, s) {
-		return w.conflict(f, key, s)
+		return bu.conflict(f, key, s)
 	}
 	switch f.State {
 	case flight.StateExpired: // a tombstone does not have its key
@@ -75,11 +75,11 @@ func (w Builder) Final(f *flight.Flight, key flight.Key, s *flight.Submission) e
 
 // Receipt returns the result of a flight that has a receipt. body is the stored part of the receipt's body; if it is
 // nil, it is read from the ledger.
-func (w Builder) Receipt(f *flight.Flight, body []byte, source effect.Source) (effect.Result, error) {
+func (bu Builder) Receipt(f *flight.Flight, body []byte, source effect.Source) (effect.Result, error) {
 	r := f.Receipt
 	if body == nil && r.Body.StoredSize > 0 {
 		var err error
-		if body, err = w.Reader.ReceiptBody(f); err != nil {
+		if body, err = bu.Reader.ReceiptBody(f); err != nil {
 			return effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("read the receipt of %s: %w", f.Key, err)}
 		}
 	}
@@ -95,19 +95,19 @@ func (w Builder) Receipt(f *flight.Flight, body []byte, source effect.Source) (e
 }
 
 // conflict returns the error about another input, with the fields that differ if both inputs are available.
-func (w Builder) conflict(f *flight.Flight, key flight.Key, s *flight.Submission) error {
+func (bu Builder) conflict(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	c := &effect.Conflict{Key: key}
 	if f.Input.StoredSize == 0 || s.Input.Data == nil {
 		return c
 	}
-	if stored, err := w.Reader.Input(f); err == nil {
+	if stored, err := bu.Reader.Input(f); err == nil {
 		c.Fields = flight.DifferingFields(stored, s.Input.Data, nil)
 	}
 	return c
 }
 
 // Input returns the input to send: the first caller's bytes. A later caller's bytes may differ in spelling.
-func (w Builder) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
+func (bu Builder) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
 	b := f.Input
 	switch {
 	case b.StoredSize == 0:
@@ -115,20 +115,20 @@ func (w Builder) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, err
 	case b.Digest == s.Input.Digest && s.Input.Data != nil:
 		return s.Input, nil
 	}
-	data, err := w.Reader.Input(f)
+	data, err := bu.Reader.Input(f)
 	b.Data = data
 	return b, err
 }
 
 // IdempotencyKey returns the key for the provider: the same for every attempt of a generation.
-func (w Builder) IdempotencyKey(f *flight.Flight) string {
-	header := w.Reader.Header()
+func (bu Builder) IdempotencyKey(f *flight.Flight) string {
+	header := bu.Reader.Header()
 	return header.IdempotencyKey(f.Key, f.Generation)
 }
 
 // SealToken returns the fencing token of an attempt for the wire.
-func (w Builder) SealToken(f *flight.Flight, a *flight.Attempt) string {
-	header := w.Reader.Header()
+func (bu Builder) SealToken(f *flight.Flight, a *flight.Attempt) string {
+	header := bu.Reader.Header()
 	return header.TokenOf(a).Seal(header.Secret, f.ID, f.Generation, a.Session.ID)
 }
 

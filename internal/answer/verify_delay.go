@@ -27,30 +27,30 @@ const maxDelays = 1024
 
 // Remaining returns the rest of the delay for the flight's newest attempt. The first call for an attempt starts the
 // delay. Later verifications of the same attempt wait only for their backoff, which the ledger measures.
-func (s *VerifyDelays) Remaining(f *flight.Flight) time.Duration {
+func (d *VerifyDelays) Remaining(f *flight.Flight) time.Duration {
 	if !f.Verifying() || f.Verification.Tries > 0 {
 		return 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, ok := s.delays[f.ID]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known, ok := d.delays[f.ID]
 	if !ok || known.attempt != f.AttemptNumber() {
-		if s.delays == nil {
-			s.delays = make(map[flight.ID]verifyDelay)
+		if d.delays == nil {
+			d.delays = make(map[flight.ID]verifyDelay)
 		}
 		delay := cmp.Or(f.Policy.SettleDelay, f.Policy.AttemptTimeout+flight.PauseBound)
 		known = verifyDelay{attempt: f.AttemptNumber(), until: time.Now().Add(delay)}
-		if len(s.delays) >= maxDelays {
-			maps.DeleteFunc(s.delays, func(_ flight.ID, old verifyDelay) bool { return time.Since(old.until) > flight.MaxOpenLife })
+		if len(d.delays) >= maxDelays {
+			maps.DeleteFunc(d.delays, func(_ flight.ID, old verifyDelay) bool { return time.Since(old.until) > flight.MaxOpenLife })
 		}
-		s.delays[f.ID] = known
+		d.delays[f.ID] = known
 	}
 	return time.Until(known.until)
 }
 
 // Delete deletes the delay of a flight of which a verification was answered.
-func (s *VerifyDelays) Delete(id flight.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.delays, id)
+func (d *VerifyDelays) Delete(id flight.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.delays, id)
 }

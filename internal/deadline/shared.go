@@ -27,24 +27,24 @@ type sharedContext struct {
 func New(d time.Duration) *Shared { return &Shared{timeout: d} }
 
 // Context returns the shared context. It ends with its deadline, or with Close if it is the newest.
-func (h *Shared) Context() context.Context {
-	if current := h.current.Load(); current != nil && time.Until(current.end) >= h.timeout {
+func (s *Shared) Context() context.Context {
+	if current := s.current.Load(); current != nil && time.Until(current.end) >= s.timeout {
 		return current.ctx
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if current := h.current.Load(); current != nil && time.Until(current.end) >= h.timeout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if current := s.current.Load(); current != nil && time.Until(current.end) >= s.timeout {
 		return current.ctx
 	}
-	current := &sharedContext{end: time.Now().Add(h.timeout + h.timeout/4)}
+	current := &sharedContext{end: time.Now().Add(s.timeout + s.timeout/4)}
 	current.ctx, current.cancel = context.WithDeadline(context.Background(), current.end)
-	h.current.Store(current)
+	s.current.Store(current)
 	return current.ctx
 }
 
 // Close ends the newest context. Call it when no request is left.
-func (h *Shared) Close() {
-	if r := h.current.Load(); r != nil {
+func (s *Shared) Close() {
+	if r := s.current.Load(); r != nil {
 		r.cancel()
 	}
 }

@@ -38,31 +38,31 @@ type callGroup struct {
 
 // join returns the call of the key. first reports that the call is new, and that this caller must run it. A call that
 // is known to be of an earlier generation than minGeneration is not joined.
-func (cs *callGroup) join(ctx context.Context, req effect.Call, minGeneration uint32) (c *call, first bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c := cs.byKey[req.Key]; c != nil && c.waitCtx.Err() == nil && !c.isBefore(minGeneration) {
+func (g *callGroup) join(ctx context.Context, req effect.Call, minGeneration uint32) (c *call, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c := g.byKey[req.Key]; c != nil && c.waitCtx.Err() == nil && !c.isBefore(minGeneration) {
 		c.callers++
 		c.joined = true
 		return c, false
 	}
 	// The caller may change its bytes, and the call may outlive the caller.
 	req.Submission.Input.Data = bytes.Clone(req.Submission.Input.Data)
-	c = &call{req: req, group: cs, callers: 1, done: make(chan struct{})}
+	c = &call{req: req, group: g, callers: 1, done: make(chan struct{})}
 	c.baseCtx = context.WithValue(context.WithoutCancel(ctx), reentryKey{}, c)
 	c.waitCtx, c.cancelWait = context.WithCancelCause(c.baseCtx)
-	if cs.byKey == nil {
-		cs.byKey, cs.all = make(map[flight.Key]*call), make(map[*call]struct{})
+	if g.byKey == nil {
+		g.byKey, g.all = make(map[flight.Key]*call), make(map[*call]struct{})
 	}
-	cs.byKey[req.Key], cs.all[c] = c, struct{}{}
+	g.byKey[req.Key], g.all[c] = c, struct{}{}
 	return c, true
 }
 
 // cancelAll ends the waits of all calls and, if handlersToo is set, the contexts of their handlers.
-func (cs *callGroup) cancelAll(cause error, handlersToo bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	for c := range cs.all {
+func (g *callGroup) cancelAll(cause error, handlersToo bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.all {
 		c.cancelWait(cause)
 		if handlersToo && c.cancelHandler != nil {
 			c.cancelHandler(cause)
@@ -192,9 +192,9 @@ func copyResult(result effect.Result, source effect.Source) effect.Result {
 type reentryKey struct{}
 
 // checkReentry rejects a call by the handler, or the look-up, of the same key: the call would wait for itself.
-func (cs *callGroup) checkReentry(ctx context.Context, key flight.Key) error {
+func (g *callGroup) checkReentry(ctx context.Context, key flight.Key) error {
 	c, _ := ctx.Value(reentryKey{}).(*call)
-	if c == nil || c.group != cs || c.req.Key != key || c.ended() {
+	if c == nil || c.group != g || c.req.Key != key || c.ended() {
 		return nil
 	}
 	return &flight.InvalidError{Field: "key", Detail: fmt.Sprintf(

@@ -41,34 +41,34 @@ func newFakeTransport(t *testing.T, opens ...func() (Answer, error)) *fakeTransp
 	return s
 }
 
-func (s *fakeTransport) Open(context.Context, *effect.Call, time.Time) (Answer, error) {
-	open := s.opens[min(s.asked, len(s.opens)-1)]
-	s.asked++
+func (t *fakeTransport) Open(context.Context, *effect.Call, time.Time) (Answer, error) {
+	open := t.opens[min(t.asked, len(t.opens)-1)]
+	t.asked++
 	return open()
 }
-func (s *fakeTransport) Renew(context.Context) error { s.renewed++; return nil }
-func (s *fakeTransport) Report(_ context.Context, end Completion) (Answer, error) {
-	s.ends = append(s.ends, end)
-	return s.after(end)
+func (t *fakeTransport) Renew(context.Context) error { t.renewed++; return nil }
+func (t *fakeTransport) Report(_ context.Context, end Completion) (Answer, error) {
+	t.ends = append(t.ends, end)
+	return t.after(end)
 }
-func (s *fakeTransport) Verify(_ context.Context, v flight.Finding, a effect.Answer) (Answer, error) {
-	return s.verify(v, a)
+func (t *fakeTransport) Verify(_ context.Context, v flight.Finding, a effect.Answer) (Answer, error) {
+	return t.verify(v, a)
 }
-func (s *fakeTransport) Trust() time.Duration {
-	if s.trust.Err() != nil {
+func (t *fakeTransport) Trust() time.Duration {
+	if t.trust.Err() != nil {
 		return 0
 	}
 	return time.Minute
 }
-func (s *fakeTransport) Context() context.Context { return s.trust }
-func (s *fakeTransport) Watch(context.Context, context.CancelCauseFunc) (stop func()) {
+func (t *fakeTransport) Context() context.Context { return t.trust }
+func (t *fakeTransport) Watch(context.Context, context.CancelCauseFunc) (stop func()) {
 	return func() {}
 }
 
 // opened returns the answer to an Open that has opened an attempt; with changes the answer.
-func (s *fakeTransport) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
+func (t *fakeTransport) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
 	return func() (Answer, error) {
-		a := Answer{Decision: d, Attempt: s, Spec: effect.Spec{Key: key, Number: 1}, SentAt: clock.Now()}
+		a := Answer{Decision: d, Attempt: t, Spec: effect.Spec{Key: key, Number: 1}, SentAt: clock.Now()}
 		for _, w := range with {
 			w(&a)
 		}

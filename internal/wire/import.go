@@ -59,11 +59,11 @@ func DecodeImport(data []byte) (ImportLine, *Invalid) {
 }
 
 // Command returns the command for the line. now is the time of this process; a later time in the line is rejected.
-func (r *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *Invalid) {
-	c := &flight.Import{ExternalID: r.ExternalID}
+func (l *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *Invalid) {
+	c := &flight.Import{ExternalID: l.ExternalID}
 	for _, fill := range [...]func(*flight.Import) *Invalid{
-		func(c *flight.Import) *Invalid { return r.fillKey(c, namespace) }, r.fillOutcome, r.fillInput,
-		func(c *flight.Import) *Invalid { return r.fillTimes(c, now) },
+		func(c *flight.Import) *Invalid { return l.fillKey(c, namespace) }, l.fillOutcome, l.fillInput,
+		func(c *flight.Import) *Invalid { return l.fillTimes(c, now) },
 	} {
 		if bad := fill(c); bad != nil {
 			return nil, bad
@@ -72,11 +72,11 @@ func (r *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *
 	return c, nil
 }
 
-func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
-	if r.Key == "" {
+func (l *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
+	if l.Key == "" {
 		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: "/key", Detail: "missing"}}
 	}
-	parsed, err := flight.ParseKey(r.Key)
+	parsed, err := flight.ParseKey(l.Key)
 	key, bad := explainKey(parsed, err, BadField("/key", ""))
 	if bad != nil {
 		return setHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
@@ -92,8 +92,8 @@ func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 	return nil
 }
 
-func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
-	switch r.Outcome {
+func (l *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
+	switch l.Outcome {
 	case flight.OutcomeSucceeded.String():
 		c.Outcome = flight.OutcomeSucceeded
 	case flight.OutcomeRefused.String():
@@ -103,15 +103,15 @@ func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
 	default:
 		return BadField("/outcome", "must be succeeded or refused; other outcomes have no receipt to import")
 	}
-	c.Body, bad = r.Blob()
+	c.Body, bad = l.Blob()
 	return bad
 }
 
-func (r *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
-	if r.Input == nil && r.Fingerprint == "" {
+func (l *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
+	if l.Input == nil && l.Fingerprint == "" {
 		return nil // the input is unknown: duplicates are recognized by the key alone
 	}
-	open := OpenRequest{Input: r.Input, Fingerprint: r.Fingerprint}
+	open := OpenRequest{Input: l.Input, Fingerprint: l.Fingerprint}
 	s, bad := open.Submission()
 	c.Fingerprint, c.Input = s.Fingerprint, s.Input
 	return bad
@@ -120,7 +120,7 @@ func (r *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
 // maxClockSkew is the greatest accepted difference between the clocks of two machines.
 const maxClockSkew = 5 * time.Minute
 
-func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
+func (l *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 	var bad *Invalid
 	parse := func(pointer, text string) flight.Time {
 		if text == "" || bad != nil {
@@ -137,13 +137,13 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 		}
 		return flight.Time(t.UnixMilli())
 	}
-	c.CreatedAt, c.FinishedAt = parse("/created_at", r.CreatedAt), parse("/finished_at", r.FinishedAt)
+	c.CreatedAt, c.FinishedAt = parse("/created_at", l.CreatedAt), parse("/finished_at", l.FinishedAt)
 	if bad == nil && c.CreatedAt > c.FinishedAt && c.FinishedAt > 0 {
 		bad = BadField("/created_at", "must not be later than finished_at")
 	}
-	if bad == nil && r.Retention != "" {
+	if bad == nil && l.Retention != "" {
 		var err error
-		if c.Retention, err = ParseRetention(r.Retention); err != nil {
+		if c.Retention, err = ParseRetention(l.Retention); err != nil {
 			bad = BadField("/retention", "%v", err)
 		}
 	}
@@ -151,7 +151,7 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 }
 
 // AppendJSON appends the line as JSON, without a line break.
-func (r *ImportLine) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+func (l *ImportLine) AppendJSON(b []byte) []byte { return strictjson.Append(b, l) }
 
 // IsNDJSONType reports whether a content type is that of one JSON object per line.
 func IsNDJSONType(contentType string) bool {

@@ -42,9 +42,9 @@ type grpcTransactor struct {
 	members int
 }
 
-func (o grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (answer *pb.TxnResponse, err error) {
-	for range o.members {
-		answer, err = o.kv.Txn(ctx, r, grpc.WaitForReady(false))
+func (t grpcTransactor) Txn(ctx context.Context, r *pb.TxnRequest) (answer *pb.TxnResponse, err error) {
+	for range t.members {
+		answer, err = t.kv.Txn(ctx, r, grpc.WaitForReady(false))
 		if err = clientv3.ContextError(ctx, err); !errors.Is(err, rpctypes.ErrNoLeader) {
 			break
 		}

@@ -127,9 +127,9 @@ func TestEtcdConforms(t *testing.T) {
 // inProcess is a backend without connections: it uses the client of the embedded server, as a node does.
 type inProcess struct{ *backend }
 
-func (b inProcess) Node(t testing.TB, o leasetest.Options) leasetest.Node {
+func (p inProcess) Node(t testing.TB, o leasetest.Options) leasetest.Node {
 	t.Helper()
-	return noConnection{b.open(t, b.server.InProcess(t), o)}
+	return noConnection{p.open(t, p.server.InProcess(t), o)}
 }
 
 type noConnection struct{ *lease.Lessor }

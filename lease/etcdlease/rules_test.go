@@ -117,8 +117,8 @@ type noLeader struct {
 	calls atomic.Int32
 }
 
-func (s *noLeader) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
-	s.calls.Add(1)
+func (l *noLeader) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
+	l.calls.Add(1)
 	return status.Error(codes.Unavailable, "the server is shutting down")
 }
 

@@ -48,22 +48,22 @@ func NewEtcd() *Etcd {
 }
 
 // Expire ends the etcd lease of a session, as if its TTL were over.
-func (w *Etcd) Expire(id flight.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for lid, l := range w.leases {
+func (et *Etcd) Expire(id flight.SessionID) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	for lid, l := range et.leases {
 		if l.sessionKey.Session.ID == id {
-			w.expireLocked(lid)
+			et.expireLocked(lid)
 		}
 	}
 }
 
 // Sessions lists the sessions with a session key.
-func (w *Etcd) Sessions() []flight.SessionID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (et *Etcd) Sessions() []flight.SessionID {
+	et.mu.Lock()
+	defer et.mu.Unlock()
 	var ids []flight.SessionID
-	for _, l := range w.leases {
+	for _, l := range et.leases {
 		ids = append(ids, l.sessionKey.Session.ID)
 	}
 	slices.Sort(ids)
@@ -71,50 +71,50 @@ func (w *Etcd) Sessions() []flight.SessionID {
 }
 
 // Revision returns the current revision.
-func (w *Etcd) Revision() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.revision
+func (et *Etcd) Revision() int64 {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	return et.revision
 }
 
 // SetRevision sets the revision to an older or newer one, as a restore from a backup may.
-func (w *Etcd) SetRevision(revision int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.revision = revision
+func (et *Etcd) SetRevision(revision int64) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	et.revision = revision
 }
 
 // SetGuardKey replaces the guard key; nil deletes it.
-func (w *Etcd) SetGuardKey(o *lease.Ownership) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.owner = o
+func (et *Etcd) SetGuardKey(o *lease.Ownership) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	et.owner = o
 }
 
 // GuardKey returns the guard key; nil when there is none.
-func (w *Etcd) GuardKey() *lease.Ownership {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.owner
+func (et *Etcd) GuardKey() *lease.Ownership {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	return et.owner
 }
 
 // SetCounter sets the counter of the guard key, as a restore from a backup does; 0 deletes it.
-func (w *Etcd) SetCounter(n uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.counter = n
+func (et *Etcd) SetCounter(n uint64) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	et.counter = n
 }
 
 // Counter returns the counter of the guard key.
-func (w *Etcd) Counter() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.counter
+func (et *Etcd) Counter() uint64 {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	return et.counter
 }
 
 // SessionKey returns the session key of a session; nil when there is none.
-func (w *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
-	for _, m := range w.sessionKeys() {
+func (et *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
+	for _, m := range et.sessionKeys() {
 		if m.Session.ID == id {
 			return &m
 		}
@@ -123,35 +123,35 @@ func (w *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
 }
 
 // CorruptClaim changes a byte of a claim's value.
-func (w *Etcd) CorruptClaim(key flight.Key, at int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := []byte(w.claims[key.String()].Value)
+func (et *Etcd) CorruptClaim(key flight.Key, at int) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	b := []byte(et.claims[key.String()].Value)
 	b[at] ^= 0x80
-	w.claims[key.String()].Value = string(b)
+	et.claims[key.String()].Value = string(b)
 }
 
-func (w *Etcd) grant(own lease.Ownership, m lease.SessionKey) (lease.Granted, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.checkLocked(own); err != nil {
+func (et *Etcd) grant(own lease.Ownership, m lease.SessionKey) (lease.Granted, error) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	if err := et.checkLocked(own); err != nil {
 		return lease.Granted{}, err
 	}
-	w.nextID++
-	w.revision++
-	id := w.nextID
-	m.Lease, m.Session.Revision = id, w.revision
+	et.nextID++
+	et.revision++
+	id := et.nextID
+	m.Lease, m.Session.Revision = id, et.revision
 	l := &fakeLease{sessionKey: m, expires: time.Now().Add(m.TTL)}
-	l.timer = time.AfterFunc(m.TTL, func() { w.onTimer(id) })
-	w.leases[id] = l
-	return lease.Granted{Lease: id, TTL: m.TTL, Revision: w.revision}, nil
+	l.timer = time.AfterFunc(m.TTL, func() { et.onTimer(id) })
+	et.leases[id] = l
+	return lease.Granted{Lease: id, TTL: m.TTL, Revision: et.revision}, nil
 }
 
 // onTimer ends a lease whose TTL is over; after a renewal it sets the timer again.
-func (w *Etcd) onTimer(id lease.LeaseID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := w.leases[id]
+func (et *Etcd) onTimer(id lease.LeaseID) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	l := et.leases[id]
 	if l == nil {
 		return
 	}
@@ -159,13 +159,13 @@ func (w *Etcd) onTimer(id lease.LeaseID) {
 		l.timer.Reset(left)
 		return
 	}
-	w.expireLocked(id)
+	et.expireLocked(id)
 }
 
-func (w *Etcd) renew(id lease.LeaseID) (time.Duration, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := w.leases[id]
+func (et *Etcd) renew(id lease.LeaseID) (time.Duration, error) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	l := et.leases[id]
 	if l == nil {
 		return 0, fmt.Errorf("%w: the fake's lease is gone", lease.ErrLost)
 	}
@@ -173,27 +173,27 @@ func (w *Etcd) renew(id lease.LeaseID) (time.Duration, error) {
 	return l.sessionKey.TTL, nil
 }
 
-func (w *Etcd) revoke(id lease.LeaseID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.expireLocked(id)
+func (et *Etcd) revoke(id lease.LeaseID) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	et.expireLocked(id)
 }
 
 // expireLocked deletes a lease, its session key and its claims in one revision.
-func (w *Etcd) expireLocked(id lease.LeaseID) {
-	l := w.leases[id]
+func (et *Etcd) expireLocked(id lease.LeaseID) {
+	l := et.leases[id]
 	if l == nil {
 		return
 	}
 	l.timer.Stop()
-	delete(w.leases, id)
-	w.revision++
-	for k, c := range w.claims {
+	delete(et.leases, id)
+	et.revision++
+	for k, c := range et.claims {
 		if c.leaseID == id {
-			delete(w.claims, k)
+			delete(et.claims, k)
 		}
 	}
-	for watch := range w.watches {
+	for watch := range et.watches {
 		select {
 		case watch.deleted <- l.sessionKey.Session.ID:
 		default: // the hint is lost: Watch may miss deletions
@@ -201,41 +201,41 @@ func (w *Etcd) expireLocked(id lease.LeaseID) {
 	}
 }
 
-func (w *Etcd) checkLocked(own lease.Ownership) error {
-	if w.owner == nil || *w.owner != own {
-		return &lease.OwnershipError{Found: w.owner}
+func (et *Etcd) checkLocked(own lease.Ownership) error {
+	if et.owner == nil || *et.owner != own {
+		return &lease.OwnershipError{Found: et.owner}
 	}
 	return nil
 }
 
-func (w *Etcd) setOwnership(old *lease.Ownership, own lease.Ownership) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if (old == nil) != (w.owner == nil) || old != nil && *old != *w.owner {
-		return &lease.OwnershipError{Found: w.owner}
+func (et *Etcd) setOwnership(old *lease.Ownership, own lease.Ownership) error {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	if (old == nil) != (et.owner == nil) || old != nil && *old != *et.owner {
+		return &lease.OwnershipError{Found: et.owner}
 	}
-	w.owner = &own
-	w.revision++
+	et.owner = &own
+	et.revision++
 	return nil
 }
 
-func (w *Etcd) raiseCounter(own lease.Ownership, from uint64) (bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.checkLocked(own); err != nil || w.counter != from {
+func (et *Etcd) raiseCounter(own lease.Ownership, from uint64) (bool, error) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	if err := et.checkLocked(own); err != nil || et.counter != from {
 		return false, err
 	}
-	w.counter++
-	w.revision++
+	et.counter++
+	et.revision++
 	return true, nil
 }
 
 var errDuplicateKey = errors.New("leasetest: duplicate key in a transaction")
 
-func (w *Etcd) commit(own lease.Ownership, ops []*lease.Op) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.checkLocked(own); err != nil {
+func (et *Etcd) commit(own lease.Ownership, ops []*lease.Op) error {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	if err := et.checkLocked(own); err != nil {
 		return err
 	}
 	seen := make(map[string]bool, len(ops))
@@ -245,64 +245,64 @@ func (w *Etcd) commit(own lease.Ownership, ops []*lease.Op) error {
 		}
 		seen[o.Key] = true
 	}
-	next := w.revision + 1
+	next := et.revision + 1
 	for _, o := range ops {
-		w.applyLocked(o, next)
+		et.applyLocked(o, next)
 		if o.Done {
-			w.revision = next
+			et.revision = next
 		}
 	}
 	return nil
 }
 
-func (w *Etcd) applyLocked(o *lease.Op, revision int64) {
+func (et *Etcd) applyLocked(o *lease.Op, revision int64) {
 	o.Done, o.Holder = false, nil
-	c := w.claims[o.Key]
+	c := et.claims[o.Key]
 	if o.Kind.Puts() {
-		l := w.leases[o.Lease]
+		l := et.leases[o.Lease]
 		lives := l != nil && l.sessionKey.Session.ID == o.Session
 		switch {
 		case o.Kind == lease.OpClaim && c != nil:
 			e := c.RawClaim
 			o.Holder = &e
 		case lives:
-			w.claims[o.Key] = &fakeClaim{lease.RawClaim{Key: o.Key, Value: o.Value, ModRevision: revision}, o.Lease}
+			et.claims[o.Key] = &fakeClaim{lease.RawClaim{Key: o.Key, Value: o.Value, ModRevision: revision}, o.Lease}
 			o.Done = true
 		}
 		return
 	}
 	if c != nil && (o.Kind == lease.OpRelease && c.Value == o.Value || o.Kind == lease.OpRemove && c.ModRevision == o.ModRevision) {
-		delete(w.claims, o.Key)
+		delete(et.claims, o.Key)
 		o.Done = true
 	}
 }
 
-func (w *Etcd) list() []lease.RawClaim {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := make([]lease.RawClaim, 0, len(w.claims))
-	for _, c := range w.claims {
+func (et *Etcd) list() []lease.RawClaim {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	all := make([]lease.RawClaim, 0, len(et.claims))
+	for _, c := range et.claims {
 		all = append(all, c.RawClaim)
 	}
 	slices.SortFunc(all, func(a, b lease.RawClaim) int { return cmp.Compare(a.Key, b.Key) })
 	return all
 }
 
-func (w *Etcd) sessionKeys() []lease.SessionKey {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (et *Etcd) sessionKeys() []lease.SessionKey {
+	et.mu.Lock()
+	defer et.mu.Unlock()
 	var list []lease.SessionKey
-	for _, l := range w.leases {
+	for _, l := range et.leases {
 		list = append(list, l.sessionKey)
 	}
 	return list
 }
 
-func (w *Etcd) readLiving(ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	state = lease.GuardState{Owner: w.owner, Counter: w.counter, Revision: w.revision}
-	for _, l := range w.leases {
+func (et *Etcd) readLiving(ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID) {
+	et.mu.Lock()
+	defer et.mu.Unlock()
+	state = lease.GuardState{Owner: et.owner, Counter: et.counter, Revision: et.revision}
+	for _, l := range et.leases {
 		if id := l.sessionKey.Session.ID; len(ids) == 0 || slices.Contains(ids, id) {
 			living = append(living, id)
 		}
@@ -310,15 +310,15 @@ func (w *Etcd) readLiving(ids []flight.SessionID) (state lease.GuardState, livin
 	return state, living
 }
 
-func (w *Etcd) watchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
+func (et *Etcd) watchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
 	watch := &sessionKeyWatch{deleted: make(chan flight.SessionID, 64)}
-	w.mu.Lock()
-	w.watches[watch] = struct{}{}
-	w.mu.Unlock()
+	et.mu.Lock()
+	et.watches[watch] = struct{}{}
+	et.mu.Unlock()
 	defer func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.watches, watch)
+		et.mu.Lock()
+		defer et.mu.Unlock()
+		delete(et.watches, watch)
 	}()
 	for {
 		select {

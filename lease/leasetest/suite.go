@@ -86,48 +86,48 @@ type suite struct {
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
 
-func (x *suite) node(o Options) Node {
-	x.Helper()
-	return x.Node(x.T, o)
+func (su *suite) node(o Options) Node {
+	su.Helper()
+	return su.Node(su.T, o)
 }
 
-func (x *suite) localSession(n lease.Sessions, owner string) lease.Session {
-	x.Helper()
-	return x.newSession(n, lease.Spec{TTL: TTL, Owner: owner, AutoRenew: true})
+func (su *suite) localSession(n lease.Sessions, owner string) lease.Session {
+	su.Helper()
+	return su.newSession(n, lease.Spec{TTL: TTL, Owner: owner, AutoRenew: true})
 }
 
-func (x *suite) remoteSession(n lease.Sessions, ttl time.Duration) lease.Session {
-	x.Helper()
-	return x.newSession(n, lease.Spec{TTL: ttl, Owner: "remote"})
+func (su *suite) remoteSession(n lease.Sessions, ttl time.Duration) lease.Session {
+	su.Helper()
+	return su.newSession(n, lease.Spec{TTL: ttl, Owner: "remote"})
 }
 
-func (x *suite) newSession(n lease.Sessions, spec lease.Spec) lease.Session {
-	x.Helper()
-	s, err := n.NewSession(x.ctx, spec)
-	require.NoError(x, err)
+func (su *suite) newSession(n lease.Sessions, spec lease.Spec) lease.Session {
+	su.Helper()
+	s, err := n.NewSession(su.ctx, spec)
+	require.NoError(su, err)
 	return s
 }
 
-func (x *suite) reserve(s lease.Session, k flight.Key, nonce flight.Nonce) lease.Lease {
-	x.Helper()
-	l, err := s.Reserve(x.ctx, k, nonce)
-	require.NoError(x, err)
+func (su *suite) reserve(s lease.Session, k flight.Key, nonce flight.Nonce) lease.Lease {
+	su.Helper()
+	l, err := s.Reserve(su.ctx, k, nonce)
+	require.NoError(su, err)
 	return l
 }
 
 // claim reserves the key with a new nonce and claims it.
-func (x *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce) {
-	x.Helper()
+func (su *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce) {
+	su.Helper()
 	nonce := NewNonce()
-	l := x.reserve(s, k, nonce)
-	require.NoError(x, l.Claim(x.ctx))
+	l := su.reserve(s, k, nonce)
+	require.NoError(su, l.Claim(su.ctx))
 	return l, nonce
 }
 
 // claimWhenFree waits until the lease's key is free and claims it.
-func (x *suite) claimWhenFree(l lease.Lease) {
-	x.Helper()
-	require.NoError(x, untilFree(x.ctx, l))
+func (su *suite) claimWhenFree(l lease.Lease) {
+	su.Helper()
+	require.NoError(su, untilFree(su.ctx, l))
 }
 
 func untilFree(ctx context.Context, l lease.Lease) error {
@@ -151,76 +151,76 @@ func pause(ctx context.Context) {
 }
 
 // listClaims returns the claims by key.
-func (x *suite) listClaims(n lease.ClaimKeys) map[flight.Key]lease.ListedClaim {
-	x.Helper()
-	all, err := n.Claims(x.ctx)
-	require.NoError(x, err)
+func (su *suite) listClaims(n lease.ClaimKeys) map[flight.Key]lease.ListedClaim {
+	su.Helper()
+	all, err := n.Claims(su.ctx)
+	require.NoError(su, err)
 	byKey := make(map[flight.Key]lease.ListedClaim, len(all))
 	for _, h := range all {
 		byKey[h.Key] = h
 	}
-	require.Len(x, byKey, len(all))
+	require.Len(su, byKey, len(all))
 	return byKey
 }
 
 // requireClaim requires that the key has the claim of the lease, and returns it.
-func (x *suite) requireClaim(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.ListedClaim {
-	x.Helper()
-	h, ok := x.listClaims(n)[k]
-	require.True(x, ok, "%s is not claimed", k)
-	require.Equal(x, lease.ListedClaim{Key: k, Session: l.Session().ID, Nonce: nonce, ModRevision: h.ModRevision}, h)
-	require.Positive(x, h.ModRevision)
+func (su *suite) requireClaim(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.ListedClaim {
+	su.Helper()
+	h, ok := su.listClaims(n)[k]
+	require.True(su, ok, "%s is not claimed", k)
+	require.Equal(su, lease.ListedClaim{Key: k, Session: l.Session().ID, Nonce: nonce, ModRevision: h.ModRevision}, h)
+	require.Positive(su, h.ModRevision)
 	return h
 }
 
 // waitUntilFree waits until no claim of the key is listed.
-func (x *suite) waitUntilFree(n lease.ClaimKeys, k flight.Key) {
-	x.Helper()
+func (su *suite) waitUntilFree(n lease.ClaimKeys, k flight.Key) {
+	su.Helper()
 	for {
-		if _, ok := x.listClaims(n)[k]; !ok {
+		if _, ok := su.listClaims(n)[k]; !ok {
 			return
 		}
-		pause(x.ctx)
+		pause(su.ctx)
 	}
 }
 
 // requireHeldBy requires that Claim fails because of that claim.
-func (x *suite) requireHeldBy(l lease.Lease, by lease.ListedClaim) {
-	x.Helper()
+func (su *suite) requireHeldBy(l lease.Lease, by lease.ListedClaim) {
+	su.Helper()
 	var held *lease.HeldError
-	err := l.Claim(x.ctx)
-	require.ErrorIs(x, err, lease.ErrHeld)
-	require.ErrorAs(x, err, &held)
-	require.Equal(x, lease.HeldError{Key: by.Key, Session: by.Session, Nonce: by.Nonce}, *held)
+	err := l.Claim(su.ctx)
+	require.ErrorIs(su, err, lease.ErrHeld)
+	require.ErrorAs(su, err, &held)
+	require.Equal(su, lease.HeldError{Key: by.Key, Session: by.Session, Nonce: by.Nonce}, *held)
 }
 
 // requireTrustEnds waits for the end of trust in the lease and requires its cause.
-func (x *suite) requireTrustEnds(l lease.Lease, cause error) {
-	x.Helper()
+func (su *suite) requireTrustEnds(l lease.Lease, cause error) {
+	su.Helper()
 	select {
 	case <-l.Context().Done():
-	case <-x.ctx.Done():
-		x.Fatal("trust in the lease has not ended")
+	case <-su.ctx.Done():
+		su.Fatal("trust in the lease has not ended")
 	}
-	require.ErrorIs(x, context.Cause(l.Context()), cause)
-	require.LessOrEqual(x, l.Trust(), time.Duration(0))
+	require.ErrorIs(su, context.Cause(l.Context()), cause)
+	require.LessOrEqual(su, l.Trust(), time.Duration(0))
 }
 
 // listLiving calls Living for the given sessions; without ids for all.
-func (x *suite) listLiving(n lease.Liveness, ids ...flight.SessionID) lease.Living {
-	x.Helper()
-	living, err := n.Living(x.ctx, ids...)
-	require.NoError(x, err)
+func (su *suite) listLiving(n lease.Liveness, ids ...flight.SessionID) lease.Living {
+	su.Helper()
+	living, err := n.Living(su.ctx, ids...)
+	require.NoError(su, err)
 	return living
 }
 
 // waitUntilGone waits until the session key is deleted.
-func (x *suite) waitUntilGone(n lease.Liveness, id flight.SessionID) {
-	x.Helper()
+func (su *suite) waitUntilGone(n lease.Liveness, id flight.SessionID) {
+	su.Helper()
 	for {
-		if _, ok := x.listLiving(n, id).Sessions[id]; !ok {
+		if _, ok := su.listLiving(n, id).Sessions[id]; !ok {
 			return
 		}
-		pause(x.ctx)
+		pause(su.ctx)
 	}
 }

@@ -189,35 +189,35 @@ func submission(one call) (s flight.Submission, err error) {
 }
 
 // handler returns the handler that performs the effect at the provider.
-func (one call) handler(c *client.Client) effect.Handler {
+func (ca call) handler(c *client.Client) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		at.Watch()
-		if one.LeaveBehind != "" {
-			go one.runAfterReturn(at) // not waited for: the test needs a goroutine that outlives the handler
+		if ca.LeaveBehind != "" {
+			go ca.runAfterReturn(at) // not waited for: the test needs a goroutine that outlives the handler
 			return effect.Answer{}, errors.New("before the effect")
 		}
-		if one.Before != "" {
-			if _, err := get(ctx, one.Before); err != nil {
+		if ca.Before != "" {
+			if _, err := get(ctx, ca.Before); err != nil {
 				return effect.Answer{}, err
 			}
 		}
-		if one.ThrowBefore {
+		if ca.ThrowBefore {
 			return effect.Answer{}, errors.New("before the effect")
 		}
-		answer, err := one.callProvider(ctx, at)
-		if err == nil && one.Twice || err != nil && one.Again {
-			answer, err = one.callProvider(ctx, at)
+		answer, err := ca.callProvider(ctx, at)
+		if err == nil && ca.Twice || err != nil && ca.Again {
+			answer, err = ca.callProvider(ctx, at)
 		}
-		if err == nil && one.Inner != "" {
-			err = one.nested(ctx, c)
+		if err == nil && ca.Inner != "" {
+			err = ca.nested(ctx, c)
 		}
 		return answer, err
 	}
 }
 
 // nested runs a flight inside the effect of another one. Its own effect returns NotDone.
-func (one call) nested(ctx context.Context, c *client.Client) error {
-	key, err := c.Key(one.Name, one.Inner)
+func (ca call) nested(ctx context.Context, c *client.Client) error {
+	key, err := c.Key(ca.Name, ca.Inner)
 	if err != nil {
 		return err
 	}
@@ -232,8 +232,8 @@ func (one call) nested(ctx context.Context, c *client.Client) error {
 }
 
 // callProvider performs the effect.
-func (one call) callProvider(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
+func (ca call) callProvider(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ca.Effect, bytes.NewReader(at.Input()))
 	if err != nil {
 		return effect.Answer{}, err
 	}
@@ -248,11 +248,11 @@ func (one call) callProvider(ctx context.Context, at *effect.Attempt) (effect.An
 }
 
 // runAfterReturn tries the effect after its handler has returned.
-func (one call) runAfterReturn(at *effect.Attempt) {
+func (ca call) runAfterReturn(at *effect.Attempt) {
 	ctx := context.Background()
-	_, _ = get(ctx, one.Before)
-	_, _ = one.callProvider(ctx, at)
-	_, _ = get(ctx, one.LeaveBehind)
+	_, _ = get(ctx, ca.Before)
+	_, _ = ca.callProvider(ctx, at)
+	_, _ = get(ctx, ca.LeaveBehind)
 }
 
 func lookUp(url string) effect.LookUp {

@@ -76,13 +76,13 @@ type node struct {
 	pointer string
 }
 
-func (p node) child(names ...string) node {
+func (n node) child(names ...string) node {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, name := range names {
-		p.value, _ = p.value[name].(map[string]any)
-		p.pointer += "/" + escape.Replace(name)
+		n.value, _ = n.value[name].(map[string]any)
+		n.pointer += "/" + escape.Replace(name)
 	}
-	return p
+	return n
 }
 
 // resolveRef returns the node that p refers to; p itself if it is not a reference.

@@ -96,7 +96,7 @@ const eventStreamType = "text/event-stream"
 
 // readStream reads an event stream until it has found all expected lines, in their order. Other lines may come between
 // them.
-func (n bindings) readStream(body io.Reader, want string) (read []byte, err error) {
+func (b bindings) readStream(body io.Reader, want string) (read []byte, err error) {
 	lines := bufio.NewReader(body)
 	for line := range strings.Lines(want) {
 		line = strings.TrimSuffix(line, "\n")
@@ -106,7 +106,7 @@ func (n bindings) readStream(body io.Reader, want string) (read []byte, err erro
 				return read, fmt.Errorf("the stream ended before %q: %w: %s", line, err, read)
 			}
 			read = append(read, got...)
-			if n.matchText(line, strings.TrimSuffix(got, "\n")) == nil {
+			if b.matchText(line, strings.TrimSuffix(got, "\n")) == nil {
 				break
 			}
 		}
@@ -126,9 +126,9 @@ type bindings map[string]string
 var placeholder = regexp.MustCompile(`<[a-z_0-9]*>`)
 
 // fill replaces the placeholders that are bound.
-func (n bindings) fill(text string) string {
+func (b bindings) fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
-		if value, known := n[p]; known {
+		if value, known := b[p]; known {
 			return value
 		}
 		return p
@@ -136,8 +136,8 @@ func (n bindings) fill(text string) string {
 }
 
 // matchText compares got with want and binds the placeholders in want that are not bound yet.
-func (n bindings) matchText(want, got string) error {
-	want = n.fill(want)
+func (b bindings) matchText(want, got string) error {
+	want = b.fill(want)
 	holes := placeholder.FindAllString(want, -1)
 	pattern := "(?s)^"
 	for i, literal := range placeholder.Split(want, -1) {
@@ -156,7 +156,7 @@ func (n bindings) matchText(want, got string) error {
 	}
 	for i, hole := range holes {
 		if hole != "<>" {
-			n[hole] = found[i+1]
+			b[hole] = found[i+1]
 		}
 	}
 	return nil
@@ -165,21 +165,21 @@ func (n bindings) matchText(want, got string) error {
 // moreMembers is the name of a member that allows an object to have more members.
 const moreMembers = "..."
 
-func (n bindings) matchValue(at string, want, got any) error {
+func (b bindings) matchValue(at string, want, got any) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		if !ok {
 			return fmt.Errorf("%s: got %v, expected an object", at, got)
 		}
-		return n.matchObject(at, w, g)
+		return b.matchObject(at, w, g)
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
 			return fmt.Errorf("%s: got %v, expected %v", at, got, want)
 		}
 		for i := range w {
-			if err := n.matchValue(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
+			if err := b.matchValue(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
 				return err
 			}
 		}
@@ -188,7 +188,7 @@ func (n bindings) matchValue(at string, want, got any) error {
 		if _, isText := got.(string); !isText && !placeholder.MatchString(w) {
 			return fmt.Errorf("%s: got %v, expected the string %q", at, got, w)
 		}
-		if err := n.matchText(w, fmt.Sprint(got)); err != nil {
+		if err := b.matchText(w, fmt.Sprint(got)); err != nil {
 			return fmt.Errorf("%s: %w", at, err)
 		}
 		return nil
@@ -199,7 +199,7 @@ func (n bindings) matchValue(at string, want, got any) error {
 	return nil
 }
 
-func (n bindings) matchObject(at string, want, got map[string]any) error {
+func (b bindings) matchObject(at string, want, got map[string]any) error {
 	_, more := want[moreMembers]
 	for name := range got {
 		if _, known := want[name]; !known && !more {
@@ -219,7 +219,7 @@ func (n bindings) matchObject(at string, want, got map[string]any) error {
 		if !there {
 			return fmt.Errorf("missing member %s/%s", at, name)
 		}
-		if err := n.matchValue(at+"/"+name, want[name], value); err != nil {
+		if err := b.matchValue(at+"/"+name, want[name], value); err != nil {
 			return err
 		}
 	}
