@@ -111,6 +111,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		}
 		if allRejected := rejections > 0 && rejections+silent == len(c.servers); !retry && !isRejectedUnread(err) || allRejected {
 			if allRejected {
+				resp.mayHaveArrived = mayArrive || mayHaveArrived(err)
 				err = rejected
 			}
 			if isRejectedByTLS(err) {

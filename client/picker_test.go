@@ -245,6 +245,18 @@ func TestRequestMayHaveArrivedWhenTheLeaderWasLost(t *testing.T) {
 	}
 }
 
+// A server that does not admit the caller says nothing about the next one, which may have carried the request out before it fell
+// silent.
+func TestRequestMayHaveArrivedAtASilentServer(t *testing.T) {
+	first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")
+	first.reject(http.StatusUnauthorized, wire.Unauthenticated, false)
+	second.set(func(n *clusterNode) { n.body = "not flightd" })
+	resp, err := newClusterClient(t, first, second).ask(t.Context(), request{method: http.MethodGet, path: "/v1/x", mustContain: "x"})
+	require.Equal(t, wire.Unauthenticated, CodeOf(err))
+	require.Len(t, second.requests(), 1)
+	require.True(t, resp.mayHaveArrived)
+}
+
 // A position that one node's log no longer has is asked for at another node, once.
 func TestExpiredPositionIsMetAtAnotherServer(t *testing.T) {
 	first, second := newClusterNode(t, "a", "a"), newClusterNode(t, "b", "a")

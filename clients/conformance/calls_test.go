@@ -5,6 +5,7 @@ package conformance
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -282,7 +283,7 @@ func serversInTurn(t *trial) {
 // effects: neither while its own is down, nor after its own has lost its data.
 func twoDeployments(t *trial) {
 	t.useOwnServer()
-	other := newServer(t.T)
+	other := startServer(t.T, secure)
 	d := t.driver(func(s *setup) { s.Address, s.RetryTimeoutMS = t.proxy.url+","+other.address(), 300 })
 	t.requireAnswer(d.do(t.call()), "executed")
 	t.server.kill()
@@ -309,6 +310,35 @@ func pinnedDeployment(t *trial) {
 	require.Empty(t, t.providerRequests())
 	require.Empty(t, t.flight().State)
 	t.requireAnswer(pin(version.Deployment).do(t.call()), "executed")
+}
+
+// rejectedWhileAnotherIsDown: one server does not admit the caller, and the other one gives no answer. The caller is told so at
+// once, in both orders: a person must replace the token. If the other one has executed the open, it is abandoned.
+func rejectedWhileAnotherIsDown(t *trial) {
+	other := newProxy(t.T, t.server)
+	other.setFaults(func(string) fault {
+		return fault{cut: true, canned: &cannedAnswer{401, "application/problem+json", `{"code":"unauthenticated","status":401,"retryable":false}`}}
+	})
+	addresses := []string{other.url, t.proxy.url}
+	for range addresses {
+		for _, f := range []fault{{cut: true}, {drop: true}} {
+			t.proxy.setFaults(func(path string) fault {
+				if strings.HasSuffix(path, ":open") {
+					return f
+				}
+				return fault{}
+			})
+			d := t.driver(func(s *setup) { s.Address = strings.Join(addresses, ",") })
+			for range 3 { // after a failure the client asks the other server first
+				started := time.Now()
+				t.requireAnswer(d.do(t.call()), "unauthenticated")
+				require.Less(t, time.Since(started), 5*time.Second, "it is told at once")
+			}
+			t.waitFlight("is not in doubt", func(f wireFlight) bool { return f.State == "" || f.State == "ready" && !f.Tainted })
+		}
+		slices.Reverse(addresses)
+	}
+	require.Empty(t, t.providerRequests())
 }
 
 // Without a server no effect starts.
@@ -409,6 +439,10 @@ func lateRenewals(t *trial) {
 // the same answers: one attempt, one receipt, no doubt.
 func firstServerNeverAnswers(t *trial) {
 	silent := newProxy(t.T, t.server)
+	silent.setRewrite(func(answer http.Header) { // as the leader it gets the open first
+		answer.Set(wire.HeaderNode, "a")
+		answer.Set(wire.HeaderLeader, "a")
+	})
 	silent.setFaults(func(path string) fault { return fault{drop: path != "/version"} })
 	d := t.driver(func(s *setup) { s.Address = silent.url + "," + t.proxy.url })
 	t.requireAnswer(d.do(t.call()), "executed")

@@ -1287,15 +1287,16 @@ class Client:
             headers["Content-Type"] = "application/json"
         if self._deployment not in ("", "-"):
             headers["Flightd-Deployment"] = self._deployment
-        wrong_deployment: Optional[Error] = None  # the error of a server of another deployment
         deadline: Optional[float] = None  # starts at the first failure: a server may hold a request for long
         pause, may_have_arrived, count, last = 0.02, False, 0, len(self._servers)
         order: List[int] = []  # of this round, in which each server is tried once
-        probe, rejections, hint = -1, 0, 0.0  # rejections in a row, with a code of _NEXT_SERVER_CODES
+        probe, hint = -1, 0.0
+        rejected: Optional[Error] = None  # the error of a server of this round that does not admit the caller
+        unusable = 0  # servers of this round with such an error, or without an answer
         while True:
             if count % last == 0:
                 order, probe = self._picker.pick(may_probe=tries == 0)
-                rejections, hint = 0, 0.0
+                rejected, unusable, hint = None, 0, 0.0
             server = order[count % last]
             count += 1
             failure: Error
@@ -1320,31 +1321,31 @@ class Client:
                                       _expected_flight_id(path, flight_id), nonce)
                 self._note_answer(path, server, probe, status, fields, failure)
                 if failure.code == "reconciling" or (300 <= status < 500 and status != 429 and failure.code != "unreachable"):
-                    # Other software, or a server that rejects the caller: the next server may accept the request.
-                    rejections = rejections + 1 if failure.code in _NEXT_SERVER_CODES else 0
-                    wrong_deployment = failure if failure.code == "wrong_deployment" else wrong_deployment
-                    if rejections in (0, last):
+                    if failure.code not in _NEXT_SERVER_CODES:
                         failure._may_have_arrived = may_have_arrived
                         raise failure
+                    # Other software, or a server that rejects the caller: the next server may accept the request.
+                    rejected, unusable = failure, unusable + 1
                 else:
-                    rejections, may_have_arrived = 0, True
+                    may_have_arrived = True
+                    unusable += failure.code == "unreachable"
                 hint = max(hint, min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0))
             except _Rejected as e:
                 self._picker.failed(server, probe)
-                rejections += 1
                 failure = Unavailable(str(e))
                 failure.__cause__ = e.__cause__
-                if rejections == last:
-                    failure._may_have_arrived = may_have_arrived
-                    raise failure
+                rejected, unusable = failure, unusable + 1
             except (OSError, http.client.HTTPException) as e:
                 self._picker.failed(server, probe)
-                rejections = 0
+                unusable += 1
                 no_server = isinstance(e, (ConnectionRefusedError, socket.gaierror))
                 may_have_arrived = may_have_arrived or not no_server
                 failure = Unavailable(f"no server answers at {self._servers[server].address}: {type(e).__name__}: {e}"
                                       + (f" ({_NO_SERVER_HINT})" if no_server else ""))
                 failure.__cause__ = e
+            if rejected and unusable == last:  # a person must act
+                rejected._may_have_arrived = may_have_arrived
+                raise rejected
             if deadline is None:
                 deadline = time.monotonic() + (self._retry_timeout if retry_timeout is None else retry_timeout)
             if count % last and (count < last or failure.code in _ONE_SERVER_CODES):
@@ -1353,7 +1354,6 @@ class Client:
                 wait = hint or pause * random.uniform(0.5, 1.5)
                 pause = min(2 * pause, 1.0)
             if count == tries or time.monotonic() + wait > deadline:
-                failure = wrong_deployment or failure  # the error that a person must fix
                 failure._may_have_arrived = may_have_arrived
                 raise failure
             time.sleep(wait)

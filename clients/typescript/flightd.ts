@@ -1284,15 +1284,16 @@ export class Client {
     if (route !== "/version") await this.connect();
     let deadline = 0; // starts at the first failure: a server may hold a request for long
     let mayHaveArrived = false;
-    let wrongDeployment: FlightdError | undefined; // the error of a server of another deployment
     let round = { order: [0], probe: -1 }; // a round tries each server once
-    let rejections = 0; // in a row, with a code of NEXT_SERVER_CODES
+    let rejected: FlightdError | undefined; // the error of a server of this round that does not admit the caller
+    let unusable = 0; // servers of this round with such an error, or without an answer
     let hint = 0; // the longest pause that a server of this round asked for
     const last = this.servers.length;
     for (let count = 1, pause = 20; ; count++) {
       if ((count - 1) % last === 0) {
         round = this.picker.pick(o.tries === undefined);
-        rejections = hint = 0;
+        rejected = undefined;
+        unusable = hint = 0;
       }
       const server = round.order[(count - 1) % last] ?? 0;
       let failure: FlightdError;
@@ -1305,32 +1306,32 @@ export class Client {
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
           if (e.code === "reconciling" || (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable")) {
-            // Other software, or a server that rejects the caller: the next server may accept the request.
-            rejections = NEXT_SERVER_CODES.includes(e.code) ? rejections + 1 : 0;
-            if (e.code === "wrong_deployment") wrongDeployment = e;
-            if (rejections === 0 || rejections === last) {
+            if (!NEXT_SERVER_CODES.includes(e.code)) {
               e.mayHaveArrived = mayHaveArrived;
               throw e;
             }
+            // Other software, or a server that rejects the caller: the next server may accept the request.
+            rejected = e;
+            unusable++;
           } else {
-            rejections = 0;
             mayHaveArrived = true;
+            if (e.code === "unreachable") unusable++;
           }
           failure = e;
         } else if (e instanceof Rejected) {
-          rejections++;
-          failure = new Unavailable(e.message, "unreachable", {}, e.cause);
-          if (rejections === last) {
-            failure.mayHaveArrived = mayHaveArrived;
-            throw failure;
-          }
+          rejected = failure = new Unavailable(e.message, "unreachable", {}, e.cause);
+          unusable++;
         } else {
-          rejections = 0;
+          unusable++;
           const noServer = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes((e as { code?: string }).code ?? "");
           mayHaveArrived ||= !noServer;
           const where = `no server answers at ${this.servers[server]}: ${textOf(e instanceof AggregateError ? e.errors[0] : e)}`;
           failure = new Unavailable(noServer ? `${where} (${NO_SERVER_HINT})` : where, "unreachable", {}, e);
         }
+      }
+      if (rejected && unusable === last) { // a person must act
+        rejected.mayHaveArrived = mayHaveArrived;
+        throw rejected;
       }
       deadline ||= performance.now() + (o.retryTimeoutMs ?? this.retryTimeoutMs);
       hint = Math.max(hint, Math.min(failure.problem["retry_after_ms"] ?? 0, 5000));
@@ -1340,7 +1341,6 @@ export class Client {
         pause = Math.min(2 * pause, 1000);
       }
       if (count === o.tries || performance.now() + wait > deadline) {
-        failure = wrongDeployment ?? failure; // the error that a person must fix
         failure.mayHaveArrived = mayHaveArrived;
         throw failure;
       }
