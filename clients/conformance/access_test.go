@@ -5,6 +5,7 @@ package conformance
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,19 +57,22 @@ func (a *access) token(t testing.TB) string {
 	return strings.TrimSpace(string(text))
 }
 
-// startServe starts `flightd serve`, and makes its ledger before the first start.
-func (s *server) startServe() (cmd *exec.Cmd, url string, stop func()) {
-	s.t.Helper()
-	a := s.access
-	if _, err := os.Stat(s.data); err != nil {
-		made := exec.Command(binaries.flightd, "serve", "--init", "--data", s.data, "--first-token-file", a.tokenFile)
-		made.Env = environment()
-		out, err := made.CombinedOutput()
-		require.NoError(s.t, err, "%s", out)
+// serveArgs are the arguments of a server that demands the token.
+func (a *access) serveArgs(data string) []string {
+	return []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--tls-cert", a.certFile, "--tls-key", a.keyFile, "--first-token-file", a.tokenFile}
+}
+
+// initLedger makes the server's ledger before the first start.
+func (a *access) initLedger(data string) error {
+	if _, err := os.Stat(data); err == nil {
+		return nil
 	}
-	cmd, url = s.startProcess("serve", "--data", s.data, "--listen", "127.0.0.1:0", "--tls-cert", a.certFile, "--tls-key", a.keyFile,
-		"--first-token-file", a.tokenFile)
-	return cmd, url, func() {}
+	made := exec.Command(binaries.flightd, "serve", "--init", "--data", data, "--first-token-file", a.tokenFile)
+	made.Env = environment()
+	if out, err := made.CombinedOutput(); err != nil {
+		return fmt.Errorf("make the ledger: %w: %s", err, out)
+	}
+	return nil
 }
 
 // credentials returns the environment of a program that calls the server, with the token itself.

@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,13 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -64,101 +64,102 @@ func environment(more ...string) []string {
 	return append(env, more...)
 }
 
-// server is one flightd with its data directory, over all restarts.
+// server is one flightd with its data directory, over all restarts, or a cluster of several.
 type server struct {
 	t      testing.TB
 	data   string
-	flags  []string // besides those that every server has
-	access *access  // nil: plain HTTP without a token
+	args   []string  // of a flightd that needs no token
+	access *access   // nil: plain HTTP without a token
+	nodes  []*server // of the cluster; a lone server is its only node
+	turn   atomic.Uint32
 
-	mu   sync.Mutex // guards the fields below
-	cmd  *exec.Cmd
-	url  string // "" while flightd is not running
-	stop func() // of what was started beside cmd
+	mu      sync.Mutex        // guards the fields below; of a cluster, those of its nodes are used
+	process *proctest.Process // nil while flightd is not running
+	url     string            // "" while flightd is not running
 }
 
-// newServer starts a flightd that is killed at the end of the test.
-func newServer(t testing.TB) *server { t.Helper(); return startServer(t, secure) }
+// newServer starts a flightd, or a cluster if FLIGHTD_CLIENTS_NODES is set. It is killed at the end of the test.
+func newServer(t testing.TB) *server {
+	t.Helper()
+	if clusterSize != "" {
+		return startCluster(t, clusterSize)
+	}
+	return startServer(t, secure)
+}
 
 // startServer starts a flightd, with TLS and a token or without, and with further flags. It is killed at the end of the
 // test.
 func startServer(t testing.TB, secure bool, flags ...string) *server {
 	t.Helper()
-	h := &server{t: t, data: filepath.Join(t.TempDir(), "data"), flags: flags}
+	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	h.nodes = []*server{h}
+	h.args = append([]string{"dev", "--data", h.data, "--listen", "127.0.0.1:0"}, flags...)
 	if secure {
 		h.access = newAccess(t, h.data)
+		h.args = append(h.access.serveArgs(h.data), flags...)
 	}
+	h.killAtEnd()
 	h.start()
-	t.Cleanup(func() {
-		h.kill()
-		if text, err := os.ReadFile(h.data + ".log"); t.Failed() && err == nil {
-			t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-logTail):])
+	return h
+}
+
+// killAtEnd kills all nodes at the end of the test. If it has failed, the end of their log is shown.
+func (s *server) killAtEnd() {
+	s.t.Cleanup(func() {
+		for _, one := range s.nodes {
+			one.kill()
+		}
+		if text, err := os.ReadFile(s.data + ".log"); s.t.Failed() && err == nil {
+			s.t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-logTail):])
 		}
 	})
-	return h
 }
 
 // logTail is the number of bytes of flightd's log that a failed test prints.
 const logTail = 4 << 10
 
-func (s *server) start() {
-	s.t.Helper()
-	var cmd *exec.Cmd
-	var url string
-	stop := func() {}
-	if s.access == nil {
-		cmd, url = s.startProcess("dev", "--data", s.data, "--listen", "127.0.0.1:0")
-	} else {
-		cmd, url, stop = s.startServe()
+func (s *server) start() { s.t.Helper(); require.NoError(s.t, s.tryStart()) }
+
+// tryStart starts flightd, and returns when it has printed its address.
+func (s *server) tryStart() error {
+	if s.access != nil {
+		if err := s.access.initLedger(s.data); err != nil {
+			return err
+		}
+	}
+	process, err := proctest.Start(proctest.Spec{Name: "flightd", Path: binaries.flightd, Args: s.args, Env: environment(), Log: s.data + ".log", ReadyTimeout: waitTimeout})
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
+	s.process = process
+	s.mu.Unlock()
+	url, err := process.AwaitReady(s.t.Context())
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cmd, s.url, s.stop = cmd, url, stop
-}
-
-// startProcess starts flightd, and returns the address that it prints.
-func (s *server) startProcess(args ...string) (cmd *exec.Cmd, url string) {
-	s.t.Helper()
-	cmd = exec.Command(binaries.flightd, append(args, s.flags...)...)
-	cmd.Env, cmd.SysProcAttr = environment(), killWithParent()
-	log, err := os.OpenFile(s.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	require.NoError(s.t, err)
-	defer log.Close()
-	cmd.Stderr = log
-	out, err := cmd.StdoutPipe()
-	require.NoError(s.t, err)
-	require.NoError(s.t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		text, _ := os.ReadFile(s.data + ".log")
-		s.t.Fatalf("flightd did not start: %v\n%s", err, text)
-	}
-	return cmd, strings.TrimSpace(line)
+	s.url = url
+	return err
 }
 
 // kill kills flightd with SIGKILL and waits for its end.
 func (s *server) kill() {
 	s.mu.Lock()
-	cmd, stop := s.cmd, s.stop
-	s.cmd, s.url = nil, ""
+	process := s.process
+	s.process, s.url = nil, ""
 	s.mu.Unlock()
-	if cmd != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		stop()
+	if process != nil {
+		process.Kill()
 	}
 }
 
 // freeze stops flightd by SIGSTOP for d.
 func (s *server) freeze(d time.Duration) {
 	s.mu.Lock()
-	cmd := s.cmd
+	process := s.process
 	s.mu.Unlock()
-	require.NoError(s.t, cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(s.t, process.Freeze())
 	<-time.After(d)
-	require.NoError(s.t, cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(s.t, process.Thaw())
 }
 
 // resetData kills flightd, deletes its data and starts it again, as another deployment.
@@ -172,10 +173,12 @@ func (s *server) resetData() {
 	s.start()
 }
 
+// address returns the address of the node whose turn it is, also if that node is frozen; "" if it is not running.
 func (s *server) address() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.url
+	one := s.nodes[int(s.turn.Add(1))%len(s.nodes)]
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.url
 }
 
 // flight reads a flight from the server without the proxy. The state of an unknown flight is "".
