@@ -130,9 +130,10 @@ func (t *trial) requireTurnedAway(a answer) {
 	require.Contains(t, allowed, a.Error, "%+v", a)
 }
 
-// useSecureServer gives the trial a server with TLS and a token, in every mode.
+// useSecureServer gives the trial a lone server with TLS and a token, in every mode. A cluster is left out.
 func (t *trial) useSecureServer() {
 	t.Helper()
+	t.skipInCluster()
 	t.server = startServer(t.T, true)
 	t.proxy = newProxy(t.T, t.server)
 }

@@ -41,3 +41,11 @@ func startCluster(t testing.TB, size string) *server {
 	}
 	return h
 }
+
+// skipInCluster leaves out a scenario with a lone server of its own, which the list without FLIGHTD_CLIENTS_NODES has.
+func (t *trial) skipInCluster() {
+	t.Helper()
+	if clusterSize != "" {
+		t.Skip("it needs a lone server of its own")
+	}
+}

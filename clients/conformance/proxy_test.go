@@ -54,6 +54,7 @@ type proxy struct {
 
 	mu           sync.Mutex // guards the fields below
 	seenRequests []request
+	backwards    []string // answers from a ledger that was older than the caller was told
 	fault        func(path string) fault
 	rewrite      func(answer http.Header) // nil: headers of answers, and the index in requests, are passed on as they are
 }
@@ -79,7 +80,14 @@ func newProxy(t testing.TB, h *server) *proxy {
 		l, scheme = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}}), "https://"
 	}
 	go func() { defer close(served); _ = server.Serve(l) }() // the cleanup closes the server and waits
-	t.Cleanup(func() { _ = server.Close(); <-served; p.repeats.Wait() })
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+		p.repeats.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		require.Empty(t, p.backwards, "time went back")
+	})
 	p.url = scheme + l.Addr().String()
 	return p
 }
@@ -114,6 +122,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
+	p.checkIndex(out, answer, data)
 	if err != nil || f.drop {
 		panic(http.ErrAbortHandler)
 	}
@@ -244,6 +253,21 @@ func (p *proxy) hideIndex(request http.Header) {
 	defer p.mu.Unlock()
 	if p.rewrite != nil {
 		request.Del(wire.HeaderIndex)
+	}
+}
+
+// checkIndex checks that a request is not answered from a ledger that is older than its caller was told. A node that has no such
+// ledger answers with a retryable error. A renewal that no leader takes is done in etcd alone: its answer grants no trust, and says
+// nothing about the ledger.
+func (p *proxy) checkIndex(request *http.Request, answer *http.Response, data []byte) {
+	told, err := wire.ParseIndex(request.Header.Get(wire.HeaderIndex))
+	if err != nil || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
+		return
+	}
+	if own, err := wire.ParseIndex(answer.Header.Get(wire.HeaderIndex)); err != nil || told.After(own) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.backwards = append(p.backwards, request.Method+" "+request.URL.Path+" told "+told.String()+" answered "+answer.Status+" "+answer.Header.Get(wire.HeaderIndex))
 	}
 }
 

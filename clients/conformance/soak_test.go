@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -30,7 +31,17 @@ const soakSpan = 12 * time.Second
 // them callers are, too, for longer than a lease lives. In the third seed nobody is killed, and the network copies, delays
 // and exchanges twice as much. FLIGHTD_SOAKS is the number of seeds. FLIGHTD_SOAK_SEED repeats one seed, except for the
 // timing of the processes.
+//
+// With FLIGHTD_CLIENTS_NODES, every proxy gives each request to another node of a cluster, and nodes are killed in turn, or frozen.
 func TestSoak(t *testing.T) {
+	runSeeds(t, func(t *testing.T, seed uint64) {
+		s := newSoak(t, seed, newServer(t))
+		s.run()
+		s.check()
+	})
+}
+
+func runSeeds(t *testing.T, run func(t *testing.T, seed uint64)) {
 	seeds := []uint64{rand.Uint64() / 3 * 3}
 	if given := os.Getenv("FLIGHTD_SOAK_SEED"); given != "" {
 		seed, err := strconv.ParseUint(given, 10, 64)
@@ -43,11 +54,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := newSoak(t, seed)
-			s.run()
-			s.check()
-		})
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) })
 	}
 }
 
@@ -65,6 +72,8 @@ type soak struct {
 	callersHealthy bool
 	allHealthy     bool
 	server         *server
+	kills          int    // of flightd, so far
+	lag            func() // changes the lag of a node; nil: the nodes are processes
 	provider       *soakProvider
 	spool          string
 	slots          []*callerSlot
@@ -81,9 +90,10 @@ type callerSlot struct {
 	language language
 	proxy    *proxy
 
-	mu     sync.Mutex
-	d      *driver
-	killed chan struct{} // closed when d is killed
+	mu      sync.Mutex
+	d       *driver
+	killed  chan struct{}  // closed when d is killed
+	waiting map[string]int // callers by id
 }
 
 // lockedRand is a random source for concurrent use.
@@ -102,8 +112,8 @@ func (r *lockedRand) duration(most time.Duration) time.Duration {
 	return time.Duration(r.intN(int(most)))
 }
 
-func newSoak(t *testing.T, seed uint64) *soak {
-	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: newServer(t), spool: t.TempDir(),
+func newSoak(t *testing.T, seed uint64, h *server) *soak {
+	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: h, spool: t.TempDir(),
 		swaps: make(chan offer), usedKeys: map[int]bool{}, answers: map[string][]answer{}}
 	s.provider = newSoakProvider(t, s.rnd)
 	s.provider.tellsOutcomes = s.allHealthy
@@ -113,7 +123,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 		}
 		l.requireReady(t)
 		for range 2 {
-			one := &callerSlot{language: l, proxy: newProxy(t, s.server)}
+			one := &callerSlot{language: l, proxy: newProxy(t, s.server), waiting: map[string]int{}}
 			one.proxy.swaps = s.swaps
 			s.slots = append(s.slots, one)
 			s.restart(one)
@@ -146,11 +156,18 @@ func (s *soak) ttl() time.Duration {
 	return shortTTL
 }
 
-// begin sends a call to the slot's process. The channel is closed when that process is killed.
-func (s *callerSlot) begin(c call) (*pending, chan struct{}) {
+// begin sends a call to the slot's process. The channel is closed when that process is killed. joins says that the call may get the
+// answer to one that another caller of the process has begun before; end ends it.
+func (s *callerSlot) begin(c call) (p *pending, killed chan struct{}, joins bool, end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.d.begin(c), s.killed
+	joins = s.waiting[c.ID] > 0
+	s.waiting[c.ID]++
+	return s.d.begin(c), s.killed, joins, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting[c.ID]--
+	}
 }
 
 // run starts the callers, injects faults for soakSpan, removes the faults, and waits for the callers.
@@ -163,7 +180,16 @@ func (s *soak) run() {
 			s.callers.Go(func() { s.call(one, start, over) })
 		}
 	}
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	s.callers.Go(func() { s.readFlights(ctx) })
+	if s.lag == nil {
+		s.callers.Go(func() { s.readFeed(ctx) })
+	}
 	for time.Since(start) < soakSpan {
+		if s.lag != nil {
+			s.lag()
+		}
 		if !s.allHealthy {
 			s.injectProcessFault()
 		}
@@ -174,19 +200,23 @@ func (s *soak) run() {
 	}
 	s.provider.stopFaults()
 	close(over)
+	cancel()
 	s.callers.Wait()
 }
 
 // injectProcessFault kills or freezes flightd or a caller, at random.
 func (s *soak) injectProcessFault() {
 	one := s.slots[s.rnd.intN(len(s.slots))]
+	node := s.server.nodes[s.kills%len(s.server.nodes)]
 	switch n := s.rnd.intN(10); {
-	case n < 2:
-		s.server.kill()
+	case n < 3 && s.lag != nil:
+	case n < 2, n%2 == 1 && s.lag == nil && len(s.server.nodes) > 1: // of a cluster, a node is killed more often
+		s.kills++
+		node.kill()
 		<-time.After(s.rnd.duration(3 * time.Second))
-		s.server.start()
+		node.start()
 	case n < 3:
-		s.server.freeze(s.rnd.duration(stallTime))
+		node.freeze(s.rnd.duration(stallTime))
 	case s.callersHealthy:
 	case n < 6:
 		s.restart(one)
@@ -288,17 +318,34 @@ func (s *soak) call(one *callerSlot, start time.Time, over <-chan struct{}) {
 		default:
 		}
 		k := s.useKey(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.intN(9))
-		p, gone := one.begin(s.callOf(k))
+		final := s.isFinal(k.id)
+		p, gone, joins, end := one.begin(s.callOf(k))
 		select {
 		case a := <-p.answers:
 			s.recordAnswer(k.id, a)
+			if final && !joins && a.showsOpen() {
+				s.Errorf("time went back: %s was final, and then a %s client got %s", k.id, one.language.name, a.summary())
+			}
 		case <-gone:
 		case <-time.After(waitTimeout):
 			s.Errorf("no answer for %s from the %s client within %v", k.id, one.language.name, waitTimeout)
 			return
 		}
+		end()
 		<-time.After(s.rnd.duration(100 * time.Millisecond))
 	}
+}
+
+// isFinal reports whether a caller has got the final answer of a key.
+func (s *soak) isFinal(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.answers[id], func(a answer) bool { return a.Error == "" || a.Error == "declined" })
+}
+
+// showsOpen reports whether an answer shows a flight that had not ended when its call began.
+func (a *answer) showsOpen() bool {
+	return a.Error == "" && a.Source != "replayed" || slices.Contains([]string{"in_doubt", "idempotency_in_flight", "not_done", "unknown", "unrecorded", "lease_lost"}, a.Error)
 }
 
 func (s *soak) recordAnswer(id string, a answer) {
@@ -320,7 +367,7 @@ func (s *soak) check() {
 	for _, n := range slices.Sorted(maps.Keys(s.usedKeys)) {
 		s.checkKey(d, s.keyOf(n), counts)
 	}
-	s.Logf("%d keys: %v", len(s.usedKeys), counts)
+	s.Logf("%d keys, flightd killed %d times; %v", len(s.usedKeys), s.kills, counts)
 }
 
 // stopCallers kills the callers, which ends their sessions. Otherwise a session could block a verification that was
