@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients client-tools man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
 
 all: build
 
@@ -90,13 +90,20 @@ client-tools:
 
 # The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl, zsh.
 CLIENTS ?= go python typescript
-clients: client-tools ## runs the list of tests that all clients pass, and the commands and snippets of README and docs/ as printed
-ifneq (,$(filter typescript,$(CLIENTS)))
-	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
-endif
+clients: client-drivers ## runs the list of tests that all clients pass, and the commands and snippets of README and docs/ as printed
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes' ./clients/conformance
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestSoak$$' ./clients/conformance
+
+SOAKS ?= 30
+clients-soak: client-drivers ## kills nodes of a cluster under clients of all languages; half a minute for each of SOAKS runs; then the same with a lagging node
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 FLIGHTD_SOAKS=$(SOAKS) $(GO) test -tags clients -count=1 -timeout 3h -v -run TestSoak ./clients/conformance
+
+client-drivers: client-tools
+ifneq (,$(filter typescript,$(CLIENTS)))
+	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
+endif
 
 man: build ## writes the manual to bin/man, a page per command
 	rm -rf bin/man

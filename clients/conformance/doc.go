@@ -12,6 +12,13 @@
 // With FLIGHTD_CLIENTS_SECURE=1 every server has TLS and demands a token, and so has the proxy in front of it. Drivers,
 // curl and the command flightd get both by the environment.
 //
+// With FLIGHTD_CLIENTS_NODES=3 the server is a cluster of so many nodes, and a proxy gives every request to another node. Scenarios that
+// need a lone server of their own, because they kill it, lose its data or demand a token, are left out. TestSoak kills and freezes
+// nodes in turn. TestSoakOfALaggingNode has two nodes in memory, one of which lags.
+//
+// Nobody sees time go back: proxies compare the index that a caller was told with that of its answer; a call that begins after its key
+// was final does not find it open; and readers check the versions of flights, and the order of the feed.
+//
 // TestFirstScreen, TestReadmes and TestDocs run what README and docs/ print, in bash and in zsh.
 //
 // The tests have the build tag clients, because they need python3, node with the packages that `npm ci` installs, zsh and
