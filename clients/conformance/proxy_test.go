@@ -61,6 +61,7 @@ type proxy struct {
 
 // request is a request that the proxy has received.
 type request struct {
+	at     time.Time
 	path   string
 	body   string
 	header http.Header
@@ -97,7 +98,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	f := p.record(request{path: r.URL.Path, body: string(body), header: r.Header})
+	f := p.record(request{at: time.Now(), path: r.URL.Path, body: string(body), header: r.Header})
 	target := p.server.address()
 	if f.repeatAfter > 0 {
 		p.repeat(r, body, f)
