@@ -13,3 +13,6 @@ const restoreCycles = 300
 
 // foundings is the number of clusters that a test founds.
 const foundings = 70
+
+// sessionRounds is the number of sessions that a test opens, renews and reports at different nodes.
+const sessionRounds = 1000

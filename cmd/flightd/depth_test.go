@@ -13,3 +13,6 @@ const restoreCycles = 6
 
 // foundings is the number of clusters that a test founds.
 const foundings = 2
+
+// sessionRounds is the number of sessions that a test opens, renews and reports at different nodes.
+const sessionRounds = 100

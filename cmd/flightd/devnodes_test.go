@@ -150,7 +150,7 @@ func (tr *trio) whole() {
 	})
 }
 
-// kill sends SIGKILL to the process of a node.
+// kill sends SIGKILL to the process of a node, and waits for its end.
 func (tr *trio) kill(n int) {
 	tr.t.Helper()
 	text, err := os.ReadFile(filepath.Join(tr.data, devNodeName(n), "flightd.pid"))
@@ -158,6 +158,7 @@ func (tr *trio) kill(n int) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(tr.t, err)
 	require.NoError(tr.t, syscall.Kill(pid, syscall.SIGKILL))
+	eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return !alive(pid) })
 }
 
 // startNode starts a node that was killed.
