@@ -158,7 +158,7 @@ func (tr *trio) kill(n int) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(tr.t, err)
 	require.NoError(tr.t, syscall.Kill(pid, syscall.SIGKILL))
-	eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return !alive(pid) })
+	eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil }) // and is no zombie, which may hold locks
 }
 
 // startNode starts a node that was killed.
@@ -167,9 +167,14 @@ func (tr *trio) startNode(n int) {
 	one := exec.Command(program, tr.args("--node", strconv.Itoa(n))...)
 	one.Stderr = tr.log
 	require.NoError(tr.t, one.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = one.Wait()
+	}()
 	tr.t.Cleanup(func() {
 		_ = one.Process.Signal(syscall.SIGTERM)
-		_ = one.Wait()
+		<-ended
 	})
 }
 
