@@ -18,13 +18,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 )
 
 // owner is a remote caller with a session of its own, which speaks the HTTP protocol and chooses the node of each request.
@@ -257,36 +255,6 @@ func (tr *trio) owner(key string) *owner {
 	return &owner{ctx: tr.t.Context(), urls: tr.urls, http: http.DefaultClient, key: key, nonce: fmt.Sprintf("%016x", rand.Uint64())}
 }
 
-// leases stops the nodes and returns the keys of their etcd below sessions and claims, and the number of leases. It starts the
-// member of node 1 alone: a lease that was alive is alive again.
-func (tr *trio) leases() (keys []string, leases int) {
-	tr.t.Helper()
-	for n := 1; n <= 3; n++ {
-		tr.kill(n)
-	}
-	cfg := embed.NewConfig()
-	cfg.Dir, cfg.LogLevel, cfg.ForceNewCluster = filepath.Join(tr.data, devNodeName(1), "etcd"), "error", true
-	cfg.Name, cfg.ListenClientUrls, cfg.ListenPeerUrls = devNodeName(1), nil, nil
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	member, err := embed.StartEtcd(cfg)
-	require.NoError(tr.t, err)
-	defer member.Close()
-	<-member.Server.ReadyNotify()
-	client := v3client.New(member.Server)
-	defer client.Close()
-	all, err := client.Get(tr.t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	require.NoError(tr.t, err)
-	for _, kv := range all.Kvs {
-		if kv.Lease != 0 {
-			keys = append(keys, string(kv.Key))
-		}
-	}
-	require.Greater(tr.t, len(all.Kvs), len(keys), "etcd has the guard key")
-	granted, err := client.Leases(tr.t.Context())
-	require.NoError(tr.t, err)
-	return keys, len(granted.Leases)
-}
-
 // live performs one flight with a session of its own: opened at node n, renewed at the next one and reported at the last one,
 // where its cancel, if there is one, is asked for as well.
 func (o *owner) live(n int, lasts time.Duration, cancelled, closes bool) error {
@@ -371,7 +339,10 @@ func TestDevNodes_SessionsAcrossNodes(t *testing.T) {
 	t.Logf("%d sessions, %d kills; of %d cancels, %v were told with the first and the second renewal", len(owners), kills, len(owners)-told[0], told[1:])
 	expired := time.NewTimer(lease.DefaultTTL + 2*time.Second)
 	<-expired.C
-	keys, leases := c.leases()
+	for n := 1; n <= 3; n++ {
+		c.kill(n)
+	}
+	keys, leases := etcdtest.Leased(t, filepath.Join(c.data, devNodeName(1), "etcd"))
 	require.Empty(t, keys)
 	require.Zero(t, leases)
 	require.NoError(t, os.RemoveAll(c.data)) // etcd allocates its logs in advance
