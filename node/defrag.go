@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -106,7 +107,7 @@ func (a *actor) giveTurns(ctx context.Context) {
 			continue
 		}
 		asked, cancel := context.WithTimeout(ctx, pollTimeout)
-		if err := a.cluster.ask(asked, next, defragPath, new(struct{})); err != nil {
+		if err := a.cluster.request(asked, http.MethodPost, next, defragPath, new(struct{})); err != nil {
 			a.cfg.Logger.Info("the node did not get its turn", "node", next, "error", err)
 		}
 		cancel()

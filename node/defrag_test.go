@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +64,20 @@ func TestDefragTurn(t *testing.T) {
 		require.False(t, due, "the member needs no turn any more")
 		require.False(t, d.take(false), "the turn is over")
 	})
+}
+
+// A turn is given by a POST: a GET changes nothing.
+func TestDefragTurn_IsPosted(t *testing.T) {
+	n := &node{}
+	ask := func(method string) int {
+		answer := httptest.NewRecorder()
+		n.peerHandler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, defragPath, http.NoBody))
+		return answer.Code
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet))
+	require.False(t, n.defrag.take(false))
+	require.Equal(t, http.StatusOK, ask(http.MethodPost))
+	require.True(t, n.defrag.take(false))
 }
 
 // All three members of a cluster are due at the same time, and are defragmented one after the other.

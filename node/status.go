@@ -236,7 +236,7 @@ func (n *node) peerHandler() http.Handler {
 	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
 	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
 	mux.HandleFunc("POST "+duplicatesPath, n.serveDuplicates)
-	mux.HandleFunc("GET "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
 		n.defrag.give()
 		writeAnswer(w, struct{}{})
 	})
@@ -260,7 +260,11 @@ func writeAnswer(w http.ResponseWriter, answer any) {
 
 // ask requests a path of another node and decodes the answer.
 func (c *cluster) ask(ctx context.Context, name, path string, answer any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+name+path, http.NoBody)
+	return c.request(ctx, http.MethodGet, name, path, answer)
+}
+
+func (c *cluster) request(ctx context.Context, method, name, path string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+name+path, http.NoBody)
 	if err != nil {
 		return err
 	}
