@@ -18,11 +18,14 @@ import (
 func (n *node) about(ctx context.Context) *wire.Node {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	return &wire.Node{
+	about := &wire.Node{
 		Etcd: n.etcd.about(ctx, n.cfg.tuning.etcdQuota),
-		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().AsTime()},
-		Data: n.cfg.Data, Spool: spoolStatus(n.store.Stats()),
+		Time: wire.Time{Time: time.Now()}, Data: n.cfg.Data, Spool: spoolStatus(n.store.Stats()),
 	}
+	if _, leading := n.store.Applied(); leading { // another node's is the time of its last entry
+		about.LedgerTime = wire.Time{Time: n.store.Now().AsTime()}
+	}
+	return about
 }
 
 // ledgerInfo describes what the ledger holds. Without figures it says only whether the ledger is empty.

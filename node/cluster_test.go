@@ -245,6 +245,7 @@ func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 		require.Equal(t, []string{c.names[i]}, answer.Header["Flightd-Node"])
 		require.Equal(t, []string{c.names[lead]}, answer.Header["Flightd-Leader"])
 		require.Len(t, answer.Header["Flightd-Index"], 1)
+		require.Equal(t, i != lead, c.nodes[i].about(t.Context()).LedgerTime.IsZero(), "only the leader knows the ledger's time")
 	}
 
 	// A large body goes through, too.

@@ -190,7 +190,11 @@ func (dr *doctorRun) measureServer(ctx context.Context, c *client.Client) (data 
 	case ready.Node == nil:
 		dr.add(checkResult{Check: "clock", Status: statusWarn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
 	default:
-		dr.add(checkClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
+		var ledger time.Duration
+		if t := ready.Node.LedgerTime; !t.IsZero() { // the leader says it
+			ledger = t.Sub(ready.Node.Time.Time)
+		}
+		dr.add(checkClock(clock, ledger))
 		dr.add(checkEtcd(ready.Node.Etcd))
 		if s := ready.Node.Spool; s != nil {
 			dr.add(checkNodeSpool(ready.Node.Data, *s))

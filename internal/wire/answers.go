@@ -245,9 +245,9 @@ type LedgerInfo struct {
 
 // Node describes a node to its operators.
 type Node struct {
-	Time       Time   `json:"time"`        // by its own clock
-	LedgerTime Time   `json:"ledger_time"` // the time that the ledger would record now
-	Data       string `json:"data"`        // its data directory
+	Time       Time   `json:"time"`                 // by its own clock
+	LedgerTime Time   `json:"ledger_time,omitzero"` // the time that the ledger would record now; absent where the node does not lead
+	Data       string `json:"data"`                 // its data directory
 	Spool      *Spool `json:"spool,omitzero"`
 	Etcd       *Etcd  `json:"etcd,omitzero"`
 }
