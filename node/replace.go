@@ -62,16 +62,16 @@ func (r replacement) admit(id peer.Identity) error {
 	return nil
 }
 
-// pending says what a replacement waits for; "": it is over, or there is none.
+// pending says what a node waits for that replaces another one, or joins a ledger that was moved into a cluster; "": nothing.
 func (m *members) pending(name string) string {
 	r, replaced := m.Replaced[name]
 	switch {
 	case !replaced, r.Instance != "" && m.Instances[name] == r.Instance:
 		return ""
 	case r.Instance == "":
-		return "it is being replaced: the new node has not started yet"
+		return "it joins the cluster: it has not started yet"
 	}
-	return "it is being replaced: the new node is not a voter yet"
+	return "it joins the cluster: it is not a voter yet"
 }
 
 // joins returns the certificate of this node while it waits until it replaces the one before; else "".
@@ -105,12 +105,12 @@ func (c *cluster) join(ctx context.Context) error {
 		case !joining:
 			return nil
 		case late:
-			c.log.Info("this node waits until the leader takes it in place of the one before")
+			c.log.Info("this node waits until the leader takes it into the cluster")
 			said = time.Now()
 		}
 		c.waitChange(ctx, pollEvery/2)
 		if ctx.Err() != nil {
-			return fmt.Errorf("replace node %s: the leader has not taken this one: %w", c.name(), context.Cause(ctx))
+			return fmt.Errorf("join the cluster as node %s: the leader has not taken this one: %w", c.name(), context.Cause(ctx))
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (a *actor) replaceNodes(ctx context.Context) {
 			}
 		}
 		if err != nil && !errors.Is(err, errUnfinished) && ctx.Err() == nil && time.Since(said) > sayAfter {
-			a.cfg.Logger.Warn("a node is being replaced, and the next step fails; it is retried", "error", err)
+			a.cfg.Logger.Warn("a node joins the cluster, and the next step fails; it is retried", "error", err)
 			said = time.Now()
 		}
 	}

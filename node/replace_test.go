@@ -289,7 +289,7 @@ func TestMayReplace(t *testing.T) {
 		"no majority":            {node: "c", others: map[string]*view{"b": silent, "c": silent}, running: true, want: "only 1 of the 2"},
 		"no etcd":                {node: "c", others: map[string]*view{"b": noEtcd, "c": silent}, running: true, want: "only 1 of the 2"},
 		"another data directory": {node: "c", others: map[string]*view{"b": {sent: now, status: status{EtcdOK: true, Instance: "4"}}, "c": silent}, want: "only 1 of the 2"},
-		"another is replaced": {node: "c", others: map[string]*view{"b": fine(), "c": silent}, running: true, want: "node b votes only later",
+		"another is replaced": {node: "c", others: map[string]*view{"b": fine(), "c": silent}, running: true, want: "node b votes only later: it joins the cluster",
 			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
 		"again": {node: "b", others: map[string]*view{"b": silent, "c": {sent: now, status: status{EtcdOK: true, Instance: "3"}}},
 			members: members{Instances: map[string]string{"a": "1", "c": "3"}, Replaced: map[string]replacement{"b": {Instance: "2"}}}},
