@@ -57,9 +57,12 @@ starts with --cluster alone. Sessions end: a key whose effect may be under way i
 			}
 			var prepare func() (string, error)
 			if from != "" {
+				if from, err = filepath.Abs(from); err != nil {
+					return err
+				}
 				prepare = func() (string, error) { return a.moveIntoCluster(cmd.Context(), from, named[0].Name) }
 			}
-			return a.foundCluster(out, named, a.setting("first_token_file").Value, prepare)
+			return a.foundCluster(out, named, a.setting("first_token_file").Value, from, prepare)
 		},
 	}
 	flags := c.Flags()
@@ -84,8 +87,8 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 }
 
 // foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
-// token that nobody knows. After an error there is no token file.
-func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from func() (string, error)) error {
+// token that nobody knows. After an error there is no token file. from prepares the ledger in data; nil: there is none.
+func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile, data string, from func() (string, error)) error {
 	secret, sum := auth.NewSecret(flight.AllNamespaces), ""
 	switch {
 	case from != nil && tokenFile != "":
@@ -107,6 +110,9 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile string, from
 	var made *madeCluster
 	if err == nil {
 		made, err = describeCluster(out, nodes)
+	}
+	if err == nil && data != "" {
+		made.Nodes[0].Start += " --data " + data
 	}
 	if err != nil {
 		if tokenFile != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,8 @@ address to the new host if the node moves.`,
 }
 
 // replaceNode makes the directory first: the cluster never waits for a certificate that nobody has. If the process dies in
-// between, a repeat takes the directory that is there.
+// between, a repeat takes the directory that is there. After a rejection a directory that this call has
+// made is removed.
 func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out string, request client.ReplaceNode) error {
 	state, err := c.Cluster(ctx)
 	if err != nil {
@@ -63,6 +65,7 @@ func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out s
 	for _, n := range state.Nodes {
 		nodes = append(nodes, peer.Node{Name: n.Name, Address: n.Address, Etcd: n.Etcd})
 	}
+	_, statErr := os.Stat(out)
 	made, err := peer.Replace(ca, out, state.ID, name, nodes)
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return &exitError{code: exitConfig, err: err}
@@ -72,6 +75,9 @@ func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out s
 	}
 	request.Certificate = made.Certificate()
 	if _, err := c.ReplaceNode(ctx, name, request); err != nil {
+		if problem := (*client.Error)(nil); errors.As(err, &problem) && problem.Problem.Status < 500 && errors.Is(statErr, fs.ErrNotExist) {
+			err = errors.Join(err, os.RemoveAll(out))
+		}
 		return err
 	}
 	a.say("node %s is being replaced: copy the directory to its host, remove it here, and start the node with an empty data directory", name)

@@ -100,6 +100,10 @@ func TestClusterServe(t *testing.T) {
 	run(true, replace("a-2")...) // a repeat
 	_, says = run(false, append(replace("b"), "--while-running")...)
 	require.Contains(t, says, "name a new one")
+	_, says = run(false, at(1, "cluster", "replace", "b", "--ca", ca, "--out", filepath.Join(ca, "b-2"), "--reason", "a mistake", "--yes", "--token-file", admin)...)
+	require.Contains(t, says, "precondition_failed")
+	require.NoDirExists(t, filepath.Join(ca, "b-2"), "a rejected replacement leaves no directory")
+	require.DirExists(t, filepath.Join(ca, "a-2"))
 	start("a", "a-2", strings.TrimPrefix(urls[lost], "http://"))
 	eventually(t, "the new node is a voter", 60*time.Second, func() bool {
 		out, err := exec.Command(program, at(1, "cluster", "status", "-o", "json", "--token-file", admin)...).Output()

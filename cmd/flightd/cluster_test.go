@@ -126,3 +126,16 @@ func TestClusterFound_RejectsWhatCannotBeACluster(t *testing.T) {
 		require.NoDirExists(t, out)
 	}
 }
+
+// The first node of a moved ledger starts with its data directory, the others with new ones.
+func TestClusterFound_FromNamesTheData(t *testing.T) {
+	s := startServer(t)
+	s.kill()
+	var made madeCluster
+	out := filepath.Join(t.TempDir(), "cluster")
+	r := s.flightd(foundArgs(out, "--from", s.data, "-o", "json")...)
+	require.Zero(t, r.code, "%v", r)
+	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
+	require.Equal(t, "flightd serve --cluster "+filepath.Join(out, "a")+" --data "+s.data, made.Nodes[0].Start)
+	require.Equal(t, "flightd serve --cluster "+filepath.Join(out, "b"), made.Nodes[1].Start)
+}
