@@ -67,9 +67,12 @@ chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under
 	$(GO) vet -tags chaos ./chaos/...
 	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./chaos/cluster -args -seed $(SEED) $(CHAOS)
 
-# nft cuts links between hosts; it is installed from Debian's packages if it is missing, which needs root.
+# nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
+# needs root.
 chaos-tools:
-	@command -v nft >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends nftables)
+	@missing=$$(command -v nft >/dev/null || echo nftables; for tool in python3 npm; do command -v $$tool >/dev/null || echo $$tool; done); \
+	if [ -n "$$missing" ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; fi
+	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel

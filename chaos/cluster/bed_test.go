@@ -27,7 +27,8 @@ import (
 var (
 	seed   = flag.Uint64("seed", 0, "of everything that is random in an experiment; 0: a new one")
 	faults = flag.Int("faults", 0, "number of faults of the experiment with random faults; 0: it is skipped")
-	loads  = flag.Int("callers", 32, "number of callers of the load")
+	loads  = flag.Int("callers", 32, "number of callers of the load, a third of them in each language")
+	pause  = flag.Duration("pause", 400*time.Millisecond, "mean pause of a caller of the load between two keys")
 	kills  = flag.Int("kills", 4, "number of processes that TestKilledNodes kills")
 	cutFor = flag.Duration("cut", 20*time.Second, "how long TestCutOffNode cuts a node off")
 	keep   = flag.String("keep", "", "directory for the data and the logs of a failed experiment; none: a new one in the directory for temporary files")
@@ -73,8 +74,8 @@ const (
 	etcdPort  = 7431 // between etcd members
 )
 
-// bed is a cluster of three nodes, its callers and their provider, each on a host of its own. etcd's members are in the nodes, or
-// on hosts of their own.
+// bed is a cluster of three nodes, its callers in Go, Python and TypeScript, and their provider, each on a host of its own. etcd's
+// members are in the nodes, or on hosts of their own.
 type bed struct {
 	t       *testing.T
 	dir     string
@@ -83,12 +84,12 @@ type bed struct {
 	nodes   map[string]*proctest.Process
 	etcd    *etcd // nil: the nodes embed its members
 	token   string
-	calling *proctest.Process
+	calling map[string]*proctest.Process // the callers in each language, by the name of their program
 	random  *rand.Rand
 	*History
 
-	doneMu sync.Mutex // guards done
-	done   map[string]chan struct{}
+	doneMu sync.Mutex               // guards done
+	done   map[string]chan struct{} // by program and order: closed when the program has carried out the order
 }
 
 // newBed founds a cluster and starts it, with its callers. It fails where namespaces, or packet filters, are not permitted.
@@ -99,7 +100,7 @@ func newBed(t *testing.T) *bed {
 
 func newBedWith(t *testing.T, ownEtcd bool) *bed {
 	t.Helper()
-	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
+	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), calling: make(map[string]*proctest.Process), random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
 	b.History = &History{Nodes: b.names, Session: lease.DefaultTTL}
 	_, err := exec.LookPath("nft")
 	require.NoError(t, err, "install nftables")
@@ -287,43 +288,66 @@ func (b *bed) eventually(what string, within time.Duration, f func() error) {
 	}
 }
 
-// startCallers starts the provider and the process of the callers.
+// startCallers starts the provider and the processes of the callers.
 func (b *bed) startCallers() {
 	b.t.Helper()
 	l, err := b.host("provider").Listen(80)
 	require.NoError(b.t, err)
 	books := newProvider(l, b.History)
 	b.t.Cleanup(books.close)
-	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Clients: 6, Seed: *seed}
-	for _, name := range b.names {
-		cfg.URLs = append(cfg.URLs, b.url(name))
-	}
-	settings, err := json.Marshal(cfg)
-	require.NoError(b.t, err)
 	self, err := os.Executable()
 	require.NoError(b.t, err)
-	b.calling, err = proctest.Start(proctest.Spec{
-		Name: "callers", Path: self, Env: b.env(callersEnv + "=" + string(settings)), Log: b.path("callers.log"), Start: b.host("callers").Start,
-		Line: func(line string) {
-			var e event
-			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				b.t.Errorf("the callers wrote %q: %v", line, err)
-			}
-			b.add(&e)
-			if e.Done != "" {
-				close(b.doneOf(e.Done))
-			}
-		},
-	})
+	python, err := exec.LookPath("python3")
+	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
+	node, err := exec.LookPath("node")
+	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
+	compiled, err := filepath.Abs("../../clients/typescript/dist/conformance/load.mjs")
 	require.NoError(b.t, err)
-	b.t.Cleanup(b.calling.Kill)
-	_, err = b.calling.AwaitReady(b.t.Context())
+	require.FileExists(b.t, compiled, "run `make chaos-tools`, which builds it")
+	source, err := filepath.Abs("../../clients/conformance/load.py")
 	require.NoError(b.t, err)
+	programs := [][]string{{self}, {python, "-B", source}, {node, compiled}}
+	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: *seed,
+		Parts: len(programs), WindowMS: providerWindow.Milliseconds(), SettleMS: settleDelay.Milliseconds()}
+	for i, name := range b.names {
+		cfg.URLs = append(cfg.URLs, b.url(name))
+		next, last := b.names[(i+1)%len(b.names)], b.names[(i+2)%len(b.names)]
+		// A client that knows two nodes asks one that does not lead, a third of the time.
+		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), b.urls([]string{name, next}))
+	}
+	for i, program := range programs {
+		cfg.Part = i
+		settings, err := json.Marshal(cfg)
+		require.NoError(b.t, err)
+		name := "callers-" + filepath.Base(program[len(program)-1])
+		p, err := proctest.Start(proctest.Spec{
+			Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start,
+			Env: b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings)),
+			Line: func(line string) {
+				var e event
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					b.t.Errorf("%s wrote %q: %v", name, line, err)
+				}
+				b.add(&e)
+				if e.Done != "" {
+					close(b.doneOf(name, e.Done))
+				}
+			},
+		})
+		require.NoError(b.t, err)
+		b.calling[name] = p
+		b.t.Cleanup(p.Kill)
+	}
+	for _, p := range b.calling {
+		_, err = p.AwaitReady(b.t.Context())
+		require.NoError(b.t, err)
+	}
 }
 
-func (b *bed) doneOf(name string) chan struct{} {
+func (b *bed) doneOf(program, order string) chan struct{} {
 	b.doneMu.Lock()
 	defer b.doneMu.Unlock()
+	name := program + " " + order
 	if b.done[name] == nil {
 		b.done[name] = make(chan struct{})
 	}
@@ -335,18 +359,23 @@ func (b *bed) tell(o order) {
 	b.t.Helper()
 	text, err := json.Marshal(o)
 	require.NoError(b.t, err)
-	require.NoError(b.t, b.calling.WriteLine(string(text)))
+	for _, p := range b.calling {
+		require.NoError(b.t, p.WriteLine(string(text)))
+	}
 }
 
 // await waits until the callers have carried out an order.
 func (b *bed) await(name string, within time.Duration) {
 	b.t.Helper()
-	select {
-	case <-b.doneOf(name):
-	case <-b.calling.Ended():
-		require.Fail(b.t, "the callers have ended", b.calling.LogTail(20))
-	case <-time.After(within):
-		require.Fail(b.t, "the callers are not ready with "+name, b.calling.LogTail(20))
+	late := time.After(within)
+	for program, p := range b.calling {
+		select {
+		case <-b.doneOf(program, name):
+		case <-p.Ended():
+			require.Fail(b.t, program+" has ended", p.LogTail(20))
+		case <-late:
+			require.Fail(b.t, program+" is not ready with "+name, p.LogTail(20))
+		}
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,38 +28,41 @@ import (
 // callersEnv has the settings of the callers' process, as JSON.
 const callersEnv = "FLIGHTD_CHAOS_CALLERS"
 
-// callersConfig is what the callers' process needs.
+// callersConfig is what a process of callers needs.
 type callersConfig struct {
-	Nodes    []string // names
-	URLs     []string // of the nodes
-	Provider string   // URL
-	Token    string
-	Spool    string
-	Clients  int
-	Seed     uint64
+	Nodes     []string // names
+	URLs      []string // of the nodes
+	Addresses []string // of each client that calls: the URLs of some nodes, as clients take them
+	Provider  string   // URL
+	Token     string
+	Spool     string
+	Seed      uint64
+	// Part and Parts say which callers of a load are of this process: each Parts-th one, from Part on.
+	Part, Parts        int
+	WindowMS, SettleMS int64 // of the policies resend and verify
 }
 
-// order is a line that the callers' process reads. It carries out several orders at once, and answers each one with
-// event.Done.
+// order is a line that each process of callers reads. A process carries out several orders at once, and answers each one with
+// event.Done. The callers in Python and TypeScript know load and close, and have nothing to do for the others.
 type order struct {
 	Do   string // load, flights, pace, probe, read, replay, close; or stop, which lets the order Name end its calls
 	Name string
 
-	Callers   int           // load: number of callers
+	Callers   int           // load: number of callers, of all languages together
 	MaxKeys   int           // load: of each caller
 	Count     int           // flights: how many
 	Lasts     time.Duration // flights: of each effect; load: of a long one
 	LongOneIn int           // load: one in so many effects is long; 0: none
 	Recovery  []string      // flights: taken in turn
-	Every     time.Duration // pace, probe, read: time between two starts
+	Every     time.Duration // pace, probe, read: time between two starts; load: mean pause of a caller
 	Node      string        // probe, read
 	Keys      []string      // replay
 }
 
-// callers is the process that calls flightd. It runs on a host of its own and lives as long as the experiment.
+// callers is the process of the callers in Go. It runs on a host of its own and lives as long as the experiment.
 type callers struct {
 	cfg     callersConfig
-	mixed   []*client.Client          // of all nodes, each in another order
+	mixed   []*client.Client          // of several nodes
 	only    map[string]*client.Client // of one node
 	single  map[string]*client.Client // of one node, which is asked once
 	network *http.Transport           // to the provider
@@ -116,10 +118,8 @@ func (c *callers) connect() error {
 		return client.Connect(context.Background(), servers, append([]client.Option{client.WithToken(c.cfg.Token), client.WithPlainHTTP(), client.WithOwner(name),
 			client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithLogger(slog.Default().With("client", name))}, more...)...)
 	}
-	for i := range c.cfg.Clients {
-		urls := slices.Clone(c.cfg.URLs)
-		first := i % len(urls)
-		one, err := open(fmt.Sprint("mixed-", i), strings.Join(append(urls[first:], urls[:first]...), ","))
+	for i, addresses := range c.cfg.Addresses {
+		one, err := open(fmt.Sprint("mixed-", i), addresses)
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 	defer group.Wait()
 	switch o.Do {
 	case "load":
-		for i := range o.Callers {
+		for i := c.cfg.Part; i < o.Callers; i += c.cfg.Parts {
 			group.Go(func() { c.load(o, i, stop) })
 		}
 	case "flights":
@@ -214,8 +214,8 @@ func (c *callers) every(pause time.Duration, stop <-chan struct{}, f func(int)) 
 	}
 }
 
-// load is one caller, which uses one key after the other. Every fourth key is shared by four callers, who use it at about the
-// same time.
+// load is one caller, which uses one key after the other. Every fourth key is shared by four callers of all languages, who use it
+// at about the same time.
 func (c *callers) load(o *order, caller int, stop <-chan struct{}) {
 	random := rand.New(rand.NewPCG(c.cfg.Seed, uint64(caller)))
 	recoveries := []string{recoveryHold, recoveryResend, recoveryVerify}
@@ -232,21 +232,30 @@ func (c *callers) load(o *order, caller int, stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(200+random.IntN(400)) * time.Millisecond):
+		case <-time.After(o.Every/2 + rand.N(o.Every)):
 		}
 	}
+}
+
+// callOf returns the call of a key. Callers in all languages send the same input, and get the same fingerprint.
+func (c *callers) callOf(key flight.Key) effect.Call {
+	input, err := json.Marshal(effectRequest{Key: key.String()})
+	if err != nil {
+		panic(err)
+	}
+	fingerprint, err := flight.FingerprintJSON(input, nil)
+	if err != nil {
+		panic(err)
+	}
+	return effect.Call{Key: key, Wait: 20 * time.Second, LookUp: c.lookUp, Submission: flight.Submission{
+		Fingerprint: fingerprint, Input: flight.NewBlob(wire.TypeJSON, input, flight.MaxInput), Policy: policyOf(recoveryOf(key.String())),
+	}}
 }
 
 // callUntilEnd calls a key until there is an answer that another call would not change.
 func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts time.Duration) {
 	key := flight.MustKey("default/" + name)
-	input, err := json.Marshal(effectRequest{Key: key.String()})
-	if err != nil {
-		panic(err)
-	}
-	call := effect.Call{Key: key, Wait: 20 * time.Second, LookUp: c.lookUp, Submission: flight.Submission{
-		Fingerprint: flight.FingerprintBytes(input), Input: flight.NewBlob(wire.TypeJSON, input, flight.MaxInput), Policy: policyOf(recoveryOf(key.String())),
-	}}
+	call := c.callOf(key)
 	handler := func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) { return c.act(ctx, at, lasts) }
 	for until := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		told := &Call{Key: key.String(), Caller: caller, Lasts: lasts, Began: time.Now()}
@@ -382,14 +391,7 @@ func (c *callers) replay(node, key string) {
 	r := &Reading{Key: key, Node: node}
 	defer func() { c.say(&event{Reading: r}) }()
 	id := flight.MustKey(key)
-	input, err := json.Marshal(effectRequest{Key: key})
-	if err != nil {
-		panic(err)
-	}
-	call := effect.Call{Key: id, Wait: 20 * time.Second, LookUp: c.lookUp, Submission: flight.Submission{
-		Fingerprint: flight.FingerprintBytes(input), Input: flight.NewBlob(wire.TypeJSON, input, flight.MaxInput), Policy: policyOf(recoveryOf(key)),
-	}}
-	result, err := c.only[node].Do(context.Background(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	result, err := c.only[node].Do(context.Background(), c.callOf(id), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		return effect.Answer{}, effect.NotDone(errors.New("the key was opened again"))
 	})
 	if err != nil {

@@ -21,9 +21,10 @@ const failoverLimit = 15 * time.Second
 // flights go on soon.
 func TestKilledNodes(t *testing.T) {
 	b := newBed(t)
-	b.tell(order{Do: "load", Name: "load", Callers: *loads, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
+	b.tell(order{Do: "load", Name: "load", Callers: *loads, Every: *pause, MaxKeys: 100_000, Lasts: 3 * time.Second, LongOneIn: 50})
 	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
 	var took []time.Duration
+	began := time.Now()
 	for i := range *kills {
 		time.Sleep(5 * time.Second) // of work between two faults
 		victim, role := b.leader(), [...]string{"leader", "follower", "leader", "leader"}[i%4]
@@ -45,14 +46,16 @@ func TestKilledNodes(t *testing.T) {
 		first := b.awaitFlightAfter(killed)
 		t.Logf("%s: killed %s, the %s: the first new flight after %v", clockText(killed), victim, role, first.Round(time.Millisecond))
 		took = append(took, first)
-		began := time.Now()
+		started := time.Now()
 		require.NoError(t, b.startNodes(victim))
-		serving := time.Since(began)
+		serving := time.Since(started)
 		t.Logf("started %s again: it serves after %v, and all nodes take part %v later", victim, serving.Round(time.Millisecond), b.whole(30*time.Second).Round(time.Millisecond))
 		b.Healed = time.Now()
 	}
+	lasted := time.Since(began)
 	b.stopAndAwait("pace", time.Minute)
 	b.stopAndAwait("load", time.Minute)
+	t.Logf("%d callers used %.0f keys a second for %v", *loads, float64(len(b.keys()))/lasted.Seconds(), lasted.Round(time.Second))
 	slices.Sort(took)
 	t.Logf("the first new flight after a kill: median %v, nine of ten %v, maximum %v", took[(len(took)-1)/2].Round(time.Millisecond),
 		took[(len(took)-1)*9/10].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
@@ -77,7 +80,7 @@ func (b *bed) awaitFlightAfter(moment time.Time) time.Duration {
 // others go on; after the cut has healed it takes part by itself.
 func TestCutOffNode(t *testing.T) {
 	b := newBed(t)
-	b.tell(order{Do: "load", Name: "load", Callers: *loads, MaxKeys: 400, Lasts: 10 * time.Second, LongOneIn: 100})
+	b.tell(order{Do: "load", Name: "load", Callers: *loads, Every: *pause, MaxKeys: 100_000, Lasts: 10 * time.Second, LongOneIn: 100})
 	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
 	for _, ways := range []string{"both ways", "from the others", "to the others"} {
 		time.Sleep(4 * time.Second)
@@ -159,7 +162,7 @@ func TestNoMajority(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel() // both mostly wait
 			b := newBed(t)
-			b.tell(order{Do: "load", Name: "load", Callers: 8, MaxKeys: 400})
+			b.tell(order{Do: "load", Name: "load", Callers: 8, Every: *pause, MaxKeys: 100_000})
 			b.tell(order{Do: "pace", Name: "pace", Every: time.Second})
 			b.tell(order{Do: "flights", Name: "short", Count: 10, Lasts: 20 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
 			b.tell(order{Do: "flights", Name: "long", Count: 10, Lasts: lasts + 10*time.Second, Recovery: []string{recoveryHold, recoveryResend}})

@@ -1,9 +1,10 @@
 // Package cluster breaks a cluster of three flightd nodes on purpose and judges what its callers were told.
 //
-// Each node is a process of its own on a host of its own (package netbed). Callers, in a process on another host, use all
-// nodes through the Go client. The provider has books of its own: each effect with its time. Tests kill and freeze nodes and
-// cut the links between them; Check then compares the books with what callers were told, and with what every node says
-// afterwards.
+// Each node is a process of its own on a host of its own (package netbed). Callers on another host use all nodes through the
+// clients in Go, Python and TypeScript: a process for each language (callers_test.go, and load.py and load.mts in
+// clients/conformance), which share keys. The provider has books of its own: each effect with its time. Tests kill and freeze
+// nodes and cut the links between them; Check then compares the books with what callers were told, and with what every node
+// says afterwards.
 //
 // With -own-etcd, etcd runs in three processes on hosts of their own, and the nodes use it with TLS; else its members are in the
 // nodes.

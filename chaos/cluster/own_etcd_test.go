@@ -98,7 +98,7 @@ func (b *bed) rest(node string, port int) (hosts []*netbed.Host, portHere int) {
 // on soon, and nothing acknowledged is lost.
 func TestOwnEtcd(t *testing.T) {
 	b := newBedWith(t, true)
-	b.tell(order{Do: "load", Name: "load", Callers: 32, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
+	b.tell(order{Do: "load", Name: "load", Callers: 32, Every: *pause, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
 	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
 	judge := func(what string, began time.Time) {
 		t.Logf("%s: %s; the first new flight after %v", clockText(began), what, b.awaitFlightAfter(began).Round(time.Millisecond))

@@ -80,7 +80,7 @@ func TestRandomFaults(t *testing.T) {
 		t.Skip("-faults is not set")
 	}
 	b := newBed(t)
-	b.tell(order{Do: "load", Name: "load", Callers: 32, MaxKeys: 100_000, Lasts: 10 * time.Second, LongOneIn: 50})
+	b.tell(order{Do: "load", Name: "load", Callers: 32, Every: *pause, MaxKeys: 100_000, Lasts: 10 * time.Second, LongOneIn: 50})
 	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
 	kinds := faultsOfNodes()
 	for i := range *faults {

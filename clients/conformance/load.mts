@@ -1,0 +1,101 @@
+/** Callers of chaos/cluster in TypeScript: the order "load" of callers_test.go, whose settings, orders and events it shares. */
+
+import { createHash } from "node:crypto";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  Busy, Client, InDoubt, LeaseLost, Unavailable, Unrecorded, Unsettled, throwForStatus, type Found, type OnceOptions,
+} from "../typescript/flightd.js";
+
+interface Order { Do: string; Name: string; Callers: number; MaxKeys: number; Lasts: number; LongOneIn: number; Every: number }
+
+type Recovery = NonNullable<OnceOptions["recovery"]>;
+const RECOVERIES = ["hold", "resend", "verify"] as const;
+const settings: {
+  Addresses: string[]; Provider: string; Token: string; Spool: string; Seed: number; Part: number; Parts: number;
+  WindowMS: number; SettleMS: number;
+} = JSON.parse(process.env["FLIGHTD_CHAOS_CALLERS"] ?? "");
+
+const stopped = new Set<string>(); // names of orders
+const say = (event: object): void => { process.stdout.write(JSON.stringify(event) + "\n"); };
+
+async function lookUp(key: string): Promise<Found> {
+  const answer = await fetch(`${settings.Provider}/effects?key=${encodeURIComponent(key)}`);
+  const body = new Uint8Array(await answer.arrayBuffer());
+  if (answer.status === 404) return { happened: false };
+  throwForStatus(answer, "", { method: "GET" });
+  return { happened: true, value: body };
+}
+
+/** Performs the effect of a key at most once, and returns what flightd answered. */
+async function call(client: Client, recovery: Recovery, name: string, key: string, lastsMs: number): Promise<object> {
+  const options: OnceOptions = { recovery };
+  if (recovery === "resend") options.providerWindowMs = settings.WindowMS;
+  if (recovery === "verify") Object.assign(options, { settleMs: settings.SettleMS, lookUp: () => lookUp(key) });
+  let body: Uint8Array | undefined;
+  const result = await client.once(recovery, name, { key, lasts_ms: 0 }, (f) => f.effect(async () => {
+    const answer = await fetch(`${settings.Provider}/effects`, { method: "POST", headers: f.headers, body: JSON.stringify({ key, lasts_ms: lastsMs }) });
+    throwForStatus(answer);
+    return body = new Uint8Array(await answer.arrayBuffer());
+  }), options);
+  if (body === undefined || result.source !== "executed") body = await result.body();
+  return { Source: result.source, Attempt: result.receipt.attempt, Body: Buffer.from(body).toString(), Digest: result.receipt.digest };
+}
+
+function resultOf(e: unknown): string {
+  if (e instanceof InDoubt) return "in_doubt";
+  if (e instanceof Unrecorded) return "unrecorded";
+  const safe = e instanceof Busy || e instanceof Unavailable || e instanceof LeaseLost || e instanceof Unsettled && e.outcome === "not_done";
+  return safe ? "unavailable" : "other";
+}
+
+/** Calls a key until there is an answer that another call would not change. */
+async function callUntilEnd(client: Client, caller: string, recovery: Recovery, name: string, lastsMs: number): Promise<void> {
+  const key = `default/${recovery}/${name}`;
+  for (const until = Date.now() + 180_000; ; await sleep(100)) {
+    const told = { Key: key, Caller: caller, Lasts: lastsMs * 1e6, Began: new Date(), Ended: new Date(), Result: "succeeded", Err: "" };
+    try {
+      Object.assign(told, await call(client, recovery, name, key, lastsMs));
+    } catch (e) {
+      told.Result = resultOf(e);
+      told.Err = String(e);
+    }
+    told.Ended = new Date();
+    say({ Call: told });
+    if (!["unavailable", "unrecorded"].includes(told.Result) || Date.now() > until) return;
+  }
+}
+
+async function load(order: Order, client: Client, caller: number): Promise<void> {
+  for (let step = 0; step < order.MaxKeys && !stopped.has(order.Name); step++) {
+    const dice = createHash("sha256").update(`${settings.Seed} ${caller} ${step}`).digest();
+    const shared = step % 4 === 3;
+    const recovery = RECOVERIES[(shared ? (step - 3) / 4 : dice.readUInt16LE(0)) % 3] ?? "hold";
+    const name = shared ? `${order.Name}-shared-${Math.floor(caller / 4)}-${step}` : `${order.Name}-${caller}-${step}`;
+    const lastsMs = order.LongOneIn > 0 && dice.readUInt16LE(2) % order.LongOneIn === 0 ? order.Lasts / 1e6 : dice.readUInt16LE(4) % 20;
+    await callUntilEnd(client, order.Name + caller, recovery, name, lastsMs);
+    await sleep((0.5 + dice.readUInt8(6) / 255) * order.Every / 1e6);
+  }
+}
+
+async function carryOut(order: Order, clients: Client[]): Promise<void> {
+  if (order.Do === "load") {
+    const running: Promise<void>[] = [];
+    for (let i = settings.Part; i < order.Callers; i += settings.Parts) running.push(load(order, clients[i % clients.length]!, i));
+    await Promise.all(running);
+  }
+  if (order.Do === "close") {
+    for (const until = Date.now() + 20_000; await clients[0]!.spooled() > 0 && Date.now() < until;) await sleep(100); // all clients share one folder
+    for (const client of clients) client.close();
+  }
+  say({ Done: order.Name });
+}
+
+const clients = settings.Addresses.map((addresses, i) => new Client(addresses, { token: settings.Token, owner: `typescript-${i}`, spool: `${settings.Spool}/typescript` }));
+say({ Done: "connected" });
+for await (const text of createInterface({ input: process.stdin })) {
+  const order: Order = JSON.parse(text);
+  if (order.Do === "stop") stopped.add(order.Name);
+  else void carryOut(order, clients);
+}
+process.exit(0); // the test that reads has gone
