@@ -65,7 +65,7 @@ power-cut: ## cuts the power of a virtual machine with flightd under load; needs
 SEED ?= 0
 chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
 	$(GO) vet -tags chaos ./chaos/...
-	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./chaos/cluster -args -seed $(SEED) $(CHAOS)
+	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./chaos/cluster -args -seed $(SEED) $(CHAOS)
 
 # nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
 # needs root.

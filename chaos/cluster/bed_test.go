@@ -392,7 +392,7 @@ func (b *bed) judge() {
 	keys := b.keys()
 	began := time.Now()
 	b.tell(order{Do: "replay", Name: "replay", Keys: keys})
-	b.await("replay", 2*time.Minute)
+	b.await("replay", 4*time.Minute)
 	b.tell(order{Do: "close", Name: "close"})
 	b.await("close", 30*time.Second)
 	var err error
@@ -402,14 +402,15 @@ func (b *bed) judge() {
 	for i := range b.Calls {
 		results[b.Calls[i].Result]++
 	}
-	reopened := 0
+	reopened, lost := 0, 0
 	for i := range b.Readings {
 		if b.Readings[i].Attempts > 1 && b.Readings[i].Node == b.names[0] {
 			reopened++
 		}
+		lost += b.Readings[i].Lost
 	}
-	b.t.Logf("%d keys, %d requests at the provider, calls %v; %d keys had more than one attempt; %d replays took %v",
-		len(keys), len(b.Effects), results, reopened, len(b.Readings), time.Since(began).Round(time.Millisecond))
+	b.t.Logf("%d keys, %d requests at the provider, calls %v; %d keys had more than one attempt, %d attempts were lost; %d replays took %v",
+		len(keys), len(b.Effects), results, reopened, lost, len(b.Readings), time.Since(began).Round(time.Millisecond))
 	found := Check(b.History)
 	b.explain(found)
 	for i, v := range found {

@@ -48,7 +48,7 @@ type order struct {
 	Do   string // load, flights, pace, probe, read, replay, close; or stop, which lets the order Name end its calls
 	Name string
 
-	Callers   int           // load: number of callers, of all languages together
+	Callers   int           // load: number of callers, of all languages together; flights: of each key
 	MaxKeys   int           // load: of each caller
 	Count     int           // flights: how many
 	Lasts     time.Duration // flights: of each effect; load: of a long one
@@ -156,9 +156,9 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 			group.Go(func() { c.load(o, i, stop) })
 		}
 	case "flights":
-		for i := range o.Count {
-			key := fmt.Sprintf("%s/%s-%d", o.Recovery[i%len(o.Recovery)], o.Name, i)
-			group.Go(func() { c.callUntilEnd(c.mixed[i%len(c.mixed)], fmt.Sprint(o.Name, i), key, o.Lasts) })
+		for i := range o.Count * o.Callers {
+			key := fmt.Sprintf("%s/%s-%d", o.Recovery[i%o.Count%len(o.Recovery)], o.Name, i%o.Count)
+			group.Go(func() { c.callUntilEnd(c.mixed[(i+i/o.Count)%len(c.mixed)], fmt.Sprint(o.Name, i), key, o.Lasts) })
 		}
 	case "pace":
 		c.every(o.Every, stop, func(i int) {
@@ -285,6 +285,7 @@ func resultOf(err error) string {
 	var busy *effect.Busy
 	var unavailable *effect.Unavailable
 	var unsettled *effect.Unsettled
+	var fenced *effect.Fenced
 	switch {
 	case err == nil:
 		return resultSucceeded
@@ -294,6 +295,8 @@ func resultOf(err error) string {
 		return resultUnrecorded
 	case errors.As(err, &busy), errors.As(err, &unavailable), errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		return resultUnavailable
+	case errors.As(err, &fenced):
+		return resultFenced
 	}
 	return resultOther
 }

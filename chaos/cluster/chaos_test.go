@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/chaos/netbed"
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // failoverLimit is the longest time from a kill to the first new flight.
@@ -28,11 +29,11 @@ func TestKilledNodes(t *testing.T) {
 	for i := range *kills {
 		time.Sleep(5 * time.Second) // of work between two faults
 		victim, role := b.leader(), [...]string{"leader", "follower", "leader", "leader"}[i%4]
-		if member := ownMembers()[i/4%3]; i%4 == 3 && b.etcd != nil { // it may lead
-			killed := time.Now()
+		if i%4 == 3 && b.etcd != nil {
+			member, killed := b.etcdLeader(), time.Now()
 			b.etcd.running[member].Kill()
 			took = append(took, b.awaitFlightAfter(killed))
-			t.Logf("%s: killed %s: the first new flight after %v", clockText(killed), member, took[i].Round(time.Millisecond))
+			t.Logf("%s: killed %s, the leader of etcd: the first new flight after %v", clockText(killed), member, took[i].Round(time.Millisecond))
 			b.startMembers(member)
 			b.whole(30 * time.Second)
 			b.Healed = time.Now()
@@ -89,7 +90,7 @@ func TestCutOffNode(t *testing.T) {
 			victim = b.others(victim)[b.random.IntN(2)]
 		}
 		air := "air-" + strings.ReplaceAll(ways, " ", "-")
-		b.tell(order{Do: "flights", Name: air, Count: 12, Lasts: 10 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
+		b.tell(order{Do: "flights", Name: air, Count: 12, Callers: 1, Lasts: 10 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
 		b.awaitEffects(air, 12)
 		var cuts []netbed.Link
 		others, _ := b.rest(victim, 0)
@@ -154,56 +155,93 @@ func (b *bed) logProbes(name string) {
 	b.t.Logf("answers of nodes that were cut off, up to %s: %v; the slowest took %v", name, answers, slowest)
 }
 
-// The ledger has no majority for three times the life of a session, with effects in the air. Every report arrives; no attempt
-// ends, unless etcd has no majority either: an etcd leader that was frozen ends the leases of the time in which it stood still.
+// The ledger or etcd has no majority for three times the life of a session, with 100 effects in the air, each of them with a second
+// caller that waits. The checker judges most of what docs/guarantees.md says about it: I4, I6 and I8, "at most one effect" under hold,
+// and "never two effects" under resend and verify. No attempt ends while etcd is whole.
 func TestNoMajority(t *testing.T) {
 	const lasts = 45 * time.Second
-	for _, how := range []string{"ports of the ledger cut", "two nodes frozen"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel() // both mostly wait
-			b := newBed(t)
+	all := func(b *bed, names []string, processes map[string]*proctest.Process, signal func(*proctest.Process) error) {
+		for _, name := range names {
+			require.NoError(b.t, signal(processes[name]))
+		}
+	}
+	for _, row := range []struct {
+		how     string
+		ownEtcd bool
+		mayEnd  bool // etcd has no majority either: a frozen leader of it ends the leases of the time in which it stood still
+		begin   func(*bed)
+		heal    func(*bed)
+	}{
+		{"ports of the ledger cut", *ownEtcd, false, func(b *bed) {
+			for i, name := range b.names {
+				for _, other := range b.names[i+1:] {
+					links := netbed.BothWays(b.host(name), b.host(other))
+					links[0].Port, links[1].Port = nodesPort, nodesPort
+					require.NoError(b.t, b.net.CutLinks(links...))
+				}
+			}
+		}, func(b *bed) { require.NoError(b.t, b.net.HealLinks()) }},
+		{"two nodes frozen", *ownEtcd, !*ownEtcd,
+			func(b *bed) { all(b, b.names[1:], b.nodes, (*proctest.Process).Freeze) },
+			func(b *bed) { all(b, b.names[1:], b.nodes, (*proctest.Process).Thaw) }},
+		{"etcd frozen", true, true,
+			func(b *bed) { all(b, ownMembers(), b.etcd.running, (*proctest.Process).Freeze) },
+			func(b *bed) { all(b, ownMembers(), b.etcd.running, (*proctest.Process).Thaw) }},
+		{"etcd killed", true, true,
+			func(b *bed) {
+				all(b, ownMembers(), b.etcd.running, func(p *proctest.Process) error { p.Kill(); return nil })
+			},
+			func(b *bed) { b.startMembers(ownMembers()...) }},
+	} {
+		t.Run(row.how, func(t *testing.T) {
+			t.Parallel() // all mostly wait
+			b := newBedWith(t, row.ownEtcd)
+			b.MayEnd = row.mayEnd
 			b.tell(order{Do: "load", Name: "load", Callers: 8, Every: *pause, MaxKeys: 100_000})
 			b.tell(order{Do: "pace", Name: "pace", Every: time.Second})
-			b.tell(order{Do: "flights", Name: "short", Count: 10, Lasts: 20 * time.Second, Recovery: []string{recoveryHold, recoveryResend}})
-			b.tell(order{Do: "flights", Name: "long", Count: 10, Lasts: lasts + 10*time.Second, Recovery: []string{recoveryHold, recoveryResend}})
-			b.awaitEffects("short", 10)
-			b.awaitEffects("long", 10)
-			leader := b.leader()
-			began := time.Now()
-			var frozen []string
-			if how == "two nodes frozen" {
-				b.MayEnd = true
-				frozen = b.others(b.names[b.random.IntN(3)])
-				for _, name := range frozen {
-					require.NoError(t, b.nodes[name].Freeze())
-				}
-			} else {
-				for i, name := range b.names {
-					for _, other := range b.names[i+1:] {
-						links := netbed.BothWays(b.host(name), b.host(other))
-						links[0].Port, links[1].Port = nodesPort, nodesPort
-						require.NoError(t, b.net.CutLinks(links...))
-					}
-				}
+			flights := []order{ // their effects end without the majority, soon after it is back, and when that is long ago
+				{Name: "short", Count: 40, Lasts: 20 * time.Second},
+				{Name: "long", Count: 30, Lasts: lasts + 10*time.Second},
+				{Name: "longest", Count: 30, Lasts: lasts + 30*time.Second},
 			}
-			t.Logf("%s: no majority; the leader was %s, frozen are %v", clockText(began), leader, frozen)
-			time.Sleep(lasts)
-			for _, name := range frozen {
-				require.NoError(t, b.nodes[name].Thaw())
+			for _, o := range flights {
+				o.Do, o.Callers, o.Recovery = "flights", 2, []string{recoveryHold, recoveryResend, recoveryVerify}
+				b.tell(o)
 			}
-			require.NoError(t, b.net.HealLinks())
+			for _, o := range flights {
+				b.awaitEffects(o.Name, o.Count)
+			}
+			leader, began := b.leader(), time.Now()
+			row.begin(b)
+			t.Logf("%s: no majority; the leader was %s", clockText(began), leader)
+			time.Sleep(time.Until(began.Add(b.Session)))
+			b.tell(order{Do: "probe", Name: "probe", Node: b.names[0], Every: 500 * time.Millisecond})
+			time.Sleep(time.Until(began.Add(2 * b.Session)))
+			b.stopAndAwait("probe", 14*time.Second)
+			time.Sleep(time.Until(began.Add(lasts)))
 			healed := time.Now()
+			row.heal(b)
 			t.Logf("%s: healed; all nodes take part after %v", clockText(healed), b.whole(30*time.Second).Round(time.Millisecond))
 			b.Healed = time.Now()
 			t.Logf("the first new flight %v after the majority was back", b.awaitFlightAfter(healed).Round(time.Millisecond))
-			b.await("short", time.Minute)
-			b.await("long", time.Minute)
+			for _, o := range flights {
+				b.await(o.Name, 2*time.Minute)
+			}
 			b.stopAndAwait("pace", time.Minute)
 			b.stopAndAwait("load", time.Minute)
+			b.logProbes("probe")
 			b.judge()
-			for _, order := range []string{"short", "long"} {
-				if !b.MayEnd { // else another holder may have sent an effect again, with the same idempotency key
-					require.Len(t, b.effectsOf(order), 10, "one request for each effect")
+			for _, e := range b.Effects { // I5: an effect starts after its attempt is committed, inside the trust of a session
+				require.False(t, e.At.After(began.Add(b.Session)) && e.At.Before(healed), "%s started at %s, without a majority", e.Key, clockText(e.At))
+			}
+			for _, o := range flights {
+				for _, e := range b.effectsOf(o.Name) {
+					require.True(t, recoveryOf(e.Key) == recoveryResend || e.At.Before(began), "%s was performed again at %s", e.Key, clockText(e.At))
+				}
+			}
+			for _, r := range b.Readings { // "For 15 s after etcd was away nothing is ended, so that owners report first."
+				if strings.Contains(r.Key, "/short-") || strings.Contains(r.Key, "/long-") {
+					require.True(t, r.Attempts == 1 && r.Lost == 0, "%s has %d attempts, and %d were lost", r.Key, r.Attempts, r.Lost)
 				}
 			}
 		})

@@ -138,7 +138,7 @@ func (a *account) checkAnswers(mayEnd bool, say sayFunc) (receipt *Call) {
 			case receipt.Body != c.Body || receipt.Digest != c.Digest:
 				say(ruleKept, "caller %s got %q, and caller %s got %q", receipt.Caller, receipt.Body, c.Caller, c.Body)
 			}
-		case resultInDoubt:
+		case resultInDoubt, resultFenced:
 			if mayEnd {
 				continue
 			}

@@ -19,6 +19,7 @@ const (
 	resultInDoubt     = "in_doubt"
 	resultUnavailable = "unavailable" // no node could decide, or the wait is over: calling again is safe
 	resultUnrecorded  = "unrecorded"  // the effect happened, and its report is on its way
+	resultFenced      = "fenced"      // the attempt was lost and a newer one decides: calling again is safe
 	resultOther       = "other"       // any other error
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // provider is the system in which the effects happen. Its books are the history. It acts when a request arrives, and answers
-// when the effect has lasted as long as the request says.
+// when the effect has lasted as long as the request says; it answers a repeat at once.
 //
 // It honours the idempotency keys of recovery resend, and can be asked whether an effect has happened. Under the other
 // recoveries it acts on each request.
@@ -71,7 +71,9 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	p.history.addEffect(e)
-	time.Sleep(time.Duration(asked.LastsMS) * time.Millisecond)
+	if !e.Repeat {
+		time.Sleep(time.Duration(asked.LastsMS) * time.Millisecond)
+	}
 	answer(w, e.Body)
 }
 

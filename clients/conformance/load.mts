@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
-  Busy, Client, InDoubt, LeaseLost, Unavailable, Unrecorded, Unsettled, throwForStatus, type Found, type OnceOptions,
+  Busy, Client, Fenced, InDoubt, LeaseLost, Unavailable, Unrecorded, Unsettled, throwForStatus, type Found, type OnceOptions,
 } from "../typescript/flightd.js";
 
 interface Order { Do: string; Name: string; Callers: number; MaxKeys: number; Lasts: number; LongOneIn: number; Every: number }
@@ -45,6 +45,7 @@ async function call(client: Client, recovery: Recovery, name: string, key: strin
 function resultOf(e: unknown): string {
   if (e instanceof InDoubt) return "in_doubt";
   if (e instanceof Unrecorded) return "unrecorded";
+  if (e instanceof Fenced) return "fenced";
   const safe = e instanceof Busy || e instanceof Unavailable || e instanceof LeaseLost || e instanceof Unsettled && e.outcome === "not_done";
   return safe ? "unavailable" : "other";
 }
@@ -62,7 +63,7 @@ async function callUntilEnd(client: Client, caller: string, recovery: Recovery, 
     }
     told.Ended = new Date();
     say({ Call: told });
-    if (!["unavailable", "unrecorded"].includes(told.Result) || Date.now() > until) return;
+    if (!["unavailable", "unrecorded", "fenced"].includes(told.Result) || Date.now() > until) return;
   }
 }
 

@@ -64,6 +64,8 @@ def result_of(e):
         return "in_doubt"
     if isinstance(e, flightd.Unrecorded):
         return "unrecorded"
+    if isinstance(e, flightd.Fenced):
+        return "fenced"
     safe = (flightd.Busy, flightd.Unavailable, flightd.LeaseLost)
     return "unavailable" if isinstance(e, safe) or getattr(e, "outcome", "") == "not_done" else "other"
 
@@ -79,7 +81,7 @@ def call_until_end(client, caller, recovery, name, lasts_ms):
             told.update(Result=result_of(e), Err=f"{type(e).__name__}: {e}")
         told["Ended"] = clock()
         say({"Call": told})
-        if told["Result"] not in ("unavailable", "unrecorded") or time.monotonic() > until:
+        if told["Result"] not in ("unavailable", "unrecorded", "fenced") or time.monotonic() > until:
             return
         time.sleep(0.1)
 
