@@ -71,14 +71,16 @@ func (n *node) askApplied(ctx context.Context) {
 }
 
 // serveApplied answers which entries this node has applied, if it acts and a majority confirms that now: no other node has
-// acknowledged anything that is not in them.
+// acknowledged anything that is not in them. The node's own view is as complete, for the time after its term.
 func (n *node) serveApplied(w http.ResponseWriter, r *http.Request) {
-	a := n.act.Load()
+	a, asked := n.act.Load(), time.Now()
 	if a == nil || a.check.stillLeads(r.Context()) != nil || a.over() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	writeAnswer(w, applied{n.store.LastApplied().Index})
+	answer := applied{n.store.LastApplied().Index}
+	n.cluster.fresh.Store(&freshness{index: answer.Index, asked: asked})
+	writeAnswer(w, answer)
 }
 
 // viewAge returns how long ago this node's view was complete; false: not known.

@@ -120,6 +120,18 @@ func (c *testCluster) aged(i int, by time.Duration) {
 	c.nodes[i].cluster.fresh.Store(&freshness{index: old.index, asked: time.Now().Add(-by)})
 }
 
+// A leader that has lost its majority answers final receipts, as the others do, although it never asked a leader.
+func TestCluster_FormerLeaderAnswersFinalReceipts(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t)
+	lead := c.leader()
+	id := c.run(lead, "done", succeeded)
+	c.complete(lead)
+	defer c.cut()()
+	require.Eventually(t, func() bool { return c.nodes[lead].act.Load() == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, http.StatusOK, c.fetch(lead, http.MethodGet, "/v1/flights/"+id, "").status)
+}
+
 // A node that does not lead answers final receipts from its own ledger, also when it is cut off, and then with their age. It
 // passes everything else on, and says no to nobody.
 func TestCluster_FollowerAnswersFinalReceipts(t *testing.T) {

@@ -100,7 +100,8 @@ func newBed(t *testing.T) *bed {
 
 func newBedWith(t *testing.T, ownEtcd bool) *bed {
 	t.Helper()
-	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), calling: make(map[string]*proctest.Process), random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
+	b := &bed{t: t, names: []string{"a", "b", "c"}, nodes: make(map[string]*proctest.Process), calling: make(map[string]*proctest.Process),
+		random: rand.New(rand.NewPCG(*seed, 1)), done: make(map[string]chan struct{})}
 	b.History = &History{Nodes: b.names, Session: lease.DefaultTTL}
 	_, err := exec.LookPath("nft")
 	require.NoError(t, err, "install nftables")
@@ -286,104 +287,6 @@ func (b *bed) eventually(what string, within time.Duration, f func() error) {
 			require.NoError(b.t, err, "%s within %v", what, within)
 		}
 	}
-}
-
-// startCallers starts the provider and the processes of the callers.
-func (b *bed) startCallers() {
-	b.t.Helper()
-	l, err := b.host("provider").Listen(80)
-	require.NoError(b.t, err)
-	books := newProvider(l, b.History)
-	b.t.Cleanup(books.close)
-	self, err := os.Executable()
-	require.NoError(b.t, err)
-	python, err := exec.LookPath("python3")
-	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
-	node, err := exec.LookPath("node")
-	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
-	compiled, err := filepath.Abs("../../clients/typescript/dist/conformance/load.mjs")
-	require.NoError(b.t, err)
-	require.FileExists(b.t, compiled, "run `make chaos-tools`, which builds it")
-	source, err := filepath.Abs("../../clients/conformance/load.py")
-	require.NoError(b.t, err)
-	programs := [][]string{{self}, {python, "-B", source}, {node, compiled}}
-	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: *seed,
-		Parts: len(programs), WindowMS: providerWindow.Milliseconds(), SettleMS: settleDelay.Milliseconds()}
-	for i, name := range b.names {
-		cfg.URLs = append(cfg.URLs, b.url(name))
-		next, last := b.names[(i+1)%len(b.names)], b.names[(i+2)%len(b.names)]
-		// A client that knows two nodes asks one that does not lead, a third of the time.
-		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), b.urls([]string{name, next}))
-	}
-	for i, program := range programs {
-		cfg.Part = i
-		settings, err := json.Marshal(cfg)
-		require.NoError(b.t, err)
-		name := "callers-" + filepath.Base(program[len(program)-1])
-		p, err := proctest.Start(proctest.Spec{
-			Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start,
-			Env: b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings)),
-			Line: func(line string) {
-				var e event
-				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					b.t.Errorf("%s wrote %q: %v", name, line, err)
-				}
-				b.add(&e)
-				if e.Done != "" {
-					close(b.doneOf(name, e.Done))
-				}
-			},
-		})
-		require.NoError(b.t, err)
-		b.calling[name] = p
-		b.t.Cleanup(p.Kill)
-	}
-	for _, p := range b.calling {
-		_, err = p.AwaitReady(b.t.Context())
-		require.NoError(b.t, err)
-	}
-}
-
-func (b *bed) doneOf(program, order string) chan struct{} {
-	b.doneMu.Lock()
-	defer b.doneMu.Unlock()
-	name := program + " " + order
-	if b.done[name] == nil {
-		b.done[name] = make(chan struct{})
-	}
-	return b.done[name]
-}
-
-// tell gives the callers an order.
-func (b *bed) tell(o order) {
-	b.t.Helper()
-	text, err := json.Marshal(o)
-	require.NoError(b.t, err)
-	for _, p := range b.calling {
-		require.NoError(b.t, p.WriteLine(string(text)))
-	}
-}
-
-// await waits until the callers have carried out an order.
-func (b *bed) await(name string, within time.Duration) {
-	b.t.Helper()
-	late := time.After(within)
-	for program, p := range b.calling {
-		select {
-		case <-b.doneOf(program, name):
-		case <-p.Ended():
-			require.Fail(b.t, program+" has ended", p.LogTail(20))
-		case <-late:
-			require.Fail(b.t, program+" is not ready with "+name, p.LogTail(20))
-		}
-	}
-}
-
-// stopAndAwait lets the calls of an order end.
-func (b *bed) stopAndAwait(name string, within time.Duration) {
-	b.t.Helper()
-	b.tell(order{Do: "stop", Name: name})
-	b.await(name, within)
 }
 
 // judge asks every node for every key, and checks the history.

@@ -33,7 +33,7 @@ func TestKilledNodes(t *testing.T) {
 			member, killed := b.etcdLeader(), time.Now()
 			b.etcd.running[member].Kill()
 			took = append(took, b.awaitFlightAfter(killed))
-			t.Logf("%s: killed %s, the leader of etcd: the first new flight after %v", clockText(killed), member, took[i].Round(time.Millisecond))
+			t.Logf("%s: killed %s, which led etcd: the first new flight after %v", clockText(killed), member, took[i].Round(time.Millisecond))
 			b.startMembers(member)
 			b.whole(30 * time.Second)
 			b.Healed = time.Now()
@@ -156,8 +156,16 @@ func (b *bed) logProbes(name string) {
 }
 
 // The ledger or etcd has no majority for three times the life of a session, with 100 effects in the air, each of them with a second
-// caller that waits. The checker judges most of what docs/guarantees.md says about it: I4, I6 and I8, "at most one effect" under hold,
-// and "never two effects" under resend and verify. No attempt ends while etcd is whole.
+// caller that waits. judge holds the outcome of each key to sentences of docs/guarantees.md:
+//
+//   - "one committed receipt per key; no acknowledged receipt is lost or changed" (ruleKept)
+//   - "a late report of the newest attempt is accepted, also after its session has ended" (I8): each effect is a receipt at the end
+//     (ruleKept), and no report is left (ruleReported)
+//   - hold: "at most one effect"; resend and verify: "never two effects" (ruleOneEffect, ruleSameKey)
+//   - while etcd has a majority: "sessions are kept as long as their owners renew them" (ruleKeeps: no attempt is lost). Else attempts
+//     may be "in the hands of their policy": a caller may be told in_doubt, or fenced
+//
+// The other assertions name their sentences below.
 func TestNoMajority(t *testing.T) {
 	const lasts = 45 * time.Second
 	all := func(b *bed, names []string, processes map[string]*proctest.Process, signal func(*proctest.Process) error) {
@@ -231,15 +239,18 @@ func TestNoMajority(t *testing.T) {
 			b.stopAndAwait("load", time.Minute)
 			b.logProbes("probe")
 			b.judge()
-			for _, e := range b.Effects { // I5: an effect starts after its attempt is committed, inside the trust of a session
+			// I5: "the effect starts only after its attempt is committed, and only inside the holder's trust window".
+			for _, e := range b.Effects {
 				require.False(t, e.At.After(began.Add(b.Session)) && e.At.Before(healed), "%s started at %s, without a majority", e.Key, clockText(e.At))
 			}
+			// hold: "at most one effect"; verify: a look-up shows the effect, so nobody sends a second request.
 			for _, o := range flights {
 				for _, e := range b.effectsOf(o.Name) {
 					require.True(t, recoveryOf(e.Key) == recoveryResend || e.At.Before(began), "%s was performed again at %s", e.Key, clockText(e.At))
 				}
 			}
-			for _, r := range b.Readings { // "For 15 s after etcd was away nothing is ended, so that owners report first."
+			// "For 15 s after etcd was away nothing is ended, so that owners report first."
+			for _, r := range b.Readings {
 				if strings.Contains(r.Key, "/short-") || strings.Contains(r.Key, "/long-") {
 					require.True(t, r.Attempts == 1 && r.Lost == 0, "%s has %d attempts, and %d were lost", r.Key, r.Attempts, r.Lost)
 				}

@@ -117,8 +117,8 @@ func (b *bed) rest(node string, port int) (hosts []*netbed.Host, portHere int) {
 	return hosts, port
 }
 
-// The leader of an etcd on hosts of its own is killed, and then that of the ledger, which is later cut off from etcd alone. New flights go
-// on soon, and nothing acknowledged is lost.
+// The leader of an etcd on hosts of its own is killed, three times, and then the leader of the ledger; later that is cut off from etcd
+// alone. New flights go on soon, and nothing acknowledged is lost.
 func TestOwnEtcd(t *testing.T) {
 	b := newBedWith(t, true)
 	b.tell(order{Do: "load", Name: "load", Callers: 32, Every: *pause, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})

@@ -21,6 +21,8 @@
 //
 // TestFirstScreen, TestReadmes and TestDocs run what README and docs/ print, in bash and in zsh.
 //
+// load.py and load.mts are callers of chaos/cluster.
+//
 // The tests have the build tag clients, because they need python3, node with the packages that `npm ci` installs, zsh and
 // further tools. `make clients` runs them; plain `go test ./...` does not. If a selected language lacks a tool, the tests
 // fail with a hint. The Makefile's variable CLIENTS selects the languages.

@@ -34,27 +34,30 @@ async function call(client: Client, recovery: Recovery, name: string, key: strin
   if (recovery === "verify") Object.assign(options, { settleMs: settings.SettleMS, lookUp: () => lookUp(key) });
   let body: Uint8Array | undefined;
   const result = await client.once(recovery, name, { key, lasts_ms: 0 }, (f) => f.effect(async () => {
-    const answer = await fetch(`${settings.Provider}/effects`, { method: "POST", headers: f.headers, body: JSON.stringify({ key, lasts_ms: lastsMs }) });
+    const request = { method: "POST", headers: f.headers, body: JSON.stringify({ key, lasts_ms: lastsMs }) };
+    const answer = await fetch(`${settings.Provider}/effects`, request);
     throwForStatus(answer);
     return body = new Uint8Array(await answer.arrayBuffer());
   }), options);
   if (body === undefined || result.source !== "executed") body = await result.body();
-  return { Source: result.source, Attempt: result.receipt.attempt, Body: Buffer.from(body).toString(), Digest: result.receipt.digest };
+  const { attempt, digest } = result.receipt;
+  return { Source: result.source, Attempt: attempt, Body: Buffer.from(body).toString(), Digest: digest };
 }
 
 function resultOf(e: unknown): string {
   if (e instanceof InDoubt) return "in_doubt";
   if (e instanceof Unrecorded) return "unrecorded";
   if (e instanceof Fenced) return "fenced";
-  const safe = e instanceof Busy || e instanceof Unavailable || e instanceof LeaseLost || e instanceof Unsettled && e.outcome === "not_done";
-  return safe ? "unavailable" : "other";
+  if (e instanceof Busy || e instanceof Unavailable || e instanceof LeaseLost) return "unavailable";
+  return e instanceof Unsettled && e.outcome === "not_done" ? "unavailable" : "other";
 }
 
 /** Calls a key until there is an answer that another call would not change. */
 async function callUntilEnd(client: Client, caller: string, recovery: Recovery, name: string, lastsMs: number): Promise<void> {
   const key = `default/${recovery}/${name}`;
   for (const until = Date.now() + 180_000; ; await sleep(100)) {
-    const told = { Key: key, Caller: caller, Lasts: lastsMs * 1e6, Began: new Date(), Ended: new Date(), Result: "succeeded", Err: "" };
+    const began = new Date();
+    const told = { Key: key, Caller: caller, Lasts: lastsMs * 1e6, Began: began, Ended: began, Result: "succeeded", Err: "" };
     try {
       Object.assign(told, await call(client, recovery, name, key, lastsMs));
     } catch (e) {
@@ -73,7 +76,8 @@ async function load(order: Order, client: Client, caller: number): Promise<void>
     const shared = step % 4 === 3;
     const recovery = RECOVERIES[(shared ? (step - 3) / 4 : dice.readUInt16LE(0)) % 3] ?? "hold";
     const name = shared ? `${order.Name}-shared-${Math.floor(caller / 4)}-${step}` : `${order.Name}-${caller}-${step}`;
-    const lastsMs = order.LongOneIn > 0 && dice.readUInt16LE(2) % order.LongOneIn === 0 ? order.Lasts / 1e6 : dice.readUInt16LE(4) % 20;
+    const long = order.LongOneIn > 0 && dice.readUInt16LE(2) % order.LongOneIn === 0;
+    const lastsMs = long ? order.Lasts / 1e6 : dice.readUInt16LE(4) % 20;
     await callUntilEnd(client, order.Name + caller, recovery, name, lastsMs);
     await sleep((0.5 + dice.readUInt8(6) / 255) * order.Every / 1e6);
   }
@@ -86,13 +90,16 @@ async function carryOut(order: Order, clients: Client[]): Promise<void> {
     await Promise.all(running);
   }
   if (order.Do === "close") {
-    for (const until = Date.now() + 20_000; await clients[0]!.spooled() > 0 && Date.now() < until;) await sleep(100); // all clients share one folder
+    const until = Date.now() + 20_000;
+    while (await clients[0]!.spooled() > 0 && Date.now() < until) await sleep(100); // all clients share one folder
     for (const client of clients) client.close();
   }
   say({ Done: order.Name });
 }
 
-const clients = settings.Addresses.map((addresses, i) => new Client(addresses, { token: settings.Token, owner: `typescript-${i}`, spool: `${settings.Spool}/typescript` }));
+const spool = `${settings.Spool}/typescript`;
+const { Token: token, Addresses } = settings;
+const clients = Addresses.map((addresses, i) => new Client(addresses, { token, owner: `typescript-${i}`, spool }));
 say({ Done: "connected" });
 for await (const text of createInterface({ input: process.stdin })) {
   const order: Order = JSON.parse(text);
