@@ -99,9 +99,10 @@ func (o *etcdOutage) note(now time.Time, answers bool) {
 	o.answered = now
 }
 
-// within reports whether etcd came back less than d ago.
+// within reports whether etcd came back less than d ago, or has not answered for unfitTimeout: it may have come back, and the sweeper
+// has heard of that first.
 func (o *etcdOutage) within(now time.Time, d time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.back.IsZero() && now.Sub(o.back) < d
+	return !o.back.IsZero() && now.Sub(o.back) < d || !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout
 }
