@@ -108,6 +108,9 @@ func TestHistory_FirstFlightAfter(t *testing.T) {
 	require.Equal(t, 2*time.Second, after)
 	_, found = h.firstFlightAfter(at(0.5))
 	require.False(t, found, "the key was opened before")
+	h.Calls = h.Calls[2:]
+	_, found = h.firstFlightAfter(at(2))
+	require.False(t, found, "the call that performed the effect is not known yet")
 }
 
 func TestHistory_LongestGap(t *testing.T) {

@@ -114,15 +114,17 @@ func (h *History) firstFlightAfter(moment time.Time) (after time.Duration, found
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	began := make(map[string]time.Time) // of the first call of each key
+	executed := make(map[string]bool)   // else the call that opened the flight has not ended, and is not known
 	for i := range h.Calls {
 		c := &h.Calls[i]
+		executed[c.Key] = executed[c.Key] || c.Source == "executed"
 		if first, known := began[c.Key]; !known || c.Began.Before(first) {
 			began[c.Key] = c.Began
 		}
 	}
 	for _, e := range h.Effects {
 		first, known := began[e.Key]
-		if passed := e.At.Sub(moment); known && first.After(moment) && (!found || passed < after) {
+		if passed := e.At.Sub(moment); known && executed[e.Key] && first.After(moment) && (!found || passed < after) {
 			after, found = passed, true
 		}
 	}
