@@ -86,7 +86,8 @@ type History struct {
 	Healed   time.Time     // when the last fault was healed
 	Session  time.Duration // the time to live of the callers' sessions
 	Nodes    []string
-	// MayEnd says that sessions may have ended, and attempts with them: etcd had no majority for longer than a session lives.
+	// MayEnd says that sessions may have ended, and attempts with them: etcd or the ledger had no majority for longer than a session
+	// lives.
 	MayEnd bool
 }
 
