@@ -38,12 +38,12 @@ cross:
 bench: ## measures the table of docs/performance.md on this machine
 	$(GO) run ./bench
 
-LARGE ?= -receipts 10000000
+LARGE ?= -stored 10000000
 bench-large: ## measures ten million receipts: memory, starts, new keys, replays, retention; about 30 GB in DIR
-	CGO_ENABLED=0 $(GO) run ./bench/large $(LARGE) -dir "$(DIR)"
+	CGO_ENABLED=0 $(GO) run ./bench $(LARGE) -dir "$(DIR)"
 
-restart: ## measures a start with 2,000,000 stored flights
-	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
+restart: ## measures a start with 2,000,000 stored receipts
+	CGO_ENABLED=0 $(GO) run ./bench -stored=2000000 -ending=0 -only=start
 
 .PHONY: docs openapi-check
 docs: ## generates docs/openapi.json and docs/http.md from the code

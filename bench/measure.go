@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -14,29 +15,39 @@ import (
 
 // workload is one measured way to make an effect happen once.
 type workload struct {
-	name string
-	note string
+	name    string
+	newKeys bool                            // its rate is compared with the raw path's and the Postgres ledger's
+	prepare func(ctx context.Context) error // if not nil, runs before the first round
 	// once does one unit of work. n is unique within a run.
 	once func(ctx context.Context, n uint64) error
 	// cleanUp, if not nil, runs after each measurement, so that leftover data does not slow the other workloads down.
 	cleanUp func(ctx context.Context) error
-	// callers, if not nil, lists the only numbers of callers with which the workload runs.
-	callers []int
 }
 
 // measurement is the result of one workload in one round.
 type measurement struct {
-	perSecond float64
-	median    time.Duration
-	p99       time.Duration
-	processor time.Duration // CPU time of the whole process, load included, per unit
-	allocated float64       // allocated objects per unit
+	Rate                   float64 // units per second
+	Median, P99, P999, Max time.Duration
+	Processor              time.Duration // CPU time of the whole process, load included, per unit
+	Objects                float64       // allocated objects per unit
 }
 
-// usage is the total CPU time and number of allocations of the process.
+// results are the measurements of all rounds by workload and number of callers.
+type results map[string]map[int][]measurement
+
+func (r results) add(name string, callers int, m measurement) {
+	if r[name] == nil {
+		r[name] = make(map[int][]measurement)
+	}
+	r[name][callers] = append(r[name][callers], m)
+}
+
+// usage is the total CPU time and number of allocations of the process, the peak of its resident memory, and its heap in bytes.
 type usage struct {
 	processor time.Duration
 	objects   uint64
+	peak      int64
+	heap      uint64
 }
 
 func currentUsage() usage {
@@ -44,90 +55,108 @@ func currentUsage() usage {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for a wrong argument only
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs}
+	const unit = 1024 // Maxrss is in KiB on Linux
+	return usage{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs, u.Maxrss * unit, m.HeapInuse}
 }
 
-// cell identifies a result by workload and number of callers.
-type cell struct {
-	name    string
-	callers int
-}
-
-// measureAll runs all workloads in turn, round by round.
-func measureAll(ctx context.Context, o options, all []workload) (map[cell][]measurement, error) {
-	results := make(map[cell][]measurement)
-	var number atomic.Uint64
-	for _, callers := range o.callers {
-		for round := range o.rounds + 1 { // round 0 warms up and is discarded
-			for _, c := range all {
-				if c.callers != nil && !slices.Contains(c.callers, callers) {
-					continue
-				}
-				span := o.span
-				if round == 0 {
-					span /= 4
-				}
-				f, err := load(ctx, c, callers, span, &number)
-				if err != nil {
-					return nil, fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
-				}
-				if c.cleanUp != nil {
-					if err := c.cleanUp(ctx); err != nil {
-						return nil, fmt.Errorf("%s: clean up: %w", c.name, err)
-					}
-				}
-				runtime.GC() // collects the garbage of this workload before the next one
-				if round > 0 {
-					results[cell{c.name, callers}] = append(results[cell{c.name, callers}], f)
-				}
-				fmt.Fprintf(os.Stderr, "callers=%-3d round=%d %-34s %9.0f/s  median %8.3f ms  p99 %8.3f ms  processor %6.1f µs  %5.1f objects\n",
-					callers, round, c.name, f.perSecond, ms(f.median), ms(f.p99), us(f.processor), f.allocated)
+// measure runs all workloads in turn, round by round, with each number of callers, and adds their measurements.
+func (r results) measure(ctx context.Context, o *options, all ...workload) error {
+	for _, w := range all {
+		if w.prepare != nil {
+			if err := w.prepare(ctx); err != nil {
+				return fmt.Errorf("%s: prepare: %w", w.name, err)
 			}
 		}
 	}
-	return results, nil
+	number := unusedNumbers()
+	for _, callers := range o.callers {
+		for round := range o.rounds + 1 { // round 0 warms up and is discarded
+			for i := range all {
+				w, span := all[(i+round)%len(all)], o.span
+				if round == 0 {
+					span /= 4
+				}
+				before, start := currentUsage(), time.Now()
+				took, err := load{callers: callers, once: w.once, more: func(uint64) bool { return time.Since(start) < span }}.run(ctx, number)
+				elapsed, after := time.Since(start), currentUsage()
+				if err == nil && len(took) == 0 {
+					err = fmt.Errorf("no unit was finished within %v", span)
+				}
+				if err != nil {
+					return fmt.Errorf("%s, %d callers: %w", w.name, callers, err)
+				}
+				if w.cleanUp != nil {
+					if err := w.cleanUp(ctx); err != nil {
+						return fmt.Errorf("%s: clean up: %w", w.name, err)
+					}
+				}
+				runtime.GC() // collects the garbage of this workload before the next one
+				m := summarize(took, elapsed)
+				m.Processor = (after.processor - before.processor) / time.Duration(len(took))
+				m.Objects = float64(after.objects-before.objects) / float64(len(took))
+				if round > 0 {
+					r.add(w.name, callers, m)
+				}
+				fmt.Fprintf(os.Stderr, "callers=%-3d round=%d %-34s %9.0f/s  median %8.3f ms  p99 %8.3f ms  processor %6.1f µs  %5.1f objects\n",
+					callers, round, w.name, m.Rate, ms(m.Median), ms(m.P99), us(m.Processor), m.Objects)
+			}
+		}
+	}
+	return nil
 }
 
-// load runs the callers for the span and measures every unit. It waits for all callers, and returns the first error.
-func load(ctx context.Context, c workload, callers int, span time.Duration, number *atomic.Uint64) (measurement, error) {
+// unusedNumbers returns a counter whose numbers are greater than those of stored flights, and of processes that ran before on the
+// same ledger.
+func unusedNumbers() *atomic.Uint64 {
+	n := new(atomic.Uint64)
+	n.Store(uint64(time.Now().UnixMicro()))
+	return n
+}
+
+// load is the work of several callers, who do one unit after the other.
+type load struct {
+	callers int
+	more    func(n uint64) bool // reports whether to begin unit n; the caller ends if not
+	once    func(ctx context.Context, n uint64) error
+	pause   time.Duration // of a caller after each unit
+}
+
+// run runs the callers, waits for them, and returns the durations of all units. The units have the numbers from number on. The first
+// error ends the load.
+func (l load) run(ctx context.Context, number *atomic.Uint64) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var wg sync.WaitGroup
-	took := make([][]time.Duration, callers)
-	errs := make([]error, callers)
-	before, start := currentUsage(), time.Now()
-	for i := range callers {
-		wg.Go(func() {
-			for time.Since(start) < span && ctx.Err() == nil {
+	took, errs := make([][]time.Duration, l.callers), make([]error, l.callers)
+	var group sync.WaitGroup
+	for i := range l.callers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				n := number.Add(1) - 1
+				if !l.more(n) {
+					return
+				}
 				began := time.Now()
-				if err := c.once(ctx, number.Add(1)); err != nil {
-					errs[i] = err
+				if errs[i] = l.once(ctx, n); errs[i] != nil {
 					cancel()
 					return
 				}
 				took[i] = append(took[i], time.Since(began))
+				time.Sleep(l.pause)
 			}
 		})
 	}
-	wg.Wait()
-	elapsed, after := time.Since(start), currentUsage()
-	for _, err := range errs {
-		if err != nil {
-			return measurement{}, err
-		}
+	group.Wait()
+	return slices.Concat(took...), errors.Join(errs...)
+}
+
+// summarize returns the rate and the latencies of units. It sorts their durations.
+func summarize(took []time.Duration, elapsed time.Duration) measurement {
+	slices.Sort(took)
+	n := len(took)
+	if n == 0 {
+		return measurement{}
 	}
-	all := slices.Concat(took...)
-	if len(all) == 0 {
-		return measurement{}, fmt.Errorf("no unit was finished within %v", span)
-	}
-	slices.Sort(all)
-	return measurement{
-		perSecond: float64(len(all)) / elapsed.Seconds(),
-		median:    all[len(all)/2],
-		p99:       all[len(all)*99/100],
-		processor: (after.processor - before.processor) / time.Duration(len(all)),
-		allocated: float64(after.objects-before.objects) / float64(len(all)),
-	}, nil
+	return measurement{Rate: float64(n) / elapsed.Seconds(), Median: took[n/2], P99: took[n*99/100], P999: took[n*999/1000], Max: took[n-1]}
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,88 +10,77 @@ import (
 	"strings"
 )
 
-// The workloads that are the base of ratios.
-const (
-	rawBatched     = "raw path, batched"
-	rawUnbatched   = "raw path, unbatched"
-	postgresByHand = "Postgres ledger by hand"
-)
-
-// writeTable writes the table and, below it, the ratios.
-func writeTable(w io.Writer, o options, all []workload, results map[cell][]measurement) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", describeHost(), o.rounds, o.span)
-	fmt.Fprint(out, "| path |")
-	for _, n := range o.callers {
-		fmt.Fprintf(out, " %s, per second |", count(n))
+// writeTable writes a table in Markdown. All columns but the first are aligned to the right.
+func writeTable(out io.Writer, rows [][]string) error {
+	_, err := fmt.Fprintf(out, "| %s |\n| --- |%s\n", strings.Join(rows[0], " | "), strings.Repeat(" ---: |", len(rows[0])-1))
+	for _, row := range rows[1:] {
+		_, failed := fmt.Fprintf(out, "| %s |\n", strings.Join(row, " | "))
+		err = errors.Join(err, failed)
 	}
-	fmt.Fprintf(out, " median with %s | p99 with %s | processor | objects |\n| --- |%s\n",
-		count(o.callers[0]), count(o.callers[len(o.callers)-1]), strings.Repeat(" ---: |", len(o.callers)+4))
-	for _, c := range all {
-		row(out, o, c, results)
-	}
-	fmt.Fprintf(out, "\n*Processor* and *objects* are the CPU time and the allocations of the whole process, with the load, per unit with %s.\n\n",
-		count(o.callers[len(o.callers)-1]))
-	ratios(out, o, all, results)
-	return out.Flush()
+	return err
 }
 
-func row(out io.Writer, o options, c workload, results map[cell][]measurement) {
-	fmt.Fprintf(out, "| %s |", c.name)
-	for _, n := range o.callers {
-		fmt.Fprintf(out, " %s |", number(results[cell{c.name, n}], func(f measurement) float64 { return f.perSecond }, "%.0f"))
-	}
+// writeFlights writes the table of all workloads and, below it, the ratios of their rates and median latencies to those of the raw path
+// and the hand-written ledger.
+func writeFlights(out io.Writer, o *options, all []workload, r results) error {
 	first, last := o.callers[0], o.callers[len(o.callers)-1]
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, first}], func(f measurement) float64 { return ms(f.median) }, "%.3f ms"))
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f measurement) float64 { return ms(f.p99) }, "%.1f ms"))
-	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f measurement) float64 { return us(f.processor) }, "%.0f µs"))
-	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f measurement) float64 { return f.allocated }, "%.0f"))
-}
-
-func number(fs []measurement, value func(measurement) float64, format string) string {
-	if len(fs) == 0 {
-		return ""
+	header := []string{"path"}
+	for _, n := range o.callers {
+		header = append(header, count(n)+", per second")
 	}
-	return fmt.Sprintf(format, median(fs, value))
-}
-
-func median(fs []measurement, value func(measurement) float64) float64 {
-	values := make([]float64, len(fs))
-	for i, f := range fs {
-		values[i] = value(f)
+	rows := [][]string{append(header, "median with "+count(first), "p99 with "+count(last), "processor", "objects")}
+	for _, w := range all {
+		figure := func(callers int, format string, value func(measurement) float64) string {
+			return fmt.Sprintf(format, median(valuesOf(r[w.name][callers], value)))
+		}
+		row := []string{w.name}
+		for _, n := range o.callers {
+			row = append(row, figure(n, "%.0f", rate))
+		}
+		rows = append(rows, append(row,
+			figure(first, "%.3f ms", func(m measurement) float64 { return ms(m.Median) }),
+			figure(last, "%.1f ms", func(m measurement) float64 { return ms(m.P99) }),
+			figure(last, "%.0f µs", func(m measurement) float64 { return us(m.Processor) }),
+			figure(last, "%.0f", func(m measurement) float64 { return m.Objects })))
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
-}
-
-// ratios compares rate and median latency with the raw path and the hand-written ledger.
-func ratios(out io.Writer, o options, all []workload, results map[cell][]measurement) {
-	for _, c := range all {
+	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", describeHost(), o.rounds, o.span)
+	err := writeTable(out, rows)
+	fmt.Fprintf(out, "\n*Processor* and *objects* are the CPU time and the allocations of the whole process, with the load, per unit with %s.\n\n", count(last))
+	for _, w := range all {
 		for _, base := range []string{rawBatched, rawUnbatched, postgresByHand} {
-			if c.name == base || c.note == "" {
-				continue
-			}
 			for _, n := range o.callers {
-				ratio(out, c, base, n, results)
+				if a, b := r[w.name][n], r[base][n]; w.newKeys && len(b) > 0 {
+					latency := median(ratios(a, b, func(m measurement) float64 { return ms(m.Median) }))
+					fmt.Fprintf(out, "- %s against %s, %s: %s of its rate, %.2f of its median latency\n", w.name, base, count(n), spread(ratios(a, b, rate), ""), latency)
+				}
 			}
 		}
 	}
+	return err
 }
 
-func ratio(out io.Writer, c workload, base string, callers int, results map[cell][]measurement) {
-	mine, theirs := results[cell{c.name, callers}], results[cell{base, callers}]
-	if len(mine) == 0 || len(mine) != len(theirs) {
-		return
+func rate(m measurement) float64 { return m.Rate }
+
+func valuesOf(all []measurement, value func(measurement) float64) (values []float64) {
+	for _, m := range all {
+		values = append(values, value(m))
 	}
-	var rate, latency []float64
-	for i := range mine {
-		rate = append(rate, mine[i].perSecond/theirs[i].perSecond)
-		latency = append(latency, float64(mine[i].median)/float64(theirs[i].median))
+	return values
+}
+
+// ratios returns the ratio of two workloads' values in each round.
+func ratios(a, b []measurement, value func(measurement) float64) (all []float64) {
+	for i := range a {
+		all = append(all, value(a[i])/value(b[i]))
 	}
-	slices.Sort(rate)
-	slices.Sort(latency)
-	fmt.Fprintf(out, "- %s against %s, %s: %.2f of its rate (%.2f to %.2f), %.2f of its median latency\n",
-		c.name, base, count(callers), rate[len(rate)/2], rate[0], rate[len(rate)-1], latency[len(latency)/2])
+	return all
+}
+
+func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
+
+// spread describes values by their median, the least and the greatest, with their unit.
+func spread(values []float64, unit string) string {
+	return fmt.Sprintf("%.2f%s (%.2f to %.2f)", median(values), unit, slices.Min(values), slices.Max(values))
 }
 
 func count(n int) string {
