@@ -72,7 +72,7 @@ func libraryRules() []libraryRule {
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
 		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
-		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest", "internal/proctest"}, []string{""}},
+		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
 	}
 }
 
