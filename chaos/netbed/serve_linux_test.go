@@ -35,7 +35,7 @@ func serve(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{t: t, bed: newBed(t, "server", "client"), dir: t.TempDir()}
 	d.flightd = filepath.Join(d.dir, "flightd")
-	out, err := exec.Command("go", "build", "-o", d.flightd, "github.com/flightd/flightd/cmd/flightd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", "../..", "-o", d.flightd, "./cmd/flightd").CombinedOutput()
 	require.NoError(t, err, string(out))
 	server := d.bed.Host("server")
 	d.run("client", nil, "cert", "init", d.path("pki"), "--host", server.Address.String())

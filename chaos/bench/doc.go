@@ -1,10 +1,10 @@
-// Bench measures flightd on one machine.
+// Bench measures flightd on one machine. make bench builds it.
 //
-//	go run ./bench                                       the cost of a flight: the table of docs/performance.md
-//	go run ./bench -postgres 'host=/tmp user=postgres'   with the Postgres ledger in it
-//	go run ./bench -three bin/flightd                    one process beside three that are one cluster
-//	go run ./bench -stored 10000000                      a large ledger; about a quarter of an hour and 30 GB of disk
-//	go run ./bench -stored 2000000 -only start           only the starts of one
+//	bin/bench                                       the cost of a flight: the table of docs/performance.md
+//	bin/bench -postgres 'host=/tmp user=postgres'   with the Postgres ledger in it
+//	bin/bench -three bin/flightd                    one process beside three that are one cluster
+//	bin/bench -stored 10000000                      a large ledger; about a quarter of an hour and 30 GB of disk
+//	bin/bench -stored 2000000 -only start           only the starts of one
 //
 // The cost of a flight is measured beside the raw path of its three durable writes, the layers below the executor,
 // requests to an empty server (baseline.go), and a hand-written ledger on Postgres.
