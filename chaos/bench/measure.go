@@ -130,19 +130,18 @@ func (l load) run(ctx context.Context, number *atomic.Uint64) ([]time.Duration, 
 	var group sync.WaitGroup
 	for i := range l.callers {
 		group.Go(func() {
-			for ctx.Err() == nil {
-				n := number.Add(1) - 1
-				if !l.more(n) {
-					return
-				}
+			var own []time.Duration // not in took, whose elements share cache lines
+			for n := number.Add(1) - 1; ctx.Err() == nil && l.more(n); n = number.Add(1) - 1 {
 				began := time.Now()
-				if errs[i] = l.once(ctx, n); errs[i] != nil {
+				if err := l.once(ctx, n); err != nil {
+					errs[i] = err
 					cancel()
-					return
+					break
 				}
-				took[i] = append(took[i], time.Since(began))
+				own = append(own, time.Since(began))
 				time.Sleep(l.pause)
 			}
+			took[i] = own
 		})
 	}
 	group.Wait()
