@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
 
 all: build
 
@@ -15,6 +15,7 @@ dev: ## builds bin/flightd and runs it on this machine only, as flightd dev; its
 
 test: ## runs every test, with short explorations, in less than five minutes on two cores
 	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
+	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, and the build of a release
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./internal/release
@@ -24,9 +25,7 @@ race: ## runs the concurrent packages under the race detector; process tests run
 
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
-	$(GO) mod verify
-	CGO_ENABLED=0 $(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	for module in . chaos; do (cd $$module && $(GO) mod verify && CGO_ENABLED=0 $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh
@@ -35,15 +34,19 @@ cross:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
 
-bench: ## measures the table of docs/performance.md on this machine
-	$(GO) run ./bench
+bin/bench:
+	CGO_ENABLED=0 $(GO) build -C chaos -o ../bin/bench ./bench
 
-LARGE ?= -receipts 10000000
-bench-large: ## measures ten million receipts: memory, starts, new keys, replays, retention; about 30 GB in DIR
-	CGO_ENABLED=0 $(GO) run ./bench/large $(LARGE) -dir "$(DIR)"
+BENCH ?=
+bench: bin/bench ## measures the table of docs/performance.md on this machine; bin/bench -help lists the options for BENCH
+	bin/bench $(BENCH)
 
-restart: ## measures a start with 2,000,000 stored flights
-	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
+LARGE ?= -stored 10000000
+bench-large: bin/bench ## measures ten million receipts: memory, starts, new keys, replays, retention; about 30 GB in DIR
+	bin/bench $(LARGE) -dir "$(DIR)"
+
+restart: bin/bench ## measures a start with 2,000,000 stored receipts
+	bin/bench -stored=2000000 -ending=0 -only=start
 
 .PHONY: docs openapi-check
 docs: ## generates docs/openapi.json and docs/http.md from the code
@@ -60,12 +63,13 @@ drill: build ## kills caller and server at every point of no return, and counts 
 CUTS ?= -rounds 8
 power-cut: ## cuts the power of a virtual machine with flightd under load; needs root, qemu and mmdebstrap
 	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
-	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
+	$(GO) build -C chaos -o ../bin/powercut/cut ./powercut
+	bin/powercut/cut -flightd bin/powercut/flightd $(CUTS)
 
 SEED ?= 0
 chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
-	$(GO) vet -tags chaos ./chaos/...
-	CGO_ENABLED=0 $(GO) test -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./chaos/cluster -args -seed $(SEED) $(CHAOS)
+	$(GO) vet -C chaos -tags chaos ./...
+	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./cluster -args -seed $(SEED) $(CHAOS)
 
 # nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
 # needs root.

@@ -119,11 +119,11 @@ type task struct {
 // execute executes all runs and waits for them. A worker with a flightd of its own executes the runs that kill flightd,
 // one after the other. All other runs share one flightd, which is never killed, and execute in parallel.
 func (d *drill) execute(ctx context.Context, runs []Run) error {
-	crm, url, err := startServerProcess(ctx, d.cfg.Binary, "CRM", filepath.Join(d.dir, "crm.log"), "", "drill", "crm")
+	crm, url, err := startServerProcess(ctx, processSpec(d.cfg.Binary, "CRM", filepath.Join(d.dir, "crm.log"), "", "drill", "crm"))
 	if err != nil {
 		return err
 	}
-	defer crm.kill()
+	defer crm.Kill()
 	d.crmURL, d.crmClient = url, crmClient{url: url, http: &http.Client{Timeout: 10 * time.Second}}
 	var shared, killing []task
 	for i, run := range runs {

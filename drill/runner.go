@@ -87,8 +87,7 @@ func (r *runner) startCaller(o callerOptions) (*callerProcess, error) {
 	if o.crash == crashpoint.DuringOpen {
 		args = append(args, "--watch-open")
 	}
-	proc, err := startProcess(r.binary, "caller", r.logPath(), o.crash, args...)
-	return &callerProcess{process: proc}, err
+	return startCallerProcess(processSpec(r.binary, "caller", r.logPath(), o.crash, args...))
 }
 
 func (r *runner) logPath() string { return filepath.Join(r.dir, "callers.log") }
@@ -112,7 +111,7 @@ func (r *runner) runFirstCaller(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.kill()
+	defer v.Kill()
 	err = act(ctx, v)
 	r.addFacts(v)
 	if end, cause := v.end(); err == nil && end == endFailed {
@@ -126,7 +125,7 @@ func (r *runner) awaitCallerCrash(ctx context.Context, v *callerProcess) error {
 	if err := v.readAll(ctx); err != nil {
 		return err
 	}
-	if !v.wasKilled() {
+	if !wasKilled(v.Process) {
 		end, cause := v.end()
 		return fmt.Errorf("the caller did not reach %s: %s %s", r.run.Point, end, cause)
 	}
@@ -142,9 +141,7 @@ func (r *runner) awaitServerCrash(ctx context.Context, v *callerProcess) error {
 		return err
 	}
 	if r.run.Victim == VictimBoth {
-		if err := v.killAndRead(ctx); err != nil {
-			return err
-		}
+		v.Kill()
 	}
 	if err := r.server.start(ctx, ""); err != nil {
 		return err
@@ -165,11 +162,11 @@ func (r *runner) killAtPause(ctx context.Context, v *callerProcess) error {
 		return fmt.Errorf("the caller did not reach %s: %s %s", r.run.Point, end, cause)
 	}
 	if r.run.Victim == VictimBoth {
-		v.sendKill()
+		v.Kill()
 	}
 	r.server.kill()
 	if r.run.Victim == VictimFlightd {
-		if err := v.resume(); err != nil {
+		if err := v.WriteLine(""); err != nil {
 			return err
 		}
 	}
@@ -189,7 +186,7 @@ func (r *runner) retryUntilDone(ctx context.Context) error {
 			return err
 		}
 		err = v.readAll(ctx)
-		v.kill()
+		v.Kill()
 		r.addFacts(v)
 		if err != nil {
 			return err

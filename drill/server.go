@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // server is one flightd with its data directory. Its address stays the same over all restarts.
@@ -16,7 +17,7 @@ type server struct {
 	binary  string
 	dir     string
 	address string
-	proc    *process // nil while flightd is not running
+	proc    *proctest.Process // nil while flightd is not running
 }
 
 // newServer prepares a server in its own directory. number keeps the ports of parallel servers apart.
@@ -56,7 +57,7 @@ func (s *server) logPath() string { return filepath.Join(s.dir, "log") }
 // itself at crash, if that is not "".
 func (s *server) start(ctx context.Context, crash crashpoint.Point) error {
 	s.kill()
-	p, url, err := startServerProcess(ctx, s.binary, "flightd", s.logPath(), crash, "dev", "--data", filepath.Join(s.dir, "data"), "--listen", s.address)
+	p, url, err := startServerProcess(ctx, processSpec(s.binary, "server", s.logPath(), crash, "dev", "--data", filepath.Join(s.dir, "data"), "--listen", s.address))
 	if err != nil {
 		return err
 	}
@@ -70,12 +71,12 @@ func (s *server) start(ctx context.Context, crash crashpoint.Point) error {
 // waitKilled waits until flightd has killed itself at its crash point.
 func (s *server) waitKilled(ctx context.Context) error {
 	select {
-	case <-s.proc.done:
+	case <-s.proc.Ended():
 	case <-ctx.Done():
 		return fmt.Errorf("flightd did not reach its crash point: %w", context.Cause(ctx))
 	}
-	if !s.proc.wasKilled() {
-		return fmt.Errorf("flightd exited (%v) and was not killed by SIGKILL; see the log %s", s.proc.cmd.ProcessState, s.logPath())
+	if !wasKilled(s.proc) {
+		return fmt.Errorf("flightd exited (%v) and was not killed by SIGKILL; see the log %s", s.proc.Err(), s.logPath())
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func (s *server) waitKilled(ctx context.Context) error {
 // kill kills flightd with SIGKILL, if it runs.
 func (s *server) kill() {
 	if s.proc != nil {
-		s.proc.kill()
+		s.proc.Kill()
 		s.proc = nil
 	}
 }

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "flightd-chaos-build-")
 	if flightd = os.Getenv("FLIGHTD_TEST_BINARY"); err == nil && flightd == "" {
 		flightd = filepath.Join(dir, "flightd")
-		build := exec.Command("go", "build", "-o", flightd, "github.com/flightd/flightd/cmd/flightd")
+		build := exec.Command("go", "build", "-C", "../..", "-o", flightd, "./cmd/flightd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		build.Stdout, build.Stderr = os.Stdout, os.Stderr
 		err = build.Run()

@@ -1,7 +1,6 @@
 package netbed
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // deployment is `flightd serve` on one host, with TLS and tokens, as a company runs it.
@@ -34,25 +35,19 @@ func serve(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{t: t, bed: newBed(t, "server", "client"), dir: t.TempDir()}
 	d.flightd = filepath.Join(d.dir, "flightd")
-	out, err := exec.Command("go", "build", "-o", d.flightd, "github.com/flightd/flightd/cmd/flightd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", "../..", "-o", d.flightd, "./cmd/flightd").CombinedOutput()
 	require.NoError(t, err, string(out))
 	server := d.bed.Host("server")
 	d.run("client", nil, "cert", "init", d.path("pki"), "--host", server.Address.String())
 	d.run("server", nil, "serve", "--init", "--data", d.path("data"), "--first-token-file", d.path("token"))
 
-	cmd := exec.Command(d.flightd, "serve", "--data", d.path("data"), "--listen", net.JoinHostPort(server.Address.String(), "7420"),
-		"--tls-cert", d.path("pki/server.crt"), "--tls-key", d.path("pki/server.key"), "--first-token-file", d.path("token"))
-	cmd.Env, cmd.Stderr = d.env(), os.Stderr
-	stdout, err := cmd.StdoutPipe()
+	p, err := proctest.Start(proctest.Spec{Name: "flightd", Path: d.flightd, Env: d.env(), Log: d.path("log"), Start: server.Start,
+		Args: []string{"serve", "--data", d.path("data"), "--listen", net.JoinHostPort(server.Address.String(), "7420"),
+			"--tls-cert", d.path("pki/server.crt"), "--tls-key", d.path("pki/server.key"), "--first-token-file", d.path("token")}})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(cmd))
-	t.Cleanup(func() {
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		require.NoError(t, cmd.Wait(), "a stop is clean")
-	})
-	d.url, err = bufio.NewReader(stdout).ReadString('\n')
+	t.Cleanup(func() { require.NoError(t, p.Stop(time.Minute), "a stop is clean") })
+	d.url, err = p.AwaitReady(t.Context())
 	require.NoError(t, err)
-	d.url = strings.TrimSpace(d.url)
 	token, err := os.ReadFile(d.path("token"))
 	require.NoError(t, err)
 	d.admin = strings.TrimSpace(string(token))

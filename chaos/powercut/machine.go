@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // The files in the lab's directory that a machine boots from.
@@ -137,37 +139,29 @@ func (la *lab) resetDisk(ctx context.Context) error {
 	return nil
 }
 
-// machine is a running virtual machine.
-type machine struct {
-	cmd *exec.Cmd
-	log *os.File
-}
-
 // address is the address of flightd on the host. It is the same for all machines, because the callers outlive them.
 const address = "127.0.0.1:17421"
 
 // boot starts a machine. Its disk bypasses the host's page cache, so data that its kernel had not written is lost by a
-// cut.
-func (la *lab) boot(options string) (*machine, error) {
+// cut, which is a kill of qemu.
+func (la *lab) boot(options string) (*proctest.Process, error) {
 	la.started++
-	log, err := os.Create(la.path(fmt.Sprintf("boot-%d.log", la.started)))
-	if err != nil {
-		return nil, err
-	}
-	m := &machine{log: log}
-	m.cmd = exec.Command("qemu-system-x86_64", "-accel", la.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
-		"-kernel", la.path(kernel), "-initrd", la.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
-		"-drive", "file="+la.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+la.path(payload)+",format=raw,if=virtio,readonly=on",
-		"-netdev", "user,id=n0,hostfwd=tcp:"+address+"-:7421", "-device", "virtio-net-pci,netdev=n0")
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	if err := m.cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	return m, nil
+	return proctest.Start(proctest.Spec{Name: "qemu", Path: "qemu-system-x86_64", Env: os.Environ(), Log: la.log(), Args: []string{
+		"-accel", la.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
+		"-kernel", la.path(kernel), "-initrd", la.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 " + options,
+		"-drive", "file=" + la.path(disk) + ",format=raw,if=virtio,cache=none", "-drive", "file=" + la.path(payload) + ",format=raw,if=virtio,readonly=on",
+		"-netdev", "user,id=n0,hostfwd=tcp:" + address + "-:7421", "-device", "virtio-net-pci,netdev=n0"},
+		Start: func(cmd *exec.Cmd) error {
+			cmd.Stdout = cmd.Stderr // the console
+			return cmd.Start()
+		}})
 }
 
+// log is the path of the log of the newest machine.
+func (la *lab) log() string { return la.path(fmt.Sprintf("boot-%d.log", la.started)) }
+
 // powerOn starts a machine and waits until its flightd is ready.
-func (la *lab) powerOn(ctx context.Context) (*machine, error) {
+func (la *lab) powerOn(ctx context.Context) (*proctest.Process, error) {
 	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
 	} else if err := l.Close(); err != nil {
@@ -179,19 +173,11 @@ func (la *lab) powerOn(ctx context.Context) (*machine, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	ask := http.Client{Timeout: 2 * time.Second}
-	for {
-		if answer, err := ask.Get("http://" + address + "/readyz"); err == nil {
-			_ = answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return m, nil
-			}
-		}
-		if !sleep(ctx, 200*time.Millisecond) {
-			m.cut()
-			return nil, fmt.Errorf("flightd is not ready %v after power-on; see %s", bootTimeout, m.log.Name())
-		}
+	if err := proctest.AwaitHTTP(ctx, &http.Client{Timeout: 2 * time.Second}, "http://"+address+"/readyz"); err != nil {
+		m.Kill()
+		return nil, fmt.Errorf("%v after power-on, see %s: %w", bootTimeout, la.log(), err)
 	}
+	return m, nil
 }
 
 // bootAndCut boots a machine that resets itself the given time after flightd has created its first file.
@@ -200,27 +186,13 @@ func (la *lab) bootAndCut(ctx context.Context, after time.Duration) error {
 	if err != nil {
 		return err
 	}
-	over := make(chan error, 1)
-	go func() { over <- m.cmd.Wait() }() // each path below receives from over
+	defer m.Kill()
 	select {
-	case <-over:
-		return m.log.Close()
+	case <-m.Ended():
+		return nil
 	case <-time.After(bootTimeout):
-		err = fmt.Errorf("the machine did not reset itself within %v; see %s", bootTimeout, m.log.Name())
+		return fmt.Errorf("the machine did not reset itself within %v; see %s", bootTimeout, la.log())
 	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	_ = m.cmd.Process.Kill()
-	<-over
-	return errors.Join(err, m.log.Close())
-}
-
-// cut kills qemu, as a power cut would. It does nothing for a nil machine or one that has ended. Data that its kernel
-// had not written to the disk is lost.
-func (m *machine) cut() {
-	if m != nil && m.cmd.ProcessState == nil {
-		_ = m.cmd.Process.Kill()
-		_ = m.cmd.Wait()
-		_ = m.log.Close()
+		return context.Cause(ctx)
 	}
 }

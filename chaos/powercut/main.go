@@ -62,7 +62,7 @@ func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 	if err != nil {
 		return err
 	}
-	defer func() { m.cut() }()
+	defer func() { m.Kill() }()
 	c, err := la.connect(ctx)
 	if err != nil {
 		return err
@@ -75,12 +75,14 @@ func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 		if !sleep(ctx, span) {
 			return context.Cause(ctx)
 		}
-		m.cut()
+		m.Kill()
 		keys := work()
 		began := time.Now()
-		if m, err = la.powerOn(ctx); err != nil {
+		restarted, err := la.powerOn(ctx)
+		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
+		m = restarted
 		found := j.check(ctx, keys)
 		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), found)
 		if found.broken > 0 {
@@ -106,14 +108,14 @@ func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 		}
 		c, err := la.connect(ctx)
 		if err != nil {
-			m.cut()
+			m.Kill()
 			return err
 		}
 		j := newChecker(c, la.random.Uint64())
 		k := j.newKey()
 		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
-		m.cut()
+		m.Kill()
 		if !k.acknowledged {
 			return fmt.Errorf("round %d, cut %v after the first file: no flight succeeds: %w", round, after, k.err)
 		}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // language is a client language.
@@ -126,7 +128,7 @@ func newDriver(t testing.TB, l language, s setup) *driver {
 	t.Helper()
 	args := l.driver()
 	d := &driver{t: t, cmd: exec.Command(args[0], args[1:]...), log: new(lockedBuffer), answers: make(map[int]chan answer)}
-	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(s.env...), killWithParent(), d.log
+	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(s.env...), proctest.KillWithParent(), d.log
 	out, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.in, err = d.cmd.StdinPipe()

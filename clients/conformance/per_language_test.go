@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // TestPerLanguage runs each language's own tests against a flightd of their own.
@@ -25,7 +27,7 @@ func TestPerLanguage(t *testing.T) {
 			l.requireReady(t)
 			h := startServer(t, false) // these tests make their own requests, too
 			cmd := exec.Command(own[l.name][0], own[l.name][1:]...)
-			cmd.Dir, cmd.SysProcAttr = filepath.Join("..", l.name), killWithParent()
+			cmd.Dir, cmd.SysProcAttr = filepath.Join("..", l.name), proctest.KillWithParent()
 			cmd.Env = environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+t.TempDir())
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)

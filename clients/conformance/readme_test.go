@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/proctest"
 )
 
 // readmes are the files whose snippets run, with the least number of snippets of each.
@@ -84,7 +86,7 @@ func (b block) prepare(t *testing.T, h *server) (run func() string) {
 	command := func(name string, args ...string) func() string {
 		return func() string {
 			cmd := exec.Command(name, args...)
-			cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, killWithParent()
+			cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, proctest.KillWithParent()
 			var err lockedBuffer
 			cmd.Stderr = &err
 			out, failed := cmd.Output()

@@ -139,15 +139,27 @@ func TestClientsStayLight(t *testing.T) {
 
 func TestRaftVersionsArePinned(t *testing.T) {
 	// raft-wal v0.4.0 loses the log, and go mod tidy silently falls back to it: see docs/decisions.
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
+	for _, module := range []string{"../..", "../../chaos"} {
+		out, err := exec.Command("go", "list", "-C", module, "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
+		require.NoError(t, err)
+		graph := string(out)
+		require.Contains(t, graph, "github.com/hashicorp/raft v1.8.0\n")
+		require.Contains(t, graph, "go.etcd.io/etcd/client/v3 v3.7.3\n")
+		require.Contains(t, graph, "go.etcd.io/etcd/server/v3 v3.7.3\n")
+		require.Contains(t, graph, "github.com/cockroachdb/pebble/v2 v2.1.7\n")
+		require.NotContains(t, graph, "github.com/hashicorp/raft-wal ")
+		require.NotContains(t, graph, "github.com/hashicorp/raft-boltdb ")
+	}
+}
+
+// The libraries of experiments and benchmarks, and their packages, are no part of the product's module.
+func TestChaosIsAModuleOfItsOwn(t *testing.T) {
+	out, err := exec.Command("go", "list", "-C", "../..", "-m", "all").Output()
 	require.NoError(t, err)
-	graph := string(out)
-	require.Contains(t, graph, "github.com/hashicorp/raft v1.8.0\n")
-	require.Contains(t, graph, "go.etcd.io/etcd/client/v3 v3.7.3\n")
-	require.Contains(t, graph, "go.etcd.io/etcd/server/v3 v3.7.3\n")
-	require.Contains(t, graph, "github.com/cockroachdb/pebble/v2 v2.1.7\n")
-	require.NotContains(t, graph, "github.com/hashicorp/raft-wal ")
-	require.NotContains(t, graph, "github.com/hashicorp/raft-boltdb ")
+	for _, library := range []string{Module + "/chaos", "github.com/jackc/", "github.com/vishvananda/"} {
+		require.NotContains(t, string(out), library)
+	}
+	require.NoFileExists(t, "../../go.work")
 }
 
 func TestLayerViolation(t *testing.T) {

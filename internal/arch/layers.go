@@ -43,7 +43,6 @@ func layers() []layeredPackage {
 		{"cmd", 8},
 		{"chaos", 8},
 		{"examples", 8},
-		{"bench", 8},
 		{"clients", 8},
 		{"internal/release", 8},
 		{"flightdtest", 8},
@@ -61,18 +60,18 @@ type libraryRule struct {
 func libraryRules() []libraryRule {
 	return []libraryRule{
 		{"go.etcd.io/etcd/server/v3/lease", []string{"lease/etcdlease", "node"}, nil}, // the types of an embedded server's renewal
-		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}, []string{"lease/etcdlease"}},
-		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}, nil},
+		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "chaos/bench"}, []string{"lease/etcdlease"}},
+		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "chaos/bench"}, nil},
 		{"go.etcd.io/bbolt", []string{"node"}, nil},
 		{"github.com/vishvananda", []string{"chaos"}, nil},
-		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}, nil},
-		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}, nil},
+		{"github.com/hashicorp/raft", []string{"clusterstore", "chaos/bench"}, nil},
+		{"github.com/cockroachdb/pebble", []string{"clusterstore", "chaos/bench"}, nil},
 		{"github.com/prometheus", []string{"metrics"}, nil},
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
 		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
-		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest", "internal/proctest"}, []string{""}},
+		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// killWithParent makes the kernel kill the process when the thread that started it dies. The threads that Go starts processes
+// KillWithParent returns the attributes of a process that the kernel kills when the thread that started it dies. The threads that Go starts processes
 // on live as long as the program, unless a goroutine has locked its thread and exits.
-func killWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+func KillWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // tryLock locks a file until it is closed or the process ends. It reports whether no other process has locked it.
 func tryLock(file *os.File) bool {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 )
 
-func killWithParent() *syscall.SysProcAttr { return nil }
+// KillWithParent returns no attributes: here the kernel ends no process when another one dies.
+func KillWithParent() *syscall.SysProcAttr { return new(syscall.SysProcAttr) }
 
 func tryLock(*os.File) bool { return true }

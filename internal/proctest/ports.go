@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"testing"
 )
 
 // The ports of tests. They are below the kernel's ports for outgoing connections, so a connection cannot take one while its
@@ -20,7 +19,7 @@ const (
 
 // Ports reserves PortRange free ports of the loopback address until the test ends, and returns the first. Tests of other
 // processes get other ports.
-func Ports(t testing.TB) int {
+func Ports(t T) int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "flightd-test-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -45,7 +44,7 @@ func Ports(t testing.TB) int {
 
 // Address reserves a free address of the loopback interface, HOST:PORT, until the test ends. The PortRange-1 ports after it are
 // reserved too.
-func Address(t testing.TB) string {
+func Address(t T) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(Ports(t)))
 }

@@ -11,9 +11,18 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 )
+
+// T is a test: a testing.TB.
+type T interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Logf(format string, args ...any)
+	Failed() bool
+	Cleanup(func())
+}
 
 // Spec describes a process.
 type Spec struct {
@@ -45,7 +54,7 @@ type Process struct {
 // Start starts a process. It returns as soon as the process runs: see AwaitReady.
 func Start(spec Spec) (*Process, error) {
 	p := &Process{spec: spec, cmd: exec.Command(spec.Path, spec.Args...), ready: make(chan string, 1), ended: make(chan struct{})}
-	p.cmd.Env, p.cmd.SysProcAttr = spec.Env, killWithParent()
+	p.cmd.Env, p.cmd.SysProcAttr = spec.Env, KillWithParent()
 	var log *os.File
 	if spec.Log != "" {
 		var err error
@@ -79,7 +88,7 @@ func Start(spec Spec) (*Process, error) {
 
 // Run starts a process of a test and waits until it is ready. It is killed at the end of the test; if the test has failed, the
 // end of the process's log is shown.
-func Run(t testing.TB, spec Spec) *Process {
+func Run(t T, spec Spec) *Process {
 	t.Helper()
 	p, err := Start(spec)
 	if err != nil {
@@ -163,6 +172,12 @@ func (p *Process) WriteLine(line string) error {
 
 // Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Err waits for the end of the process and returns the error of exec.Cmd.Wait.
+func (p *Process) Err() error {
+	<-p.ended
+	return p.err
+}
 
 // Kill ends the process with SIGKILL and waits for its end. It does nothing to a process that has ended.
 func (p *Process) Kill() {

@@ -45,12 +45,16 @@ func Binary() (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/flightd/flightd").Output() // tests of another module call Binary, too
+	if err != nil {
+		return "", err
+	}
 	dir, err := os.MkdirTemp("", "flightd-test-build-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "etcd"), "go.etcd.io/etcd/server/v3")
+	build := exec.Command("go", "build", "-C", strings.TrimSpace(string(module)), "-o", filepath.Join(dir, "etcd"), "go.etcd.io/etcd/server/v3")
 	build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 	if err := build.Run(); err != nil {
 		return "", err

@@ -4,30 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
-
-	"github.com/flightd/flightd/flight"
 )
-
-// This file has lower bounds for the cost of a flight: its durable writes and its requests, without other code.
-
-// claimOpenReport claims and opens in parallel, then reports, without the executor.
-func (l *layers) claimOpenReport(ctx context.Context, n uint64) error {
-	c := call(orderKey("bare", n))
-	held, err := l.session.Reserve(ctx, c.Key, flight.Nonce{1})
-	if err != nil {
-		return err
-	}
-	defer held.Release()
-	claimed := make(chan error, 1)
-	go func() { claimed <- held.Claim(ctx) }() // the return statement waits for it
-	return errors.Join(l.propose(ctx, c, held.Session()), <-claimed)
-}
 
 // Body lengths of a typical request and its answer.
 const (
@@ -35,7 +17,7 @@ const (
 	answerBytes  = 600
 )
 
-// emptyServer is a net/http server with an empty handler, and a minimal client that writes prepared bytes and discards
+// emptyServer is a lower bound for the cost of a flight's requests: a net/http server with an empty handler, and a minimal client that writes prepared bytes and discards
 // the answer's body.
 type emptyServer struct {
 	server  *http.Server

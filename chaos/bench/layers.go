@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"path/filepath"
 
 	"github.com/flightd/flightd/clusterstore"
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -54,7 +53,7 @@ func (l *layers) close() {
 
 // claimOnly makes one claim, which is released in the background.
 func (l *layers) claimOnly(ctx context.Context, n uint64) error {
-	held, err := l.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
+	held, err := l.session.Reserve(ctx, orderKey(n), flight.Nonce{1})
 	if err != nil {
 		return err
 	}
@@ -64,29 +63,18 @@ func (l *layers) claimOnly(ctx context.Context, n uint64) error {
 
 // openAndReport proposes one Open and one Report without a claim.
 func (l *layers) openAndReport(ctx context.Context, n uint64) error {
-	return l.propose(ctx, call(orderKey("record", n)), flight.Session{Epoch: l.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
+	return smallOrder(n).openAndReport(ctx, l.store, unclaimed(l.store))
 }
 
-func orderKey(name string, n uint64) flight.Key {
-	return flight.MustKey(fmt.Sprintf("bench/%s/order-%d", name, n))
-}
-
-// propose opens the call's flight under a session and reports it.
-func (l *layers) propose(ctx context.Context, c effect.Call, session flight.Session) error {
-	open := &flight.Open{
-		Key: c.Key, Submission: c.Submission, Session: session,
-		Nonce: flight.Nonce{1}, NotAfter: l.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: l.store.Header().StoreEpoch,
+// claimOpenReport claims and opens in parallel, then reports, without the executor.
+func (l *layers) claimOpenReport(ctx context.Context, n uint64) error {
+	o := smallOrder(n)
+	held, err := l.session.Reserve(ctx, o.Key, flight.Nonce{1})
+	if err != nil {
+		return err
 	}
-	reply, err := l.store.Propose(ctx, open)
-	if err != nil || reply.Decision != flight.DecisionProceed {
-		return fmt.Errorf("open: %v, %w", reply.Decision, err)
-	}
-	reply, err = l.store.Report(ctx, &flight.Report{
-		Key: c.Key, Generation: reply.Flight.Generation, Token: reply.Token, Outcome: flight.OutcomeSucceeded,
-		ExternalID: fixedAnswer.ExternalID, Body: flight.NewBlob(fixedAnswer.ContentType, fixedAnswer.Body, flight.MaxReceiptBody),
-	})
-	if err != nil || reply.Decision != flight.DecisionAccepted {
-		return fmt.Errorf("report: %v, %w", reply.Decision, err)
-	}
-	return nil
+	defer held.Release()
+	claimed := make(chan error, 1)
+	go func() { claimed <- held.Claim(ctx) }() // the return statement waits for it
+	return errors.Join(o.openAndReport(ctx, l.store, held.Session()), <-claimed)
 }
