@@ -45,7 +45,7 @@ func layers() []layeredPackage {
 		{"examples", 8},
 		{"bench", 8},
 		{"clients", 8},
-		{"internal/release", 8},
+		{"deploy", 8},
 		{"flightdtest", 8},
 		{"httpapi/httpapitest", 9},
 	}
