@@ -73,8 +73,8 @@ func (s *scope) setPolicy(policy int) { s.hold = policy == hold }
 
 // The policies under which a row is explored, as a set.
 const (
-	hold     = 1 << iota
-	resend   // and every other policy under which a lost attempt leaves the flight free
+	hold = 1 << iota
+	resend
 	noPolicy // the machine has no choice of a policy
 	both     = hold | resend
 )

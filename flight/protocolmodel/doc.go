@@ -85,6 +85,10 @@
 //	S       sagas          steps of drivers and of pools                   SN
 //	J       jobs           8: jobs handed out                              JN
 //
+// A machine has a state of bytes, its steps, its properties and a table of rows. The machines share the ledger of one flight
+// (ledger: Open, report, Abandon, a lost attempt), the life of a long-lived session with its owner's faults (sessionRules),
+// and table, which makes the configurations. A machine adds its conditions, its messages and its planted faults.
+//
 // Some configurations without "control" in their names must fail, too. They show the limits of a rule, or the reason
 // for its wording:
 //
