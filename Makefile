@@ -18,7 +18,7 @@ test: ## runs every test, with short explorations, in less than five minutes on 
 	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
 
 long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, and the build of a release
-	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./internal/release
+	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, and it is too slow for a test of rates
 	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
@@ -129,15 +129,15 @@ install: man ## installs binary, manual and completions in DESTDIR and PREFIX
 VERSION ?=
 PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 release: ## builds archives for every platform and SHA256SUMS in dist/; VERSION=v1.2.3 replaces git's version
-	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)"
+	GO="$(GO)" deploy/release.sh "$(VERSION)" "$(PLATFORMS)" dist
 
 release-check: ## builds the release twice, in different folders, and compares the bytes
-	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)" -check
+	GO="$(GO)" deploy/release.sh --check "$(VERSION)" "$(PLATFORMS)"
 
 HERE = $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)
 release-try: client-tools ## unpacks an archive for this platform, and runs the README's first screen and snippets with its binary
 	rm -rf dist/try
-	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(HERE)" -out dist/try
-	cd dist/try && (sha256sum -c SHA256SUMS || shasum -a 256 -c SHA256SUMS) && tar -xzf flightd-*.tar.gz --strip-components=1
+	GO="$(GO)" deploy/release.sh "$(VERSION)" "$(HERE)" dist/try
+	cd dist/try && sha256sum -c SHA256SUMS && tar -xzf flightd-*.tar.gz --strip-components=1
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/try/flightd" $(GO) test -tags clients -count=1 -timeout 10m -run 'TestFirstScreen|TestReadmes' ./clients/conformance

@@ -1,6 +1,7 @@
 // Package protocolmodel is an explicit-state model of the protocol between callers, nodes, etcd and the ledger. It
 // visits every state that a small configuration can reach, breadth first, and checks the properties below in each. A
-// control is a configuration with one rule broken: the test fails unless the model finds it.
+// control is a configuration with one rule broken: the test fails unless the model finds it. Only tests use the model, so
+// all of it but this text lies in test files.
 //
 //	go test ./flight/protocolmodel                     the short table, within a minute
 //	go test -v ./flight/protocolmodel                  the same, with every shortest run to a violation
@@ -69,21 +70,24 @@
 //
 // # The configurations
 //
-//	letter  file            rules                                           controls
-//	A to X  callers_*.go    1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N12 (1 to 12)
-//	                        claims, long-lived, one-shot
-//	R       reports_*.go    3, 6, 8, 10: reports in steps, spools,          RN (13, drift, last sending),
-//	                        not_after, time-outs, a restored ledger         RL, RD (11, 12, in_doubt), RF
-//	E       ended_*.go      4, 7: revisions, memory, batches                EN (2, refused, forgotten, once)
-//	C       claims.go       2: create and mod revision                      CN (14)
-//	V       verification.go look-ups under policy verify                    VN
-//	G       epochs.go       4: guard counter, lease epochs, restored etcd   GN
-//	T       restores.go     10: a restored ledger that lost an Open         TN
-//	U       reconciling_*.go
-//	                        10, 11: restores from a backup, and reports of  UN
-//	                        attempts that the restored ledger has lost
-//	S       sagas.go        steps of drivers and of pools                   SN
-//	J       jobs.go         8: jobs handed out                              JN
+//	letter  files          rules                                           controls
+//	A to X  callers_*      1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N12 (1 to 12)
+//	                       claims, long-lived, one-shot
+//	R       reports_*      3, 6, 8, 10: reports in steps, spools,          RN (13, drift, last sending),
+//	                       not_after, time-outs, a restored ledger         RL, RD (11, 12, in_doubt), RF
+//	E       ended_*        4, 7: revisions, memory, batches                EN (2, refused, forgotten, once)
+//	C       claims         2: create and mod revision                      CN (14)
+//	V       verification   look-ups under policy verify                    VN
+//	G       epochs         4: guard counter, lease epochs, restored etcd   GN
+//	T       restores       10: a restored ledger that lost an Open         TN
+//	U       reconciling_*  10, 11: restores from a backup, and reports of  UN
+//	                       attempts that the restored ledger has lost
+//	S       sagas          steps of drivers and of pools                   SN
+//	J       jobs           8: jobs handed out                              JN
+//
+// A machine has a state of bytes, its steps, its properties and a table of rows. The machines share the ledger of one flight
+// (ledger: Open, report, Abandon, a lost attempt), the life of a long-lived session with its owner's faults (sessionRules),
+// and table, which makes the configurations. A machine adds its conditions, its messages and its planted faults.
 //
 // Some configurations without "control" in their names must fail, too. They show the limits of a rule, or the reason
 // for its wording:

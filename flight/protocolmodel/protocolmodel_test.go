@@ -76,6 +76,7 @@ func countTo(limit uint8, fair bool) model[counter] {
 		},
 		violation: func(*counter) string { return "" },
 		settled:   func(s *counter) bool { return s.value == limit },
+		live:      true,
 		outcome:   func(*counter) outcome { return outcome{} },
 	}
 }
@@ -127,6 +128,7 @@ func TestSearchFindsFairCycles(t *testing.T) {
 			},
 			violation: func(*counter) string { return "" },
 			settled:   func(s *counter) bool { return s.value == 2 },
+			live:      true,
 			outcome:   func(*counter) outcome { return outcome{} },
 		}
 		r := explore(m, Limits{})

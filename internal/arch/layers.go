@@ -44,7 +44,7 @@ func layers() []layeredPackage {
 		{"chaos", 8},
 		{"examples", 8},
 		{"clients", 8},
-		{"internal/release", 8},
+		{"deploy", 8},
 		{"flightdtest", 8},
 		{"httpapi/httpapitest", 9},
 	}

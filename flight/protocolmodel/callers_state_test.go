@@ -22,8 +22,6 @@ const (
 	maxSessions = 8
 )
 
-type callerAttempt struct{ nonce, session, status, claimRevision uint8 }
-
 type caller struct {
 	phase, alive, trusts uint8
 	nonceIndex           uint8 // which of its nonces is current
@@ -41,9 +39,10 @@ type openHandler struct {
 }
 
 type callersState struct {
-	flight, attemptCount     uint8
-	used, forgotten          uint8 // nonces
-	attempts                 [maxAttempts]callerAttempt
+	ledger
+	sessionOfAttempt         [maxAttempts]uint8
+	claimRevisions           [maxAttempts]uint8 // of the claims under which attempts opened, in control 1
+	forgotten                uint8              // nonces
 	sessions                 [maxSessions]uint8
 	claim                    uint8 // session + 1 that the claim names; 0: no claim
 	claimRevision, revision  uint8
@@ -64,26 +63,34 @@ type callersState struct {
 
 // callersConfig is a configuration of the model of callers.
 type callersConfig struct {
+	scope
+	callersBounds
+	callersRules
+	callersFaults
+}
+
+type callersBounds struct {
 	callers, noncesPerCaller, sessionsPerCaller, attempts, nodes int
 
-	hold    bool // policy hold; else resend
-	frozen  bool // a machine may stop and go on: it trusts a session that has ended
-	oneShot bool // sessions of one open, made by nodes
-	live    bool // check L1
+	claimsOff, noCrashes bool // smaller state spaces
+	interchangeable      bool // one-shot, two callers with one nonce each: see orderBySymmetry
+}
 
-	claimsOff, noDeaths, noCrashes bool // smaller state spaces
-	interchangeable                bool // one-shot, two callers with one nonce each: see orderBySymmetry
-	revokeAfterBusy                bool // a node revokes the session of an open that was answered busy
-	withdrawFirst                  bool // after WithdrawSession was answered
-	laggingRepeats                 bool // a lagging node answers a repeat from its own view
-	renewalShows                   bool // rule 8
-	endNamesSession                bool // EndSession names the session, not the attempt
-	farAhead                       bool // not_after of nonce 0 is too far ahead for a while
-	farMarks                       bool // an Open rejected as too far ahead marks its nonce as used
-	checkFalseDoubt                bool // check D1
-	abandonLater                   bool // rule 6: a caller that was answered busy leaves, and its abandon follows
+type callersRules struct {
+	oneShot         bool // sessions of one open, made by nodes
+	revokeAfterBusy bool // a node revokes the session of an open that was answered busy
+	withdrawFirst   bool // after WithdrawSession was answered
+	laggingRepeats  bool // a lagging node answers a repeat from its own view
+	renewalShows    bool // rule 8
+	endNamesSession bool // EndSession names the session, not the attempt
+	farAhead        bool // not_after of nonce 0 is too far ahead for a while
+	farMarks        bool // an Open rejected as too far ahead marks its nonce as used
+	checkFalseDoubt bool // check D1
+	abandonLater    bool // rule 6: a caller that was answered busy leaves, and its abandon follows
+}
 
-	// Controls.
+// callersFaults are the controls, with their numbers.
+type callersFaults struct {
 	newerClaimSupersedes bool // 1
 	staleRead            bool // 2: a list from before the session was made
 	endNamesNothing      bool // 3
@@ -111,19 +118,10 @@ func (cc *callersConfig) sessionFor(s *callersState, nonce, variant int) int {
 func (cc *callersConfig) claimSession(s *callersState, nonce int, h openHandler) int {
 	if h.answer == answerProceed {
 		if k := s.attemptOf(nonce); k >= 0 {
-			return int(s.attempts[k].session)
+			return int(s.sessionOfAttempt[k])
 		}
 	}
 	return cc.sessionFor(s, nonce, int(h.variant))
-}
-
-func (s *callersState) attemptOf(nonce int) int {
-	for k := range int(s.attemptCount) {
-		if int(s.attempts[k].nonce) == nonce {
-			return k
-		}
-	}
-	return -1
 }
 
 func (s *callersState) removeClaim() { s.claim, s.claimRevision = 0, 0 }
@@ -137,28 +135,23 @@ func (s *callersState) revoke(session uint8) {
 	}
 }
 
-// The ledger.
-
 func (cc *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevision uint8) uint8 {
-	newest := int(s.attemptCount) - 1
-	switch {
-	case s.flight == done:
-		return answerRefused
-	case s.flight == running && int(s.attempts[newest].nonce) == nonce:
-		return answerProceed
-	case has(s.tooFar, nonce) && !has(s.used, nonce):
+	switch answer := s.answer(nonce); {
+	case answer == answerProceed, answer == answerRefused:
+		return answer
+	case answer != answerUsed && has(s.tooFar, nonce):
 		s.expiries |= bit(nonce)
 		if cc.farMarks {
 			s.used |= bit(nonce)
 		}
 		return answerRefused
-	case has(s.used, nonce), s.flight == inDoubt, cc.oneShot && has(s.withdrawn, session):
+	case answer == answerUsed, answer == answerInDoubt, cc.oneShot && has(s.withdrawn, session):
 		return answerRefused
-	case s.flight == running:
-		if !cc.newerClaimSupersedes || claimRevision <= s.attempts[newest].claimRevision {
+	case answer == answerBusy:
+		if !cc.newerClaimSupersedes || claimRevision <= s.claimRevisions[s.attemptCount-1] {
 			return answerBusy
 		}
-		cc.lose(s, newest)
+		s.lose(attemptLost, cc.hold)
 		if s.flight != free {
 			return answerRefused
 		}
@@ -167,40 +160,13 @@ func (cc *callersConfig) applyOpen(s *callersState, nonce, session int, claimRev
 		return answerBusy
 	}
 	for k := range int(s.attemptCount) {
-		if s.sessions[s.attempts[k].session] != sessionAlive {
+		if s.sessions[s.sessionOfAttempt[k]] != sessionAlive {
 			s.endedBeforeNext |= bit(k)
 		}
 	}
-	s.attempts[s.attemptCount] = callerAttempt{uint8(nonce), uint8(session), attemptOpen, claimRevision}
-	s.attemptCount++
-	s.used |= bit(nonce)
-	s.flight = running
+	s.sessionOfAttempt[s.attemptCount], s.claimRevisions[s.attemptCount] = uint8(session), claimRevision
+	s.open(nonce)
 	return answerProceed
-}
-
-func (cc *callersConfig) lose(s *callersState, attempt int) {
-	s.attempts[attempt].status = attemptLost
-	s.flight = free
-	if cc.hold {
-		s.flight = inDoubt
-	}
-}
-
-func (s *callersState) applyAbandon(nonce int) {
-	s.used |= bit(nonce)
-	if s.attemptCount == 0 || s.flight == done {
-		return
-	}
-	a := &s.attempts[s.attemptCount-1]
-	if int(a.nonce) == nonce && (a.status == attemptOpen || a.status == attemptLost) {
-		a.status, s.flight = attemptNotDone, free
-	}
-}
-
-func (s *callersState) applyReport(attempt int) {
-	if s.flight != done && attempt == int(s.attemptCount)-1 {
-		s.attempts[attempt].status, s.flight = attemptDone, done
-	}
 }
 
 func (cc *callersConfig) applyEnded(s *callersState, attempt int) {
@@ -208,8 +174,8 @@ func (cc *callersConfig) applyEnded(s *callersState, attempt int) {
 	switch {
 	case s.flight != running:
 	case cc.endNamesNothing, attempt == newest,
-		cc.endNamesSession && s.attempts[attempt].session == s.attempts[newest].session:
-		cc.lose(s, newest)
+		cc.endNamesSession && s.sessionOfAttempt[attempt] == s.sessionOfAttempt[newest]:
+		s.lose(attemptLost, cc.hold)
 	}
 }
 
@@ -277,7 +243,7 @@ func (cc *callersConfig) leftAttempt(s *callersState) bool {
 	newest := int(s.attemptCount) - 1
 	nonce := int(s.attempts[newest].nonce)
 	p := s.callers[cc.owner(nonce)]
-	if has(s.owed, nonce) || cc.renewalShows && s.sessions[s.attempts[newest].session] == sessionAlive {
+	if has(s.owed, nonce) || cc.renewalShows && s.sessions[s.sessionOfAttempt[newest]] == sessionAlive {
 		return false
 	}
 	return p.alive == 1 && p.phase == callerIsThrough && nonce%cc.noncesPerCaller == int(p.nonceIndex) && !has(s.effects, newest)
@@ -306,14 +272,10 @@ func (cc callersConfig) run(limits Limits) Result {
 	if cc.farAhead {
 		initial.tooFar = 1
 	}
-	m := model[callersState]{
-		initial: initial, successors: cc.successors, canonical: cc.canonical, violation: cc.violation,
+	return explore(model[callersState]{
+		initial: initial, successors: cc.successors, canonical: cc.canonical, violation: cc.violation, settled: cc.settled, live: cc.live,
 		outcome: func(s *callersState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
 		},
-	}
-	if cc.live {
-		m.settled = cc.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }

@@ -17,62 +17,42 @@ const (
 	operationGivesUp // the abandon is in flight
 )
 
-type endedAttempt struct{ operation, status uint8 }
-
-type endedKey struct {
-	flight, attemptCount uint8
-	attempts             [3]endedAttempt
-}
-
-func (k *endedKey) newest() *endedAttempt { return &k.attempts[k.attemptCount-1] }
-
-// isOf reports whether the newest attempt is of an operation.
-func (k *endedKey) isOf(operation int) bool {
-	return k.attemptCount > 0 && int(k.newest().operation) == operation
-}
-
 type endedState struct {
 	revision         uint8
 	created, deleted [2]uint8 // revisions of the session key; 0: not yet
-	alive, trusts    [2]uint8
-	keys             [2]endedKey
-	opens, used      uint8    // operations
-	reports          uint8    // operations
-	abandons         uint8    // operations
-	proceeds         uint8    // operations that were answered proceed
-	phases           [4]uint8 // of operations
-	proposed         [2]uint8 // per session: read revisions of the proposed EndSession commands
-	remembered       uint8    // sessions that the ledger remembers as ended
-	proven           uint8    // sessions of which an EndSession was accepted
-	effects          uint8    // operations
+	owners           [2]process
+	keys             [2]ledger // an attempt's nonce is its operation
+	opens            uint8     // operations
+	reports          uint8     // operations
+	abandons         uint8     // operations
+	proceeds         uint8     // operations that were answered proceed
+	phases           [4]uint8  // of operations
+	proposed         [2]uint8  // per session: read revisions of the proposed EndSession commands
+	remembered       uint8     // sessions that the ledger remembers as ended
+	proven           uint8     // sessions of which an EndSession was accepted
+	effects          uint8     // operations
 	openedAfterEnd   uint8
 }
 
 // endedConfig is a configuration of the model of ended sessions.
 type endedConfig struct {
-	hold, frozen, live bool
-	noDeaths           bool
-	batch              int
-	operations         int  // 2: the second session works on nothing; 3: on the first key only
-	once               bool // an EndSession is proposed once, and arrives once
-	openerRepeats      bool // an opener that meets an attempt of an ended session has its EndSession proposed again
-	repeatProceeds     bool // a repeat under a remembered session is answered proceed
-	withheld           bool // the EndSession of a session may be withheld as long as its living owner has a report in flight
+	scope
+	batch          int
+	operations     int  // 2: the second session works on nothing; 3: on the first key only
+	once           bool // an EndSession is proposed once, and arrives once
+	openerRepeats  bool // an opener that meets an attempt of an ended session has its EndSession proposed again
+	repeatProceeds bool // a repeat under a remembered session is answered proceed
+	withheld       bool // the EndSession of a session may be withheld as long as its living owner has a report in flight
+	endedFaults
+}
 
-	// Controls.
+// endedFaults are the controls.
+type endedFaults struct {
 	noComparison     bool // 2: read and create revision are not compared
 	rememberRejected bool // a rejected EndSession is remembered
 	noMemory         bool // an accepted one is not
 	forgets          bool // the memory ends while a copy of an Open lives
 	withheldForDead  bool // the end may be withheld for a dead owner, too
-}
-
-func (c *endedConfig) endAttempt(k *endedKey) {
-	k.newest().status = attemptLost
-	k.flight = free
-	if c.hold {
-		k.flight = inDoubt
-	}
 }
 
 // applyEnded is rule 4. It reports whether the ledger accepts the proof.
@@ -89,8 +69,8 @@ func (c *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
 	t.proven |= bit(session)
 	left := c.batch
 	for i := range t.keys {
-		if k := &t.keys[i]; left > 0 && k.flight == running && int(k.newest().operation)/2 == session {
-			c.endAttempt(k)
+		if k := &t.keys[i]; left > 0 && k.flight == running && int(k.newest().nonce)/2 == session {
+			k.lose(attemptLost, c.hold)
 			left--
 		}
 	}
@@ -100,38 +80,18 @@ func (c *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
 func (c *endedConfig) applyOpen(t *endedState, operation int) {
 	session, b := operation/2, bit(operation)
 	remembered := has(t.remembered, session)
-	switch k := &t.keys[operation%2]; {
-	case k.flight == done:
-	case k.flight == running && k.isOf(operation):
+	k := &t.keys[operation%2]
+	switch answer := k.answer(operation); {
+	case answer == answerProceed:
 		if !remembered || c.repeatProceeds {
 			t.proceeds |= b
 		}
-	case t.used&b != 0, remembered, k.flight != free, k.attemptCount == 3:
-	default:
-		k.attempts[k.attemptCount] = endedAttempt{uint8(operation), attemptOpen}
-		k.attemptCount++
-		k.flight = running
-		t.used |= b
+	case answer == answerFree && !remembered && k.attemptCount < 3:
+		k.open(operation)
 		t.proceeds |= b
 		if has(t.proven, session) {
 			t.openedAfterEnd = 1
 		}
-	}
-}
-
-func (s *endedState) applyReport(operation int) {
-	if k := &s.keys[operation%2]; k.isOf(operation) && k.flight != done {
-		k.newest().status, k.flight = attemptDone, done
-	}
-}
-
-func (s *endedState) applyAbandon(operation int) {
-	s.used |= bit(operation)
-	if k := &s.keys[operation%2]; k.isOf(operation) && (k.flight == running || k.flight == inDoubt) {
-		k.newest().status, k.flight = attemptNotDone, free
-	}
-	if s.phases[operation] == operationGivesUp {
-		s.phases[operation] = operationOver
 	}
 }
 
@@ -142,16 +102,11 @@ func (c *endedConfig) violation(s *endedState) string {
 		for session := range 2 {
 			o := session*2 + i
 			phase := s.phases[o]
-			if phase != operationProceeds && phase != operationActed || s.trusts[session] == 0 || s.deleted[session] > 0 {
+			if phase != operationProceeds && phase != operationActed || s.owners[session].trusts == 0 || s.deleted[session] > 0 {
 				continue
 			}
-			status := uint8(0)
-			for _, a := range k.attempts[:k.attemptCount] {
-				if int(a.operation) == o {
-					status = a.status
-				}
-			}
-			if status != attemptOpen && status != attemptDone {
+			n := k.attemptOf(o)
+			if n < 0 || k.attempts[n].status != attemptOpen && k.attempts[n].status != attemptDone {
 				return "S4 the attempt of a caller that may start, or has, was closed by another"
 			}
 			if phase == operationProceeds {
@@ -197,14 +152,10 @@ func (c *endedConfig) settled(s *endedState) bool {
 }
 
 func (c endedConfig) run(limits Limits) Result {
-	m := model[endedState]{
-		successors: c.successors, violation: c.violation,
+	return explore(model[endedState]{
+		successors: c.successors, violation: c.violation, settled: c.settled, live: c.live,
 		outcome: func(s *endedState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.keys[0].flight}
 		},
-	}
-	if c.live {
-		m.settled = c.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }

@@ -39,7 +39,7 @@ func (cc *callersConfig) takeOpens(s *callersState, node, c int, out *steps[call
 			x := n*2 + int(h.variant)
 			t.handlers[node][c] = h
 			if s.sessions[x] != sessionNone { // both are used up; a repeat finds the attempt of an earlier one
-				if awaited && s.flight == running && int(s.attempts[s.attemptCount-1].nonce) == n {
+				if awaited && s.isOpen(n) {
 					out.add(t, awaited, "node takes the repeat", node, n)
 				}
 				continue
@@ -136,7 +136,7 @@ func (cc *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps
 	t := *s
 	opened := false
 	for k := range int(t.attemptCount) {
-		opened = opened || int(t.attempts[k].session) == own && t.attempts[k].status == attemptOpen
+		opened = opened || int(t.sessionOfAttempt[k]) == own && t.attempts[k].status == attemptOpen
 	}
 	if !cc.withdrawFirst || !opened {
 		if cc.withdrawFirst {

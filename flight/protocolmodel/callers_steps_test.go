@@ -50,23 +50,23 @@ func (cc *callersConfig) callerSteps(s *callersState, c int, out *steps[callersS
 		attempt := int(p.attempt) - 1
 		if cc.revokeBeforeReport && cc.oneShot {
 			t := *s
-			t.revoke(s.attempts[attempt].session)
+			t.revoke(s.sessionOfAttempt[attempt])
 			out.add(t, eventually, "node revokes before the report is committed", c)
 		}
 		t := *s
-		t.applyReport(attempt)
+		t.report(attempt)
 		if cc.oneShot { // rule 9: the session ends when the report is committed
-			t.revoke(t.attempts[attempt].session)
+			t.revoke(t.sessionOfAttempt[attempt])
 			t.callers[c].trusts = 0
 		}
 		t.callers[c].phase = callerIsThrough
 		out.add(t, eventually, "report answered", c)
 	case callerGivesUp:
 		t := *s
-		t.applyAbandon(nonce)
+		t.abandon(nonce)
 		if cc.oneShot {
 			if k := t.attemptOf(nonce); k >= 0 {
-				t.revoke(t.attempts[k].session)
+				t.revoke(t.sessionOfAttempt[k])
 			}
 			t.callers[c].trusts = 0
 		}
@@ -85,20 +85,20 @@ func (cc *callersConfig) callerSteps(s *callersState, c int, out *steps[callersS
 			t := *s
 			t.owed &^= bit(n)
 			t.abandons |= bit(n)
-			t.applyAbandon(n)
+			t.abandon(n)
 			if k := t.attemptOf(n); cc.oneShot && k >= 0 {
-				t.revoke(t.attempts[k].session)
+				t.revoke(t.sessionOfAttempt[k])
 			}
 			out.add(t, eventually, "abandon after busy answered", n)
 		}
 	}
 	if cc.renewalShows && !cc.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
-		a := s.attempts[s.attemptCount-1]
-		mine := cc.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
+		a, session := s.newest(), s.sessionOfAttempt[s.attemptCount-1]
+		mine := cc.owner(int(a.nonce)) == c && p.session != 0 && session == p.session-1 && s.sessions[session] == sessionAlive
 		if mine && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
 			t := *s
 			t.abandons |= bit(int(a.nonce))
-			t.applyAbandon(int(a.nonce))
+			t.abandon(int(a.nonce))
 			out.add(t, eventually, "caller abandons an attempt that its renewal showed", c)
 		}
 	}
@@ -133,8 +133,8 @@ func (cc *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[c
 		q := &t.callers[c]
 		q.phase, q.attempt = callerProceeds, uint8(k)+1
 		if cc.oneShot { // rule 6: it trusts the session of the attempt
-			q.session, q.trusts = s.attempts[k].session+1, 0
-			if s.sessions[s.attempts[k].session] != sessionExpired {
+			q.session, q.trusts = s.sessionOfAttempt[k]+1, 0
+			if s.sessions[s.sessionOfAttempt[k]] != sessionExpired {
 				q.trusts = 1
 			}
 		}
@@ -219,14 +219,14 @@ func (cc *callersConfig) lateRenewals(s *callersState, c int, out *steps[callers
 	if s.flight != running {
 		return
 	}
-	a := s.attempts[s.attemptCount-1]
+	a := s.newest()
 	if cc.owner(int(a.nonce)) != c {
 		return
 	}
 	for listed := range 2 {
 		if has(s.renewals, c*2+listed) && int(a.nonce) != c*cc.noncesPerCaller+listed-1 {
 			t := *s
-			t.applyAbandon(int(a.nonce))
+			t.abandon(int(a.nonce))
 			out.add(t, perhaps, "late renewal abandons", c)
 		}
 	}
@@ -269,19 +269,19 @@ func (cc *callersConfig) lateMessages(s *callersState, out *steps[callersState])
 		}
 		if has(s.abandons, n) {
 			t := *s
-			t.applyAbandon(n)
+			t.abandon(n)
 			out.add(t, perhaps, "ledger: late Abandon", n)
 		}
 		if has(s.nodeAbandons, n) {
 			t := *s
-			t.applyAbandon(n)
+			t.abandon(n)
 			out.add(t, perhaps, "ledger: Abandon by a node", n)
 		}
 	}
 	for k := range int(s.attemptCount) {
 		if has(s.reports, k) {
 			t := *s
-			t.applyReport(k)
+			t.report(k)
 			out.add(t, perhaps, "ledger: report", k)
 		}
 	}
@@ -290,7 +290,7 @@ func (cc *callersConfig) lateMessages(s *callersState, out *steps[callersState])
 // ledgerEnds has rule 3 (c): an attempt ends by the proof that its session has ended.
 func (cc *callersConfig) ledgerEnds(s *callersState, out *steps[callersState]) {
 	for k := range int(s.attemptCount) {
-		ended := s.sessions[s.attempts[k].session] != sessionAlive
+		ended := s.sessions[s.sessionOfAttempt[k]] != sessionAlive
 		if cc.endNamesNothing && ended && !has(s.ends, k) {
 			t := *s
 			t.ends |= bit(k)

@@ -77,7 +77,7 @@ func (s *callersState) swapCallers() {
 	s.claim = session(s.claim)
 	for k := range int(s.attemptCount) {
 		s.attempts[k].nonce ^= 1
-		s.attempts[k].session ^= 2
+		s.sessionOfAttempt[k] ^= 2
 	}
 	for i := range 2 {
 		s.handlers[i][0], s.handlers[i][1] = s.handlers[i][1], s.handlers[i][0]

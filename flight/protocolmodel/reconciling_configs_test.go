@@ -2,21 +2,9 @@ package protocolmodel
 
 // reconcilingConfigurations has letter U: restores from a backup.
 func reconcilingConfigurations() []Configuration {
-	const (
-		hold   = 1
-		resend = 2
-		both   = hold | resend
-	)
 	refusals := func(g *reconcilingConfig) { g.person, g.emptyBackup, g.checkRefused = true, true, true }
 	three := func(g *reconcilingConfig) { g.callers, g.noDeaths, g.noGiveUp = 3, true, true }
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		under  int
-		short  int
-		change func(*reconcilingConfig)
-	}{
+	return table(reconcilingConfig{callers: 2, restores: 1, backups: 1}, []row[reconcilingConfig]{
 		{"U1 one restore", Holds, both, both, func(g *reconcilingConfig) { g.live = true }},
 		{"U2 as U1, three callers, no deaths", Holds, both, 0, func(g *reconcilingConfig) { g.callers, g.noDeaths = 3, true }},
 		{"U3 restored twice, a backup made in between", Holds, both, 0, func(g *reconcilingConfig) {
@@ -58,17 +46,5 @@ func reconcilingConfigurations() []Configuration {
 		{"UN13 control: a repeat of the report that made the receipt raises overlap", Violates, both, hold, func(g *reconcilingConfig) {
 			g.repeatOverlaps = true
 		}},
-	} {
-		for _, policy := range []int{hold, resend} {
-			if row.under&policy == 0 {
-				continue
-			}
-			g := reconcilingConfig{hold: policy == hold, callers: 2, restores: 1, backups: 1}
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(g.hold), Expect: row.expect, Short: row.short&policy != 0, run: g.run,
-			})
-		}
-	}
-	return all
+	})
 }

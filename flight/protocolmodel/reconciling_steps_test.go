@@ -107,10 +107,10 @@ func (rc *reconcilingConfig) sessionSteps(s *reconcilingState, c int, out *steps
 		r.session, r.trusts, r.sessionEnded = s.restores+1, s.restores+1, 0
 		out.add(t, eventually, "session made", c)
 	}
-	a := s.ledger.newest()
-	if a == nil || s.ledger.flight != running || int(a.owner) != c {
+	if !s.ledger.isOpen(c) {
 		return
 	}
+	a := s.ledger.newestOpen()
 	ended := a.restores == s.restores && (q.sessionEnded == 1 || q.session != s.restores+1)
 	if a.restores < s.restores { // of an older lease epoch
 		ended = s.holdOver == 1 || rc.endsBeforeHold
@@ -133,8 +133,8 @@ func (rc *reconcilingConfig) messageSteps(s *reconcilingState, c int, out *steps
 		t := *s
 		l := &t.ledger
 		l.used |= b
-		a := l.newest()
-		if a != nil && int(a.owner) == c && (a.status == attemptOpen || a.status == attemptLost) && l.flight != done {
+		open := l.isNewest(c) && (l.newest().status == attemptOpen || l.newest().status == attemptLost)
+		if open && l.flight != done {
 			rc.settle(l, attemptNotDone)
 		}
 		out.add(t, eventually, "ledger: Abandon", c)

@@ -1,50 +1,34 @@
 package protocolmodel
 
 func (c *endedConfig) successors(s *endedState, out *steps[endedState]) {
+	sessions := sessionRules[endedState]{
+		of: func(s *endedState, session int) *process { return &s.owners[session] }, noDeaths: c.noDeaths, frozen: c.frozen,
+		expires: func(t *endedState, session int) {
+			t.revision++
+			t.deleted[session] = t.revision
+		},
+		dies: func(t *endedState, session int) {
+			for o := session * 2; o < session*2+2; o++ {
+				if t.phases[o] != operationUnused {
+					t.phases[o] = operationOver
+				}
+			}
+		},
+	}
 	for session := range 2 {
 		if s.created[session] == 0 {
 			t := *s
 			t.revision++
-			t.created[session], t.alive[session], t.trusts[session] = t.revision, 1, 1
+			t.created[session], t.owners[session] = t.revision, trusting
 			out.add(t, perhaps, "session made", session)
 			continue
 		}
-		c.sessionSteps(s, session, out)
+		sessions.steps(s, session, out)
 		c.proofSteps(s, session, out)
 	}
 	for o := range c.operations {
 		c.operationSteps(s, o, out)
 		c.messageSteps(s, o, out)
-	}
-}
-
-func (c *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedState]) {
-	if s.deleted[session] == 0 && (s.trusts[session] == 0 || c.frozen) {
-		t := *s
-		t.revision++
-		t.deleted[session] = t.revision
-		out.add(t, s.alive[session] == 0, "session ends", session)
-	}
-	if s.alive[session] == 0 {
-		return
-	}
-	if !c.noDeaths {
-		t := *s
-		t.alive[session], t.trusts[session] = 0, 0
-		for key := range 2 {
-			if t.phases[session*2+key] != operationUnused {
-				t.phases[session*2+key] = operationOver
-			}
-		}
-		out.add(t, perhaps, "owner dies", session)
-	}
-	t := *s
-	if s.trusts[session] == 1 {
-		t.trusts[session] = 0
-		out.add(t, perhaps, "trust ends", session)
-	} else if s.deleted[session] == 0 {
-		t.trusts[session] = 1
-		out.add(t, eventually, "session renewed", session)
 	}
 }
 
@@ -65,7 +49,7 @@ func (c *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 			if meets && has(s.remembered, session) {
 				name = "an opener meets an attempt of an ended session; EndSession proposed again"
 			}
-			acts := s.alive[session] == 1 && (s.phases[session*2] == operationActed || s.phases[session*2+1] == operationActed)
+			acts := s.owners[session].alive == 1 && (s.phases[session*2] == operationActed || s.phases[session*2+1] == operationActed)
 			out.add(t, read != before && !(c.withheld && acts) && !c.withheldForDead, name, session, int(read))
 		}
 		if s.proposed[session]&b == 0 {
@@ -93,7 +77,7 @@ func (c *endedConfig) openerWaits(s *endedState, session int) bool {
 	for key := range 2 {
 		k := &s.keys[key]
 		opener := (1-session)*2 + key
-		if k.flight == running && int(k.newest().operation)/2 == session && s.phases[opener] == operationAwaits && has(s.opens, opener) {
+		if k.flight == running && int(k.newest().nonce)/2 == session && s.phases[opener] == operationAwaits && has(s.opens, opener) {
 			return true
 		}
 	}
@@ -105,7 +89,7 @@ func (c *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState
 	k := &s.keys[key]
 	switch s.phases[o] {
 	case operationUnused:
-		if s.trusts[session] == 1 {
+		if s.owners[session].trusts == 1 {
 			t := *s
 			t.phases[o] = operationAwaits
 			t.opens |= b
@@ -117,18 +101,18 @@ func (c *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState
 			t.phases[o] = operationProceeds
 			out.add(t, eventually, "owner is answered proceed", session, key)
 		}
-		if s.phases[o] == operationProceeds && s.trusts[session] == 1 {
+		if s.phases[o] == operationProceeds && s.owners[session].trusts == 1 {
 			t := *s
 			t.effects |= b
 			t.phases[o] = operationActed
 			out.add(t, eventually, "EFFECT", session, key)
 		}
 		hopeless := k.flight == done || k.flight == inDoubt || has(s.remembered, session) ||
-			s.used&b != 0 && !(k.flight == running && k.isOf(o))
+			k.answer(o) == answerUsed
 		t := *s
 		t.phases[o] = operationGivesUp
 		t.abandons |= b
-		out.add(t, hopeless || s.trusts[session] == 0, "owner gives up", session, key)
+		out.add(t, hopeless || s.owners[session].trusts == 0, "owner gives up", session, key)
 	case operationActed:
 		t := *s
 		t.reports |= b
@@ -146,56 +130,44 @@ func (c *endedConfig) messageSteps(s *endedState, o int, out *steps[endedState])
 	}
 	if s.reports&b != 0 {
 		t := *s
-		t.applyReport(o)
+		t.keys[key].report(t.keys[key].attemptOf(o))
 		out.add(t, eventually, "ledger: report", session, key)
 	}
 	if s.abandons&b != 0 {
 		t := *s
-		t.applyAbandon(o)
+		t.keys[key].abandonUnlessFree(o)
+		if t.phases[o] == operationGivesUp {
+			t.phases[o] = operationOver
+		}
 		out.add(t, eventually, "ledger: Abandon", session, key)
 	}
 }
 
 // endedConfigurations has letter E: rule 4 and control 2.
 func endedConfigurations() []Configuration {
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		short  bool
-		change func(*endedConfig)
-	}{
-		{"E1 two keys, batches of one", Holds, false, func(g *endedConfig) { g.live = true }},
-		{"E2 frozen machines", Holds, false, func(g *endedConfig) { g.frozen, g.live = true, true }},
-		{"E3 both sessions on both keys", Holds, false, func(g *endedConfig) { g.operations = 4 }},
-		{"E4 frozen machines, repeats under an ended session are answered proceed", Holds, false, func(g *endedConfig) {
+	return table(endedConfig{batch: 1, operations: 3}, []row[endedConfig]{
+		{"E1 two keys, batches of one", Holds, both, 0, func(g *endedConfig) { g.live = true }},
+		{"E2 frozen machines", Holds, both, 0, func(g *endedConfig) { g.frozen, g.live = true, true }},
+		{"E3 both sessions on both keys", Holds, both, 0, func(g *endedConfig) { g.operations = 4 }},
+		{"E4 frozen machines, repeats under an ended session are answered proceed", Holds, both, 0, func(g *endedConfig) {
 			g.repeatProceeds, g.frozen, g.live = true, true, true
 		}},
-		{"E5 each EndSession arrives once; an opener has it proposed again", Holds, false, func(g *endedConfig) {
+		{"E5 each EndSession arrives once; an opener has it proposed again", Holds, both, 0, func(g *endedConfig) {
 			g.once, g.openerRepeats, g.live = true, true, true
 		}},
-		{"E6 as E1, no deaths", Holds, true, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
-		{"E7 one session works; its end may be withheld while its effect runs", Holds, true, func(g *endedConfig) {
+		{"E6 as E1, no deaths", Holds, both, hold, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
+		{"E7 one session works; its end may be withheld while its effect runs", Holds, both, hold, func(g *endedConfig) {
 			g.withheld, g.operations, g.live = true, 2, true
 		}},
-		{"EN1 control 2: revisions are not compared", Violates, true, func(g *endedConfig) { g.noComparison = true }},
-		{"EN2 control: a rejected EndSession is remembered", Violates, true, func(g *endedConfig) { g.rememberRejected = true }},
-		{"EN3 control: an accepted EndSession is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
-		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, true, func(g *endedConfig) { g.forgets = true }},
-		{"EN5 control: a batch that is not repeated", Blocks, true, func(g *endedConfig) {
+		{"EN1 control 2: revisions are not compared", Violates, both, hold, func(g *endedConfig) { g.noComparison = true }},
+		{"EN2 control: a rejected EndSession is remembered", Violates, both, hold, func(g *endedConfig) { g.rememberRejected = true }},
+		{"EN3 control: an accepted EndSession is not remembered", Violates, both, hold, func(g *endedConfig) { g.noMemory = true }},
+		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, both, hold, func(g *endedConfig) { g.forgets = true }},
+		{"EN5 control: a batch that is not repeated", Blocks, both, hold, func(g *endedConfig) {
 			g.once, g.operations, g.live = true, 2, true
 		}},
-		{"EN6 control: an end is withheld for a dead owner, too", Blocks, true, func(g *endedConfig) {
+		{"EN6 control: an end is withheld for a dead owner, too", Blocks, both, hold, func(g *endedConfig) {
 			g.withheldForDead, g.operations, g.live = true, 2, true
 		}},
-	} {
-		for _, hold := range []bool{true, false} {
-			g := endedConfig{hold: hold, batch: 1, operations: 3}
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(hold), Expect: row.expect, Short: row.short && hold, run: g.run,
-			})
-		}
-	}
-	return all
+	})
 }

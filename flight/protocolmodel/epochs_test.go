@@ -11,8 +11,6 @@ import (
 // guard counter; an operator raises the lease epoch after the loss was noticed. A read of etcd is proposed as EndSession at
 // any time later, and again and again.
 
-type epochAttempt struct{ owner, status, leaseEpoch uint8 }
-
 // etcdHistory is the content of an etcd backup.
 type etcdHistory struct {
 	revision    uint8
@@ -29,13 +27,13 @@ type epochsState struct {
 	hasBackup, restored      uint8
 	created                  [2]uint8 // create revision of the session key; 0: not created
 	sessionEpoch             [2]uint8
-	raised                   uint8 // counter that the leader has raised and not yet recorded; 0: none
-	record                   uint8 // ledger: the recorded counter
-	leaseEpoch, holdOver     uint8 // ledger
-	guardRaised              uint8 // the operator has written the guard key of the next epoch
-	flight, attemptCount     uint8
-	attempts                 [2]epochAttempt
-	remembered, used         uint8
+	raised                   uint8    // counter that the leader has raised and not yet recorded; 0: none
+	record                   uint8    // ledger: the recorded counter
+	leaseEpoch, holdOver     uint8    // ledger
+	guardRaised              uint8    // the operator has written the guard key of the next epoch
+	ledger                            // an attempt's nonce is its caller
+	attemptEpochs            [2]uint8 // lease epochs
+	remembered               uint8
 	proofs                   [2]endedProof
 	opens, proceeds, effects uint8
 	phases, alive            [2]uint8 // phases as of operations
@@ -44,31 +42,26 @@ type epochsState struct {
 
 // epochsConfig is a configuration of the model of lease epochs.
 type epochsConfig struct {
-	hold, live bool
-	bump       bool  // a restored etcd shows a higher revision
-	raises     uint8 // of the guard counter
+	scope
+	bump   bool  // a restored etcd shows a higher revision
+	raises uint8 // of the guard counter
 
 	trustRegained     bool // an owner renews a session, and trusts it again, after its trust has ended
 	sessionReads      bool // a session is used only if the counter read with its session key is not below the ledger's record, read after
 	guardFirst        bool // the guard key gets the new lease epoch before the ledger does
 	renewalReads      bool // a renewal counts only if the guard key, read after it, has the session's lease epoch
 	deleteSessionKeys bool // the operator's raise deletes the session keys and leases of older epochs
+	epochsFaults
+}
 
-	// Controls.
+// epochsFaults are the controls.
+type epochsFaults struct {
 	ignoreCounter   bool // the ledger accepts an EndSession with any counter
 	ignoreEpoch     bool // the ledger takes an EndSession, and an Open, of an older lease epoch
 	endBeforeHold   bool // attempts of an older epoch end at once
 	blindRaise      bool // the counter is raised without a comparison with the ledger's record
 	youngBackup     bool // the backup may be younger than the last recorded counter
 	endedAfterRaise bool // an attempt of an older epoch may be ended by a read in the new one
-}
-
-func (ec *epochsConfig) endAttempt(t *epochsState) {
-	t.attempts[t.attemptCount-1].status = attemptLost
-	t.flight = free
-	if ec.hold {
-		t.flight = inDoubt
-	}
 }
 
 func (ec *epochsConfig) successors(s *epochsState, out *steps[epochsState]) {
@@ -133,18 +126,14 @@ func (ec *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epoch
 	}
 	t := *s
 	t.remembered |= bit(session)
-	if s.flight == running {
-		a := s.attempts[s.attemptCount-1]
-		if int(a.owner) == session && (a.leaseEpoch == p.leaseEpoch || ec.endedAfterRaise || ec.ignoreEpoch) {
-			ec.endAttempt(&t)
-		}
+	if s.isOpen(session) && (s.attemptEpochs[s.attemptCount-1] == p.leaseEpoch || ec.endedAfterRaise || ec.ignoreEpoch) {
+		t.lose(attemptLost, ec.hold)
 	}
 	out.add(t, eventually, "ledger: EndSession of session", session)
 }
 
 func (ec *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState]) {
 	b := bit(c)
-	mine := s.attemptCount > 0 && int(s.attempts[s.attemptCount-1].owner) == c
 	t := *s
 	switch s.phases[c] {
 	case operationUnused:
@@ -166,33 +155,25 @@ func (ec *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsStat
 		}
 		t = *s
 		t.phases[c] = operationOver
-		t.used |= b
-		if mine && (s.flight == running || s.flight == inDoubt) {
-			t.attempts[t.attemptCount-1].status, t.flight = attemptNotDone, free
-		}
+		t.abandonUnlessFree(c)
 		hopeless := s.trusts[c] == 0 || s.flight == done || s.flight == inDoubt || s.sessionEpoch[c] != s.leaseEpoch ||
-			s.used&b != 0 && !(mine && s.flight == running) || has(s.remembered, c)
+			s.answer(c) == answerUsed || has(s.remembered, c)
 		out.add(t, hopeless, "caller gives up; ledger: Abandon", c)
 	case operationActed:
 		t.phases[c] = operationOver
-		if mine && s.flight != done {
-			t.attempts[t.attemptCount-1].status, t.flight = attemptDone, done
-		}
+		t.report(s.attemptOf(c))
 		out.add(t, eventually, "ledger: report", c)
 	}
 	if s.opens&b == 0 {
 		return
 	}
 	t = *s
-	switch {
-	case mine && s.flight == running:
+	switch answer := s.answer(c); {
+	case answer == answerProceed:
 		t.proceeds |= b
-	case s.flight != free, s.used&b != 0, has(s.remembered, c), s.sessionEpoch[c] != s.leaseEpoch && !ec.ignoreEpoch:
-	default:
-		t.attempts[t.attemptCount] = epochAttempt{uint8(c), attemptOpen, s.leaseEpoch}
-		t.attemptCount++
-		t.flight = running
-		t.used |= b
+	case answer == answerFree && !has(s.remembered, c) && (s.sessionEpoch[c] == s.leaseEpoch || ec.ignoreEpoch):
+		t.attemptEpochs[t.attemptCount] = s.leaseEpoch
+		t.open(c)
 		t.proceeds |= b
 	}
 	out.add(t, s.phases[c] == operationAwaits, "ledger: Open", c)
@@ -263,9 +244,9 @@ func (ec *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
 			out.add(t, eventually, "the hold of the lease epoch is over")
 		}
 	}
-	if s.holdOver == 1 && s.flight == running && s.attempts[s.attemptCount-1].leaseEpoch == 0 {
+	if s.holdOver == 1 && s.flight == running && s.attemptEpochs[s.attemptCount-1] == 0 {
 		t := *s
-		ec.endAttempt(&t)
+		t.lose(attemptLost, ec.hold)
 		out.add(t, eventually, "ledger: attempt of the older lease epoch ends")
 	}
 }
@@ -290,14 +271,14 @@ func (ec *epochsConfig) canonical(t *epochsState) {
 		if t.phases[c] != operationAwaits {
 			t.proceeds &^= b
 		}
-		open := t.flight == running && int(t.attempts[t.attemptCount-1].owner) == c
-		if t.flight == done || t.used&b != 0 && !open {
+		opensNothing := t.flight == done || t.used&b != 0 && !t.isOpen(c)
+		if opensNothing {
 			t.opens &^= b // a copy of this Open opens nothing
 		}
 		p := t.proofs[c]
 		refused := p.counter < t.record && !ec.ignoreCounter || p.leaseEpoch < t.leaseEpoch && !ec.ignoreEpoch ||
 			t.created[c] > 0 && p.revision < t.created[c]
-		if refused || t.flight == done || t.used&b != 0 && !open {
+		if refused || opensNothing {
 			t.proofs[c] = endedProof{}
 		}
 	}
@@ -317,7 +298,7 @@ func (s *epochsState) swapCallers() {
 		*set = swap(*set)
 	}
 	for k := range int(s.attemptCount) {
-		s.attempts[k].owner ^= 1
+		s.attempts[k].nonce ^= 1
 	}
 	s.created[0], s.created[1] = s.created[1], s.created[0]
 	s.sessionEpoch[0], s.sessionEpoch[1] = s.sessionEpoch[1], s.sessionEpoch[0]
@@ -346,7 +327,7 @@ func (ec *epochsConfig) violation(s *epochsState) string {
 			mayStart++
 		}
 		for _, a := range s.attempts[:s.attemptCount] {
-			if int(a.owner) == c && a.status != attemptOpen && a.status != attemptDone {
+			if int(a.nonce) == c && a.status != attemptOpen && a.status != attemptDone {
 				return "S4 the attempt of a caller that may start, or has, was closed by another"
 			}
 		}
@@ -374,14 +355,10 @@ func (ec *epochsConfig) settled(s *epochsState) bool {
 
 func (ec epochsConfig) run(limits Limits) Result {
 	initial := epochsState{alive: [2]uint8{1, 1}, etcd: etcdHistory{revision: 1}}
-	m := model[epochsState]{
-		initial: initial, successors: ec.successors, canonical: ec.canonical, violation: ec.violation,
+	return explore(model[epochsState]{
+		initial: initial, successors: ec.successors, canonical: ec.canonical, violation: ec.violation, settled: ec.settled, live: ec.live,
 		outcome: func(s *epochsState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
 		},
-	}
-	if ec.live {
-		m.settled = ec.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }

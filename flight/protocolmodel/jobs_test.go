@@ -14,30 +14,27 @@ const (
 	handoutProposed // an Open was proposed
 )
 
-type jobAttempt struct{ nonce, status uint8 } // nonce + 1
-
 type jobRow struct{ phase, nonce uint8 } // phases as of operations; nonce + 1 of the job that it works on
 
 type jobsState struct {
-	flights, counts        [2]uint8 // per job
-	newest                 [2]jobAttempt
-	used, opens, answers   uint8 // nonces
-	requests               uint8 // claim requests sent
-	handlers               [2][2]jobHandler
-	rows                   [2]jobRow // the worker's table
-	alive, trusts, session uint8
-	shown                  uint8 // jobs that an answer to a renewal shows
-	effects                [2]uint8
-	falseDoubt             uint8
+	jobs           [2]ledger
+	opens, answers uint8 // nonces
+	requests       uint8 // claim requests sent
+	handlers       [2][2]jobHandler
+	rows           [2]jobRow // the worker's table
+	worker         process
+	shown          uint8 // jobs that an answer to a renewal shows
+	effects        [2]uint8
+	falseDoubt     uint8
 }
 
 // jobsConfig is a configuration of the model of jobs.
 type jobsConfig struct {
-	hold, live bool
-	requests   int  // 1 or 2
-	fresh      bool // control: a new nonce per hand-out
-	forgets    bool // control: the worker forgets a request that it is through with
-	checkSame  bool // a repeat is never answered with another job while the first is open
+	scope
+	requests  int  // 1 or 2
+	fresh     bool // control: a new nonce per hand-out
+	forgets   bool // control: the worker forgets a request that it is through with
+	checkSame bool // a repeat is never answered with another job while the first is open
 }
 
 func (c *jobsConfig) nonce(request, job, node int) int {
@@ -50,30 +47,22 @@ func (c *jobsConfig) nonce(request, job, node int) int {
 func jobOf(nonce int) int     { return nonce / 2 % 2 }
 func requestOf(nonce int) int { return nonce / 4 }
 
-func (s *jobsState) isOpen(nonce int) bool {
-	j := jobOf(nonce)
-	return s.flights[j] == running && int(s.newest[j].nonce) == nonce+1
-}
+// job returns the flight of the job of a nonce.
+func (s *jobsState) job(nonce int) *ledger { return &s.jobs[jobOf(nonce)] }
 
-func (c *jobsConfig) end(t *jobsState, job int, status uint8) {
-	t.newest[job].status = status
-	t.flights[job] = free
-	if c.hold {
-		t.flights[job] = inDoubt
-	}
-}
-
-func (c *jobsConfig) applyAbandon(t *jobsState, nonce int) {
-	j := jobOf(nonce)
-	t.used |= bit(nonce)
-	if int(t.newest[j].nonce) == nonce+1 && (t.flights[j] == running || t.flights[j] == inDoubt) {
-		t.newest[j].status, t.flights[j] = attemptNotDone, free
-	}
+// mayOpen reports whether an Open opens an attempt, within the bound.
+func (s *jobsState) mayOpen(nonce int) bool {
+	l := s.job(nonce)
+	return l.answer(nonce) == answerFree && l.attemptCount < 2
 }
 
 func (c *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
+	sessions := sessionRules[jobsState]{
+		of:   func(s *jobsState, _ int) *process { return &s.worker },
+		dies: func(t *jobsState, _ int) { t.rows = [2]jobRow{{phase: operationOver}, {phase: operationOver}} },
+	}
 	for r := range c.requests {
-		if s.alive == 1 {
+		if s.worker.alive == 1 {
 			c.workerSteps(s, r, out)
 		}
 		for node := range 2 {
@@ -83,29 +72,23 @@ func (c *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
 		}
 	}
 	for n := range 8 {
-		if !has(s.opens, n) {
-			continue
-		}
-		j := jobOf(n)
-		if s.flights[j] == free && s.counts[j] < 2 && !has(s.used, n) {
+		if has(s.opens, n) && s.mayOpen(n) {
 			t := *s
-			t.flights[j], t.newest[j] = running, jobAttempt{uint8(n) + 1, attemptOpen}
-			t.counts[j]++
-			t.used |= bit(n)
-			out.add(t, perhaps, "ledger: late Open: request, job", requestOf(n), j)
+			t.job(n).open(n)
+			out.add(t, perhaps, "ledger: late Open: request, job", requestOf(n), jobOf(n))
 		}
 	}
 	for j := range 2 {
-		if s.flights[j] == running && s.session != sessionAlive {
+		if s.jobs[j].flight == running && s.worker.session != sessionAlive {
 			t := *s
-			c.end(&t, j, attemptLost)
+			t.jobs[j].lose(attemptLost, c.hold)
 			out.add(t, eventually, "ledger: EndSession", j)
 		}
-		if s.alive == 1 {
+		if s.worker.alive == 1 {
 			c.showSteps(s, j, out)
 		}
 	}
-	c.sessionSteps(s, out)
+	sessions.steps(s, 0, out)
 }
 
 func (c *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
@@ -114,7 +97,7 @@ func (c *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 	t := *s
 	switch row.phase {
 	case operationUnused:
-		if s.trusts == 1 && (r == 0 || s.rows[0].phase == operationOver) {
+		if s.worker.trusts == 1 && (r == 0 || s.rows[0].phase == operationOver) {
 			t.rows[r].phase = operationAwaits
 			t.requests |= bit(r)
 			out.add(t, perhaps, "worker sends claim request", r)
@@ -128,20 +111,20 @@ func (c *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 			}
 		}
 		t.rows[r].phase = operationOver
-		out.add(t, s.trusts == 0 || !c.anyFree(s), "worker leaves request", r)
+		out.add(t, s.worker.trusts == 0 || !c.anyFree(s), "worker leaves request", r)
 	case operationProceeds:
-		if s.trusts == 1 {
+		if s.worker.trusts == 1 {
 			t := *s
 			t.effects[jobOf(n)]++
 			t.rows[r].phase = operationActed
 			out.add(t, eventually, "EFFECT: request, job", r, jobOf(n))
 		}
-		c.applyAbandon(&t, n)
+		t.job(n).abandonUnlessFree(n)
 		t.rows[r].phase = operationOver
-		out.add(t, s.trusts == 0 || !s.isOpen(n), "worker gives up; ledger: Abandon", r, jobOf(n))
+		out.add(t, s.worker.trusts == 0 || !s.job(n).isOpen(n), "worker gives up; ledger: Abandon", r, jobOf(n))
 	case operationActed:
-		if j := jobOf(n); int(s.newest[j].nonce) == n+1 && s.flights[j] != done {
-			t.newest[j].status, t.flights[j] = attemptDone, done
+		if l := t.job(n); l.isNewest(n) {
+			l.report(int(l.attemptCount) - 1)
 		}
 		t.rows[r].phase = operationOver
 		out.add(t, eventually, "ledger: report", r, jobOf(n))
@@ -150,8 +133,8 @@ func (c *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
 
 // anyFree reports whether a job may still be handed out, within the bound.
 func (c *jobsConfig) anyFree(s *jobsState) bool {
-	for j := range 2 {
-		if s.flights[j] == running || s.flights[j] == free && s.counts[j] < 2 {
+	for _, l := range s.jobs {
+		if l.flight == running || l.flight == free && l.attemptCount < 2 {
 			return true
 		}
 	}
@@ -160,7 +143,7 @@ func (c *jobsConfig) anyFree(s *jobsState) bool {
 
 func (c *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState]) {
 	h := s.handlers[node][r]
-	awaited := s.alive == 1 && s.rows[r].phase == operationAwaits
+	awaited := s.worker.alive == 1 && s.rows[r].phase == operationAwaits
 	t := *s
 	switch h.phase {
 	case handoutNone:
@@ -170,7 +153,7 @@ func (c *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState])
 		for j := range 2 {
 			n := c.nonce(r, j, node)
 			t := *s
-			if s.isOpen(n) && !c.fresh { // the view shows an attempt of this request
+			if s.jobs[j].isOpen(n) && !c.fresh { // the view shows an attempt of this request
 				t.answers |= bit(n)
 				t.handlers[node][r] = jobHandler{}
 				out.add(t, eventually, "node repeats its answer: job", node, r, j)
@@ -178,21 +161,18 @@ func (c *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState])
 			t = *s // a lagging view shows any job as free
 			t.opens |= bit(n)
 			t.handlers[node][r] = jobHandler{handoutProposed, uint8(n) + 1}
-			out.add(t, s.flights[j] == free, "node proposes Open: job", node, r, j)
+			out.add(t, s.jobs[j].flight == free, "node proposes Open: job", node, r, j)
 		}
 	case handoutProposed:
 		n := int(h.nonce) - 1
-		j := jobOf(n)
-		if s.flights[j] == free && !has(s.used, n) && s.counts[j] < 2 {
-			t.flights[j], t.newest[j] = running, jobAttempt{uint8(n) + 1, attemptOpen}
-			t.counts[j]++
-			t.used |= bit(n)
+		if s.mayOpen(n) {
+			t.job(n).open(n)
 		}
-		if t.isOpen(n) {
+		if t.job(n).isOpen(n) {
 			t.answers |= bit(n)
 		}
 		t.handlers[node][r] = jobHandler{}
-		out.add(t, eventually, "ledger: Open; node answers", node, r, j)
+		out.add(t, eventually, "ledger: Open; node answers", node, r, jobOf(n))
 	}
 	if h.phase != handoutNone {
 		t := *s
@@ -203,10 +183,10 @@ func (c *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState])
 
 // showSteps is rule 8 for attempts of jobs.
 func (c *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
-	if s.flights[j] != running || s.session != sessionAlive {
+	if s.jobs[j].flight != running || s.worker.session != sessionAlive {
 		return
 	}
-	n := int(s.newest[j].nonce) - 1
+	n := int(s.jobs[j].newest().nonce)
 	row := s.rows[requestOf(n)]
 	if int(row.nonce) == n+1 && (row.phase == operationProceeds || row.phase == operationActed) {
 		return // the worker works on it
@@ -224,37 +204,15 @@ func (c *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
 	t := *s
 	t.shown &^= bit(j)
 	if knows {
-		c.applyAbandon(&t, n)
+		t.job(n).abandonUnlessFree(n)
 		out.add(t, eventually, "shown: worker abandons the attempt of job", j)
 		return
 	}
 	if s.effects[j] == 0 {
 		t.falseDoubt = 1
 	}
-	c.end(&t, j, attemptUnknown)
+	t.jobs[j].lose(attemptUnknown, c.hold)
 	out.add(t, eventually, "shown: worker does not know the nonce, and reports unknown", j)
-}
-
-func (c *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
-	t := *s
-	if s.alive == 1 {
-		if s.trusts == 1 {
-			t.trusts = 0
-			out.add(t, perhaps, "trust ends")
-		} else if s.session == sessionAlive {
-			t.trusts = 1
-			out.add(t, eventually, "session renewed")
-		}
-		t = *s
-		t.alive, t.trusts = 0, 0
-		t.rows = [2]jobRow{{phase: operationOver}, {phase: operationOver}}
-		out.add(t, perhaps, "worker dies")
-	}
-	if s.session == sessionAlive && s.trusts == 0 {
-		t := *s
-		t.session = sessionExpired
-		out.add(t, s.alive == 0, "session expires")
-	}
 }
 
 // canonical clears fields that no rule reads any more, and orders the interchangeable nodes.
@@ -269,12 +227,13 @@ func (c *jobsConfig) canonical(t *jobsState) {
 		if phase := t.rows[requestOf(n)].phase; phase != operationAwaits {
 			t.answers &^= bit(n)
 		}
-		if has(t.used, n) && !t.isOpen(n) {
+		if l := t.job(n); has(l.used, n) && !l.isOpen(n) {
 			t.opens &^= bit(n)
 		}
 	}
 	for j := range 2 {
-		if t.flights[j] != running {
+		t.jobs[j].forgetOlder()
+		if t.jobs[j].flight != running {
 			t.shown &^= bit(j)
 		}
 	}
@@ -287,14 +246,14 @@ func (c *jobsConfig) violation(s *jobsState) string {
 		}
 	}
 	for r, row := range s.rows {
-		if row.phase != operationProceeds || s.trusts == 0 {
+		if row.phase != operationProceeds || s.worker.trusts == 0 {
 			continue
 		}
-		if n := int(row.nonce) - 1; !s.isOpen(n) {
+		if n := int(row.nonce) - 1; !s.job(n).isOpen(n) {
 			return "S4 the attempt of a caller that may start was closed by another"
 		}
 		for n := range 8 {
-			if c.checkSame && requestOf(n) == r && n != int(row.nonce)-1 && s.isOpen(n) {
+			if c.checkSame && requestOf(n) == r && n != int(row.nonce)-1 && s.job(n).isOpen(n) {
 				return "J1 a claim request has two jobs open"
 			}
 		}
@@ -306,13 +265,13 @@ func (c *jobsConfig) violation(s *jobsState) string {
 }
 
 func (c *jobsConfig) settled(s *jobsState) bool {
-	for j := range 2 {
-		if s.flights[j] == running {
+	for _, l := range s.jobs {
+		if l.flight == running {
 			return false
 		}
 	}
 	for _, row := range s.rows {
-		if s.alive == 1 && row.phase >= operationAwaits && row.phase <= operationActed {
+		if s.worker.alive == 1 && row.phase >= operationAwaits && row.phase <= operationActed {
 			return false
 		}
 	}
@@ -320,41 +279,21 @@ func (c *jobsConfig) settled(s *jobsState) bool {
 }
 
 func (c jobsConfig) run(limits Limits) Result {
-	m := model[jobsState]{
-		initial: jobsState{alive: 1, trusts: 1, session: sessionAlive}, successors: c.successors, canonical: c.canonical,
-		violation: c.violation,
+	return explore(model[jobsState]{
+		initial: jobsState{worker: trusting}, successors: c.successors, canonical: c.canonical, violation: c.violation, settled: c.settled, live: c.live,
 		outcome: func(s *jobsState) outcome {
-			return outcome{effects: s.effects[0] + s.effects[1], flight: s.flights[0], falseDoubt: s.falseDoubt == 1}
+			return outcome{effects: s.effects[0] + s.effects[1], flight: s.jobs[0].flight, falseDoubt: s.falseDoubt == 1}
 		},
-	}
-	if c.live {
-		m.settled = c.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }
 
 // jobsConfigurations has letter J.
 func jobsConfigurations() []Configuration {
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		short  bool
-		change func(*jobsConfig)
-	}{
-		{"J1 nonces derived from the claim request", Holds, true, func(g *jobsConfig) { g.live = true }},
-		{"J3 as J1, two requests of the worker", Holds, false, func(g *jobsConfig) { g.requests, g.live = 2, true }},
-		{"J2 a repeat through another node is answered with another job", Violates, true, func(g *jobsConfig) { g.checkSame = true }},
-		{"JN1 control: a new nonce per hand-out", Violates, true, func(g *jobsConfig) { g.fresh = true }},
-		{"JN2 control: the worker forgets a request that it is through with", Violates, true, func(g *jobsConfig) { g.forgets = true }},
-	} {
-		for _, hold := range []bool{true, false} {
-			g := jobsConfig{hold: hold, requests: 1}
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(hold), Expect: row.expect, Short: row.short && hold, run: g.run,
-			})
-		}
-	}
-	return all
+	return table(jobsConfig{requests: 1}, []row[jobsConfig]{
+		{"J1 nonces derived from the claim request", Holds, both, hold, func(g *jobsConfig) { g.live = true }},
+		{"J3 as J1, two requests of the worker", Holds, both, 0, func(g *jobsConfig) { g.requests, g.live = 2, true }},
+		{"J2 a repeat through another node is answered with another job", Violates, both, hold, func(g *jobsConfig) { g.checkSame = true }},
+		{"JN1 control: a new nonce per hand-out", Violates, both, hold, func(g *jobsConfig) { g.fresh = true }},
+		{"JN2 control: the worker forgets a request that it is through with", Violates, both, hold, func(g *jobsConfig) { g.forgets = true }},
+	})
 }

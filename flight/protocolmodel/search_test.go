@@ -21,8 +21,9 @@ type model[S comparable] struct {
 	// violation names the property that a state violates; "" where it violates none.
 	violation func(*S) string
 
-	// settled reports whether no caller waits for the key. Property L1 is checked exactly where it is set.
+	// settled reports whether no caller waits for the key. Property L1 is checked where live is set.
 	settled func(*S) bool
+	live    bool
 
 	// outcome classifies a state for the statistics.
 	outcome func(*S) outcome
@@ -91,7 +92,7 @@ func explore[S comparable](m model[S], limits Limits) Result {
 	x.result.States = x.seen.len()
 	if found != nil {
 		x.result.Violation, x.result.Trace = found.property, x.trace(found.state)
-	} else if m.settled != nil && x.result.Complete {
+	} else if m.live && x.result.Complete {
 		x.first = append(x.first, uint32(len(x.edges)))
 		x.checkLiveness()
 	}
@@ -134,7 +135,7 @@ func (se *search[S]) run() *finding {
 		}
 		se.result.Edges++
 		at, fresh := se.seen.put(hashState(&s), number)
-		counts := se.model.settled != nil && fair && !wasSettled
+		counts := se.model.live && fair && !wasSettled
 		if !fresh && !counts {
 			return
 		}
@@ -155,7 +156,7 @@ func (se *search[S]) run() *finding {
 		for k := range level {
 			from = &level[k]
 			outcomes[se.model.outcome(from)]++
-			if se.model.settled != nil {
+			if se.model.live {
 				wasSettled = se.model.settled(from)
 				se.settled = append(se.settled, wasSettled)
 				se.first = append(se.first, uint32(len(se.edges)))

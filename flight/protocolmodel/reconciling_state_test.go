@@ -17,24 +17,23 @@ const (
 	resultNotDone  // no effect
 )
 
-type reconcilingAttempt struct {
-	owner, number, epoch uint8 // number and store epoch name the attempt
-	restores             uint8 // at its opening: the lease epoch of its session
-	status               uint8
+// reconcilingOpen is what the ledger knows of an attempt besides its caller and its status.
+type reconcilingOpen struct {
+	number, epoch uint8 // the fencing token
+	restores      uint8 // at its opening: the lease epoch of its session
 }
 
 type reconcilingLedger struct {
-	flight, attemptCount uint8
-	attempts             [3]reconcilingAttempt
-	epoch, fence         uint8
-	used                 uint8 // nonces
-	reconciling          uint8
-	receipt              uint8 // owner of the attempt that made it, + 1
-	refused, overlap     uint8
-	heard                uint8 // owners whose success of an earlier store epoch was reported to this ledger
-	lostUnknown          uint8 // owners of lost attempts that were reported as unknown, and that no person has resolved
-	told                 uint8 // owners of whose attempt any report has arrived
-	heardUnknown         uint8 // as lostUnknown, whatever the rules make of it
+	ledger           // an attempt's nonce is its caller
+	opened           [3]reconcilingOpen
+	epoch, fence     uint8
+	reconciling      uint8
+	receipt          uint8 // owner of the attempt that made it, + 1
+	refused, overlap uint8
+	heard            uint8 // owners whose success of an earlier store epoch was reported to this ledger
+	lostUnknown      uint8 // owners of lost attempts that were reported as unknown, and that no person has resolved
+	told             uint8 // owners of whose attempt any report has arrived
+	heardUnknown     uint8 // as lostUnknown, whatever the rules make of it
 }
 
 // reconcilingCaller is a caller with the attempt of its answer proceed.
@@ -70,18 +69,27 @@ const (
 
 // reconcilingConfig is a configuration of the model of restores from a backup.
 type reconcilingConfig struct {
-	hold, live         bool
-	callers            int
-	restores, backups  int
-	person             bool // resolves a doubt by what is true
-	emptyBackup        bool // a backup is made before the first attempt only
-	checkRefused       bool // check F1
-	noDeaths, noGiveUp bool
+	scope
+	callers           int
+	restores, backups int
+	person            bool // resolves a doubt by what is true
+	emptyBackup       bool // a backup is made before the first attempt only
+	checkRefused      bool // check F1
+	noGiveUp          bool
+	restoreFaults
+	lostReportFaults
+}
 
-	// Controls.
-	opensAtOnce        bool // the ledger opens before the operator's word
-	finishBeforeHold   bool // the operator's word is accepted before the hold is over (--force)
-	endsBeforeHold     bool // the lease epoch is not raised: sessions are missing in the empty etcd
+// restoreFaults are the controls of a restore.
+type restoreFaults struct {
+	opensAtOnce      bool // the ledger opens before the operator's word
+	finishBeforeHold bool // the operator's word is accepted before the hold is over (--force)
+	endsBeforeHold   bool // the lease epoch is not raised: sessions are missing in the empty etcd
+	epochReused      bool // the new epoch is the backup's plus one
+}
+
+// lostReportFaults are the controls of reports of an earlier store epoch.
+type lostReportFaults struct {
 	successIsEvidence  bool // a success of an earlier epoch is evidence
 	evidenceWhileOpen  bool // it is evidence while an attempt of this epoch is open
 	unknownIsEvidence  bool // an unknown of an earlier epoch is evidence
@@ -89,42 +97,34 @@ type reconcilingConfig struct {
 	refusedIsFinal     bool // a refusal of a lost attempt is final
 	oldTokenIsEvidence bool // a report of a known attempt under its first token is evidence
 	tokenNumber        bool // a report names its attempt by the number alone
-	epochReused        bool // the new epoch is the backup's plus one
 	noOverlap          bool // a second success is evidence alone
 	repeatOverlaps     bool // a repeat of the report that made the receipt is a second success
 }
 
-func (l *reconcilingLedger) newest() *reconcilingAttempt {
+// newestOpen returns what the ledger knows of its newest attempt; zero without one.
+func (l *reconcilingLedger) newestOpen() reconcilingOpen {
 	if l.attemptCount == 0 {
-		return nil
+		return reconcilingOpen{}
 	}
-	return &l.attempts[l.attemptCount-1]
-}
-
-func (l *reconcilingLedger) isOpen(c int) bool {
-	a := l.newest()
-	return a != nil && int(a.owner) == c && a.status == attemptOpen
+	return l.opened[l.attemptCount-1]
 }
 
 // settle gives the flight its state after its newest attempt has ended with a status.
 func (rc *reconcilingConfig) settle(l *reconcilingLedger, status uint8) {
-	l.newest().status = status
-	l.flight = free
-	if l.lostUnknown != 0 || rc.hold && status != attemptNotDone {
-		l.flight = inDoubt
-	}
+	l.lose(status, l.lostUnknown != 0 || rc.hold && status != attemptNotDone)
 }
 
 func (rc *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
-	l, b, q := &t.ledger, bit(c), &t.callers[c]
+	l, q := &t.ledger, &t.callers[c]
+	answer := l.answer(c)
 	switch {
-	case l.flight == done, l.reconciling == 1 && !rc.opensAtOnce:
+	case answer == answerRefused, l.reconciling == 1 && !rc.opensAtOnce:
 		return
-	case l.isOpen(c):
-	case l.flight == inDoubt:
-		l.used |= b
+	case answer == answerProceed:
+	case answer == answerInDoubt:
+		l.used |= bit(c)
 		return
-	case l.flight != free, l.used&b != 0, q.session != t.restores+1 || q.sessionEnded == 1:
+	case answer != answerFree, q.session != t.restores+1 || q.sessionEnded == 1:
 		return
 	default:
 		if l.heard != 0 {
@@ -134,20 +134,17 @@ func (rc *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
 			t.fault = faultOpenInDoubt
 		}
 		l.fence++
-		l.attempts[l.attemptCount] = reconcilingAttempt{uint8(c), l.fence, l.epoch, t.restores, attemptOpen}
-		l.attemptCount++
-		l.flight = running
-		l.used |= b
+		l.opened[l.attemptCount] = reconcilingOpen{l.fence, l.epoch, t.restores}
+		l.open(c)
 	}
-	a := l.newest()
-	t.answers[c] = reconcilingCaller{epoch: l.epoch, number: a.number, holder: a.restores + 1, words: t.words}
+	t.answers[c] = reconcilingCaller{epoch: l.epoch, number: l.newestOpen().number, holder: l.newestOpen().restores + 1, words: t.words}
 }
 
 // applyReport is rules 10 and 11.
 func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 	l, q := &t.ledger, &t.callers[c]
-	a := l.newest()
-	known := a != nil && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !rc.oldTokenIsEvidence || rc.tokenNumber)
+	a := l.newestOpen()
+	known := a.number != 0 && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !rc.oldTokenIsEvidence || rc.tokenNumber)
 	l.told |= bit(c)
 	switch {
 	case l.flight == done && int(l.receipt) == c+1 && !rc.repeatOverlaps:
@@ -156,7 +153,7 @@ func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 			l.overlap = 1
 		}
 	case known:
-		rc.applyKnown(l, a, q.result)
+		rc.applyKnown(l, q.result)
 	case q.epoch < l.epoch:
 		rc.applyLost(l, c, q.result)
 	}
@@ -174,13 +171,14 @@ func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 }
 
 // applyKnown applies a report of the newest attempt.
-func (rc *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAttempt, result uint8) {
+func (rc *reconcilingConfig) applyKnown(l *reconcilingLedger, result uint8) {
+	a := l.newest()
 	switch {
 	case result == resultHappened, result == resultRefused && l.lostUnknown == 0:
 		if l.heard != 0 {
 			l.overlap = 1 // seen at the end of the attempt, where a success was kept as evidence
 		}
-		a.status, l.flight, l.receipt = attemptDone, done, a.owner+1
+		a.status, l.flight, l.receipt = attemptDone, done, a.nonce+1
 		if result == resultRefused {
 			l.refused = 1
 		}
@@ -193,7 +191,7 @@ func (rc *reconcilingConfig) applyKnown(l *reconcilingLedger, a *reconcilingAtte
 
 // applyLost applies a report of an attempt that this ledger has lost.
 func (rc *reconcilingConfig) applyLost(l *reconcilingLedger, c int, result uint8) {
-	newer := l.flight == running && l.newest().epoch == l.epoch
+	newer := l.flight == running && l.newestOpen().epoch == l.epoch
 	switch {
 	case result == resultHappened && !rc.successIsEvidence && !(rc.evidenceWhileOpen && newer):
 		if l.flight == running {
@@ -222,8 +220,8 @@ func (rc *reconcilingConfig) violation(s *reconcilingState) string {
 			continue
 		}
 		mayStart++
-		for _, a := range s.ledger.attempts[:s.ledger.attemptCount] {
-			if int(a.owner) == c && a.epoch == q.epoch && a.status != attemptOpen && s.ledger.flight != done {
+		for k, a := range s.ledger.attempts[:s.ledger.attemptCount] {
+			if int(a.nonce) == c && s.ledger.opened[k].epoch == q.epoch && a.status != attemptOpen && s.ledger.flight != done {
 				return "S4 the attempt of a caller that may start was closed by another"
 			}
 		}
@@ -245,7 +243,7 @@ func (rc *reconcilingConfig) violation(s *reconcilingState) string {
 		return "K3 a second success was heard, and no overlap raised"
 	case l.overlap == 1 && l.refused == 0 && bits.OnesCount8(s.effects) < 2:
 		return "K4 an overlap was raised, and there is one effect"
-	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.told, int(l.newest().owner)) && s.callers[l.newest().owner].result == resultNotDone:
+	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.told, int(l.newest().nonce)) && s.callers[l.newest().nonce].result == resultNotDone:
 		return "D1 a doubt about an attempt that was reported as not done"
 	case rc.checkRefused && l.flight == done && l.refused == 1 && effects[s.callers[l.receipt-1].words] > 0:
 		return "F1 the final answer is a refusal, and the effect happened"
@@ -273,16 +271,12 @@ func (rc reconcilingConfig) run(limits Limits) Result {
 	for c := range rc.callers {
 		initial.callers[c].alive = 1
 	}
-	m := model[reconcilingState]{
-		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation,
+	return explore(model[reconcilingState]{
+		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation, settled: rc.settled, live: rc.live,
 		outcome: func(s *reconcilingState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight}
 		},
-	}
-	if rc.live {
-		m.settled = rc.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }
 
 // canonical clears fields that no rule reads any more.

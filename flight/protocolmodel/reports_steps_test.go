@@ -1,8 +1,11 @@
 package protocolmodel
 
 func (rc *reportsConfig) successors(s *reportsState, out *steps[reportsState]) {
+	sessions := sessionRules[reportsState]{
+		of: func(s *reportsState, c int) *process { return &s.owners[c] }, noDeaths: rc.noDeaths, frozen: rc.frozen,
+	}
 	for n := range rc.count() {
-		if s.alive[rc.owner(n)] == 1 {
+		if s.owners[rc.owner(n)].alive == 1 {
 			rc.ownerSteps(s, n, out)
 		}
 		rc.spoolSteps(s, n, out)
@@ -12,7 +15,9 @@ func (rc *reportsConfig) successors(s *reportsState, out *steps[reportsState]) {
 	for k := range int(s.ledger.attemptCount) {
 		rc.attemptSteps(s, k, out)
 	}
-	rc.sessionSteps(s, out)
+	for c := range s.owners {
+		sessions.steps(s, c, out)
+	}
 	if rc.restore && s.storeEpoch == 0 {
 		rc.restoreSteps(s, out)
 	}
@@ -23,7 +28,7 @@ func (rc *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSt
 	q := &s.nonces[n]
 	switch q.phase {
 	case openUnused:
-		if s.trusts[c] == 0 {
+		if s.owners[c].trusts == 0 {
 			return
 		}
 		for earlier := range n { // one after another
@@ -41,8 +46,8 @@ func (rc *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsSt
 		}
 		t := *s
 		t.nonces[n].phase = openGivenUp
-		out.add(t, s.sessions[c] != sessionAlive || s.trusts[c] == 0 || q.deadline == 1, "owner gives up", c, n)
-		if q.phase == openProceeds && s.trusts[c] == 1 && q.deadline != 1 { // rule 1
+		out.add(t, s.owners[c].session != sessionAlive || s.owners[c].trusts == 0 || q.deadline == 1, "owner gives up", c, n)
+		if q.phase == openProceeds && s.owners[c].trusts == 1 && q.deadline != 1 { // rule 1
 			t := *s
 			t.effects |= bit(n)
 			t.nonces[n].phase = openActed
@@ -233,7 +238,7 @@ func (rc *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsSta
 // ledgerSteps: an Open or Abandon is applied, perhaps once more; ledger time passes.
 func (rc *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsState]) {
 	b := bit(n)
-	lives := s.alive[rc.owner(n)] == 1
+	lives := s.owners[rc.owner(n)].alive == 1
 	q := &s.nonces[n]
 	if s.opens&b != 0 {
 		t := *s
@@ -276,7 +281,7 @@ func (rc *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reports
 		t := *s
 		t.ledger.report(k)
 		t.reportAnswers |= bit(n)
-		out.add(t, s.alive[c] == 1 && (rc.renewalShows || phase == openActed) || has(s.spool, n), "ledger: report", k)
+		out.add(t, s.owners[c].alive == 1 && (rc.renewalShows || phase == openActed) || has(s.spool, n), "ledger: report", k)
 	}
 	open := s.ledger.attempts[k].status == attemptOpen && k == int(s.ledger.attemptCount)-1 && s.ledger.flight == running
 	if open {
@@ -285,24 +290,24 @@ func (rc *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reports
 			if !has(s.effects, n) {
 				t.falseDoubt = 1
 			}
-			rc.end(&t.ledger, k, attemptUnknown)
+			t.ledger.lose(attemptUnknown, rc.hold)
 			out.add(t, eventually, "ledger: outcome unknown", k)
 		}
-		if s.sessions[c] != sessionAlive { // rule 3 (c)
+		if s.owners[c].session != sessionAlive { // rule 3 (c)
 			t := *s
-			rc.end(&t.ledger, k, attemptLost)
+			t.ledger.lose(attemptLost, rc.hold)
 			out.add(t, eventually, "ledger: EndSession", k)
 		}
-		if rc.timeouts && (s.nonces[n].deadline >= 1 || rc.drift || s.alive[c] == 0 || phase > openProceeds) { // rule 3 (d)
+		if rc.timeouts && (s.nonces[n].deadline >= 1 || rc.drift || s.owners[c].alive == 0 || phase > openProceeds) { // rule 3 (d)
 			t := *s
-			rc.end(&t.ledger, k, attemptLost)
+			t.ledger.lose(attemptLost, rc.hold)
 			out.add(t, perhaps, "ledger: time-out", k)
 		}
 	}
-	if !rc.renewalShows || s.alive[c] == 0 {
+	if !rc.renewalShows || s.owners[c].alive == 0 {
 		return
 	}
-	if open && s.sessions[c] == sessionAlive && s.shown&b == 0 {
+	if open && s.owners[c].session == sessionAlive && s.shown&b == 0 {
 		t := *s
 		t.shown |= b
 		out.add(t, eventually, "renewal shows the attempt", c, k)
@@ -344,32 +349,6 @@ func (rc *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsSt
 	}
 }
 
-func (rc *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) {
-	for c := range 2 {
-		if s.alive[c] == 1 {
-			if s.trusts[c] == 1 {
-				t := *s
-				t.trusts[c] = 0
-				out.add(t, perhaps, "trust ends", c)
-			} else if s.sessions[c] == sessionAlive {
-				t := *s
-				t.trusts[c] = 1
-				out.add(t, eventually, "session renewed", c)
-			}
-			if !rc.noDeaths {
-				t := *s
-				t.alive[c], t.trusts[c] = 0, 0
-				out.add(t, perhaps, "owner dies", c)
-			}
-		}
-		if s.sessions[c] == sessionAlive && (s.trusts[c] == 0 || rc.frozen) {
-			t := *s
-			t.sessions[c] = sessionExpired
-			out.add(t, s.alive[c] == 0, "session expires", c)
-		}
-	}
-}
-
 // restoreSteps is rule 10: once, the ledger goes back to an older prefix in a new store epoch. Commands in flight
 // are of the old epoch and do nothing.
 func (rc *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) {
@@ -388,7 +367,7 @@ func (rc *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState])
 		}
 	}
 	t := *s
-	t.ledger, t.backup, t.hasBackup, t.storeEpoch = s.backup, reportLedger{}, 0, 1
+	t.ledger, t.backup, t.hasBackup, t.storeEpoch = s.backup, ledger{}, 0, 1
 	t.opens, t.abandons, t.reports, t.unknowns, t.shown = 0, 0, 0, 0, 0
 	t.proceeds, t.expiries, t.doubts, t.finals, t.abandonAnswers = 0, 0, 0, 0, 0
 	out.add(t, perhaps, "ledger restored")

@@ -2,22 +2,10 @@ package protocolmodel
 
 // callersConfigurations has letters A to W: the rules around claims and sessions, and controls 1 to 12.
 func callersConfigurations() []Configuration {
-	const (
-		hold   = 1 // under policy hold
-		resend = 2 // under policy resend
-		both   = hold | resend
-	)
-	base := callersConfig{callers: 2, noncesPerCaller: 1, sessionsPerCaller: 1, attempts: 2, nodes: 1}
+	base := callersConfig{callersBounds: callersBounds{callers: 2, noncesPerCaller: 1, sessionsPerCaller: 1, attempts: 2, nodes: 1}}
 	small := func(g *callersConfig) { g.claimsOff, g.noDeaths, g.noCrashes = true, true, true }
 	withdraw := func(g *callersConfig) { g.oneShot, g.revokeAfterBusy, g.withdrawFirst = true, true, true }
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		under  int // policies
-		short  int // policies under which make test explores it
-		change func(*callersConfig)
-	}{
+	return table(base, []row[callersConfig]{
 		{"A1 long-lived sessions", Holds, both, hold, func(g *callersConfig) { g.live, g.checkFalseDoubt = true, true }},
 		{"A2 frozen machines", Holds, both, 0, func(g *callersConfig) { g.frozen, g.live = true, true }},
 		{"A3 no claims at all", Holds, both, both, func(g *callersConfig) { g.claimsOff, g.live = true, true }},
@@ -135,18 +123,5 @@ func callersConfigurations() []Configuration {
 		{"P5 lagging nodes answer repeats, no claims", Holds, both, both, func(g *callersConfig) {
 			g.laggingRepeats, g.claimsOff, g.live = true, true, true
 		}},
-	} {
-		for _, policy := range []int{hold, resend} {
-			if row.under&policy == 0 {
-				continue
-			}
-			g := base
-			g.hold = policy == hold
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(g.hold), Expect: row.expect, Short: row.short&policy != 0, run: g.run,
-			})
-		}
-	}
-	return all
+	})
 }

@@ -2,23 +2,11 @@ package protocolmodel
 
 // reportsConfigurations has letter R: rules 3, 6, 8 and 10, and controls 11 to 13.
 func reportsConfigurations() []Configuration {
-	const (
-		hold   = 1
-		resend = 2
-		both   = hold | resend
-	)
-	base := reportsConfig{nonces: [2]int{1, 1}, attempts: 3, nodes: 2, renewalShows: true}
+	base := reportsConfig{nonces: [2]int{1, 1}, attempts: 3, nodes: 2, reportsRules: reportsRules{renewalShows: true}}
 	used := func(g *reportsConfig) { g.doubtUses = true }
 	doubts := func(g *reportsConfig) { g.checkFalseDoubt, g.doubtUses = true, true }
 	silent := func(g *reportsConfig) { g.doubtUses, g.renewalShows, g.live = true, false, true }
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		under  int
-		short  int
-		change func(*reportsConfig)
-	}{
+	return table(base, []row[reportsConfig]{
 		{"R1 one nonce each, two nodes", Holds, both, 0, func(g *reportsConfig) { used(g); g.live = true }},
 		{"R11 one nonce each, one node", Holds, both, both, func(g *reportsConfig) { doubts(g); g.nodes, g.live = 1, true }},
 		{"R12 restored ledger, one nonce each, one node, two attempts, no deaths", Holds, both, hold, func(g *reportsConfig) {
@@ -135,18 +123,5 @@ func reportsConfigurations() []Configuration {
 			doubts(g)
 			g.farAhead, g.farAtNode, g.leaveIfNoneProposed, g.live = true, true, true, true
 		}},
-	} {
-		for _, policy := range []int{hold, resend} {
-			if row.under&policy == 0 {
-				continue
-			}
-			g := base
-			g.hold = policy == hold
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(g.hold), Expect: row.expect, Short: row.short&policy != 0, run: g.run,
-			})
-		}
-	}
-	return all
+	})
 }

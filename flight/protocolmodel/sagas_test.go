@@ -17,17 +17,16 @@ const (
 const poolWorker = 2 // drivers are 0 and 1
 
 type sagaStep struct {
-	flight, attemptCount uint8
-	owner, driver        uint8 // of the newest attempt; driver: number of the driver's attempt
-	effects              uint8
-	status               uint8
+	ledger        // an attempt's nonce is the number of the driver's attempt, 0 for the pool's step
+	owner   uint8 // of the newest attempt
+	effects uint8
 }
 
 type sagaActor struct {
-	alive, trusts, session uint8
-	drives                 uint8 // number of its attempt as driver; 0: none
-	phase                  uint8 // of the step in its hands, as of operations; operationUnused: none
-	step                   uint8
+	process
+	drives uint8 // number of its attempt as driver; 0: none
+	phase  uint8 // of the step in its hands, as of operations; operationUnused: none
+	step   uint8
 }
 
 type sagasState struct {
@@ -38,7 +37,7 @@ type sagasState struct {
 	submitted             uint8 // the pool's step
 	steps                 [stepCount]sagaStep
 	actors                [3]sagaActor
-	opens, used           [2]uint8 // per driver's attempt: steps whose Open was sent, was applied
+	opens                 [2]uint8 // per driver's attempt: steps whose Open was sent
 	submits, undoRequests uint8    // sent, per driver's attempt
 	poolOpen              uint8    // sent
 	fault                 uint8    // 1: opened without its driver, 2: forward after BeginUndo, 3: undo before it
@@ -46,7 +45,7 @@ type sagasState struct {
 
 // sagasConfig is a configuration of the model of sagas.
 type sagasConfig struct {
-	hold, live bool
+	scope
 
 	// Controls.
 	noFence      bool // a step opens whether its driver's attempt is open or not
@@ -62,8 +61,9 @@ func (s *sagasState) drivenBy(number int) bool {
 
 func (s *sagasState) openStep(step, owner, driver int) {
 	p := &s.steps[step]
-	p.flight, p.owner, p.driver, p.status = running, uint8(owner), uint8(driver), attemptOpen
-	p.attemptCount++
+	p.open(driver)
+	p.forgetOlder()
+	p.owner = uint8(owner)
 	switch {
 	case step != stepPooled && !s.drivenBy(driver):
 		s.fault = 1
@@ -76,27 +76,18 @@ func (s *sagasState) openStep(step, owner, driver int) {
 
 // applyOpen is the Open of a step by a driver.
 func (c *sagasConfig) applyOpen(t *sagasState, number, step int) {
-	used := &t.used[number-1]
+	p := &t.steps[step]
 	right := (step == stepUndo) == (t.undoing == 1)
-	if t.closed == 1 || has(*used, step) || t.steps[step].flight != free || t.steps[step].attemptCount == 2 ||
+	if t.closed == 1 || p.answer(number) != answerFree || p.attemptCount == 2 ||
 		!right && !c.noPhaseDrive || !t.drivenBy(number) && !c.noFence {
 		return
 	}
-	*used |= bit(step)
 	t.openStep(step, c.ownerOf(t, number), number)
 }
 
 // ownerOf returns the caller of a driver's attempt.
 func (c *sagasConfig) ownerOf(t *sagasState, number int) int {
 	return int(t.driverOwner) >> (number - 1) & 1
-}
-
-func (c *sagasConfig) endStep(p *sagaStep, status uint8) {
-	p.status = status
-	p.flight = free
-	if c.hold {
-		p.flight = inDoubt
-	}
 }
 
 func (c *sagasConfig) applyEnded(t *sagasState, actor int) {
@@ -106,12 +97,16 @@ func (c *sagasConfig) applyEnded(t *sagasState, actor int) {
 	for i := range t.steps {
 		p := &t.steps[i]
 		if p.flight == running && int(p.owner) == actor && !(c.endsAlone && i != stepPooled) {
-			c.endStep(p, attemptLost)
+			p.lose(attemptLost, c.hold)
 		}
 	}
 }
 
 func (c *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
+	sessions := sessionRules[sagasState]{
+		of:   func(s *sagasState, a int) *process { return &s.actors[a].process },
+		dies: func(t *sagasState, a int) { t.actors[a] = sagaActor{process: t.actors[a].process} },
+	}
 	for a := range s.actors {
 		if s.actors[a].alive == 1 {
 			if a != poolWorker {
@@ -123,7 +118,12 @@ func (c *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
 				c.performSteps(s, a, out)
 			}
 		}
-		c.sessionSteps(s, a, out)
+		sessions.steps(s, a, out)
+		if s.actors[a].session != sessionAlive {
+			t := *s
+			c.applyEnded(&t, a)
+			out.add(t, eventually, "ledger: EndSession", a)
+		}
 	}
 	for number := 1; number <= int(s.driverCount); number++ {
 		c.messageSteps(s, number, out)
@@ -211,7 +211,7 @@ func (c *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
 func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	p := &s.steps[q.step]
-	mine := p.attemptCount > 0 && int(p.owner) == a && p.driver == q.drives
+	mine := int(p.owner) == a && p.isNewest(int(q.drives))
 	t := *s
 	switch q.phase {
 	case operationAwaits, operationProceeds:
@@ -233,7 +233,6 @@ func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState])
 		t = *s
 		t.actors[a].phase = operationUnused
 		if a != poolWorker { // a driver that gives a step up gives its attempt up, too
-			t.used[q.drives-1] |= bit(int(q.step))
 			if s.drivenBy(int(q.drives)) {
 				t.driverOpen = 0
 			}
@@ -241,15 +240,13 @@ func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState])
 		} else {
 			t.poolOpen = 2
 		}
-		if r := &t.steps[q.step]; mine && (p.flight == running || p.flight == inDoubt) {
-			r.flight, r.status = free, attemptNotDone
-		}
+		t.steps[q.step].abandonUnlessFree(int(q.drives))
 		right := (q.step == stepUndo) == (s.undoing == 1)
 		lost := q.phase == operationAwaits && (!right || a != poolWorker && !s.drivenBy(int(q.drives))) && p.flight != running
 		out.add(t, q.trusts == 0 || lost || p.flight == inDoubt || s.closed == 1, "gives up: actor, step", a, int(q.step))
 	case operationActed:
-		if mine && p.flight != done {
-			t.steps[q.step].flight, t.steps[q.step].status = done, attemptDone
+		if mine {
+			t.steps[q.step].report(int(p.attemptCount) - 1)
 		}
 		t.actors[a].phase = operationUnused
 		out.add(t, eventually, "ledger: report: actor, step", a, int(q.step))
@@ -277,33 +274,6 @@ func (c *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasSt
 	}
 }
 
-func (c *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState]) {
-	q := &s.actors[a]
-	t := *s
-	if q.alive == 1 {
-		if q.trusts == 1 {
-			t.actors[a].trusts = 0
-			out.add(t, perhaps, "trust ends", a)
-		} else if q.session == sessionAlive {
-			t.actors[a].trusts = 1
-			out.add(t, eventually, "session renewed", a)
-		}
-		t = *s
-		t.actors[a] = sagaActor{session: q.session}
-		out.add(t, perhaps, "actor dies", a)
-	}
-	if q.session == sessionAlive && q.trusts == 0 {
-		t := *s
-		t.actors[a].session = sessionExpired
-		out.add(t, q.alive == 0, "session expires", a)
-	}
-	if q.session != sessionAlive {
-		t := *s
-		c.applyEnded(&t, a)
-		out.add(t, eventually, "ledger: EndSession", a)
-	}
-}
-
 func (c *sagasConfig) violation(s *sagasState) string {
 	switch s.fault {
 	case 1:
@@ -320,7 +290,7 @@ func (c *sagasConfig) violation(s *sagasState) string {
 		if q.trusts == 0 || q.phase != operationProceeds && q.phase != operationActed {
 			continue
 		}
-		if int(p.owner) != a || p.status != attemptOpen && p.status != attemptDone {
+		if status := p.newest().status; int(p.owner) != a || status != attemptOpen && status != attemptDone {
 			return "S4 the attempt of a caller that may start, or has, was closed by another"
 		}
 		if q.phase == operationActed {
@@ -376,10 +346,10 @@ func (c *sagasConfig) settled(s *sagasState) bool {
 func (c sagasConfig) run(limits Limits) Result {
 	var initial sagasState
 	for a := range initial.actors {
-		initial.actors[a] = sagaActor{alive: 1, trusts: 1, session: sessionAlive}
+		initial.actors[a] = sagaActor{process: trusting}
 	}
-	m := model[sagasState]{
-		initial: initial, successors: c.successors, violation: c.violation,
+	return explore(model[sagasState]{
+		initial: initial, successors: c.successors, violation: c.violation, settled: c.settled, live: c.live,
 		outcome: func(s *sagasState) outcome {
 			effects := uint8(0)
 			for i := range s.steps {
@@ -391,9 +361,5 @@ func (c sagasConfig) run(limits Limits) Result {
 			}
 			return o
 		},
-	}
-	if c.live {
-		m.settled = c.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }

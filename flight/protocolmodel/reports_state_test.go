@@ -26,8 +26,6 @@ const (
 	requestBroken      // its connection broke
 )
 
-type reportAttempt struct{ nonce, status uint8 }
-
 type reportOpen struct {
 	phase      uint8
 	attempt    uint8 // + 1
@@ -37,13 +35,8 @@ type reportOpen struct {
 	requests   [2]uint8
 }
 
-type reportLedger struct {
-	flight, attemptCount, used uint8
-	attempts                   [4]reportAttempt
-}
-
 type reportsState struct {
-	ledger, backup                reportLedger
+	ledger, backup                ledger
 	hasBackup, storeEpoch         uint8
 	tooFar, expired               uint8 // nonces: not_after is too far ahead, has passed
 	opens, abandons               uint8 // proposed, per nonce
@@ -53,7 +46,7 @@ type reportsState struct {
 	reports, unknowns             uint8 // in flight, per attempt of this store epoch
 	shown                         uint8 // attempts that an answer to a renewal shows
 	nonces                        [4]reportOpen
-	alive, trusts, sessions       [2]uint8
+	owners                        [2]process
 	effects, spool                uint8 // per nonce
 	falseDoubt, forgotten         uint8
 	broken                        uint8 // nonces: a connection broke with a request on it
@@ -61,23 +54,29 @@ type reportsState struct {
 
 // reportsConfig is a configuration of the model of reports.
 type reportsConfig struct {
+	scope
 	nonces          [2]int // per owner
 	attempts, nodes int
+	reportsRules
+	reportsFaults
+}
 
-	hold, frozen, live, noDeaths bool
-	renewalShows                 bool // rule 8
-	restore                      bool // the ledger may be restored to an older prefix
-	timeouts                     bool // rule 3 (d)
-	doubtUses                    bool // in_doubt given in applying an Open marks its nonce as used
-	keepRow                      bool // an owner that leaves without a final word keeps the nonce as given up
-	keepAll                      bool // an owner keeps every nonce that started nothing
-	farAhead                     bool // not_after of nonce 0 is too far ahead for a while
-	farMarks                     bool // an Open rejected as too far ahead marks its nonce as used
-	farAtNode                    bool // a node answers so, with proposed: false, and proposes nothing
-	leaveIfNoneProposed          bool // proposed: false to every request sent is final, not only to a single one
-	checkFalseDoubt              bool // check D1
+type reportsRules struct {
+	renewalShows        bool // rule 8
+	restore             bool // the ledger may be restored to an older prefix
+	timeouts            bool // rule 3 (d)
+	doubtUses           bool // in_doubt given in applying an Open marks its nonce as used
+	keepRow             bool // an owner that leaves without a final word keeps the nonce as given up
+	keepAll             bool // an owner keeps every nonce that started nothing
+	farAhead            bool // not_after of nonce 0 is too far ahead for a while
+	farMarks            bool // an Open rejected as too far ahead marks its nonce as used
+	farAtNode           bool // a node answers so, with proposed: false, and proposes nothing
+	leaveIfNoneProposed bool // proposed: false to every request sent is final, not only to a single one
+	checkFalseDoubt     bool // check D1
+}
 
-	// Controls.
+// reportsFaults are the controls.
+type reportsFaults struct {
 	abandonSpooled      bool // 13: the report lies in a spool
 	abandonLost         bool // 13: a restored ledger has lost the report
 	drift               bool // the ledger's time-out may come before the owner's
@@ -97,59 +96,13 @@ func (rc *reportsConfig) owner(nonce int) int {
 	return 1
 }
 
-func (l *reportLedger) attemptOf(nonce int) int {
-	for k := int(l.attemptCount) - 1; k >= 0; k-- {
-		if int(l.attempts[k].nonce) == nonce {
-			return k
-		}
-	}
-	return -1
-}
-
-func (l *reportLedger) isOpen(nonce int) bool {
-	k := l.attemptOf(nonce)
-	return k >= 0 && l.attempts[k].status == attemptOpen
-}
-
-// end ends an attempt by rule 3 (c) or (d), or by its owner's report that its outcome is unknown.
-func (rc *reportsConfig) end(l *reportLedger, attempt int, status uint8) {
-	l.attempts[attempt].status = status
-	if l.flight == running {
-		l.flight = free
-		if rc.hold {
-			l.flight = inDoubt
-		}
-	}
-}
-
-func (l *reportLedger) abandon(nonce int) {
-	l.used |= bit(nonce)
-	k := l.attemptOf(nonce)
-	if k < 0 || k != int(l.attemptCount)-1 || l.flight == done {
-		return
-	}
-	switch l.attempts[k].status {
-	case attemptOpen, attemptLost, attemptUnknown:
-		l.attempts[k].status, l.flight = attemptNotDone, free
-	}
-}
-
-func (l *reportLedger) report(attempt int) {
-	if attempt == int(l.attemptCount)-1 && l.flight != done {
-		l.attempts[attempt].status, l.flight = attemptDone, done
-	}
-}
-
 // applyOpen is rule 6.
 func (rc *reportsConfig) applyOpen(t *reportsState, nonce int) {
-	l := &t.ledger
-	b := bit(nonce)
-	switch {
-	case l.flight == done:
-		t.finals |= b
-	case l.isOpen(nonce):
+	l, b := &t.ledger, bit(nonce)
+	switch answer := l.answer(nonce); {
+	case answer == answerProceed:
 		t.proceeds |= b
-	case l.used&b != 0:
+	case answer == answerRefused, answer == answerUsed:
 		t.finals |= b
 	case t.tooFar&b != 0:
 		t.expiries |= b
@@ -158,17 +111,13 @@ func (rc *reportsConfig) applyOpen(t *reportsState, nonce int) {
 		}
 	case t.expired&b != 0 && !rc.forgetUsed:
 		t.expiries |= b
-	case l.flight == inDoubt:
+	case answer == answerInDoubt:
 		t.doubts |= b
 		if rc.doubtUses {
 			l.used |= b
 		}
-	case l.flight == running: // busy, proposed: true
-	case int(l.attemptCount) < rc.attempts:
-		l.attempts[l.attemptCount] = reportAttempt{uint8(nonce), attemptOpen}
-		l.attemptCount++
-		l.flight = running
-		l.used |= b
+	case answer == answerFree && int(l.attemptCount) < rc.attempts: // else busy, proposed: true
+		l.open(nonce)
 		t.proceeds |= b
 	}
 }
@@ -178,7 +127,7 @@ func (rc *reportsConfig) canonical(t *reportsState) {
 	for n := range rc.count() {
 		q, b := &t.nonces[n], bit(n)
 		spooled := t.spool&b != 0
-		if t.alive[rc.owner(n)] == 0 {
+		if t.owners[rc.owner(n)].alive == 0 {
 			dead := reportOpen{phase: openOver, requests: q.requests}
 			if spooled {
 				dead.attempt, dead.storeEpoch = q.attempt, q.storeEpoch
@@ -236,8 +185,8 @@ func (rc *reportsConfig) violation(s *reportsState) string {
 	}
 	mayStart := 0
 	for n := range rc.count() {
-		q, c := &s.nonces[n], rc.owner(n)
-		if s.alive[c] == 0 || s.trusts[c] == 0 || rc.frozen && s.sessions[c] != sessionAlive || q.attempt == 0 {
+		q, owner := &s.nonces[n], &s.owners[rc.owner(n)]
+		if owner.alive == 0 || owner.trusts == 0 || rc.frozen && owner.session != sessionAlive || q.attempt == 0 {
 			continue
 		}
 		k := s.ledger.attemptOf(n)
@@ -279,7 +228,7 @@ func (rc *reportsConfig) settled(s *reportsState) bool {
 	for n := range rc.count() {
 		p := s.nonces[n].phase
 		waits := p >= openAwaits && p <= openGivenUp && !(rc.keepAll && p == openGivenUp)
-		if waits && s.alive[rc.owner(n)] == 1 || has(s.spool, n) {
+		if waits && s.owners[rc.owner(n)].alive == 1 || has(s.spool, n) {
 			return false
 		}
 	}
@@ -287,18 +236,14 @@ func (rc *reportsConfig) settled(s *reportsState) bool {
 }
 
 func (rc reportsConfig) run(limits Limits) Result {
-	initial := reportsState{alive: [2]uint8{1, 1}, trusts: [2]uint8{1, 1}, sessions: [2]uint8{sessionAlive, sessionAlive}}
+	initial := reportsState{owners: [2]process{trusting, trusting}}
 	if rc.farAhead {
 		initial.tooFar = 1
 	}
-	m := model[reportsState]{
-		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation,
+	return explore(model[reportsState]{
+		initial: initial, successors: rc.successors, canonical: rc.canonical, violation: rc.violation, settled: rc.settled, live: rc.live,
 		outcome: func(s *reportsState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight, falseDoubt: s.falseDoubt == 1}
 		},
-	}
-	if rc.live {
-		m.settled = rc.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }

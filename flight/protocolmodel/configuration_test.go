@@ -61,9 +61,51 @@ func Configurations() []Configuration {
 	return all
 }
 
-func policyName(hold bool) string {
-	if hold {
-		return "hold"
+// scope has the fields that the configurations of most machines share.
+type scope struct {
+	hold     bool // policy hold; else resend
+	live     bool // check L1
+	noDeaths bool
+	frozen   bool // a machine may stop and go on: it trusts a session that has ended
+}
+
+func (s *scope) setPolicy(policy int) { s.hold = policy == hold }
+
+// The policies under which a row is explored, as a set.
+const (
+	hold = 1 << iota
+	resend
+	noPolicy // the machine has no choice of a policy
+	both     = hold | resend
+)
+
+// row is one line of the table of a machine with configurations C.
+type row[C any] struct {
+	name   string
+	expect Expectation
+	under  int // policies
+	short  int // policies under which make test explores it
+	change func(*C)
+}
+
+// table returns the configurations of rows, each a change to base.
+func table[C any, P interface {
+	*C
+	setPolicy(int)
+	run(Limits) Result
+}](base C, rows []row[C]) []Configuration {
+	var all []Configuration
+	for _, row := range rows {
+		for _, policy := range []int{hold, resend, noPolicy} {
+			if row.under&policy == 0 {
+				continue
+			}
+			g := base
+			P(&g).setPolicy(policy)
+			row.change(&g)
+			name := row.name + map[int]string{hold: ", hold", resend: ", resend"}[policy]
+			all = append(all, Configuration{Name: name, Expect: row.expect, Short: row.short&policy != 0, run: P(&g).run})
+		}
 	}
-	return "resend"
+	return all
 }

@@ -7,24 +7,16 @@ import "math/bits"
 // answered. Commands of both epochs arrive at any time, again and again. A claim goes with its session, and is
 // released by its caller; other removals are a configuration of their own.
 
-type restoredAttempt struct{ owner, status uint8 }
-
-type restoredLedger struct {
-	flight, attemptCount, used uint8
-	attempts                   [2]restoredAttempt
-}
-
 // restoredToken is a fencing token: store epoch and attempt number + 1.
 type restoredToken struct{ epoch, number uint8 }
 
 type restoresState struct {
-	ledger, backup  restoredLedger
+	ledger, backup  ledger // an attempt's nonce is its caller
 	hasBackup       uint8
 	epoch, holdOver uint8 // ledger
 	claim           uint8 // caller + 1
-	phases, alive   [2]uint8
-	trusts          [2]uint8 // 1: by a renewal sent before the restore; 2: after
-	sessions        [2]uint8
+	phases          [2]uint8
+	owners          [2]process // trust 1: by a renewal sent before the restore; 2: after
 	tokens          [2]restoredToken
 	answers         [2]restoredToken // proceed answered
 	// Commands in flight, per store epoch: Opens, reports, unknowns and EndSession, a set of callers each.
@@ -36,8 +28,7 @@ type restoresState struct {
 
 // restoresConfig is a configuration of the model of store epochs.
 type restoresConfig struct {
-	hold bool
-
+	scope
 	renewalShowsEpoch bool // an owner whose renewal showed a later store epoch starts nothing under an earlier token
 	holdOpens         bool // after a restore the ledger opens nothing until the hold is over
 	claimsCompare     bool // the transaction of a claim compares the store epoch of its token with the guard key's
@@ -54,9 +45,24 @@ func (rc *restoresConfig) acceptsEpoch(s *restoresState, epoch int) bool {
 }
 
 func (rc *restoresConfig) successors(s *restoresState, out *steps[restoresState]) {
+	sessions := sessionRules[restoresState]{
+		of:         func(s *restoresState, c int) *process { return &s.owners[c] },
+		generation: func(s *restoresState) uint8 { return 1 + s.epoch },
+		dies:       func(t *restoresState, c int) { t.phases[c] = operationOver },
+		expires: func(t *restoresState, c int) {
+			if int(t.claim) == c+1 {
+				t.claim = 0
+			}
+		},
+	}
 	for c := range 2 {
 		rc.callerSteps(s, c, out)
-		rc.sessionSteps(s, c, out)
+		sessions.steps(s, c, out)
+		if s.owners[c].session != sessionAlive && !has(s.ends[s.epoch], c) {
+			t := *s
+			t.ends[s.epoch] |= bit(c)
+			out.add(t, eventually, "EndSession proposed", c)
+		}
 		for epoch := range 2 {
 			if rc.acceptsEpoch(s, epoch) {
 				rc.commandSteps(s, c, epoch, out)
@@ -75,11 +81,11 @@ func (rc *restoresConfig) successors(s *restoresState, out *steps[restoresState]
 	}
 	if s.epoch == 0 && s.hasBackup == 1 {
 		t := *s
-		t.ledger, t.backup, t.hasBackup, t.epoch = s.backup, restoredLedger{}, 0, 1
+		t.ledger, t.backup, t.hasBackup, t.epoch = s.backup, ledger{}, 0, 1
 		t.answers = [2]restoredToken{}
 		out.add(t, perhaps, "ledger restored in a new store epoch")
 	}
-	if s.epoch == 1 && s.holdOver == 0 && s.trusts[0] != 1 && s.trusts[1] != 1 {
+	if s.epoch == 1 && s.holdOver == 0 && s.owners[0].trusts != 1 && s.owners[1].trusts != 1 {
 		t := *s
 		t.holdOver = 1
 		out.add(t, eventually, "the hold of the restore is over")
@@ -91,7 +97,7 @@ func (rc *restoresConfig) callerSteps(s *restoresState, c int, out *steps[restor
 	t := *s
 	switch s.phases[c] {
 	case operationUnused:
-		if s.trusts[c] > 0 {
+		if s.owners[c].trusts > 0 {
 			t.phases[c] = operationAwaits
 			t.opens[s.epoch] |= b
 			out.add(t, perhaps, "caller sends its open", c)
@@ -139,8 +145,8 @@ func (rc *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[rest
 		}
 		return
 	}
-	knows := rc.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0
-	if s.trusts[c] > 0 && !knows {
+	knows := rc.renewalShowsEpoch && s.owners[c].trusts == 2 && token.epoch == 0
+	if s.owners[c].trusts > 0 && !knows {
 		t.effects |= b
 		t.phases[c] = operationActed
 		out.add(t, eventually, "EFFECT", c)
@@ -150,38 +156,7 @@ func (rc *restoresConfig) claimAndStart(s *restoresState, c int, out *steps[rest
 	if int(s.claim) == c+1 {
 		t.claim = 0
 	}
-	out.add(t, s.trusts[c] == 0 || knows, "caller gives up, claim released", c)
-}
-
-func (rc *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[restoresState]) {
-	t := *s
-	if s.alive[c] == 1 {
-		if s.trusts[c] > 0 {
-			t.trusts[c] = 0
-			out.add(t, perhaps, "trust ends", c)
-		}
-		if s.sessions[c] == sessionAlive && s.trusts[c] != 1+s.epoch {
-			t := *s
-			t.trusts[c] = 1 + s.epoch
-			out.add(t, eventually, "session renewed", c)
-		}
-		t = *s
-		t.alive[c], t.trusts[c], t.phases[c] = 0, 0, operationOver
-		out.add(t, perhaps, "caller dies", c)
-	}
-	if s.sessions[c] == sessionAlive && s.trusts[c] == 0 {
-		t := *s
-		t.sessions[c] = sessionExpired
-		if int(t.claim) == c+1 {
-			t.claim = 0
-		}
-		out.add(t, s.alive[c] == 0, "session expires", c)
-	}
-	if s.sessions[c] != sessionAlive && !has(s.ends[s.epoch], c) {
-		t := *s
-		t.ends[s.epoch] |= bit(c)
-		out.add(t, eventually, "EndSession proposed", c)
-	}
+	out.add(t, s.owners[c].trusts == 0 || knows, "caller gives up, claim released", c)
 }
 
 // commandSteps: a command of a store epoch reaches the ledger. An EndSession, a report and an unknown name the attempt
@@ -189,44 +164,37 @@ func (rc *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[resto
 func (rc *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps[restoresState]) {
 	b := bit(c)
 	l := &s.ledger
-	var newest restoredAttempt
-	if l.attemptCount > 0 {
-		newest = l.attempts[l.attemptCount-1]
-	}
 	named := s.tokens[c].number == l.attemptCount && int(s.tokens[c].epoch) == epoch
 	if s.opens[epoch]&b != 0 {
 		t := *s
 		rc.applyOpen(&t, c)
 		out.add(t, eventually, "ledger: Open", c, epoch)
 	}
-	if s.ends[epoch]&b != 0 && l.flight == running && int(newest.owner) == c {
+	if s.ends[epoch]&b != 0 && l.isOpen(c) {
 		t := *s
-		rc.endAttempt(&t.ledger, attemptLost)
+		t.ledger.lose(attemptLost, rc.hold)
 		out.add(t, eventually, "ledger: EndSession", c, epoch)
 	}
 	if s.unknowns[epoch]&b != 0 && l.flight == running && named {
 		t := *s
-		rc.endAttempt(&t.ledger, attemptUnknown)
+		t.ledger.lose(attemptUnknown, rc.hold)
 		out.add(t, eventually, "ledger: outcome unknown", c, epoch)
 	}
 	if s.reports[epoch]&b != 0 && l.flight != done && named && l.attemptCount > 0 {
 		t := *s
-		t.ledger.attempts[l.attemptCount-1].status, t.ledger.flight = attemptDone, done
+		t.ledger.report(int(l.attemptCount) - 1)
 		out.add(t, eventually, "ledger: report", c, epoch)
 	}
 }
 
 func (rc *restoresConfig) applyOpen(t *restoresState, c int) {
-	l, b := &t.ledger, bit(c)
-	switch {
-	case l.flight == running && int(l.attempts[l.attemptCount-1].owner) == c:
-	case l.flight != free, l.used&b != 0, l.attemptCount == 2, rc.holdOpens && t.epoch == 1 && t.holdOver == 0:
+	l := &t.ledger
+	switch answer := l.answer(c); {
+	case answer == answerProceed:
+	case answer != answerFree, l.attemptCount == 2, rc.holdOpens && t.epoch == 1 && t.holdOver == 0:
 		return
 	default:
-		l.attempts[l.attemptCount] = restoredAttempt{uint8(c), attemptOpen}
-		l.attemptCount++
-		l.flight = running
-		l.used |= b
+		l.open(c)
 		token := restoredToken{t.epoch, l.attemptCount}
 		if rc.tokenNumber {
 			token.epoch = 0
@@ -241,29 +209,21 @@ func (rc *restoresConfig) applyOpen(t *restoresState, c int) {
 	}
 }
 
-func (rc *restoresConfig) endAttempt(l *restoredLedger, status uint8) {
-	l.attempts[l.attemptCount-1].status = status
-	l.flight = free
-	if rc.hold {
-		l.flight = inDoubt
-	}
-}
-
 func (rc *restoresConfig) violation(s *restoresState) string {
 	mayStart := 0
 	for c := range 2 {
-		if s.phases[c] != operationProceeds || s.trusts[c] == 0 {
+		if s.phases[c] != operationProceeds || s.owners[c].trusts == 0 {
 			continue
 		}
 		token := s.tokens[c]
-		if has(s.claimed, c) && !(rc.renewalShowsEpoch && s.trusts[c] == 2 && token.epoch == 0) {
+		if has(s.claimed, c) && !(rc.renewalShowsEpoch && s.owners[c].trusts == 2 && token.epoch == 0) {
 			mayStart++
 		}
 		if token.epoch != s.epoch {
 			continue // the ledger may have lost it
 		}
 		a := s.ledger.attempts[token.number-1]
-		if int(a.owner) != c || a.status != attemptOpen {
+		if int(a.nonce) != c || a.status != attemptOpen {
 			return "S4 the attempt of a caller that may start was closed by another"
 		}
 	}
@@ -277,9 +237,8 @@ func (rc *restoresConfig) violation(s *restoresState) string {
 }
 
 func (rc restoresConfig) run(limits Limits) Result {
-	initial := restoresState{alive: [2]uint8{1, 1}, trusts: [2]uint8{1, 1}, sessions: [2]uint8{sessionAlive, sessionAlive}}
 	return explore(model[restoresState]{
-		initial: initial, successors: rc.successors, violation: rc.violation,
+		initial: restoresState{owners: [2]process{trusting, trusting}}, successors: rc.successors, violation: rc.violation,
 		outcome: func(s *restoresState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.ledger.flight}
 		},
@@ -288,44 +247,29 @@ func (rc restoresConfig) run(limits Limits) Result {
 
 // restoresConfigurations has letter T: store epochs.
 func restoresConfigurations() []Configuration {
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		short  bool
-		change func(*restoresConfig)
-	}{
-		{"T1 nothing opens before the hold of a restore is over", Holds, true, func(g *restoresConfig) {
+	return table(restoresConfig{renewalShowsEpoch: true}, []row[restoresConfig]{
+		{"T1 nothing opens before the hold of a restore is over", Holds, both, hold, func(g *restoresConfig) {
 			g.holdOpens, g.startsAtClaim = true, true
 		}},
-		{"T2 as T1, claims are removed", Holds, true, func(g *restoresConfig) {
+		{"T2 as T1, claims are removed", Holds, both, hold, func(g *restoresConfig) {
 			g.holdOpens, g.startsAtClaim, g.claimsRemoved = true, true, true
 		}},
-		{"T3 an opener that meets a claim does not start, and claims compare the store epoch", Holds, true, func(g *restoresConfig) {
+		{"T3 an opener that meets a claim does not start, and claims compare the store epoch", Holds, both, hold, func(g *restoresConfig) {
 			g.claimsCompare = true
 		}},
-		{"T4 as T3, claims are removed", Violates, true, func(g *restoresConfig) { g.claimsCompare, g.claimsRemoved = true, true }},
-		{"T5 an opener that meets a claim does not start, and claims compare nothing", Violates, true, func(*restoresConfig) {}},
-		{"T6 as T1, renewals do not show the store epoch", Violates, true, func(g *restoresConfig) {
+		{"T4 as T3, claims are removed", Violates, both, hold, func(g *restoresConfig) { g.claimsCompare, g.claimsRemoved = true, true }},
+		{"T5 an opener that meets a claim does not start, and claims compare nothing", Violates, both, hold, func(*restoresConfig) {}},
+		{"T6 as T1, renewals do not show the store epoch", Violates, both, hold, func(g *restoresConfig) {
 			g.holdOpens, g.startsAtClaim, g.renewalShowsEpoch = true, true, false
 		}},
-		{"TN1 control: commands of another store epoch count", Violates, true, func(g *restoresConfig) {
+		{"TN1 control: commands of another store epoch count", Violates, both, hold, func(g *restoresConfig) {
 			g.holdOpens, g.startsAtClaim, g.ignoreEpoch = true, true, true
 		}},
-		{"TN2 control: a token without the store epoch", Violates, true, func(g *restoresConfig) {
+		{"TN2 control: a token without the store epoch", Violates, both, hold, func(g *restoresConfig) {
 			g.holdOpens, g.startsAtClaim, g.tokenNumber = true, true, true
 		}},
-		{"TN3 control: a foreign claim replaced before the hold is over", Violates, true, func(g *restoresConfig) {
+		{"TN3 control: a foreign claim replaced before the hold is over", Violates, both, hold, func(g *restoresConfig) {
 			g.claimsCompare, g.startsAtClaim = true, true
 		}},
-	} {
-		for _, hold := range []bool{true, false} {
-			g := restoresConfig{hold: hold, renewalShowsEpoch: true}
-			row.change(&g)
-			all = append(all, Configuration{
-				Name: row.name + ", " + policyName(hold), Expect: row.expect, Short: row.short && hold, run: g.run,
-			})
-		}
-	}
-	return all
+	})
 }

@@ -23,32 +23,30 @@ const (
 )
 
 type verifier struct {
-	phase, alive, trusts, session uint8
-	opens                         uint8 // opens so far
-	attempt                       uint8 // + 1
-	verifies                      uint8 // 0: nothing, 1: it has the newest verification, 2: an older one
-	look                          uint8
-	found, foundOlder             uint8 // findings sent, a set of looks: of the newest verification, of older ones
+	process
+	phase             uint8
+	opens             uint8 // opens so far
+	attempt           uint8 // + 1
+	verifies          uint8 // 0: nothing, 1: it has the newest verification, 2: an older one
+	look              uint8
+	found, foundOlder uint8 // findings sent, a set of looks: of the newest verification, of older ones
 }
 
-type verificationAttempt struct{ owner, status uint8 }
-
 type verificationState struct {
-	flight, attemptCount uint8
-	attempts             [3]verificationAttempt
-	settleOver           uint8 // the settle delay of the newest attempt is over
-	given                uint8 // caller + 1 with the newest verification; 0: none is outstanding
-	deadlineOver         uint8 // of the newest verification, in ledger time
-	inAir, arrived       uint8 // requests to the provider, per attempt
-	callers              [3]verifier
+	ledger               // an attempt's nonce is its caller; every Open has a nonce of its own, so that none is used
+	settleOver     uint8 // the settle delay of the newest attempt is over
+	given          uint8 // caller + 1 with the newest verification; 0: none is outstanding
+	deadlineOver   uint8 // of the newest verification, in ledger time
+	inAir, arrived uint8 // requests to the provider, per attempt
+	callers        [3]verifier
 }
 
 // verificationConfig is a configuration of the model of verifications.
 type verificationConfig struct {
+	scope
 	callers        int
 	opensPerCaller int // opens per caller, each with a nonce of its own
 	attempts       int
-	live           bool
 
 	anyTime            bool // a newer verification may be given at any time
 	noDeadline         bool // control: a verification is exclusive until its session has ended, however long
@@ -78,9 +76,8 @@ func (vc *verificationConfig) applyOpen(t *verificationState, c int) bool {
 		if int(t.attemptCount) == vc.attempts {
 			return false // the bound
 		}
-		t.attempts[t.attemptCount] = verificationAttempt{uint8(c), attemptOpen}
-		t.attemptCount++
-		t.flight, t.settleOver = running, 0
+		t.open(c)
+		t.used, t.settleOver = 0, 0
 		t.callers[c].phase, t.callers[c].attempt = verifierProceeds, t.attemptCount
 		if !vc.openKeeps {
 			t.closeVerification()
@@ -114,8 +111,7 @@ func (vc *verificationConfig) applyOpen(t *verificationState, c int) bool {
 
 // endAttempt ends the newest attempt with an unknown outcome.
 func (vc *verificationConfig) endAttempt(t *verificationState, status uint8) {
-	t.attempts[t.attemptCount-1].status = status
-	t.flight = inDoubt
+	t.lose(status, true)
 	if !vc.settleFromOpening && !vc.settleFromExpiry {
 		t.settleOver = 0
 	}
@@ -133,11 +129,12 @@ func (vc *verificationConfig) applyFinding(t *verificationState, look int) {
 }
 
 func (vc *verificationConfig) successors(s *verificationState, out *steps[verificationState]) {
+	sessions := sessionRules[verificationState]{of: func(s *verificationState, c int) *process { return &s.callers[c].process }}
 	for c := range vc.callers {
 		if s.callers[c].alive == 1 {
 			vc.callerSteps(s, c, out)
 		}
-		vc.sessionSteps(s, c, out)
+		sessions.steps(s, c, out)
 		for look := lookNotDone; look <= lookDone; look++ {
 			if q := &s.callers[c]; has(q.found, look) || vc.olderCounts && has(q.foundOlder, look) {
 				t := *s
@@ -156,12 +153,12 @@ func (vc *verificationConfig) successors(s *verificationState, out *steps[verifi
 		}
 	}
 	newest := int(s.attemptCount) - 1
-	if s.flight == running && s.callers[s.attempts[newest].owner].session != sessionAlive {
+	if s.flight == running && s.callers[s.attempts[newest].nonce].session != sessionAlive {
 		t := *s
 		vc.endAttempt(&t, attemptLost)
 		out.add(t, eventually, "ledger: EndSession", newest)
 	}
-	mayStart := newest >= 0 && s.callers[s.attempts[newest].owner].phase == verifierProceeds
+	mayStart := newest >= 0 && s.callers[s.attempts[newest].nonce].phase == verifierProceeds
 	late := s.flight == inDoubt && s.inAir == 0
 	early := vc.settleFromOpening && s.flight == running || vc.settleFromExpiry && s.flight == inDoubt && !mayStart
 	if s.settleOver == 0 && (late || early) {
@@ -210,9 +207,7 @@ func (vc *verificationConfig) callerSteps(s *verificationState, c int, out *step
 		k := int(q.attempt) - 1
 		if has(s.arrived, k) {
 			t.callers[c].phase = verifierOver
-			if q.attempt == s.attemptCount && s.flight != done {
-				t.attempts[k].status, t.flight = attemptDone, done
-			}
+			t.report(k)
 			out.add(t, eventually, "ledger: report", c)
 		}
 		if !has(s.arrived, k) && (!has(s.inAir, k) || vc.reportsUnknownSoon) {
@@ -250,28 +245,6 @@ func (vc *verificationConfig) verifySteps(s *verificationState, c int, out *step
 	}
 	p.verifies, p.look = 0, lookNone
 	out.add(t, eventually, "finding sent", c)
-}
-
-func (vc *verificationConfig) sessionSteps(s *verificationState, c int, out *steps[verificationState]) {
-	q := &s.callers[c]
-	if q.alive == 1 {
-		t := *s
-		if q.trusts == 1 {
-			t.callers[c].trusts = 0
-			out.add(t, perhaps, "trust ends", c)
-		} else if q.session == sessionAlive {
-			t.callers[c].trusts = 1
-			out.add(t, eventually, "session renewed", c)
-		}
-		t = *s
-		t.callers[c].alive, t.callers[c].trusts = 0, 0
-		out.add(t, perhaps, "caller dies", c)
-	}
-	if q.session == sessionAlive && q.trusts == 0 {
-		t := *s
-		t.callers[c].session = sessionExpired
-		out.add(t, q.alive == 0, "session expires", c)
-	}
 }
 
 // canonical clears fields that no rule reads any more.
@@ -329,43 +302,28 @@ func (vc *verificationConfig) settled(s *verificationState) bool {
 func (vc verificationConfig) run(limits Limits) Result {
 	var initial verificationState
 	for c := range vc.callers {
-		initial.callers[c] = verifier{alive: 1, trusts: 1, session: sessionAlive}
+		initial.callers[c] = verifier{process: trusting}
 	}
-	m := model[verificationState]{
-		initial: initial, successors: vc.successors, canonical: vc.canonical, violation: vc.violation,
+	return explore(model[verificationState]{
+		initial: initial, successors: vc.successors, canonical: vc.canonical, violation: vc.violation, settled: vc.settled, live: vc.live,
 		outcome: func(s *verificationState) outcome {
 			return outcome{effects: uint8(bits.OnesCount8(s.arrived)), flight: s.flight}
 		},
-	}
-	if vc.live {
-		m.settled = vc.settled
-	}
-	return explore(m, limits)
+	}, limits)
 }
 
 // verificationConfigurations has letter V.
 func verificationConfigurations() []Configuration {
 	base := verificationConfig{callers: 2, opensPerCaller: 2, attempts: 3, reportsUnknownSoon: true}
-	var all []Configuration
-	for _, row := range []struct {
-		name   string
-		expect Expectation
-		short  bool
-		change func(*verificationConfig)
-	}{
-		{"V1 exclusive until a deadline or the end of its session", Holds, true, func(g *verificationConfig) { g.live = true }},
-		{"V2 three callers, one nonce each", Holds, false, func(g *verificationConfig) { g.callers, g.opensPerCaller, g.live = 3, 1, true }},
-		{"V3 a newer verification may be given at any time", Blocks, true, func(g *verificationConfig) { g.anyTime, g.live = true, true }},
-		{"V4 as V3, safety", Holds, true, func(g *verificationConfig) { g.anyTime = true }},
-		{"VN1 control: a finding of an older verification counts", Violates, true, func(g *verificationConfig) { g.olderCounts = true }},
-		{"VN2 control: the settle delay starts when the attempt opens", Violates, true, func(g *verificationConfig) { g.settleFromOpening = true }},
-		{"VN3 control: the settle delay starts before the committed end", Violates, true, func(g *verificationConfig) { g.settleFromExpiry = true }},
-		{"VN4 control: an Open leaves an outstanding verification valid", Violates, true, func(g *verificationConfig) { g.openKeeps = true }},
-		{"VN5 control: exclusive without a deadline", Blocks, true, func(g *verificationConfig) { g.noDeadline, g.live = true, true }},
-	} {
-		g := base
-		row.change(&g)
-		all = append(all, Configuration{Name: row.name, Expect: row.expect, Short: row.short, run: g.run})
-	}
-	return all
+	return table(base, []row[verificationConfig]{
+		{"V1 exclusive until a deadline or the end of its session", Holds, noPolicy, noPolicy, func(g *verificationConfig) { g.live = true }},
+		{"V2 three callers, one nonce each", Holds, noPolicy, 0, func(g *verificationConfig) { g.callers, g.opensPerCaller, g.live = 3, 1, true }},
+		{"V3 a newer verification may be given at any time", Blocks, noPolicy, noPolicy, func(g *verificationConfig) { g.anyTime, g.live = true, true }},
+		{"V4 as V3, safety", Holds, noPolicy, noPolicy, func(g *verificationConfig) { g.anyTime = true }},
+		{"VN1 control: a finding of an older verification counts", Violates, noPolicy, noPolicy, func(g *verificationConfig) { g.olderCounts = true }},
+		{"VN2 control: the settle delay starts when the attempt opens", Violates, noPolicy, noPolicy, func(g *verificationConfig) { g.settleFromOpening = true }},
+		{"VN3 control: the settle delay starts before the committed end", Violates, noPolicy, noPolicy, func(g *verificationConfig) { g.settleFromExpiry = true }},
+		{"VN4 control: an Open leaves an outstanding verification valid", Violates, noPolicy, noPolicy, func(g *verificationConfig) { g.openKeeps = true }},
+		{"VN5 control: exclusive without a deadline", Blocks, noPolicy, noPolicy, func(g *verificationConfig) { g.noDeadline, g.live = true, true }},
+	})
 }
