@@ -154,7 +154,7 @@ func (fi *fixture) next(r *http.Request) (fault, http.Handler) {
 // handler is the server of a deployment.
 func (fi *fixture) handler(deployment string) http.Handler {
 	cfg := fi.fake.Config()
-	cfg.Version.Deployment = deployment
+	cfg.About.Version.Deployment = deployment
 	return httpapi.New(cfg)
 }
 

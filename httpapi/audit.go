@@ -9,14 +9,25 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
+// auditRoutes serve the audit log.
+type auditRoutes struct {
+	*documentStore
+	auditLog AuditLog
+	limits   *auth.Limiter
+}
+
+func (ar *auditRoutes) routes() map[string]route {
+	return map[string]route{"GET /v1/audit": {serve: ar.audit, access: with(auth.Operate | auth.Admin), query: true}}
+}
+
 // audit serves GET /v1/audit: the decisions of people, newest first.
-func (a *api) audit(w http.ResponseWriter, r *http.Request) {
+func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) {
 	before, limit, verb, bad := parseAuditQuery(r)
 	if bad == nil {
-		bad = a.hasDocuments()
+		bad = ar.hasDocuments()
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
+		ar.writeInvalid(w, r, bad)
 		return
 	}
 	bound := boundCaller(r)
@@ -24,17 +35,17 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 	if bound != nil {
 		scanned = bound.Namespace
 	}
-	end, err := a.limits.StartScan(scanned)
+	end, err := ar.limits.StartScan(scanned)
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
+		ar.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	defer end()
-	entries, next, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
+	entries, next, err := ar.auditLog.Audit(before, limit, func(e *flight.AuditEntry) bool {
 		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
 	})
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
+		ar.writeError(w, r, flight.Key{}, err)
 		return
 	}
 	out := wire.AuditPage{Entries: make([]wire.AuditEntry, len(entries))}
@@ -44,7 +55,7 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 			Actor: e.Actor, Reason: e.Reason}
 	}
 	out.Next = formatVersion(next)
-	a.writeJSON(w, r, http.StatusOK, &out)
+	ar.writeJSON(w, r, http.StatusOK, &out)
 }
 
 func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb string, bad *wire.Invalid) {
@@ -74,13 +85,4 @@ func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb st
 		}
 	}
 	return before, limit, verb, nil
-}
-
-// whoAmI serves GET /v1/whoami: the credential of the request.
-func (a *api) whoAmI(w http.ResponseWriter, r *http.Request) {
-	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
-	if c := callerOf(r); c != nil {
-		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
-	}
-	a.writeJSON(w, r, http.StatusOK, &out)
 }

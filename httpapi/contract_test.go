@@ -20,8 +20,8 @@ import (
 // skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.LoopbackOnly, c.Restores = true, noRestores{}
-		c.Cluster = func() wire.Cluster {
+		c.Callers.LoopbackOnly, c.Restores = true, noRestores{}
+		c.Cluster.State = func() wire.Cluster {
 			return wire.Cluster{Leader: "lone", Nodes: []wire.ClusterNode{{Name: "lone", Role: wire.RoleLeader}}}
 		}
 	})

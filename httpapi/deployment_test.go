@@ -19,7 +19,7 @@ import (
 // A caller whose addresses lead to two deployments would perform the effect once in each of them.
 func TestOtherDeploymentIsRejected(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
+		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
 	})
 	ours := decodeBody[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
 	require.NotEmpty(t, ours)
@@ -60,7 +60,7 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 func TestLedgerOlderThanTheCallerKnowsIsRejected(t *testing.T) {
 	var reported []wire.Index
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.LedgerBehind = func(_ context.Context, told wire.Index) (bool, error) {
+		c.Cluster.LedgerBehind = func(_ context.Context, told wire.Index) (bool, error) {
 			reported = append(reported, told)
 			return true, nil
 		}

@@ -34,7 +34,7 @@ func Reference() ([]byte, error) {
 func buildDocument() (*openapi.Document, error) {
 	b := &openapi.Spec{Title: "flightd", Version: "v1", Summary: "One key, one flight, one receipt",
 		About: preface, Tags: tags(), Operations: operations()}
-	routes := (&api{}).routes()
+	routes := routePatterns()
 	for i := range b.Operations {
 		o := &b.Operations[i]
 		need := routes[o.Pattern].access
@@ -48,6 +48,12 @@ func buildDocument() (*openapi.Document, error) {
 	return openapi.Build(b)
 }
 
+// routePatterns returns all routes, of a server that can serve none of them.
+func routePatterns() map[string]route {
+	cfg := &Config{}
+	return routes(cfg, newRouter(cfg).responder)
+}
+
 const preface = `flightd performs each business intent once. Callers, retries and restarts present the same key. At most one attempt at a time may perform the effect. The first outcome is stored as a receipt, and every caller gets that receipt.
 
 flightd reads requests strictly: it rejects unknown fields, duplicate fields, wrong types and trailing data, and a rejected request has changed nothing. A null field counts as missing, except ` + "`body`" + `. Later versions of v1 may add fields to answers and codes to problems, so your client must ignore what it does not know.
@@ -57,12 +63,12 @@ A server that other machines can reach needs a token with each request: ` + "`Au
 Times are RFC 3339 in UTC with milliseconds. Durations are integers, in fields that end in ` + "`_ms`" + `. The ledger has its own time, which never goes back. You set ` + "`not_after`" + ` in ledger time, as an integer, in milliseconds since 1970. Answers carry the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `: get it once with ` + "`GET /version`" + `, advance it by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` is the path of a page on this server.`
 
 // openapi serves GET /openapi.json. The document is built by the first request.
-func (a *api) openapi() http.HandlerFunc {
+func (sr *serverRoutes) openapi() http.HandlerFunc {
 	document := sync.OnceValues(Document)
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := document()
 		if err != nil {
-			a.writeError(w, r, flight.Key{}, err)
+			sr.writeError(w, r, flight.Key{}, err)
 			return
 		}
 		writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, body...) })

@@ -59,7 +59,7 @@ func TestFollower_ShowsFinalReceiptsAlone(t *testing.T) {
 	cfg := fake.Config()
 	cfg.Ledger = behind{cfg.Ledger, late}
 	cfg.Remote = replays{from: remote.NewReplays(remote.Config{Ledger: late, Reader: late})}
-	cfg.Follower = func() bool { return true }
+	cfg.Cluster.Follower = func() bool { return true }
 	follower := httpapi.New(cfg)
 
 	open := func(key, input int) string {

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -185,19 +187,35 @@ func formatVersion(v flight.Version) string {
 	return v.String()
 }
 
+// responder writes answers and problems. The handlers of all subjects share it.
+type responder struct {
+	*scope
+	log *slog.Logger
+}
+
+// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
+func (re *responder) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		re.writeError(w, r, flight.Key{}, err)
+		return
+	}
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+}
+
 // writeError answers with the problem of an error. key is the key of the request; zero if it has none.
-func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
-	a.writeNamedError(w, r, key, "", "", err)
+func (re *responder) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
+	re.writeNamedError(w, r, key, "", "", err)
 }
 
 // writeOpenError is writeError for a request with a nonce. The problem names the nonce: a caller that was given the answer
 // to another open of the same flight must conclude nothing from it.
-func (a *api) writeOpenError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, err error) {
-	a.writeNamedError(w, r, key, nonce, "", err)
+func (re *responder) writeOpenError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, err error) {
+	re.writeNamedError(w, r, key, nonce, "", err)
 }
 
 // writeNamedError is writeError for a request with a nonce or about a session, which the problem names; each may be empty.
-func (a *api) writeNamedError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce, session string, err error) {
+func (re *responder) writeNamedError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce, session string, err error) {
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
@@ -207,28 +225,28 @@ func (a *api) writeNamedError(w http.ResponseWriter, r *http.Request, key flight
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
 	hideMissing(r, p, err)
-	a.writeAndLogProblem(w, r, p, err)
+	re.writeAndLogProblem(w, r, p, err)
 }
 
 // writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one
 // in the request's path. The rejection of a credential says nothing about a flight.
-func (a *api) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
+func (re *responder) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
 	if p.Code != wire.Unauthenticated && p.Code != wire.Forbidden {
 		if id, bad := flightID(r); bad == nil && p.FlightID == "" {
 			p.FlightID = id.String()
 		}
 		if p.State == "" {
-			p.State = a.stateOf(r, p)
+			p.State = re.stateOf(r, p)
 		}
 	}
 	writeProblem(w, r, p)
-	a.logProblem(r, p, cause)
+	re.logProblem(r, p, cause)
 }
 
 // stateOf returns the state of a problem's flight on this node; "" if the problem has no flight. For a token of one
 // namespace it reads no flight unless the problem has a key of that namespace: the time of a read tells whether a flight
 // exists.
-func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
+func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
 	id, err := flight.ParseID(p.FlightID)
 	if err != nil {
 		return ""
@@ -237,15 +255,15 @@ func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
 	if c := boundCaller(r); c != nil && key.Namespace() != c.Namespace {
 		return ""
 	}
-	if f, err := a.flightOf(r, id, key); err == nil && f != nil {
+	if f, err := re.flightOf(r, id, key); err == nil && f != nil {
 		return f.State.String()
 	}
 	return flight.StateAbsent.String()
 }
 
 // writeInvalid answers an invalid request.
-func (a *api) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	a.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
+func (re *responder) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
+	re.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
 }
 
 func writeInvalidProblem(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
@@ -284,4 +302,42 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 		}
 		return body
 	})
+}
+
+// logProblem logs a request that was answered with a problem: at level error if flightd failed, else at level debug.
+func (re *responder) logProblem(r *http.Request, p *wire.Problem, cause error) {
+	level, message := slog.LevelDebug, "httpapi: request rejected"
+	if p.Code == wire.Internal {
+		level, message = slog.LevelError, "httpapi: request failed"
+	}
+	if !re.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []any{"request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "code", string(p.Code)}
+	if p.TraceID != "" {
+		attrs = append(attrs, "trace_id", p.TraceID)
+	}
+	if key := re.keyOfProblem(r, p); key != "" {
+		attrs = append(attrs, "key", key)
+	}
+	if cause != nil {
+		attrs = append(attrs, "error", cause)
+	}
+	re.log.Log(r.Context(), level, message, attrs...)
+}
+
+// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known, or
+// if the token belongs to one namespace: see stateOf.
+func (re *responder) keyOfProblem(r *http.Request, p *wire.Problem) string {
+	if p.Key != "" || boundCaller(r) != nil {
+		return p.Key
+	}
+	id, err := flight.ParseID(r.PathValue("id"))
+	if err != nil {
+		return ""
+	}
+	if key := re.keyOf(r, id); !key.IsZero() {
+		return key.String()
+	}
+	return ""
 }

@@ -7,19 +7,18 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.
-func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := a.findBytes(w, r, receiptBlob, a.cfg.Ledger.ReceiptBody)
+func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) {
+	f, body, ok := fr.findBytes(w, r, receiptBlob, fr.flights.ReceiptBody)
 	if !ok {
 		return
 	}
 	if p := noReceiptProblem(f); p != nil {
-		a.writeMissingBody(w, r, f, p)
+		fr.writeMissingBody(w, r, f, p)
 		return
 	}
 	h, rec := w.Header(), f.Receipt
@@ -31,13 +30,13 @@ func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
 }
 
 // input serves GET /v1/flights/{id}/input: the stored bytes of the input.
-func (a *api) input(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := a.findBytes(w, r, func(f *flight.Flight) flight.Blob { return f.Input }, a.cfg.Ledger.Input)
+func (fr *flightRoutes) input(w http.ResponseWriter, r *http.Request) {
+	f, body, ok := fr.findBytes(w, r, func(f *flight.Flight) flight.Blob { return f.Input }, fr.flights.Input)
 	if !ok {
 		return
 	}
 	if p := noInputProblem(f); p != nil {
-		a.writeMissingBody(w, r, f, p)
+		fr.writeMissingBody(w, r, f, p)
 		return
 	}
 	writeBlob(w, r, f, &f.Input, body)
@@ -45,29 +44,29 @@ func (a *api) input(w http.ResponseWriter, r *http.Request) {
 
 // findBytes returns the flight in the path and the bytes of one of its blobs. If it cannot, it has answered the request
 // and returns false.
-func (a *api) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
+func (fr *flightRoutes) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
 	id, bad := flightID(r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
+		fr.writeInvalid(w, r, bad)
 		return nil, nil, false
 	}
-	f, ok := a.findFlight(w, r, id, flight.Key{})
+	f, ok := fr.findFlight(w, r, id, flight.Key{})
 	if !ok {
 		return nil, nil, false
 	}
-	f, body, err := a.loadBody(r, f, blob, read)
+	f, body, err := fr.loadBody(r, f, blob, read)
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
+		fr.writeError(w, r, f.Key, err)
 		return nil, nil, false
 	}
 	return f, body, true
 }
 
 // writeMissingBody answers with the reason why a flight has no such bytes.
-func (a *api) writeMissingBody(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
+func (fr *flightRoutes) writeMissingBody(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
 	setFlightHeaders(w.Header(), f)
 	p.State = f.State.String()
-	a.writeAndLogProblem(w, r, p, nil)
+	fr.writeAndLogProblem(w, r, p, nil)
 }
 
 // writeBlob answers with the bytes of a blob. They come from a provider or a caller, so the headers keep a browser from
@@ -84,44 +83,6 @@ func writeBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *f
 	}
 	kind := cmp.Or(blob.ContentType, "application/octet-stream")
 	writeResponse(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
-}
-
-// loadReceiptBody is loadBody for the receipt.
-func (a *api) loadReceiptBody(r *http.Request, f *flight.Flight) (*flight.Flight, []byte, error) {
-	return a.loadBody(r, f, receiptBlob, a.cfg.Ledger.ReceiptBody)
-}
-
-// receiptBlob returns the body of a flight's receipt; the zero Blob if there is no receipt.
-func receiptBlob(f *flight.Flight) flight.Blob {
-	if f.Receipt == nil {
-		return flight.Blob{}
-	}
-	return f.Receipt.Body
-}
-
-// loadBody returns a flight and the bytes of one of its blobs.
-//
-// The bytes may have been deleted after f was read: by the end of the retention, a redaction or a free. Then loadBody
-// reads the flight again and returns its new state. It returns *effect.Missing if the key was freed, and the read error
-// if the flight has not changed.
-func (a *api) loadBody(r *http.Request, f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
-	for {
-		b := blob(f)
-		if f.State == flight.StateExpired || b.StoredSize == 0 || b.Data != nil {
-			return f, b.Data, nil
-		}
-		body, err := read(f)
-		if err == nil {
-			return f, body, nil
-		}
-		now, unread := a.flightOf(r, f.ID, f.Key)
-		if unread != nil || now == nil || now.Version == f.Version {
-			return f, nil, err
-		}
-		if f = now; f.State == flight.StateAbsent {
-			return f, nil, &effect.Missing{ID: f.ID}
-		}
-	}
 }
 
 // noInputProblem returns the reason why a flight has no input; nil if it has one.

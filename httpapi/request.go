@@ -10,18 +10,6 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// noQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
-// the caller would act although it asked for a dry run.
-func (a *api) noQuery(route http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if bad := rejectParameters(r); bad != nil {
-			a.writeInvalid(w, r, bad)
-			return
-		}
-		route(w, r)
-	}
-}
-
 func rejectParameters(r *http.Request) *wire.Invalid {
 	if r.URL.RawQuery == "" {
 		return nil

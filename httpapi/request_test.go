@@ -148,7 +148,7 @@ func TestStartingIsAProblem(t *testing.T) {
 
 func TestMetricsAreServedWhereThereAreAny(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
+		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
 	})
 	require.Equal(t, "/metrics", string(d.get("/metrics").body))
 	require.Equal(t, "/metrics/etcd", string(d.get("/metrics/etcd").body))

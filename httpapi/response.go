@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"sync"
@@ -33,16 +32,6 @@ func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentTy
 	}
 }
 
-// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
-func (a *api) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
-	}
-	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
-}
-
 // setFlightHeaders sets the headers that describe a flight.
 func setFlightHeaders(h http.Header, f *flight.Flight) {
 	h[wire.HeaderFlightID] = []string{f.ID.String()}
@@ -54,16 +43,3 @@ func setFlightHeaders(h http.Header, f *flight.Flight) {
 }
 
 func etag(v flight.Version) string { return `"` + v.String() + `"` }
-
-// writeFlight answers with a flight and its receipt.
-func (a *api) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	f, body, err := a.loadReceiptBody(r, f)
-	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return
-	}
-	setFlightHeaders(w.Header(), f)
-	shown := wire.FlightOf(f, body, true)
-	shown.HeldUntil = wire.HeldUntil(f, a.cfg.Ledger.Header(), a.cfg.Ledger.Now())
-	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
-}

@@ -206,7 +206,7 @@ func TestEvents_OfDocumentsNeedAdmin(t *testing.T) {
 
 // A stream ends when its token is revoked: no event is written after that.
 func TestStream_EndsWithItsToken(t *testing.T) {
-	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Heartbeat = 20 * time.Millisecond })
+	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Events.Heartbeat = 20 * time.Millisecond })
 	owner := g.as("billing", "owner", auth.AllVerbs)
 	a := owner.proceed(`{"action":"charge","id":"1"}`)
 	for _, path := range []string{"/v1/events", "/v1/flights/" + a.FlightID + "/events"} {

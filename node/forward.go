@@ -221,7 +221,7 @@ func (n *node) localAPI() http.Handler {
 		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
 	}
 	cfg := a.apiConfig()
-	cfg.LedgerBehind = nil // this node may lag
+	cfg.Cluster.LedgerBehind = nil // this node may lag
 	return neverNo(httpapi.New(cfg))
 }
 
