@@ -46,7 +46,7 @@ restart: ## measures a start with 2,000,000 stored flights
 	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
 
 .PHONY: docs openapi-check
-docs: ## generates docs/openapi.json and docs/http.md from the code
+docs: ## generates docs/openapi.json from the code
 	$(GO) test ./httpapi -count=1 -run TestDocsAreCurrent -update
 
 openapi-check: ## checks that the OpenAPI document is current, and lints it; needs node 20 or newer

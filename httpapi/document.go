@@ -15,23 +15,6 @@ const documentPath = "/openapi.json"
 
 // Document returns the OpenAPI document, as it is served. An error means that the tables do not match the code.
 func Document() ([]byte, error) {
-	doc, err := buildDocument()
-	if err != nil {
-		return nil, err
-	}
-	return doc.JSON()
-}
-
-// Reference returns the same document as a Markdown page for people.
-func Reference() ([]byte, error) {
-	doc, err := buildDocument()
-	if err != nil {
-		return nil, err
-	}
-	return doc.Markdown(), nil
-}
-
-func buildDocument() (*openapi.Document, error) {
 	b := &openapi.Spec{Title: "flightd", Version: "v1", Summary: "One key, one flight, one receipt",
 		About: preface, Tags: tags(), Operations: operations()}
 	routes := routePatterns()
@@ -45,7 +28,11 @@ func buildDocument() (*openapi.Document, error) {
 	for _, class := range wire.Classes() {
 		b.Problems = append(b.Problems, pageOf(class).ProblemPage)
 	}
-	return openapi.Build(b)
+	doc, err := openapi.Build(b)
+	if err != nil {
+		return nil, err
+	}
+	return doc.JSON()
 }
 
 // routePatterns returns all routes, of a server that can serve none of them.

@@ -67,7 +67,6 @@ func newDocument(spec *Spec) *Document {
 		Servers:  []server{{URL: "/", Description: "the server that serves this document"}},
 		Security: []securityRequirement{{tokenScheme: {}}},
 		Tags:     spec.Tags,
-		spec:     spec,
 	}
 }
 
