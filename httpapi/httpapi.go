@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/http"
 	"time"
 
@@ -72,7 +71,12 @@ func routes(cfg *Config, re *responder) map[string]route {
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},
 		&serverRoutes{responder: re, about: cfg.About},
 	} {
-		maps.Copy(all, subject.routes())
+		for pattern, r := range subject.routes() {
+			if _, twice := all[pattern]; twice {
+				panic("httpapi: two subjects have the route " + pattern)
+			}
+			all[pattern] = r
+		}
 	}
 	return all
 }

@@ -143,7 +143,7 @@ func TestStartingIsAProblem(t *testing.T) {
 	require.Equal(t, trace, p.TraceID)
 	require.True(t, p.Retryable)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "without Config.Metrics the path does not exist")
+	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "without About.Metrics the path does not exist")
 }
 
 func TestMetricsAreServedWhereThereAreAny(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	reconnectMS = "1000"
 	// streamBatch is about how many events are read from the feed at once.
 	streamBatch = 256
-	// maxStreams bounds the open streams of a node. Config.MaxStreams can lower it.
+	// maxStreams bounds the open streams of a node. Events.MaxStreams can lower it.
 	maxStreams = 1024
 )
 
