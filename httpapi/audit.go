@@ -21,14 +21,13 @@ func (ar *auditRoutes) routes() map[string]route {
 }
 
 // audit serves GET /v1/audit: the decisions of people, newest first.
-func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) {
+func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) error {
 	before, limit, verb, bad := parseAuditQuery(r)
 	if bad == nil {
 		bad = ar.hasDocuments()
 	}
 	if bad != nil {
-		ar.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	bound := boundCaller(r)
 	scanned := wire.AllNamespaces
@@ -37,16 +36,14 @@ func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) {
 	}
 	end, err := ar.limits.StartScan(scanned)
 	if err != nil {
-		ar.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
 	entries, next, err := ar.auditLog.Audit(before, limit, func(e *flight.AuditEntry) bool {
 		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
 	})
 	if err != nil {
-		ar.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	out := wire.AuditPage{Entries: make([]wire.AuditEntry, len(entries))}
 	for i := range entries {
@@ -55,7 +52,7 @@ func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) {
 			Actor: e.Actor, Reason: e.Reason}
 	}
 	out.Next = formatVersion(next)
-	ar.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb string, bad *wire.Invalid) {

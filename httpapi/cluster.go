@@ -25,23 +25,21 @@ func (cr *clusterRoutes) routes() map[string]route {
 }
 
 // clusterState serves GET /v1/cluster.
-func (cr *clusterRoutes) clusterState(w http.ResponseWriter, r *http.Request) {
+func (cr *clusterRoutes) clusterState(w http.ResponseWriter, r *http.Request) error {
 	if cr.cluster.State == nil {
-		cr.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
-			FieldError: wire.FieldError{Detail: "this server has no cluster"}})
-		return
+		return &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
+			FieldError: wire.FieldError{Detail: "this server has no cluster"}}
 	}
 	if boundCaller(r) != nil {
-		cr.writeInvalid(w, r, &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
-			Detail: "a token of one namespace cannot look at the cluster"}})
-		return
+		return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
+			Detail: "a token of one namespace cannot look at the cluster"}}
 	}
 	state := cr.cluster.State()
-	cr.writeJSON(w, r, http.StatusOK, &state)
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
 // replaceNode serves POST /v1/cluster/nodes/{name}/replace. A repeat with the same certificate changes nothing.
-func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) {
+func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) error {
 	body, bad := cr.readAdminBody(w, r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
@@ -62,21 +60,20 @@ func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) {
 		put, bad = cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning)
 	}
 	if bad != nil {
-		cr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if put != nil {
 		put.Actor, put.Reason = d.actor, d.reason
-		if !cr.changeDocument(w, r, put) {
-			return
+		if err := cr.changeDocument(r.Context(), put); err != nil {
+			return err
 		}
 	}
 	state := cr.cluster.State()
-	cr.writeJSON(w, r, http.StatusOK, &state)
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
 // raiseLeaseEpoch serves POST /v1/lease-epoch:raise.
-func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) {
+func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) error {
 	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
 	var req wire.ReasonRequest
 	if bad == nil {
@@ -90,19 +87,17 @@ func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request)
 		bad = onlyAllNamespaces(r)
 	}
 	if bad != nil {
-		cr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if err := cr.cluster.RaiseLeaseEpoch(r.Context(), d.actor, d.reason); err != nil {
-		cr.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	h := cr.ledger.Header()
 	out := wire.LeaseEpoch{Epoch: h.LeaseEpoch}
 	if left := h.EpochHold.Until(cr.ledger.Now()); left > 0 {
 		out.HoldUntil, out.HoldMS = wireTime(h.EpochHold), left.Milliseconds()
 	}
-	cr.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func clusterOperations() []openapi.Operation {

@@ -5,8 +5,8 @@
 // request before it calls anything, so a rejected request has changed nothing.
 //
 // Each subject has a file with a type: its handlers, the few ports that they need, and its table of routes. A new subject is a
-// new file, a line in the function routes, and its descriptions in operations. The subjects share a responder (problem.go), which
-// writes answers, and its scope (access.go, scope.go), which says what the sender may see.
+// new file, a line in the function routes, and its descriptions in operations. A handler returns the error to
+// answer with; the responder (problem.go) writes its problem. Its scope (access.go, scope.go) says what the sender may see.
 //
 // With Callers.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
 // the others (scope.go): flights are read by flightOf only, sessions and cursors are sealed for the caller.

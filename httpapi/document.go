@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -50,15 +49,15 @@ A server that other machines can reach needs a token with each request: ` + "`Au
 Times are RFC 3339 in UTC with milliseconds. Durations are integers, in fields that end in ` + "`_ms`" + `. The ledger has its own time, which never goes back. You set ` + "`not_after`" + ` in ledger time, as an integer, in milliseconds since 1970. Answers carry the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `: get it once with ` + "`GET /version`" + `, advance it by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` is the path of a page on this server.`
 
 // openapi serves GET /openapi.json. The document is built by the first request.
-func (sr *serverRoutes) openapi() http.HandlerFunc {
+func (sr *serverRoutes) openapi() handler {
 	document := sync.OnceValues(Document)
-	return func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := document()
 		if err != nil {
-			sr.writeError(w, r, flight.Key{}, err)
-			return
+			return err
 		}
 		writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, body...) })
+		return nil
 	}
 }
 

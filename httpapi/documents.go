@@ -34,28 +34,25 @@ func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request) (
 	return ds.receiveBody(w, r, wire.MaxSmallBody)
 }
 
-// changeDocument proposes a change. If the ledger does not accept it, changeDocument has answered the request and
-// returns false.
-func (ds *documentStore) changeDocument(w http.ResponseWriter, r *http.Request, c *flight.PutDocument) bool {
-	reply, err := ds.operator.Propose(r.Context(), c)
+// changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it.
+func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocument) error {
+	reply, err := ds.operator.Propose(ctx, c)
 	switch {
 	case err != nil:
-		ds.writeError(w, r, flight.Key{}, err)
+		return err
 	case reply.Decision == flight.DecisionAccepted:
-		return true
+		return nil
 	case reply.Decision == flight.DecisionExhausted:
-		ds.writeError(w, r, flight.Key{}, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter})
+		return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter}
 	case reply.Decision == flight.DecisionFailedPrecondition:
-		ds.writeDocumentChanged(w, r)
-	default:
-		ds.writeError(w, r, flight.Key{}, errors.New("httpapi: unexpected decision "+reply.Decision.String()))
+		return documentChanged()
 	}
-	return false
+	return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 }
 
 // deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
 // meanwhile, deleteDocument deletes the changed one.
-func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) {
+func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
 	body, bad := ds.readAdminBody(w, r)
 	var req wire.ReasonRequest
 	if bad == nil {
@@ -72,8 +69,7 @@ func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, 
 		}
 	}
 	if bad != nil {
-		ds.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	c := &flight.DeleteDocument{ID: id, Actor: d.actor, Reason: d.reason}
 	for range 3 {
@@ -81,24 +77,22 @@ func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, 
 		reply, err := ds.operator.Propose(r.Context(), c)
 		switch {
 		case err != nil:
-			ds.writeError(w, r, flight.Key{}, err)
-			return
+			return err
 		case reply.Decision == flight.DecisionAccepted || reply.Document == nil:
 			var out wire.Revoked
 			if id.Kind == flight.KindToken && ds.awaitNodes != nil {
 				out.NotYet = ds.awaitNodes(r.Context())
 			}
-			ds.writeJSON(w, r, http.StatusOK, &out)
-			return
+			return writeJSON(w, r, http.StatusOK, &out)
 		}
 		doc = reply.Document
 	}
-	ds.writeDocumentChanged(w, r)
+	return documentChanged()
 }
 
-func (ds *documentStore) writeDocumentChanged(w http.ResponseWriter, r *http.Request) {
-	ds.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
-		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}})
+func documentChanged() error {
+	return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
+		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}}
 }
 
 // onlyAllNamespaces rejects a token of one namespace, which must not raise its own limits.

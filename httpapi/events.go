@@ -44,34 +44,29 @@ func (er *eventRoutes) routes() map[string]route {
 }
 
 // flightEvents serves GET /v1/flights/{id}/events: the history of one flight, once or as a stream that continues.
-func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) {
+func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) error {
 	id, bad := flightID(r)
 	if bad != nil {
-		er.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	q, bad := parseEventQuery(r, "after")
 	if bad != nil {
-		er.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	f, err := er.flightOf(r, id, flight.Key{})
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		er.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	if q.after != nil && er.feed != nil {
 		if err := er.waitApplied(r.Context(), *q.after); err != nil {
-			er.writeFeedError(w, r, err)
-			return
+			return feedError(err)
 		}
 	}
 	if q.stream {
-		er.streamFlight(w, r, f, q.startPosition())
-		return
+		return er.streamFlight(w, r, f, q.startPosition())
 	}
 	if q.wait > 0 && q.after != nil {
 		if end, ok := startWait(er.limits, r, f.Key); ok {
@@ -82,17 +77,14 @@ func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	f, history, err := er.waitHistory(r.Context(), f, &q)
 	if bad := er.recheck(r); bad != nil {
-		er.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if err != nil {
-		er.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	stats, err := er.duplicates.DuplicateStats(id)
 	if err != nil {
-		er.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history)), Duplicates: wire.DuplicateStatsOf(&stats)}
 	for i := range history {
@@ -100,7 +92,7 @@ func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	setFlightHeaders(w.Header(), f)
 	q.setPreferenceApplied(w.Header())
-	er.writeJSON(w, r, http.StatusOK, out)
+	return writeJSON(w, r, http.StatusOK, out)
 }
 
 // waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as
@@ -126,10 +118,9 @@ func (er *eventRoutes) waitHistory(ctx context.Context, f *flight.Flight, q *eve
 }
 
 // allEvents serves GET /v1/events: the events of all flights.
-func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) {
+func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) error {
 	if er.feed == nil {
-		er.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}})
-		return
+		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}}
 	}
 	q, bad := parseEventQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
 	var ns string
@@ -140,12 +131,10 @@ func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) {
 		q.namespace, bad = wire.ParseListNamespace(ns, q.prefix)
 	}
 	if bad != nil {
-		er.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if q.stream {
-		er.streamFeed(w, r, &q)
-		return
+		return er.streamFeed(w, r, &q)
 	}
 	if q.wait > 0 && q.after != nil {
 		if end, ok := er.limits.StartWait(cmp.Or(q.namespace, wire.AllNamespaces), false); ok {
@@ -156,8 +145,7 @@ func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	events, next, err := er.feedPage(r, &q)
 	if err != nil {
-		er.writeFeedError(w, r, err)
-		return
+		return feedError(err)
 	}
 	out := wire.EventPage{Events: make([]wire.Event, len(events)), Next: next.String()}
 	for i := range events {
@@ -171,7 +159,7 @@ func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	q.setPreferenceApplied(w.Header())
-	er.writeJSON(w, r, http.StatusOK, out)
+	return writeJSON(w, r, http.StatusOK, out)
 }
 
 // feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
@@ -288,8 +276,8 @@ func (er *eventRoutes) waitApplied(ctx context.Context, place flight.Version) er
 	return err
 }
 
-// writeFeedError answers with the error of a read of the feed.
-func (er *eventRoutes) writeFeedError(w http.ResponseWriter, r *http.Request, err error) {
+// feedError returns the error to answer with after a read of the feed.
+func feedError(err error) error {
 	var compacted *flight.CompactedError
 	var future *flight.FuturePositionError
 	p := newProblem(wire.Expired)
@@ -302,10 +290,9 @@ func (er *eventRoutes) writeFeedError(w http.ResponseWriter, r *http.Request, er
 		p.Detail = "this ledger has not reached " + future.Position.String() + ": the position is from another ledger, or this one was restored from a backup"
 		p.Hint = "start again without Last-Event-ID and after"
 	default:
-		er.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
-	er.writeAndLogProblem(w, r, p, err)
+	return problemError{p, err}
 }
 
 // wireFeedEvent converts an event of the feed.

@@ -25,26 +25,24 @@ func (fr *flightRoutes) routes() map[string]route {
 }
 
 // flight serves GET /v1/flights/{id}.
-func (fr *flightRoutes) flight(w http.ResponseWriter, r *http.Request) {
+func (fr *flightRoutes) flight(w http.ResponseWriter, r *http.Request) error {
 	id, bad := flightID(r)
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	fr.getFlight(w, r, id, flight.Key{})
+	return fr.getFlight(w, r, id, flight.Key{})
 }
 
 // getFlight answers with one flight. If If-None-Match names its current version, it waits for another one as long as
 // Prefer asks, and answers 304 if there is none. named is the key in the request; zero if it has none.
-func (fr *flightRoutes) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) {
+func (fr *flightRoutes) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) error {
 	seen, bad := parseETags(r.Header["If-None-Match"])
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	f, ok := fr.findFlight(w, r, id, named)
-	if !ok {
-		return
+	f, err := fr.findFlight(r, id, named)
+	if err != nil {
+		return err
 	}
 	same := seen.contains(f.Version)
 	wait := preferredWait(r)
@@ -60,27 +58,24 @@ func (fr *flightRoutes) getFlight(w http.ResponseWriter, r *http.Request, id fli
 		defer cancel()
 		next, err := fr.ledger.Wait(ctx, id, f.Version)
 		if bad := fr.recheck(r); bad != nil {
-			fr.writeInvalid(w, r, bad)
-			return
+			return bad
 		}
 		switch {
 		case err == nil && next != nil && next.State == flight.StateAbsent: // the key was freed meanwhile
-			fr.writeAbsent(w, r, next)
-			return
+			return absentError(next)
 		case err == nil && next != nil:
 			f, same = next, false
 		case ctx.Err() == nil || r.Context().Err() != nil: // the ledger failed or the request ended; a wait that is over falls through
-			fr.writeError(w, r, f.Key, err)
-			return
+			return about(f.Key, err)
 		}
 		w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 	}
 	if same {
 		setFlightHeaders(w.Header(), f)
 		w.WriteHeader(http.StatusNotModified)
-		return
+		return nil
 	}
-	fr.writeFlight(w, r, f)
+	return fr.writeFlight(w, r, f)
 }
 
 // startWait reserves the place of a request that waits for a change. If it returns false, too many requests wait, and

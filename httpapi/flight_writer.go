@@ -18,37 +18,33 @@ type flightWriter struct {
 	limits  *auth.Limiter
 }
 
-// findFlight returns the flight. If there is none, it has answered the request and returns false.
-func (fw *flightWriter) findFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, bool) {
+// findFlight returns the flight, or the error to answer with if there is none.
+func (fw *flightWriter) findFlight(r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, error) {
 	f, err := fw.flightOf(r, id, named)
 	switch {
 	case err == nil && f != nil && f.State == flight.StateAbsent:
-		fw.writeAbsent(w, r, f)
-		return nil, false
+		return nil, absentError(f)
 	case err == nil && f == nil:
 		err = &effect.Missing{ID: id}
 	case err == nil && fw.follower != nil && !f.HasFinalReceipt():
 		err = &effect.Unavailable{Code: string(wire.NoLeader)}
 	}
 	if err != nil {
-		fw.writeError(w, r, flight.Key{}, err)
-		return nil, false
+		return nil, err
 	}
-	return f, true
+	return f, nil
 }
 
-// writeAbsent answers that the key has no flight: it was freed (the answer says by whom), or it was never used.
-func (fw *flightWriter) writeAbsent(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+// absentError says that the key has no flight: it was freed (the problem says by whom), or it was never used.
+func absentError(f *flight.Flight) error {
 	switch {
 	case len(f.PreviousGenerations) == 0 && len(f.Evidence) > 0: // the ledger was restored from a backup older than the attempt
 		p := newKeyProblem(wire.NotFound, f.Key, 0)
 		p.Detail = "the key was never used in this ledger, but late reports for it are stored as evidence"
 		p.Hint = "read its events: GET /v1/flights/" + p.FlightID + "/events, or flightd why " + p.Key
-		fw.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	case len(f.PreviousGenerations) == 0:
-		fw.writeError(w, r, flight.Key{}, &effect.Missing{ID: f.ID})
-		return
+		return &effect.Missing{ID: f.ID}
 	}
 	past := &f.PreviousGenerations[len(f.PreviousGenerations)-1]
 	by := &past.EndedBy
@@ -57,20 +53,20 @@ func (fw *flightWriter) writeAbsent(w http.ResponseWriter, r *http.Request, f *f
 	p.Detail = fmt.Sprintf("the key was freed on %s by %s: %s; its state was %s, and the next open may act",
 		by.At.AsTime().Format(wire.TimeFormat), cmp.Or(by.Actor, unknownActor), cmp.Or(by.Reason, "no reason was given"), past.State)
 	p.Hint = "read its history: GET /v1/flights/" + p.FlightID + "/events, or flightd why " + p.Key
-	fw.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // writeFlight answers with a flight and its receipt.
-func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) error {
 	f, body, err := fw.loadReceiptBody(r, f)
 	if err != nil {
-		fw.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	setFlightHeaders(w.Header(), f)
 	shown := wire.FlightOf(f, body, true)
 	shown.HeldUntil = wire.HeldUntil(f, fw.ledger.Header(), fw.ledger.Now())
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	return nil
 }
 
 // loadReceiptBody is loadBody for the receipt.

@@ -31,8 +31,9 @@ var verboseAccess = with(auth.Operate | auth.Admin)
 var typeText = []string{typePlain}
 
 // live serves GET /livez: the process is running.
-func (sr *serverRoutes) live(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) live(w http.ResponseWriter, r *http.Request) error {
 	writeResponse(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
+	return nil
 }
 
 // monitoring is the key of a context value that requests to a handler of NewMonitoring have.
@@ -40,12 +41,11 @@ type monitoring struct{}
 
 // ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
 // description of the node. Figures of the ledger are shown to those who may read the same ones in the metrics.
-func (sr *serverRoutes) ready(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) ready(w http.ResponseWriter, r *http.Request) error {
 	_, verbose := r.URL.Query()["verbose"]
 	if verbose && sr.tokens != nil {
 		if _, bad := sr.authenticate(r, verboseAccess); bad != nil {
-			sr.writeInvalid(w, r, bad)
-			return
+			return bad
 		}
 	}
 	ready := sr.about.Ready(r.Context())
@@ -70,13 +70,13 @@ func (sr *serverRoutes) ready(w http.ResponseWriter, r *http.Request) {
 	if verbose && sr.about.Node != nil {
 		ready.Node = sr.about.Node(r.Context())
 	}
-	sr.writeJSON(w, r, status, ready)
+	return writeJSON(w, r, status, ready)
 }
 
 // version serves GET /version.
-func (sr *serverRoutes) version(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) version(w http.ResponseWriter, r *http.Request) error {
 	v := sr.about.Version
 	h := sr.ledger.Header()
 	v.API, v.Go, v.LedgerTime, v.FeatureLevel = "v1", runtime.Version(), int64(sr.ledger.Now()), h.FeatureLevel()
-	sr.writeJSON(w, r, http.StatusOK, v)
+	return writeJSON(w, r, http.StatusOK, v)
 }

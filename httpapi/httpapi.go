@@ -15,7 +15,7 @@ func New(cfg Config) http.Handler {
 	ro := newRouter(&cfg)
 	mux := http.NewServeMux()
 	for pattern, route := range routes(&cfg, ro.responder) {
-		serve := route.serve
+		serve := ro.withErrors(route.serve)
 		if !route.query {
 			serve = ro.withoutQuery(serve)
 		}
@@ -41,9 +41,13 @@ func NewMonitoring(routes map[string]http.Handler, loopbackOnly bool, logger *sl
 	return newRouter(&Config{Logger: logger}).handler(mux, loopbackOnly)
 }
 
+// handler answers a request, or returns the error to answer it with: an error of package effect, *wire.Invalid, one that about
+// has wrapped, or a problemError.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
 // route is a handler and the permission that it needs.
 type route struct {
-	serve  http.HandlerFunc
+	serve  handler
 	access access
 	query  bool // the handler reads the query; all other routes take no query parameters
 }

@@ -16,7 +16,7 @@ import (
 //
 // Crash safety: a process that dies between proposals has imported a part of the lines. The caller has no answer and
 // repeats the request; lines that were imported count as existing then.
-func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request) {
+func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request) error {
 	dry, bad := parseDryRun(r)
 	var body []byte
 	if bad == nil {
@@ -36,8 +36,7 @@ func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request)
 		commands, bad = parseImports(r, body, ns, who)
 	}
 	if bad != nil {
-		dr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	replies, open, err := dr.simulateImports(r, commands)
 	if err == nil && !dry && len(open) > 0 {
@@ -47,14 +46,13 @@ func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request)
 		err = dr.applyImports(r.Context(), commands, replies, open)
 	}
 	if err != nil {
-		dr.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	answer := wire.ImportAnswer{Lines: len(commands), DryRun: dry}
 	for i := range replies {
 		countLine(&answer, i+1, commands[i], &replies[i])
 	}
-	dr.writeJSON(w, r, http.StatusOK, &answer)
+	return writeJSON(w, r, http.StatusOK, &answer)
 }
 
 // parseDryRun parses dry_run. It rejects every other parameter: dry-run mistyped must not import.

@@ -20,31 +20,26 @@ const (
 )
 
 // list serves GET /v1/flights: the flight of a key, or a page of flights.
-func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) {
+func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	params, bad := queryParameters(r)
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if params.Has("key") {
-		fr.byKey(w, r, params)
-		return
+		return fr.byKey(w, r, params)
 	}
 	q, bad := fr.parseListQuery(r, params)
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	end, err := fr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
 	if err != nil {
-		fr.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
 	page, err := fr.flights.List(q)
 	if err != nil {
-		fr.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
 	for i, f := range page.Flights {
@@ -59,23 +54,21 @@ func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
 }
 
-func (fr *flightRoutes) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
+func (fr *flightRoutes) byKey(w http.ResponseWriter, r *http.Request, params url.Values) error {
 	if len(params) > 1 || len(params["key"]) > 1 {
-		fr.writeInvalid(w, r, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight"))
-		return
+		return wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight")
 	}
 	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if bad := allowKey(r, key, wire.FieldError{Parameter: "key"}); bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	fr.getFlight(w, r, key.FlightID(), key)
+	return fr.getFlight(w, r, key.FlightID(), key)
 }
 
 // parseListQuery parses the filters.

@@ -67,7 +67,7 @@ func (ro *router) withAccess(need access, next http.HandlerFunc) http.HandlerFun
 			bad = rejectSecrets(r)
 		}
 		if bad != nil {
-			ro.writeInvalid(w, r, bad)
+			ro.writeError(w, r, bad)
 			return
 		}
 		next(w, r)
@@ -79,7 +79,7 @@ func (ro *router) withAccess(need access, next http.HandlerFunc) http.HandlerFun
 func (ro *router) withoutQuery(route http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if bad := rejectParameters(r); bad != nil {
-			ro.writeInvalid(w, r, bad)
+			ro.writeError(w, r, bad)
 			return
 		}
 		route(w, r)
@@ -99,7 +99,7 @@ func (ro *router) withRequestID(next http.Handler) http.Handler {
 			w = answer
 		}
 		if !cleanPath(r) {
-			ro.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound,
+			ro.writeError(w, r, &wire.Invalid{Code: wire.NotFound,
 				FieldError: wire.FieldError{Detail: `the path has an empty, "." or ".." segment`}})
 			return
 		}
@@ -137,7 +137,7 @@ func (ro *router) withDeploymentCheck(pattern string, route http.HandlerFunc) ht
 		named, bad := singleHeader(r, wire.HeaderDeployment)
 		switch {
 		case bad != nil:
-			ro.writeInvalid(w, r, bad)
+			ro.writeError(w, r, bad)
 		case named != "" && named != ro.deployment:
 			p := newProblem(wire.WrongDeployment)
 			p.Detail = fmt.Sprintf("the request names deployment %.100q, but this server belongs to %q", named, ro.deployment)
@@ -159,13 +159,13 @@ func (ro *router) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) boo
 	text, bad := singleHeader(r, wire.HeaderIndex)
 	if bad != nil || text == "" || ro.ledgerBehind == nil {
 		if bad != nil {
-			ro.writeInvalid(w, r, bad)
+			ro.writeError(w, r, bad)
 		}
 		return bad != nil
 	}
 	seen, err := wire.ParseIndex(text)
 	if err != nil {
-		ro.writeInvalid(w, r, &wire.Invalid{Code: wire.InputInvalid, Hint: "send the value that an answer had, unchanged, or leave the header out",
+		ro.writeError(w, r, &wire.Invalid{Code: wire.InputInvalid, Hint: "send the value that an answer had, unchanged, or leave the header out",
 			FieldError: wire.FieldError{Header: wire.HeaderIndex, Detail: err.Error()}})
 		return true
 	}
@@ -177,7 +177,7 @@ func (ro *router) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) boo
 	behind, err := ro.ledgerBehind(r.Context(), seen)
 	switch {
 	case err != nil:
-		ro.writeError(w, r, flight.Key{}, err)
+		ro.writeError(w, r, err)
 	case behind:
 		p := newProblem(wire.LedgerBehind)
 		p.Detail = fmt.Sprintf("the ledger is at %s, and the caller was told %s", own, seen)
@@ -271,7 +271,7 @@ func (ro *router) notFound(mux *http.ServeMux) http.HandlerFunc {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not support " + r.Method}}
 		}
-		ro.writeInvalid(w, r, bad)
+		ro.writeError(w, r, bad)
 	}
 }
 

@@ -35,10 +35,9 @@ func (nr *namespaceRoutes) routes() map[string]route {
 }
 
 // listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.
-func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request) {
+func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	if bad := nr.hasDocuments(); bad != nil {
-		nr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	out := wire.NamespaceList{Namespaces: []wire.Namespace{}}
 	if c := boundCaller(r); c != nil {
@@ -54,22 +53,21 @@ func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request
 		}
 		out.Tombstones = tombstones
 	}
-	nr.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // namespaceLimits serves GET /v1/namespaces/{name}.
-func (nr *namespaceRoutes) namespaceLimits(w http.ResponseWriter, r *http.Request) {
+func (nr *namespaceRoutes) namespaceLimits(w http.ResponseWriter, r *http.Request) error {
 	name, bad := nr.namedNamespace(r)
 	if bad != nil {
-		nr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	shown := nr.namespaceOf(name)
-	nr.writeJSON(w, r, http.StatusOK, &shown)
+	return writeJSON(w, r, http.StatusOK, &shown)
 }
 
 // setNamespaceLimits serves PUT /v1/namespaces/{name}. The request replaces all limits of the namespace.
-func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Request) {
+func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
 	name, bad := nr.namedNamespace(r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
@@ -87,30 +85,29 @@ func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Req
 		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
 	if bad != nil {
-		nr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	put := &flight.PutDocument{ID: auth.LimitsID(name), Body: auth.Limits(req.NamespaceLimits).Encode(), Actor: d.actor, Reason: d.reason}
 	if old := nr.documents.Document(put.ID); old != nil {
 		put.Expect = old.Version
 	}
-	if nr.changeDocument(w, r, put) {
-		shown := nr.namespaceOf(name)
-		nr.writeJSON(w, r, http.StatusOK, &shown)
+	if err := nr.changeDocument(r.Context(), put); err != nil {
+		return err
 	}
+	shown := nr.namespaceOf(name)
+	return writeJSON(w, r, http.StatusOK, &shown)
 }
 
 // deleteNamespaceLimits serves DELETE /v1/namespaces/{name}. The limits of "*" apply then. No flight is deleted.
-func (nr *namespaceRoutes) deleteNamespaceLimits(w http.ResponseWriter, r *http.Request) {
+func (nr *namespaceRoutes) deleteNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
 	name, bad := nr.namedNamespace(r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
 	if bad != nil {
-		nr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	nr.deleteDocument(w, r, auth.LimitsID(name), "the namespace has no limits of its own")
+	return nr.deleteDocument(w, r, auth.LimitsID(name), "the namespace has no limits of its own")
 }
 
 // namedNamespace returns the namespace in the path.

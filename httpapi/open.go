@@ -41,21 +41,18 @@ func (cr *callRoutes) routes() map[string]route {
 }
 
 // open serves POST /v1/flights:open.
-func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) {
+func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) error {
 	body, bad := cr.receiveBody(w, r, wire.MaxOpenBody)
 	if bad != nil {
-		cr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	req, nonce, bad := cr.openRequest(r, body)
 	if bad != nil {
-		cr.writeOpenError(w, r, req.Key, nonce, bad)
-		return
+		return aboutOpen(req.Key, nonce, bad)
 	}
 	end, err := cr.limits.StartOpen(req.Key.Namespace())
 	if err != nil {
-		cr.writeOpenError(w, r, req.Key, nonce, err)
-		return
+		return aboutOpen(req.Key, nonce, err)
 	}
 	defer end()
 	cr.setStillAllowed(r, &req)
@@ -69,10 +66,9 @@ func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) {
 		p.Nonce = nonce
 		p.Detail = "the attempt that this nonce opened has ended"
 		p.Hint = "do not act; open again with a new nonce and follow that answer"
-		cr.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
-	cr.writeOpenAnswer(w, r, req.Key, nonce, answer, err)
+	return cr.writeOpenAnswer(w, r, req.Key, nonce, answer, err)
 }
 
 // openRequest parses an open. It also returns the nonce as the caller wrote it.
@@ -122,23 +118,23 @@ var quotedString = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // writeOpenAnswer writes the answer to an open or a verification. Only proceed permits the effect, and only it is a
 // 201.
-func (cr *callRoutes) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) {
+func (cr *callRoutes) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) error {
 	switch {
 	case err != nil:
-		cr.writeOpenError(w, r, key, nonce, err)
+		return aboutOpen(key, nonce, err)
 	case answer.Decision == flight.DecisionReplay:
-		cr.writeReplay(w, r, nonce, answer)
+		return cr.writeReplay(w, r, nonce, answer)
 	case answer.Decision == flight.DecisionProceed:
-		cr.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
+		return cr.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
 	case answer.Decision == flight.DecisionVerify:
-		cr.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
+		return cr.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
 	default:
-		cr.writeOpenError(w, r, key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
+		return aboutOpen(key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
 	}
 }
 
 // writeProceed writes the decision proceed or verify.
-func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) {
+func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) error {
 	f := o.Flight
 	out := wire.OpenAnswer{
 		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
@@ -166,6 +162,7 @@ func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, statu
 	h[wire.HeaderState] = []string{f.State.String()}
 	h[wire.HeaderReplayed] = headerFalse
 	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // policyIfDifferent returns the policy of a flight if it differs from the caller's; else nil.
@@ -178,22 +175,20 @@ func policyIfDifferent(f *flight.Flight, differs bool) *wire.Policy {
 }
 
 // writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
-func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) {
+func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) error {
 	f, body, err := cr.loadReceiptBody(r, o.Flight)
 	if f.State == flight.StateAbsent { // freed after the ledger's reply: the next open starts a new generation
 		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
 	if err != nil {
-		cr.writeOpenError(w, r, f.Key, nonce, err)
-		return
+		return aboutOpen(f.Key, nonce, err)
 	}
 	h := w.Header()
 	setFlightHeaders(h, f)
 	if f.State == flight.StateExpired { // expired after the ledger's reply
 		p := noReceiptProblem(f)
 		p.Nonce = nonce
-		cr.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
 	shown := wire.FlightOf(f, body, true)
 	shown.Source, h[wire.HeaderReplayed] = effect.SourceReplayed.String(), headerTrue
@@ -203,11 +198,11 @@ func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce 
 	if f.State == flight.StateSucceeded {
 		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: policyIfDifferent(f, o.PolicyDiffers)}
 		writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-		return
+		return nil
 	}
 	p := failedProblem(f, shown)
 	p.Decision, p.Nonce = wire.DecisionReplay, nonce
-	cr.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // failedProblem is the problem for a flight that ended without success.
@@ -232,19 +227,18 @@ func failureCause(f *flight.Flight) string {
 }
 
 // verification serves POST /v1/flights/{id}/verification.
-func (cr *callRoutes) verification(w http.ResponseWriter, r *http.Request) {
+func (cr *callRoutes) verification(w http.ResponseWriter, r *http.Request) error {
 	req, nonce, bad := cr.verificationRequest(w, r)
 	if bad != nil {
-		cr.writeOpenError(w, r, flight.Key{}, nonce, bad)
-		return
+		return aboutOpen(flight.Key{}, nonce, bad)
 	}
-	if !cr.mayReport(w, r, req.ID) {
-		return
+	if err := cr.mayReport(r, req.ID); err != nil {
+		return err
 	}
 	defer cr.limits.CountVerification()()
 	cr.setStillAllowed(r, &req.Open)
 	answer, err := cr.remote.Verify(r.Context(), req)
-	cr.writeOpenAnswer(w, r, cr.keyOf(r, req.ID), nonce, answer, err)
+	return cr.writeOpenAnswer(w, r, cr.keyOf(r, req.ID), nonce, answer, err)
 }
 
 func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request) (req remote.VerificationRequest, nonce string, bad *wire.Invalid) {
@@ -277,18 +271,17 @@ func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request
 }
 
 // abandon serves POST /v1/flights:abandon.
-func (cr *callRoutes) abandon(w http.ResponseWriter, r *http.Request) {
+func (cr *callRoutes) abandon(w http.ResponseWriter, r *http.Request) error {
 	req, nonce, bad := cr.abandonRequest(w, r)
 	if bad != nil {
-		cr.writeOpenError(w, r, req.Key, nonce, bad)
-		return
+		return aboutOpen(req.Key, nonce, bad)
 	}
 	if err := cr.remote.Abandon(r.Context(), req); err != nil {
-		cr.writeOpenError(w, r, req.Key, nonce, err)
-		return
+		return aboutOpen(req.Key, nonce, err)
 	}
 	out := wire.AbandonAnswer{Nonce: nonce}
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // abandonRequest parses an abandon. It also returns the nonce as the caller wrote it.

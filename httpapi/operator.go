@@ -45,8 +45,8 @@ type operatorRequest struct {
 const unknownActor = "unknown"
 
 // cancel serves POST /v1/flights/{id}/cancel.
-func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) {
-	dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Cancel
 		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -54,22 +54,22 @@ func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 // retry serves POST /v1/flights/{id}/retry.
-func (dr *decisionRoutes) retry(w http.ResponseWriter, r *http.Request) {
-	dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) retry(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
-func (dr *decisionRoutes) free(w http.ResponseWriter, r *http.Request) {
-	dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) free(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
 	})
 }
 
 // redact serves POST /v1/flights/{id}/redact.
-func (dr *decisionRoutes) redact(w http.ResponseWriter, r *http.Request) {
-	dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) redact(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Redacted
 		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -94,26 +94,24 @@ func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest) bool {
 
 // runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
 // same decision was applied already; then a repeat with the old ETag gets the same answer.
-func (dr *decisionRoutes) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) {
-	d, ok := dr.loadDecision(w, r)
-	if !ok {
-		return
+func (dr *decisionRoutes) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) error {
+	d, err := dr.loadDecision(w, r)
+	if err != nil {
+		return err
 	}
 	c, decided := command(d)
 	if d.seen != d.flight.Version {
 		if decided {
-			dr.writeFlight(w, r, d.flight)
-			return
+			return dr.writeFlight(w, r, d.flight)
 		}
-		dr.writePreconditionFailed(w, r, d.flight)
-		return
+		return preconditionFailed(r, d.flight)
 	}
 	reply, err := dr.operator.Propose(r.Context(), c)
-	dr.writeDecision(w, r, d.key, reply, err)
+	return dr.writeDecision(w, r, d.key, reply, err)
 }
 
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.
-func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, bool) {
+func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, error) {
 	d, id, bad := readDecision(r)
 	var body []byte
 	var req wire.OperatorRequest
@@ -131,25 +129,22 @@ func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (
 		named, bad = namedKey(r, req.Key, id)
 	}
 	if bad != nil {
-		dr.writeInvalid(w, r, bad)
-		return nil, false
+		return nil, bad
 	}
 	f, err := dr.flightOf(r, id, named)
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		dr.writeError(w, r, named, err)
-		return nil, false
+		return nil, about(named, err)
 	}
 	d.flight, d.key = f, f.Key
 	if d.key.IsZero() { // a tombstone does not store its key
 		if d.key = named; named.IsZero() {
-			dr.writeInvalid(w, r, tombstoneNeedsKey())
-			return nil, false
+			return nil, tombstoneNeedsKey()
 		}
 	}
-	return d, true
+	return d, nil
 }
 
 // tombstoneNeedsKey is the error for a request about a tombstone that does not name its key.
@@ -220,36 +215,33 @@ func actor(r *http.Request) (string, *wire.Invalid) {
 }
 
 // resolve serves POST /v1/flights/{id}/resolve.
-func (dr *decisionRoutes) resolve(w http.ResponseWriter, r *http.Request) {
+func (dr *decisionRoutes) resolve(w http.ResponseWriter, r *http.Request) error {
 	c, bad := dr.resolveCommand(w, r)
 	if bad != nil {
-		dr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	id, _ := flightID(r)
-	f, ok := dr.findFlight(w, r, id, flight.Key{})
-	if !ok {
-		return
+	f, err := dr.findFlight(r, id, flight.Key{})
+	if err != nil {
+		return err
 	}
 	c.Key, c.Generation = f.Key, f.Generation
 	if f.Key.IsZero() {
-		dr.writePreconditionFailed(w, r, f)
-		return
+		return preconditionFailed(r, f)
 	}
 	reply, err := dr.operator.Propose(r.Context(), c)
 	if now := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && now.Resolution != nil && now.Resolution.Version == c.Version {
-		dr.writeAlreadyResolved(w, r, now)
-		return
+		return alreadyResolved(now)
 	}
-	dr.writeDecision(w, r, f.Key, reply, err)
+	return dr.writeDecision(w, r, f.Key, reply, err)
 }
 
-// writeAlreadyResolved answers that the doubt, at the version that the person saw, was resolved by another decision.
-func (dr *decisionRoutes) writeAlreadyResolved(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+// alreadyResolved says that the doubt, at the version that the person saw, was resolved by another decision.
+func alreadyResolved(f *flight.Flight) error {
 	p := preconditionProblem(f)
 	p.Detail = fmt.Sprintf("the doubt was already resolved differently: %s, by %s (%s)", wire.FindingWord(f.Resolution.Finding), f.Resolution.By.Actor, f.Resolution.By.Reason)
 	p.Hint = "read the flight to see the first decision; it cannot be replaced"
-	dr.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // resolveCommand parses a resolve; its key and generation are set later.
@@ -292,25 +284,24 @@ func (dr *decisionRoutes) resolveCommand(w http.ResponseWriter, r *http.Request)
 }
 
 // writeDecision answers with the ledger's reply to a decision.
-func (dr *decisionRoutes) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
+func (dr *decisionRoutes) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) error {
 	if err != nil {
-		dr.writeError(w, r, key, err)
-		return
+		return about(key, err)
 	}
 	switch {
 	case reply.Decision == flight.DecisionAccepted:
-		dr.writeFlight(w, r, reply.Flight)
+		return dr.writeFlight(w, r, reply.Flight)
 	case reply.Flight == nil:
-		dr.writeError(w, r, key, &effect.Missing{ID: key.FlightID()})
+		return about(key, &effect.Missing{ID: key.FlightID()})
 	case reply.Decision == flight.DecisionNotFound:
-		dr.writeAbsent(w, r, reply.Flight)
+		return absentError(reply.Flight)
 	default:
-		dr.writePreconditionFailed(w, r, reply.Flight)
+		return preconditionFailed(r, reply.Flight)
 	}
 }
 
-// writePreconditionFailed answers that the flight's state or version does not allow the decision.
-func (dr *decisionRoutes) writePreconditionFailed(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+// preconditionFailed says that the flight's state or version does not allow the decision.
+func preconditionFailed(r *http.Request, f *flight.Flight) error {
 	p := preconditionProblem(f)
 	if f.Redacted != nil {
 		p.Detail += ", and its input was erased"
@@ -318,7 +309,7 @@ func (dr *decisionRoutes) writePreconditionFailed(w http.ResponseWriter, r *http
 	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // another ETag would not help
 		p.Hint = "the flight's state does not allow this; read its history: GET /v1/flights/{id}/events"
 	}
-	dr.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // preconditionProblem is the problem for a flight whose state or version does not allow a decision.

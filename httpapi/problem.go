@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -193,36 +192,57 @@ type responder struct {
 	log *slog.Logger
 }
 
-// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
-func (re *responder) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		re.writeError(w, r, flight.Key{}, err)
+// withErrors returns the handler of a route. It answers with the problem of the error that the route returns.
+func (re *responder) withErrors(route handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := route(w, r); err != nil {
+			re.writeError(w, r, err)
+		}
+	}
+}
+
+// named is an error whose problem names what the request was about. Each field may be empty. With a nonce or a session, a caller
+// that was given the answer to another request concludes nothing from it.
+type named struct {
+	error
+	key            flight.Key
+	nonce, session string
+}
+
+func (n named) Unwrap() error { return n.error }
+
+// about returns an error whose problem names the key of the request.
+func about(key flight.Key, err error) error { return named{error: err, key: key} }
+
+// aboutOpen returns an error whose problem names the key and the nonce of the request.
+func aboutOpen(key flight.Key, nonce string, err error) error {
+	return named{error: err, key: key, nonce: nonce}
+}
+
+// problemError is a problem that a handler has made itself.
+type problemError struct {
+	problem *wire.Problem
+	cause   error // for the log; nil: none
+}
+
+func (e problemError) Error() string { return string(e.problem.Code) + ": " + e.problem.Detail }
+
+// writeError answers with the problem of an error.
+func (re *responder) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	var made problemError
+	if errors.As(err, &made) {
+		re.writeAndLogProblem(w, r, made.problem, made.cause)
 		return
 	}
-	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
-}
-
-// writeError answers with the problem of an error. key is the key of the request; zero if it has none.
-func (re *responder) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
-	re.writeNamedError(w, r, key, "", "", err)
-}
-
-// writeOpenError is writeError for a request with a nonce. The problem names the nonce: a caller that was given the answer
-// to another open of the same flight must conclude nothing from it.
-func (re *responder) writeOpenError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, err error) {
-	re.writeNamedError(w, r, key, nonce, "", err)
-}
-
-// writeNamedError is writeError for a request with a nonce or about a session, which the problem names; each may be empty.
-func (re *responder) writeNamedError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce, session string, err error) {
+	var subject named
+	errors.As(err, &subject)
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
 	p := problemOf(err)
-	p.Nonce, p.Session = nonce, session
-	if p.FlightID == "" && !key.IsZero() && p.Code != wire.Unauthenticated {
-		p.Key, p.FlightID = key.String(), key.FlightID().String()
+	p.Nonce, p.Session = subject.nonce, subject.session
+	if p.FlightID == "" && !subject.key.IsZero() && p.Code != wire.Unauthenticated {
+		p.Key, p.FlightID = subject.key.String(), subject.key.FlightID().String()
 	}
 	hideMissing(r, p, err)
 	re.writeAndLogProblem(w, r, p, err)
@@ -259,11 +279,6 @@ func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
 		return f.State.String()
 	}
 	return flight.StateAbsent.String()
-}
-
-// writeInvalid answers an invalid request.
-func (re *responder) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	re.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
 }
 
 func writeInvalidProblem(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {

@@ -12,14 +12,13 @@ import (
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.
-func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := fr.findBytes(w, r, receiptBlob, fr.flights.ReceiptBody)
-	if !ok {
-		return
+func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) error {
+	f, body, err := fr.findBytes(r, receiptBlob, fr.flights.ReceiptBody)
+	if err != nil {
+		return err
 	}
 	if p := noReceiptProblem(f); p != nil {
-		fr.writeMissingBody(w, r, f, p)
-		return
+		return missingBody(w.Header(), f, p)
 	}
 	h, rec := w.Header(), f.Receipt
 	h[wire.HeaderReceiptOutcome] = []string{rec.Outcome.String()}
@@ -27,46 +26,44 @@ func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) {
 		h[wire.HeaderExternalID] = []string{url.PathEscape(rec.ExternalID)}
 	}
 	writeBlob(w, r, f, &rec.Body, body)
+	return nil
 }
 
 // input serves GET /v1/flights/{id}/input: the stored bytes of the input.
-func (fr *flightRoutes) input(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := fr.findBytes(w, r, func(f *flight.Flight) flight.Blob { return f.Input }, fr.flights.Input)
-	if !ok {
-		return
+func (fr *flightRoutes) input(w http.ResponseWriter, r *http.Request) error {
+	f, body, err := fr.findBytes(r, func(f *flight.Flight) flight.Blob { return f.Input }, fr.flights.Input)
+	if err != nil {
+		return err
 	}
 	if p := noInputProblem(f); p != nil {
-		fr.writeMissingBody(w, r, f, p)
-		return
+		return missingBody(w.Header(), f, p)
 	}
 	writeBlob(w, r, f, &f.Input, body)
+	return nil
 }
 
-// findBytes returns the flight in the path and the bytes of one of its blobs. If it cannot, it has answered the request
-// and returns false.
-func (fr *flightRoutes) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
+// findBytes returns the flight in the path and the bytes of one of its blobs.
+func (fr *flightRoutes) findBytes(r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
 	id, bad := flightID(r)
 	if bad != nil {
-		fr.writeInvalid(w, r, bad)
-		return nil, nil, false
+		return nil, nil, bad
 	}
-	f, ok := fr.findFlight(w, r, id, flight.Key{})
-	if !ok {
-		return nil, nil, false
+	f, err := fr.findFlight(r, id, flight.Key{})
+	if err != nil {
+		return nil, nil, err
 	}
 	f, body, err := fr.loadBody(r, f, blob, read)
 	if err != nil {
-		fr.writeError(w, r, f.Key, err)
-		return nil, nil, false
+		return nil, nil, about(f.Key, err)
 	}
-	return f, body, true
+	return f, body, nil
 }
 
-// writeMissingBody answers with the reason why a flight has no such bytes.
-func (fr *flightRoutes) writeMissingBody(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
-	setFlightHeaders(w.Header(), f)
+// missingBody returns the reason why a flight has no such bytes, and sets the flight's headers.
+func missingBody(h http.Header, f *flight.Flight, p *wire.Problem) error {
+	setFlightHeaders(h, f)
 	p.State = f.State.String()
-	fr.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // writeBlob answers with the bytes of a blob. They come from a provider or a caller, so the headers keep a browser from

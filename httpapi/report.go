@@ -18,14 +18,18 @@ import (
 const reportTimeout = 30 * time.Second
 
 // report serves POST /v1/flights/{id}/report.
-func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) {
+func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) error {
 	req, bad := reportRequest(w, r)
 	if bad != nil {
-		cr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	if req.Key.IsZero() && (cr.answeredLate(w, r, &req) || !cr.mayReport(w, r, req.ID)) {
-		return
+	if req.Key.IsZero() {
+		if err := cr.lateReport(w, r, &req); err != nil {
+			return err
+		}
+		if err := cr.mayReport(r, req.ID); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
@@ -33,28 +37,25 @@ func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) {
 	var fenced *effect.Fenced
 	switch {
 	case errors.As(err, &fenced) && f != nil && f.State == flight.StateExpired:
-		cr.writeExpiredReport(w, r, &req, f)
-		return
+		return cr.expiredReport(w, &req, f)
 	case err != nil && req.Key.IsZero():
-		cr.writeError(w, r, cr.keyOf(r, req.ID), err)
-		return
+		return about(cr.keyOf(r, req.ID), err)
 	case err != nil:
-		cr.writeError(w, r, req.Key, err)
-		return
+		return about(req.Key, err)
 	}
 	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.StoredSize != len(req.Body.Data) {
-		cr.writeFlight(w, r, f)
-		return
+		return cr.writeFlight(w, r, f)
 	}
 	shown := wire.FlightOf(f, req.Body.Data, true) // the stored body equals this report's, so it need not be read from the ledger
 	shown.Source = effect.SourceExecuted.String()
 	setFlightHeaders(w.Header(), f)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	return nil
 }
 
-// writeExpiredReport answers a report for a flight whose retention has ended. A tombstone stores no evidence, so the
+// expiredReport rejects a report for a flight whose retention has ended. A tombstone stores no evidence, so the
 // report is only logged. The answer has the stored outcome, for the caller to compare.
-func (cr *callRoutes) writeExpiredReport(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
+func (cr *callRoutes) expiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) error {
 	p := newKeyProblem(wire.Fenced, req.Key, defaultRetryAfter)
 	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.FinalState.String()
 	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
@@ -63,7 +64,7 @@ func (cr *callRoutes) writeExpiredReport(w http.ResponseWriter, r *http.Request,
 	p.Detail = "the flight ended as " + p.Outcome + " and its retention is over: this report changed nothing and is stored only in the server's log"
 	p.Hint = "do not act and do not report again; if your outcome differs from the stored one, check the provider for a second effect"
 	cr.logExpiredReport(w, req, f)
-	cr.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 func (cr *callRoutes) logExpiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) {
@@ -71,19 +72,18 @@ func (cr *callRoutes) logExpiredReport(w http.ResponseWriter, req *remote.Report
 		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
 }
 
-// answeredLate answers a report without a key for a tombstone, if the token belongs to one namespace: the sender sees a
-// tombstone only by its key. answeredLate returns false for all other reports.
-func (cr *callRoutes) answeredLate(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest) bool {
+// lateReport rejects a report without a key for a tombstone, if the token belongs to one namespace: the sender sees a
+// tombstone only by its key.
+func (cr *callRoutes) lateReport(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest) error {
 	if boundCaller(r) == nil {
-		return false
+		return nil
 	}
 	f := cr.provedTombstone(req.ID, req.FencingToken)
 	if f == nil {
-		return false
+		return nil
 	}
 	cr.logExpiredReport(w, req, f)
-	cr.writeInvalid(w, r, tombstoneNeedsKey())
-	return true
+	return tombstoneNeedsKey()
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportRequest, bad *wire.Invalid) {
@@ -116,18 +116,14 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	return req, nil
 }
 
-// mayReport reports whether the sender may report to a flight that it names by the id only. If not, mayReport has
-// answered the request as if there were no such flight.
-func (cr *callRoutes) mayReport(w http.ResponseWriter, r *http.Request, id flight.ID) bool {
+// mayReport rejects a report to a flight of another namespace that it names by the id only, as if there were no such flight.
+func (cr *callRoutes) mayReport(r *http.Request, id flight.ID) error {
 	if boundCaller(r) == nil {
-		return true
+		return nil
 	}
 	f, err := cr.flightOf(r, id, flight.Key{})
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
-	if err != nil {
-		cr.writeError(w, r, flight.Key{}, err)
-	}
-	return err == nil
+	return err
 }

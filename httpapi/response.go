@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"sync"
@@ -43,3 +44,13 @@ func setFlightHeaders(h http.Header, f *flight.Flight) {
 }
 
 func etag(v flight.Version) string { return `"` + v.String() + `"` }
+
+// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+	return nil
+}

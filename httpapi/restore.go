@@ -29,10 +29,9 @@ func (rr *restoreRoutes) routes() map[string]route {
 }
 
 // backup serves GET /v1/backup.
-func (rr *restoreRoutes) backup(w http.ResponseWriter, r *http.Request) {
+func (rr *restoreRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	if bad := rr.mayRestore(r); bad != nil {
-		rr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
@@ -40,11 +39,12 @@ func (rr *restoreRoutes) backup(w http.ResponseWriter, r *http.Request) {
 	switch err := rr.restores.Backup(r.Context(), out); {
 	case err == nil:
 	case !out.begun:
-		rr.writeError(w, r, flight.Key{}, err)
+		return err
 	default:
 		rr.log.Warn("a backup was not completed", "error", err)
 		panic(http.ErrAbortHandler) // the reader must not take the archive for a complete one
 	}
+	return nil
 }
 
 // pacedWriter gives each write its own deadline: a backup may take hours, and a reader that reads nothing must not hold it.
@@ -65,13 +65,12 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 }
 
 // restoreState serves GET /v1/restore.
-func (rr *restoreRoutes) restoreState(w http.ResponseWriter, r *http.Request) {
+func (rr *restoreRoutes) restoreState(w http.ResponseWriter, r *http.Request) error {
 	if bad := rr.mayRestore(r); bad != nil {
-		rr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	state := rr.restoreOf()
-	rr.writeJSON(w, r, http.StatusOK, &state)
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
 func (rr *restoreRoutes) restoreOf() wire.Restore {
@@ -86,14 +85,13 @@ func (rr *restoreRoutes) restoreOf() wire.Restore {
 }
 
 // restoreAsked serves GET /v1/restore/asked.
-func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) {
+func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) error {
 	after, limit, bad := parseAskedQuery(r)
 	if denied := rr.mayRestore(r); denied != nil {
 		bad = denied
 	}
 	if bad != nil {
-		rr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	keys, _ := rr.restores.Asked(after, limit)
 	out := wire.AskedPage{Keys: []string{}}
@@ -107,14 +105,13 @@ func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) {
 			f, err = rr.flightOf(r, key.FlightID(), key)
 		}
 		if err != nil {
-			rr.writeError(w, r, key, err)
-			return
+			return about(key, err)
 		}
 		if f == nil || !f.State.Terminal() && f.State != flight.StateInDoubt {
 			out.Keys = append(out.Keys, text)
 		}
 	}
-	rr.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invalid) {
@@ -143,7 +140,7 @@ func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invali
 }
 
 // finishRestore serves POST /v1/restore:finish.
-func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) {
+func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) error {
 	bad := rr.mayRestore(r)
 	var body []byte
 	if bad == nil {
@@ -158,21 +155,20 @@ func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
 	if bad != nil {
-		rr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	reply, err := rr.operator.Propose(r.Context(), &flight.FinishRestore{Epoch: rr.ledger.Header().StoreEpoch, Force: req.Force, Actor: d.actor, Reason: d.reason})
 	switch {
 	case err != nil:
-		rr.writeError(w, r, flight.Key{}, err)
+		return err
 	case reply.Decision == flight.DecisionAccepted:
 		state := rr.restoreOf()
-		rr.writeJSON(w, r, http.StatusOK, &state)
+		return writeJSON(w, r, http.StatusOK, &state)
 	case reply.Decision == flight.DecisionBusy:
-		rr.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
-			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}})
+		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
+			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}}
 	default:
-		rr.writeError(w, r, flight.Key{}, errors.New("httpapi: unexpected decision "+reply.Decision.String()))
+		return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 	}
 }
 

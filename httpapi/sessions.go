@@ -28,62 +28,55 @@ func (sr *sessionRoutes) routes() map[string]route {
 }
 
 // newSession serves POST /v1/sessions.
-func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) {
+func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) error {
 	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	req, bad := wire.DecodeSession(body)
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	ttl, bad := wire.TTL(req.TTLMS)
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	ns, bad := namespace(r)
 	if bad != nil {
 		ns = wire.DefaultNamespace // a session has no namespace, so a token of all of them may send any header
 	}
 	if err := sr.limits.AllowSession(ns); err != nil {
-		sr.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	answer, err := sr.sessions.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
-	sr.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
+	return sr.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
-func (sr *sessionRoutes) renewSession(w http.ResponseWriter, r *http.Request) {
+func (sr *sessionRoutes) renewSession(w http.ResponseWriter, r *http.Request) error {
 	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	req, bad := wire.DecodeRenew(body)
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	renewal := remote.RenewRequest{OpenDigest: req.OpenDigest}
 	if req.After != "" {
 		renewal.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
 	}
-	id, ok := sr.ownSession(w, r)
-	if !ok {
-		return
+	id, err := sr.ownSession(r)
+	if err != nil {
+		return err
 	}
 	answer, err := sr.sessions.Renew(r.Context(), id, renewal)
-	sr.writeSession(w, r, http.StatusOK, "", answer, err)
+	return sr.writeSession(w, r, http.StatusOK, "", answer, err)
 }
 
-func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) {
+func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) error {
 	if err != nil {
-		sr.writeSessionError(w, r, err)
-		return
+		return aboutSession(r, err)
 	}
 	out := wire.SessionAnswer{Session: sr.sealSession(r, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
@@ -99,44 +92,43 @@ func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, st
 			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
 	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // closeSession serves POST /v1/sessions/{id}/close.
-func (sr *sessionRoutes) closeSession(w http.ResponseWriter, r *http.Request) {
+func (sr *sessionRoutes) closeSession(w http.ResponseWriter, r *http.Request) error {
 	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad == nil {
 		bad = wire.DecodeEmpty(body)
 	}
 	if bad != nil {
-		sr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	id, ok := sr.ownSession(w, r)
-	if !ok {
-		return
+	id, err := sr.ownSession(r)
+	if err != nil {
+		return err
 	}
 	if err := sr.sessions.CloseSession(r.Context(), id); err != nil {
-		sr.writeSessionError(w, r, err)
-		return
+		return aboutSession(r, err)
 	}
 	writeEmpty(w, r)
+	return nil
 }
 
-// ownSession returns the session in the path. If it was not sealed for the sender, ownSession has answered as for a
-// session that does not exist, and returns false.
-func (sr *sessionRoutes) ownSession(w http.ResponseWriter, r *http.Request) (flight.SessionID, bool) {
+// ownSession returns the session in the path. If it was not sealed for the sender, the error is that of a session that does
+// not exist.
+func (sr *sessionRoutes) ownSession(r *http.Request) (flight.SessionID, error) {
 	id := sr.unsealSession(r, r.PathValue("id"))
 	if id == unknownSession && callerOf(r) != nil {
-		sr.writeSessionError(w, r, &effect.LeaseLost{})
-		return id, false
+		return id, aboutSession(r, &effect.LeaseLost{})
 	}
-	return id, true
+	return id, nil
 }
 
-// writeSessionError answers with the problem of an error. The problem names the session in the path, as the sender wrote it:
-// the end of another session must not end a renewal.
-func (sr *sessionRoutes) writeSessionError(w http.ResponseWriter, r *http.Request, err error) {
-	sr.writeNamedError(w, r, flight.Key{}, "", r.PathValue("id"), err)
+// aboutSession returns an error whose problem names the session in the path, as the sender wrote it: the end of another session
+// must not end a renewal.
+func aboutSession(r *http.Request, err error) error {
+	return named{error: err, session: r.PathValue("id")}
 }
 
 // writeEmpty answers 200 with an empty object.

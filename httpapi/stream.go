@@ -35,15 +35,13 @@ type stream struct {
 	err  error
 }
 
-// openStream starts a stream. If too many are open, it has answered the request and returns nil. The caller must call
-// closeStream.
-func (er *eventRoutes) openStream(w http.ResponseWriter, r *http.Request) *stream {
+// openStream starts a stream, or returns the error to answer with if too many are open. The caller must call closeStream.
+func (er *eventRoutes) openStream(w http.ResponseWriter) (*stream, error) {
 	if er.openStreams.Add(1) > er.maxStreams {
 		er.openStreams.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "this node has too many open event streams"
-		er.writeAndLogProblem(w, r, p, nil)
-		return nil
+		return nil, problemError{problem: p}
 	}
 	s := &stream{w: w, ctrl: http.NewResponseController(w)}
 	_ = s.ctrl.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
@@ -52,7 +50,7 @@ func (er *eventRoutes) openStream(w http.ResponseWriter, r *http.Request) *strea
 	h.Set("X-Accel-Buffering", "no") // otherwise a proxy may buffer events
 	w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, "retry: "+reconnectMS+"\n\n"...)
-	return s
+	return s, nil
 }
 
 // closeStream ends a stream. The server still writes the end of the response, which must not block on a reader that
@@ -107,26 +105,23 @@ func (s *stream) flush() error {
 
 // streamFeed streams the events of all flights, from the query's position or from now on. It returns when the reader
 // disconnects, the node stops or the feed fails.
-func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
+func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) error {
 	end, err := er.limits.StartStream(cmp.Or(q.namespace, wire.AllNamespaces))
 	if err != nil {
-		er.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
 	if err := er.recheckReader(r, q); err != nil {
-		er.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	page, err := er.firstFeedPage(r.Context(), q)
 	var compacted *flight.CompactedError
 	if err != nil && !(q.resumed && er.follower == nil && errors.As(err, &compacted)) {
-		er.writeFeedError(w, r, err)
-		return
+		return feedError(err)
 	}
-	s := er.openStream(w, r)
-	if s == nil {
-		return
+	s, err := er.openStream(w)
+	if err != nil {
+		return err
 	}
 	defer er.closeStream(s)
 	after := q.startPosition()
@@ -141,18 +136,18 @@ func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eve
 		if !page.More {
 			q.since = 0 // since limits only past events; it is by this machine's clock, so it must not filter new ones
 			if err := er.waitForEvents(r, s, after); err != nil {
-				return
+				return nil
 			}
 		}
 		page, err = er.feed.Read(after, streamBatch)
 		if er.recheckReader(r, q) != nil {
-			return
+			return nil
 		}
 		switch {
 		case er.follower == nil && errors.As(err, &compacted): // the log was truncated before the reader had read it
 			after, page = s.appendGap(after, compacted)
 		case err != nil:
-			return // the reader reconnects, and gets the error as a problem, or the events from a node whose log goes back further
+			return nil // the reader reconnects, and gets the error as a problem, or the events from a node whose log goes back further
 		default:
 			after = s.appendPage(page, q, after)
 		}
@@ -163,6 +158,7 @@ func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eve
 			lastWrite = time.Now()
 		}
 	}
+	return nil
 }
 
 // appendGap tells the reader that events after its position were deleted. It returns the position to continue after.
@@ -227,26 +223,25 @@ const duplicatesInterval = time.Second
 
 // streamFlight streams the events of one flight after a position. The position never expires while the flight is
 // stored: events are read from the flight's history, not from the feed.
-func (er *eventRoutes) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) {
+func (er *eventRoutes) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) error {
 	if f.State == flight.StateExpired {
 		p := noReceiptProblem(f)
 		p.Title, p.Detail = "The history is no longer stored", "the flight's retention has ended, and its history was deleted"
 		setFlightHeaders(w.Header(), f)
-		er.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
 	end, err := er.limits.StartStream(f.Key.Namespace())
 	if err != nil {
-		er.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	defer end()
-	s := er.openStream(w, r)
-	if s == nil {
-		return
+	s, err := er.openStream(w)
+	if err != nil {
+		return err
 	}
 	defer er.closeStream(s)
 	er.followFlight(r, s, f, after)
+	return nil
 }
 
 // followFlight writes a flight's events until the reader disconnects, its token ends, the flight expires or the node

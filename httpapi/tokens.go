@@ -28,18 +28,16 @@ const defaultVerbs = auth.Submit | auth.Read
 //
 // Crash safety: the secret is only in the answer. If the answer is lost, the token exists, and rotate gives it another
 // secret.
-func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) {
+func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) error {
 	req, d, bad := tr.tokenRequest(w, r)
 	if bad != nil {
-		tr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	id := auth.TokenID(req.Namespace, req.Name)
 	old := tr.documents.Document(id)
 	token, bad := changedToken(r, &req, old)
 	if bad != nil {
-		tr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	now := tr.ledger.Now()
 	var expires flight.Time
@@ -50,21 +48,20 @@ func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		bad := wire.BadField("/keep_old_ms", "%v", err)
 		bad.Hint = "wait until older secrets have expired, or rotate without keep_old_ms"
-		tr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	put := &flight.PutDocument{ID: id, Body: token.Encode(), Actor: d.actor, Reason: d.reason}
 	if old != nil {
 		put.Expect = old.Version
 	}
-	if !tr.changeDocument(w, r, put) {
-		return
+	if err := tr.changeDocument(r.Context(), put); err != nil {
+		return err
 	}
 	made := &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
 	if req.Rotate && tr.awaitNodes != nil {
 		made.NotYet = tr.awaitNodes(r.Context())
 	}
-	tr.writeJSON(w, r, http.StatusCreated, made)
+	return writeJSON(w, r, http.StatusCreated, made)
 }
 
 // tokenRequest parses the body of createToken. The namespace is set.
@@ -130,10 +127,9 @@ func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document)
 }
 
 // listTokens serves GET /v1/tokens.
-func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) {
+func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) error {
 	if bad := tr.hasDocuments(); bad != nil {
-		tr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	now, out := tr.ledger.Now(), wire.TokenList{Tokens: []wire.Token{}}
 	for _, doc := range tr.documents.Documents(flight.KindToken) {
@@ -147,11 +143,11 @@ func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) {
 		}
 		out.Tokens = append(out.Tokens, shown)
 	}
-	tr.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // revokeToken serves DELETE /v1/tokens/{namespace}/{name}.
-func (tr *tokenRoutes) revokeToken(w http.ResponseWriter, r *http.Request) {
+func (tr *tokenRoutes) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := auth.TokenID(r.PathValue("namespace"), r.PathValue("name"))
 	bad := allowNamespace(r, id.Namespace, wire.FieldError{Parameter: "namespace"})
 	if bad == nil {
@@ -161,10 +157,9 @@ func (tr *tokenRoutes) revokeToken(w http.ResponseWriter, r *http.Request) {
 		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
 	}
 	if bad != nil {
-		tr.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	tr.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
+	return tr.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
 }
 
 // checkNamespace rejects a name that neither is a namespace nor stands for all of them.
@@ -184,10 +179,10 @@ func wireTime(t flight.Time) wire.Time {
 }
 
 // whoAmI serves GET /v1/whoami: the credential of the request.
-func (tr *tokenRoutes) whoAmI(w http.ResponseWriter, r *http.Request) {
+func (tr *tokenRoutes) whoAmI(w http.ResponseWriter, r *http.Request) error {
 	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
 	if c := callerOf(r); c != nil {
 		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
 	}
-	tr.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
