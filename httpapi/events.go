@@ -27,13 +27,9 @@ type eventRoutes struct {
 	openStreams atomic.Int64
 }
 
-func newEventRoutes(cfg *Config, re *responder, limits *auth.Limiter) *eventRoutes {
-	er := &eventRoutes{responder: re, flights: cfg.Ledger, feed: cfg.Events.Feed, duplicates: cfg.Events.Duplicates, limits: limits,
+func newEventRoutes(cfg *Config, re *responder, duplicates DuplicateCounter, limits *auth.Limiter) *eventRoutes {
+	return &eventRoutes{responder: re, flights: cfg.Ledger, feed: cfg.Events.Feed, duplicates: duplicates, limits: limits,
 		heartbeat: cmp.Or(cfg.Events.Heartbeat, defaultHeartbeat), maxStreams: min(maxStreams, int64(cmp.Or(cfg.Events.MaxStreams, maxStreams)))}
-	if er.duplicates == nil {
-		er.duplicates = noDuplicates{}
-	}
-	return er
 }
 
 func (er *eventRoutes) routes() map[string]route {

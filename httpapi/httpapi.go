@@ -15,11 +15,11 @@ func New(cfg Config) http.Handler {
 	ro := newRouter(&cfg)
 	mux := http.NewServeMux()
 	for pattern, route := range routes(&cfg, ro.responder) {
-		serve := ro.withErrors(route.serve)
+		serve := route.serve
 		if !route.query {
-			serve = ro.withoutQuery(serve)
+			serve = withoutQuery(serve)
 		}
-		mux.HandleFunc(pattern, ro.withAccess(route.access, ro.withDeploymentCheck(pattern, serve)))
+		mux.HandleFunc(pattern, ro.withAccess(route.access, ro.withDeploymentCheck(pattern, ro.withErrors(serve))))
 	}
 	if cfg.About.Metrics != nil && cfg.Callers.Auth == nil { // a token has no verb for metrics
 		for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
@@ -55,7 +55,10 @@ type route struct {
 // routes returns every route of the API by its pattern. Each subject has a type with its handlers, its ports and its routes.
 // operations describes each route; a test compares the two.
 func routes(cfg *Config, re *responder) map[string]route {
-	limits := cfg.Callers.Limits
+	limits, duplicates := cfg.Callers.Limits, cfg.Events.Duplicates
+	if duplicates == nil {
+		duplicates = noDuplicates{}
+	}
 	if limits == nil {
 		limits = auth.NewLimiter(nil, nil, auth.NodeLimits{})
 	}
@@ -63,10 +66,10 @@ func routes(cfg *Config, re *responder) map[string]route {
 	ds := &documentStore{responder: re, documents: cfg.Documents, operator: cfg.Operator, awaitNodes: cfg.Cluster.AwaitNodes}
 	all := make(map[string]route)
 	for _, subject := range []interface{ routes() map[string]route }{
-		newCallRoutes(cfg, fw),
+		&callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment},
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
 		&flightRoutes{fw},
-		newEventRoutes(cfg, re, limits),
+		newEventRoutes(cfg, re, duplicates, limits),
 		&decisionRoutes{flightWriter: fw, operator: cfg.Operator},
 		&tokenRoutes{ds},
 		newNamespaceRoutes(cfg, ds),

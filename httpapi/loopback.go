@@ -23,7 +23,7 @@ import (
 func LoopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bad := checkSameOrigin(r); bad != nil {
-			writeInvalidProblem(w, r, bad)
+			writeProblem(w, r, problemOfInvalid(bad))
 			return
 		}
 		next.ServeHTTP(w, r)

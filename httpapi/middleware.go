@@ -76,13 +76,12 @@ func (ro *router) withAccess(need access, next http.HandlerFunc) http.HandlerFun
 
 // withoutQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
 // the caller would act although it asked for a dry run.
-func (ro *router) withoutQuery(route http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func withoutQuery(route handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		if bad := rejectParameters(r); bad != nil {
-			ro.writeError(w, r, bad)
-			return
+			return bad
 		}
-		route(w, r)
+		return route(w, r)
 	}
 }
 

@@ -22,14 +22,6 @@ type callRoutes struct {
 	deployment string
 }
 
-func newCallRoutes(cfg *Config, fw *flightWriter) *callRoutes {
-	cr := &callRoutes{fw, cfg.Remote, cfg.Events.Duplicates, cfg.About.Version.Deployment}
-	if cr.duplicates == nil {
-		cr.duplicates = noDuplicates{}
-	}
-	return cr
-}
-
 func (cr *callRoutes) routes() map[string]route {
 	const report = auth.Submit | auth.Work
 	return map[string]route{

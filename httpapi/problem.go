@@ -281,10 +281,6 @@ func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
 	return flight.StateAbsent.String()
 }
 
-func writeInvalidProblem(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	writeProblem(w, r, problemOfInvalid(bad))
-}
-
 // writeProblem writes a problem document and the headers that belong to its code.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 	h := w.Header()
