@@ -5,8 +5,8 @@ import (
 	"strconv"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // auditRoutes serve the audit log.

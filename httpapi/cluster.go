@@ -6,8 +6,8 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/openapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // clusterRoutes serve the nodes of the cluster, and their etcd.

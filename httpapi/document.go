@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const documentPath = "/openapi.json"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 var update = flag.Bool("update", false, "update docs/openapi.json")

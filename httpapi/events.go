@@ -11,8 +11,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // eventRoutes serve the events of one flight and of all flights, as pages and as streams.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // flightRoutes serve what is stored of flights: one, or lists of them, with inputs and receipts.

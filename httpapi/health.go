@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // serverRoutes describe the server, and serve the documents of its API.

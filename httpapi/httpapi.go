@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // New returns the handler of all routes.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // router wraps the handlers in what is done with every request.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // namespaceRoutes serve the limits of namespaces.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func rejectParameters(r *http.Request) *wire.Invalid {

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // header is the documentation of a header.
