@@ -49,7 +49,7 @@ restart: bin/bench ## measures a start with 2,000,000 stored receipts
 	bin/bench -stored=2000000 -ending=0 -only=start
 
 .PHONY: docs openapi-check
-docs: ## generates docs/openapi.json and docs/http.md from the code
+docs: ## generates docs/openapi.json from the code
 	$(GO) test ./httpapi -count=1 -run TestDocsAreCurrent -update
 
 openapi-check: ## checks that the OpenAPI document is current, and lints it; needs node 20 or newer

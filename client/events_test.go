@@ -17,7 +17,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func submit(g *fixture, n int) {
@@ -46,7 +46,7 @@ func (w *cutWriter) Write(data []byte) (int, error) {
 func TestEventsOverBrokenStreams(t *testing.T) {
 	fake := httpapitest.New(t)
 	cfg := fake.Config()
-	cfg.Heartbeat = 5 * time.Millisecond
+	cfg.Events.Heartbeat = 5 * time.Millisecond
 	api := httpapi.New(cfg)
 	var mu sync.Mutex
 	cuts, bytes := 0, 150

@@ -22,7 +22,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
 )
@@ -154,7 +154,7 @@ func (fi *fixture) next(r *http.Request) (fault, http.Handler) {
 // handler is the server of a deployment.
 func (fi *fixture) handler(deployment string) http.Handler {
 	cfg := fi.fake.Config()
-	cfg.Version.Deployment = deployment
+	cfg.About.Version.Deployment = deployment
 	return httpapi.New(cfg)
 }
 

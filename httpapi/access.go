@@ -8,16 +8,10 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
-
-// route is a handler and the permission that it needs.
-type route struct {
-	serve  http.HandlerFunc
-	access access
-}
 
 // access says which requests a route serves, if the server needs credentials.
 type access struct {
@@ -41,6 +35,14 @@ type caller struct {
 	*auth.Credential
 	arrived time.Time
 	access  access // of the route
+}
+
+// scope is what the sender of a request may do and see (scope.go). The handlers of all subjects share it.
+type scope struct {
+	ledger    LedgerState
+	tokens    *auth.Directory    // nil: the server needs no credentials
+	tokenTime func() flight.Time // at which the expiry of tokens is judged
+	follower  func() bool        // Cluster.Follower
 }
 
 type callerKey struct{}
@@ -72,42 +74,10 @@ func boundCaller(r *http.Request) *caller {
 	return nil
 }
 
-// withAccess rejects requests without a token that the route needs. A rejection says nothing about any flight.
-func (a *api) withAccess(need access, next http.HandlerFunc) http.HandlerFunc {
-	if a.cfg.Auth == nil || need.public {
-		return next
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		c, bad := a.authenticate(r, need)
-		if bad == nil {
-			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-			if !c.AllNamespaces() { // also on routes that do not read the header
-				_, bad = namespace(r)
-			}
-		}
-		if bad == nil {
-			bad = rejectSecrets(r)
-		}
-		if bad != nil {
-			a.writeInvalid(w, r, bad)
-			return
-		}
-		next(w, r)
-	}
-}
-
-// tokenTime is the time at which the expiry of tokens is judged.
-func (a *api) tokenTime() flight.Time {
-	if a.cfg.TokenTime != nil {
-		return a.cfg.TokenTime()
-	}
-	return a.cfg.Ledger.Now()
-}
-
 // authenticate returns the sender of a request. It returns Unauthenticated for a request without a valid token, and
 // Forbidden for a token without the verb.
-func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
-	if a.cfg.Follower != nil && !a.cfg.Follower() {
+func (sc *scope) authenticate(r *http.Request, need access) (*caller, *wire.Invalid) {
+	if sc.follower != nil && !sc.follower() {
 		return nil, &wire.Invalid{Code: wire.NoLeader, FieldError: wire.FieldError{Detail: "this node has not heard of the leader for too long to judge a token"}}
 	}
 	c := &caller{arrived: time.Now(), access: need}
@@ -118,7 +88,7 @@ func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid
 	case len(given) == 0:
 		err = auth.ErrMissing
 	case len(given) == 1:
-		c.Credential, err = a.cfg.Auth.Check(given[0], a.tokenTime())
+		c.Credential, err = sc.tokens.Check(given[0], sc.tokenTime())
 	default:
 		err = auth.ErrMalformed
 	}
@@ -135,12 +105,12 @@ func (a *api) authenticate(r *http.Request, need access) (*caller, *wire.Invalid
 
 // recheck authenticates the sender of a request again, who was authenticated before the body arrived or the request
 // waited. The verbs are those of now, too. A stream asks before each write, so a revoked token receives no further event.
-func (a *api) recheck(r *http.Request) *wire.Invalid {
+func (sc *scope) recheck(r *http.Request) *wire.Invalid {
 	c := callerOf(r)
 	if c == nil {
 		return nil
 	}
-	now, bad := a.authenticate(r, c.access)
+	now, bad := sc.authenticate(r, c.access)
 	if bad == nil && now.Namespace != c.Namespace {
 		bad = foreignNamespace(wire.FieldError{Header: wire.HeaderAuthorization})
 	}
@@ -150,25 +120,25 @@ func (a *api) recheck(r *http.Request) *wire.Invalid {
 	return bad
 }
 
-func (a *api) stillAllowed(r *http.Request) bool { return a.recheck(r) == nil }
+func (sc *scope) stillAllowed(r *http.Request) bool { return sc.recheck(r) == nil }
 
 // receiveBody reads a body as readBody does, and then authenticates the sender again: a token that was revoked while
 // the body was on its way changes nothing.
-func (a *api) receiveBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+func (sc *scope) receiveBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
 	body, bad := readBody(w, r, limit)
 	if bad == nil {
-		bad = a.recheck(r)
+		bad = sc.recheck(r)
 	}
 	return body, bad
 }
 
 // setStillAllowed makes an open authenticate its sender again after each wait.
-func (a *api) setStillAllowed(r *http.Request, req *remote.OpenRequest) {
+func (sc *scope) setStillAllowed(r *http.Request, req *remote.OpenRequest) {
 	if callerOf(r) == nil {
 		return
 	}
 	req.StillAllowed = func() error {
-		if bad := a.recheck(r); bad != nil {
+		if bad := sc.recheck(r); bad != nil {
 			return bad
 		}
 		return nil

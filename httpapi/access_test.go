@@ -17,8 +17,8 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // guardedServer is a server that needs credentials.
@@ -138,7 +138,7 @@ func TestReadyz_HidesTheNode(t *testing.T) {
 // The metrics of all namespaces are not served to callers with tokens.
 func TestMetrics_OnlyWithoutCredentials(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	})
 	require.Equal(t, http.StatusNotFound, g.get("/metrics").status)
 }
@@ -418,7 +418,7 @@ func TestLimits_ScansAtOnce(t *testing.T) {
 	web := g.as("billing", "web", auth.AllVerbs)
 	a := web.proceed(`{"action":"charge","id":"1"}`)
 	for range 2 {
-		end, err := cfg.Limits.StartScan("billing")
+		end, err := cfg.Callers.Limits.StartScan("billing")
 		require.NoError(t, err)
 		defer end()
 	}

@@ -5,37 +5,45 @@ import (
 	"strconv"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
+// auditRoutes serve the audit log.
+type auditRoutes struct {
+	*documentStore
+	auditLog AuditLog
+	limits   *auth.Limiter
+}
+
+func (ar *auditRoutes) routes() map[string]route {
+	return map[string]route{"GET /v1/audit": {serve: ar.audit, access: with(auth.Operate | auth.Admin), query: true}}
+}
+
 // audit serves GET /v1/audit: the decisions of people, newest first.
-func (a *api) audit(w http.ResponseWriter, r *http.Request) {
+func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) error {
 	before, limit, verb, bad := parseAuditQuery(r)
 	if bad == nil {
-		bad = a.hasDocuments()
+		bad = ar.hasDocuments()
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	bound := boundCaller(r)
 	scanned := wire.AllNamespaces
 	if bound != nil {
 		scanned = bound.Namespace
 	}
-	end, err := a.limits.StartScan(scanned)
+	end, err := ar.limits.StartScan(scanned)
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
-	entries, next, err := a.cfg.Documents.Audit(before, limit, func(e *flight.AuditEntry) bool {
+	entries, next, err := ar.auditLog.Audit(before, limit, func(e *flight.AuditEntry) bool {
 		return (verb == "" || e.Verb == verb) && (bound == nil || e.Namespace == bound.Namespace)
 	})
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	out := wire.AuditPage{Entries: make([]wire.AuditEntry, len(entries))}
 	for i := range entries {
@@ -44,7 +52,7 @@ func (a *api) audit(w http.ResponseWriter, r *http.Request) {
 			Actor: e.Actor, Reason: e.Reason}
 	}
 	out.Next = formatVersion(next)
-	a.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb string, bad *wire.Invalid) {
@@ -74,13 +82,4 @@ func parseAuditQuery(r *http.Request) (before flight.Version, limit int, verb st
 		}
 	}
 	return before, limit, verb, nil
-}
-
-// whoAmI serves GET /v1/whoami: the credential of the request.
-func (a *api) whoAmI(w http.ResponseWriter, r *http.Request) {
-	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
-	if c := callerOf(r); c != nil {
-		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
-	}
-	a.writeJSON(w, r, http.StatusOK, &out)
 }

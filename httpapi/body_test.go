@@ -175,7 +175,7 @@ func TestBody_StopIsNotExtended(t *testing.T) {
 // TestStream_UnreadOneEnds: a stream that nobody reads ends in bounded time, and then no longer counts.
 func TestStream_UnreadOneEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newPipeServer(t, func(c *httpapi.Config) { c.MaxStreams = 1 })
+		s := newPipeServer(t, func(c *httpapi.Config) { c.Events.MaxStreams = 1 })
 		follow := func() net.Conn {
 			c := s.dial()
 			_, err := io.WriteString(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")

@@ -6,32 +6,45 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
 )
 
+// clusterRoutes serve the nodes of the cluster, and their etcd.
+type clusterRoutes struct {
+	*documentStore
+	cluster Cluster
+}
+
+func (cr *clusterRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /v1/cluster":                       {serve: cr.clusterState, access: with(auth.Operate | auth.Admin)},
+		"POST /v1/cluster/nodes/{name}/replace": {serve: cr.replaceNode, access: with(auth.Admin)},
+		"POST /v1/lease-epoch:raise":            {serve: cr.raiseLeaseEpoch, access: with(auth.Admin)},
+	}
+}
+
 // clusterState serves GET /v1/cluster.
-func (a *api) clusterState(w http.ResponseWriter, r *http.Request) {
-	if a.cfg.Cluster == nil {
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
-			FieldError: wire.FieldError{Detail: "this server has no cluster"}})
-		return
+func (cr *clusterRoutes) clusterState(w http.ResponseWriter, r *http.Request) error {
+	if cr.cluster.State == nil {
+		return &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster found makes a cluster of several nodes",
+			FieldError: wire.FieldError{Detail: "this server has no cluster"}}
 	}
 	if boundCaller(r) != nil {
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
-			Detail: "a token of one namespace cannot look at the cluster"}})
-		return
+		return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
+			Detail: "a token of one namespace cannot look at the cluster"}}
 	}
-	state := a.cfg.Cluster()
-	a.writeJSON(w, r, http.StatusOK, &state)
+	state := cr.cluster.State()
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
 // replaceNode serves POST /v1/cluster/nodes/{name}/replace. A repeat with the same certificate changes nothing.
-func (a *api) replaceNode(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.readAdminBody(w, r)
+func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) error {
+	body, bad := cr.readAdminBody(w, r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
-	if bad == nil && a.cfg.ReplaceNode == nil {
+	if bad == nil && cr.cluster.ReplaceNode == nil {
 		bad = &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no cluster"}}
 	}
 	var req wire.ReplaceNode
@@ -44,25 +57,24 @@ func (a *api) replaceNode(w http.ResponseWriter, r *http.Request) {
 	}
 	var put *flight.PutDocument
 	if bad == nil {
-		put, bad = a.cfg.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning)
+		put, bad = cr.cluster.ReplaceNode(r.PathValue("name"), strings.ToLower(req.Certificate), req.WhileRunning)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if put != nil {
 		put.Actor, put.Reason = d.actor, d.reason
-		if !a.changeDocument(w, r, put) {
-			return
+		if err := cr.changeDocument(r.Context(), put); err != nil {
+			return err
 		}
 	}
-	state := a.cfg.Cluster()
-	a.writeJSON(w, r, http.StatusOK, &state)
+	state := cr.cluster.State()
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
 // raiseLeaseEpoch serves POST /v1/lease-epoch:raise.
-func (a *api) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
+func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) error {
+	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
 	var req wire.ReasonRequest
 	if bad == nil {
 		req, bad = wire.DecodeReason(body)
@@ -75,19 +87,17 @@ func (a *api) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) {
 		bad = onlyAllNamespaces(r)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	if err := a.cfg.RaiseLeaseEpoch(r.Context(), d.actor, d.reason); err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+	if err := cr.cluster.RaiseLeaseEpoch(r.Context(), d.actor, d.reason); err != nil {
+		return err
 	}
-	h := a.cfg.Ledger.Header()
+	h := cr.ledger.Header()
 	out := wire.LeaseEpoch{Epoch: h.LeaseEpoch}
-	if left := h.EpochHold.Until(a.cfg.Ledger.Now()); left > 0 {
+	if left := h.EpochHold.Until(cr.ledger.Now()); left > 0 {
 		out.HoldUntil, out.HoldMS = wireTime(h.EpochHold), left.Milliseconds()
 	}
-	a.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func clusterOperations() []openapi.Operation {

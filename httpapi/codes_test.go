@@ -15,13 +15,13 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Each code of the table is reached over HTTP and has its status and headers.
 func TestEveryCode(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Callers.LoopbackOnly = true })
 	failWith := func(err error) {
 		d.fake.SetFaults(func(l *httpapitest.Faults) {
 			l.Before = func(context.Context, string) error { return err }

@@ -13,15 +13,15 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It
 // skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.LoopbackOnly, c.Restores = true, noRestores{}
-		c.Cluster = func() wire.Cluster {
+		c.Callers.LoopbackOnly, c.Restores = true, noRestores{}
+		c.Cluster.State = func() wire.Cluster {
 			return wire.Cluster{Leader: "lone", Nodes: []wire.ClusterNode{{Name: "lone", Role: wire.RoleLeader}}}
 		}
 	})

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // A caller whose addresses lead to two deployments would perform the effect once in each of them.
 func TestOtherDeploymentIsRejected(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
+		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
 	})
 	ours := decodeBody[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
 	require.NotEmpty(t, ours)
@@ -60,7 +60,7 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 func TestLedgerOlderThanTheCallerKnowsIsRejected(t *testing.T) {
 	var reported []wire.Index
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.LedgerBehind = func(_ context.Context, told wire.Index) (bool, error) {
+		c.Cluster.LedgerBehind = func(_ context.Context, told wire.Index) (bool, error) {
 			reported = append(reported, told)
 			return true, nil
 		}

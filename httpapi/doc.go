@@ -4,7 +4,11 @@
 // The types on the wire are in package wire, which the Go client shares. A handler reads and validates the whole
 // request before it calls anything, so a rejected request has changed nothing.
 //
-// With Config.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
+// Each subject has a file with a type: its handlers, the few ports that they need, and its table of routes. A new subject is a
+// new file, a line in the function routes, and its descriptions in operations. A handler returns the error to
+// answer with; the responder (problem.go) writes its problem. Its scope (access.go, scope.go) says what the sender may see.
+//
+// With Callers.Auth, each route checks the token of the request (access.go), and callers of one namespace learn nothing of
 // the others (scope.go): flights are read by flightOf only, sessions and cursors are sealed for the caller.
 //
 // Answers carry the ledger's time in a header, because callers compute not_after from it.

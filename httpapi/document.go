@@ -6,35 +6,17 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const documentPath = "/openapi.json"
 
 // Document returns the OpenAPI document, as it is served. An error means that the tables do not match the code.
 func Document() ([]byte, error) {
-	doc, err := buildDocument()
-	if err != nil {
-		return nil, err
-	}
-	return doc.JSON()
-}
-
-// Reference returns the same document as a Markdown page for people.
-func Reference() ([]byte, error) {
-	doc, err := buildDocument()
-	if err != nil {
-		return nil, err
-	}
-	return doc.Markdown(), nil
-}
-
-func buildDocument() (*openapi.Document, error) {
 	b := &openapi.Spec{Title: "flightd", Version: "v1", Summary: "One key, one flight, one receipt",
 		About: preface, Tags: tags(), Operations: operations()}
-	routes := (&api{}).routes()
+	routes := routePatterns()
 	for i := range b.Operations {
 		o := &b.Operations[i]
 		need := routes[o.Pattern].access
@@ -45,7 +27,17 @@ func buildDocument() (*openapi.Document, error) {
 	for _, class := range wire.Classes() {
 		b.Problems = append(b.Problems, pageOf(class).ProblemPage)
 	}
-	return openapi.Build(b)
+	doc, err := openapi.Build(b)
+	if err != nil {
+		return nil, err
+	}
+	return doc.JSON()
+}
+
+// routePatterns returns all routes, of a server that can serve none of them.
+func routePatterns() map[string]route {
+	cfg := &Config{}
+	return routes(cfg, newRouter(cfg).responder)
 }
 
 const preface = `flightd performs each business intent once. Callers, retries and restarts present the same key. At most one attempt at a time may perform the effect. The first outcome is stored as a receipt, and every caller gets that receipt.
@@ -57,15 +49,15 @@ A server that other machines can reach needs a token with each request: ` + "`Au
 Times are RFC 3339 in UTC with milliseconds. Durations are integers, in fields that end in ` + "`_ms`" + `. The ledger has its own time, which never goes back. You set ` + "`not_after`" + ` in ledger time, as an integer, in milliseconds since 1970. Answers carry the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `: get it once with ` + "`GET /version`" + `, advance it by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` is the path of a page on this server.`
 
 // openapi serves GET /openapi.json. The document is built by the first request.
-func (a *api) openapi() http.HandlerFunc {
+func (sr *serverRoutes) openapi() handler {
 	document := sync.OnceValues(Document)
-	return func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := document()
 		if err != nil {
-			a.writeError(w, r, flight.Key{}, err)
-			return
+			return err
 		}
 		writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, body...) })
+		return nil
 	}
 }
 

@@ -3,8 +3,11 @@ package httpapi_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,22 +16,39 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
-var update = flag.Bool("update", false, "update docs/openapi.json and docs/http.md")
+var update = flag.Bool("update", false, "update docs/openapi.json")
 
-// The generated documents in docs are those of the present code.
+// The generated document in docs is that of the present code.
 func TestDocsAreCurrent(t *testing.T) {
-	for name, make := range map[string]func() ([]byte, error){"openapi.json": httpapi.Document, "http.md": httpapi.Reference} {
-		want, err := make()
-		require.NoError(t, err)
-		path := filepath.Join("..", "docs", name)
-		if *update {
-			require.NoError(t, os.WriteFile(path, want, 0o644))
-		}
-		have, err := os.ReadFile(path)
-		require.NoError(t, err, "run make docs")
-		require.Empty(t, firstDifference(string(want), string(have)), "docs/%s is outdated: run make docs", name)
+	want, err := httpapi.Document()
+	require.NoError(t, err)
+	path := filepath.Join("..", "docs", "openapi.json")
+	if *update {
+		require.NoError(t, os.WriteFile(path, want, 0o644))
+	}
+	have, err := os.ReadFile(path)
+	require.NoError(t, err, "run make docs")
+	require.Empty(t, firstDifference(string(want), string(have)), "docs/openapi.json is outdated: run make docs")
+}
+
+// The guide for people who write a client names every route and every code, and no other route.
+func TestGuideNamesRoutesAndCodes(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join("..", "docs", "http.md"))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(guide), "## Routes\n")
+	require.True(t, found)
+	var named []string
+	for _, match := range regexp.MustCompile("`([A-Z]+ /[^`]*)`").FindAllStringSubmatch(table, -1) {
+		named = append(named, match[1])
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(httpapi.Routes())), named)
+	_, problems, found := strings.Cut(string(guide), "## Problems\n")
+	require.True(t, found)
+	for _, class := range wire.Classes() {
+		require.Contains(t, problems, "`"+string(class.Code)+"`")
 	}
 }
 

@@ -10,15 +10,6 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// DuplicateCounter counts duplicates: calls that were answered without another effect. Both methods must be fast: they
-// run while the caller waits.
-type DuplicateCounter interface {
-	// CountDuplicate counts one call of a key by the named caller.
-	CountDuplicate(key flight.Key, actor string)
-	// DuplicateStats returns the statistics of a flight; the zero value if it had no duplicates.
-	DuplicateStats(id flight.ID) (flight.DuplicateStats, error)
-}
-
 // isDuplicate reports whether an open was a duplicate: another caller performs, has performed or may have performed the
 // effect, and this open was answered without a second one. A conflict is no duplicate, because its input differs.
 func isDuplicate(answer remote.OpenAnswer, err error) bool {

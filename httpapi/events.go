@@ -6,64 +6,81 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
+// eventRoutes serve the events of one flight and of all flights, as pages and as streams.
+type eventRoutes struct {
+	*responder
+	flights     Flights
+	feed        Feed // nil: there are no events of all flights
+	duplicates  DuplicateCounter
+	limits      *auth.Limiter
+	heartbeat   time.Duration
+	maxStreams  int64
+	openStreams atomic.Int64
+}
+
+func newEventRoutes(cfg *Config, re *responder, duplicates DuplicateCounter, limits *auth.Limiter) *eventRoutes {
+	return &eventRoutes{responder: re, flights: cfg.Ledger, feed: cfg.Events.Feed, duplicates: duplicates, limits: limits,
+		heartbeat: cmp.Or(cfg.Events.Heartbeat, defaultHeartbeat), maxStreams: min(maxStreams, int64(cmp.Or(cfg.Events.MaxStreams, maxStreams)))}
+}
+
+func (er *eventRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /v1/flights/{id}/events": {serve: er.flightEvents, access: with(auth.Read), query: true},
+		"GET /v1/events":              {serve: er.allEvents, access: with(auth.Read), query: true},
+	}
+}
+
 // flightEvents serves GET /v1/flights/{id}/events: the history of one flight, once or as a stream that continues.
-func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
+func (er *eventRoutes) flightEvents(w http.ResponseWriter, r *http.Request) error {
 	id, bad := flightID(r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	q, bad := parseEventQuery(r, "after")
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	f, err := a.flightOf(r, id, flight.Key{})
+	f, err := er.flightOf(r, id, flight.Key{})
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
-	if q.after != nil && a.cfg.Feed != nil {
-		if err := a.waitApplied(r.Context(), *q.after); err != nil {
-			a.writeFeedError(w, r, err)
-			return
+	if q.after != nil && er.feed != nil {
+		if err := er.waitApplied(r.Context(), *q.after); err != nil {
+			return feedError(err)
 		}
 	}
 	if q.stream {
-		a.streamFlight(w, r, f, q.startPosition())
-		return
+		return er.streamFlight(w, r, f, q.startPosition())
 	}
 	if q.wait > 0 && q.after != nil {
-		if end, ok := a.startWait(r, f.Key); ok {
+		if end, ok := startWait(er.limits, r, f.Key); ok {
 			defer end()
 		} else {
 			q.wait = 0
 		}
 	}
-	f, history, err := a.waitHistory(r.Context(), f, &q)
-	if bad := a.recheck(r); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+	f, history, err := er.waitHistory(r.Context(), f, &q)
+	if bad := er.recheck(r); bad != nil {
+		return bad
 	}
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
-	stats, err := a.cfg.Duplicates.DuplicateStats(id)
+	stats, err := er.duplicates.DuplicateStats(id)
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history)), Duplicates: wire.DuplicateStatsOf(&stats)}
 	for i := range history {
@@ -71,16 +88,16 @@ func (a *api) flightEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	setFlightHeaders(w.Header(), f)
 	q.setPreferenceApplied(w.Header())
-	a.writeJSON(w, r, http.StatusOK, out)
+	return writeJSON(w, r, http.StatusOK, out)
 }
 
 // waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as
 // the caller prefers.
-func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []flight.HistoryEvent, error) {
+func (er *eventRoutes) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []flight.HistoryEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
 	for {
-		history, err := a.cfg.Ledger.History(f.ID)
+		history, err := er.flights.History(f.ID)
 		if err != nil {
 			return f, nil, err
 		}
@@ -88,7 +105,7 @@ func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) 
 		if len(history) > 0 || q.after == nil || ctx.Err() != nil {
 			return f, history, nil
 		}
-		if next, err := a.cfg.Ledger.Wait(ctx, f.ID, f.Version); err == nil && next != nil {
+		if next, err := er.ledger.Wait(ctx, f.ID, f.Version); err == nil && next != nil {
 			f = next
 		} else if ctx.Err() == nil {
 			return f, nil, err
@@ -97,10 +114,9 @@ func (a *api) waitHistory(ctx context.Context, f *flight.Flight, q *eventQuery) 
 }
 
 // allEvents serves GET /v1/events: the events of all flights.
-func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
-	if a.cfg.Feed == nil {
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}})
-		return
+func (er *eventRoutes) allEvents(w http.ResponseWriter, r *http.Request) error {
+	if er.feed == nil {
+		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}}
 	}
 	q, bad := parseEventQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
 	var ns string
@@ -111,24 +127,21 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 		q.namespace, bad = wire.ParseListNamespace(ns, q.prefix)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if q.stream {
-		a.streamFeed(w, r, &q)
-		return
+		return er.streamFeed(w, r, &q)
 	}
 	if q.wait > 0 && q.after != nil {
-		if end, ok := a.limits.StartWait(cmp.Or(q.namespace, wire.AllNamespaces), false); ok {
+		if end, ok := er.limits.StartWait(cmp.Or(q.namespace, wire.AllNamespaces), false); ok {
 			defer end()
 		} else {
 			q.wait = 0
 		}
 	}
-	events, next, err := a.feedPage(r, &q)
+	events, next, err := er.feedPage(r, &q)
 	if err != nil {
-		a.writeFeedError(w, r, err)
-		return
+		return feedError(err)
 	}
 	out := wire.EventPage{Events: make([]wire.Event, len(events)), Next: next.String()}
 	for i := range events {
@@ -142,48 +155,48 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	q.setPreferenceApplied(w.Header())
-	a.writeJSON(w, r, http.StatusOK, out)
+	return writeJSON(w, r, http.StatusOK, out)
 }
 
 // feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
 // none yet, it waits as long as the caller prefers.
-func (a *api) feedPage(r *http.Request, q *eventQuery) ([]flight.FeedEvent, flight.Version, error) {
+func (er *eventRoutes) feedPage(r *http.Request, q *eventQuery) ([]flight.FeedEvent, flight.Version, error) {
 	if q.after == nil {
-		if err := a.recheckReader(r, q); err != nil {
+		if err := er.recheckReader(r, q); err != nil {
 			return nil, flight.Version{}, err
 		}
-		end, err := a.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
+		end, err := er.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
 		if err != nil {
 			return nil, flight.Version{}, err
 		}
 		defer end()
-		page, err := a.cfg.Feed.Last(q.limit, q.matches, q.stopBefore())
+		page, err := er.feed.Last(q.limit, q.matches, q.stopBefore())
 		return page.Events, page.Next, err
 	}
 	wait, cancel := context.WithTimeout(r.Context(), q.wait)
 	defer cancel()
 	after := *q.after
 	for {
-		end, err := a.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
+		end, err := er.limits.StartScan(cmp.Or(q.namespace, wire.AllNamespaces))
 		if err != nil {
 			return nil, after, err
 		}
-		events, next, more, err := a.collectMatching(wait, r, q, after)
+		events, next, more, err := er.collectMatching(wait, r, q, after)
 		end()
 		if err != nil || len(events) > 0 || more {
 			return events, next, err
 		}
 		after = next
-		if a.cfg.Feed.Await(wait, after) != nil {
-			return nil, after, a.recheckReader(r, q) // the wait has ended, or the request or the ledger has
+		if er.feed.Await(wait, after) != nil {
+			return nil, after, er.recheckReader(r, q) // the wait has ended, or the request or the ledger has
 		}
 	}
 }
 
 // recheckReader authenticates the reader of events again, and sets whether it reads those of documents: its token may
 // have been changed meanwhile.
-func (a *api) recheckReader(r *http.Request, q *eventQuery) error {
-	if bad := a.recheck(r); bad != nil {
+func (er *eventRoutes) recheckReader(r *http.Request, q *eventQuery) error {
+	if bad := er.recheck(r); bad != nil {
 		return bad
 	}
 	c := callerOf(r)
@@ -196,13 +209,13 @@ func (a *api) recheckReader(r *http.Request, q *eventQuery) error {
 const maxCollectPages = 40
 
 // collectMatching reads events that match the query. more reports that events after next exist already.
-func (a *api) collectMatching(ctx context.Context, r *http.Request, q *eventQuery, after flight.Version) (events []flight.FeedEvent, next flight.Version, more bool, err error) {
+func (er *eventRoutes) collectMatching(ctx context.Context, r *http.Request, q *eventQuery, after flight.Version) (events []flight.FeedEvent, next flight.Version, more bool, err error) {
 	for range maxCollectPages {
-		page, err := a.readFeed(ctx, after, max(q.limit, streamBatch))
+		page, err := er.readFeed(ctx, after, max(q.limit, streamBatch))
 		if err != nil {
 			return nil, after, false, err
 		}
-		if err := a.recheckReader(r, q); err != nil {
+		if err := er.recheckReader(r, q); err != nil {
 			return nil, after, false, err
 		}
 		for i := range page.Events {
@@ -232,35 +245,35 @@ func (a *api) collectMatching(ctx context.Context, r *http.Request, q *eventQuer
 const maxCatchUp = 2 * time.Second
 
 // readFeed reads the feed. If the reader is ahead of this node, it waits for the node to catch up and reads again.
-func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (flight.FeedPage, error) {
-	page, err := a.cfg.Feed.Read(after, limit)
+func (er *eventRoutes) readFeed(ctx context.Context, after flight.Version, limit int) (flight.FeedPage, error) {
+	page, err := er.feed.Read(after, limit)
 	var future *flight.FuturePositionError
 	if !errors.As(err, &future) {
 		return page, err
 	}
-	if err := a.waitApplied(ctx, after); err != nil {
+	if err := er.waitApplied(ctx, after); err != nil {
 		return page, err
 	}
-	return a.cfg.Feed.Read(after, limit)
+	return er.feed.Read(after, limit)
 }
 
 // waitApplied waits up to maxCatchUp until this node has applied a reader's position. It returns *flight.FuturePositionError
 // if the node has not: new events would get positions before the reader's, and the reader would miss them.
-func (a *api) waitApplied(ctx context.Context, place flight.Version) error {
+func (er *eventRoutes) waitApplied(ctx context.Context, place flight.Version) error {
 	if place.Index == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxCatchUp)
 	defer cancel()
-	err := a.cfg.Feed.Await(ctx, flight.Version{Index: place.Index - 1})
+	err := er.feed.Await(ctx, flight.Version{Index: place.Index - 1})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &flight.FuturePositionError{Position: place}
 	}
 	return err
 }
 
-// writeFeedError answers with the error of a read of the feed.
-func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) {
+// feedError returns the error to answer with after a read of the feed.
+func feedError(err error) error {
 	var compacted *flight.CompactedError
 	var future *flight.FuturePositionError
 	p := newProblem(wire.Expired)
@@ -273,10 +286,9 @@ func (a *api) writeFeedError(w http.ResponseWriter, r *http.Request, err error) 
 		p.Detail = "this ledger has not reached " + future.Position.String() + ": the position is from another ledger, or this one was restored from a backup"
 		p.Hint = "start again without Last-Event-ID and after"
 	default:
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
-	a.writeAndLogProblem(w, r, p, err)
+	return problemError{p, err}
 }
 
 // wireFeedEvent converts an event of the feed.

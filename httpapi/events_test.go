@@ -18,7 +18,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // message is a message of an event stream.
@@ -239,7 +239,7 @@ func TestStream_SinceLimitsOnlyTheStart(t *testing.T) {
 
 // TestStreamKeepsItsPlace: a heartbeat is a comment and advances the position of a reader whose filter matches nothing.
 func TestStreamKeepsItsPlace(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Events.Heartbeat = 5 * time.Millisecond })
 	s := d.stream("/v1/events?kind=overlap")
 	first := s.next()
 	for first.id == "" {
@@ -286,7 +286,7 @@ func TestFeed_CompactedPosition(t *testing.T) {
 // TestFlightAsStream: the stream of a flight has its history, new events and duplicates, and ends when the flight
 // expires.
 func TestFlightAsStream(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Events.Heartbeat = 5 * time.Millisecond })
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
 	path := "/v1/flights/" + a.FlightID + "/events"
 	s := d.stream(path)
@@ -382,7 +382,7 @@ func TestSlowReader(t *testing.T) {
 	for n := range 1000 { // the ledger is not blocked
 		require.True(t, world.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
 	}
-	page, err := world.Config().Feed.Read(flight.Version{}, 1)
+	page, err := world.Config().Events.Feed.Read(flight.Version{}, 1)
 	require.NoError(t, err)
 	require.NotEmpty(t, page.Events, "other readers are not blocked")
 	close(s.deadlinePassed)

@@ -11,7 +11,7 @@ type RouteAccess struct {
 // Routes returns all routes of the API by their patterns.
 func Routes() map[string]RouteAccess {
 	all := map[string]RouteAccess{}
-	for pattern, route := range (&api{}).routes() {
+	for pattern, route := range routePatterns() {
 		all[pattern] = RouteAccess{route.access.public, route.access.verbs}
 	}
 	return all

@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -59,7 +59,7 @@ func TestFollower_ShowsFinalReceiptsAlone(t *testing.T) {
 	cfg := fake.Config()
 	cfg.Ledger = behind{cfg.Ledger, late}
 	cfg.Remote = replays{from: remote.NewReplays(remote.Config{Ledger: late, Reader: late})}
-	cfg.Follower = func() bool { return true }
+	cfg.Cluster.Follower = func() bool { return true }
 	follower := httpapi.New(cfg)
 
 	open := func(key, input int) string {

@@ -5,14 +5,35 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
 )
+
+// serverRoutes describe the server, and serve the documents of its API.
+type serverRoutes struct {
+	*responder
+	about About
+}
+
+func (sr *serverRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /livez":                    {serve: sr.live, access: anyone, query: true},
+		"GET /readyz":                   {serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
+		"GET /version":                  {serve: sr.version, access: anyToken, query: true},
+		"GET " + problemPath + "{code}": {serve: sr.problemPage, access: anyone, query: true},
+		"GET " + documentPath:           {serve: sr.openapi(), access: anyone, query: true},
+	}
+}
+
+// verboseAccess is the access of GET /readyz?verbose, which describes the node.
+var verboseAccess = with(auth.Operate | auth.Admin)
 
 var typeText = []string{typePlain}
 
 // live serves GET /livez: the process is running.
-func (a *api) live(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) live(w http.ResponseWriter, r *http.Request) error {
 	writeResponse(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
+	return nil
 }
 
 // monitoring is the key of a context value that requests to a handler of NewMonitoring have.
@@ -20,15 +41,14 @@ type monitoring struct{}
 
 // ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
 // description of the node. Figures of the ledger are shown to those who may read the same ones in the metrics.
-func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) ready(w http.ResponseWriter, r *http.Request) error {
 	_, verbose := r.URL.Query()["verbose"]
-	if verbose && a.cfg.Auth != nil {
-		if _, bad := a.authenticate(r, verboseAccess); bad != nil {
-			a.writeInvalid(w, r, bad)
-			return
+	if verbose && sr.tokens != nil {
+		if _, bad := sr.authenticate(r, verboseAccess); bad != nil {
+			return bad
 		}
 	}
-	ready := a.cfg.Ready(r.Context())
+	ready := sr.about.Ready(r.Context())
 	status := http.StatusOK
 	if !ready.Ready {
 		status = http.StatusServiceUnavailable
@@ -37,26 +57,26 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	if !verbose && ready.Ready {
 		ready.Checks = nil
 	}
-	if !verbose && a.cfg.Auth != nil { // errors can name files and addresses of the node
+	if !verbose && sr.tokens != nil { // errors can name files and addresses of the node
 		ready.Checks = slices.Clone(ready.Checks)
 		for i := range ready.Checks {
 			ready.Checks[i].Error = ""
 		}
 	}
-	if a.cfg.LedgerInfo != nil {
-		info := a.cfg.LedgerInfo(verbose || a.cfg.Auth == nil || r.Context().Value(monitoring{}) != nil)
+	if sr.about.Ledger != nil {
+		info := sr.about.Ledger(verbose || sr.tokens == nil || r.Context().Value(monitoring{}) != nil)
 		ready.Ledger = &info
 	}
-	if verbose && a.cfg.NodeInfo != nil {
-		ready.Node = a.cfg.NodeInfo(r.Context())
+	if verbose && sr.about.Node != nil {
+		ready.Node = sr.about.Node(r.Context())
 	}
-	a.writeJSON(w, r, status, ready)
+	return writeJSON(w, r, status, ready)
 }
 
 // version serves GET /version.
-func (a *api) version(w http.ResponseWriter, r *http.Request) {
-	v := a.cfg.Version
-	h := a.cfg.Ledger.Header()
-	v.Go, v.LedgerTime, v.FeatureLevel = runtime.Version(), int64(a.cfg.Ledger.Now()), h.FeatureLevel()
-	a.writeJSON(w, r, http.StatusOK, v)
+func (sr *serverRoutes) version(w http.ResponseWriter, r *http.Request) error {
+	v := sr.about.Version
+	h := sr.ledger.Header()
+	v.API, v.Go, v.LedgerTime, v.FeatureLevel = "v1", runtime.Version(), int64(sr.ledger.Now()), h.FeatureLevel()
+	return writeJSON(w, r, http.StatusOK, v)
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // TestReady_TellsAboutTheNodeOnlyWhenAsked: health checks come every second, so they must not compute the description.
 func TestReady_TellsAboutTheNodeOnlyWhenAsked(t *testing.T) {
 	asked := 0
-	door := httpapi.New(httpapi.Config{
+	door := httpapi.New(httpapi.Config{About: httpapi.About{
 		Ready: func(context.Context) wire.Ready { return wire.Ready{Ready: true} },
-		NodeInfo: func(context.Context) *wire.Node {
+		Node: func(context.Context) *wire.Node {
 			asked++
 			at := wire.Time{Time: time.UnixMilli(1_700_000_000_123)}
 			return &wire.Node{Time: at, LedgerTime: at, Data: "/d", Etcd: &wire.Etcd{Version: "3.7.3", Revision: 7}}
 		},
-	})
+	}})
 	get := func(path string) string {
 		w := httptest.NewRecorder()
 		door.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // importReceipts serves POST /v1/flights:import: one receipt per line, of effects that happened before flightd was
@@ -16,11 +16,11 @@ import (
 //
 // Crash safety: a process that dies between proposals has imported a part of the lines. The caller has no answer and
 // repeats the request; lines that were imported count as existing then.
-func (a *api) importReceipts(w http.ResponseWriter, r *http.Request) {
+func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request) error {
 	dry, bad := parseDryRun(r)
 	var body []byte
 	if bad == nil {
-		body, bad = a.readLines(w, r)
+		body, bad = dr.readLines(w, r)
 	}
 	var who string
 	if bad == nil {
@@ -36,25 +36,23 @@ func (a *api) importReceipts(w http.ResponseWriter, r *http.Request) {
 		commands, bad = parseImports(r, body, ns, who)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	replies, open, err := a.simulateImports(r, commands)
+	replies, open, err := dr.simulateImports(r, commands)
 	if err == nil && !dry && len(open) > 0 {
-		err = a.limits.AllowFlights(commands[0].Key, int64(len(open)))
+		err = dr.limits.AllowFlights(commands[0].Key, int64(len(open)))
 	}
 	if err == nil && !dry {
-		err = a.applyImports(r.Context(), commands, replies, open)
+		err = dr.applyImports(r.Context(), commands, replies, open)
 	}
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	answer := wire.ImportAnswer{Lines: len(commands), DryRun: dry}
 	for i := range replies {
 		countLine(&answer, i+1, commands[i], &replies[i])
 	}
-	a.writeJSON(w, r, http.StatusOK, &answer)
+	return writeJSON(w, r, http.StatusOK, &answer)
 }
 
 // parseDryRun parses dry_run. It rejects every other parameter: dry-run mistyped must not import.
@@ -77,14 +75,14 @@ func parseDryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 }
 
 // readLines reads a body with one JSON object per line.
-func (a *api) readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
+func (dr *decisionRoutes) readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
 	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
 		bad := unsupportedType(kind)
 		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
 		return nil, bad
 	}
 	r.Header.Del("Content-Type") // readBody accepts only JSON
-	return a.receiveBody(w, r, wire.MaxImportBody)
+	return dr.receiveBody(w, r, wire.MaxImportBody)
 }
 
 // parseImports parses the lines. An empty line is rejected, because it may be a truncated one.
@@ -131,7 +129,7 @@ func lineError(number int, bad *wire.Invalid) *wire.Invalid {
 
 // simulateImports applies the lines to copies of the flights, by the ledger's rules, and changes nothing. open lists
 // the lines that must be proposed. The other lines name keys that are in use, which an import does not change.
-func (a *api) simulateImports(r *http.Request, commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
+func (dr *decisionRoutes) simulateImports(r *http.Request, commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
 	simulated := make(map[flight.ID]*flight.Flight, len(commands))
 	replies = make([]flight.Reply, len(commands))
 	now := flight.Time(time.Now().UnixMilli())
@@ -139,7 +137,7 @@ func (a *api) simulateImports(r *http.Request, commands []*flight.Import) (repli
 		id := c.Key.FlightID()
 		f, seenBefore := simulated[id]
 		if !seenBefore {
-			if f, err = a.flightOf(r, id, c.Key); err != nil {
+			if f, err = dr.flightOf(r, id, c.Key); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -153,7 +151,7 @@ func (a *api) simulateImports(r *http.Request, commands []*flight.Import) (repli
 }
 
 // applyImports proposes the open lines and replaces their simulated replies by the ledger's.
-func (a *api) applyImports(ctx context.Context, commands []*flight.Import, replies []flight.Reply, open []int) error {
+func (dr *decisionRoutes) applyImports(ctx context.Context, commands []*flight.Import, replies []flight.Reply, open []int) error {
 	if len(open) == 0 {
 		return nil
 	}
@@ -161,7 +159,7 @@ func (a *api) applyImports(ctx context.Context, commands []*flight.Import, repli
 	for i, at := range open {
 		all[i] = commands[at]
 	}
-	answers, err := a.cfg.Operator.ProposeAll(ctx, all)
+	answers, err := dr.operator.ProposeAll(ctx, all)
 	if err != nil {
 		return err
 	}

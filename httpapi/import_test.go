@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // importLines posts an import.
@@ -84,7 +84,7 @@ func TestImport(t *testing.T) {
 }
 
 func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Callers.LoopbackOnly = true })
 	good := `{"key":"default/charge/1","outcome":"succeeded"}`
 	before := d.fake.Snapshot()
 	for line, want := range map[string]struct {

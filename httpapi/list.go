@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // Default and limit of the flights on a page.
@@ -20,31 +20,26 @@ const (
 )
 
 // list serves GET /v1/flights: the flight of a key, or a page of flights.
-func (a *api) list(w http.ResponseWriter, r *http.Request) {
+func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	params, bad := queryParameters(r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if params.Has("key") {
-		a.byKey(w, r, params)
-		return
+		return fr.byKey(w, r, params)
 	}
-	q, bad := a.parseListQuery(r, params)
+	q, bad := fr.parseListQuery(r, params)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	end, err := a.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
+	end, err := fr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
-	page, err := a.cfg.Ledger.List(q)
+	page, err := fr.flights.List(q)
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
 	for i, f := range page.Flights {
@@ -54,32 +49,30 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if page.More {
-		out.Next = a.sealCursor(r, encodeCursor(page.Next, q.Since))
+		out.Next = fr.sealCursor(r, encodeCursor(page.Next, q.Since))
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
 }
 
-func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
+func (fr *flightRoutes) byKey(w http.ResponseWriter, r *http.Request, params url.Values) error {
 	if len(params) > 1 || len(params["key"]) > 1 {
-		a.writeInvalid(w, r, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight"))
-		return
+		return wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight")
 	}
 	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	if bad := allowKey(r, key, wire.FieldError{Parameter: "key"}); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	a.getFlight(w, r, key.FlightID(), key)
+	return fr.getFlight(w, r, key.FlightID(), key)
 }
 
 // parseListQuery parses the filters.
-func (a *api) parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
+func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q flight.Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
 	var cursorSince flight.Time
 	for name, values := range params {
@@ -114,7 +107,7 @@ func (a *api) parseListQuery(r *http.Request, params url.Values) (q flight.Query
 			}
 			q.Limit = n
 		case "cursor":
-			if q.After, cursorSince, bad = decodeCursor(a.unsealCursor(r, value)); bad != nil {
+			if q.After, cursorSince, bad = decodeCursor(fr.unsealCursor(r, value)); bad != nil {
 				return q, bad
 			}
 		default:

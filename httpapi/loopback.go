@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // LoopbackOnly protects a server without credentials from web pages. A page of a foreign origin can make the user's
@@ -23,7 +23,7 @@ import (
 func LoopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bad := checkSameOrigin(r); bad != nil {
-			writeInvalidProblem(w, r, bad)
+			writeProblem(w, r, problemOfInvalid(bad))
 			return
 		}
 		next.ServeHTTP(w, r)

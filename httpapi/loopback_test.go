@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const openOrder = `{"action":"charge","id":"1"}`
 
 // Requests that a foreign web page could send are rejected and change nothing.
 func TestLoopbackOnly(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Callers.LoopbackOnly = true })
 	before := d.fake.Snapshot()
 	for _, header := range [][]string{
 		{"Host", "evil.example"}, {"Host", "127.0.0.1.evil.example"}, {"Host", "192.168.0.1:7420"},
@@ -42,7 +42,7 @@ func TestLoopbackOnly(t *testing.T) {
 // Browsers send forms, text/plain and bodies without a type cross-origin without a CORS preflight. All of them are
 // rejected, also by a browser that sends neither Origin nor Sec-Fetch-Site.
 func TestLoopbackOnly_ContentType(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.LoopbackOnly = true })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Callers.LoopbackOnly = true })
 	before := d.fake.Snapshot()
 	for _, contentType := range []string{"", "text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"} {
 		for path, body := range map[string]string{"/v1/flights:open": openOrder, "/v1/sessions": `{}`, "/v1/sessions/ses_1/close": ``,

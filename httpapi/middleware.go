@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -13,24 +15,90 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
+
+// router wraps the handlers in what is done with every request.
+type router struct {
+	*responder
+	ids          *requestIDs
+	bodies       *bodyMemory
+	deployment   string
+	ledgerBehind func(ctx context.Context, told wire.Index) (bool, error) // Cluster.LedgerBehind
+}
+
+func newRouter(cfg *Config) *router {
+	log := cfg.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	sc := &scope{ledger: cfg.Ledger, tokens: cfg.Callers.Auth, tokenTime: cfg.Callers.TokenTime, follower: cfg.Cluster.Follower}
+	if sc.tokenTime == nil && cfg.Ledger != nil {
+		sc.tokenTime = cfg.Ledger.Now
+	}
+	return &router{responder: &responder{sc, slog.New(auth.RedactingHandler(log.Handler()))}, ids: newRequestIDs(),
+		bodies: newBodyMemory(cmp.Or(cfg.bodyMemory, maxBodyMemory)), deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
+}
+
+// handler returns the handler of a mux that has all routes; with loopbackOnly they are wrapped in LoopbackOnly.
+func (ro *router) handler(mux *http.ServeMux, loopbackOnly bool) http.Handler {
+	mux.HandleFunc("/", ro.notFound(mux))
+	if loopbackOnly {
+		return ro.withRequestID(LoopbackOnly(mux))
+	}
+	return ro.withRequestID(mux)
+}
+
+// withAccess rejects requests without a token that the route needs. A rejection says nothing about any flight.
+func (ro *router) withAccess(need access, next http.HandlerFunc) http.HandlerFunc {
+	if ro.tokens == nil || need.public {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, bad := ro.authenticate(r, need)
+		if bad == nil {
+			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+			if !c.AllNamespaces() { // also on routes that do not read the header
+				_, bad = namespace(r)
+			}
+		}
+		if bad == nil {
+			bad = rejectSecrets(r)
+		}
+		if bad != nil {
+			ro.writeError(w, r, bad)
+			return
+		}
+		next(w, r)
+	}
+}
+
+// withoutQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
+// the caller would act although it asked for a dry run.
+func withoutQuery(route handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if bad := rejectParameters(r); bad != nil {
+			return bad
+		}
+		return route(w, r)
+	}
+}
 
 // withRequestID sets the request id and the headers that every answer has, and rejects paths that ServeMux would
 // redirect. If there is a ledger, the answer carries its time.
-func (a *api) withRequestID(next http.Handler) http.Handler {
+func (ro *router) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h[wire.HeaderRequestID] = []string{a.ids.forRequest(r)}
+		h[wire.HeaderRequestID] = []string{ro.ids.forRequest(r)}
 		h["Cache-Control"] = noStore
-		if a.cfg.Ledger != nil {
-			answer := &answerWriter{ResponseWriter: w, ledger: a.cfg.Ledger, timeless: a.cfg.Follower != nil, share: bodyShare{memory: a.bodies}}
+		if ro.ledger != nil {
+			answer := &answerWriter{ResponseWriter: w, ledger: ro.ledger, timeless: ro.follower != nil, share: bodyShare{memory: ro.bodies}}
 			defer answer.share.release()
 			w = answer
 		}
 		if !cleanPath(r) {
-			a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound,
+			ro.writeError(w, r, &wire.Invalid{Code: wire.NotFound,
 				FieldError: wire.FieldError{Detail: `the path has an empty, "." or ".." segment`}})
 			return
 		}
@@ -60,7 +128,7 @@ var deploymentIndependent = []string{"GET /livez", "GET /readyz", "GET /version"
 
 // withDeploymentCheck rejects requests that name another deployment. This deployment's ledger does not contain the
 // effects of the other one, so it would let the caller repeat them.
-func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.HandlerFunc {
+func (ro *router) withDeploymentCheck(pattern string, route http.HandlerFunc) http.HandlerFunc {
 	if slices.Contains(deploymentIndependent, pattern) {
 		return route
 	}
@@ -68,17 +136,17 @@ func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.H
 		named, bad := singleHeader(r, wire.HeaderDeployment)
 		switch {
 		case bad != nil:
-			a.writeInvalid(w, r, bad)
-		case named != "" && named != a.cfg.Version.Deployment:
+			ro.writeError(w, r, bad)
+		case named != "" && named != ro.deployment:
 			p := newProblem(wire.WrongDeployment)
-			p.Detail = fmt.Sprintf("the request names deployment %.100q, but this server belongs to %q", named, a.cfg.Version.Deployment)
+			p.Detail = fmt.Sprintf("the request names deployment %.100q, but this server belongs to %q", named, ro.deployment)
 			if id, bad := flightID(r); bad == nil {
 				p.FlightID = id.String()
 			}
 			writeProblem(w, r, p)
-			a.logProblem(r, p, nil)
+			ro.logProblem(r, p, nil)
 		default:
-			if named == "" || !a.rejectLedgerBehind(w, r) {
+			if named == "" || !ro.rejectLedgerBehind(w, r) {
 				route(w, r)
 			}
 		}
@@ -86,29 +154,29 @@ func (a *api) withDeploymentCheck(pattern string, route http.HandlerFunc) http.H
 }
 
 // rejectLedgerBehind answers a request of a caller who has seen a newer ledger than this one, and reports whether it did.
-func (a *api) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) bool {
+func (ro *router) rejectLedgerBehind(w http.ResponseWriter, r *http.Request) bool {
 	text, bad := singleHeader(r, wire.HeaderIndex)
-	if bad != nil || text == "" || a.cfg.LedgerBehind == nil {
+	if bad != nil || text == "" || ro.ledgerBehind == nil {
 		if bad != nil {
-			a.writeInvalid(w, r, bad)
+			ro.writeError(w, r, bad)
 		}
 		return bad != nil
 	}
 	seen, err := wire.ParseIndex(text)
 	if err != nil {
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.InputInvalid, Hint: "send the value that an answer had, unchanged, or leave the header out",
+		ro.writeError(w, r, &wire.Invalid{Code: wire.InputInvalid, Hint: "send the value that an answer had, unchanged, or leave the header out",
 			FieldError: wire.FieldError{Header: wire.HeaderIndex, Detail: err.Error()}})
 		return true
 	}
-	h := a.cfg.Ledger.Header()
+	h := ro.ledger.Header()
 	own := indexOf(&h)
 	if !seen.After(own) {
 		return false
 	}
-	behind, err := a.cfg.LedgerBehind(r.Context(), seen)
+	behind, err := ro.ledgerBehind(r.Context(), seen)
 	switch {
 	case err != nil:
-		a.writeError(w, r, flight.Key{}, err)
+		ro.writeError(w, r, err)
 	case behind:
 		p := newProblem(wire.LedgerBehind)
 		p.Detail = fmt.Sprintf("the ledger is at %s, and the caller was told %s", own, seen)
@@ -169,7 +237,7 @@ func traceID(r *http.Request) string {
 // does not carry those of its arrival. It has the request's share of the memory for bodies.
 type answerWriter struct {
 	http.ResponseWriter
-	ledger   Ledger
+	ledger   LedgerState
 	timeless bool // a follower's time is that of its last entry, and callers would take it for now
 	share    bodyShare
 }
@@ -187,7 +255,7 @@ func (w *answerWriter) WriteHeader(status int) {
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // notFound answers requests that match no route: 405 if the path has other methods, else 404.
-func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
+func (ro *router) notFound(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
 		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
@@ -202,7 +270,7 @@ func (a *api) notFound(mux *http.ServeMux) http.HandlerFunc {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not support " + r.Method}}
 		}
-		a.writeInvalid(w, r, bad)
+		ro.writeError(w, r, bad)
 	}
 }
 
@@ -223,42 +291,4 @@ func Problem(code wire.Code, detail string) http.Handler {
 		p.Detail = detail
 		writeProblem(w, r, p)
 	})
-}
-
-// logProblem logs a request that was answered with a problem: at level error if flightd failed, else at level debug.
-func (a *api) logProblem(r *http.Request, p *wire.Problem, cause error) {
-	level, message := slog.LevelDebug, "httpapi: request rejected"
-	if p.Code == wire.Internal {
-		level, message = slog.LevelError, "httpapi: request failed"
-	}
-	if !a.log.Enabled(r.Context(), level) {
-		return
-	}
-	attrs := []any{"request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "code", string(p.Code)}
-	if p.TraceID != "" {
-		attrs = append(attrs, "trace_id", p.TraceID)
-	}
-	if key := a.keyOfProblem(r, p); key != "" {
-		attrs = append(attrs, "key", key)
-	}
-	if cause != nil {
-		attrs = append(attrs, "error", cause)
-	}
-	a.log.Log(r.Context(), level, message, attrs...)
-}
-
-// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known, or
-// if the token belongs to one namespace: see stateOf.
-func (a *api) keyOfProblem(r *http.Request, p *wire.Problem) string {
-	if p.Key != "" || boundCaller(r) != nil {
-		return p.Key
-	}
-	id, err := flight.ParseID(r.PathValue("id"))
-	if err != nil {
-		return ""
-	}
-	if key := a.keyOf(r, id); !key.IsZero() {
-		return key.String()
-	}
-	return ""
 }

@@ -6,53 +6,75 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
+// namespaceRoutes serve the limits of namespaces.
+type namespaceRoutes struct {
+	*documentStore
+	directory *auth.Directory // Callers.Auth; without credentials, limits are shown and not applied
+}
+
+func newNamespaceRoutes(cfg *Config, ds *documentStore) *namespaceRoutes {
+	nr := &namespaceRoutes{ds, cfg.Callers.Auth}
+	if nr.directory == nil && cfg.Documents != nil {
+		nr.directory = auth.NewDirectory(cfg.Documents, ds.log)
+	}
+	return nr
+}
+
+func (nr *namespaceRoutes) routes() map[string]route {
+	access := with(auth.Admin)
+	return map[string]route{
+		"GET /v1/namespaces":           {serve: nr.listNamespaces, access: access},
+		"GET /v1/namespaces/{name}":    {serve: nr.namespaceLimits, access: access},
+		"PUT /v1/namespaces/{name}":    {serve: nr.setNamespaceLimits, access: access},
+		"DELETE /v1/namespaces/{name}": {serve: nr.deleteNamespaceLimits, access: access},
+	}
+}
+
 // listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.
-func (a *api) listNamespaces(w http.ResponseWriter, r *http.Request) {
-	if bad := a.hasDocuments(); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+	if bad := nr.hasDocuments(); bad != nil {
+		return bad
 	}
 	out := wire.NamespaceList{Namespaces: []wire.Namespace{}}
 	if c := boundCaller(r); c != nil {
-		out.Namespaces = append(out.Namespaces, a.namespaceOf(c.Namespace))
+		out.Namespaces = append(out.Namespaces, nr.namespaceOf(c.Namespace))
 	} else {
-		stored, tombstones := a.cfg.Documents.Stored()
-		for _, doc := range a.cfg.Documents.Documents(flight.KindNamespace) {
+		stored, tombstones := nr.documents.Stored()
+		for _, doc := range nr.documents.Documents(flight.KindNamespace) {
 			stored[doc.ID.Namespace] += 0
 		}
 		delete(stored, wire.AllNamespaces)
 		for _, name := range append([]string{wire.AllNamespaces}, slices.Sorted(maps.Keys(stored))...) {
-			out.Namespaces = append(out.Namespaces, a.namespaceOf(name))
+			out.Namespaces = append(out.Namespaces, nr.namespaceOf(name))
 		}
 		out.Tombstones = tombstones
 	}
-	a.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // namespaceLimits serves GET /v1/namespaces/{name}.
-func (a *api) namespaceLimits(w http.ResponseWriter, r *http.Request) {
-	name, bad := a.namedNamespace(r)
+func (nr *namespaceRoutes) namespaceLimits(w http.ResponseWriter, r *http.Request) error {
+	name, bad := nr.namedNamespace(r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	shown := a.namespaceOf(name)
-	a.writeJSON(w, r, http.StatusOK, &shown)
+	shown := nr.namespaceOf(name)
+	return writeJSON(w, r, http.StatusOK, &shown)
 }
 
 // setNamespaceLimits serves PUT /v1/namespaces/{name}. The request replaces all limits of the namespace.
-func (a *api) setNamespaceLimits(w http.ResponseWriter, r *http.Request) {
-	name, bad := a.namedNamespace(r)
+func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
+	name, bad := nr.namedNamespace(r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
 	var body []byte
 	if bad == nil {
-		body, bad = a.readAdminBody(w, r)
+		body, bad = nr.readAdminBody(w, r)
 	}
 	var req wire.NamespaceRequest
 	if bad == nil {
@@ -63,37 +85,36 @@ func (a *api) setNamespaceLimits(w http.ResponseWriter, r *http.Request) {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	put := &flight.PutDocument{ID: auth.LimitsID(name), Body: auth.Limits(req.NamespaceLimits).Encode(), Actor: d.actor, Reason: d.reason}
-	if old := a.cfg.Documents.Document(put.ID); old != nil {
+	if old := nr.documents.Document(put.ID); old != nil {
 		put.Expect = old.Version
 	}
-	if a.changeDocument(w, r, put) {
-		shown := a.namespaceOf(name)
-		a.writeJSON(w, r, http.StatusOK, &shown)
+	if err := nr.changeDocument(r.Context(), put); err != nil {
+		return err
 	}
+	shown := nr.namespaceOf(name)
+	return writeJSON(w, r, http.StatusOK, &shown)
 }
 
 // deleteNamespaceLimits serves DELETE /v1/namespaces/{name}. The limits of "*" apply then. No flight is deleted.
-func (a *api) deleteNamespaceLimits(w http.ResponseWriter, r *http.Request) {
-	name, bad := a.namedNamespace(r)
+func (nr *namespaceRoutes) deleteNamespaceLimits(w http.ResponseWriter, r *http.Request) error {
+	name, bad := nr.namedNamespace(r)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	a.deleteDocument(w, r, auth.LimitsID(name), "the namespace has no limits of its own")
+	return nr.deleteDocument(w, r, auth.LimitsID(name), "the namespace has no limits of its own")
 }
 
 // namedNamespace returns the namespace in the path.
-func (a *api) namedNamespace(r *http.Request) (name string, bad *wire.Invalid) {
+func (nr *namespaceRoutes) namedNamespace(r *http.Request) (name string, bad *wire.Invalid) {
 	name = r.PathValue("name")
 	place := wire.FieldError{Parameter: "name"}
-	if bad = a.hasDocuments(); bad == nil {
+	if bad = nr.hasDocuments(); bad == nil {
 		bad = allowNamespace(r, name, place)
 	}
 	if bad == nil {
@@ -102,21 +123,12 @@ func (a *api) namedNamespace(r *http.Request) (name string, bad *wire.Invalid) {
 	return name, bad
 }
 
-// onlyAllNamespaces rejects a token of one namespace, which must not raise its own limits.
-func onlyAllNamespaces(r *http.Request) *wire.Invalid {
-	if boundCaller(r) == nil {
-		return nil
-	}
-	return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
-		Detail: "a token of one namespace cannot change its limits"}}
-}
-
 // namespaceOf describes a namespace: the limits in force, and the use.
-func (a *api) namespaceOf(name string) wire.Namespace {
+func (nr *namespaceRoutes) namespaceOf(name string) wire.Namespace {
 	out := wire.Namespace{Name: name}
-	out.NamespaceLimits = wire.NamespaceLimits(a.directory.Limits(name))
+	out.NamespaceLimits = wire.NamespaceLimits(nr.directory.Limits(name))
 	if name != wire.AllNamespaces {
-		out.Open, out.Stored = int64(a.cfg.Documents.HeldIn(name)), a.cfg.Documents.StoredIn(name)
+		out.Open, out.Stored = int64(nr.documents.HeldIn(name)), nr.documents.StoredIn(name)
 	}
 	return out
 }

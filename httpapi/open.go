@@ -9,33 +9,48 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
+// callRoutes serve callers that perform effects themselves.
+type callRoutes struct {
+	*flightWriter
+	remote     Calls
+	duplicates DuplicateCounter
+	deployment string
+}
+
+func (cr *callRoutes) routes() map[string]route {
+	const report = auth.Submit | auth.Work
+	return map[string]route{
+		"POST /v1/flights:open":              {serve: cr.open, access: with(auth.Submit)},
+		"POST /v1/flights:abandon":           {serve: cr.abandon, access: with(report)},
+		"POST /v1/flights/{id}/report":       {serve: cr.report, access: with(report)},
+		"POST /v1/flights/{id}/verification": {serve: cr.verification, access: with(report)},
+	}
+}
+
 // open serves POST /v1/flights:open.
-func (a *api) open(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.receiveBody(w, r, wire.MaxOpenBody)
+func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) error {
+	body, bad := cr.receiveBody(w, r, wire.MaxOpenBody)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	req, nonce, bad := a.openRequest(r, body)
+	req, nonce, bad := cr.openRequest(r, body)
 	if bad != nil {
-		a.writeOpenError(w, r, req.Key, nonce, bad)
-		return
+		return aboutOpen(req.Key, nonce, bad)
 	}
-	end, err := a.limits.StartOpen(req.Key.Namespace())
+	end, err := cr.limits.StartOpen(req.Key.Namespace())
 	if err != nil {
-		a.writeOpenError(w, r, req.Key, nonce, err)
-		return
+		return aboutOpen(req.Key, nonce, err)
 	}
 	defer end()
-	a.setStillAllowed(r, &req)
-	answer, err := a.cfg.Remote.Open(r.Context(), req)
+	cr.setStillAllowed(r, &req)
+	answer, err := cr.remote.Open(r.Context(), req)
 	if isDuplicate(answer, err) {
-		a.cfg.Duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
+		cr.duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
 	}
 	var fenced *effect.Fenced
 	if errors.As(err, &fenced) { // nothing was opened by this request, so a new nonce may open
@@ -43,58 +58,38 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		p.Nonce = nonce
 		p.Detail = "the attempt that this nonce opened has ended"
 		p.Hint = "do not act; open again with a new nonce and follow that answer"
-		a.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
-	a.writeOpenAnswer(w, r, req.Key, nonce, answer, err)
+	return cr.writeOpenAnswer(w, r, req.Key, nonce, answer, err)
 }
 
 // openRequest parses an open. It also returns the nonce as the caller wrote it.
-func (a *api) openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
+func (cr *callRoutes) openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
 	open, bad := wire.DecodeOpen(body)
 	if bad != nil {
 		return req, "", bad
 	}
-	if req.Key, bad = keyFrom(r, open.Action, open.ID); bad != nil {
-		return req, open.Nonce, bad
-	}
-	if bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
-		return req, open.Nonce, bad
-	}
-	if req.Submission, bad = open.Submission(); bad != nil {
-		return req, open.Nonce, bad
-	}
-	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
-		return req, open.Nonce, bad
-	}
-	req.Session, req.Owner, req.Wait = a.unsealSession(r, open.Session), auth.Redact(open.Owner), wire.Wait(open.WaitMS)
-	return req, open.Nonce, setNonce(&req, open.Nonce, open.NotAfter)
-}
-
-// keyFrom returns the key of a request with action and id in its body and the namespace in a header.
-func keyFrom(r *http.Request, action, id string) (flight.Key, *wire.Invalid) {
 	ns, bad := namespace(r)
 	if bad != nil {
-		return flight.Key{}, bad
+		return req, open.Nonce, bad
 	}
-	return wire.Key(ns, action, id)
+	parsed, bad := open.Parse(ns)
+	if bad == nil {
+		bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], parsed.Key)
+	}
+	req.Key, req.Submission = parsed.Key, parsed.Submission
+	cr.setOpening(r, &req, parsed.Opening, open.Session, open.Owner)
+	return req, open.Nonce, bad
 }
 
-// setNonce sets the nonce of an open and the time after which it cannot open an attempt. A caller without a nonce
-// cannot repeat the open, so the node draws a nonce and sets its own limit.
-func setNonce(req *remote.OpenRequest, nonce string, notAfter int64) *wire.Invalid {
-	if nonce == "" {
+// setOpening sets how a request opens an attempt. A caller without a nonce cannot repeat the request, so the node draws a nonce
+// and sets its own limit.
+func (cr *callRoutes) setOpening(r *http.Request, req *remote.OpenRequest, o wire.Opening, session, owner string) {
+	req.Session, req.Owner = cr.unsealSession(r, session), auth.Redact(owner)
+	req.Nonce, req.NoNonce, req.NotAfter, req.TTL, req.Wait = o.Nonce, o.NoNonce, o.NotAfter, o.TTL, o.Wait
+	if o.NoNonce {
 		_, _ = rand.Read(req.Nonce[:]) // never fails: crypto/rand crashes the program instead
-		req.NoNonce = true
-		if notAfter != 0 {
-			bad := wire.BadField("/not_after", "not_after is allowed only with a nonce")
-			bad.Hint = "send a random nonce, new for each open, or remove not_after"
-			return bad
-		}
-		return nil
 	}
-	req.Nonce, req.NotAfter = wire.NonceOf(nonce), flight.Time(notAfter)
-	return nil
 }
 
 // checkIdempotencyKey rejects an Idempotency-Key header that differs from the flight's key. The key is made from the
@@ -115,29 +110,29 @@ var quotedString = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // writeOpenAnswer writes the answer to an open or a verification. Only proceed permits the effect, and only it is a
 // 201.
-func (a *api) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) {
+func (cr *callRoutes) writeOpenAnswer(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) error {
 	switch {
 	case err != nil:
-		a.writeOpenError(w, r, key, nonce, err)
+		return aboutOpen(key, nonce, err)
 	case answer.Decision == flight.DecisionReplay:
-		a.writeReplay(w, r, nonce, answer)
+		return cr.writeReplay(w, r, nonce, answer)
 	case answer.Decision == flight.DecisionProceed:
-		a.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
+		return cr.writeProceed(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
 	case answer.Decision == flight.DecisionVerify:
-		a.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
+		return cr.writeProceed(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
 	default:
-		a.writeOpenError(w, r, key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
+		return aboutOpen(key, nonce, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
 	}
 }
 
 // writeProceed writes the decision proceed or verify.
-func (a *api) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) {
+func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) error {
 	f := o.Flight
 	out := wire.OpenAnswer{
 		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
-		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: a.sealSession(r, o.Session),
+		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: cr.sealSession(r, o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
-		Deployment: a.cfg.Version.Deployment,
+		Deployment: cr.deployment,
 	}
 	if o.ResendWithin != nil {
 		ms := o.ResendWithin.Milliseconds()
@@ -159,6 +154,7 @@ func (a *api) writeProceed(w http.ResponseWriter, r *http.Request, status int, d
 	h[wire.HeaderState] = []string{f.State.String()}
 	h[wire.HeaderReplayed] = headerFalse
 	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // policyIfDifferent returns the policy of a flight if it differs from the caller's; else nil.
@@ -171,22 +167,20 @@ func policyIfDifferent(f *flight.Flight, differs bool) *wire.Policy {
 }
 
 // writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
-func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) {
-	f, body, err := a.loadReceiptBody(r, o.Flight)
+func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, o remote.OpenAnswer) error {
+	f, body, err := cr.loadReceiptBody(r, o.Flight)
 	if f.State == flight.StateAbsent { // freed after the ledger's reply: the next open starts a new generation
 		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
 	if err != nil {
-		a.writeOpenError(w, r, f.Key, nonce, err)
-		return
+		return aboutOpen(f.Key, nonce, err)
 	}
 	h := w.Header()
 	setFlightHeaders(h, f)
 	if f.State == flight.StateExpired { // expired after the ledger's reply
 		p := noReceiptProblem(f)
 		p.Nonce = nonce
-		a.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
 	shown := wire.FlightOf(f, body, true)
 	shown.Source, h[wire.HeaderReplayed] = effect.SourceReplayed.String(), headerTrue
@@ -196,11 +190,11 @@ func (a *api) writeReplay(w http.ResponseWriter, r *http.Request, nonce string, 
 	if f.State == flight.StateSucceeded {
 		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: policyIfDifferent(f, o.PolicyDiffers)}
 		writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-		return
+		return nil
 	}
 	p := failedProblem(f, shown)
 	p.Decision, p.Nonce = wire.DecisionReplay, nonce
-	a.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // failedProblem is the problem for a flight that ended without success.
@@ -225,22 +219,21 @@ func failureCause(f *flight.Flight) string {
 }
 
 // verification serves POST /v1/flights/{id}/verification.
-func (a *api) verification(w http.ResponseWriter, r *http.Request) {
-	req, nonce, bad := a.verificationRequest(w, r)
+func (cr *callRoutes) verification(w http.ResponseWriter, r *http.Request) error {
+	req, nonce, bad := cr.verificationRequest(w, r)
 	if bad != nil {
-		a.writeOpenError(w, r, flight.Key{}, nonce, bad)
-		return
+		return aboutOpen(flight.Key{}, nonce, bad)
 	}
-	if !a.mayReport(w, r, req.ID) {
-		return
+	if err := cr.mayReport(r, req.ID); err != nil {
+		return err
 	}
-	defer a.limits.CountVerification()()
-	a.setStillAllowed(r, &req.Open)
-	answer, err := a.cfg.Remote.Verify(r.Context(), req)
-	a.writeOpenAnswer(w, r, a.keyOf(r, req.ID), nonce, answer, err)
+	defer cr.limits.CountVerification()()
+	cr.setStillAllowed(r, &req.Open)
+	answer, err := cr.remote.Verify(r.Context(), req)
+	return cr.writeOpenAnswer(w, r, cr.keyOf(r, req.ID), nonce, answer, err)
 }
 
-func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req remote.VerificationRequest, nonce string, bad *wire.Invalid) {
+func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request) (req remote.VerificationRequest, nonce string, bad *wire.Invalid) {
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, "", bad
 	}
@@ -264,32 +257,28 @@ func (a *api) verificationRequest(w http.ResponseWriter, r *http.Request) (req r
 	if req.ExternalID = v.ExternalID; req.Result != flight.FindingHappened && (req.ExternalID != "" || req.Body.Size > 0) {
 		return req, v.Nonce, receiptWithoutEffect()
 	}
-	open := &req.Open
-	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
-		return req, v.Nonce, bad
-	}
-	open.Session, open.Owner, open.Wait = a.unsealSession(r, v.Session), auth.Redact(v.Owner), wire.Wait(v.WaitMS)
-	return req, v.Nonce, setNonce(open, v.Nonce, v.NotAfter)
+	opening, bad := v.Opening()
+	cr.setOpening(r, &req.Open, opening, v.Session, v.Owner)
+	return req, v.Nonce, bad
 }
 
 // abandon serves POST /v1/flights:abandon.
-func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
-	req, nonce, bad := a.abandonRequest(w, r)
+func (cr *callRoutes) abandon(w http.ResponseWriter, r *http.Request) error {
+	req, nonce, bad := cr.abandonRequest(w, r)
 	if bad != nil {
-		a.writeOpenError(w, r, req.Key, nonce, bad)
-		return
+		return aboutOpen(req.Key, nonce, bad)
 	}
-	if err := a.cfg.Remote.Abandon(r.Context(), req); err != nil {
-		a.writeOpenError(w, r, req.Key, nonce, err)
-		return
+	if err := cr.remote.Abandon(r.Context(), req); err != nil {
+		return aboutOpen(req.Key, nonce, err)
 	}
 	out := wire.AbandonAnswer{Nonce: nonce}
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // abandonRequest parses an abandon. It also returns the nonce as the caller wrote it.
-func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, nonce string, bad *wire.Invalid) {
-	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
+func (cr *callRoutes) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, nonce string, bad *wire.Invalid) {
+	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
 		return req, "", bad
 	}
@@ -297,7 +286,11 @@ func (a *api) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote
 	if bad != nil {
 		return req, "", bad
 	}
-	if req.Key, bad = keyFrom(r, abandon.Action, abandon.ID); bad != nil {
+	ns, bad := namespace(r)
+	if bad == nil {
+		req.Key, bad = wire.Key(ns, abandon.Action, abandon.ID)
+	}
+	if bad != nil {
 		return req, abandon.Nonce, bad
 	}
 	switch {

@@ -10,9 +10,27 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
+
+// decisionRoutes serve the decisions of people about flights, and imports.
+type decisionRoutes struct {
+	*flightWriter
+	operator Operator
+}
+
+func (dr *decisionRoutes) routes() map[string]route {
+	access := with(auth.Operate)
+	return map[string]route{
+		"POST /v1/flights/{id}/resolve": {serve: dr.resolve, access: access},
+		"POST /v1/flights/{id}/cancel":  {serve: dr.cancel, access: access},
+		"POST /v1/flights/{id}/retry":   {serve: dr.retry, access: access},
+		"POST /v1/flights/{id}/free":    {serve: dr.free, access: access},
+		"POST /v1/flights/{id}/redact":  {serve: dr.redact, access: access},
+		"POST /v1/flights:import":       {serve: dr.importReceipts, access: access, query: true},
+	}
+}
 
 // operatorRequest is a person's request about a flight, bound to the version that the person saw.
 type operatorRequest struct {
@@ -27,8 +45,8 @@ type operatorRequest struct {
 const unknownActor = "unknown"
 
 // cancel serves POST /v1/flights/{id}/cancel.
-func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Cancel
 		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -36,22 +54,22 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 // retry serves POST /v1/flights/{id}/retry.
-func (a *api) retry(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
+func (dr *decisionRoutes) retry(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
-func (a *api) free(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, a.endedPreviousGeneration(d)
+func (dr *decisionRoutes) free(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
 	})
 }
 
 // redact serves POST /v1/flights/{id}/redact.
-func (a *api) redact(w http.ResponseWriter, r *http.Request) {
-	a.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
+func (dr *decisionRoutes) redact(w http.ResponseWriter, r *http.Request) error {
+	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
 		m := d.flight.Redacted
 		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason},
 			m != nil && m.Actor == d.actor && m.Reason == d.reason
@@ -60,7 +78,7 @@ func (a *api) redact(w http.ResponseWriter, r *http.Request) {
 
 // endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
 // the version that d was made on. The same words about a later version are a new decision, so the history is checked.
-func (a *api) endedPreviousGeneration(d *operatorRequest) bool {
+func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest) bool {
 	past := d.flight.PreviousGenerations
 	if d.seen == d.flight.Version || len(past) == 0 {
 		return false
@@ -68,7 +86,7 @@ func (a *api) endedPreviousGeneration(d *operatorRequest) bool {
 	if m := past[len(past)-1].EndedBy; m.Actor != d.actor || m.Reason != d.reason {
 		return false
 	}
-	history, err := a.cfg.Ledger.History(d.flight.ID)
+	history, err := dr.flights.History(d.flight.ID)
 	return err == nil && slices.ContainsFunc(history, func(e flight.HistoryEvent) bool {
 		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.After(d.seen)
 	})
@@ -76,31 +94,29 @@ func (a *api) endedPreviousGeneration(d *operatorRequest) bool {
 
 // runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
 // same decision was applied already; then a repeat with the old ETag gets the same answer.
-func (a *api) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) {
-	d, ok := a.loadDecision(w, r)
-	if !ok {
-		return
+func (dr *decisionRoutes) runDecision(w http.ResponseWriter, r *http.Request, command func(*operatorRequest) (c flight.Command, decided bool)) error {
+	d, err := dr.loadDecision(w, r)
+	if err != nil {
+		return err
 	}
 	c, decided := command(d)
 	if d.seen != d.flight.Version {
 		if decided {
-			a.writeFlight(w, r, d.flight)
-			return
+			return dr.writeFlight(w, r, d.flight)
 		}
-		a.writePreconditionFailed(w, r, d.flight)
-		return
+		return preconditionFailed(r, d.flight)
 	}
-	reply, err := a.cfg.Operator.Propose(r.Context(), c)
-	a.writeDecision(w, r, d.key, reply, err)
+	reply, err := dr.operator.Propose(r.Context(), c)
+	return dr.writeDecision(w, r, d.key, reply, err)
 }
 
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.
-func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, bool) {
+func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, error) {
 	d, id, bad := readDecision(r)
 	var body []byte
 	var req wire.OperatorRequest
 	if bad == nil {
-		body, bad = a.receiveBody(w, r, wire.MaxSmallBody)
+		body, bad = dr.receiveBody(w, r, wire.MaxSmallBody)
 	}
 	if bad == nil {
 		req, bad = wire.DecodeOperator(body)
@@ -113,25 +129,22 @@ func (a *api) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorReq
 		named, bad = namedKey(r, req.Key, id)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return nil, false
+		return nil, bad
 	}
-	f, err := a.flightOf(r, id, named)
+	f, err := dr.flightOf(r, id, named)
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
-		a.writeError(w, r, named, err)
-		return nil, false
+		return nil, about(named, err)
 	}
 	d.flight, d.key = f, f.Key
 	if d.key.IsZero() { // a tombstone does not store its key
 		if d.key = named; named.IsZero() {
-			a.writeInvalid(w, r, tombstoneNeedsKey())
-			return nil, false
+			return nil, tombstoneNeedsKey()
 		}
 	}
-	return d, true
+	return d, nil
 }
 
 // tombstoneNeedsKey is the error for a request about a tombstone that does not name its key.
@@ -202,45 +215,42 @@ func actor(r *http.Request) (string, *wire.Invalid) {
 }
 
 // resolve serves POST /v1/flights/{id}/resolve.
-func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
-	c, bad := a.resolveCommand(w, r)
+func (dr *decisionRoutes) resolve(w http.ResponseWriter, r *http.Request) error {
+	c, bad := dr.resolveCommand(w, r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	id, _ := flightID(r)
-	f, ok := a.findFlight(w, r, id, flight.Key{})
-	if !ok {
-		return
+	f, err := dr.findFlight(r, id, flight.Key{})
+	if err != nil {
+		return err
 	}
 	c.Key, c.Generation = f.Key, f.Generation
 	if f.Key.IsZero() {
-		a.writePreconditionFailed(w, r, f)
-		return
+		return preconditionFailed(r, f)
 	}
-	reply, err := a.cfg.Operator.Propose(r.Context(), c)
+	reply, err := dr.operator.Propose(r.Context(), c)
 	if now := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && now.Resolution != nil && now.Resolution.Version == c.Version {
-		a.writeAlreadyResolved(w, r, now)
-		return
+		return alreadyResolved(now)
 	}
-	a.writeDecision(w, r, f.Key, reply, err)
+	return dr.writeDecision(w, r, f.Key, reply, err)
 }
 
-// writeAlreadyResolved answers that the doubt, at the version that the person saw, was resolved by another decision.
-func (a *api) writeAlreadyResolved(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+// alreadyResolved says that the doubt, at the version that the person saw, was resolved by another decision.
+func alreadyResolved(f *flight.Flight) error {
 	p := preconditionProblem(f)
 	p.Detail = fmt.Sprintf("the doubt was already resolved differently: %s, by %s (%s)", wire.FindingWord(f.Resolution.Finding), f.Resolution.By.Actor, f.Resolution.By.Reason)
 	p.Hint = "read the flight to see the first decision; it cannot be replaced"
-	a.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // resolveCommand parses a resolve; its key and generation are set later.
-func (a *api) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
+func (dr *decisionRoutes) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
 	d, _, bad := readDecision(r)
 	if bad != nil {
 		return nil, bad
 	}
-	body, bad := a.receiveBody(w, r, wire.MaxReportBody)
+	body, bad := dr.receiveBody(w, r, wire.MaxReportBody)
 	if bad != nil {
 		return nil, bad
 	}
@@ -274,25 +284,24 @@ func (a *api) resolveCommand(w http.ResponseWriter, r *http.Request) (*flight.Re
 }
 
 // writeDecision answers with the ledger's reply to a decision.
-func (a *api) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
+func (dr *decisionRoutes) writeDecision(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) error {
 	if err != nil {
-		a.writeError(w, r, key, err)
-		return
+		return about(key, err)
 	}
 	switch {
 	case reply.Decision == flight.DecisionAccepted:
-		a.writeFlight(w, r, reply.Flight)
+		return dr.writeFlight(w, r, reply.Flight)
 	case reply.Flight == nil:
-		a.writeError(w, r, key, &effect.Missing{ID: key.FlightID()})
+		return about(key, &effect.Missing{ID: key.FlightID()})
 	case reply.Decision == flight.DecisionNotFound:
-		a.writeAbsent(w, r, reply.Flight)
+		return absentError(reply.Flight)
 	default:
-		a.writePreconditionFailed(w, r, reply.Flight)
+		return preconditionFailed(r, reply.Flight)
 	}
 }
 
-// writePreconditionFailed answers that the flight's state or version does not allow the decision.
-func (a *api) writePreconditionFailed(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+// preconditionFailed says that the flight's state or version does not allow the decision.
+func preconditionFailed(r *http.Request, f *flight.Flight) error {
 	p := preconditionProblem(f)
 	if f.Redacted != nil {
 		p.Detail += ", and its input was erased"
@@ -300,7 +309,7 @@ func (a *api) writePreconditionFailed(w http.ResponseWriter, r *http.Request, f 
 	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // another ETag would not help
 		p.Hint = "the flight's state does not allow this; read its history: GET /v1/flights/{id}/events"
 	}
-	a.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // preconditionProblem is the problem for a flight whose state or version does not allow a decision.

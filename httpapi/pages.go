@@ -11,8 +11,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Content types of the text that this package writes.
@@ -24,23 +24,23 @@ const (
 
 // problemPage serves GET /problems/{code}, the URL in the type of a problem: as HTML for browsers, as JSON on request,
 // else as Markdown, which reads well in a terminal.
-func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
+func (sr *serverRoutes) problemPage(w http.ResponseWriter, r *http.Request) error {
 	class, known := wire.Code(r.PathValue("code")).Class()
 	if !known {
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "unknown problem code"}})
-		return
+		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "unknown problem code"}}
 	}
 	page := pageOf(class)
 	w.Header().Set("Vary", "Accept")
 	switch negotiate(r.Header["Accept"], typeMarkdown, typeHTML, wire.TypeJSON) {
 	case wire.TypeJSON:
-		a.writeJSON(w, r, http.StatusOK, page)
+		return writeJSON(w, r, http.StatusOK, page)
 	case typeHTML:
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		writeResponse(w, r, http.StatusOK, []string{typeHTML}, page.html)
 	default:
 		writeResponse(w, r, http.StatusOK, []string{typeMarkdown}, page.markdown)
 	}
+	return nil
 }
 
 // page is the documentation of a code, with an example.

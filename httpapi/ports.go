@@ -2,28 +2,30 @@ package httpapi
 
 import (
 	"context"
-	"log/slog"
-	"net/http"
+	"io"
 	"time"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
-// Remote serves callers that perform effects themselves. Errors are those of package effect, *flight.InvalidError, or
-// the context's error.
+// Remote serves callers that perform effects themselves, and their sessions.
 type Remote interface {
+	Calls
+	Sessions
+}
+
+// Calls are the requests about one flight. Errors are those of package effect, *flight.InvalidError, or the context's error.
+type Calls interface {
 	Open(ctx context.Context, req remote.OpenRequest) (remote.OpenAnswer, error)
 	Abandon(ctx context.Context, req remote.AbandonRequest) error
 	Verify(ctx context.Context, req remote.VerificationRequest) (remote.OpenAnswer, error)
 	// Report returns the flight with *effect.Fenced, too, if this node knows it.
 	Report(ctx context.Context, req remote.ReportRequest) (*flight.Flight, error)
-	Sessions
 }
 
-// Sessions manages the sessions of such callers. Errors are those of Remote, *effect.LeaseLost if the session has
+// Sessions manages the sessions of such callers. Errors are those of Calls, *effect.LeaseLost if the session has
 // ended, and *effect.SessionInUse if it cannot be closed because attempts are open under it.
 type Sessions interface {
 	NewSession(ctx context.Context, ttl time.Duration, owner string) (remote.SessionAnswer, error)
@@ -33,6 +35,12 @@ type Sessions interface {
 
 // Ledger is the part of this node's ledger that the API reads.
 type Ledger interface {
+	LedgerState
+	Flights
+}
+
+// LedgerState is what every route knows of the ledger.
+type LedgerState interface {
 	Header() flight.Header
 	// Now returns the ledger's time, as far as this node knows it.
 	Now() flight.Time
@@ -40,6 +48,10 @@ type Ledger interface {
 	Flight(id flight.ID) (*flight.Flight, error)
 	// Wait waits until the flight's version differs from known.
 	Wait(ctx context.Context, id flight.ID, known flight.Version) (*flight.Flight, error)
+}
+
+// Flights reads what the ledger stores of flights beside their records.
+type Flights interface {
 	// Input returns the exact bytes of the flight's input; nil if none are stored.
 	Input(f *flight.Flight) ([]byte, error)
 	// ReceiptBody returns the stored bytes of the receipt's body; nil if none are stored.
@@ -50,15 +62,23 @@ type Ledger interface {
 
 // Documents are the documents of the ledger, its audit log, and what it counts per namespace.
 type Documents interface {
-	// Documents returns the documents of a kind, sorted by namespace and name. They must not be changed.
-	Documents(kind string) []*flight.Document
+	auth.Documents
 	// Document returns nil if there is no such document. The document must not be changed.
 	Document(id flight.DocumentID) *flight.Document
+	AuditLog
+	Usage
+}
+
+// AuditLog is the log of the decisions of people.
+type AuditLog interface {
 	// Audit returns the newest entries before a version that match; from the end, if before is zero. It reads a bounded
 	// number of entries. next is the version to continue before; zero: there are no older ones that match. With a next,
 	// entries may be fewer than limit, or none.
 	Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, next flight.Version, err error)
-	DocumentsVersion() flight.Version // of the last change of any document
+}
+
+// Usage is what the namespaces use.
+type Usage interface {
 	// Stored returns how many flights each namespace stores, and how many tombstones all namespaces have together.
 	Stored() (flights map[string]int64, tombstones int64)
 	auth.Usage
@@ -72,55 +92,33 @@ type Operator interface {
 	ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error)
 }
 
-// Config holds the dependencies of the API. Remote, Ledger, Operator and Ready have no default.
-type Config struct {
-	Remote     Remote
-	Ledger     Ledger
-	Feed       Feed             // nil: GET /v1/events answers not_found
-	Duplicates DuplicateCounter // nil: duplicates are not counted
-	Operator   Operator
-	Documents  Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
-	Restores   Restores  // nil: the routes of backups and restores answer not_found
-	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
-	// called if the position is later than the ledger's. nil: positions are not compared.
-	LedgerBehind func(ctx context.Context, told wire.Index) (bool, error)
-	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
-	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
-	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.
-	Follower func() bool
-	// TokenTime is the time at which the expiry of tokens is judged; nil: the ledger's time.
-	TokenTime func() flight.Time
-	// Cluster describes the nodes; nil: a lone node.
-	Cluster func() wire.Cluster
-	// AwaitNodes waits until every other node that answers has applied what this one has, at most a second. It returns the
-	// names of the others. nil: a lone node.
-	AwaitNodes func(ctx context.Context) (notYet []string)
-	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
-	// package effect.
-	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error
-	// ReplaceNode returns the document that makes the bearer of a certificate the successor of a node; nil: that has been decided
-	// already. The field nil: a lone node.
-	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
-	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, Metrics is not served.
-	Auth *auth.Directory
-	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
-	Limits *auth.Limiter
-	Ready  func(context.Context) wire.Ready
-	// LedgerInfo describes the ledger in GET /readyz, with figures or without; nil: the answer has no description.
-	LedgerInfo func(figures bool) wire.LedgerInfo
-	// NodeInfo describes the node in GET /readyz?verbose; nil: the answer has no description.
-	NodeInfo func(context.Context) *wire.Node
-	Version  wire.Version
-	// LoopbackOnly wraps all routes in the function of that name.
-	LoopbackOnly bool
-	// Metrics serves /metrics, /metrics/etcd and /metrics/raft; nil: these paths answer not_found.
-	Metrics http.Handler
-	// Heartbeat is the longest silence of an event stream; 0: 15 s.
-	Heartbeat time.Duration
-	// MaxStreams bounds the open event streams; 0, or more than 1,024: 1,024.
-	MaxStreams int
-	// Logger receives failures, and rejected requests at level debug; nil: slog.Default.
-	Logger *slog.Logger
+// Feed returns the events of all flights, in log order, as far as this node has applied the log.
+type Feed interface {
+	// Read returns about limit events after a position. It never splits the events of one command. A page may be empty
+	// although More is set. Errors: *CompactedError, *FuturePositionError, or the read error.
+	Read(after flight.Version, limit int) (flight.FeedPage, error)
+	// Last returns the last n events that match, and the position after all events. It returns more than n rather than
+	// split the events of one command. It scans backwards until stop returns true; with a nil stop, the implementation
+	// chooses how far.
+	Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error)
+	// Await returns when there may be events after the position. Errors: the error of ctx, or that the ledger is
+	// closed.
+	Await(ctx context.Context, after flight.Version) error
+}
 
-	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
+// DuplicateCounter counts duplicates: calls that were answered without another effect. Both methods must be fast: they
+// run while the caller waits.
+type DuplicateCounter interface {
+	// CountDuplicate counts one call of a key by the named caller.
+	CountDuplicate(key flight.Key, actor string)
+	// DuplicateStats returns the statistics of a flight; the zero value if it had no duplicates.
+	DuplicateStats(id flight.ID) (flight.DuplicateStats, error)
+}
+
+// Restores makes backups of the ledger, and lists the keys that callers have asked for since it was restored.
+type Restores interface {
+	// Backup writes a tar archive. After an error the archive is incomplete.
+	Backup(ctx context.Context, w io.Writer) error
+	// Asked returns up to limit keys that callers have asked for after a key, sorted, and how many there are in all.
+	Asked(after string, limit int) (keys []string, total int)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 const problemPath = "/problems/"
@@ -185,50 +186,87 @@ func formatVersion(v flight.Version) string {
 	return v.String()
 }
 
-// writeError answers with the problem of an error. key is the key of the request; zero if it has none.
-func (a *api) writeError(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
-	a.writeNamedError(w, r, key, "", "", err)
+// responder writes answers and problems. The handlers of all subjects share it.
+type responder struct {
+	*scope
+	log *slog.Logger
 }
 
-// writeOpenError is writeError for a request with a nonce. The problem names the nonce: a caller that was given the answer
-// to another open of the same flight must conclude nothing from it.
-func (a *api) writeOpenError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, err error) {
-	a.writeNamedError(w, r, key, nonce, "", err)
+// withErrors returns the handler of a route. It answers with the problem of the error that the route returns.
+func (re *responder) withErrors(route handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := route(w, r); err != nil {
+			re.writeError(w, r, err)
+		}
+	}
 }
 
-// writeNamedError is writeError for a request with a nonce or about a session, which the problem names; each may be empty.
-func (a *api) writeNamedError(w http.ResponseWriter, r *http.Request, key flight.Key, nonce, session string, err error) {
+// named is an error whose problem names what the request was about. Each field may be empty. With a nonce or a session, a caller
+// that was given the answer to another request concludes nothing from it.
+type named struct {
+	error
+	key            flight.Key
+	nonce, session string
+}
+
+func (n named) Unwrap() error { return n.error }
+
+// about returns an error whose problem names the key of the request.
+func about(key flight.Key, err error) error { return named{error: err, key: key} }
+
+// aboutOpen returns an error whose problem names the key and the nonce of the request.
+func aboutOpen(key flight.Key, nonce string, err error) error {
+	return named{error: err, key: key, nonce: nonce}
+}
+
+// problemError is a problem that a handler has made itself.
+type problemError struct {
+	problem *wire.Problem
+	cause   error // for the log; nil: none
+}
+
+func (e problemError) Error() string { return string(e.problem.Code) + ": " + e.problem.Detail }
+
+// writeError answers with the problem of an error.
+func (re *responder) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	var made problemError
+	if errors.As(err, &made) {
+		re.writeAndLogProblem(w, r, made.problem, made.cause)
+		return
+	}
+	var subject named
+	errors.As(err, &subject)
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
 	p := problemOf(err)
-	p.Nonce, p.Session = nonce, session
-	if p.FlightID == "" && !key.IsZero() && p.Code != wire.Unauthenticated {
-		p.Key, p.FlightID = key.String(), key.FlightID().String()
+	p.Nonce, p.Session = subject.nonce, subject.session
+	if p.FlightID == "" && !subject.key.IsZero() && p.Code != wire.Unauthenticated {
+		p.Key, p.FlightID = subject.key.String(), subject.key.FlightID().String()
 	}
 	hideMissing(r, p, err)
-	a.writeAndLogProblem(w, r, p, err)
+	re.writeAndLogProblem(w, r, p, err)
 }
 
 // writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one
 // in the request's path. The rejection of a credential says nothing about a flight.
-func (a *api) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
+func (re *responder) writeAndLogProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem, cause error) {
 	if p.Code != wire.Unauthenticated && p.Code != wire.Forbidden {
 		if id, bad := flightID(r); bad == nil && p.FlightID == "" {
 			p.FlightID = id.String()
 		}
 		if p.State == "" {
-			p.State = a.stateOf(r, p)
+			p.State = re.stateOf(r, p)
 		}
 	}
 	writeProblem(w, r, p)
-	a.logProblem(r, p, cause)
+	re.logProblem(r, p, cause)
 }
 
 // stateOf returns the state of a problem's flight on this node; "" if the problem has no flight. For a token of one
 // namespace it reads no flight unless the problem has a key of that namespace: the time of a read tells whether a flight
 // exists.
-func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
+func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
 	id, err := flight.ParseID(p.FlightID)
 	if err != nil {
 		return ""
@@ -237,19 +275,10 @@ func (a *api) stateOf(r *http.Request, p *wire.Problem) string {
 	if c := boundCaller(r); c != nil && key.Namespace() != c.Namespace {
 		return ""
 	}
-	if f, err := a.flightOf(r, id, key); err == nil && f != nil {
+	if f, err := re.flightOf(r, id, key); err == nil && f != nil {
 		return f.State.String()
 	}
 	return flight.StateAbsent.String()
-}
-
-// writeInvalid answers an invalid request.
-func (a *api) writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	a.writeAndLogProblem(w, r, problemOfInvalid(bad), nil)
-}
-
-func writeInvalidProblem(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	writeProblem(w, r, problemOfInvalid(bad))
 }
 
 // writeProblem writes a problem document and the headers that belong to its code.
@@ -284,4 +313,42 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 		}
 		return body
 	})
+}
+
+// logProblem logs a request that was answered with a problem: at level error if flightd failed, else at level debug.
+func (re *responder) logProblem(r *http.Request, p *wire.Problem, cause error) {
+	level, message := slog.LevelDebug, "httpapi: request rejected"
+	if p.Code == wire.Internal {
+		level, message = slog.LevelError, "httpapi: request failed"
+	}
+	if !re.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []any{"request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "code", string(p.Code)}
+	if p.TraceID != "" {
+		attrs = append(attrs, "trace_id", p.TraceID)
+	}
+	if key := re.keyOfProblem(r, p); key != "" {
+		attrs = append(attrs, "key", key)
+	}
+	if cause != nil {
+		attrs = append(attrs, "error", cause)
+	}
+	re.log.Log(r.Context(), level, message, attrs...)
+}
+
+// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known, or
+// if the token belongs to one namespace: see stateOf.
+func (re *responder) keyOfProblem(r *http.Request, p *wire.Problem) string {
+	if p.Key != "" || boundCaller(r) != nil {
+		return p.Key
+	}
+	id, err := flight.ParseID(r.PathValue("id"))
+	if err != nil {
+		return ""
+	}
+	if key := re.keyOf(r, id); !key.IsZero() {
+		return key.String()
+	}
+	return ""
 }

@@ -7,20 +7,18 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.
-func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := a.findBytes(w, r, receiptBlob, a.cfg.Ledger.ReceiptBody)
-	if !ok {
-		return
+func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) error {
+	f, body, err := fr.findBytes(r, receiptBlob, fr.flights.ReceiptBody)
+	if err != nil {
+		return err
 	}
 	if p := noReceiptProblem(f); p != nil {
-		a.writeMissingBody(w, r, f, p)
-		return
+		return missingBody(w.Header(), f, p)
 	}
 	h, rec := w.Header(), f.Receipt
 	h[wire.HeaderReceiptOutcome] = []string{rec.Outcome.String()}
@@ -28,46 +26,44 @@ func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
 		h[wire.HeaderExternalID] = []string{url.PathEscape(rec.ExternalID)}
 	}
 	writeBlob(w, r, f, &rec.Body, body)
+	return nil
 }
 
 // input serves GET /v1/flights/{id}/input: the stored bytes of the input.
-func (a *api) input(w http.ResponseWriter, r *http.Request) {
-	f, body, ok := a.findBytes(w, r, func(f *flight.Flight) flight.Blob { return f.Input }, a.cfg.Ledger.Input)
-	if !ok {
-		return
+func (fr *flightRoutes) input(w http.ResponseWriter, r *http.Request) error {
+	f, body, err := fr.findBytes(r, func(f *flight.Flight) flight.Blob { return f.Input }, fr.flights.Input)
+	if err != nil {
+		return err
 	}
 	if p := noInputProblem(f); p != nil {
-		a.writeMissingBody(w, r, f, p)
-		return
+		return missingBody(w.Header(), f, p)
 	}
 	writeBlob(w, r, f, &f.Input, body)
+	return nil
 }
 
-// findBytes returns the flight in the path and the bytes of one of its blobs. If it cannot, it has answered the request
-// and returns false.
-func (a *api) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
+// findBytes returns the flight in the path and the bytes of one of its blobs.
+func (fr *flightRoutes) findBytes(r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
 	id, bad := flightID(r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return nil, nil, false
+		return nil, nil, bad
 	}
-	f, ok := a.findFlight(w, r, id, flight.Key{})
-	if !ok {
-		return nil, nil, false
-	}
-	f, body, err := a.loadBody(r, f, blob, read)
+	f, err := fr.findFlight(r, id, flight.Key{})
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return nil, nil, false
+		return nil, nil, err
 	}
-	return f, body, true
+	f, body, err := fr.loadBody(r, f, blob, read)
+	if err != nil {
+		return nil, nil, about(f.Key, err)
+	}
+	return f, body, nil
 }
 
-// writeMissingBody answers with the reason why a flight has no such bytes.
-func (a *api) writeMissingBody(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
-	setFlightHeaders(w.Header(), f)
+// missingBody returns the reason why a flight has no such bytes, and sets the flight's headers.
+func missingBody(h http.Header, f *flight.Flight, p *wire.Problem) error {
+	setFlightHeaders(h, f)
 	p.State = f.State.String()
-	a.writeAndLogProblem(w, r, p, nil)
+	return problemError{problem: p}
 }
 
 // writeBlob answers with the bytes of a blob. They come from a provider or a caller, so the headers keep a browser from
@@ -84,44 +80,6 @@ func writeBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *f
 	}
 	kind := cmp.Or(blob.ContentType, "application/octet-stream")
 	writeResponse(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
-}
-
-// loadReceiptBody is loadBody for the receipt.
-func (a *api) loadReceiptBody(r *http.Request, f *flight.Flight) (*flight.Flight, []byte, error) {
-	return a.loadBody(r, f, receiptBlob, a.cfg.Ledger.ReceiptBody)
-}
-
-// receiptBlob returns the body of a flight's receipt; the zero Blob if there is no receipt.
-func receiptBlob(f *flight.Flight) flight.Blob {
-	if f.Receipt == nil {
-		return flight.Blob{}
-	}
-	return f.Receipt.Body
-}
-
-// loadBody returns a flight and the bytes of one of its blobs.
-//
-// The bytes may have been deleted after f was read: by the end of the retention, a redaction or a free. Then loadBody
-// reads the flight again and returns its new state. It returns *effect.Missing if the key was freed, and the read error
-// if the flight has not changed.
-func (a *api) loadBody(r *http.Request, f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
-	for {
-		b := blob(f)
-		if f.State == flight.StateExpired || b.StoredSize == 0 || b.Data != nil {
-			return f, b.Data, nil
-		}
-		body, err := read(f)
-		if err == nil {
-			return f, body, nil
-		}
-		now, unread := a.flightOf(r, f.ID, f.Key)
-		if unread != nil || now == nil || now.Version == f.Version {
-			return f, nil, err
-		}
-		if f = now; f.State == flight.StateAbsent {
-			return f, nil, &effect.Missing{ID: f.ID}
-		}
-	}
 }
 
 // noInputProblem returns the reason why a flight has no input; nil if it has one.

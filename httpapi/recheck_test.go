@@ -20,8 +20,8 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // revoke deletes a token.
@@ -176,8 +176,8 @@ func (l *hookLedger) Await(ctx context.Context, after flight.Version) error {
 }
 
 func (l *hookLedger) install(c *httpapi.Config) {
-	l.Ledger, l.Feed = c.Ledger, c.Feed
-	c.Ledger, c.Feed = l, l
+	l.Ledger, l.Feed = c.Ledger, c.Events.Feed
+	c.Ledger, c.Events.Feed = l, l
 }
 
 // A read that waits delivers nothing after its token was revoked: neither the change that it waited for, nor that there

@@ -8,8 +8,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -18,43 +18,44 @@ import (
 const reportTimeout = 30 * time.Second
 
 // report serves POST /v1/flights/{id}/report.
-func (a *api) report(w http.ResponseWriter, r *http.Request) {
+func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) error {
 	req, bad := reportRequest(w, r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	if req.Key.IsZero() && (a.answeredLate(w, r, &req) || !a.mayReport(w, r, req.ID)) {
-		return
+	if req.Key.IsZero() {
+		if err := cr.lateReport(w, r, &req); err != nil {
+			return err
+		}
+		if err := cr.mayReport(r, req.ID); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
-	f, err := a.cfg.Remote.Report(ctx, req)
+	f, err := cr.remote.Report(ctx, req)
 	var fenced *effect.Fenced
 	switch {
 	case errors.As(err, &fenced) && f != nil && f.State == flight.StateExpired:
-		a.writeExpiredReport(w, r, &req, f)
-		return
+		return cr.expiredReport(w, &req, f)
 	case err != nil && req.Key.IsZero():
-		a.writeError(w, r, a.keyOf(r, req.ID), err)
-		return
+		return about(cr.keyOf(r, req.ID), err)
 	case err != nil:
-		a.writeError(w, r, req.Key, err)
-		return
+		return about(req.Key, err)
 	}
 	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.StoredSize != len(req.Body.Data) {
-		a.writeFlight(w, r, f)
-		return
+		return cr.writeFlight(w, r, f)
 	}
 	shown := wire.FlightOf(f, req.Body.Data, true) // the stored body equals this report's, so it need not be read from the ledger
 	shown.Source = effect.SourceExecuted.String()
 	setFlightHeaders(w.Header(), f)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	return nil
 }
 
-// writeExpiredReport answers a report for a flight whose retention has ended. A tombstone stores no evidence, so the
+// expiredReport rejects a report for a flight whose retention has ended. A tombstone stores no evidence, so the
 // report is only logged. The answer has the stored outcome, for the caller to compare.
-func (a *api) writeExpiredReport(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
+func (cr *callRoutes) expiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) error {
 	p := newKeyProblem(wire.Fenced, req.Key, defaultRetryAfter)
 	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.FinalState.String()
 	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
@@ -62,28 +63,27 @@ func (a *api) writeExpiredReport(w http.ResponseWriter, r *http.Request, req *re
 	}
 	p.Detail = "the flight ended as " + p.Outcome + " and its retention is over: this report changed nothing and is stored only in the server's log"
 	p.Hint = "do not act and do not report again; if your outcome differs from the stored one, check the provider for a second effect"
-	a.logExpiredReport(w, req, f)
-	a.writeAndLogProblem(w, r, p, nil)
+	cr.logExpiredReport(w, req, f)
+	return problemError{problem: p}
 }
 
-func (a *api) logExpiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) {
-	a.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", f.ID.String(), "ended", f.FinalState.String(),
+func (cr *callRoutes) logExpiredReport(w http.ResponseWriter, req *remote.ReportRequest, f *flight.Flight) {
+	cr.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", f.ID.String(), "ended", f.FinalState.String(),
 		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
 }
 
-// answeredLate answers a report without a key for a tombstone, if the token belongs to one namespace: the sender sees a
-// tombstone only by its key. answeredLate returns false for all other reports.
-func (a *api) answeredLate(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest) bool {
+// lateReport rejects a report without a key for a tombstone, if the token belongs to one namespace: the sender sees a
+// tombstone only by its key.
+func (cr *callRoutes) lateReport(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest) error {
 	if boundCaller(r) == nil {
-		return false
+		return nil
 	}
-	f := a.provedTombstone(req.ID, req.FencingToken)
+	f := cr.provedTombstone(req.ID, req.FencingToken)
 	if f == nil {
-		return false
+		return nil
 	}
-	a.logExpiredReport(w, req, f)
-	a.writeInvalid(w, r, tombstoneNeedsKey())
-	return true
+	cr.logExpiredReport(w, req, f)
+	return tombstoneNeedsKey()
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportRequest, bad *wire.Invalid) {
@@ -116,26 +116,14 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	return req, nil
 }
 
-// mayReport reports whether the sender may report to a flight that it names by the id only. If not, mayReport has
-// answered the request as if there were no such flight.
-func (a *api) mayReport(w http.ResponseWriter, r *http.Request, id flight.ID) bool {
+// mayReport rejects a report to a flight of another namespace that it names by the id only, as if there were no such flight.
+func (cr *callRoutes) mayReport(r *http.Request, id flight.ID) error {
 	if boundCaller(r) == nil {
-		return true
+		return nil
 	}
-	f, err := a.flightOf(r, id, flight.Key{})
+	f, err := cr.flightOf(r, id, flight.Key{})
 	if err == nil && f == nil {
 		err = &effect.Missing{ID: id}
 	}
-	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-	}
-	return err == nil
-}
-
-// keyOf returns the key of a flight; the zero key if this node does not know it.
-func (a *api) keyOf(r *http.Request, id flight.ID) flight.Key {
-	if f, err := a.flightOf(r, id, flight.Key{}); err == nil && f != nil {
-		return f.Key
-	}
-	return flight.Key{}
+	return err
 }

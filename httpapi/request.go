@@ -7,20 +7,8 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
-
-// noQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
-// the caller would act although it asked for a dry run.
-func (a *api) noQuery(route http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if bad := rejectParameters(r); bad != nil {
-			a.writeInvalid(w, r, bad)
-			return
-		}
-		route(w, r)
-	}
-}
 
 func rejectParameters(r *http.Request) *wire.Invalid {
 	if r.URL.RawQuery == "" {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 const (
@@ -143,12 +143,12 @@ func TestStartingIsAProblem(t *testing.T) {
 	require.Equal(t, trace, p.TraceID)
 	require.True(t, p.Retryable)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "without Config.Metrics the path does not exist")
+	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "without About.Metrics the path does not exist")
 }
 
 func TestMetricsAreServedWhereThereAreAny(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
+		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
 	})
 	require.Equal(t, "/metrics", string(d.get("/metrics").body))
 	require.Equal(t, "/metrics/etcd", string(d.get("/metrics/etcd").body))

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // buffers holds buffers for response bodies. writeResponse returns a buffer only after its bytes were written.
@@ -33,16 +33,6 @@ func writeResponse(w http.ResponseWriter, r *http.Request, status int, contentTy
 	}
 }
 
-// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
-func (a *api) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
-	}
-	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
-}
-
 // setFlightHeaders sets the headers that describe a flight.
 func setFlightHeaders(h http.Header, f *flight.Flight) {
 	h[wire.HeaderFlightID] = []string{f.ID.String()}
@@ -55,15 +45,12 @@ func setFlightHeaders(h http.Header, f *flight.Flight) {
 
 func etag(v flight.Version) string { return `"` + v.String() + `"` }
 
-// writeFlight answers with a flight and its receipt.
-func (a *api) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	f, body, err := a.loadReceiptBody(r, f)
+// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	body, err := json.Marshal(v)
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return
+		return err
 	}
-	setFlightHeaders(w.Header(), f)
-	shown := wire.FlightOf(f, body, true)
-	shown.HeldUntil = wire.HeldUntil(f, a.cfg.Ledger.Header(), a.cfg.Ledger.Now())
-	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+	return nil
 }

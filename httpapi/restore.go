@@ -1,43 +1,50 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
 )
 
-// Restores makes backups of the ledger, and lists the keys that callers have asked for since it was restored.
-type Restores interface {
-	// Backup writes a tar archive. After an error the archive is incomplete.
-	Backup(ctx context.Context, w io.Writer) error
-	// Asked returns up to limit keys that callers have asked for after a key, sorted, and how many there are in all.
-	Asked(after string, limit int) (keys []string, total int)
+// restoreRoutes serve backups and restores of the ledger.
+type restoreRoutes struct {
+	*responder
+	restores Restores
+	operator Operator
+}
+
+func (rr *restoreRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /v1/backup":          {serve: rr.backup, access: with(auth.Admin)},
+		"GET /v1/restore":         {serve: rr.restoreState, access: with(auth.Operate | auth.Admin)},
+		"GET /v1/restore/asked":   {serve: rr.restoreAsked, access: with(auth.Operate | auth.Admin), query: true},
+		"POST /v1/restore:finish": {serve: rr.finishRestore, access: with(auth.Admin)},
+	}
 }
 
 // backup serves GET /v1/backup.
-func (a *api) backup(w http.ResponseWriter, r *http.Request) {
-	if bad := a.mayRestore(r); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+func (rr *restoreRoutes) backup(w http.ResponseWriter, r *http.Request) error {
+	if bad := rr.mayRestore(r); bad != nil {
+		return bad
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
 	out := &pacedWriter{ResponseWriter: w, control: control}
-	switch err := a.cfg.Restores.Backup(r.Context(), out); {
+	switch err := rr.restores.Backup(r.Context(), out); {
 	case err == nil:
 	case !out.begun:
-		a.writeError(w, r, flight.Key{}, err)
+		return err
 	default:
-		a.log.Warn("a backup was not completed", "error", err)
+		rr.log.Warn("a backup was not completed", "error", err)
 		panic(http.ErrAbortHandler) // the reader must not take the archive for a complete one
 	}
+	return nil
 }
 
 // pacedWriter gives each write its own deadline: a backup may take hours, and a reader that reads nothing must not hold it.
@@ -58,37 +65,35 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 }
 
 // restoreState serves GET /v1/restore.
-func (a *api) restoreState(w http.ResponseWriter, r *http.Request) {
-	if bad := a.mayRestore(r); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+func (rr *restoreRoutes) restoreState(w http.ResponseWriter, r *http.Request) error {
+	if bad := rr.mayRestore(r); bad != nil {
+		return bad
 	}
-	state := a.restoreOf()
-	a.writeJSON(w, r, http.StatusOK, &state)
+	state := rr.restoreOf()
+	return writeJSON(w, r, http.StatusOK, &state)
 }
 
-func (a *api) restoreOf() wire.Restore {
-	h := a.cfg.Ledger.Header()
+func (rr *restoreRoutes) restoreOf() wire.Restore {
+	h := rr.ledger.Header()
 	out := wire.Restore{Reconciling: h.Reconciling, StoreEpoch: h.StoreEpoch}
 	if h.Reconciling {
 		out.HoldUntil = wireTime(h.EpochHold)
-		out.HoldMS = max(0, h.EpochHold.Until(a.cfg.Ledger.Now()).Milliseconds())
+		out.HoldMS = max(0, h.EpochHold.Until(rr.ledger.Now()).Milliseconds())
 	}
-	_, out.Asked = a.cfg.Restores.Asked("", 0)
+	_, out.Asked = rr.restores.Asked("", 0)
 	return out
 }
 
 // restoreAsked serves GET /v1/restore/asked.
-func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
+func (rr *restoreRoutes) restoreAsked(w http.ResponseWriter, r *http.Request) error {
 	after, limit, bad := parseAskedQuery(r)
-	if denied := a.mayRestore(r); denied != nil {
+	if denied := rr.mayRestore(r); denied != nil {
 		bad = denied
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	keys, _ := a.cfg.Restores.Asked(after, limit)
+	keys, _ := rr.restores.Asked(after, limit)
 	out := wire.AskedPage{Keys: []string{}}
 	if len(keys) == limit {
 		out.Next = keys[len(keys)-1]
@@ -97,17 +102,16 @@ func (a *api) restoreAsked(w http.ResponseWriter, r *http.Request) {
 		key, err := flight.ParseKey(text)
 		var f *flight.Flight
 		if err == nil {
-			f, err = a.flightOf(r, key.FlightID(), key)
+			f, err = rr.flightOf(r, key.FlightID(), key)
 		}
 		if err != nil {
-			a.writeError(w, r, key, err)
-			return
+			return about(key, err)
 		}
 		if f == nil || !f.State.Terminal() && f.State != flight.StateInDoubt {
 			out.Keys = append(out.Keys, text)
 		}
 	}
-	a.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invalid) {
@@ -136,11 +140,11 @@ func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invali
 }
 
 // finishRestore serves POST /v1/restore:finish.
-func (a *api) finishRestore(w http.ResponseWriter, r *http.Request) {
-	bad := a.mayRestore(r)
+func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) error {
+	bad := rr.mayRestore(r)
 	var body []byte
 	if bad == nil {
-		body, bad = a.receiveBody(w, r, wire.MaxSmallBody)
+		body, bad = rr.receiveBody(w, r, wire.MaxSmallBody)
 	}
 	var req wire.FinishRestore
 	if bad == nil {
@@ -151,27 +155,26 @@ func (a *api) finishRestore(w http.ResponseWriter, r *http.Request) {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	reply, err := a.cfg.Operator.Propose(r.Context(), &flight.FinishRestore{Epoch: a.cfg.Ledger.Header().StoreEpoch, Force: req.Force, Actor: d.actor, Reason: d.reason})
+	reply, err := rr.operator.Propose(r.Context(), &flight.FinishRestore{Epoch: rr.ledger.Header().StoreEpoch, Force: req.Force, Actor: d.actor, Reason: d.reason})
 	switch {
 	case err != nil:
-		a.writeError(w, r, flight.Key{}, err)
+		return err
 	case reply.Decision == flight.DecisionAccepted:
-		state := a.restoreOf()
-		a.writeJSON(w, r, http.StatusOK, &state)
+		state := rr.restoreOf()
+		return writeJSON(w, r, http.StatusOK, &state)
 	case reply.Decision == flight.DecisionBusy:
-		a.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
-			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}})
+		return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "wait until the hold is over, or pass --force if you know that every caller of the lost ledger is dead",
+			FieldError: wire.FieldError{Detail: fmt.Sprintf("callers of the ledger that was lost may still act: the hold lasts %v more", reply.Wait.Round(time.Second))}}
 	default:
-		a.writeError(w, r, flight.Key{}, errors.New("httpapi: unexpected decision "+reply.Decision.String()))
+		return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 	}
 }
 
 // mayRestore rejects a token of one namespace: backups and restores concern all.
-func (a *api) mayRestore(r *http.Request) *wire.Invalid {
-	if a.cfg.Restores == nil {
+func (rr *restoreRoutes) mayRestore(r *http.Request) *wire.Invalid {
+	if rr.restores == nil {
 		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server makes no backups"}}
 	}
 	if boundCaller(r) == nil {

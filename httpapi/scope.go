@@ -14,7 +14,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // This file keeps the namespaces apart. A caller whose token belongs to one namespace learns nothing about the keys of
@@ -68,8 +68,8 @@ func allowNamespace(r *http.Request, name string, place wire.FieldError) *wire.I
 // flightOf returns a flight as the sender of a request may see it; nil if it does not exist, or if it belongs to another
 // namespace than the token. The record of a tombstone has no key, so a token of one namespace sees it only if the request
 // names its key. Only provedTombstone reads flights otherwise.
-func (a *api) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, error) {
-	f, err := a.cfg.Ledger.Flight(id)
+func (sc *scope) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, error) {
+	f, err := sc.ledger.Flight(id)
 	if f == nil || err != nil {
 		return nil, err
 	}
@@ -87,13 +87,21 @@ func (a *api) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight
 	return f, nil
 }
 
+// keyOf returns the key of a flight; the zero key if this node does not know it.
+func (sc *scope) keyOf(r *http.Request, id flight.ID) flight.Key {
+	if f, err := sc.flightOf(r, id, flight.Key{}); err == nil && f != nil {
+		return f.Key
+	}
+	return flight.Key{}
+}
+
 // provedTombstone returns a tombstone to a caller that proves by a fencing token that it held an attempt of the flight.
 // It returns nil, and reads nothing, without that proof; also nil if the flight is no tombstone.
-func (a *api) provedTombstone(id flight.ID, fencingToken string) *flight.Flight {
-	if _, _, err := flight.Unseal(fencingToken, a.cfg.Ledger.Header().Secret, id); err != nil {
+func (sc *scope) provedTombstone(id flight.ID, fencingToken string) *flight.Flight {
+	if _, _, err := flight.Unseal(fencingToken, sc.ledger.Header().Secret, id); err != nil {
 		return nil
 	}
-	f, err := a.cfg.Ledger.Flight(id)
+	f, err := sc.ledger.Flight(id)
 	if err != nil || f == nil || f.State != flight.StateExpired || !f.Key.IsZero() {
 		return nil
 	}
@@ -119,8 +127,8 @@ func hideMissing(r *http.Request, p *wire.Problem, err error) {
 
 // keyedHash is HMAC-SHA256 of the parts under the secret of the deployment. The first part names the purpose; no part
 // contains a zero byte.
-func (a *api) keyedHash(parts ...string) []byte {
-	mac := hmac.New(sha256.New, a.cfg.Ledger.Header().Secret)
+func (sc *scope) keyedHash(parts ...string) []byte {
+	mac := hmac.New(sha256.New, sc.ledger.Header().Secret)
 	mac.Write([]byte(strings.Join(parts, "\x00")))
 	return mac.Sum(nil)
 }
@@ -134,26 +142,26 @@ const unknownSession = flight.SessionID(sessionSeparator)
 // sealSession returns the id of a session for the sender of a request. The seal binds the session to the namespace and
 // the name of the token, not to its secret: a new secret of the same name continues the session. The ledger and etcd
 // store the id only. Without credentials there is no seal.
-func (a *api) sealSession(r *http.Request, id flight.SessionID) string {
+func (sc *scope) sealSession(r *http.Request, id flight.SessionID) string {
 	c := callerOf(r)
 	if c == nil || id == "" {
 		return string(id)
 	}
-	return string(id) + sessionSeparator + a.sessionSeal(c, string(id))
+	return string(id) + sessionSeparator + sc.sessionSeal(c, string(id))
 }
 
-func (a *api) sessionSeal(c *caller, id string) string {
-	return base64.RawURLEncoding.EncodeToString(a.keyedHash("session", c.Namespace, c.Name, id)[:16])
+func (sc *scope) sessionSeal(c *caller, id string) string {
+	return base64.RawURLEncoding.EncodeToString(sc.keyedHash("session", c.Namespace, c.Name, id)[:16])
 }
 
 // unsealSession returns the id of the session that a request names; unknownSession if it was not sealed for the sender.
-func (a *api) unsealSession(r *http.Request, sealed string) flight.SessionID {
+func (sc *scope) unsealSession(r *http.Request, sealed string) flight.SessionID {
 	c := callerOf(r)
 	if c == nil || sealed == "" {
 		return flight.SessionID(sealed)
 	}
 	id, seal, _ := strings.Cut(sealed, sessionSeparator)
-	if !hmac.Equal([]byte(seal), []byte(a.sessionSeal(c, id))) {
+	if !hmac.Equal([]byte(seal), []byte(sc.sessionSeal(c, id))) {
 		return unknownSession
 	}
 	return flight.SessionID(id)
@@ -161,9 +169,9 @@ func (a *api) unsealSession(r *http.Request, sealed string) flight.SessionID {
 
 // sealCursor returns the text of a cursor. A page can end at a flight of another namespace, so for a token of one
 // namespace the cursor is encrypted, and only this namespace can use it.
-func (a *api) sealCursor(r *http.Request, plain []byte) string {
+func (sc *scope) sealCursor(r *http.Request, plain []byte) string {
 	if c := boundCaller(r); c != nil {
-		box := a.cursorCipher(c)
+		box := sc.cursorCipher(c)
 		nonce := make([]byte, box.NonceSize())
 		_, _ = rand.Read(nonce) // never fails: crypto/rand crashes the program instead
 		plain = box.Seal(nonce, nonce, plain, nil)
@@ -172,13 +180,13 @@ func (a *api) sealCursor(r *http.Request, plain []byte) string {
 }
 
 // unsealCursor returns the content of a cursor; nil if it is not a cursor for the sender of the request.
-func (a *api) unsealCursor(r *http.Request, text string) []byte {
+func (sc *scope) unsealCursor(r *http.Request, text string) []byte {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	c := boundCaller(r)
 	if err != nil || c == nil {
 		return b
 	}
-	box := a.cursorCipher(c)
+	box := sc.cursorCipher(c)
 	if len(b) < box.NonceSize() {
 		return nil
 	}
@@ -189,8 +197,8 @@ func (a *api) unsealCursor(r *http.Request, text string) []byte {
 	return plain
 }
 
-func (a *api) cursorCipher(c *caller) cipher.AEAD {
-	block, _ := aes.NewCipher(a.keyedHash("cursor", c.Namespace)) // the key has a valid length
+func (sc *scope) cursorCipher(c *caller) cipher.AEAD {
+	block, _ := aes.NewCipher(sc.keyedHash("cursor", c.Namespace)) // the key has a valid length
 	box, _ := cipher.NewGCM(block)
 	return box
 }

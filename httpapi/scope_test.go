@@ -19,8 +19,8 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // spelling is one way to ask for something of another namespace. {id} is the id of the target, {key} its key, {escaped}
@@ -206,7 +206,7 @@ func TestEvents_OfDocumentsNeedAdmin(t *testing.T) {
 
 // A stream ends when its token is revoked: no event is written after that.
 func TestStream_EndsWithItsToken(t *testing.T) {
-	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Heartbeat = 20 * time.Millisecond })
+	g := newGuardedServer(t, auth.NodeLimits{}, func(c *httpapi.Config) { c.Events.Heartbeat = 20 * time.Millisecond })
 	owner := g.as("billing", "owner", auth.AllVerbs)
 	a := owner.proceed(`{"action":"charge","id":"1"}`)
 	for _, path := range []string{"/v1/events", "/v1/flights/" + a.FlightID + "/events"} {

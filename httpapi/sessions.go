@@ -6,70 +6,79 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
+// sessionRoutes serve the sessions of callers that perform effects themselves.
+type sessionRoutes struct {
+	*responder
+	sessions Sessions
+	limits   *auth.Limiter
+}
+
+func (sr *sessionRoutes) routes() map[string]route {
+	access := with(auth.Submit | auth.Work)
+	return map[string]route{
+		"POST /v1/sessions":            {serve: sr.newSession, access: access},
+		"POST /v1/sessions/{id}/renew": {serve: sr.renewSession, access: access},
+		"POST /v1/sessions/{id}/close": {serve: sr.closeSession, access: access},
+	}
+}
+
 // newSession serves POST /v1/sessions.
-func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
+func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) error {
+	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	req, bad := wire.DecodeSession(body)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	ttl, bad := wire.TTL(req.TTLMS)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	ns, bad := namespace(r)
 	if bad != nil {
 		ns = wire.DefaultNamespace // a session has no namespace, so a token of all of them may send any header
 	}
-	if err := a.limits.AllowSession(ns); err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+	if err := sr.limits.AllowSession(ns); err != nil {
+		return err
 	}
-	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
-	a.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
+	answer, err := sr.sessions.NewSession(r.Context(), ttl, auth.Redact(req.Owner))
+	return sr.writeSession(w, r, http.StatusCreated, req.Nonce, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
-func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
+func (sr *sessionRoutes) renewSession(w http.ResponseWriter, r *http.Request) error {
+	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	req, bad := wire.DecodeRenew(body)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	renewal := remote.RenewRequest{OpenDigest: req.OpenDigest}
 	if req.After != "" {
 		renewal.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
 	}
-	id, ok := a.ownSession(w, r)
-	if !ok {
-		return
+	id, err := sr.ownSession(r)
+	if err != nil {
+		return err
 	}
-	answer, err := a.cfg.Remote.Renew(r.Context(), id, renewal)
-	a.writeSession(w, r, http.StatusOK, "", answer, err)
+	answer, err := sr.sessions.Renew(r.Context(), id, renewal)
+	return sr.writeSession(w, r, http.StatusOK, "", answer, err)
 }
 
-func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) {
+func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, status int, nonce string, s remote.SessionAnswer, err error) error {
 	if err != nil {
-		a.writeSessionError(w, r, err)
-		return
+		return aboutSession(r, err)
 	}
-	out := wire.SessionAnswer{Session: a.sealSession(r, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
+	out := wire.SessionAnswer{Session: sr.sealSession(r, s.Session), Nonce: nonce, TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
 	if out.OpenDigest == "" {
 		out.OpenDigest = wire.OpenDigest(nil) // a new session has no open attempts
@@ -83,44 +92,43 @@ func (a *api) writeSession(w http.ResponseWriter, r *http.Request, status int, n
 			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
 	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
 }
 
 // closeSession serves POST /v1/sessions/{id}/close.
-func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := a.receiveBody(w, r, wire.MaxSmallBody)
+func (sr *sessionRoutes) closeSession(w http.ResponseWriter, r *http.Request) error {
+	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
 	if bad == nil {
 		bad = wire.DecodeEmpty(body)
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	id, ok := a.ownSession(w, r)
-	if !ok {
-		return
+	id, err := sr.ownSession(r)
+	if err != nil {
+		return err
 	}
-	if err := a.cfg.Remote.CloseSession(r.Context(), id); err != nil {
-		a.writeSessionError(w, r, err)
-		return
+	if err := sr.sessions.CloseSession(r.Context(), id); err != nil {
+		return aboutSession(r, err)
 	}
 	writeEmpty(w, r)
+	return nil
 }
 
-// ownSession returns the session in the path. If it was not sealed for the sender, ownSession has answered as for a
-// session that does not exist, and returns false.
-func (a *api) ownSession(w http.ResponseWriter, r *http.Request) (flight.SessionID, bool) {
-	id := a.unsealSession(r, r.PathValue("id"))
+// ownSession returns the session in the path. If it was not sealed for the sender, the error is that of a session that does
+// not exist.
+func (sr *sessionRoutes) ownSession(r *http.Request) (flight.SessionID, error) {
+	id := sr.unsealSession(r, r.PathValue("id"))
 	if id == unknownSession && callerOf(r) != nil {
-		a.writeSessionError(w, r, &effect.LeaseLost{})
-		return id, false
+		return id, aboutSession(r, &effect.LeaseLost{})
 	}
-	return id, true
+	return id, nil
 }
 
-// writeSessionError answers with the problem of an error. The problem names the session in the path, as the sender wrote it:
-// the end of another session must not end a renewal.
-func (a *api) writeSessionError(w http.ResponseWriter, r *http.Request, err error) {
-	a.writeNamedError(w, r, flight.Key{}, "", r.PathValue("id"), err)
+// aboutSession returns an error whose problem names the session in the path, as the sender wrote it: the end of another session
+// must not end a renewal.
+func aboutSession(r *http.Request, err error) error {
+	return named{error: err, session: r.PathValue("id")}
 }
 
 // writeEmpty answers 200 with an empty object.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 	reconnectMS = "1000"
 	// streamBatch is about how many events are read from the feed at once.
 	streamBatch = 256
-	// maxStreams bounds the open streams of a node. Config.MaxStreams can lower it.
+	// maxStreams bounds the open streams of a node. Events.MaxStreams can lower it.
 	maxStreams = 1024
 )
 
@@ -35,19 +35,13 @@ type stream struct {
 	err  error
 }
 
-// openStream starts a stream. If too many are open, it has answered the request and returns nil. The caller must call
-// closeStream.
-func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
-	limit := int64(maxStreams)
-	if own := int64(a.cfg.MaxStreams); own > 0 {
-		limit = min(limit, own)
-	}
-	if a.openStreams.Add(1) > limit {
-		a.openStreams.Add(-1)
+// openStream starts a stream, or returns the error to answer with if too many are open. The caller must call closeStream.
+func (er *eventRoutes) openStream(w http.ResponseWriter) (*stream, error) {
+	if er.openStreams.Add(1) > er.maxStreams {
+		er.openStreams.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "this node has too many open event streams"
-		a.writeAndLogProblem(w, r, p, nil)
-		return nil
+		return nil, problemError{problem: p}
 	}
 	s := &stream{w: w, ctrl: http.NewResponseController(w)}
 	_ = s.ctrl.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
@@ -56,14 +50,14 @@ func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
 	h.Set("X-Accel-Buffering", "no") // otherwise a proxy may buffer events
 	w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, "retry: "+reconnectMS+"\n\n"...)
-	return s
+	return s, nil
 }
 
 // closeStream ends a stream. The server still writes the end of the response, which must not block on a reader that
 // does not read, either; it sets a new deadline for the next request.
-func (a *api) closeStream(s *stream) {
+func (er *eventRoutes) closeStream(s *stream) {
 	_ = s.ctrl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
-	a.openStreams.Add(-1)
+	er.openStreams.Add(-1)
 }
 
 // appendMessage appends one message. A reader can resume after a message with an id.
@@ -109,37 +103,27 @@ func (s *stream) flush() error {
 	return s.err
 }
 
-func (a *api) heartbeat() time.Duration {
-	if a.cfg.Heartbeat > 0 {
-		return a.cfg.Heartbeat
-	}
-	return defaultHeartbeat
-}
-
 // streamFeed streams the events of all flights, from the query's position or from now on. It returns when the reader
 // disconnects, the node stops or the feed fails.
-func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
-	end, err := a.limits.StartStream(cmp.Or(q.namespace, wire.AllNamespaces))
+func (er *eventRoutes) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) error {
+	end, err := er.limits.StartStream(cmp.Or(q.namespace, wire.AllNamespaces))
 	if err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+		return err
 	}
 	defer end()
-	if err := a.recheckReader(r, q); err != nil {
-		a.writeError(w, r, flight.Key{}, err)
-		return
+	if err := er.recheckReader(r, q); err != nil {
+		return err
 	}
-	page, err := a.firstFeedPage(r.Context(), q)
+	page, err := er.firstFeedPage(r.Context(), q)
 	var compacted *flight.CompactedError
-	if err != nil && !(q.resumed && a.cfg.Follower == nil && errors.As(err, &compacted)) {
-		a.writeFeedError(w, r, err)
-		return
+	if err != nil && !(q.resumed && er.follower == nil && errors.As(err, &compacted)) {
+		return feedError(err)
 	}
-	s := a.openStream(w, r)
-	if s == nil {
-		return
+	s, err := er.openStream(w)
+	if err != nil {
+		return err
 	}
-	defer a.closeStream(s)
+	defer er.closeStream(s)
 	after := q.startPosition()
 	if compacted != nil { // the reader was disconnected for longer than the log is kept
 		after, page = s.appendGap(after, compacted)
@@ -148,32 +132,33 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 	s.appendHeartbeat(after.String()) // a reader that disconnects before the first event resumes here
 	lastWrite := time.Now()
-	for r.Context().Err() == nil && a.stillAllowed(r) && s.flush() == nil {
+	for r.Context().Err() == nil && er.stillAllowed(r) && s.flush() == nil {
 		if !page.More {
 			q.since = 0 // since limits only past events; it is by this machine's clock, so it must not filter new ones
-			if err := a.waitForEvents(r, s, after); err != nil {
-				return
+			if err := er.waitForEvents(r, s, after); err != nil {
+				return nil
 			}
 		}
-		page, err = a.cfg.Feed.Read(after, streamBatch)
-		if a.recheckReader(r, q) != nil {
-			return
+		page, err = er.feed.Read(after, streamBatch)
+		if er.recheckReader(r, q) != nil {
+			return nil
 		}
 		switch {
-		case a.cfg.Follower == nil && errors.As(err, &compacted): // the log was truncated before the reader had read it
+		case er.follower == nil && errors.As(err, &compacted): // the log was truncated before the reader had read it
 			after, page = s.appendGap(after, compacted)
 		case err != nil:
-			return // the reader reconnects, and gets the error as a problem, or the events from a node whose log goes back further
+			return nil // the reader reconnects, and gets the error as a problem, or the events from a node whose log goes back further
 		default:
 			after = s.appendPage(page, q, after)
 		}
-		if len(s.buf) == 0 && time.Since(lastWrite) >= a.heartbeat() { // many old events, none of which matched
+		if len(s.buf) == 0 && time.Since(lastWrite) >= er.heartbeat { // many old events, none of which matched
 			s.appendHeartbeat(after.String())
 		}
 		if len(s.buf) > 0 {
 			lastWrite = time.Now()
 		}
 	}
+	return nil
 }
 
 // appendGap tells the reader that events after its position were deleted. It returns the position to continue after.
@@ -182,11 +167,11 @@ func (s *stream) appendGap(after flight.Version, compacted *flight.CompactedErro
 	return compacted.First, flight.FeedPage{More: true}
 }
 
-func (a *api) firstFeedPage(ctx context.Context, q *eventQuery) (flight.FeedPage, error) {
+func (er *eventRoutes) firstFeedPage(ctx context.Context, q *eventQuery) (flight.FeedPage, error) {
 	if q.after != nil {
-		return a.readFeed(ctx, *q.after, streamBatch)
+		return er.readFeed(ctx, *q.after, streamBatch)
 	}
-	return a.cfg.Feed.Last(q.last, q.matches, q.stopBefore())
+	return er.feed.Last(q.last, q.matches, q.stopBefore())
 }
 
 // appendPage appends the matching events of a page and returns the position after the page. Of the events of one
@@ -214,16 +199,16 @@ func (s *stream) appendPage(page flight.FeedPage, q *eventQuery, after flight.Ve
 
 // waitForEvents waits until there may be events after a position, and writes heartbeats meanwhile. It returns an error
 // when the reader has disconnected, its token is no longer valid, or the ledger is closed.
-func (a *api) waitForEvents(r *http.Request, s *stream, after flight.Version) error {
+func (er *eventRoutes) waitForEvents(r *http.Request, s *stream, after flight.Version) error {
 	ctx := r.Context()
 	for {
-		beat, cancel := context.WithTimeout(ctx, a.heartbeat())
-		err := a.cfg.Feed.Await(beat, after)
+		beat, cancel := context.WithTimeout(ctx, er.heartbeat)
+		err := er.feed.Await(beat, after)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		if !a.stillAllowed(r) {
+		if !er.stillAllowed(r) {
 			return auth.ErrUnknown
 		}
 		s.appendHeartbeat(after.String())
@@ -238,53 +223,52 @@ const duplicatesInterval = time.Second
 
 // streamFlight streams the events of one flight after a position. The position never expires while the flight is
 // stored: events are read from the flight's history, not from the feed.
-func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) {
+func (er *eventRoutes) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) error {
 	if f.State == flight.StateExpired {
 		p := noReceiptProblem(f)
 		p.Title, p.Detail = "The history is no longer stored", "the flight's retention has ended, and its history was deleted"
 		setFlightHeaders(w.Header(), f)
-		a.writeAndLogProblem(w, r, p, nil)
-		return
+		return problemError{problem: p}
 	}
-	end, err := a.limits.StartStream(f.Key.Namespace())
+	end, err := er.limits.StartStream(f.Key.Namespace())
 	if err != nil {
-		a.writeError(w, r, f.Key, err)
-		return
+		return about(f.Key, err)
 	}
 	defer end()
-	s := a.openStream(w, r)
-	if s == nil {
-		return
+	s, err := er.openStream(w)
+	if err != nil {
+		return err
 	}
-	defer a.closeStream(s)
-	a.followFlight(r, s, f, after)
+	defer er.closeStream(s)
+	er.followFlight(r, s, f, after)
+	return nil
 }
 
 // followFlight writes a flight's events until the reader disconnects, its token ends, the flight expires or the node
 // stops.
-func (a *api) followFlight(r *http.Request, s *stream, f *flight.Flight, after flight.Version) {
+func (er *eventRoutes) followFlight(r *http.Request, s *stream, f *flight.Flight, after flight.Version) {
 	ctx := r.Context()
 	lastWrite, duplicatesSent := time.Now(), uint64(0)
 	for read := (flight.Version{}); ; {
 		if f.Version != read {
 			var err error
-			if after, err = a.appendHistory(s, f, after); err != nil {
+			if after, err = er.appendHistory(s, f, after); err != nil {
 				return
 			}
 			read = f.Version
 		}
-		duplicatesSent = a.appendDuplicates(s, f, duplicatesSent)
-		if len(s.buf) == 0 && time.Since(lastWrite) >= a.heartbeat() {
+		duplicatesSent = er.appendDuplicates(s, f, duplicatesSent)
+		if len(s.buf) == 0 && time.Since(lastWrite) >= er.heartbeat {
 			s.appendHeartbeat("")
 		}
 		if len(s.buf) > 0 {
 			lastWrite = time.Now()
 		}
-		if !a.stillAllowed(r) || s.flush() != nil || f.State == flight.StateExpired {
+		if !er.stillAllowed(r) || s.flush() != nil || f.State == flight.StateExpired {
 			return
 		}
-		pause, cancel := context.WithTimeout(ctx, min(duplicatesInterval, a.heartbeat()))
-		next, err := a.cfg.Ledger.Wait(pause, f.ID, f.Version)
+		pause, cancel := context.WithTimeout(ctx, min(duplicatesInterval, er.heartbeat))
+		next, err := er.ledger.Wait(pause, f.ID, f.Version)
 		over := pause.Err() != nil
 		cancel()
 		switch {
@@ -297,8 +281,8 @@ func (a *api) followFlight(r *http.Request, s *stream, f *flight.Flight, after f
 }
 
 // appendHistory appends a flight's events after a position and returns the position of the last one.
-func (a *api) appendHistory(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
-	history, err := a.cfg.Ledger.History(f.ID)
+func (er *eventRoutes) appendHistory(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
+	history, err := er.flights.History(f.ID)
 	if err != nil {
 		return after, err
 	}
@@ -326,8 +310,8 @@ func (a *api) appendHistory(s *stream, f *flight.Flight, after flight.Version) (
 
 // appendDuplicates appends the statistics of duplicates if their count has changed. It returns the count that the
 // reader has.
-func (a *api) appendDuplicates(s *stream, f *flight.Flight, sent uint64) uint64 {
-	stats, err := a.cfg.Duplicates.DuplicateStats(f.ID)
+func (er *eventRoutes) appendDuplicates(s *stream, f *flight.Flight, sent uint64) uint64 {
+	stats, err := er.duplicates.DuplicateStats(f.ID)
 	if err != nil || stats.Count == sent || stats.Count == 0 {
 		return sent
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // longFeed is a feed with many pages, without a matching event. Reading a page takes a second.
@@ -54,8 +54,8 @@ func (r *timedRecorder) Write(b []byte) (int, error) {
 // followLong streams a long feed for a duration. It returns the response and the number of pages read.
 func followLong(t *testing.T, d time.Duration, pages int64) (*timedRecorder, int64) {
 	cfg := httpapitest.New(t).Config()
-	feed := &longFeed{Feed: cfg.Feed, most: pages}
-	cfg.Feed = feed
+	feed := &longFeed{Feed: cfg.Events.Feed, most: pages}
+	cfg.Events.Feed = feed
 	api := httpapi.New(cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -125,7 +125,7 @@ func (closingFeed) Await(context.Context, flight.Version) error { return effect.
 // TestEvents_FuturePositionOnStoppingNode: a stopping node cannot know whether the position is from another ledger, so
 // its answer is retryable.
 func TestEvents_FuturePositionOnStoppingNode(t *testing.T) {
-	d := newTestServer(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
+	d := newTestServer(t, func(c *httpapi.Config) { c.Events.Feed = closingFeed{c.Events.Feed} })
 	id := d.proceed(`{"action":"charge","id":"1"}`).FlightID
 	for _, path := range []string{"/v1/events?after=999999.0", "/v1/flights/" + id + "/events?after=999999.0"} {
 		p := requireProblem(t, d.get(path), http.StatusServiceUnavailable, wire.Draining)

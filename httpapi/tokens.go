@@ -1,15 +1,25 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
+
+// tokenRoutes serve tokens.
+type tokenRoutes struct{ *documentStore }
+
+func (tr *tokenRoutes) routes() map[string]route {
+	return map[string]route{
+		"POST /v1/tokens":                      {serve: tr.createToken, access: with(auth.Admin)},
+		"GET /v1/tokens":                       {serve: tr.listTokens, access: with(auth.Admin)},
+		"DELETE /v1/tokens/{namespace}/{name}": {serve: tr.revokeToken, access: with(auth.Admin)},
+		"GET /v1/whoami":                       {serve: tr.whoAmI, access: anyToken},
+	}
+}
 
 // defaultVerbs are the verbs of a token whose request names none.
 const defaultVerbs = auth.Submit | auth.Read
@@ -18,20 +28,18 @@ const defaultVerbs = auth.Submit | auth.Read
 //
 // Crash safety: the secret is only in the answer. If the answer is lost, the token exists, and rotate gives it another
 // secret.
-func (a *api) createToken(w http.ResponseWriter, r *http.Request) {
-	req, d, bad := a.tokenRequest(w, r)
+func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) error {
+	req, d, bad := tr.tokenRequest(w, r)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	id := auth.TokenID(req.Namespace, req.Name)
-	old := a.cfg.Documents.Document(id)
+	old := tr.documents.Document(id)
 	token, bad := changedToken(r, &req, old)
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	now := a.cfg.Ledger.Now()
+	now := tr.ledger.Now()
 	var expires flight.Time
 	if req.ExpiresInMS > 0 {
 		expires = now.Add(time.Duration(req.ExpiresInMS) * time.Millisecond)
@@ -40,26 +48,25 @@ func (a *api) createToken(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		bad := wire.BadField("/keep_old_ms", "%v", err)
 		bad.Hint = "wait until older secrets have expired, or rotate without keep_old_ms"
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
 	put := &flight.PutDocument{ID: id, Body: token.Encode(), Actor: d.actor, Reason: d.reason}
 	if old != nil {
 		put.Expect = old.Version
 	}
-	if !a.changeDocument(w, r, put) {
-		return
+	if err := tr.changeDocument(r.Context(), put); err != nil {
+		return err
 	}
 	made := &wire.NewToken{Name: req.Name, Namespace: req.Namespace, Verbs: token.Verbs.Names(), ExpiresAt: wireTime(expires), Token: secret}
-	if req.Rotate && a.cfg.AwaitNodes != nil {
-		made.NotYet = a.cfg.AwaitNodes(r.Context())
+	if req.Rotate && tr.awaitNodes != nil {
+		made.NotYet = tr.awaitNodes(r.Context())
 	}
-	a.writeJSON(w, r, http.StatusCreated, made)
+	return writeJSON(w, r, http.StatusCreated, made)
 }
 
 // tokenRequest parses the body of createToken. The namespace is set.
-func (a *api) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.TokenRequest, d operatorRequest, bad *wire.Invalid) {
-	body, bad := a.readAdminBody(w, r)
+func (tr *tokenRoutes) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.TokenRequest, d operatorRequest, bad *wire.Invalid) {
+	body, bad := tr.readAdminBody(w, r)
 	if bad != nil {
 		return req, d, bad
 	}
@@ -120,13 +127,12 @@ func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document)
 }
 
 // listTokens serves GET /v1/tokens.
-func (a *api) listTokens(w http.ResponseWriter, r *http.Request) {
-	if bad := a.hasDocuments(); bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) error {
+	if bad := tr.hasDocuments(); bad != nil {
+		return bad
 	}
-	now, out := a.cfg.Ledger.Now(), wire.TokenList{Tokens: []wire.Token{}}
-	for _, doc := range a.cfg.Documents.Documents(flight.KindToken) {
+	now, out := tr.ledger.Now(), wire.TokenList{Tokens: []wire.Token{}}
+	for _, doc := range tr.documents.Documents(flight.KindToken) {
 		if allowNamespace(r, doc.ID.Namespace, wire.FieldError{}) != nil {
 			continue
 		}
@@ -137,11 +143,11 @@ func (a *api) listTokens(w http.ResponseWriter, r *http.Request) {
 		}
 		out.Tokens = append(out.Tokens, shown)
 	}
-	a.writeJSON(w, r, http.StatusOK, &out)
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // revokeToken serves DELETE /v1/tokens/{namespace}/{name}.
-func (a *api) revokeToken(w http.ResponseWriter, r *http.Request) {
+func (tr *tokenRoutes) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := auth.TokenID(r.PathValue("namespace"), r.PathValue("name"))
 	bad := allowNamespace(r, id.Namespace, wire.FieldError{Parameter: "namespace"})
 	if bad == nil {
@@ -151,93 +157,9 @@ func (a *api) revokeToken(w http.ResponseWriter, r *http.Request) {
 		bad = wire.CheckName(id.Name, wire.FieldError{Parameter: "name"})
 	}
 	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
+		return bad
 	}
-	a.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
-}
-
-// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
-// meanwhile, deleteDocument deletes the changed one.
-func (a *api) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) {
-	body, bad := a.readAdminBody(w, r)
-	var req wire.ReasonRequest
-	if bad == nil {
-		req, bad = wire.DecodeReason(body)
-	}
-	var d operatorRequest
-	if bad == nil {
-		bad = d.setAttribution(r, req.Actor, req.Reason)
-	}
-	doc := (*flight.Document)(nil)
-	if bad == nil {
-		if doc = a.cfg.Documents.Document(id); doc == nil {
-			bad = &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: missing}, Hint: "list the names that exist, and check the namespace"}
-		}
-	}
-	if bad != nil {
-		a.writeInvalid(w, r, bad)
-		return
-	}
-	c := &flight.DeleteDocument{ID: id, Actor: d.actor, Reason: d.reason}
-	for range 3 {
-		c.Expect = doc.Version
-		reply, err := a.cfg.Operator.Propose(r.Context(), c)
-		switch {
-		case err != nil:
-			a.writeError(w, r, flight.Key{}, err)
-			return
-		case reply.Decision == flight.DecisionAccepted || reply.Document == nil:
-			var out wire.Revoked
-			if id.Kind == flight.KindToken && a.cfg.AwaitNodes != nil {
-				out.NotYet = a.cfg.AwaitNodes(r.Context())
-			}
-			a.writeJSON(w, r, http.StatusOK, &out)
-			return
-		}
-		doc = reply.Document
-	}
-	a.writeDocumentChanged(w, r)
-}
-
-// changeDocument proposes a change. If the ledger does not accept it, changeDocument has answered the request and
-// returns false.
-func (a *api) changeDocument(w http.ResponseWriter, r *http.Request, c *flight.PutDocument) bool {
-	reply, err := a.cfg.Operator.Propose(r.Context(), c)
-	switch {
-	case err != nil:
-		a.writeError(w, r, flight.Key{}, err)
-	case reply.Decision == flight.DecisionAccepted:
-		return true
-	case reply.Decision == flight.DecisionExhausted:
-		a.writeError(w, r, flight.Key{}, &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter})
-	case reply.Decision == flight.DecisionFailedPrecondition:
-		a.writeDocumentChanged(w, r)
-	default:
-		a.writeError(w, r, flight.Key{}, errors.New("httpapi: unexpected decision "+reply.Decision.String()))
-	}
-	return false
-}
-
-func (a *api) writeDocumentChanged(w http.ResponseWriter, r *http.Request) {
-	a.writeInvalid(w, r, &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
-		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}})
-}
-
-// hasDocuments returns the error of a server without documents.
-func (a *api) hasDocuments() *wire.Invalid {
-	if a.cfg.Documents == nil {
-		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no documents"}}
-	}
-	return nil
-}
-
-// readAdminBody reads the body of a change of a document.
-func (a *api) readAdminBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
-	if bad := a.hasDocuments(); bad != nil {
-		return nil, bad
-	}
-	return a.receiveBody(w, r, wire.MaxSmallBody)
+	return tr.deleteDocument(w, r, id, "no token has this name; it was never created, or it was revoked already")
 }
 
 // checkNamespace rejects a name that neither is a namespace nor stands for all of them.
@@ -254,4 +176,13 @@ func wireTime(t flight.Time) wire.Time {
 		return wire.Time{}
 	}
 	return wire.Time{Time: t.AsTime()}
+}
+
+// whoAmI serves GET /v1/whoami: the credential of the request.
+func (tr *tokenRoutes) whoAmI(w http.ResponseWriter, r *http.Request) error {
+	out := wire.WhoAmI{Namespace: wire.AllNamespaces, Verbs: auth.AllVerbs.Names()}
+	if c := callerOf(r); c != nil {
+		out = wire.WhoAmI{Name: c.Name, Namespace: c.Namespace, Verbs: c.Verbs.Names(), ExpiresAt: wireTime(c.ExpiresAt)}
+	}
+	return writeJSON(w, r, http.StatusOK, &out)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // api returns the handler of the API.
@@ -21,19 +21,20 @@ func (a *actor) api() http.Handler { return httpapi.New(a.apiConfig()) }
 func (a *actor) apiConfig() httpapi.Config {
 	l := ledgerAPI{ledger{a.store}, &a.events}
 	cfg := httpapi.Config{
-		Remote: a.remote, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: a.store, Restores: a.node, Limits: a.limits, Ready: a.readiness, Cluster: a.clusterState, LedgerInfo: a.ledgerInfo, NodeInfo: a.about, Logger: a.cfg.Logger,
-		LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil, MaxStreams: a.cfg.tuning.connections / 2,
-		Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
+		Remote: a.remote, Ledger: l, Operator: l, Documents: a.store, Restores: a.node, Logger: a.cfg.Logger,
+		Events:  httpapi.Events{Feed: l, Duplicates: l, MaxStreams: a.cfg.tuning.connections / 2},
+		Callers: httpapi.Callers{TokenTime: a.store.UpperTime, Limits: a.limits, LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil},
+		Cluster: httpapi.Cluster{State: a.clusterState, RaiseLeaseEpoch: a.raiseIfRegressed, LedgerBehind: a.ledgerBehind},
+		About: httpapi.About{Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
+			Ready: a.readiness, Ledger: a.ledgerInfo, Node: a.about},
 	}
-	cfg.LedgerBehind, cfg.TokenTime = a.ledgerBehind, a.store.UpperTime
-	cfg.RaiseLeaseEpoch = a.raiseIfRegressed
 	if a.cluster != nil {
-		cfg.AwaitNodes, cfg.ReplaceNode = a.awaitApplied, a.replacementOf
+		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.replacementOf
 	}
 	if a.cfg.NoCredentials {
-		cfg.Metrics = a.metrics.Handler()
+		cfg.About.Metrics = a.metrics.Handler()
 	} else { // metrics are served by Config.ListenMetrics only
-		cfg.Auth = a.tokens
+		cfg.Callers.Auth = a.tokens
 	}
 	return cfg
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/remote"
 )
@@ -221,7 +221,7 @@ func (n *node) localAPI() http.Handler {
 		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
 	}
 	cfg := a.apiConfig()
-	cfg.LedgerBehind = nil // this node may lag
+	cfg.Cluster.LedgerBehind = nil // this node may lag
 	return neverNo(httpapi.New(cfg))
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -108,8 +108,8 @@ func (n *node) readAPI() http.Handler {
 	l := ledger{n.store}
 	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: l, Reader: l, Events: n.events})}
 	cfg := a.apiConfig()
-	cfg.Follower = n.mayAnswer
-	cfg.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied
+	cfg.Cluster.Follower = n.mayAnswer
+	cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied
 	return httpapi.New(cfg)
 }
 

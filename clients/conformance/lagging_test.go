@@ -21,7 +21,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -36,8 +36,8 @@ func TestSoakOfALaggingNode(t *testing.T) {
 		cfg := leader.Config()
 		cfg.Ledger = lateLedger{cfg.Ledger, late.view}
 		cfg.Remote = replays{from: remote.NewReplays(remote.Config{Ledger: late.view, Reader: late.view})}
-		cfg.Follower = func() bool { return true }
-		cfg.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil }
+		cfg.Cluster.Follower = func() bool { return true }
+		cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil }
 		late.own = httpapi.New(cfg)
 		h := &server{t: t}
 		for _, api := range []http.Handler{late.leader, late} {

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // binaries are the programs under test, built once. If FLIGHTD_TEST_BINARY is set, that flightd is used instead of a

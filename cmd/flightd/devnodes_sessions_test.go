@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 )

@@ -132,11 +132,11 @@ func (l ledger) Stored() (flights map[string]int64, tombstones int64) {
 // service for remote callers applies the limits, too.
 func (fa *Fake) UseCredentials(cfg *httpapi.Config, node auth.NodeLimits) {
 	l := ledger{fa.Ledger, fa}
-	cfg.Auth = auth.NewDirectory(l, cfg.Logger)
-	cfg.Limits = auth.NewLimiter(cfg.Auth, l, node)
+	cfg.Callers.Auth = auth.NewDirectory(l, cfg.Logger)
+	cfg.Callers.Limits = auth.NewLimiter(cfg.Callers.Auth, l, node)
 	fa.mu.Lock()
 	defer fa.mu.Unlock()
-	fa.limits = cfg.Limits
+	fa.limits = cfg.Callers.Limits
 }
 
 // Issue stores a token and returns its new secret. The token has no other secret.

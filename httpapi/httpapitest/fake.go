@@ -16,8 +16,8 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 
@@ -81,8 +81,9 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 // Config returns the configuration of the HTTP API on this fake.
 func (fa *Fake) Config() httpapi.Config {
 	l := ledger{fa.Ledger, fa}
-	return httpapi.Config{Remote: service{fa}, Ledger: l, Feed: l, Duplicates: l, Operator: l, Documents: l, Ready: fa.ready, RaiseLeaseEpoch: func(context.Context, string, string) error { return nil },
-		Version: wire.Version{Version: "test", Deployment: fa.Ledger.Header().Deployment}}
+	return httpapi.Config{Remote: service{fa}, Ledger: l, Operator: l, Documents: l, Events: httpapi.Events{Feed: l, Duplicates: l},
+		Cluster: httpapi.Cluster{RaiseLeaseEpoch: func(context.Context, string, string) error { return nil }},
+		About:   httpapi.About{Ready: fa.ready, Version: wire.Version{Version: "test", Deployment: fa.Ledger.Header().Deployment}}}
 }
 
 // SetFaults changes the faults.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // JSON pointers of the components, for references.
@@ -67,7 +67,6 @@ func newDocument(spec *Spec) *Document {
 		Servers:  []server{{URL: "/", Description: "the server that serves this document"}},
 		Security: []securityRequirement{{tokenScheme: {}}},
 		Tags:     spec.Tags,
-		spec:     spec,
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package openapi generates the reference of the HTTP API: an OpenAPI 3.1 document and, from it, a Markdown page.
+// Package openapi generates the reference of the HTTP API, an OpenAPI 3.1 document.
 //
 // Package httpapi lists its routes as Operations. The schemas of the bodies are derived by reflection from the types of
 // package wire, so a field is defined once. Its meaning and limits are in the tables of fields.go.

@@ -11,7 +11,12 @@ type Document struct {
 	Tags       []Tag                    `json:"tags"`
 	Paths      Map[Map[*pathOperation]] `json:"paths"`
 	Components components               `json:"components"`
-	spec       *Spec
+}
+
+// JSON returns the document, indented.
+func (d *Document) JSON() ([]byte, error) {
+	data, err := json.MarshalIndent(d, "", "  ")
+	return append(data, '\n'), err
 }
 
 // securityRequirement names the verb that a token needs; several requirements are alternatives.

@@ -2,10 +2,9 @@ package openapi
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // header is the documentation of a header.
@@ -135,10 +134,4 @@ func commonResponseHeaders(status int) (always, sometimes []string) {
 		return append(always, wire.HeaderIndex), []string{wire.HeaderLedgerTime, wire.HeaderAge}
 	}
 	return append(always, wire.HeaderLedgerTime, wire.HeaderIndex), nil
-}
-
-// isCommonHeader reports whether all answers may have the header.
-func isCommonHeader(name string) bool {
-	always, sometimes := commonResponseHeaders(http.StatusOK)
-	return slices.Contains(always, name) || slices.Contains(sometimes, name)
 }

@@ -112,7 +112,7 @@ func (l *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
 		return nil // the input is unknown: duplicates are recognized by the key alone
 	}
 	open := OpenRequest{Input: l.Input, Fingerprint: l.Fingerprint}
-	s, bad := open.Submission()
+	s, bad := open.submission()
 	c.Fingerprint, c.Input = s.Fingerprint, s.Input
 	return bad
 }

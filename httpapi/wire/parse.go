@@ -106,8 +106,53 @@ func NonceHex(s string) string {
 	return hex.EncodeToString(n[:])
 }
 
-// Submission returns the submission of the request. It shares the input with the request.
-func (r *OpenRequest) Submission() (flight.Submission, *Invalid) {
+// Open is a parsed OpenRequest, without its session and its owner.
+type Open struct {
+	Key        flight.Key
+	Submission flight.Submission // shares the input with the request
+	Opening
+}
+
+// Opening is how an attempt is to be opened: by an open, or by a verification that found no effect.
+type Opening struct {
+	Nonce    flight.Nonce
+	NoNonce  bool // the request has no nonce, and Nonce is zero
+	NotAfter flight.Time
+	TTL      time.Duration // of a session that is created; 0: the default
+	Wait     time.Duration
+}
+
+// Parse returns the request in the terms of package flight. After an error the key is set if it is valid.
+func (r *OpenRequest) Parse(namespace string) (o Open, bad *Invalid) {
+	if o.Key, bad = Key(namespace, r.Action, r.ID); bad != nil {
+		return o, bad
+	}
+	if o.Submission, bad = r.submission(); bad != nil {
+		return o, bad
+	}
+	o.Opening, bad = parseOpening(r.Nonce, r.NotAfter, r.TTLMS, r.WaitMS)
+	return o, bad
+}
+
+// Opening returns how the verification opens an attempt if the effect did not happen.
+func (r *VerificationRequest) Opening() (Opening, *Invalid) {
+	return parseOpening(r.Nonce, r.NotAfter, r.TTLMS, r.WaitMS)
+}
+
+func parseOpening(nonce string, notAfter, ttlMS int64, waitMS *int64) (o Opening, bad *Invalid) {
+	if o.TTL, bad = TTL(ttlMS); bad != nil {
+		return o, bad
+	}
+	o.Wait, o.NotAfter = Wait(waitMS), flight.Time(notAfter)
+	if o.NoNonce = nonce == ""; !o.NoNonce {
+		o.Nonce = NonceOf(nonce)
+	} else if notAfter != 0 {
+		bad = setHint(BadField("/not_after", "not_after is allowed only with a nonce"), "send a random nonce, new for each open, or remove not_after")
+	}
+	return o, bad
+}
+
+func (r *OpenRequest) submission() (flight.Submission, *Invalid) {
 	s := flight.Submission{}
 	var bad *Invalid
 	if s.Policy, bad = r.Policy.Flight(); bad != nil {

@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+)
+
+// Config holds the dependencies of the API. Remote, Ledger, Operator and About.Ready have no default.
+type Config struct {
+	Remote    Remote
+	Ledger    Ledger
+	Operator  Operator
+	Documents Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
+	Restores  Restores  // nil: the routes of backups and restores answer not_found
+	Events    Events
+	Callers   Callers
+	Cluster   Cluster
+	About     About
+	// Logger receives failures, and rejected requests at level debug; nil: slog.Default.
+	Logger *slog.Logger
+
+	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
+}
+
+// Events configures the routes of events, and the counts of duplicates among them.
+type Events struct {
+	Feed       Feed             // nil: GET /v1/events answers not_found
+	Duplicates DuplicateCounter // nil: duplicates are not counted
+	// Heartbeat is the longest silence of an event stream; 0: 15 s.
+	Heartbeat time.Duration
+	// MaxStreams bounds the open event streams; 0, or more than 1,024: 1,024.
+	MaxStreams int
+}
+
+// Callers says who may call, and how much.
+type Callers struct {
+	// Auth checks the tokens of requests; nil: the server needs no credentials. With it, About.Metrics is not served.
+	Auth *auth.Directory
+	// TokenTime is the time at which the expiry of tokens is judged; nil: the ledger's time.
+	TokenTime func() flight.Time
+	// Limits bounds what the namespaces use; nil: they have no limits, and the node has its defaults.
+	Limits *auth.Limiter
+	// LoopbackOnly wraps all routes in the function of that name.
+	LoopbackOnly bool
+}
+
+// Cluster is what the node knows of the other nodes, and of its own place among them.
+type Cluster struct {
+	// State describes the nodes; nil: GET /v1/cluster answers not_found.
+	State func() wire.Cluster
+	// AwaitNodes waits until every other node that answers has applied what this one has, at most a second. It returns the
+	// names of the others. nil: a lone node.
+	AwaitNodes func(ctx context.Context) (notYet []string)
+	// RaiseLeaseEpoch raises the lease epoch if etcd knows less than the ledger, else it changes nothing. Errors are those of
+	// package effect.
+	RaiseLeaseEpoch func(ctx context.Context, actor, reason string) error
+	// ReplaceNode returns the document that makes the bearer of a certificate the successor of a node; nil: that has been decided
+	// already. The field nil: a lone node.
+	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
+	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
+	// called if the position is later than the ledger's. nil: positions are not compared.
+	LedgerBehind func(ctx context.Context, told wire.Index) (bool, error)
+	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
+	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
+	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.
+	Follower func() bool
+}
+
+// About describes the server and its health.
+type About struct {
+	Version wire.Version
+	Ready   func(context.Context) wire.Ready
+	// Ledger describes the ledger in GET /readyz, with figures or without; nil: the answer has no description.
+	Ledger func(figures bool) wire.LedgerInfo
+	// Node describes the node in GET /readyz?verbose; nil: the answer has no description.
+	Node func(context.Context) *wire.Node
+	// Metrics serves /metrics, /metrics/etcd and /metrics/raft; nil: these paths answer not_found.
+	Metrics http.Handler
+}

@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// documentStore reads and changes documents. The routes of tokens, namespaces and the cluster share it.
+type documentStore struct {
+	*responder
+	documents  Documents // nil: the server has none
+	operator   Operator
+	awaitNodes func(ctx context.Context) (notYet []string) // Cluster.AwaitNodes
+}
+
+// hasDocuments returns the error of a server without documents.
+func (ds *documentStore) hasDocuments() *wire.Invalid {
+	if ds.documents == nil {
+		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no documents"}}
+	}
+	return nil
+}
+
+// readAdminBody reads the body of a change of a document.
+func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
+	if bad := ds.hasDocuments(); bad != nil {
+		return nil, bad
+	}
+	return ds.receiveBody(w, r, wire.MaxSmallBody)
+}
+
+// changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it.
+func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocument) error {
+	reply, err := ds.operator.Propose(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case reply.Decision == flight.DecisionAccepted:
+		return nil
+	case reply.Decision == flight.DecisionExhausted:
+		return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter}
+	case reply.Decision == flight.DecisionFailedPrecondition:
+		return documentChanged()
+	}
+	return errors.New("httpapi: unexpected decision " + reply.Decision.String())
+}
+
+// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
+// meanwhile, deleteDocument deletes the changed one.
+func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
+	body, bad := ds.readAdminBody(w, r)
+	var req wire.ReasonRequest
+	if bad == nil {
+		req, bad = wire.DecodeReason(body)
+	}
+	var d operatorRequest
+	if bad == nil {
+		bad = d.setAttribution(r, req.Actor, req.Reason)
+	}
+	doc := (*flight.Document)(nil)
+	if bad == nil {
+		if doc = ds.documents.Document(id); doc == nil {
+			bad = &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: missing}, Hint: "list the names that exist, and check the namespace"}
+		}
+	}
+	if bad != nil {
+		return bad
+	}
+	c := &flight.DeleteDocument{ID: id, Actor: d.actor, Reason: d.reason}
+	for range 3 {
+		c.Expect = doc.Version
+		reply, err := ds.operator.Propose(r.Context(), c)
+		switch {
+		case err != nil:
+			return err
+		case reply.Decision == flight.DecisionAccepted || reply.Document == nil:
+			var out wire.Revoked
+			if id.Kind == flight.KindToken && ds.awaitNodes != nil {
+				out.NotYet = ds.awaitNodes(r.Context())
+			}
+			return writeJSON(w, r, http.StatusOK, &out)
+		}
+		doc = reply.Document
+	}
+	return documentChanged()
+}
+
+func documentChanged() error {
+	return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
+		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}}
+}
+
+// onlyAllNamespaces rejects a token of one namespace, which must not raise its own limits.
+func onlyAllNamespaces(r *http.Request) *wire.Invalid {
+	if boundCaller(r) == nil {
+		return nil
+	}
+	return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
+		Detail: "a token of one namespace cannot change its limits"}}
+}
