@@ -33,7 +33,7 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"nonsense --key pay-7", "no command \"nonsense\""},
 		{"flights rettry --reason x", "did you mean flightd flights retry?"},
 		{"flights lss", "did you mean flightd flights ls?"},
-		{"exec --kye pay-7 -- true", "did you mean --key?"},
+		{"exec --kye pay-7 -- true", "did you mean --key"},
 		{"exec --key pay-7 true", "after --"},
 		{"exec --key pay-7 --", "after --"},
 		{"exec -- true", "--key is required"},

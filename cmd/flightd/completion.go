@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -19,49 +18,6 @@ const completionTimeout = 700 * time.Millisecond
 
 // maxCompletions bounds how many keys are offered.
 const maxCompletions = 100
-
-func (a *app) completionCommand() *cobra.Command {
-	return commandGroup("completion", "Print a shell's completion script; keys are completed live from the server",
-		a.shellCompletion("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # with the package bash-completion",
-			a.bashCompletion),
-		a.shellCompletion("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, unless it is there already\n  source <(flightd completion zsh)                   # after it\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
-			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
-		a.shellCompletion("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
-			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
-		a.shellCompletion("powershell", "  flightd completion powershell | Out-String | Invoke-Expression",
-			func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) }))
-}
-
-func (a *app) shellCompletion(name, example string, write func(root *cobra.Command) error) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: "Print the completion script of " + name, Example: example,
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
-	}
-}
-
-// bashCompletion writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
-// the script splits the typed words at spaces; cobra's script would print an error at every Tab.
-func (a *app) bashCompletion(root *cobra.Command) error {
-	var script strings.Builder
-	if err := root.GenBashCompletionV2(&script, true); err != nil {
-		return err
-	}
-	const theirs = `    _get_comp_words_by_ref "$@" cur prev words cword
-`
-	const ours = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
-        _get_comp_words_by_ref "$@" cur prev words cword
-        return
-    fi
-    local typed="${COMP_LINE:0:COMP_POINT}"
-    read -ra words <<<"${typed}"
-    [[ ${typed} == *[[:space:]] ]] && words+=("")
-    cword=$((${#words[@]} - 1))
-    cur=${words[cword]} prev=${words[cword - 1]}
-`
-	_, err := io.WriteString(a.out, strings.Replace(script.String(), theirs, ours, 1))
-	return err
-}
 
 // completeAll sets the completion of every command and flag below cmd: keys for KEY-or-ID, the allowed words of a flag,
 // and file names only for FILE.
@@ -148,7 +104,7 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 		return nil, done
 	}
 	c, err := client.Connect(ctx, strings.Join(a.servers, ","), append(options, client.WithoutSpool(),
-		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		return nil, done
 	}

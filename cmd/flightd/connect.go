@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (a *app) callError(err error) error {
 	if errors.As(err, &apiErr) && apiErr.Unwrap() == nil && apiErr.Problem.Hint != "" {
 		// The error's text ends with the hint, which is worded for HTTP.
 		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+apiErr.Problem.Hint+")"))
-		hint = orDefault(hint, cliHint(&apiErr.Problem))
+		hint = cmp.Or(hint, cliHint(&apiErr.Problem))
 	}
 	if token, from, bad := a.token(); code == exitForbidden && bad == nil && token != "" {
 		hint = strings.TrimPrefix(hint+"; the token in use is "+from.Name+" from "+from.Origin, "; ")
@@ -160,7 +161,7 @@ func (a *app) classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &missing):
 		return string(wire.NotFound), exitFailed, ""
 	case errors.As(err, &unavailable):
-		return "", exitUnreachable, orDefault(tlsHint(err), a.unavailableHint(unavailable.Code))
+		return "", exitUnreachable, cmp.Or(tlsHint(err), a.unavailableHint(unavailable.Code))
 	case errors.Is(err, effect.ErrLeaseLost):
 		return string(wire.LeaseLost), exitBusy, ""
 	case errors.Is(err, context.DeadlineExceeded):

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,7 @@ const maxContentShown = 4 << 10
 func writeContent(out io.Writer, name, url, contentType, digest string, data []byte, size int) error {
 	shown, isText := textOf(data, size > len(data))
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, pluralize(size, "byte", "bytes"), oneLine(orDefault(contentType, "unknown type")), digest)
+	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, pluralize(size, "byte", "bytes"), oneLine(cmp.Or(contentType, "unknown type")), digest)
 	if isText {
 		for line := range strings.Lines(shown) {
 			fmt.Fprintln(&b, "  "+printable(strings.TrimRight(line, "\r\n")))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -80,7 +81,7 @@ type certificate struct {
 func checkCertificate(c certificate, now time.Time) checkResult {
 	f := checkResult{Check: "tls", Status: statusOK, Facts: map[string]any{"address": c.address}}
 	if c.err != nil {
-		f.Status, f.Says, f.Do = statusFail, c.address+": "+c.err.Error(), orDefault(tlsHint(c.err), "check the address and the server's certificate")
+		f.Status, f.Says, f.Do = statusFail, c.address+": "+c.err.Error(), cmp.Or(tlsHint(c.err), "check the address and the server's certificate")
 		return f
 	}
 	f.Facts["expires_at"] = c.notAfter.UTC().Format(time.RFC3339)
@@ -103,7 +104,7 @@ func (dr *doctorRun) measureCertificate(ctx context.Context, address string) (c 
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	port := orDefault(u.Port(), "443")
+	port := cmp.Or(u.Port(), "443")
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
 		return certificate{address: address, err: err}, true
@@ -121,7 +122,7 @@ func speaksTLS(ctx context.Context, address string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), orDefault(u.Port(), "80")))
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
 	var alert tls.AlertError
 	if err != nil {
 		return errors.As(err, &alert) // as of a server that demands a client certificate

@@ -168,7 +168,7 @@ func checkVersions(client, server wire.Version) checkResult {
 	return f
 }
 
-// versionCommit matches the commit at the end of a version that the toolchain or buildVersion made up for an untagged
+// versionCommit matches the commit at the end of a version that the toolchain or the command line made up for an untagged
 // build.
 var versionCommit = regexp.MustCompile(`-([0-9a-f]{12})([+-]dirty)?$`)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,7 +42,7 @@ func checkCluster(state *client.Cluster) checkResult {
 	f := checkResult{Check: "cluster", Status: statusOK, Says: fmt.Sprintf("%d nodes, led by %s", len(state.Nodes), state.Leader), Facts: map[string]any{"leader": state.Leader, "nodes": len(state.Nodes)}}
 	var says []string
 	warn := func(do, format string, args ...any) {
-		f.Status, f.Do = statusWarn, orDefault(f.Do, do)
+		f.Status, f.Do = statusWarn, cmp.Or(f.Do, do)
 		says = append(says, fmt.Sprintf(format, args...))
 	}
 	var answering []client.ClusterNode

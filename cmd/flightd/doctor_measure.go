@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -153,7 +152,7 @@ func (dr *doctorRun) connectTo(ctx context.Context, address string) (*client.Cli
 		return nil, err
 	}
 	return client.Connect(ctx, address, append(options, client.WithoutSpool(), client.WithRetryTimeout(doctorRetryTime),
-		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+		client.WithLogger(slog.New(slog.DiscardHandler)))...)
 }
 
 // measureServer examines a server that answers. It returns the server's data directory.
@@ -175,7 +174,7 @@ func (dr *doctorRun) measureServer(ctx context.Context, c *client.Client) (data 
 	if version, err := c.Version(ctx); err != nil {
 		dr.add(checkResult{Check: "versions", Status: statusWarn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
 	} else {
-		dr.add(checkVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
+		dr.add(checkVersions(wire.Version{Version: dr.version, API: "v1", Go: runtime.Version()}, *version))
 	}
 	dr.measureCluster(ctx, c)
 	if r, err := c.Restore(ctx); err == nil && r.Reconciling { // an older server has no such route

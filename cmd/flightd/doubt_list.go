@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func shortInput(ctx context.Context, c *client.Client, id string) string {
 	}
 	text, isText := textOf(in.Data, false)
 	if !isText {
-		return fmt.Sprintf("(%s of %s)", pluralize(len(in.Data), "byte", "bytes"), orDefault(in.ContentType, "unknown type"))
+		return fmt.Sprintf("(%s of %s)", pluralize(len(in.Data), "byte", "bytes"), cmp.Or(in.ContentType, "unknown type"))
 	}
 	words := []rune(strings.Join(strings.Fields(text), " "))
 	if len(words) > maxShortInput {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -83,5 +84,5 @@ func holderOf(f *client.Flight) string {
 	case f.LastAttempt == nil:
 		return "its attempt is open"
 	}
-	return fmt.Sprintf("attempt %d is held by %s since %s", f.LastAttempt.Attempt, oneLine(orDefault(f.LastAttempt.Owner, "an unnamed caller")), formatTime(f.LastAttempt.OpenedAt.Time))
+	return fmt.Sprintf("attempt %d is held by %s since %s", f.LastAttempt.Attempt, oneLine(cmp.Or(f.LastAttempt.Owner, "an unnamed caller")), formatTime(f.LastAttempt.OpenedAt.Time))
 }

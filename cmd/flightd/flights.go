@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -242,7 +243,7 @@ func flightRows(f *client.Flight) (rows [][]string) {
 		if l.Error != "" {
 			why = " (" + l.Error + ")"
 		}
-		add("last attempt", "%d by %s: %s%s", l.Attempt, orDefault(l.Owner, "an unnamed caller"), orDefault(l.Outcome, "open"), why)
+		add("last attempt", "%d by %s: %s%s", l.Attempt, cmp.Or(l.Owner, "an unnamed caller"), cmp.Or(l.Outcome, "open"), why)
 	}
 	add("created", "%s", formatTime(f.CreatedAt.Time))
 	add("finished", "%s", formatTime(f.FinishedAt.Time))
@@ -253,7 +254,7 @@ func flightRows(f *client.Flight) (rows [][]string) {
 			add("receipt", "%s, from an %s", r.Outcome, r.From)
 		}
 		add("external id", "%s", r.ExternalID)
-		add("body", "%s of %s, %s", pluralize(r.Size, "byte", "bytes"), orDefault(r.ContentType, "unknown type"), r.Digest)
+		add("body", "%s of %s, %s", pluralize(r.Size, "byte", "bytes"), cmp.Or(r.ContentType, "unknown type"), r.Digest)
 	}
 	if m := f.Redacted; m != nil {
 		add("redacted", "input and receipt erased %s by %s: %s", formatTime(m.At.Time), m.Actor, m.Reason)
@@ -283,13 +284,6 @@ func freedBy(f *client.Flight) string {
 	}
 	last := f.PreviousGenerations[len(f.PreviousGenerations)-1]
 	return fmt.Sprintf("%s by %s: %s; its state was %s", formatTime(last.At.Time), last.Actor, last.Reason, last.State)
-}
-
-func orDefault(s, word string) string {
-	if s == "" {
-		return word
-	}
-	return s
 }
 
 func formatTime(t time.Time) string {

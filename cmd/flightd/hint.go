@@ -50,15 +50,13 @@ func badValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// nearest returns the word with the smallest edit distance below 3; "": none is that near.
+// nearest returns the words that cobra would suggest, joined; "": there are none.
 func nearest(said string, words []string) string {
-	best, distance := "", min(3, len(said))
+	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
-		if d := editDistance(said, w); d < distance {
-			best, distance = w, d
-		}
+		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
 	}
-	return best
+	return strings.Join(c.SuggestionsFor(said), " or ")
 }
 
 func didYouMean(word string) string {
@@ -66,25 +64,4 @@ func didYouMean(word string) string {
 		return ""
 	}
 	return "did you mean " + word + "?"
-}
-
-// editDistance returns the number of bytes to change, insert or delete to turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

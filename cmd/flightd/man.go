@@ -23,7 +23,7 @@ func (a *app) manCommand() *cobra.Command {
 			root.DisableAutoGenTag = true
 			root.Long = root.Short + ".\n\nData goes to standard output, messages go to standard error.\n\n" + exitCodesPage() + "\n\n" + settingsPage()
 			fenceTables(root)
-			return doc.GenManTree(root, &doc.GenManHeader{Source: "flightd " + buildVersion(), Manual: "User Commands"}, args[0])
+			return doc.GenManTree(root, &doc.GenManHeader{Source: "flightd " + a.version, Manual: "User Commands"}, args[0])
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -30,7 +31,7 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 			if r.NamespaceLimits == (client.NamespaceLimits{}) {
 				return &exitError{code: exitUsage, err: fmt.Errorf("no limit is given"), hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
 			}
-			r.Reason = orDefault(r.Reason, noReason)
+			r.Reason = cmp.Or(r.Reason, noReason)
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				n, err := c.SetNamespace(cmd.Context(), args[0], r)
 				if err != nil {

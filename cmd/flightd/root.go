@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +28,9 @@ type app struct {
 	format       string
 	noColor      bool
 	yes          bool
-	unknownTopic error // help was requested for an unknown command
-	silent       bool  // flightd dev --nodes has started this process, and prints the banner itself
+	unknownTopic error  // help was requested for an unknown command
+	version      string // of this program
+	silent       bool   // flightd dev --nodes has started this process, and prints the banner itself
 }
 
 // defaultServer is the default address of flightd dev and serve.
@@ -38,12 +38,9 @@ const defaultServer = "http://127.0.0.1:7420"
 
 // run parses the command line, runs one command, and returns its exit code.
 func run(ctx context.Context, term terminal, args []string) int {
-	a := &app{terminal: term}
+	a := &app{terminal: term, version: buildVersion()}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(term.in)
-	root.SetOut(term.out)
-	root.SetErr(term.err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = a.unknownTopic
@@ -90,7 +87,6 @@ func (a *app) root() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(helpCommand(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -108,11 +104,7 @@ func (a *app) root() *cobra.Command {
 		if a.unknownTopic != nil {
 			return
 		}
-		var page strings.Builder
-		root.SetOut(&page)
 		help(cmd, args)
-		root.SetOut(a.out)
-		_, _ = io.WriteString(a.out, wrap(page.String(), terminalWidth(a.out)))
 	})
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of a server; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
@@ -139,6 +131,15 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetCompletionCommandGroupID("operate")
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil { // cobra would print its help for an unknown shell
+		c.SuggestionsMinimumDistance, c.Args = 2, noSuchCommand
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	root.AddCommand(topics()...)
 	root.AddCommand(a.manCommand())
 	a.completeAll(root)
@@ -159,7 +160,7 @@ func (a *app) sections() []section {
 		{"resolve", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{
 			a.importCommand(), a.backupCommand(), a.restoreCommand(), a.tokenCommand(), a.namespaceCommand(), a.auditCommand(), a.whoamiCommand(), a.certCommand(), a.clusterCommand(),
-			a.doctorCommand(), a.readyCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
+			a.doctorCommand(), a.readyCommand(), a.drillCommand(), a.configCommand(), a.versionCommand(),
 		}},
 	}
 }

@@ -225,7 +225,7 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 // completeConfig sets what every start of a node needs.
 func (a *app) completeConfig(cfg *node.Config) (err error) {
 	cfg.Deployment = a.setting("deployment").Value
-	cfg.Version, cfg.DedicatedProcess = buildVersion(), true
+	cfg.Version, cfg.DedicatedProcess = a.version, true
 	cfg.Kill, cfg.Actor = a.exitNode, actorName("")
 	cfg.Logger, err = a.logger()
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,7 +155,7 @@ func (a *app) writeEvent(e client.Event) error {
 		_, err := fmt.Fprintln(a.out, e.ID)
 		return err
 	case "table":
-		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", formatTime(e.At.Time), orDefault(e.Key, e.FlightID), oneLine(eventText(e)))
+		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", formatTime(e.At.Time), cmp.Or(e.Key, e.FlightID), oneLine(eventText(e)))
 		return err
 	}
 	data, err := json.Marshal(e)

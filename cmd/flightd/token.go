@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ namespace and the name of the token: after --rotate, the new secret continues th
 					return usageError("--verbs: %v", err)
 				}
 			}
-			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), orDefault(r.Reason, noReason)
+			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), cmp.Or(r.Reason, noReason)
 			r.ExpiresInMS, r.KeepOldMS = expires.in.Milliseconds(), keepOld.in.Milliseconds()
 			if r.Rotate && !cmd.Flags().Changed("verbs") {
 				r.Verbs = nil // those of the old token
@@ -239,7 +240,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 					return err
 				}
 				return a.printList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
-					[][]string{{orDefault(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), expiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
+					[][]string{{cmp.Or(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), expiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
 			})
 		},
 	}

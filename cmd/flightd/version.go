@@ -59,7 +59,7 @@ func (a *app) printVersion() error {
 		Go      string `json:"go"`
 		OS      string `json:"os"`
 		Arch    string `json:"arch"`
-	}{buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	}{a.version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
 	if a.format == "table" || a.format == "id" {
 		_, err := fmt.Fprintln(a.out, v.Version)
 		return err

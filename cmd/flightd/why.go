@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func callersText(list []wire.Caller) string {
 		if n > 1 {
 			who += fmt.Sprintf(" (%d times)", n)
 		}
-		words = append(words, orDefault(who, "an unnamed caller"))
+		words = append(words, cmp.Or(who, "an unnamed caller"))
 	}
 	return oneLine(strings.Join(words, ", "))
 }
@@ -128,7 +129,7 @@ func eventText(e client.Event) string {
 	case flight.EventSubmitted.String():
 		return "the flight was submitted"
 	case flight.EventOpened.String():
-		return fmt.Sprintf("attempt %d was opened by %s: the effect may happen from now on", e.Attempt, orDefault(e.Actor, "an unnamed caller"))
+		return fmt.Sprintf("attempt %d was opened by %s: the effect may happen from now on", e.Attempt, cmp.Or(e.Actor, "an unnamed caller"))
 	case flight.EventReported.String():
 		return reportedText(e)
 	case flight.EventAbandoned.String():
@@ -136,13 +137,13 @@ func eventText(e client.Event) string {
 	case flight.EventLost.String():
 		return fmt.Sprintf("attempt %d was declared lost%s: the effect may have happened", e.Attempt, noteSuffix(e.Note))
 	case flight.EventReportFenced.String():
-		return fmt.Sprintf("attempt %d reported %s after it was superseded; the report is stored as evidence%s", e.Attempt, orDefault(e.Outcome, "an outcome"), noteSuffix(e.Note))
+		return fmt.Sprintf("attempt %d reported %s after it was superseded; the report is stored as evidence%s", e.Attempt, cmp.Or(e.Outcome, "an outcome"), noteSuffix(e.Note))
 	case flight.EventOverlap.String():
 		return fmt.Sprintf("OVERLAP: attempt %d reports another effect than the receipt%s", e.Attempt, noteSuffix(e.Note))
 	case flight.EventVerifying.String():
 		return "the provider will be asked whether the effect happened"
 	case flight.EventVerificationReported.String():
-		return "the look-up found: " + orDefault(e.Note, "nothing certain")
+		return "the look-up found: " + cmp.Or(e.Note, "nothing certain")
 	case flight.EventInDoubt.String():
 		return "the flight is in doubt and waits for a person" + noteSuffix(e.Note)
 	case flight.EventScheduled.String():
@@ -156,14 +157,14 @@ func eventText(e client.Event) string {
 // duplicatesText describes an event about duplicate calls.
 func duplicatesText(e client.Event) string {
 	if e.Count == 1 {
-		return fmt.Sprintf("a duplicate call of %s was answered without another effect", orDefault(e.Actor, "an unnamed caller"))
+		return fmt.Sprintf("a duplicate call of %s was answered without another effect", cmp.Or(e.Actor, "an unnamed caller"))
 	}
-	return fmt.Sprintf("%d duplicate calls were answered without another effect, the last one of %s", e.Count, orDefault(e.Actor, "an unnamed caller"))
+	return fmt.Sprintf("%d duplicate calls were answered without another effect, the last one of %s", e.Count, cmp.Or(e.Actor, "an unnamed caller"))
 }
 
 // decisionText describes an event caused by a person or by the end of a flight.
 func decisionText(e client.Event) string {
-	who := orDefault(e.Actor, "an unnamed person")
+	who := cmp.Or(e.Actor, "an unnamed person")
 	switch e.Kind {
 	case flight.EventResolved.String():
 		result, why, _ := strings.Cut(e.Note, ": ")
@@ -249,7 +250,7 @@ func stateText(f *client.Flight) string {
 		s = "expired; its receipt is no longer stored, and the effect is not run again"
 	}
 	if m := f.CancelRequested; m != nil && !isTerminalState(f.State) {
-		s += "\n     " + oneLine(orDefault(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
+		s += "\n     " + oneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
 		if f.State == flight.StateRunning.String() && !f.Verifying {
 			s += "; the running attempt learns it at its next renewal, and its report decides"
 		}
