@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // makeCertificates runs flightd cert init for a new directory.
 func makeCertificates(t testing.TB, args ...string) (dir string, made madeCertificate) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "tls")
-	r := cli(nil, append([]string{"cert", "init", dir, "-o", "json"}, args...)...)
+	r := flightd(nil, append([]string{"cert", "init", dir, "-o", "json"}, args...)...)
 	require.Zero(t, r.code, "%v", r)
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made), "%v", r)
 	return dir, made
@@ -70,7 +72,7 @@ func TestCert_OpenSSLAgrees(t *testing.T) {
 		t.Skip("openssl is not installed")
 	}
 	dir, _ := makeCertificates(t, "--host", "flightd.example.com")
-	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
 	for _, args := range [][]string{
 		{"verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "flightd.example.com", "-CAfile", "ca.crt", "server.crt"},
 		{"verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.crt", "client-billing.crt"},
@@ -99,7 +101,7 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	held, err := os.Open(filepath.Join(dir, "server.crt")) // replaced by a rename, an open file keeps the old content
 	require.NoError(t, err)
 	defer held.Close()
-	r := cli(nil, "cert", "init", dir, "-o", "json")
+	r := flightd(nil, "cert", "init", dir, "-o", "json")
 	require.Zero(t, r.code, "%v", r)
 	var again madeCertificate
 	require.NoError(t, json.Unmarshal([]byte(r.out), &again))
@@ -116,7 +118,7 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	_, err = tls.LoadX509KeyPair(filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key"))
 	require.NoError(t, err)
 
-	require.Zero(t, cli(nil, "cert", "init", dir, "--host", "other.example.com").code)
+	require.Zero(t, flightd(nil, "cert", "init", dir, "--host", "other.example.com").code)
 	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
 	require.NoError(t, cert.VerifyHostname("other.example.com"))
@@ -128,14 +130,14 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	require.NoError(t, os.Rename(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "elsewhere")))
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		r := cli(nil, args...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, args...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "has no ca.crt beside its ca.key", "%v: %v", args, r)
 		require.NoFileExists(t, filepath.Join(dir, "ca.crt"))
 	}
 	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "ca.crt")))
 	require.NoError(t, os.Remove(filepath.Join(dir, "server.crt")))
-	require.Zero(t, cli(nil, "cert", "init", dir).code)
+	require.Zero(t, flightd(nil, "cert", "init", dir).code)
 	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
 	_, err = cert.Verify(x509.VerifyOptions{Roots: roots(t, dir)})
@@ -145,8 +147,8 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	before := caOf()
 	require.NoError(t, os.Remove(filepath.Join(dir, "ca.key")))
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		r := cli(nil, args...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, args...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "ca.key", "%v: %v", args, r)
 	}
 	require.Equal(t, before, caOf())
@@ -154,14 +156,14 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	key, err := os.ReadFile(filepath.Join(other, "ca.key"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.key"), key, 0o600))
-	require.Contains(t, cli(nil, "cert", "init", dir).err, "do not belong together")
+	require.Contains(t, flightd(nil, "cert", "init", dir).err, "do not belong together")
 	require.Equal(t, before, caOf())
 }
 
 // TestCert_ClientsAndServerTrustEachOther over a real connection; a server's certificate is not taken from a client.
 func TestCert_ClientsAndServerTrustEachOther(t *testing.T) {
 	dir, _ := makeCertificates(t)
-	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
 	pair := func(name string) tls.Certificate {
 		p, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
 		require.NoError(t, err)
@@ -193,17 +195,17 @@ func TestCert_Mistakes(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"init", dir, "--host", "https://a"}, exitUsage, "without scheme and port"},
-		{[]string{"init", dir, "--host", "a:7420"}, exitUsage, "without scheme and port"},
-		{[]string{"init", dir, "--days", "0"}, exitUsage, "--days 0"},
-		{[]string{"init", dir, "--days", "4000"}, exitUsage, "--days 4000"},
-		{[]string{"init"}, exitUsage, "a directory"},
-		{[]string{"client", dir, "billing"}, exitConfig, "flightd cert init " + dir},
-		{[]string{"client", dir, "../x"}, exitUsage, "is not a name"},
-		{[]string{"client", dir}, exitUsage, "a directory and a name"},
-		{[]string{"init", "/dev/null/x"}, exitConfig, "not a directory"},
+		{[]string{"init", dir, "--host", "https://a"}, cli.ExitUsage, "without scheme and port"},
+		{[]string{"init", dir, "--host", "a:7420"}, cli.ExitUsage, "without scheme and port"},
+		{[]string{"init", dir, "--days", "0"}, cli.ExitUsage, "--days 0"},
+		{[]string{"init", dir, "--days", "4000"}, cli.ExitUsage, "--days 4000"},
+		{[]string{"init"}, cli.ExitUsage, "a directory"},
+		{[]string{"client", dir, "billing"}, cli.ExitConfig, "flightd cert init " + dir},
+		{[]string{"client", dir, "../x"}, cli.ExitUsage, "is not a name"},
+		{[]string{"client", dir}, cli.ExitUsage, "a directory and a name"},
+		{[]string{"init", "/dev/null/x"}, cli.ExitConfig, "not a directory"},
 	} {
-		r := cli(nil, append([]string{"cert"}, test.args...)...)
+		r := flightd(nil, append([]string{"cert"}, test.args...)...)
 		require.Equal(t, test.code, r.code, "%v: %v", test.args, r)
 		require.Contains(t, r.err, test.says, "%v: %v", test.args, r)
 	}
@@ -216,8 +218,8 @@ func TestCert_Mistakes(t *testing.T) {
 func TestCert_EveryFormat(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		for _, format := range formats() {
-			r := cli(nil, append(args, "-o", format)...)
+		for _, format := range cli.Formats() {
+			r := flightd(nil, append(args, "-o", format)...)
 			require.Zero(t, r.code, "%v: %v", args, r)
 			require.Empty(t, r.err, "%v: %v", args, r)
 			require.Contains(t, r.out, ".crt", "%v: %v", args, r)
@@ -231,13 +233,13 @@ func TestCert_EveryFormat(t *testing.T) {
 func TestCert_InitSaysWhichNamesAreGone(t *testing.T) {
 	dir, first := makeCertificates(t, "--host", "old.example.com,10.0.0.7,both.example.com")
 	require.Empty(t, first.DroppedHosts)
-	r := cli(nil, "cert", "init", dir)
+	r := flightd(nil, "cert", "init", dir)
 	require.Zero(t, r.code, "%v", r)
 	require.Empty(t, r.err, "a renewal keeps the names: %v", r)
-	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	r = flightd(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.err, "not for old.example.com,10.0.0.7, as", "%v", r)
 	require.Contains(t, r.err, "--host new.example.com,both.example.com,localhost,127.0.0.1,::1,old.example.com,10.0.0.7", "%v", r)
-	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	r = flightd(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
 	require.Empty(t, r.err, "they are gone already: %v", r)
 }

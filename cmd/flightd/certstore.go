@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // certStore makes certificates in a directory. A key is created once and never replaced; a certificate is replaced by one
@@ -64,7 +66,7 @@ func (s certStore) initServer(hosts []string, days int) (*madeCertificate, error
 		} else if isHostName(h) {
 			template.DNSNames = append(template.DNSNames, h)
 		} else {
-			return nil, usageError("--host %s: want a name or an IP address, without scheme and port", h)
+			return nil, cli.UsageError("--host %s: want a name or an IP address, without scheme and port", h)
 		}
 	}
 	made, err := s.issue("server", template, days, true)
@@ -121,14 +123,14 @@ func (s certStore) ca(mayCreate bool) (cert *x509.Certificate, key crypto.Signer
 	switch {
 	case err != nil && !missing:
 		return nil, nil, false, err
-	case missing && exists(s.path("ca.key")):
-		return nil, nil, false, &exitError{code: exitConfig, err: fmt.Errorf("%s has no ca.crt beside its ca.key", s.dir),
-			hint: "put the certificate of this CA there; if there never was one, because cert init was interrupted, remove ca.key"}
+	case missing && cli.Exists(s.path("ca.key")):
+		return nil, nil, false, &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s has no ca.crt beside its ca.key", s.dir),
+			Hint: "put the certificate of this CA there; if there never was one, because cert init was interrupted, remove ca.key"}
 	case missing && !mayCreate:
-		return nil, nil, false, &exitError{code: exitConfig, err: fmt.Errorf("there is no CA in %s", s.dir), hint: "make one with flightd cert init " + s.dir}
-	case !missing && !exists(s.path("ca.key")):
-		return nil, nil, false, &exitError{code: exitConfig, err: fmt.Errorf("%s has no ca.key beside its ca.crt", s.dir),
-			hint: "put the key of this CA there, or make another CA in a new directory; callers must then trust both"}
+		return nil, nil, false, &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("there is no CA in %s", s.dir), Hint: "make one with flightd cert init " + s.dir}
+	case !missing && !cli.Exists(s.path("ca.key")):
+		return nil, nil, false, &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s has no ca.key beside its ca.crt", s.dir),
+			Hint: "put the key of this CA there, or make another CA in a new directory; callers must then trust both"}
 	}
 	if key, err = s.key("ca.key"); err != nil {
 		return nil, nil, false, err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -21,10 +22,12 @@ const maxCompletions = 100
 
 // completeAll sets the completion of every command and flag below cmd: keys for KEY-or-ID, the allowed words of a flag,
 // and file names only for FILE.
-func (a *app) completeAll(cmd *cobra.Command) {
+func completeAll(a *cli.App, cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		if takesKey(cmd) {
-			cmd.ValidArgsFunction = a.completeKey
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return completeKey(a, cmd, args, typed)
+			}
 		} else if strings.HasSuffix(cmd.Use, " FILE") || strings.Contains(cmd.Use, " DIRECTORY") {
 			cmd.ValidArgsFunction = completeFile
 		} else if !strings.Contains(cmd.Use, "--") {
@@ -37,7 +40,7 @@ func (a *app) completeAll(cmd *cobra.Command) {
 		}
 	})
 	for _, sub := range cmd.Commands() {
-		a.completeAll(sub)
+		completeAll(a, sub)
 	}
 }
 
@@ -53,12 +56,12 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 
 // flagWords returns the words that a flag takes; nil if they are not known or name a file.
 func flagWords(f *pflag.Flag) []string {
-	if c, ok := f.Value.(*choice); ok {
-		return c.words
+	if c, ok := f.Value.(*cli.Choice); ok {
+		return c.Words
 	}
 	switch f.Name {
 	case "output":
-		return formats()
+		return cli.Formats()
 	case "state":
 		return stateWords()
 	case "kind":
@@ -88,9 +91,9 @@ func statesFor(cmd *cobra.Command) []string {
 }
 
 // completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
-func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 || a.resolveSettings(cmd) != nil {
+	if len(args) > 0 || a.ResolveSettings(cmd) != nil {
 		return nil, done
 	}
 	parent := cmd.Context()
@@ -99,22 +102,22 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	options, err := a.clientOptions()
+	options, err := a.ClientOptions()
 	if err != nil {
 		return nil, done
 	}
-	c, err := client.Connect(ctx, strings.Join(a.servers, ","), append(options, client.WithoutSpool(),
+	c, err := client.Connect(ctx, strings.Join(a.Servers, ","), append(options, client.WithoutSpool(),
 		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		return nil, done
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return a.matchingKeys(ctx, c, typed, statesFor(cmd)), done
+	return matchingKeys(ctx, a, c, typed, statesFor(cmd)), done
 }
 
 // matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.
-func (a *app) matchingKeys(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
-	for _, form := range a.keyForms(typed) {
+func matchingKeys(ctx context.Context, a *cli.App, c *client.Client, typed string, states []string) (words []string) {
+	for _, form := range keyForms(a, typed) {
 		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: form.prefix, Limit: maxCompletions, AllNamespaces: true})
 		if err != nil {
 			return words
@@ -142,8 +145,8 @@ type keyForm struct {
 
 // keyForms returns the forms that the typed word may be the beginning of: NAME/ID, the ID of a key made by exec, a full
 // key, or a flight id.
-func (a *app) keyForms(typed string) []keyForm {
-	namespacePrefix, execPrefix := a.namespace+"/", a.namespace+"/"+defaultName+"/"
+func keyForms(a *cli.App, typed string) []keyForm {
+	namespacePrefix, execPrefix := a.Namespace+"/", a.Namespace+"/"+cli.DefaultName+"/"
 	forms := []keyForm{{prefix: namespacePrefix + typed, trim: namespacePrefix}}
 	if typed == "" {
 		return forms

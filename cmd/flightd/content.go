@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
@@ -28,17 +29,17 @@ type fullFlight struct {
 }
 
 // readFullFlight reads the input of a flight. If that fails, it prints a message and returns the flight alone.
-func (a *app) readFullFlight(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
+func readFullFlight(ctx context.Context, a *cli.App, c *client.Client, f *client.Flight) fullFlight {
 	w := fullFlight{Flight: f}
 	id, err := flight.ParseID(f.ID)
-	if err != nil || a.format == "id" || f.State == flight.StateAbsent.String() || f.State == flight.StateExpired.String() || f.Redacted != nil {
+	if err != nil || a.Format == "id" || f.State == flight.StateAbsent.String() || f.State == flight.StateExpired.String() || f.Redacted != nil {
 		return w
 	}
 	w.input, err = c.Input(ctx, id)
 	var missing *effect.Missing
 	if err != nil {
 		if !errors.As(err, &missing) && client.CodeOf(err) != wire.Expired {
-			a.say("read the input: %v", err)
+			a.Say("read the input: %v", err)
 		}
 		return w
 	}
@@ -78,10 +79,10 @@ const maxContentShown = 4 << 10
 func writeContent(out io.Writer, name, url, contentType, digest string, data []byte, size int) error {
 	shown, isText := textOf(data, size > len(data))
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, pluralize(size, "byte", "bytes"), oneLine(cmp.Or(contentType, "unknown type")), digest)
+	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, cli.Pluralize(size, "byte", "bytes"), cli.OneLine(cmp.Or(contentType, "unknown type")), digest)
 	if isText {
 		for line := range strings.Lines(shown) {
-			fmt.Fprintln(&b, "  "+printable(strings.TrimRight(line, "\r\n")))
+			fmt.Fprintln(&b, "  "+cli.Printable(strings.TrimRight(line, "\r\n")))
 		}
 	}
 	var more []string

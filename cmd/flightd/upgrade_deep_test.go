@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/proctest"
@@ -58,7 +59,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 			t.Log(c.log.String())
 		}
 	})
-	d, err := (&app{terminal: terminal{env: func(string) string { return "" }}}).devNodesOf(c.data, c.listen, 3)
+	d, err := devNodesOf(&cli.App{Terminal: cli.Terminal{Env: func(string) string { return "" }}}, c.data, c.listen, 3)
 	require.NoError(t, err)
 	require.NoError(t, d.prepare())
 	var nodes [4]*exec.Cmd

@@ -6,14 +6,13 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // stamped is the version of a release. Only the linker sets it (-X main.stamped=v1.2.3), which requires a package
 // variable.
 var stamped string
-
-// unknownVersion is the version of a build without version information, as by go run.
-const unknownVersion = "devel"
 
 // buildVersion returns the release's version, else the version in the binary's build info: the module's version, else
 // the commit, else unknownVersion.
@@ -23,7 +22,7 @@ func buildVersion() string {
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return unknownVersion
+		return cli.UnknownVersion
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
@@ -38,31 +37,31 @@ func buildVersion() string {
 		}
 	}
 	if len(commit) < 12 {
-		return unknownVersion
+		return cli.UnknownVersion
 	}
 	return "devel-" + commit[:12] + dirty
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func newVersionCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  flightd version\n  flightd version -o json",
-		Args:    exactArgs(0, "no arguments"),
-		RunE:    func(*cobra.Command, []string) error { return a.printVersion() },
+		Args:    cli.ExactArgs(0, "no arguments"),
+		RunE:    func(*cobra.Command, []string) error { return printVersion(a) },
 	}
 }
 
-func (a *app) printVersion() error {
+func printVersion(a *cli.App) error {
 	v := struct {
 		Version string `json:"version"`
 		Go      string `json:"go"`
 		OS      string `json:"os"`
 		Arch    string `json:"arch"`
-	}{a.version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
-	if a.format == "table" || a.format == "id" {
-		_, err := fmt.Fprintln(a.out, v.Version)
+	}{a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	if a.Format == "table" || a.Format == "id" {
+		_, err := fmt.Fprintln(a.Out, v.Version)
 		return err
 	}
-	return a.printData(v)
+	return a.PrintData(v)
 }

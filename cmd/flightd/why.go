@@ -11,19 +11,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
-func (a *app) whyCommand() *cobra.Command {
+func newWhyCommand(a *cli.App) *cobra.Command {
 	var full bool
 	c := &cobra.Command{
 		Use:     "why KEY-or-ID",
 		Short:   "Print the history of one flight in plain English",
 		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
-		Args:    exactArgs(1, "a key or an id"),
+		Args:    cli.ExactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.writeWhy(cmd.Context(), c, args[0], full) })
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], full) })
 		},
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the input and the receipt, too")
@@ -31,10 +32,10 @@ func (a *app) whyCommand() *cobra.Command {
 }
 
 // writeWhy prints the history of a flight; full adds its input and its receipt.
-func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full bool) error {
-	f, err := a.findFlight(ctx, c, word, false)
-	if freedErr := new(freedError); errors.As(err, &freedErr) {
-		f, err = freedErr.flight(), nil
+func writeWhy(ctx context.Context, a *cli.App, c *client.Client, word string, full bool) error {
+	f, err := a.FindFlight(ctx, c, word, false)
+	if freedErr := new(cli.FreedError); errors.As(err, &freedErr) {
+		f, err = freedErr.Flight(), nil
 	}
 	if err != nil {
 		return err
@@ -49,19 +50,19 @@ func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full 
 	}
 	w := fullFlight{Flight: f}
 	if full {
-		w = a.readFullFlight(ctx, c, f)
+		w = readFullFlight(ctx, a, c, f)
 	}
-	switch a.format {
+	switch a.Format {
 	case "id":
-		_, err := fmt.Fprintln(a.out, f.ID)
+		_, err := fmt.Fprintln(a.Out, f.ID)
 		return err
 	case "table":
-		if err := writeHistory(a.out, f, story); err != nil || !full {
+		if err := writeHistory(a.Out, f, story); err != nil || !full {
 			return err
 		}
-		return w.write(a.out, hideUser(a.servers[0]))
+		return w.write(a.Out, cli.HideUser(a.Servers[0]))
 	}
-	return a.printData(struct {
+	return a.PrintData(struct {
 		Flight     fullFlight         `json:"flight"`
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
@@ -78,7 +79,7 @@ func writeHistory(w io.Writer, f *client.Flight, story *client.History) error {
 			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s  %s\n", formatTime(e.At.Time), oneLine(eventText(e)))
+			_, err = fmt.Fprintf(w, "  %s  %s\n", cli.FormatTime(e.At.Time), cli.OneLine(eventText(e)))
 		}
 	}
 	for _, line := range duplicateLines(story.Duplicates) {
@@ -97,7 +98,7 @@ func duplicateLines(d *client.Duplicates) []string {
 	if d == nil || d.Count == 0 {
 		return nil
 	}
-	first, last := formatTime(d.FirstAt.Time), formatTime(d.LastAt.Time)
+	first, last := cli.FormatTime(d.FirstAt.Time), cli.FormatTime(d.LastAt.Time)
 	if d.Count == 1 {
 		return []string{fmt.Sprintf("1 duplicate call was answered without another effect, at %s: %s", last, callersText(d.Callers))}
 	}
@@ -120,7 +121,7 @@ func callersText(list []wire.Caller) string {
 		}
 		words = append(words, cmp.Or(who, "an unnamed caller"))
 	}
-	return oneLine(strings.Join(words, ", "))
+	return cli.OneLine(strings.Join(words, ", "))
 }
 
 // eventText describes one event.
@@ -211,7 +212,7 @@ func noteSuffix(note string) string {
 	if note == "" {
 		return ""
 	}
-	return " (" + oneLine(note) + ")"
+	return " (" + cli.OneLine(note) + ")"
 }
 
 // stateText describes the state of a flight and the commands that apply to it.
@@ -240,7 +241,7 @@ func stateText(f *client.Flight) string {
 		if f.Verifying {
 			s = "verifying: the provider is being asked whether the effect happened"
 		} else if f.LastAttempt != nil {
-			s += " by " + oneLine(f.LastAttempt.Owner)
+			s += " by " + cli.OneLine(f.LastAttempt.Owner)
 		}
 	case flight.StateReady.String():
 		s = "ready; no attempt is open, and the next caller runs it"
@@ -250,7 +251,7 @@ func stateText(f *client.Flight) string {
 		s = "expired; its receipt is no longer stored, and the effect is not run again"
 	}
 	if m := f.CancelRequested; m != nil && !isTerminalState(f.State) {
-		s += "\n     " + oneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
+		s += "\n     " + cli.OneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
 		if f.State == flight.StateRunning.String() && !f.Verifying {
 			s += "; the running attempt learns it at its next renewal, and its report decides"
 		}
@@ -266,5 +267,5 @@ func stateText(f *client.Flight) string {
 
 // heldText explains why no caller takes over a flight although its holder may be dead.
 func heldText(f *client.Flight) string {
-	return "etcd lost its claim, and the lease epoch was raised: no other caller takes it over before " + formatTime(f.HeldUntil.Time) + "; a report of its own attempt is accepted at any time"
+	return "etcd lost its claim, and the lease epoch was raised: no other caller takes it over before " + cli.FormatTime(f.HeldUntil.Time) + "; a report of its own attempt is accepted at any time"
 }
