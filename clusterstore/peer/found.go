@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // FoundOptions are the options of Found.
@@ -108,7 +110,7 @@ func writeFounding(dir, clusterID string, nodes []Node, o FoundOptions) error {
 			certificates[n.Name] = fingerprint(certificate)
 		}
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+	return durable.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
 func caName(clusterID string) string { return "flightd node CA " + clusterID }
@@ -126,10 +128,10 @@ func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caK
 	if err == nil {
 		made, err = writeCertificate(filepath.Join(dir, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
 	}
-	if err := errors.Join(err, writeFile(filepath.Join(dir, caCertFile), certificatePEM(ca)), syncDir(dir)); err != nil {
+	if err := errors.Join(err, durable.Create(filepath.Join(dir, caCertFile), certificatePEM(ca), 0o600)); err != nil {
 		return nil, err
 	}
-	return made, errors.Join(writeFile(filepath.Join(dir, foundingFile), append(text, '\n')), syncDir(dir))
+	return made, durable.Create(filepath.Join(dir, foundingFile), append(text, '\n'), 0o600)
 }
 
 // nodeCertificate returns the template of a node's certificate. The host names are for etcd's members, which verify them.
@@ -159,7 +161,7 @@ func writeKey(path string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return key, durable.Create(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 // writeCertificate signs a certificate for key with the key of the CA, writes it, and returns it.
@@ -174,28 +176,9 @@ func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *e
 	if err != nil {
 		return nil, err
 	}
-	return made, writeFile(path, certificatePEM(made))
+	return made, durable.Create(path, certificatePEM(made), 0o600)
 }
 
 func certificatePEM(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
-}
-
-// writeFile writes a new file that only its owner can read, and syncs it. The caller syncs the directory.
-func writeFile(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// syncDir makes the entries of a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // certStore makes certificates in a directory. A key is created once and never replaced; a certificate is replaced by one
@@ -166,7 +167,7 @@ func (s certStore) sign(path string, template, parent *x509.Certificate, public 
 	if err != nil {
 		return err
 	}
-	return writeAtomically(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644, true)
+	return durable.Replace(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
 // key reads a private key, or creates it if it is missing.
@@ -191,7 +192,7 @@ func (s certStore) key(name string) (key crypto.Signer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return fresh, writeAtomically(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600, false)
+	return fresh, durable.Create(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 func (s certStore) path(name string) string { return filepath.Join(s.dir, name) }
@@ -251,36 +252,4 @@ func isHostName(host string) bool {
 		}
 	}
 	return true
-}
-
-// writeAtomically writes a file by a rename, and syncs file and directory. Without replace it is an error if there is a
-// file of this name.
-func writeAtomically(path string, data []byte, mode fs.FileMode, replace bool) error {
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails after the rename
-	return publishFile(file, path, data, mode, replace)
-}
-
-// publishFile writes the data to a new file beside path, and gives it that name as writeAtomically does.
-func publishFile(file *os.File, path string, data []byte, mode fs.FileMode, replace bool) error {
-	_, err := file.Write(data)
-	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if replace {
-		err = os.Rename(file.Name(), path)
-	} else {
-		err = os.Link(file.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/node"
 )
 
@@ -96,7 +97,7 @@ func foundCluster(a *cli.App, out string, nodes []peer.Node, tokenFile string, f
 		sum = hex.EncodeToString(hash[:])
 	}
 	if tokenFile != "" {
-		err := writeAtomically(tokenFile, []byte(secret+"\n"), 0o600, false)
+		err := durable.Create(tokenFile, []byte(secret+"\n"), 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			return cli.UsageError("--first-token-file %s exists: name a new file", tokenFile)
 		}

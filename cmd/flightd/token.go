@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -81,16 +81,16 @@ namespace and the name of the token: after --rotate, the new secret continues th
 			if r.Rotate && !cmd.Flags().Changed("verbs") {
 				r.Verbs = nil // those of the old token
 			}
-			var file *os.File
+			var file *durable.File
 			if out != "" { // created before the request: nobody has the secret if it cannot be written afterwards
 				if info, err := os.Stat(out); err == nil && info.IsDir() {
 					return cli.UsageError("--out %s is a directory; name a file", out)
 				}
 				var err error
-				if file, err = os.CreateTemp(filepath.Dir(out), filepath.Base(out)+".tmp-*"); err != nil {
+				if file, err = durable.Begin(out); err != nil {
 					return cli.UsageError("--out %s: %w", out, err)
 				}
-				defer os.Remove(file.Name()) // fails after the rename
+				defer file.Discard()
 			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error { return createToken(cmd.Context(), a, c, r, file, out) }, client.WithActor(cli.ActorName(actor)))
 		},
@@ -109,7 +109,7 @@ namespace and the name of the token: after --rotate, the new secret continues th
 
 // createToken makes a token and prints its secret. If out is not empty, the secret goes to file, which is then renamed to
 // out.
-func createToken(ctx context.Context, a *cli.App, c *client.Client, r client.TokenRequest, file *os.File, out string) error {
+func createToken(ctx context.Context, a *cli.App, c *client.Client, r client.TokenRequest, file *durable.File, out string) error {
 	made, err := c.CreateToken(ctx, r)
 	var unavailable *client.Unavailable
 	if errors.As(err, &unavailable) {
@@ -131,7 +131,7 @@ func createToken(ctx context.Context, a *cli.App, c *client.Client, r client.Tok
 	}
 	defer sayOtherNamespaces(ctx, a, c, r)
 	if file != nil {
-		if err := publishFile(file, out, []byte(made.Token+"\n"), 0o600, true); err != nil {
+		if err := file.Replace([]byte(made.Token + "\n")); err != nil {
 			return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("--out %s: %w", out, err), Hint: "the token was made, and nobody knows its secret; repeat the command with --rotate"}
 		}
 		a.Say("%s; its secret is in %s", about, out)
