@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -124,21 +123,14 @@ func printCertificate(a *cli.App, m *madeCertificate) error {
 		a.Say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
 			gone, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
 	}
-	switch a.Format {
-	case "table":
-		ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
-		about := "expires " + m.ExpiresAt
-		if len(m.Hosts) > 0 {
-			about += "; for " + strings.Join(m.Hosts, ", ")
-		}
-		return cli.WriteTable(a.Out, []string{"FILE", "PATH", "ABOUT"}, [][]string{
-			{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
-		})
-	case "id":
-		_, err := fmt.Fprintln(a.Out, m.Cert)
-		return err
+	ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
+	about := "expires " + m.ExpiresAt
+	if len(m.Hosts) > 0 {
+		about += "; for " + strings.Join(m.Hosts, ", ")
 	}
-	return a.PrintData(m)
+	return a.PrintList([]string{"FILE", "PATH", "ABOUT"}, [][]string{
+		{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
+	}, []string{m.Cert}, m)
 }
 
 // commonName returns the name in the subject of a server's certificate; programs read only the hosts.

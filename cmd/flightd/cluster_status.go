@@ -33,13 +33,6 @@ func clusterStatus(ctx context.Context, a *cli.App) error {
 		if err != nil {
 			return err
 		}
-		switch a.Format {
-		case "json", "yaml":
-			return a.PrintData(state)
-		case "id":
-			_, err := fmt.Fprintln(a.Out, state.Leader)
-			return err
-		}
 		var rows [][]string
 		for _, n := range state.Nodes {
 			clock := (time.Duration(n.ClockMS) * time.Millisecond).String()
@@ -49,6 +42,6 @@ func clusterStatus(ctx context.Context, a *cli.App) error {
 			}
 			rows = append(rows, []string{n.Name, n.Role, fmt.Sprint(n.Applied), fmt.Sprint(n.Behind), clock, etcd, n.Version, cmp.Or(n.Problem, "-")})
 		}
-		return cli.WriteTable(a.Out, []string{"NODE", "ROLE", "APPLIED", "BEHIND", "CLOCK", "ETCD", "VERSION", "PROBLEM"}, rows)
+		return a.PrintList([]string{"NODE", "ROLE", "APPLIED", "BEHIND", "CLOCK", "ETCD", "VERSION", "PROBLEM"}, rows, []string{state.Leader}, state)
 	})
 }

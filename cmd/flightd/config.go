@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -32,32 +31,18 @@ user and password of an address: a secret is never printed.`,
 }
 
 func showConfig(a *cli.App, origin bool) error {
-	switch a.Format {
-	case "id":
-		for _, d := range a.Settings {
-			if _, err := fmt.Fprintln(a.Out, d.Name); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "table":
-		heading, rows := []string{"SETTING", "VALUE"}, [][]string{}
-		for _, d := range shownSettings(a) {
-			row := []string{d.Name, d.Value}
-			if origin {
-				row = append(row, d.Origin)
-			}
-			rows = append(rows, row)
-		}
+	var data any = resolvedFile(a)
+	heading, rows, names := []string{"SETTING", "VALUE"}, [][]string{}, []string{}
+	for _, d := range shownSettings(a) {
+		rows, names = append(rows, []string{d.Name, d.Value}), append(names, d.Name)
 		if origin {
-			heading = append(heading, "ORIGIN")
+			rows[len(rows)-1] = []string{d.Name, d.Value, d.Origin}
 		}
-		return cli.WriteTable(a.Out, heading, rows)
 	}
 	if origin {
-		return a.PrintData(shownSettings(a))
+		heading, data = append(heading, "ORIGIN"), shownSettings(a)
 	}
-	return a.PrintData(resolvedFile(a))
+	return a.PrintList(heading, rows, names, data)
 }
 
 // shownSettings returns all settings without secrets.
@@ -96,11 +81,7 @@ func newConfigPathCommand(a *cli.App) *cobra.Command {
 		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = a.ResolveSettings(cmd) // the path of an invalid file is printed, too
-			if a.Format == "json" || a.Format == "yaml" {
-				return a.PrintData(map[string]string{"path": a.Config.Path})
-			}
-			_, err := fmt.Fprintln(a.Out, a.Config.Path)
-			return err
+			return a.PrintLine(a.Config.Path, map[string]string{"path": a.Config.Path})
 		},
 	}
 }

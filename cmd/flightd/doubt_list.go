@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,8 @@ answered without another effect and when the last one came, the beginning of the
 			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "doubts", oldestDoubts, func(c *client.Client, doubts []client.Flight) error {
-				return doubtTable(a.Out, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
+			return listFlights(cmd.Context(), a, q, "doubts", oldestDoubts, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
+				doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
 			})
 		},
 	}
@@ -70,7 +69,7 @@ func doubtSince(f *client.Flight) time.Time {
 }
 
 // doubtTable prints doubts with the beginning of their inputs.
-func doubtTable(w io.Writer, doubts []client.Flight, inputs []string, now time.Time) error {
+func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now time.Time) {
 	rows := make([][]string, 0, len(doubts))
 	for i, f := range doubts {
 		calls := "0"
@@ -79,7 +78,7 @@ func doubtTable(w io.Writer, doubts []client.Flight, inputs []string, now time.T
 		}
 		rows = append(rows, []string{displayKey(&f), cli.AgeText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
 	}
-	return cli.WriteTable(w, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
+	cli.WriteTable(b, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
 }
 
 // maxShortInput bounds the characters of an input in the list of doubts.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -69,20 +68,14 @@ func runDrill(ctx context.Context, a *cli.App, cfg drill.Config) error {
 }
 
 func writeDrill(a *cli.App, report drill.Report) error {
-	switch a.Format {
-	case "table":
-		return report.WriteTable(a.Out)
-	case "id":
-		for _, row := range report.Rows {
-			if _, err := fmt.Fprintln(a.Out, row.ID); err != nil {
-				return err
-			}
-		}
-		a.Say("%s", report.Summary())
-		return nil
+	var ids []string
+	for _, row := range report.Rows {
+		ids = append(ids, row.ID)
 	}
-	a.Say("%s", report.Summary())
-	return a.PrintData(report)
+	if a.Format != "table" {
+		a.Say("%s", report.Summary())
+	}
+	return a.Print(report, func(b *strings.Builder) { _ = report.WriteTable(b) }, ids...)
 }
 
 // newDrillCRMCommand is the CRM process of a drill.

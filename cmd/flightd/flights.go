@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +39,7 @@ func newFlightsListCommand(a *cli.App) *cobra.Command {
   flightd flights ls --action charge --since 1h -o json`,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "flights", newestFlights, func(_ *client.Client, flights []client.Flight) error { return flightTable(a.Out, flights) })
+			return listFlights(cmd.Context(), a, q, "flights", newestFlights, flightTable)
 		},
 	}
 	flags := c.Flags()
@@ -106,7 +105,7 @@ func newestFlights(ctx context.Context, c *client.Client, q client.Query) (page 
 }
 
 // listFlights prints the flights of a query; what is the plural noun for them, and show prints them as a table.
-func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, read listReader, show func(*client.Client, []client.Flight) error) error {
+func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, read listReader, show func(*strings.Builder, *client.Client, []client.Flight)) error {
 	if q.Limit <= 0 {
 		return cli.UsageError("--limit %d: at least 1", q.Limit)
 	}
@@ -121,30 +120,23 @@ func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, r
 		if more != "" && (page.Next == "" || a.Format == "table" || a.Format == "id") {
 			a.Say("%s", more)
 		}
-		switch a.Format {
-		case "id":
-			for _, f := range page.Flights {
-				if _, err := fmt.Fprintln(a.Out, f.ID); err != nil {
-					return err
-				}
-			}
-			return nil
-		case "table":
-			if len(page.Flights) == 0 {
-				sayNone(a, what, q.AllNamespaces)
-			}
-			return show(c, page.Flights)
+		if len(page.Flights) == 0 && a.Format == "table" {
+			sayNone(a, what, q.AllNamespaces)
 		}
-		return a.PrintData(page)
+		var ids []string
+		for _, f := range page.Flights {
+			ids = append(ids, f.ID)
+		}
+		return a.Print(page, func(b *strings.Builder) { show(b, c, page.Flights) }, ids...)
 	})
 }
 
-func flightTable(w io.Writer, flights []client.Flight) error {
+func flightTable(b *strings.Builder, _ *client.Client, flights []client.Flight) {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
 		rows = append(rows, []string{displayKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
 	}
-	return cli.WriteTable(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
+	cli.WriteTable(b, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
 }
 
 // displayKey returns the key, or the id of a tombstone, which has no key.
@@ -169,16 +161,10 @@ func newFlightsGetCommand(a *cli.App) *cobra.Command {
 					return err
 				}
 				w := readFullFlight(cmd.Context(), a, c, f)
-				switch a.Format {
-				case "id":
-					return writeFlight(a, f)
-				case "table":
-					if err := writeFlight(a, f); err != nil {
-						return err
-					}
-					return w.write(a.Out, cli.HideUser(a.Servers[0]))
-				}
-				return a.PrintData(w)
+				return a.Print(w, func(b *strings.Builder) {
+					cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
+					w.write(b, cli.HideUser(a.Servers[0]))
+				}, f.ID)
 			})
 		},
 	}
@@ -186,14 +172,7 @@ func newFlightsGetCommand(a *cli.App) *cobra.Command {
 
 // writeFlight prints one flight.
 func writeFlight(a *cli.App, f *client.Flight) error {
-	switch a.Format {
-	case "id":
-		_, err := fmt.Fprintln(a.Out, f.ID)
-		return err
-	case "table":
-		return cli.WriteTable(a.Out, []string{"FLIGHT", f.ID}, flightRows(f))
-	}
-	return a.PrintData(f)
+	return a.PrintList([]string{"FLIGHT", f.ID}, flightRows(f), []string{f.ID}, f)
 }
 
 // flightRows returns the fields of a flight as rows of a table.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,24 +99,17 @@ type importSummary struct {
 }
 
 func showImport(a *cli.App, s *importSummary) error {
-	switch a.Format {
-	case "id": // of the flights that differ
-		for i := range s.Differing {
-			if _, err := fmt.Fprintln(a.Out, s.Differing[i].FlightID); err != nil {
-				return err
-			}
+	var ids []string // of the flights that differ
+	for i := range s.Differing {
+		ids = append(ids, s.Differing[i].FlightID)
+	}
+	return a.Print(s, func(b *strings.Builder) {
+		fmt.Fprintf(b, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", cli.Pluralize(s.Lines, "line", "lines"), s.Seconds, s.Imported,
+			importedWord(s.DryRun), cli.Pluralize(s.Existing, "existed already", "existed already"), cli.Pluralize(len(s.Differing), "differs", "differ"), s.Unread)
+		for _, d := range s.Differing {
+			fmt.Fprintf(b, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
 		}
-		return nil
-	case "json", "yaml":
-		return a.PrintData(s)
-	}
-	_, err := fmt.Fprintf(a.Out, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", cli.Pluralize(s.Lines, "line", "lines"), s.Seconds, s.Imported,
-		importedWord(s.DryRun), cli.Pluralize(s.Existing, "existed already", "existed already"), cli.Pluralize(len(s.Differing), "differs", "differ"), s.Unread)
-	for i := 0; i < len(s.Differing) && err == nil; i++ {
-		d := &s.Differing[i]
-		_, err = fmt.Fprintf(a.Out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
-	}
-	return err
+	}, ids...)
 }
 
 // importedWord is the verb of the summary.

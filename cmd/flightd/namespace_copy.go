@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -209,30 +210,26 @@ func receiptLine(ctx context.Context, from *client.Client, to string, f *client.
 }
 
 func showNamespaceCopy(a *cli.App, r *namespaceCopyResult) error {
-	switch a.Format {
-	case "json", "yaml":
-		return a.PrintData(r)
-	case "id": // of what stays behind
-		for _, f := range r.Left {
-			if _, err := fmt.Fprintln(a.Out, f.Key); err != nil {
-				return err
-			}
-		}
-		return nil
+	var ids []string // of what stays behind
+	for _, f := range r.Left {
+		ids = append(ids, f.Key)
 	}
+	return a.Print(r, r.write, ids...)
+}
+
+// write writes the result for people.
+func (r *namespaceCopyResult) write(b *strings.Builder) {
 	verb := "copied"
 	if r.DryRun {
 		verb = "would be copied"
 	}
-	_, err := fmt.Fprintf(a.Out, "from %s to %s: %s %s, %d existed already, %s\n", r.From, r.To, cli.Pluralize(r.Copied, "receipt", "receipts"), verb, r.Existing,
+	fmt.Fprintf(b, "from %s to %s: %s %s, %d existed already, %s\n", r.From, r.To, cli.Pluralize(r.Copied, "receipt", "receipts"), verb, r.Existing,
 		cli.Pluralize(len(r.Differing), "differs", "differ"))
 	for _, d := range r.Differing {
-		if err == nil {
-			_, err = fmt.Fprintf(a.Out, "  %s: %s\n", d.Key, d.Detail)
-		}
+		fmt.Fprintf(b, "  %s: %s\n", d.Key, d.Detail)
 	}
-	if err != nil || r.left() == 0 {
-		return err
+	if r.left() == 0 {
+		return
 	}
 	rows := [][]string{}
 	slices.SortFunc(r.Left, func(x, y leftFlight) int { return cmp.Or(cmp.Compare(x.State, y.State), cmp.Compare(x.Key, y.Key)) })
@@ -245,8 +242,6 @@ func showNamespaceCopy(a *cli.App, r *namespaceCopyResult) error {
 	if r.Tombstones > 0 {
 		rows = append(rows, []string{"expired", cli.Pluralize(r.Tombstones, "tombstone", "tombstones") + " of all namespaces"})
 	}
-	if _, err := fmt.Fprintf(a.Out, "not copied, and would run again in %s: %d\n", r.To, r.left()); err != nil {
-		return err
-	}
-	return cli.WriteTable(a.Out, []string{"STATE", "KEY"}, rows)
+	fmt.Fprintf(b, "not copied, and would run again in %s: %d\n", r.To, r.left())
+	cli.WriteTable(b, []string{"STATE", "KEY"}, rows)
 }

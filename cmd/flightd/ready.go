@@ -73,23 +73,15 @@ func awaitReady(ctx context.Context, a *cli.App, wait time.Duration) error {
 		return &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("%s is not ready: %w", address, err), Hint: cli.TLSHint(err)}
 	}
 	address = cli.HideUser(address)
-	switch a.Format {
-	case "json", "yaml":
-		return a.PrintData(struct {
-			Ready   bool             `json:"ready"`
-			Address string           `json:"address"`
-			Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
-		}{true, address, ledger})
-	case "id":
-		_, err = fmt.Fprintln(a.Out, address)
-	default:
-		text := "ready"
-		if ledger != nil && (ledger.Empty || ledger.Flights > 0) {
-			text += "; its ledger: " + cli.LedgerText(ledger, time.Now())
-		}
-		_, err = fmt.Fprintln(a.Out, text)
+	text := "ready"
+	if ledger != nil && (ledger.Empty || ledger.Flights > 0) {
+		text += "; its ledger: " + cli.LedgerText(ledger, time.Now())
 	}
-	return err
+	return a.Print(struct {
+		Ready   bool             `json:"ready"`
+		Address string           `json:"address"`
+		Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
+	}{true, address, ledger}, func(b *strings.Builder) { b.WriteString(text + "\n") }, address)
 }
 
 // readyAddress returns the address to ask and the TLS settings for it.

@@ -245,11 +245,7 @@ func createLedger(ctx context.Context, a *cli.App, cfg node.Config) error {
 	if err != nil {
 		return startError(err, &cfg)
 	}
-	switch a.Format {
-	case "json", "yaml":
-		return a.PrintData(map[string]string{"data": cfg.Data, "deployment": deployment})
-	}
-	if _, err := fmt.Fprintln(a.Out, deployment); err != nil {
+	if err := a.PrintLine(deployment, map[string]string{"data": cfg.Data, "deployment": deployment}); err != nil || a.Format == "json" || a.Format == "yaml" {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Err, "the ledger in %s is new and empty; this is its deployment, which FLIGHTD_DEPLOYMENT can name\nstart it with the same settings and without --init\n", cfg.Data)
@@ -312,18 +308,13 @@ func accessText(cfg *node.Config) string {
 }
 
 func writeReady(a *cli.App, r node.Ready) error {
-	switch a.Format {
-	case "json", "yaml":
-		return a.PrintData(struct {
-			URL        string           `json:"url"`
-			Data       string           `json:"data"`
-			Deployment string           `json:"deployment"`
-			Ledger     *wire.LedgerInfo `json:"ledger"`
-			TookMS     int64            `json:"took_ms"`
-		}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
-	}
-	_, err := fmt.Fprintln(a.Out, r.URL)
-	return err
+	return a.PrintLine(r.URL, struct {
+		URL        string           `json:"url"`
+		Data       string           `json:"data"`
+		Deployment string           `json:"deployment"`
+		Ledger     *wire.LedgerInfo `json:"ledger"`
+		TookMS     int64            `json:"took_ms"`
+	}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
 }
 
 // logger returns the node's logger, which writes to standard error.

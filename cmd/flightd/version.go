@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -53,15 +52,10 @@ func newVersionCommand(a *cli.App) *cobra.Command {
 }
 
 func printVersion(a *cli.App) error {
-	v := struct {
+	return a.PrintLine(a.Version, struct {
 		Version string `json:"version"`
 		Go      string `json:"go"`
 		OS      string `json:"os"`
 		Arch    string `json:"arch"`
-	}{a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
-	if a.Format == "table" || a.Format == "id" {
-		_, err := fmt.Fprintln(a.Out, v.Version)
-		return err
-	}
-	return a.PrintData(v)
+	}{a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH})
 }

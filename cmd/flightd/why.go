@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,45 +51,34 @@ func writeWhy(ctx context.Context, a *cli.App, c *client.Client, word string, fu
 	if full {
 		w = readFullFlight(ctx, a, c, f)
 	}
-	switch a.Format {
-	case "id":
-		_, err := fmt.Fprintln(a.Out, f.ID)
-		return err
-	case "table":
-		if err := writeHistory(a.Out, f, story); err != nil || !full {
-			return err
-		}
-		return w.write(a.Out, cli.HideUser(a.Servers[0]))
-	}
-	return a.PrintData(struct {
+	data := struct {
 		Flight     fullFlight         `json:"flight"`
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
-	}{w, story.Events, story.Duplicates})
+	}{w, story.Events, story.Duplicates}
+	return a.Print(data, func(b *strings.Builder) {
+		writeHistory(b, f, story)
+		if full {
+			w.write(b, cli.HideUser(a.Servers[0]))
+		}
+	}, f.ID)
 }
 
-// writeHistory prints the events, the duplicates and the state of a flight.
-func writeHistory(w io.Writer, f *client.Flight, story *client.History) error {
-	_, err := fmt.Fprintf(w, "%s  (%s)\n", displayKey(f), f.ID)
+// writeHistory writes the events, the duplicates and the state of a flight.
+func writeHistory(b *strings.Builder, f *client.Flight, story *client.History) {
+	fmt.Fprintf(b, "%s  (%s)\n", displayKey(f), f.ID)
 	generation := uint32(1)
 	for _, e := range story.Events {
-		if e.Generation > generation && err == nil {
+		if e.Generation > generation {
 			generation = e.Generation
-			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
+			fmt.Fprintf(b, "-- generation %d --\n", generation)
 		}
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s  %s\n", cli.FormatTime(e.At.Time), cli.OneLine(eventText(e)))
-		}
+		fmt.Fprintf(b, "  %s  %s\n", cli.FormatTime(e.At.Time), cli.OneLine(eventText(e)))
 	}
 	for _, line := range duplicateLines(story.Duplicates) {
-		if err == nil {
-			_, err = fmt.Fprintln(w, "  "+line)
-		}
+		fmt.Fprintln(b, "  "+line)
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(w, "now: %s\n", stateText(f))
-	}
-	return err
+	fmt.Fprintf(b, "now: %s\n", stateText(f))
 }
 
 // duplicateLines describes the duplicate calls, which were answered without another effect.

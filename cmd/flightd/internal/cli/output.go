@@ -126,10 +126,10 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// WriteTable prints rows under a heading, in aligned columns.
-func WriteTable(w io.Writer, heading []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush returns the error
+// WriteTable writes rows under a heading, in aligned columns.
+func WriteTable(b *strings.Builder, heading []string, rows [][]string) {
+	t := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t"))
 	for _, r := range rows {
 		cells := make([]string, len(r))
 		for i, cell := range r {
@@ -137,7 +137,7 @@ func WriteTable(w io.Writer, heading []string, rows [][]string) error {
 		}
 		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	return t.Flush()
+	_ = t.Flush() // a builder returns no errors
 }
 
 // NamespaceText names a namespace for people.
@@ -156,32 +156,36 @@ func ExpiryText(at time.Time) string {
 	return "expires " + FormatTime(at)
 }
 
-// PrintList prints a list in the format of -o.
-func (a *App) PrintList(heading []string, rows [][]string, ids []string, data any) error {
+// Print prints a result in the format of -o: its ids, one on each line, or its data as JSON or YAML, or else the text for people.
+func (a *App) Print(data any, text func(b *strings.Builder), ids ...string) error {
+	var b strings.Builder
 	switch a.Format {
-	case "table":
-		return WriteTable(a.Out, heading, rows)
+	case "json", "yaml":
+		return a.PrintData(data)
 	case "id":
 		for _, id := range ids {
-			if _, err := fmt.Fprintln(a.Out, id); err != nil {
-				return err
-			}
+			b.WriteString(id + "\n")
 		}
-		return nil
+	default:
+		text(&b)
 	}
-	return a.PrintData(data)
+	_, err := io.WriteString(a.Out, b.String())
+	return err
+}
+
+// PrintList prints a list in the format of -o.
+func (a *App) PrintList(heading []string, rows [][]string, ids []string, data any) error {
+	return a.Print(data, func(b *strings.Builder) { WriteTable(b, heading, rows) }, ids...)
 }
 
 // PrintUnlessTable prints what a command did in a format for programs. In the format table, standard error has said it.
 func (a *App) PrintUnlessTable(id string, data any) error {
-	switch a.Format {
-	case "table":
-		return nil
-	case "id":
-		_, err := fmt.Fprintln(a.Out, id)
-		return err
-	}
-	return a.PrintData(data)
+	return a.Print(data, func(*strings.Builder) {}, id)
+}
+
+// PrintLine prints a line of text, or the data behind it in a format that has fields.
+func (a *App) PrintLine(line string, data any) error {
+	return a.Print(data, func(b *strings.Builder) { b.WriteString(line + "\n") }, line)
 }
 
 // PrintDone confirms a decision about a named thing: in words on standard error, or in the format of -o.

@@ -38,37 +38,29 @@ type access struct {
 const expiryWarn = 14 * 24 * time.Hour
 
 func checkToken(a access) Finding {
-	f := Finding{Check: "token", Status: StatusOK, Says: "the server demands no token", Facts: map[string]any{"set": a.set}}
-	switch code := client.CodeOf(a.err); {
-	case code == wire.Unauthenticated && a.set:
-		f.Status, f.Says, f.Do = StatusFail, "the server does not know the token from "+a.origin+": it is mistyped, expired, revoked, or of another deployment", cli.SetTokenHint
-	case code == wire.Unauthenticated:
-		f.Status, f.Says, f.Do = StatusFail, "the server demands a token, and none is set", cli.SetTokenHint
-	case code == wire.Forbidden:
-		f.Status, f.Says, f.Do = StatusFail, "forbidden: "+a.err.Error(), "use a token of this namespace and with this right; flightd whoami shows yours"
-	case code == wire.NotFound:
-	case a.err != nil:
-		f.Status, f.Says, f.Do = StatusWarn, "/v1/whoami does not answer: "+a.err.Error(), "see the server's log"
-	case a.me != nil && a.me.Name != "":
-		f.Facts["name"], f.Facts["namespace"], f.Facts["verbs"] = a.me.Name, a.me.Namespace, a.me.Verbs
-		f.Says = fmt.Sprintf("%s of %s may %s, %s", a.me.Name, cli.NamespaceText(a.me.Namespace), strings.Join(a.me.Verbs, ", "), cli.ExpiryText(a.me.ExpiresAt.Time))
-	}
-	switch {
-	case f.Status != StatusOK || !a.set:
-	case a.insecure != "":
-		f.Status, f.Says = StatusWarn, "the token goes to "+a.insecure+" in plain text"
-		f.Do = "use https://; everybody on the way can read the token"
-	case a.exposed != "":
-		f.Status, f.Says = StatusWarn, "other users of this machine may read the token in "+a.exposed
-		f.Do = "chmod 600 " + a.exposed
-	case a.me != nil && !a.me.ExpiresAt.IsZero() && a.me.ExpiresAt.Sub(a.now) < expiryWarn:
-		scope := "-n " + a.me.Namespace
-		if a.me.Namespace == wire.AllNamespaces {
+	facts, says := map[string]any{"set": a.set}, "the server demands no token"
+	var soon bool // its end is near
+	var renew string
+	if me := a.me; a.err == nil && me != nil && me.Name != "" {
+		facts["name"], facts["namespace"], facts["verbs"] = me.Name, me.Namespace, me.Verbs
+		says = fmt.Sprintf("%s of %s may %s, %s", me.Name, cli.NamespaceText(me.Namespace), strings.Join(me.Verbs, ", "), cli.ExpiryText(me.ExpiresAt.Time))
+		scope := "-n " + me.Namespace
+		if me.Namespace == wire.AllNamespaces {
 			scope = "-A"
 		}
-		f.Status, f.Do = StatusWarn, "renew it in time with flightd token create "+a.me.Name+" "+scope+" --rotate"
+		soon = !me.ExpiresAt.IsZero() && me.ExpiresAt.Sub(a.now) < expiryWarn
+		renew = "renew it in time with flightd token create " + me.Name + " " + scope + " --rotate"
 	}
-	return f
+	code := client.CodeOf(a.err)
+	return judge("token", says, facts,
+		rule{code == wire.Unauthenticated && a.set, StatusFail, "the server does not know the token from " + a.origin + ": it is mistyped, expired, revoked, or of another deployment", cli.SetTokenHint},
+		rule{code == wire.Unauthenticated, StatusFail, "the server demands a token, and none is set", cli.SetTokenHint},
+		rule{code == wire.Forbidden, StatusFail, "forbidden: " + text(a.err), "use a token of this namespace and with this right; flightd whoami shows yours"},
+		rule{a.err != nil && code != wire.NotFound, StatusWarn, "/v1/whoami does not answer: " + text(a.err), "see the server's log"},
+		rule{!a.set, StatusOK, "", ""},
+		rule{a.insecure != "", StatusWarn, "the token goes to " + a.insecure + " in plain text", "use https://; everybody on the way can read the token"},
+		rule{a.exposed != "", StatusWarn, "other users of this machine may read the token in " + a.exposed, "chmod 600 " + a.exposed},
+		rule{soon, StatusWarn, "", renew})
 }
 
 // certificate is what doctor knows about a server's certificate.
@@ -79,17 +71,13 @@ type certificate struct {
 }
 
 func checkCertificate(c certificate, now time.Time) Finding {
-	f := Finding{Check: "tls", Status: StatusOK, Facts: map[string]any{"address": c.address}}
-	if c.err != nil {
-		f.Status, f.Says, f.Do = StatusFail, c.address+": "+c.err.Error(), cmp.Or(cli.TLSHint(c.err), "check the address and the server's certificate")
-		return f
+	facts := map[string]any{"address": c.address}
+	if c.err == nil {
+		facts["expires_at"] = c.notAfter.UTC().Format(time.RFC3339)
 	}
-	f.Facts["expires_at"] = c.notAfter.UTC().Format(time.RFC3339)
-	f.Says = c.address + " has a certificate that this machine trusts; it expires " + cli.FormatTime(c.notAfter)
-	if c.notAfter.Sub(now) < expiryWarn {
-		f.Status, f.Do = StatusWarn, "renew the server's certificate; flightd cert init DIR does, and the server needs no restart"
-	}
-	return f
+	return judge("tls", c.address+" has a certificate that this machine trusts; it expires "+cli.FormatTime(c.notAfter), facts,
+		rule{c.err != nil, StatusFail, c.address + ": " + text(c.err), cmp.Or(tlsHint(c.err), "check the address and the server's certificate")},
+		rule{c.notAfter.Sub(now) < expiryWarn, StatusWarn, "", "renew the server's certificate; flightd cert init DIR does, and the server needs no restart"})
 }
 
 // measureCertificate makes a TLS connection to a server. It sends no request.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,35 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// The functions in this file are pure: they turn measurements into findings.
+// The functions in this file are pure: they judge measurements.
+
+// rule is something that may be wrong, and the remedy.
+type rule struct {
+	holds  bool
+	status string // statusSkip, StatusWarn or StatusFail; StatusOK ends the rules
+	says   string // "": as if nothing were wrong
+	do     string
+}
+
+// judge returns the finding of a check: that of the first rule that holds, else that nothing is wrong.
+func judge(check, says string, facts map[string]any, rules ...rule) Finding {
+	f := Finding{Check: check, Status: StatusOK, Says: says, Facts: facts}
+	for _, r := range rules {
+		if r.holds {
+			f.Status, f.Do, f.Says = r.status, r.do, cmp.Or(r.says, says)
+			break
+		}
+	}
+	return f
+}
+
+// text returns the text of an error; "": there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
 
 // folders are the user's directories for settings and spooled reports.
 type folders struct {
@@ -36,12 +65,9 @@ func checkFolders(f folders) Finding {
 	case !f.configExists:
 		says += " (no file, which is fine)"
 	}
-	out := Finding{Check: "folders", Status: StatusOK, Says: says + ", reports " + f.spool, Facts: map[string]any{"config": f.config, "reports": f.spool}}
-	if f.spoolErr != nil {
-		out.Status, out.Says = StatusFail, "reports cannot be spooled: "+f.spoolErr.Error()
-		out.Do = "make the directory writable, or name another one in XDG_STATE_HOME; until then an outcome that cannot be reported at once is lost"
-	}
-	return out
+	return judge("folders", says+", reports "+f.spool, map[string]any{"config": f.config, "reports": f.spool},
+		rule{f.spoolErr != nil, StatusFail, "reports cannot be spooled: " + text(f.spoolErr),
+			"make the directory writable, or name another one in XDG_STATE_HOME; until then an outcome that cannot be reported at once is lost"})
 }
 
 // spooledReports describes the files in the spool.
@@ -51,31 +77,22 @@ type spooledReports struct {
 }
 
 func checkSpool(dir string, s spooledReports) Finding {
-	f := Finding{Check: "reports", Status: StatusOK, Says: "no report is waiting", Facts: map[string]any{"waiting": s.waiting, "quarantined": len(s.quarantined)}}
-	if s.waiting > 0 {
-		f.Status, f.Says = StatusWarn, cli.Pluralize(s.waiting, "report waits", "reports wait")+" on this disk to be sent"
-		f.Do = "run a command that reaches their server, as flightd flights ls; it sends them"
-	}
-	if n := len(s.quarantined); n > 0 {
-		f.Status, f.Says = StatusWarn, fmt.Sprintf("%d waiting; %d quarantined, because no server accepts them: %s", s.waiting, n, strings.Join(s.quarantined[:min(n, 3)], ", "))
-		f.Do = "read them in " + dir + ", resolve their flights by hand, then remove the files"
-	}
-	return f
+	n := len(s.quarantined)
+	return judge("reports", "no report is waiting", map[string]any{"waiting": s.waiting, "quarantined": n},
+		rule{n > 0, StatusWarn, fmt.Sprintf("%d waiting; %d quarantined, because no server accepts them: %s", s.waiting, n, strings.Join(s.quarantined[:min(n, 3)], ", ")),
+			"read them in " + dir + ", resolve their flights by hand, then remove the files"},
+		rule{s.waiting > 0, StatusWarn, cli.Pluralize(s.waiting, "report waits", "reports wait") + " on this disk to be sent",
+			"run a command that reaches their server, as flightd flights ls; it sends them"})
 }
 
 // checkNodeSpool is about the reports spooled on the server's disk; checkSpool is about those on this machine's.
 func checkNodeSpool(data string, s wire.Spool) Finding {
-	f := Finding{Check: "spool", Status: StatusOK, Says: "no report waits on the server's disk for its ledger",
-		Facts: map[string]any{"waiting": s.Waiting, "quarantined": s.Quarantined}}
-	if s.Waiting > 0 {
-		f.Status, f.Says = StatusWarn, cli.Pluralize(s.Waiting, "report waits", "reports wait")+" on the server's disk for its ledger"
-		f.Do = "keep that disk: the effects happened, and the ledger has not stored the reports yet; see the server's log"
-	}
-	if s.Quarantined > 0 {
-		f.Status, f.Says = StatusWarn, fmt.Sprintf("%d waiting on the server's disk; %d quarantined, because they cannot be read or their flights are not in its ledger", s.Waiting, s.Quarantined)
-		f.Do = "read " + filepath.Join(data, "ledger", "spool", "*.damaged") + " there, check with the provider whether the effects happened, resolve the flights, then remove the files"
-	}
-	return f
+	return judge("spool", "no report waits on the server's disk for its ledger", map[string]any{"waiting": s.Waiting, "quarantined": s.Quarantined},
+		rule{s.Quarantined > 0, StatusWarn,
+			fmt.Sprintf("%d waiting on the server's disk; %d quarantined, because they cannot be read or their flights are not in its ledger", s.Waiting, s.Quarantined),
+			"read " + filepath.Join(data, "ledger", "spool", "*.damaged") + " there, check with the provider whether the effects happened, resolve the flights, then remove the files"},
+		rule{s.Waiting > 0, StatusWarn, cli.Pluralize(s.Waiting, "report waits", "reports wait") + " on the server's disk for its ledger",
+			"keep that disk: the effects happened, and the ledger has not stored the reports yet; see the server's log"})
 }
 
 // checkRestore is about a restored ledger whose restore is not finished.
@@ -94,34 +111,28 @@ type serverAnswer struct {
 }
 
 func checkServer(a serverAnswer, noServer bool) Finding {
-	facts := map[string]any{"address": a.address}
-	if a.err == nil {
-		return Finding{Check: "server", Status: StatusOK, Says: a.address + " answers", Facts: facts}
+	says := a.address + " does not answer: " + text(a.err)
+	var invalid *flight.InvalidError // the client asked no server
+	return judge("server", a.address+" answers", map[string]any{"address": a.address},
+		rule{a.err == nil, StatusOK, "", ""},
+		rule{a.speaksTLS, StatusFail, a.address + " speaks TLS, and was asked over plain HTTP",
+			"write https:// in --server or FLIGHTD_ADDR; revoke a token that was sent in clear text"},
+		rule{isRejection(a.err), StatusFail, a.address + " answers, and rejects the token: " + text(a.err), rejectedHint(a.err)},
+		rule{errors.As(a.err, &invalid), StatusFail, a.address + " was not asked: " + text(a.err), "correct --server or FLIGHTD_ADDR"},
+		rule{client.CodeOf(a.err) == wire.WrongDeployment, StatusFail, a.address + " answers, but " + text(a.err), "correct --server or FLIGHTD_ADDR, or FLIGHTD_DEPLOYMENT"},
+		rule{tlsHint(a.err) != "", StatusFail, says, tlsHint(a.err)},
+		rule{!noServer, StatusWarn, says, "start it, or remove it from --server and FLIGHTD_ADDR"},
+		rule{errors.Is(a.err, context.DeadlineExceeded) && !errors.Is(a.err, syscall.ECONNREFUSED), StatusFail, says,
+			"check the process at this address: it accepts connections but does not answer in time; it may be stopped or overloaded"},
+		rule{true, StatusFail, says, "nothing listens there: " + a.hint})
+}
+
+// tlsHint is cli.TLSHint for an error that may be nil.
+func tlsHint(err error) string {
+	if err == nil {
+		return ""
 	}
-	if a.speaksTLS {
-		return Finding{Check: "server", Status: StatusFail, Says: a.address + " speaks TLS, and was asked over plain HTTP", Facts: facts,
-			Do: "write https:// in --server or FLIGHTD_ADDR; revoke a token that was sent in clear text"}
-	}
-	if isRejection(a.err) {
-		return Finding{Check: "server", Status: StatusFail, Says: a.address + " answers, and rejects the token: " + a.err.Error(), Facts: facts, Do: rejectedHint(a.err)}
-	}
-	f := Finding{Check: "server", Status: StatusWarn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
-		Do: "start it, or remove it from --server and FLIGHTD_ADDR"}
-	var invalid *flight.InvalidError
-	switch {
-	case errors.As(a.err, &invalid): // the client asked no server
-		f.Status, f.Says, f.Do = StatusFail, a.address+" was not asked: "+a.err.Error(), "correct --server or FLIGHTD_ADDR"
-	case client.CodeOf(a.err) == wire.WrongDeployment:
-		f.Status, f.Says, f.Do = StatusFail, a.address+" answers, but "+a.err.Error(), "correct --server or FLIGHTD_ADDR, or FLIGHTD_DEPLOYMENT"
-	case cli.TLSHint(a.err) != "":
-		f.Status, f.Do = StatusFail, cli.TLSHint(a.err)
-	case !noServer:
-	case errors.Is(a.err, context.DeadlineExceeded) && !errors.Is(a.err, syscall.ECONNREFUSED):
-		f.Status, f.Do = StatusFail, "check the process at this address: it accepts connections but does not answer in time; it may be stopped or overloaded"
-	default:
-		f.Status, f.Do = StatusFail, "nothing listens there: "+a.hint
-	}
-	return f
+	return cli.TLSHint(err)
 }
 
 // skipped is the result of a check that the token does not allow.
@@ -138,10 +149,8 @@ func checkParts(checks []wire.Check) Finding {
 			notReady = append(notReady, c.Name+": "+c.Error)
 		}
 	}
-	if len(notReady) > 0 {
-		return Finding{Check: "parts", Status: StatusFail, Says: "not ready: " + strings.Join(notReady, "; "), Do: "see the server's log; nothing new starts until all components are ready"}
-	}
-	return Finding{Check: "parts", Status: StatusOK, Says: "ready: " + strings.Join(ready, ", ")}
+	return judge("parts", "ready: "+strings.Join(ready, ", "), nil,
+		rule{len(notReady) > 0, StatusFail, "not ready: " + strings.Join(notReady, "; "), "see the server's log; nothing new starts until all components are ready"})
 }
 
 // checkLedger shows which ledger answers. An empty one is no failure, but it may be the wrong one.
@@ -151,23 +160,20 @@ func checkLedger(l *wire.LedgerInfo, deployment string, now time.Time) Finding {
 }
 
 func checkVersions(client, server wire.Version) Finding {
-	f := Finding{Check: "versions", Status: StatusOK, Says: fmt.Sprintf("client and server are %s (API %s)", client.Version, server.API),
-		Facts: map[string]any{"client": client.Version, "server": server.Version, "api": server.API, "client_go": client.Go, "server_go": server.Go}}
-	switch {
-	case server.API != client.API:
-		f.Status, f.Says = StatusFail, fmt.Sprintf("this program uses API %s, the server %s (%s)", client.API, server.API, server.Version)
-		f.Do = "use a flightd of the server's version"
-	case server.Version == client.Version:
-	case server.Version == cli.UnknownVersion || client.Version == cli.UnknownVersion:
-		f.Says = fmt.Sprintf("client %s, server %s (API %s); a build without a version cannot be compared", client.Version, server.Version, server.API)
-	case sameCommit(client.Version, server.Version):
-		f.Says = fmt.Sprintf("client %s, server %s (API %s): the same commit", client.Version, server.Version, server.API)
-	default:
-		f.Status, f.Says = StatusWarn, fmt.Sprintf("client %s, server %s", client.Version, server.Version)
-		f.Do = "restart the server with this program, or use the server's version; they are compatible, but their messages and manuals differ"
-	}
-	return f
+	both := fmt.Sprintf("client %s, server %s", client.Version, server.Version)
+	unknown := server.Version == cli.UnknownVersion || client.Version == cli.UnknownVersion
+	return judge("versions", fmt.Sprintf("client and server are %s (API %s)", client.Version, server.API),
+		map[string]any{"client": client.Version, "server": server.Version, "api": server.API, "client_go": client.Go, "server_go": server.Go},
+		rule{server.API != client.API, StatusFail, fmt.Sprintf("this program uses API %s, the server %s (%s)", client.API, server.API, server.Version), "use a flightd of the server's version"},
+		rule{server.Version == client.Version, StatusOK, "", ""},
+		rule{unknown, StatusOK, fmt.Sprintf("%s (API %s); a build without a version cannot be compared", both, server.API), ""},
+		rule{sameCommit(client.Version, server.Version), StatusOK, fmt.Sprintf("%s (API %s): the same commit", both, server.API), ""},
+		rule{true, StatusWarn, both, "restart the server with this program, or use the server's version; they are compatible, but their messages and manuals differ"})
 }
+
+// versionCommit matches the commit at the end of a version that the toolchain or the command line made up for an untagged
+// build.
+var versionCommit = regexp.MustCompile(`-([0-9a-f]{12})([+-]dirty)?$`)
 
 // sameCommit reports whether two versions name the same commit, both with local changes or both without.
 func sameCommit(a, b string) bool {
@@ -192,24 +198,27 @@ func (f flightsFound) in() string {
 }
 
 func checkDoubts(d flightsFound) Finding {
-	count, flag := len(d.flights), "-A"
+	count, flag, least := len(d.flights), "-A", ""
 	if d.namespace != "" {
 		flag = "-n " + d.namespace
 	}
-	switch {
-	case client.CodeOf(d.err) == wire.Forbidden:
-		return skipped("doubts", "read")
-	case d.err != nil:
-		return Finding{Check: "doubts", Status: StatusWarn, Says: "the flights in doubt cannot be listed: " + d.err.Error(), Do: "see the server's log"}
-	case count == 0:
-		return Finding{Check: "doubts", Status: StatusOK, Says: "no flight is in doubt" + d.in(), Facts: map[string]any{"count": 0}}
-	}
-	says := cli.Pluralize(count, "flight is", "flights are") + " in doubt" + d.in()
 	if d.more {
-		says = "at least " + says
+		least = "at least "
 	}
-	return Finding{Check: "doubts", Status: StatusWarn, Says: says + ": the effect may or may not have happened", Facts: map[string]any{"count": count},
-		Do: "list them with flightd doubt ls " + flag + ", and resolve each with flightd doubt resolve"}
+	return d.judge("doubts", "the flights in doubt", "no flight is in doubt"+d.in(), map[string]any{"count": count},
+		rule{count > 0, StatusWarn, least + cli.Pluralize(count, "flight is", "flights are") + " in doubt" + d.in() + ": the effect may or may not have happened",
+			"list them with flightd doubt ls " + flag + ", and resolve each with flightd doubt resolve"})
+}
+
+// judge is judge for a check of flights, which are described by what.
+func (f flightsFound) judge(check, what, says string, facts map[string]any, rules ...rule) Finding {
+	switch {
+	case client.CodeOf(f.err) == wire.Forbidden:
+		return skipped(check, "read")
+	case f.err != nil:
+		return Finding{Check: check, Status: StatusWarn, Says: what + " cannot be listed: " + f.err.Error(), Do: "see the server's log"}
+	}
+	return judge(check, says, facts, rules...)
 }
 
 // rerunWarn is how long a flight that a person resolved as not happened may wait for its next caller.
@@ -229,21 +238,14 @@ func checkRerun(ready flightsFound, now time.Time) Finding {
 			oldest = f
 		}
 	}
-	f := Finding{Check: "rerun", Status: StatusOK, Facts: map[string]any{"count": count}, Says: "no flight that was resolved as not happened waits for a caller" + ready.in()}
-	switch {
-	case client.CodeOf(ready.err) == wire.Forbidden:
-		return skipped("rerun", "read")
-	case ready.err != nil:
-		f.Status, f.Says, f.Do = StatusWarn, "the flights that wait for a caller cannot be listed: "+ready.err.Error(), "see the server's log"
-	case oldest != nil:
+	facts, says, late, do := map[string]any{"count": count}, "no flight that was resolved as not happened waits for a caller"+ready.in(), false, ""
+	if oldest != nil {
 		age := now.Sub(oldest.Resolution.At.Time)
-		f.Facts["oldest_ms"] = age.Milliseconds()
-		f.Says = fmt.Sprintf("%s resolved as not happened and not run again%s; the oldest, %s, for %s", cli.Pluralize(count, "flight was", "flights were"), ready.in(), oldest.Key, cli.AgeText(age))
-		if age > rerunWarn {
-			f.Status, f.Do = StatusWarn, "start its caller again, or end the flight with flightd flights cancel "+oldest.Key+" --reason WHY"
-		}
+		facts["oldest_ms"], late = age.Milliseconds(), age > rerunWarn
+		says = fmt.Sprintf("%s resolved as not happened and not run again%s; the oldest, %s, for %s", cli.Pluralize(count, "flight was", "flights were"), ready.in(), oldest.Key, cli.AgeText(age))
+		do = "start its caller again, or end the flight with flightd flights cancel " + oldest.Key + " --reason WHY"
 	}
-	return f
+	return ready.judge("rerun", "the flights that wait for a caller", says, facts, rule{late, StatusWarn, "", do})
 }
 
 // Bounds for the difference of two clocks. Leases do not depend on wall clocks; only displayed times do.
@@ -255,26 +257,19 @@ const (
 func checkClock(r clockReading, ledger time.Duration) Finding {
 	uncertainty := r.roundTrip/2 + time.Millisecond // the server's time is in milliseconds
 	certain := max(r.offset.Abs()-uncertainty, 0)
-	f := Finding{Check: "clock", Status: StatusOK, Says: fmt.Sprintf("%s of the server's, give or take %s", offsetText(-r.offset), shortDuration(uncertainty)),
-		Facts: map[string]any{"offset_ms": millis(r.offset), "round_trip_ms": millis(r.roundTrip), "ledger_offset_ms": millis(ledger)}}
 	const why = "let NTP set the clock: histories, --since and retentions depend on it; leases do not"
+	says := fmt.Sprintf("%s of the server's, give or take %s", offsetText(-r.offset), shortDuration(uncertainty))
 	if certain == 0 {
-		f.Says = "agrees with the server's, give or take " + shortDuration(uncertainty)
+		says = "agrees with the server's, give or take " + shortDuration(uncertainty)
 	}
-	switch {
-	case r.local.Year() < 2025:
-		f.Status, f.Says, f.Do = StatusFail, "it is "+r.local.UTC().Format(time.DateOnly)+" here", why
-	case certain > clockFail:
-		f.Status, f.Says, f.Do = StatusFail, "this clock is "+offsetText(-r.offset)+" of the server's", why
-	case certain > clockWarn:
-		f.Status, f.Says, f.Do = StatusWarn, "this clock is "+offsetText(-r.offset)+" of the server's", why
-	case r.stepped.Abs() > 100*time.Millisecond:
-		f.Status, f.Says, f.Do = StatusWarn, fmt.Sprintf("this clock was set by %s during the measurement", shortDuration(r.stepped)), why
-	case ledger.Abs() > clockWarn*5:
-		f.Status, f.Says = StatusWarn, "the ledger's time is "+offsetText(ledger)+" of its server's clock"
-		f.Do = "wait: the ledger's time never jumps and is being slewed; retentions end by it"
-	}
-	return f
+	apart := "this clock is " + offsetText(-r.offset) + " of the server's"
+	return judge("clock", says, map[string]any{"offset_ms": millis(r.offset), "round_trip_ms": millis(r.roundTrip), "ledger_offset_ms": millis(ledger)},
+		rule{r.local.Year() < 2025, StatusFail, "it is " + r.local.UTC().Format(time.DateOnly) + " here", why},
+		rule{certain > clockFail, StatusFail, apart, why},
+		rule{certain > clockWarn, StatusWarn, apart, why},
+		rule{r.stepped.Abs() > 100*time.Millisecond, StatusWarn, fmt.Sprintf("this clock was set by %s during the measurement", shortDuration(r.stepped)), why},
+		rule{ledger.Abs() > clockWarn*5, StatusWarn, "the ledger's time is " + offsetText(ledger) + " of its server's clock",
+			"wait: the ledger's time never jumps and is being slewed; retentions end by it"})
 }
 
 func offsetText(d time.Duration) string {
@@ -292,9 +287,8 @@ func checkEtcd(e *wire.Etcd) Finding {
 		return Finding{Check: "etcd", Status: StatusFail, Says: "etcd does not answer the server", Do: "see the server's log; no key can be claimed until etcd answers"}
 	}
 	history := e.Revision - e.Compacted
-	f := Finding{Check: "etcd", Status: StatusOK,
-		Says:  fmt.Sprintf("%s, compacted up to revision %d of %d, %s of %s in use", e.Version, e.Compacted, e.Revision, sizeText(e.InUse), sizeText(e.Quota)),
-		Facts: map[string]any{"version": e.Version, "revision": e.Revision, "compacted": e.Compacted, "size": e.Size, "in_use": e.InUse, "quota": e.Quota}}
+	says := fmt.Sprintf("%s, compacted up to revision %d of %d, %s of %s in use", e.Version, e.Compacted, e.Revision, sizeText(e.InUse), sizeText(e.Quota))
+	facts := map[string]any{"version": e.Version, "revision": e.Revision, "compacted": e.Compacted, "size": e.Size, "in_use": e.InUse, "quota": e.Quota}
 	var away []string
 	for _, m := range e.Endpoints {
 		if m.Error != "" {
@@ -302,23 +296,16 @@ func checkEtcd(e *wire.Etcd) Finding {
 		}
 	}
 	if len(e.Endpoints) > 0 {
-		f.Says, f.Facts["endpoints"] = fmt.Sprintf("an etcd of your own with %d members: %s", len(e.Endpoints), f.Says), e.Endpoints
+		says, facts["endpoints"] = fmt.Sprintf("an etcd of your own with %d members: %s", len(e.Endpoints), says), e.Endpoints
 	}
-	switch {
-	case e.Problem != "":
-		f.Status, f.Says, f.Do = StatusFail, e.Problem, "upgrade etcd before you rely on its leases"
-	case len(away) > 0:
-		f.Status, f.Says, f.Do = StatusWarn, strings.Join(away, ", ")+" does not answer the server", "start that member of etcd; without a majority of them no key can be claimed"
-	case e.Quota > 0 && e.InUse > e.Quota*8/10:
-		f.Status, f.Says = StatusFail, fmt.Sprintf("%s of %s are in use; at the quota etcd rejects new claims", sizeText(e.InUse), sizeText(e.Quota))
-		f.Do = "see the server's log for why it is not compacted"
-	case history > maxHistory:
-		f.Status, f.Says = StatusWarn, fmt.Sprintf("%s has %d revisions: its history is not compacted", e.Version, history)
-		f.Do = "see the server's log; in an etcd of your own, set --auto-compaction-retention"
-	case e.Quota > 0 && e.InUse > e.Quota*6/10:
-		f.Status, f.Do = StatusWarn, "see the server's log for whether it is compacted: it is filling up"
-	}
-	return f
+	return judge("etcd", says, facts,
+		rule{e.Problem != "", StatusFail, e.Problem, "upgrade etcd before you rely on its leases"},
+		rule{len(away) > 0, StatusWarn, strings.Join(away, ", ") + " does not answer the server", "start that member of etcd; without a majority of them no key can be claimed"},
+		rule{e.Quota > 0 && e.InUse > e.Quota*8/10, StatusFail, fmt.Sprintf("%s of %s are in use; at the quota etcd rejects new claims", sizeText(e.InUse), sizeText(e.Quota)),
+			"see the server's log for why it is not compacted"},
+		rule{history > maxHistory, StatusWarn, fmt.Sprintf("%s has %d revisions: its history is not compacted", e.Version, history),
+			"see the server's log; in an etcd of your own, set --auto-compaction-retention"},
+		rule{e.Quota > 0 && e.InUse > e.Quota*6/10, StatusWarn, "", "see the server's log for whether it is compacted: it is filling up"})
 }
 
 // checkLease compares the time of renewals with the slack. A renewal is sent after a third of the TTL; the slack is the
@@ -333,18 +320,12 @@ func checkLease(ttl time.Duration, r renewals) Finding {
 	slices.Sort(r.took)
 	median, worst := r.took[len(r.took)/2], r.took[len(r.took)-1]
 	slack := ttl - lease.Margin(ttl) - lease.RenewEvery(ttl)
-	f := Finding{Check: "lease", Status: StatusOK,
-		Says: fmt.Sprintf("renewed in %s, at worst %s; a TTL of %s leaves %s for a renewal", shortDuration(median), shortDuration(worst), ttl, shortDuration(slack)),
-		Facts: map[string]any{"ttl_ms": ttl.Milliseconds(), "margin_ms": lease.Margin(ttl).Milliseconds(), "slack_ms": slack.Milliseconds(),
-			"renewal_median_ms": millis(median), "renewal_worst_ms": millis(worst)}}
 	const do = "give callers a longer --ttl, or find the cause: a slow network, a slow disk of etcd, or too few processors"
-	switch {
-	case worst > slack/2:
-		f.Status, f.Do = StatusFail, do
-	case worst > slack/10:
-		f.Status, f.Do = StatusWarn, do
-	}
-	return f
+	return judge("lease", fmt.Sprintf("renewed in %s, at worst %s; a TTL of %s leaves %s for a renewal", shortDuration(median), shortDuration(worst), ttl, shortDuration(slack)),
+		map[string]any{"ttl_ms": ttl.Milliseconds(), "margin_ms": lease.Margin(ttl).Milliseconds(), "slack_ms": slack.Milliseconds(),
+			"renewal_median_ms": millis(median), "renewal_worst_ms": millis(worst)},
+		rule{worst > slack/2, StatusFail, "", do},
+		rule{worst > slack/10, StatusWarn, "", do})
 }
 
 // Bounds for the time of a small synced write. A flight waits for three of them.
@@ -365,21 +346,13 @@ func checkDisk(dir string, s syncs) Finding {
 		return Finding{Check: "disk", Status: StatusWarn, Says: fmt.Sprintf("measure %s: %v", dir, s.err), Do: "run flightd doctor as the owner of the directory"}
 	}
 	median, worst := s.took[len(s.took)/2], s.took[len(s.took)-1]
-	f := Finding{Check: "disk", Status: StatusOK,
-		Says:  fmt.Sprintf("%s syncs 4 KiB in %s, at worst %s; %s are free", dir, shortDuration(median), shortDuration(worst), sizeText(int64(s.free))),
-		Facts: map[string]any{"data": dir, "fsync_median_ms": millis(median), "fsync_worst_ms": millis(worst), "free": s.free}}
 	const slow = "move the data directory to a faster disk: every flight waits for three synced writes"
-	switch {
-	case s.free < diskReserve:
-		f.Status, f.Do = StatusFail, room
-	case median > syncFail:
-		f.Status, f.Do = StatusFail, slow
-	case median > syncWarn || worst > syncFail:
-		f.Status, f.Do = StatusWarn, slow
-	case s.free < 1<<30:
-		f.Status, f.Do = StatusWarn, room
-	}
-	return f
+	return judge("disk", fmt.Sprintf("%s syncs 4 KiB in %s, at worst %s; %s are free", dir, shortDuration(median), shortDuration(worst), sizeText(int64(s.free))),
+		map[string]any{"data": dir, "fsync_median_ms": millis(median), "fsync_worst_ms": millis(worst), "free": s.free},
+		rule{s.free < diskReserve, StatusFail, "", room},
+		rule{median > syncFail, StatusFail, "", slow},
+		rule{median > syncWarn || worst > syncFail, StatusWarn, "", slow},
+		rule{s.free < 1<<30, StatusWarn, "", room})
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -403,7 +376,3 @@ func sizeText(b int64) string {
 	}
 	return fmt.Sprintf("%.1f MiB", float64(b)/(1<<20))
 }
-
-// versionCommit matches the commit at the end of a version that the toolchain or the command line made up for an untagged
-// build.
-var versionCommit = regexp.MustCompile(`-([0-9a-f]{12})([+-]dirty)?$`)

@@ -45,53 +45,38 @@ func summarize(findings []Finding) Report {
 	return d
 }
 
+// Run examines the servers of an invocation and prints the findings. The error is only an exit code if a check failed, or if no
+// server answers.
 func Run(ctx context.Context, a *cli.App) error {
 	if _, err := a.ClientOptions(); err != nil { // nothing can be asked without them
 		return err
 	}
-	e := &run{App: a}
-	e.measure(ctx)
-	if err := writeDoctorReport(a, summarize(e.findings)); err != nil {
-		return err
+	colours := map[string]cli.Colour{StatusOK: cli.Green, StatusWarn: cli.Yellow, StatusFail: cli.Red}
+	r := &run{App: a}
+	r.measure(ctx)
+	report := summarize(r.findings)
+	var ids []string
+	for _, f := range report.Findings {
+		if f.Status != StatusOK && f.Status != statusSkip {
+			ids = append(ids, f.Check)
+		}
 	}
+	err := a.Print(report, func(b *strings.Builder) {
+		for _, f := range report.Findings {
+			word := a.Paint(a.Out, colours[f.Status], f.Status) + strings.Repeat(" ", 5-len(f.Status))
+			fmt.Fprintf(b, "%s %-9s %s\n", word, f.Check, f.Says)
+			if f.Do != "" {
+				fmt.Fprintf(b, "%16s%s\n", "-> ", f.Do)
+			}
+		}
+	}, ids...)
 	switch {
-	case e.noServer:
+	case err != nil:
+		return err
+	case r.noServer:
 		return cli.ExitStatus(cli.ExitUnreachable)
-	case summarize(e.findings).Status == StatusFail:
+	case report.Status == StatusFail:
 		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil
-}
-
-func writeDoctorReport(a *cli.App, d Report) error {
-	switch a.Format {
-	case "id":
-		for _, f := range d.Findings {
-			if f.Status == StatusOK || f.Status == statusSkip {
-				continue
-			}
-			if _, err := fmt.Fprintln(a.Out, f.Check); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "table":
-		for _, f := range d.Findings {
-			if err := writeFinding(a, f); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return a.PrintData(d)
-}
-
-func writeFinding(a *cli.App, f Finding) error {
-	colours := map[string]cli.Colour{StatusOK: cli.Green, StatusWarn: cli.Yellow, StatusFail: cli.Red}
-	word := a.Paint(a.Out, colours[f.Status], f.Status) + strings.Repeat(" ", 5-len(f.Status))
-	_, err := fmt.Fprintf(a.Out, "%s %-9s %s\n", word, f.Check, f.Says)
-	if f.Do != "" && err == nil {
-		_, err = fmt.Fprintf(a.Out, "%16s%s\n", "-> ", f.Do)
-	}
-	return err
 }
