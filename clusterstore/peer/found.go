@@ -2,12 +2,9 @@ package peer
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/flightd/flightd/internal/cert"
 	"github.com/flightd/flightd/internal/durable"
 )
 
@@ -33,7 +31,6 @@ type FoundOptions struct {
 
 const (
 	certificateYears = 10
-	clockSkew        = time.Hour // how much earlier a certificate is valid, for machines whose clocks are behind
 )
 
 // Found makes the founding directories of a new cluster: DIR/NAME for each node, to be copied to that node, and DIR/ca.crt and
@@ -86,7 +83,7 @@ func writeFounding(dir, clusterID string, nodes []Node, o FoundOptions) error {
 	if err := os.Chmod(dir, 0o700); err != nil { // an empty directory that was there
 		return err
 	}
-	caKey, err := writeKey(filepath.Join(dir, caKeyFile))
+	caKey, err := cert.NewKey(filepath.Join(dir, caKeyFile))
 	if err == nil {
 		ca, err = writeCertificate(filepath.Join(dir, caCertFile), ca, ca, caKey, caKey)
 	}
@@ -120,7 +117,7 @@ func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caK
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	key, err := writeKey(filepath.Join(dir, keyFile))
+	key, err := cert.NewKey(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +125,7 @@ func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caK
 	if err == nil {
 		made, err = writeCertificate(filepath.Join(dir, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
 	}
-	if err := errors.Join(err, durable.Create(filepath.Join(dir, caCertFile), certificatePEM(ca), 0o600)); err != nil {
+	if err := errors.Join(err, durable.Create(filepath.Join(dir, caCertFile), cert.PEM(ca), 0o600)); err != nil {
 		return nil, err
 	}
 	return made, durable.Create(filepath.Join(dir, foundingFile), append(text, '\n'), 0o600)
@@ -151,34 +148,11 @@ func nodeCertificate(n Node, clusterID string) *x509.Certificate {
 	return c
 }
 
-// writeKey makes a key and writes it.
-func writeKey(path string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return key, durable.Create(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
-}
-
 // writeCertificate signs a certificate for key with the key of the CA, writes it, and returns it.
 func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
-	now := time.Now()
-	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.AddDate(certificateYears, 0, 0)
-	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey) // it draws the serial number
+	made, err := cert.Sign(template, ca, key.Public(), caKey, time.Now().AddDate(certificateYears, 0, 0))
 	if err != nil {
 		return nil, err
 	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return made, durable.Create(path, certificatePEM(made), 0o600)
-}
-
-func certificatePEM(c *x509.Certificate) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	return made, durable.Create(path, cert.PEM(made), 0o600)
 }

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 func newCertCommand(a *cli.App) *cobra.Command {
@@ -20,7 +19,6 @@ func newCertCommand(a *cli.App) *cobra.Command {
 
 // Validity in days.
 const (
-	caDays          = 3653
 	leafDays        = 825
 	longestLeafDays = 3650
 )
@@ -48,8 +46,8 @@ gone. It never replaces a CA.`,
 			if err := checkDays(days); err != nil {
 				return err
 			}
-			store := certStore{dir: args[0], now: time.Now()}
-			made, err := store.initServer(hosts, days)
+			store := cert.Store{Dir: args[0]}
+			made, err := store.InitServer(hosts, days)
 			if err != nil {
 				return certError(err)
 			}
@@ -79,8 +77,8 @@ and keeps its key.`,
 			if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(args[1]) {
 				return cli.UsageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
 			}
-			store := certStore{dir: args[0], now: time.Now()}
-			made, err := store.issueClient(args[1], days)
+			store := cert.Store{Dir: args[0]}
+			made, err := store.IssueClient(args[1], days)
 			if err != nil {
 				return certError(err)
 			}
@@ -98,27 +96,20 @@ func checkDays(days int) error {
 	return nil
 }
 
-// certError adds the exit code to an error of a certStore: the directory or the CA in it cannot be used.
+// certError adds the exit code to an error of a cert.Store: the directory or the CA in it cannot be used.
 func certError(err error) error {
-	if exit := (*cli.Error)(nil); errors.As(err, &exit) {
-		return err
+	var invalid *flight.InvalidError
+	if errors.As(err, &invalid) {
+		return cli.UsageError("--host %s", invalid.Detail)
 	}
-	return &cli.Error{Code: cli.ExitConfig, Err: err}
+	failed := &cli.Error{Code: cli.ExitConfig, Err: err}
+	if unusable := (*cert.Error)(nil); errors.As(err, &unusable) {
+		failed.Hint = unusable.Hint
+	}
+	return failed
 }
 
-// madeCertificate describes a certificate that was made.
-type madeCertificate struct {
-	CA      string   `json:"ca"`
-	CAIsNew bool     `json:"ca_is_new"`
-	Cert    string   `json:"cert"`
-	Key     string   `json:"key"`
-	Hosts   []string `json:"hosts,omitempty"`
-	// DroppedHosts are those of the certificate that was replaced, which the new one does not have.
-	DroppedHosts []string `json:"dropped_hosts,omitempty"`
-	ExpiresAt    string   `json:"expires_at"`
-}
-
-func printCertificate(a *cli.App, m *madeCertificate) error {
+func printCertificate(a *cli.App, m *cert.Made) error {
 	if gone := strings.Join(m.DroppedHosts, ","); gone != "" {
 		a.Say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
 			gone, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
@@ -131,13 +122,4 @@ func printCertificate(a *cli.App, m *madeCertificate) error {
 	return a.PrintList([]string{"FILE", "PATH", "ABOUT"}, [][]string{
 		{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
 	}, []string{m.Cert}, m)
-}
-
-// commonName returns the name in the subject of a server's certificate; programs read only the hosts.
-func commonName(hosts []string) string {
-	name, _ := os.Hostname()
-	if len(hosts) > 0 {
-		name = hosts[0]
-	}
-	return cmp.Or(name, "flightd")
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/internal/cert"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // makeCertificates runs flightd cert init for a new directory.
-func makeCertificates(t testing.TB, args ...string) (dir string, made madeCertificate) {
+func makeCertificates(t testing.TB, args ...string) (dir string, made cert.Made) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "tls")
 	r := flightd(nil, append([]string{"cert", "init", dir, "-o", "json"}, args...)...)
@@ -41,19 +43,19 @@ func roots(t testing.TB, dir string) *x509.CertPool {
 func TestCert_ServerIsVerifiedByItsCA(t *testing.T) {
 	dir, made := makeCertificates(t, "--host", "flightd.example.com,10.0.0.7", "--host", "*.internal", "--days", "90")
 	require.True(t, made.CAIsNew)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
 	for host, verified := range map[string]bool{
 		"flightd.example.com": true, "10.0.0.7": true, "a.internal": true, "localhost": true, "127.0.0.1": true, "::1": true,
 		"example.com": false, "10.0.0.8": false, "internal": false,
 	} {
-		_, err := cert.Verify(x509.VerifyOptions{Roots: roots(t, dir), DNSName: host})
+		_, err := served.Verify(x509.VerifyOptions{Roots: roots(t, dir), DNSName: host})
 		require.Equal(t, verified, err == nil, "%s: %v", host, err)
 	}
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots(t, dir), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = served.Verify(x509.VerifyOptions{Roots: roots(t, dir), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.Error(t, err, "a server's certificate is no client's")
-	require.WithinDuration(t, time.Now().AddDate(0, 0, 90), cert.NotAfter, time.Minute)
-	ca, err := readCertificate(filepath.Join(dir, "ca.crt"))
+	require.WithinDuration(t, time.Now().AddDate(0, 0, 90), served.NotAfter, time.Minute)
+	ca, err := cert.Read(filepath.Join(dir, "ca.crt"))
 	require.NoError(t, err)
 	require.True(t, ca.MaxPathLenZero && ca.IsCA)
 	for file, mode := range map[string]os.FileMode{"ca.key": 0o600, "server.key": 0o600, "ca.crt": 0o644, "server.crt": 0o644} {
@@ -61,7 +63,7 @@ func TestCert_ServerIsVerifiedByItsCA(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm(), file)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, "*.tmp-*"))
+	left, _ := filepath.Glob(filepath.Join(dir, durable.TempPrefix+"*"))
 	require.Empty(t, left)
 }
 
@@ -103,7 +105,7 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	defer held.Close()
 	r := flightd(nil, "cert", "init", dir, "-o", "json")
 	require.Zero(t, r.code, "%v", r)
-	var again madeCertificate
+	var again cert.Made
 	require.NoError(t, json.Unmarshal([]byte(r.out), &again))
 	require.False(t, again.CAIsNew)
 	require.ElementsMatch(t, first.Hosts, again.Hosts)
@@ -119,10 +121,10 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	require.NoError(t, err)
 
 	require.Zero(t, flightd(nil, "cert", "init", dir, "--host", "other.example.com").code)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
-	require.NoError(t, cert.VerifyHostname("other.example.com"))
-	require.Error(t, cert.VerifyHostname("flightd.example.com"))
+	require.NoError(t, served.VerifyHostname("other.example.com"))
+	require.Error(t, served.VerifyHostname("flightd.example.com"))
 }
 
 // TestCert_IncompleteDirectories: a CA whose key or certificate is elsewhere is not replaced.
@@ -138,9 +140,9 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "ca.crt")))
 	require.NoError(t, os.Remove(filepath.Join(dir, "server.crt")))
 	require.Zero(t, flightd(nil, "cert", "init", dir).code)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots(t, dir)})
+	_, err = served.Verify(x509.VerifyOptions{Roots: roots(t, dir)})
 	require.NoError(t, err)
 
 	caOf := func() string { data, _ := os.ReadFile(filepath.Join(dir, "ca.crt")); return string(data) }

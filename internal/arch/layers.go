@@ -24,6 +24,7 @@ func layers() []layeredPackage {
 		{"internal/durable", 0},
 		{"internal/proctest", 0},
 		{"effect", 1},
+		{"internal/cert", 1},
 		{"lease", 2},
 		{"clusterstore", 2},
 

@@ -1,11 +1,10 @@
-package node
+package cert
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,18 +15,27 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// certificates has the TLS configuration of files that may be replaced while the node runs.
+// Files are the paths of PEM files. They are read again when they change; see Served.
+type Files struct {
+	Cert string // certificate, followed by its intermediate certificates; "": plain HTTP
+	Key  string // private key of Cert
+	// ClientCA has the certificates of authorities. If set, a client must present a certificate that one of them has
+	// signed. It needs a token nevertheless.
+	ClientCA string
+}
+
+// Served has the TLS configuration of files that may be replaced while the node runs.
 //
-// Each handshake uses the files as they are, read again at most once in recheckAfter. Their contents are compared, not
+// Each handshake uses the files as they are, read again at most once in RecheckAfter. Their contents are compared, not
 // their times: a link may be replaced, and times may be coarse. While the files cannot be used, because one of the pair
 // was replaced before the other, the pair before remains in use; the log has one warning for each such content.
-type certificates struct {
-	files  TLSFiles
+type Served struct {
+	files  Files
 	log    *slog.Logger
-	server *tls.Config // for tls.Server; asks current at each handshake
+	Config *tls.Config // for tls.Server; asks current at each handshake
 
 	loaded       atomic.Pointer[loadedTLS]
-	recheckAfter time.Duration // 1 s
+	RecheckAfter time.Duration // 1 s; set before the first handshake
 
 	mu      sync.Mutex // guards checked and warned, and is held while the files are read
 	checked time.Time
@@ -41,10 +49,10 @@ type loadedTLS struct {
 	digest  [sha256.Size]byte // of the files' contents
 }
 
-// newCertificates reads the files. Errors are *flight.InvalidError with the name of the setting and the path.
-func newCertificates(files TLSFiles, log *slog.Logger) (*certificates, error) {
-	c := &certificates{files: files, log: log, recheckAfter: time.Second, checked: time.Now()}
-	c.server = &tls.Config{
+// Serve reads the files. Errors are *flight.InvalidError with the name of the setting and the path.
+func Serve(files Files, log *slog.Logger) (*Served, error) {
+	c := &Served{files: files, log: log, RecheckAfter: time.Second, checked: time.Now()}
+	c.Config = &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current().config, nil },
 	}
@@ -60,42 +68,42 @@ func newCertificates(files TLSFiles, log *slog.Logger) (*certificates, error) {
 	return c, nil
 }
 
-// expires returns the end of the certificate in use.
-func (c *certificates) expires() time.Time { return c.current().expires }
+// Expires returns the end of the certificate in use.
+func (s *Served) Expires() time.Time { return s.current().expires }
 
 // current returns the configuration for a handshake. It never waits for a disk: while one caller reads the files, others
 // get the configuration before.
-func (c *certificates) current() *loadedTLS {
-	if c.mu.TryLock() {
-		if now := time.Now(); now.Sub(c.checked) >= c.recheckAfter {
-			c.reload(now)
-			c.checked = now
+func (s *Served) current() *loadedTLS {
+	if s.mu.TryLock() {
+		if now := time.Now(); now.Sub(s.checked) >= s.RecheckAfter {
+			s.reload(now)
+			s.checked = now
 		}
-		c.mu.Unlock()
+		s.mu.Unlock()
 	}
-	return c.loaded.Load()
+	return s.loaded.Load()
 }
 
 // reload uses the files if they have changed and can be used. The caller holds mu.
-func (c *certificates) reload(now time.Time) {
-	contents, err := readTLS(c.files)
+func (s *Served) reload(now time.Time) {
+	contents, err := readTLS(s.files)
 	digest := contents.digest()
 	if err == nil {
-		if digest == c.loaded.Load().digest {
+		if digest == s.loaded.Load().digest {
 			return
 		}
 		var loaded *loadedTLS
-		if loaded, err = parseTLS(c.files, contents, now); err == nil {
-			c.loaded.Store(loaded)
-			c.log.Info("the TLS certificate was replaced", "file", c.files.Cert, "expires", loaded.expires)
+		if loaded, err = parseTLS(s.files, contents, now); err == nil {
+			s.loaded.Store(loaded)
+			s.log.Info("the TLS certificate was replaced", "file", s.files.Cert, "expires", loaded.expires)
 			return
 		}
 	} else {
 		digest = sha256.Sum256([]byte(err.Error()))
 	}
-	if digest != c.warned {
-		c.warned = digest
-		c.log.Warn("the TLS files have changed and cannot be used; the certificate before remains in use", "error", err)
+	if digest != s.warned {
+		s.warned = digest
+		s.log.Warn("the TLS files have changed and cannot be used; the certificate before remains in use", "error", err)
 	}
 }
 
@@ -107,7 +115,7 @@ func (t *tlsContents) digest() [sha256.Size]byte {
 	return sha256.Sum256(bytes.Join([][]byte{cert[:], key[:], ca[:]}, nil))
 }
 
-func readTLS(files TLSFiles) (contents tlsContents, err error) {
+func readTLS(files Files) (contents tlsContents, err error) {
 	for _, f := range []struct {
 		setting, path string
 		to            *[]byte
@@ -123,11 +131,11 @@ func readTLS(files TLSFiles) (contents tlsContents, err error) {
 }
 
 // parseTLS checks the contents and returns their configuration. Its errors do not contain any part of the key.
-func parseTLS(files TLSFiles, contents tlsContents, now time.Time) (*loadedTLS, error) {
+func parseTLS(files Files, contents tlsContents, now time.Time) (*loadedTLS, error) {
 	invalid := func(setting, path, format string, args ...any) error {
 		return &flight.InvalidError{Field: setting, Detail: path + ": " + fmt.Sprintf(format, args...)}
 	}
-	chain, err := parseCertificates(contents.cert)
+	chain, err := Parse(contents.cert)
 	if err != nil {
 		return nil, invalid("tls_cert", files.Cert, "%v", err)
 	}
@@ -144,7 +152,7 @@ func parseTLS(files TLSFiles, contents tlsContents, now time.Time) (*loadedTLS, 
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair}}
 	if files.ClientCA != "" {
-		authorities, err := parseCertificates(contents.clientCA)
+		authorities, err := Parse(contents.clientCA)
 		if err != nil {
 			return nil, invalid("tls_client_ca", files.ClientCA, "%v", err)
 		}
@@ -155,32 +163,4 @@ func parseTLS(files TLSFiles, contents tlsContents, now time.Time) (*loadedTLS, 
 		cfg.SessionTicketsDisabled = true // a resumed session would not be checked against replaced authorities
 	}
 	return &loadedTLS{config: cfg, expires: leaf.NotAfter, digest: contents.digest()}, nil
-}
-
-// parseCertificates parses a PEM file of one or more certificates. A file that ends within a block is an error: it is
-// still being written.
-func parseCertificates(file []byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for {
-		block, rest := pem.Decode(file)
-		if block == nil {
-			break
-		}
-		file = rest
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, cert)
-	}
-	switch {
-	case bytes.Contains(file, []byte("-----BEGIN")):
-		return nil, fmt.Errorf("incomplete PEM block after %d certificates", len(all))
-	case len(all) == 0:
-		return nil, fmt.Errorf("no certificate in PEM format")
-	}
-	return all, nil
 }
