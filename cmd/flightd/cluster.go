@@ -68,7 +68,7 @@ starts with --cluster alone. Sessions end: a key whose effect may be under way i
 	flags.StringArrayVar(&nodes, "node", nil, "NAME=HOST:PORT of a node, once for each node")
 	flags.StringVar(&from, "from", "", "data directory of a lone node, for the first node; the node is stopped")
 	flags.StringVar(&out, "out", "", "new directory for the directories of the nodes")
-	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	cli.AddSettings(flags, "first_token_file")
 	return c
 }
 

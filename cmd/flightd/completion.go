@@ -11,7 +11,6 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/flight"
 )
 
 // completionTimeout bounds how long a completion waits for keys from the server.
@@ -77,18 +76,8 @@ func flagWords(f *pflag.Flag) []string {
 	return []string{}
 }
 
-// statesFor returns the states in which a command applies; nil: all.
-func statesFor(cmd *cobra.Command) []string {
-	switch cmd.CommandPath() {
-	case "flightd doubt resolve", "flightd doubt show":
-		return []string{flight.StateInDoubt.String()}
-	case "flightd flights cancel":
-		return []string{flight.StateScheduled.String(), flight.StateReady.String(), flight.StateAwaitingApproval.String(), flight.StateRunning.String(), flight.StateWaiting.String(), flight.StateInDoubt.String()}
-	case "flightd flights retry":
-		return []string{flight.StateFailed.String(), flight.StateCancelled.String()}
-	}
-	return nil
-}
+// statesAnnotation has the states in which a command applies, separated by spaces; without it, all.
+const statesAnnotation = "states"
 
 // completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
 func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -112,7 +101,7 @@ func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([
 		return nil, done
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return matchingKeys(ctx, a, c, typed, statesFor(cmd)), done
+	return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation])), done
 }
 
 // matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.

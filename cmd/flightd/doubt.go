@@ -26,6 +26,8 @@ func newDoubtShowCommand(a *cli.App) *cobra.Command {
 		Short:   "Show everything stored about one flight in doubt: history, input, receipt",
 		Example: "  flightd doubt show charge/order-42",
 		Args:    cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], true) })
 		},
@@ -57,6 +59,8 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'the bank statement shows it'
   flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
 		Args: cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, meaning, err := resolveRequest(a, v)
 			if err != nil {

@@ -20,13 +20,13 @@ import (
 func newFlightsCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("flights", "List, show and watch flights; cancel, retry, redact and free them",
 		newFlightsListCommand(a), newFlightsGetCommand(a), newFlightsWatchCommand(a),
-		newOperatorCommand(a, "cancel", "Cancel a flight; a running attempt is asked to stop",
+		newOperatorCommand(a, "cancel", "scheduled ready awaiting_approval running waiting in_doubt", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
-		newOperatorCommand(a, "retry", "Let a flight that ended without a receipt run again",
+		newOperatorCommand(a, "retry", "failed cancelled", "Let a flight that ended without a receipt run again",
 			true, "let %s run again?", (*client.Client).Retry),
-		newOperatorCommand(a, "redact", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
+		newOperatorCommand(a, "redact", "", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
-		newOperatorCommand(a, "free", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
+		newOperatorCommand(a, "free", "", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
 			true, "free %s, so that the next call with it acts, although the effect may have happened?", (*client.Client).Free))
 }
 
@@ -249,14 +249,16 @@ func freedBy(f *client.Flight) string {
 // operatorCall is a client method that carries out an operator's decision on one flight.
 type operatorCall func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// newOperatorCommand returns the command for do. question is the confirmation prompt.
-func newOperatorCommand(a *cli.App, verb, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
+// newOperatorCommand returns the command for do. question is the confirmation prompt, and states are those in which it applies; "": all.
+func newOperatorCommand(a *cli.App, verb, states, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
 	var d cli.OperatorFlags
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
 		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
 		Args:    cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: states},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := d.Check(); err != nil {
 				return err

@@ -75,20 +75,8 @@ acknowledged is lost.`,
 	flags := c.Flags()
 	flags.BoolVar(&create, "init", false, "make a new ledger in an empty directory, and end; never in a unit, a container file or a script that runs again")
 	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+cli.ServeData+")")
-	flags.String("cluster", "", "directory of this node that flightd cluster found made (FLIGHTD_CLUSTER; none: a lone node)")
-	flags.StringSlice("etcd", nil, "URL of a member of an etcd of your own, as in https://10.0.0.1:2379, for each member (FLIGHTD_ETCD; none: etcd runs in this process)")
-	flags.String("etcd-cert", "", "PEM file of the client certificate for that etcd (FLIGHTD_ETCD_CERT; none)")
-	flags.String("etcd-key", "", "PEM file of its key (FLIGHTD_ETCD_KEY)")
-	flags.String("etcd-ca", "", "PEM file of the CAs of that etcd (FLIGHTD_ETCD_CA; the system's)")
-	flags.String("etcd-prefix", "", "prefix of all keys in that etcd, ending in / (FLIGHTD_ETCD_PREFIX; flightd/)")
-	flags.Bool("etcd-allow-plain-http", false, "that etcd may be on another machine without TLS (FLIGHTD_ETCD_ALLOW_PLAIN_HTTP)")
-	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
-	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
-	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
-	flags.String("tls-key", "", "PEM file of its key (FLIGHTD_TLS_KEY)")
-	flags.String("tls-client-ca", "", "PEM file of the CA of client certificates; callers then need one besides the token (FLIGHTD_TLS_CLIENT_CA; none)")
-	flags.Bool("allow-plain-http", false, "speak plain HTTP to other machines, because a proxy in front ends TLS (FLIGHTD_ALLOW_PLAIN_HTTP)")
-	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	cli.AddSettings(flags, "cluster", "etcd", "etcd_cert", "etcd_key", "etcd_ca", "etcd_prefix", "etcd_allow_plain_http", "listen", "listen_metrics",
+		"tls_cert", "tls_key", "tls_client_ca", "allow_plain_http", "first_token_file")
 	flags.StringVar(&once.newAdminToken, "new-admin-token", "", "REASON to replace, in this start only, the lost token admin of all namespaces; the old one ends")
 	nodeFlags(flags, &once)
 	return c
@@ -147,8 +135,7 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 // nodeFlags adds the flags that serve and dev share.
 func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 	flags.StringVar(&once.raiseLeaseEpoch, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
-	flags.String("log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
-	flags.String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
+	cli.AddSettings(flags, "log_level", "log_format")
 }
 
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.

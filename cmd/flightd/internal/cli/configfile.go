@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -71,7 +70,7 @@ func Exists(path string) bool {
 }
 
 // read reads the settings file. A missing file is an error only if it was named.
-func (l configLocation) read() (configFile, error) {
+func (l configLocation) read() (map[string]string, error) {
 	if l.Path == "" {
 		return nil, nil
 	}
@@ -91,21 +90,15 @@ func (l configLocation) read() (configFile, error) {
 	return f, nil
 }
 
-// configFile is the content of a settings file: the values by the names of their settings. A list is joined by commas.
-type configFile map[string]string
-
-// value returns the file's value of a setting; "": the file does not set it.
-func (f configFile) value(s setting) string { return f[s.Name] }
-
 // ParseConfig reads a settings file: one mapping from names of settings to values of their kinds. Every setting is
-// optional. An unknown or duplicate name, another type or a second document is an error, which has the line, the column
+// optional, and a list is joined by commas. An unknown or duplicate name, another type or a second document is an error, which has the line, the column
 // and a caret, and no secret.
-func ParseConfig(data []byte) (configFile, error) {
+func ParseConfig(data []byte) (map[string]string, error) {
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, configError(err)
 	}
-	f := configFile{}
+	f := map[string]string{}
 	for i, doc := range file.Docs {
 		if doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.NullType {
 			continue
@@ -119,12 +112,11 @@ func ParseConfig(data []byte) (configFile, error) {
 		}
 		for each := fields.MapRange(); each.Next(); {
 			name := each.Key().GetToken().Value
-			known := slices.IndexFunc(AllSettings(), func(s setting) bool { return s.Name == name })
-			if known < 0 {
+			s := namedSetting(name)
+			if s == nil {
 				return nil, configErrorAt(each.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
 			}
-			s := AllSettings()[known]
-			value, want := configValue(s, each.Value())
+			value, want := configValue(*s, each.Value())
 			if want != "" {
 				at := each.Value()
 				if at == nil || at.Type() == ast.NullType {

@@ -51,7 +51,7 @@ func AllSettings() []setting {
 		{"server", "server", "FLIGHTD_ADDR", DefaultServer, ListSetting, "addresses of servers, tried in turn"},
 		{"namespace", "namespace", "FLIGHTD_NAMESPACE", "default", textSetting, "namespace of keys without one"},
 		{"token", "", "FLIGHTD_TOKEN", "", SecretSetting, "token for the servers"},
-		{"token_file", "token-file", "FLIGHTD_TOKEN_FILE", "", textSetting, "file with the token"},
+		{"token_file", "token-file", "FLIGHTD_TOKEN_FILE", "", textSetting, "file with the token, which FLIGHTD_TOKEN or the settings file can hold itself"},
 		{"ca_file", "ca-file", "FLIGHTD_CA_FILE", "", textSetting, "PEM file of the CAs of servers, instead of the system's"},
 		{"client_cert", "client-cert", "FLIGHTD_CLIENT_CERT", "", textSetting, "PEM file of a client certificate"},
 		{"client_key", "client-key", "FLIGHTD_CLIENT_KEY", "", textSetting, "PEM file of its key"},
@@ -59,8 +59,8 @@ func AllSettings() []setting {
 		{"output", "output", "FLIGHTD_OUTPUT", "table", textSetting, "table, json, yaml or id"},
 		{"no_color", "no-color", "NO_COLOR", "false", BoolSetting, "no colours, even on a terminal; any value of NO_COLOR counts"},
 		{"data", "data", "FLIGHTD_DATA", "flightd-data", textSetting, "data directory of flightd dev; without it, serve uses " + ServeData},
-		{"cluster", "cluster", "FLIGHTD_CLUSTER", "", textSetting, "directory of this node that flightd cluster found made, for flightd serve"},
-		{"etcd", "etcd", "FLIGHTD_ETCD", "", ListSetting, "URLs of the members of an etcd of your own for flightd serve, instead of the one in its process"},
+		{"cluster", "cluster", "FLIGHTD_CLUSTER", "", textSetting, "directory of this node that flightd cluster found made, for flightd serve; without it, a lone node"},
+		{"etcd", "etcd", "FLIGHTD_ETCD", "", ListSetting, "URLs of the members of an etcd of your own, as in https://10.0.0.1:2379, instead of the one in the process of flightd serve"},
 		{"etcd_cert", "etcd-cert", "FLIGHTD_ETCD_CERT", "", textSetting, "PEM file of the client certificate for that etcd, read again when it changes"},
 		{"etcd_key", "etcd-key", "FLIGHTD_ETCD_KEY", "", textSetting, "PEM file of its key"},
 		{"etcd_ca", "etcd-ca", "FLIGHTD_ETCD_CA", "", textSetting, "PEM file of the CAs of that etcd, instead of the system's"},
@@ -68,11 +68,11 @@ func AllSettings() []setting {
 		{"etcd_allow_plain_http", "etcd-allow-plain-http", "FLIGHTD_ETCD_ALLOW_PLAIN_HTTP", "false", BoolSetting, "that etcd may be on another machine without TLS"},
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", textSetting, "address of the API of flightd serve and dev"},
 		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", textSetting, "second address, for metrics and health, of flightd serve and dev"},
-		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve, read again when it changes"},
+		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve and its chain, read again when it changes; without it, plain HTTP"},
 		{"tls_key", "tls-key", "FLIGHTD_TLS_KEY", "", textSetting, "PEM file of its key"},
-		{"tls_client_ca", "tls-client-ca", "FLIGHTD_TLS_CLIENT_CA", "", textSetting, "PEM file of the CA of client certificates, which flightd serve then demands"},
+		{"tls_client_ca", "tls-client-ca", "FLIGHTD_TLS_CLIENT_CA", "", textSetting, "PEM file of the CA of client certificates, which flightd serve then demands besides the token"},
 		{"allow_plain_http", "allow-plain-http", "FLIGHTD_ALLOW_PLAIN_HTTP", "false", BoolSetting, "flightd serve may speak plain HTTP to other machines, and clients send them a token: a proxy ends TLS"},
-		{"first_token_file", "first-token-file", "FLIGHTD_FIRST_TOKEN_FILE", "", textSetting, "file that gets the first token of flightd serve"},
+		{"first_token_file", "first-token-file", "FLIGHTD_FIRST_TOKEN_FILE", "", textSetting, "file that gets the first token, readable by its owner alone; without it, it is printed"},
 		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", textSetting, "log level of flightd serve and dev: debug, info, warn or error"},
 		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", textSetting, "log format of flightd serve and dev: text or json"},
 	}
@@ -106,19 +106,45 @@ func (v Value) Shown() Value {
 	return v
 }
 
-// settingSource returns the value of a setting in one source; "": not set there.
-type settingSource func(setting) string
+// AddSettings adds the flags of these settings to those of a command.
+func AddSettings(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		s := *namedSetting(name)
+		about := fmt.Sprintf("%s (%s; %s)", s.About, s.Env, s.DefaultText())
+		short := map[string]string{"namespace": "n", "output": "o"}[name]
+		switch s.Kind {
+		case BoolSetting:
+			flags.Bool(s.flag, false, about)
+		case ListSetting:
+			flags.StringSlice(s.flag, nil, about)
+		default:
+			flags.StringP(s.flag, short, "", about)
+		}
+	}
+}
 
-// resolveValues takes every setting from the flags, the environment or the file, in this order, else from its default.
-func resolveValues(flag, env, file settingSource, path string) []Value {
-	all := make([]Value, 0, len(AllSettings()))
+// namedSetting returns a row of the table; nil: there is none of this name.
+func namedSetting(name string) *setting {
+	all := AllSettings()
+	if i := slices.IndexFunc(all, func(s setting) bool { return s.Name == name }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// resolveValues takes every setting from the flags, the environment or the file, in this order, else from its default. By
+// convention, NO_COLOR means yes with any value (https://no-color.org).
+func resolveValues(cmd *cobra.Command, env func(string) string, file map[string]string, path string) (all []Value) {
 	for _, s := range AllSettings() {
 		d := Value{Name: s.Name, Value: s.defaultValue, Origin: "default", Source: FromDefault, secret: s.Kind == SecretSetting}
-		if v := flag(s); v != "" {
+		if v := flagValue(cmd, s.flag); v != "" {
 			d.Value, d.Origin, d.Source = v, "flag --"+s.flag, FromFlag
-		} else if v := env(s); v != "" {
+		} else if v := env(s.Env); v != "" {
 			d.Value, d.Origin, d.Source = v, "env "+s.Env, FromEnv
-		} else if v := file(s); v != "" {
+			if s.Name == "no_color" {
+				d.Value = "true"
+			}
+		} else if v := file[s.Name]; v != "" {
 			d.Value, d.Origin, d.Source = v, "file "+path, FromFile
 		}
 		all = append(all, d)
@@ -126,30 +152,16 @@ func resolveValues(flag, env, file settingSource, path string) []Value {
 	return all
 }
 
-// flagSource reads settings from the flags of a command line.
-func flagSource(cmd *cobra.Command) settingSource {
-	return func(s setting) string {
-		f := cmd.Flag(s.flag)
-		if s.flag == "" || f == nil || !f.Changed {
-			return ""
-		}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			return strings.Join(list.GetSlice(), ",")
-		}
-		return f.Value.String()
+// flagValue returns the value of a flag of the command line, a list joined by commas; "": it is not given.
+func flagValue(cmd *cobra.Command, name string) string {
+	f := cmd.Flag(name)
+	if name == "" || f == nil || !f.Changed {
+		return ""
 	}
-}
-
-// envSource reads settings from the environment. By convention, NO_COLOR means yes with any value
-// (https://no-color.org).
-func envSource(env func(string) string) settingSource {
-	return func(s setting) string {
-		v := env(s.Env)
-		if s.Name == "no_color" && v != "" {
-			return "true"
-		}
-		return v
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
 	}
+	return f.Value.String()
 }
 
 // ResolveSettings reads all settings, and validates those of every command.
@@ -159,7 +171,7 @@ func (a *App) ResolveSettings(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	a.Settings = resolveValues(flagSource(cmd), envSource(a.Env), file.value, a.Config.Path)
+	a.Settings = resolveValues(cmd, a.Env, file, a.Config.Path)
 	a.Servers = Addresses(a.Setting("server").Value)
 	a.adoptTokenNamespace()
 	a.Namespace = a.Setting("namespace").Value
@@ -167,7 +179,7 @@ func (a *App) ResolveSettings(cmd *cobra.Command) error {
 	if a.noColor, err = a.BoolSetting("no_color"); err != nil {
 		return err
 	}
-	if !isFormat(a.Format) {
+	if !slices.Contains(Formats(), a.Format) {
 		return a.InvalidSetting(a.Setting("output"), "the formats are table, json, yaml and id", nearest(a.Format, Formats()))
 	}
 	if len(a.Servers) == 0 {
@@ -231,15 +243,6 @@ func Addresses(list string) []string {
 }
 
 func Formats() []string { return []string{"table", "json", "yaml", "id"} }
-
-func isFormat(s string) bool {
-	for _, f := range Formats() {
-		if s == f {
-			return true
-		}
-	}
-	return false
-}
 
 // DefaultServer is the default address of flightd dev and serve.
 const DefaultServer = "http://127.0.0.1:7420"
