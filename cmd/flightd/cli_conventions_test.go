@@ -265,7 +265,7 @@ func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
 	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
 		var out strings.Builder
-		a := &cli.App{Terminal: cli.Terminal{Out: &out}, Format: "yaml"}
+		a := &cli.App{Terminal: cli.Terminal{Out: &out}, Settings: cli.Settings{Format: "yaml"}}
 		err := a.PrintData(v)
 		require.NoError(t, err)
 		var back any

@@ -47,7 +47,7 @@ func showConfig(a *cli.App, origin bool) error {
 
 // shownSettings returns all settings without secrets.
 func shownSettings(a *cli.App) (all []cli.Value) {
-	for _, d := range a.Settings {
+	for _, d := range a.Values {
 		all = append(all, d.Shown())
 	}
 	return all

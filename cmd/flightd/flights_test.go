@@ -153,7 +153,7 @@ func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
 		require.NotContains(t, out.String(), "\n  2026-11-22  ann", "%s: %q", name, out.String())
 	}
 	var out strings.Builder
-	a := &cli.App{Terminal: cli.Terminal{Out: &out}, Format: "table"}
+	a := &cli.App{Terminal: cli.Terminal{Out: &out}, Settings: cli.Settings{Format: "table"}}
 	err := writeEvent(a, client.Event{Key: "default/charge/1", Kind: "reported", Note: said})
 	require.NoError(t, err, "tail: %v %q", err, out.String())
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), "tail: %v %q", err, out.String())

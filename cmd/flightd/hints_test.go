@@ -42,7 +42,7 @@ func TestUnavailable_HintNamesTheServerThatIsSet(t *testing.T) {
 	}
 }
 
-// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have exitConfig.
+// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have ExitConfig.
 func TestDev_StartErrorsHaveHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

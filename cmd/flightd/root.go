@@ -22,7 +22,7 @@ func run(ctx context.Context, term cli.Terminal, args []string) int {
 	if code == cli.ExitBusy && message != "" && a.Env(cli.InsideExecEnv) != "" { // a command's own exit code has no message
 		code = cli.ExitBusyInside
 	}
-	if a.Settings == nil {
+	if a.Values == nil {
 		_ = a.ResolveSettings(root) // for the colour of an error that came first
 	}
 	a.Complain(message, hint)

@@ -60,7 +60,7 @@ func TestServe_UnreadableKeyIsNamed(t *testing.T) {
 	require.Contains(t, r.err, "name a PEM file that flightd can read", "%v", r)
 }
 
-// TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with exitConfig and the remedy.
+// TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with ExitConfig and the remedy.
 func TestServe_RejectedStartsHaveHints(t *testing.T) {
 	open := node.Config{Listen: "0.0.0.0:7420"}
 	secure := node.Config{Listen: "7420", TLS: node.TLSFiles{Cert: "c"}}

@@ -14,7 +14,7 @@ import (
 var stamped string
 
 // buildVersion returns the release's version, else the version in the binary's build info: the module's version, else
-// the commit, else unknownVersion.
+// the commit, else cli.UnknownVersion.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

@@ -22,12 +22,7 @@ type Terminal struct {
 // App is one invocation of the program: its terminal and its settings.
 type App struct {
 	Terminal
-	Config       configLocation
-	Settings     []Value // all settings; the fields below are derived from them
-	Servers      []string
-	Namespace    string
-	Format       string
-	noColor      bool
+	Settings
 	Yes          bool
 	UnknownTopic error  // help was requested for an unknown command
 	Version      string // of this program

@@ -42,9 +42,9 @@ func (a *App) FindConfig(cmd *cobra.Command) configLocation {
 		machine = filepath.Join(a.Etc, "flightd", "flightd.yaml")
 	}
 	switch name := cmd.Name(); {
-	case name == "serve" && machine != "", name == "ready" && Exists(machine):
+	case name == "serve" && machine != "", name == "ready" && exists(machine):
 		return configLocation{Path: machine}
-	case name != "dev" && !Exists(user) && Exists(machine):
+	case name != "dev" && !exists(user) && exists(machine):
 		return configLocation{Path: machine, mine: true}
 	}
 	return configLocation{Path: user}
@@ -63,8 +63,8 @@ func (a *App) userConfigPath() string {
 	return filepath.Join(dir, "flightd", "config.yaml")
 }
 
-// Exists reports whether there is a file at this path. An empty path has none.
-func Exists(path string) bool {
+// exists reports whether there is a file at this path. An empty path has none.
+func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // ClientOptions returns the options of every client: its namespace, its token, and its TLS files.
-func (a *App) ClientOptions() ([]client.Option, error) {
-	options := []client.Option{client.WithNamespace(a.Namespace), client.WithDeployment(a.Setting("deployment").Value)}
-	token, from, err := a.Token()
+func (s *Settings) ClientOptions() ([]client.Option, error) {
+	options := []client.Option{client.WithNamespace(s.Namespace), client.WithDeployment(s.Setting("deployment").Value)}
+	token, from, err := s.Token()
 	switch {
 	case err != nil:
 		return nil, err
@@ -24,31 +24,31 @@ func (a *App) ClientOptions() ([]client.Option, error) {
 	case token != "":
 		options = append(options, client.WithToken(token))
 	}
-	plain, err := a.BoolSetting("allow_plain_http")
+	plain, err := s.BoolSetting("allow_plain_http")
 	if err != nil {
 		return nil, err
 	}
 	if plain {
 		options = append(options, client.WithPlainHTTP())
 	}
-	if _, err := a.ClientTLS(); err != nil {
+	if _, err := s.ClientTLS(); err != nil {
 		return nil, err
 	}
-	if path := a.Setting("ca_file").Value; path != "" {
+	if path := s.Setting("ca_file").Value; path != "" {
 		options = append(options, client.WithCAFile(path))
 	}
-	if cert := a.Setting("client_cert").Value; cert != "" {
-		options = append(options, client.WithClientCertificate(cert, a.Setting("client_key").Value))
+	if cert := s.Setting("client_cert").Value; cert != "" {
+		options = append(options, client.WithClientCertificate(cert, s.Setting("client_key").Value))
 	}
 	return options, nil
 }
 
 // Token returns the token of this invocation, and the setting that it comes from; "": there is none. Of token and
 // token_file the one from the stronger source counts. No error contains the token.
-func (a *App) Token() (string, Value, error) {
-	from := a.Setting("token")
+func (s *Settings) Token() (string, Value, error) {
+	from := s.Setting("token")
 	token := strings.TrimRight(from.Value, "\r\n")
-	if file := a.Setting("token_file"); file.Value != "" && (token == "" || file.Source < from.Source) {
+	if file := s.Setting("token_file"); file.Value != "" && (token == "" || file.Source < from.Source) {
 		from = file
 		data, err := os.ReadFile(file.Value)
 		if err != nil {
@@ -70,13 +70,13 @@ func (a *App) Token() (string, Value, error) {
 	return token, from, nil
 }
 
-// ClientTLS returns the TLS settings for the servers. It rejects files that cannot be used, with exitConfig.
-func (a *App) ClientTLS() (*tls.Config, error) {
+// ClientTLS returns the TLS settings for the servers. It rejects files that cannot be used, with ExitConfig.
+func (s *Settings) ClientTLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	invalid := func(name string, err error) error {
-		return &Error{Code: ExitConfig, Err: fmt.Errorf("%s, from %s: %w", name, a.Setting(name).Origin, err)}
+		return &Error{Code: ExitConfig, Err: fmt.Errorf("%s, from %s: %w", name, s.Setting(name).Origin, err)}
 	}
-	if path := a.Setting("ca_file").Value; path != "" {
+	if path := s.Setting("ca_file").Value; path != "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, invalid("ca_file", err)
@@ -86,7 +86,7 @@ func (a *App) ClientTLS() (*tls.Config, error) {
 			return nil, invalid("ca_file", fmt.Errorf("%s has no certificate in PEM", path))
 		}
 	}
-	cert, key := a.Setting("client_cert").Value, a.Setting("client_key").Value
+	cert, key := s.Setting("client_cert").Value, s.Setting("client_key").Value
 	switch {
 	case cert == "" && key == "":
 	case cert == "":
@@ -132,9 +132,9 @@ func TLSHint(err error) string {
 }
 
 // ExposedToken returns the file that the token comes from if other users may read it; "": there is none.
-func (a *App) ExposedToken() string {
-	_, from, err := a.Token()
-	file := a.Config.Path
+func (s *Settings) ExposedToken() string {
+	_, from, err := s.Token()
+	file := s.Config.Path
 	switch {
 	case err != nil:
 		return ""

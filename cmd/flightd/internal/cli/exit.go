@@ -17,7 +17,7 @@ const (
 	ExitInDoubt     = 76 // the effect may have happened; a person must resolve it
 	ExitForbidden   = 77
 	ExitConfig      = 78
-	ExitBusyInside  = 79 // exitBusy of a flightd that runs inside an exec
+	ExitBusyInside  = 79 // ExitBusy of a flightd that runs inside an exec
 )
 
 // exitCode is a code with its description.

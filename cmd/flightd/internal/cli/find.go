@@ -15,7 +15,7 @@ import (
 
 // FindFlight reads the flight named by word. It adds the key to a tombstone if the word has it. If no candidate exists and the
 // word is an id alone, it looks for flights with this id under other names, and unless exact is set, takes the only one. It
-// returns *exitError if there is no such flight.
+// returns *Error if there is no such flight.
 func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exact bool) (*client.Flight, error) {
 	candidates, err := a.candidates(word)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *App) sameID(ctx context.Context, c *client.Client, word string) (same [
 	if strings.Contains(word, "/") {
 		return nil, nil
 	}
-	names := []string{DefaultName} // a candidate of findFlight already
+	names := []string{DefaultName} // a candidate of FindFlight already
 	for _, q := range []client.Query{{States: []string{flight.StateInDoubt.String()}, Limit: MaxPage}, {Limit: MaxPage}} {
 		page, err := c.List(ctx, q)
 		if err != nil {

@@ -59,6 +59,7 @@ func nearest(said string, words []string) string {
 	return strings.Join(c.SuggestionsFor(said), " or ")
 }
 
+// DidYouMean returns the hint that suggests words; "": there are none.
 func DidYouMean(word string) string {
 	if word == "" {
 		return ""

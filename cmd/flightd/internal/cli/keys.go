@@ -42,7 +42,7 @@ func (a *App) candidates(s string) ([]candidate, error) {
 			return []candidate{{ID: id}}, nil
 		}
 	}
-	s = strings.ReplaceAll(s, "%2F", "/") // as newKey takes it
+	s = strings.ReplaceAll(s, "%2F", "/") // as NewKey takes it
 	var all []candidate
 	add := func(k flight.Key, err error) {
 		if err == nil {

@@ -164,6 +164,16 @@ func flagValue(cmd *cobra.Command, name string) string {
 	return f.Value.String()
 }
 
+// Settings are the settings of an invocation. The zero value has none.
+type Settings struct {
+	Config    configLocation
+	Values    []Value // all settings; the fields below are derived from them
+	Servers   []string
+	Namespace string
+	Format    string
+	noColor   bool
+}
+
 // ResolveSettings reads all settings, and validates those of every command.
 func (a *App) ResolveSettings(cmd *cobra.Command) error {
 	a.Config = a.FindConfig(cmd)
@@ -171,7 +181,7 @@ func (a *App) ResolveSettings(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	a.Settings = resolveValues(cmd, a.Env, file, a.Config.Path)
+	a.Values = resolveValues(cmd, a.Env, file, a.Config.Path)
 	a.Servers = Addresses(a.Setting("server").Value)
 	a.adoptTokenNamespace()
 	a.Namespace = a.Setting("namespace").Value
@@ -193,18 +203,18 @@ func (a *App) ResolveSettings(cmd *cobra.Command) error {
 
 // adoptTokenNamespace makes the namespace of the token the default of the setting namespace. A token that cannot be read
 // is reported by the command that needs it.
-func (a *App) adoptTokenNamespace() {
-	token, from, err := a.Token()
+func (s *Settings) adoptTokenNamespace() {
+	token, from, err := s.Token()
 	bound := wire.TokenNamespace(token)
-	i := slices.IndexFunc(a.Settings, func(d Value) bool { return d.Name == "namespace" })
-	if err == nil && bound != "" && a.Settings[i].Source == FromDefault {
-		a.Settings[i].Value, a.Settings[i].Origin, a.Settings[i].Source = bound, from.Name+" from "+from.Origin, from.Source
+	i := slices.IndexFunc(s.Values, func(d Value) bool { return d.Name == "namespace" })
+	if err == nil && bound != "" && s.Values[i].Source == FromDefault {
+		s.Values[i].Value, s.Values[i].Origin, s.Values[i].Source = bound, from.Name+" from "+from.Origin, from.Source
 	}
 }
 
 // Setting returns the value of one setting.
-func (a *App) Setting(name string) Value {
-	for _, d := range a.Settings {
+func (s *Settings) Setting(name string) Value {
+	for _, d := range s.Values {
 		if d.Name == name {
 			return d
 		}
@@ -212,8 +222,8 @@ func (a *App) Setting(name string) Value {
 	return Value{Name: name, Origin: "default", Source: FromDefault}
 }
 
-// InvalidSetting rejects a value: with exitUsage if a flag set it, else with exitConfig.
-func (a *App) InvalidSetting(d Value, rule, suggestion string) error {
+// InvalidSetting rejects a value: with ExitUsage if a flag set it, else with ExitConfig.
+func (s *Settings) InvalidSetting(d Value, rule, suggestion string) error {
 	if d.Source != FromFlag {
 		return &Error{Code: ExitConfig, Err: fmt.Errorf("%s: %q from %s: %s", d.Name, d.Value, d.Origin, rule), Hint: DidYouMean(suggestion)}
 	}
@@ -222,11 +232,11 @@ func (a *App) InvalidSetting(d Value, rule, suggestion string) error {
 }
 
 // BoolSetting returns the value of a setting that is true or false.
-func (a *App) BoolSetting(name string) (bool, error) {
-	d := a.Setting(name)
+func (s *Settings) BoolSetting(name string) (bool, error) {
+	d := s.Setting(name)
 	yes, err := strconv.ParseBool(d.Value)
 	if err != nil {
-		return false, a.InvalidSetting(d, "true or false", "")
+		return false, s.InvalidSetting(d, "true or false", "")
 	}
 	return yes, nil
 }
@@ -242,6 +252,7 @@ func Addresses(list string) []string {
 	return servers
 }
 
+// Formats are the values of -o, the default first.
 func Formats() []string { return []string{"table", "json", "yaml", "id"} }
 
 // DefaultServer is the default address of flightd dev and serve.

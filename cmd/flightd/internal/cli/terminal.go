@@ -19,7 +19,7 @@ const (
 
 // Paint colours a word if w is a terminal and colours are wanted.
 func (a *App) Paint(w io.Writer, c Colour, word string) string {
-	unresolved := a.Settings == nil && a.Env("NO_COLOR") != "" // the settings could not be resolved
+	unresolved := a.Values == nil && a.Env("NO_COLOR") != "" // the settings could not be resolved
 	if a.noColor || unresolved || a.Env("TERM") == "dumb" || !isTerminal(w) {
 		return word
 	}

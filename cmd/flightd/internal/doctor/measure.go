@@ -22,7 +22,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// run is one run of doctor. It measures; the functions in doctor_checks.go turn measurements into findings.
+// run is one run of doctor. It measures; the functions in checks.go turn measurements into findings.
 type run struct {
 	*cli.App
 	findings []Finding

@@ -17,7 +17,7 @@ import (
 // newTestAttempt returns an execution and its attempt; lost: the lease is lost, so that the attempt may not start.
 func newTestAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect.Attempt) {
 	t.Helper()
-	a := &cli.App{Terminal: cli.Terminal{Out: io.Discard, Err: io.Discard}, Namespace: "default"}
+	a := &cli.App{Terminal: cli.Terminal{Out: io.Discard, Err: io.Discard}, Settings: cli.Settings{Namespace: "default"}}
 	f := &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command"), failure: cli.NewChoice("unknown"), leaseLost: cli.NewChoice("finish")}
 	s, err := newSubmission(a, f, argv)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestCLI_CommandLinesAreToldApart(t *testing.T) {
 }
 
 func TestCLI_ArgumentsAreNotStored(t *testing.T) {
-	a := &cli.App{Namespace: "default"}
+	a := &cli.App{Settings: cli.Settings{Namespace: "default"}}
 	s, err := newSubmission(a, &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command")}, []string{"/opt/pay.sh", "--token", "s3cret"})
 	require.NoError(t, err)
 	text := string(s.Input.Data)

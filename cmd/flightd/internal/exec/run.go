@@ -332,7 +332,7 @@ func sayOnNewLine(a *cli.App, printed []byte, format string, args ...any) {
 }
 
 // replay prints the stored output and a message that it is a replay. A receipt that exec did not write is printed as it
-// is. A script must not mistake a part of the output for the whole, so that ends with exitTruncated.
+// is. A script must not mistake a part of the output for the whole, so that ends with cli.ExitTruncated.
 func (e *execution) replay(result effect.Result) error {
 	out, errOut, code := result.Answer.Body, []byte(nil), cli.ExitOK
 	says := fmt.Sprintf("%s receipt of %s", result.Source, result.At.UTC().Format(time.RFC3339))
