@@ -112,87 +112,50 @@ func callersText(list []wire.Caller) string {
 	return cli.OneLine(strings.Join(words, ", "))
 }
 
+// eventTexts describe events by their kind, and reports by their outcome, too. CALLER and PERSON are the actor, NOTE is the note in
+// parentheses.
+var eventTexts = map[string]string{
+	flight.EventSubmitted.String():            "the flight was submitted",
+	flight.EventOpened.String():               "attempt ATTEMPT was opened by CALLER: the effect may happen from now on",
+	flight.EventReported.String():             "attempt ATTEMPT reported an unknown outcomeNOTE",
+	reportOf(flight.OutcomeSucceeded):         "attempt ATTEMPT reported success; the receipt is storedNOTE",
+	reportOf(flight.OutcomeRefused):           "attempt ATTEMPT was finally refused; the receipt is storedNOTE",
+	reportOf(flight.OutcomeNotDone):           "attempt ATTEMPT reported that nothing was doneNOTE",
+	flight.EventAbandoned.String():            "attempt ATTEMPT was abandoned before anything was sentNOTE",
+	flight.EventLost.String():                 "attempt ATTEMPT was declared lostNOTE: the effect may have happened",
+	flight.EventReportFenced.String():         "attempt ATTEMPT reported OUTCOME after it was superseded; the report is stored as evidenceNOTE",
+	flight.EventOverlap.String():              "OVERLAP: attempt ATTEMPT reports another effect than the receiptNOTE",
+	flight.EventVerifying.String():            "the provider will be asked whether the effect happened",
+	flight.EventVerificationReported.String(): "the look-up found: FINDING",
+	flight.EventInDoubt.String():              "the flight is in doubt and waits for a personNOTE",
+	flight.EventScheduled.String():            "another attempt is scheduled",
+	flight.EventDuplicates.String():           "COUNT duplicate calls were answered without another effect, the last one of CALLER",
+	flight.EventResolved.String():             "PERSON resolved itDECISION",
+	flight.EventCancelRequested.String():      "PERSON requested its cancellationNOTE",
+	flight.EventCancelled.String():            "the flight was cancelledNOTE",
+	flight.EventFailed.String():               "the flight ended without a receiptNOTE",
+	flight.EventApproved.String():             "PERSON approved itNOTE",
+	flight.EventRejected.String():             "PERSON rejected itNOTE",
+	flight.EventRetried.String():              "PERSON let it run againNOTE",
+	flight.EventFreed.String():                "PERSON freed the keyNOTE",
+	flight.EventRedacted.String():             "PERSON erased its input and receiptNOTE",
+	flight.EventImported.String():             "PERSON imported its receipt: the effect had happened before the importNOTE",
+	flight.EventExpired.String():              "the retention of its receipt ended; a tombstone guards the key",
+}
+
+// reportOf is the entry of eventTexts for the report of an outcome.
+func reportOf(o flight.Outcome) string { return flight.EventReported.String() + " " + o.String() }
+
 // eventText describes one event.
 func eventText(e client.Event) string {
-	switch e.Kind {
-	case flight.EventSubmitted.String():
-		return "the flight was submitted"
-	case flight.EventOpened.String():
-		return fmt.Sprintf("attempt %d was opened by %s: the effect may happen from now on", e.Attempt, cmp.Or(e.Actor, "an unnamed caller"))
-	case flight.EventReported.String():
-		return reportedText(e)
-	case flight.EventAbandoned.String():
-		return fmt.Sprintf("attempt %d was abandoned before anything was sent%s", e.Attempt, noteSuffix(e.Note))
-	case flight.EventLost.String():
-		return fmt.Sprintf("attempt %d was declared lost%s: the effect may have happened", e.Attempt, noteSuffix(e.Note))
-	case flight.EventReportFenced.String():
-		return fmt.Sprintf("attempt %d reported %s after it was superseded; the report is stored as evidence%s", e.Attempt, cmp.Or(e.Outcome, "an outcome"), noteSuffix(e.Note))
-	case flight.EventOverlap.String():
-		return fmt.Sprintf("OVERLAP: attempt %d reports another effect than the receipt%s", e.Attempt, noteSuffix(e.Note))
-	case flight.EventVerifying.String():
-		return "the provider will be asked whether the effect happened"
-	case flight.EventVerificationReported.String():
-		return "the look-up found: " + cmp.Or(e.Note, "nothing certain")
-	case flight.EventInDoubt.String():
-		return "the flight is in doubt and waits for a person" + noteSuffix(e.Note)
-	case flight.EventScheduled.String():
-		return "another attempt is scheduled"
-	case flight.EventDuplicates.String():
-		return duplicatesText(e)
+	text := cmp.Or(eventTexts[e.Kind+" "+e.Outcome], eventTexts[e.Kind], e.Kind+"NOTE")
+	if e.Kind == flight.EventDuplicates.String() && e.Count == 1 {
+		text = "a duplicate call of CALLER was answered without another effect"
 	}
-	return decisionText(e)
-}
-
-// duplicatesText describes an event about duplicate calls.
-func duplicatesText(e client.Event) string {
-	if e.Count == 1 {
-		return fmt.Sprintf("a duplicate call of %s was answered without another effect", cmp.Or(e.Actor, "an unnamed caller"))
-	}
-	return fmt.Sprintf("%d duplicate calls were answered without another effect, the last one of %s", e.Count, cmp.Or(e.Actor, "an unnamed caller"))
-}
-
-// decisionText describes an event caused by a person or by the end of a flight.
-func decisionText(e client.Event) string {
-	who := cmp.Or(e.Actor, "an unnamed person")
-	switch e.Kind {
-	case flight.EventResolved.String():
-		result, why, _ := strings.Cut(e.Note, ": ")
-		return fmt.Sprintf("%s resolved it%s", who, noteSuffix(resultText(result)+": "+why))
-	case flight.EventCancelRequested.String():
-		return fmt.Sprintf("%s requested its cancellation%s", who, noteSuffix(e.Note))
-	case flight.EventCancelled.String():
-		return "the flight was cancelled" + noteSuffix(e.Note)
-	case flight.EventFailed.String():
-		return "the flight ended without a receipt" + noteSuffix(e.Note)
-	case flight.EventApproved.String():
-		return fmt.Sprintf("%s approved it%s", who, noteSuffix(e.Note))
-	case flight.EventRejected.String():
-		return fmt.Sprintf("%s rejected it%s", who, noteSuffix(e.Note))
-	case flight.EventRetried.String():
-		return fmt.Sprintf("%s let it run again%s", who, noteSuffix(e.Note))
-	case flight.EventFreed.String():
-		return fmt.Sprintf("%s freed the key%s", who, noteSuffix(e.Note))
-	case flight.EventRedacted.String():
-		return fmt.Sprintf("%s erased its input and receipt%s", who, noteSuffix(e.Note))
-	case flight.EventImported.String():
-		return fmt.Sprintf("%s imported its receipt: the effect had happened before the import%s", who, noteSuffix(e.Note))
-	case flight.EventExpired.String():
-		return "the retention of its receipt ended; a tombstone guards the key"
-	}
-	return e.Kind + noteSuffix(e.Note)
-}
-
-// reportedText describes the report of an attempt.
-func reportedText(e client.Event) string {
-	switch e.Outcome {
-	case flight.OutcomeSucceeded.String():
-		return fmt.Sprintf("attempt %d reported success; the receipt is stored%s", e.Attempt, noteSuffix(e.Note))
-	case flight.OutcomeRefused.String():
-		return fmt.Sprintf("attempt %d was finally refused; the receipt is stored%s", e.Attempt, noteSuffix(e.Note))
-	case flight.OutcomeNotDone.String():
-		return fmt.Sprintf("attempt %d reported that nothing was done%s", e.Attempt, noteSuffix(e.Note))
-	}
-	return fmt.Sprintf("attempt %d reported an unknown outcome%s", e.Attempt, noteSuffix(e.Note))
+	result, why, _ := strings.Cut(e.Note, ": ")
+	return strings.NewReplacer("ATTEMPT", fmt.Sprint(e.Attempt), "CALLER", cmp.Or(e.Actor, "an unnamed caller"), "PERSON", cmp.Or(e.Actor, "an unnamed person"),
+		"OUTCOME", cmp.Or(e.Outcome, "an outcome"), "FINDING", cmp.Or(e.Note, "nothing certain"), "COUNT", fmt.Sprint(e.Count),
+		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }
 
 // noteSuffix returns a note in parentheses; "": no note.
