@@ -17,8 +17,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/cert"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // monitoredNode starts a node with ListenMetrics and executes one flight.

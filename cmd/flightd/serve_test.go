@@ -16,8 +16,8 @@ import (
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/cmd/flightd/internal/doctor"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // team is a `flightd serve` process over TLS, with the directories of its certificates and data.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/durable"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // verbWords are the verbs that a token may have.

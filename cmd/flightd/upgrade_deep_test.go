@@ -24,8 +24,8 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // buildOlder builds flightd as it was before the newest feature level.
