@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // newSpool returns a spool with one report, and its log.
@@ -87,7 +89,7 @@ func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
 // process still writes it.
 func TestLeftoversAreRemoved(t *testing.T) {
 	p, name, _ := newSpool(t)
-	old, young := filepath.Join(p.dir, "new-1"), filepath.Join(p.dir, "new-2")
+	old, young := filepath.Join(p.dir, durable.TempPrefix+"1"), filepath.Join(p.dir, "new-2")
 	for _, path := range []string{old, young} {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 	}

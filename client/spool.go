@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // spool stores reports that no server has stored yet, each in a file of its own, with mode 0600 and fsynced. A report
@@ -51,7 +52,7 @@ const (
 	spoolSuffix   = ".report"
 	spoolDamaged  = ".damaged"
 	spoolRejected = ".rejected"
-	spoolTemp     = "new-"
+	spoolTemp     = "new-" // begins the temporary names of the other clients
 )
 
 // maxTempAge is the age after which no process still writes a temporary file.
@@ -70,7 +71,8 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), spoolTemp) && time.Since(info.ModTime()) > maxTempAge {
+		temporary := strings.HasPrefix(e.Name(), durable.TempPrefix) || strings.HasPrefix(e.Name(), spoolTemp)
+		if err == nil && temporary && time.Since(info.ModTime()) > maxTempAge {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // on error the next client tries again
 		}
 	}
@@ -189,23 +191,7 @@ func (sp *spool) write(name string, data []byte) error {
 	if err := os.MkdirAll(sp.dir, 0o700); err != nil { // the directory may have been removed
 		return err
 	}
-	temp, err := os.CreateTemp(sp.dir, spoolTemp+"*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(sp.dir, name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	dir, err := os.Open(sp.dir) // to sync the new name
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return durable.Replace(filepath.Join(sp.dir, name), data, 0o600)
 }
 
 // claim reads a report, unless another goroutine has claimed it. A damaged file is quarantined. A file that cannot be

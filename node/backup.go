@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // incompleteName is a directory in the data directory in which a restore builds the ledger.
@@ -40,5 +41,5 @@ func RestoreBackup(from, data string) (*clusterstore.BackupManifest, error) {
 	if err := clusterstore.RestoreBackup(clusterstore.Config{Dir: ledger}, from, &m); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(incomplete))
 	}
-	return &m, errors.Join(os.Rename(ledger, filepath.Join(data, "ledger")), os.Remove(incomplete), syncDir(data))
+	return &m, errors.Join(os.Rename(ledger, filepath.Join(data, "ledger")), os.Remove(incomplete), durable.SyncDir(data))
 }

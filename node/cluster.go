@@ -19,6 +19,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/internal/gate"
 )
 
@@ -152,10 +153,7 @@ func (c *cluster) mergeMembers(newer members) (changed bool, err error) {
 	}
 	text, err := json.Marshal(m)
 	if err == nil {
-		err = replaceFile(c.path, ofText(string(text)))
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(c.path))
+		err = durable.Replace(c.path, append(text, '\n'), 0o600)
 	}
 	if err != nil {
 		return false, err

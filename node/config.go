@@ -11,6 +11,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/cert"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -94,16 +95,8 @@ type tuning struct {
 	connections    int    // of the API; maxConnections
 }
 
-// TLSFiles are the paths of PEM files. They are read again when they change; see certificates.
-type TLSFiles struct {
-	Cert string // certificate, followed by its intermediate certificates; "": plain HTTP
-	Key  string // private key of Cert
-	// ClientCA has the certificates of authorities. If set, a client must present a certificate that one of them has
-	// signed. It needs a token nevertheless.
-	ClientCA string
-}
-
-func (f TLSFiles) enabled() bool { return f.Cert != "" }
+// TLSFiles are the paths of PEM files. They are read again when they change.
+type TLSFiles = cert.Files
 
 // Ready describes a node that accepts requests.
 type Ready struct {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // maxConnections returns the largest number of open connections for a limit of file descriptors. The rest of the limit
@@ -49,7 +50,7 @@ type connections struct {
 	net.Listener
 	limit     int
 	grace     time.Duration // evictionGrace
-	certs     *certificates // nil: plain HTTP
+	certs     *cert.Served  // nil: plain HTTP
 	plainHTTP func() []byte // the answer to plain HTTP where TLS is spoken
 
 	mu        sync.Mutex               // guards open and perRemote
@@ -66,7 +67,7 @@ const evictionGrace = 500 * time.Millisecond
 // answerTime is how long a caller may take to read an answer, from its first byte. Streams move that deadline.
 const answerTime = 20 * time.Second
 
-func newConnections(l net.Listener, limit int, certs *certificates) *connections {
+func newConnections(l net.Listener, limit int, certs *cert.Served) *connections {
 	cs := &connections{
 		Listener: l, limit: limit, grace: evictionGrace, certs: certs, plainHTTP: httpapi.PlainHTTP(),
 		open: make(map[*connection]struct{}), perRemote: make(map[netip.Prefix]int),
@@ -115,7 +116,7 @@ func (cs *connections) Accept() (net.Conn, error) {
 		case result == rejected:
 			_ = raw.Close()
 		case cs.certs != nil:
-			return tls.Server(c, cs.certs.server), nil
+			return tls.Server(c, cs.certs.Config), nil
 		default:
 			return c, nil
 		}

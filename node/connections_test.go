@@ -15,6 +15,7 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // dial opens a connection and sends the beginning of a request.
@@ -87,7 +88,7 @@ func TestSlowConnectionsAreClosedForNewOnes(t *testing.T) {
 func TestStalledHandshakesAreClosedForNewOnes(t *testing.T) {
 	a := newAuthority(t)
 	a.write(1)
-	certs, err := newCertificates(a.files(), slog.New(slog.DiscardHandler))
+	certs, err := cert.Serve(a.files(), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	s := serveConnections(t, 2, certs, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	var stalled []*testConn

@@ -9,12 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // ensureAdminToken creates the token "admin", which has all verbs in all namespaces, if the ledger has no token at all. If
@@ -116,11 +116,7 @@ func checkTokenUser(path, deployment string) error {
 // writeOwnFile replaces a file by one that only its owner can read. It returns after the file is durable: the ledger must
 // not have a token whose file a power cut removes. The error is *flight.InvalidError.
 func writeOwnFile(path, text string) error {
-	err := replaceFile(path, ofText(text))
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
+	if err := durable.Replace(path, []byte(text+"\n"), 0o600); err != nil {
 		return &flight.InvalidError{Field: "first_token_file", Detail: err.Error()}
 	}
 	return nil

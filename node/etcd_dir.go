@@ -2,10 +2,11 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // startingName is a file in etcd's directory that exists until the member has answered for the first time.
@@ -35,7 +36,7 @@ func prepareEtcdDir(dir string) error {
 	if err := os.WriteFile(mark, []byte("etcd has not answered yet; the next start deletes its data\n"), 0o600); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // markEtcdStarted removes the file STARTING. It returns before the first claim is possible.
@@ -44,17 +45,5 @@ func markEtcdStarted(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(dir))
-}
-
-// syncDir makes created and removed entries of a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
+	return errors.Join(err, durable.SyncDir(dir))
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // NoLedgerError is returned when the data directory has no ledger and Run must not create one: in a directory that was
@@ -153,7 +154,7 @@ func (n *node) inspectData() (has bool, found []string, err error) {
 	all, err := os.ReadDir(n.cfg.Data)
 	for _, f := range all {
 		switch name := f.Name(); {
-		case name == lockName, name == placeName, strings.HasPrefix(name, tempPrefix):
+		case name == lockName, name == placeName, strings.HasPrefix(name, durable.TempPrefix):
 		case name == "lost+found": // is in every new ext4 volume
 		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
 		case n.isInData(name, n.cfg.FirstTokenFile), n.isInData(name, deploymentFile(n.cfg.FirstTokenFile)):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // closed returns the configuration of a node that demands tokens.
@@ -74,7 +75,7 @@ func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
 	for _, dir := range []string{"lost+found", "ledger"} {
 		require.NoError(t, os.Mkdir(filepath.Join(data, dir), 0o700))
 	}
-	for _, file := range []string{lockName, placeName, tempPrefix + "1", "ledger/" + lockName, "ledger/tmp-IDENTITY"} {
+	for _, file := range []string{lockName, placeName, durable.TempPrefix + "1", "ledger/" + lockName, "ledger/tmp-IDENTITY"} {
 		require.NoError(t, os.WriteFile(filepath.Join(data, file), nil, 0o600))
 	}
 	cfg := closed(data)
@@ -82,7 +83,7 @@ func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
 	_, err = Init(t.Context(), cfg)
 	require.NoError(t, err)
 	require.FileExists(t, cfg.FirstTokenFile)
-	require.NoFileExists(t, filepath.Join(data, tempPrefix+"1"))
+	require.NoFileExists(t, filepath.Join(data, durable.TempPrefix+"1"))
 }
 
 // A start that is bound to one deployment serves no other ledger, and creates none.

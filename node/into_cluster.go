@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // MoveIntoCluster prepares the data directory of a lone node that does not run to be that of node name of a new cluster, and returns
@@ -37,7 +38,7 @@ func MoveIntoCluster(ctx context.Context, cfg Config, name string) (clusterID st
 		return "", err
 	}
 	aside := filepath.Join(n.cfg.Data, replacedEtcd)
-	err = errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), prepareEtcdDir(n.etcdDir()), syncDir(n.cfg.Data))
+	err = errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), prepareEtcdDir(n.etcdDir()), durable.SyncDir(n.cfg.Data))
 	return clusterID, errors.Join(err, lock.Close())
 }
 
@@ -62,5 +63,5 @@ func (n *node) moveIntoCluster(ctx context.Context, name string) (clusterID stri
 		return "", err
 	}
 	dir := filepath.Join(n.cfg.Data, "ledger")
-	return clusterID, errors.Join(replaceFile(filepath.Join(dir, membersName), ofText(string(text))), syncDir(dir))
+	return clusterID, durable.Replace(filepath.Join(dir, membersName), append(text, '\n'), 0o600)
 }

@@ -56,7 +56,7 @@ func (c *Config) checkReach(setting, host string, loopback bool) error {
 	case c.NoCredentials:
 		return &flight.InvalidError{Field: setting, Detail: fmt.Sprintf(
 			"%q is not a loopback address, and requests need no token here; use 127.0.0.1, or a node that requires tokens", host)}
-	case setting == "listen" && !c.TLS.enabled() && !c.AllowPlainHTTP:
+	case setting == "listen" && c.TLS.Cert == "" && !c.AllowPlainHTTP:
 		return &flight.InvalidError{Field: setting, Detail: fmt.Sprintf(
 			"%q is not a loopback address, and tokens would travel in clear text; set tls_cert and tls_key, or allow_plain_http if a proxy in front ends TLS", host)}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // monitoredNode starts a node with ListenMetrics and executes one flight.
@@ -128,7 +129,7 @@ func TestCertificateExpiryIsExported(t *testing.T) {
 	require.True(t, strings.HasPrefix(r.URL, "https://"))
 	file, err := os.ReadFile(a.path("cert.pem"))
 	require.NoError(t, err)
-	chain, err := parseCertificates(file)
+	chain, err := cert.Parse(file)
 	require.NoError(t, err)
 	require.Contains(t, body(t, r.Metrics+"/metrics"),
 		"\nflightd_tls_certificate_expiry_timestamp_seconds "+strconv.FormatFloat(float64(chain[0].NotAfter.Unix()), 'g', -1, 64)+"\n")

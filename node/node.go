@@ -17,6 +17,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/cert"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
@@ -57,11 +58,11 @@ func newNode(cfg Config) (*node, error) {
 	cfg.Logger = slog.New(auth.RedactingHandler(filterWarnings(cfg.Logger).Handler()))
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
 	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
-	if cfg.TLS.enabled() {
-		if n.certs, err = newCertificates(cfg.TLS, cfg.Logger); err != nil {
+	if cfg.TLS.Cert != "" {
+		if n.certs, err = cert.Serve(cfg.TLS, cfg.Logger); err != nil {
 			return nil, err
 		}
-		n.metrics.RegisterCertificate(n.certs.expires)
+		n.metrics.RegisterCertificate(n.certs.Expires)
 	}
 	return n, nil
 }
@@ -76,8 +77,8 @@ type node struct {
 	parts     *group
 	// acceptance is the operator's word about a copied or restored directory; nil: none.
 	acceptance *Acceptance
-	asked      *askedKeys    // since the ledger was restored
-	certs      *certificates // nil: plain HTTP
+	asked      *askedKeys   // since the ledger was restored
+	certs      *cert.Served // nil: plain HTTP
 
 	server *server
 	store  *clusterstore.Store

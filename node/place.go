@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // placeName is a file in the directory of the ledger that contains its own inode number and birth time. It is replaced by a
@@ -59,7 +61,7 @@ func hasLedger(dir string) (bool, error) {
 		return false, nil
 	}
 	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
-		return f.Name() != lockName && f.Name() != placeName && !strings.HasPrefix(f.Name(), "tmp-") && !strings.HasPrefix(f.Name(), tempPrefix)
+		return f.Name() != lockName && f.Name() != placeName && !strings.HasPrefix(f.Name(), "tmp-") && !strings.HasPrefix(f.Name(), durable.TempPrefix)
 	}), err
 }
 
@@ -108,5 +110,14 @@ func writePlace(dir string) error {
 	if err := os.MkdirAll(ledger, 0o700); err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(ledger, placeName), placeOf)
+	f, err := durable.Begin(filepath.Join(ledger, placeName))
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	is, err := placeOf(f.File)
+	if err != nil {
+		return err
+	}
+	return f.Replace([]byte(is + "\n"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -57,10 +58,10 @@ func AcceptRestore(data string, a Acceptance) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(data, acceptanceName), ofText(string(text))); err != nil {
+	if err := durable.Replace(filepath.Join(data, acceptanceName), append(text, '\n'), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(data), writePlace(data))
+	return writePlace(data)
 }
 
 // readAcceptance returns the operator's word in a data directory; nil: none.
@@ -94,7 +95,7 @@ func (n *node) setEtcdAside() error {
 	if _, err := os.Stat(n.etcdDir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), syncDir(n.cfg.Data))
+	return errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), durable.SyncDir(n.cfg.Data))
 }
 
 // acceptRestore proposes the operator's word.
@@ -146,7 +147,7 @@ func (n *node) finishAcceptance() error {
 	if n.acceptance == nil {
 		return nil
 	}
-	return errors.Join(os.Remove(filepath.Join(n.cfg.Data, acceptanceName)), syncDir(n.cfg.Data))
+	return errors.Join(os.Remove(filepath.Join(n.cfg.Data, acceptanceName)), durable.SyncDir(n.cfg.Data))
 }
 
 // longestEffect returns the longest attempt time-out and settle delay together of any flight that the ledger knows: an

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // server is the HTTP server. It runs from the start of the process to its end and answers "starting" until the API is
@@ -29,7 +30,7 @@ type server struct {
 var errStopping = errors.New("the node is stopping")
 
 // newServer returns a server for at most limit connections. It speaks TLS with certs, and plain HTTP if certs is nil.
-func newServer(l net.Listener, limit int, certs *certificates, log *slog.Logger) *server {
+func newServer(l net.Listener, limit int, certs *cert.Served, log *slog.Logger) *server {
 	s := &server{connections: newConnections(l, limit, certs), starting: httpapi.Starting()}
 	s.requestCtx, s.cancelRequests = context.WithCancelCause(context.Background())
 	s.http = httpapi.Server(l.Addr().String(), s)

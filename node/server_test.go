@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // testConn keeps one connection open.
@@ -62,7 +64,7 @@ func smallServer(t *testing.T) (f *server, asked, answer chan struct{}) {
 }
 
 // serveConnections starts a server with at most limit connections.
-func serveConnections(t *testing.T, limit int, certs *certificates, h http.Handler) *server {
+func serveConnections(t *testing.T, limit int, certs *cert.Served, h http.Handler) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

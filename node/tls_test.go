@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/cert"
 )
 
 // authority signs the certificates of a test.
@@ -109,9 +110,9 @@ func (a *authority) client() *http.Client {
 // serveTLS serves "ok" with an authority's files, which are read again at each handshake.
 func serveTLS(a *authority, files TLSFiles, log io.Writer) *server {
 	a.t.Helper()
-	certs, err := newCertificates(files, slog.New(slog.NewTextHandler(log, nil)))
+	certs, err := cert.Serve(files, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(a.t, err)
-	certs.recheckAfter = 0
+	certs.RecheckAfter = 0
 	return serveConnections(a.t, 1000, certs, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 }
 
@@ -247,19 +248,6 @@ func TestTLS_BrokenPairIsNotUsed(t *testing.T) {
 	a.replace("key.pem", expiredKey)
 	require.EqualValues(t, 2, serial(t, s, a.trust()))
 	require.Contains(t, log.String(), "expired")
-}
-
-// The files are read at most once in a second.
-func TestTLS_FilesAreReadRarely(t *testing.T) {
-	a := newAuthority(t)
-	a.write(1)
-	certs, err := newCertificates(a.files(), slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	first := certs.current()
-	a.write(2)
-	require.Same(t, first, certs.current(), "within the second")
-	certs.checked = certs.checked.Add(-time.Second)
-	require.NotSame(t, first, certs.current(), "after it")
 }
 
 // With a client CA only clients with a certificate of it are served; a replaced CA holds for new connections.

@@ -2,12 +2,9 @@ package peer
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +16,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/flightd/flightd/internal/cert"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // FoundOptions are the options of Found.
@@ -31,7 +31,6 @@ type FoundOptions struct {
 
 const (
 	certificateYears = 10
-	clockSkew        = time.Hour // how much earlier a certificate is valid, for machines whose clocks are behind
 )
 
 // Found makes the founding directories of a new cluster: DIR/NAME for each node, to be copied to that node, and DIR/ca.crt and
@@ -84,7 +83,7 @@ func writeFounding(dir, clusterID string, nodes []Node, o FoundOptions) error {
 	if err := os.Chmod(dir, 0o700); err != nil { // an empty directory that was there
 		return err
 	}
-	caKey, err := writeKey(filepath.Join(dir, caKeyFile))
+	caKey, err := cert.NewKey(filepath.Join(dir, caKeyFile))
 	if err == nil {
 		ca, err = writeCertificate(filepath.Join(dir, caCertFile), ca, ca, caKey, caKey)
 	}
@@ -108,7 +107,7 @@ func writeFounding(dir, clusterID string, nodes []Node, o FoundOptions) error {
 			certificates[n.Name] = fingerprint(certificate)
 		}
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+	return durable.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
 func caName(clusterID string) string { return "flightd node CA " + clusterID }
@@ -118,7 +117,7 @@ func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caK
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	key, err := writeKey(filepath.Join(dir, keyFile))
+	key, err := cert.NewKey(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +125,10 @@ func writeNode(dir string, file *foundingJSON, n Node, ca *x509.Certificate, caK
 	if err == nil {
 		made, err = writeCertificate(filepath.Join(dir, certFile), nodeCertificate(n, file.ClusterID), ca, key, caKey)
 	}
-	if err := errors.Join(err, writeFile(filepath.Join(dir, caCertFile), certificatePEM(ca)), syncDir(dir)); err != nil {
+	if err := errors.Join(err, durable.Create(filepath.Join(dir, caCertFile), cert.PEM(ca), 0o600)); err != nil {
 		return nil, err
 	}
-	return made, errors.Join(writeFile(filepath.Join(dir, foundingFile), append(text, '\n')), syncDir(dir))
+	return made, durable.Create(filepath.Join(dir, foundingFile), append(text, '\n'), 0o600)
 }
 
 // nodeCertificate returns the template of a node's certificate. The host names are for etcd's members, which verify them.
@@ -149,53 +148,11 @@ func nodeCertificate(n Node, clusterID string) *x509.Certificate {
 	return c
 }
 
-// writeKey makes a key and writes it.
-func writeKey(path string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return key, writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-}
-
 // writeCertificate signs a certificate for key with the key of the CA, writes it, and returns it.
 func writeCertificate(path string, template, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
-	now := time.Now()
-	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.AddDate(certificateYears, 0, 0)
-	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey) // it draws the serial number
+	made, err := cert.Sign(template, ca, key.Public(), caKey, time.Now().AddDate(certificateYears, 0, 0))
 	if err != nil {
 		return nil, err
 	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return made, writeFile(path, certificatePEM(made))
-}
-
-func certificatePEM(c *x509.Certificate) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
-}
-
-// writeFile writes a new file that only its owner can read, and syncs it. The caller syncs the directory.
-func writeFile(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// syncDir makes the entries of a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return made, durable.Create(path, cert.PEM(made), 0o600)
 }

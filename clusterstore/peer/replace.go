@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // Replace makes the founding directory of the node that takes the place of node self of a cluster, with a new key and
@@ -53,5 +55,5 @@ func writeReplacement(caDir, dir, clusterID, self string, nodes []Node) error {
 		}
 		return fmt.Errorf("%w; remove %s before you repeat the command", err, dir)
 	}
-	return syncDir(filepath.Dir(filepath.Clean(dir)))
+	return durable.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }

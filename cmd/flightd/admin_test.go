@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -121,8 +122,8 @@ func TestAdmin_EveryFormat(t *testing.T) {
 		"token create billing", "token ls", "token revoke billing --reason lost --yes", "namespace set shop --burst 7", "namespace ls", "namespace rm shop --reason unused",
 		"audit ls", "whoami",
 	} {
-		for _, format := range formats() {
-			r := cli(f.env(), append(strings.Fields(command), "-o", format)...)
+		for _, format := range cli.Formats() {
+			r := flightd(f.env(), append(strings.Fields(command), "-o", format)...)
 			require.Zero(t, r.code, "%s -o %s: %v", command, format, r)
 			require.NoError(t, checkReadable(format, r.out), "%s -o %s: %v", command, format, r)
 			require.NotContains(t, r.out+r.err, testToken, "%s -o %s", command, format)
@@ -149,7 +150,7 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 		{"audit ls --limit 1 --verb revoke", "GET /v1/audit?limit=1&verb=revoke", "token/billing"},
 		{"whoami", "GET /v1/whoami", "admin  *          submit,admin  never expires"},
 	} {
-		r := cli(f.env(), strings.Fields(test.command)...)
+		r := flightd(f.env(), strings.Fields(test.command)...)
 		require.Zero(t, r.code, "%s: %v", test.command, r)
 		require.Equal(t, test.requests, strings.Join(f.seen(), ", "), test.command)
 		require.Contains(t, r.out, test.prints, "%s: %v", test.command, r)
@@ -160,7 +161,7 @@ func TestAdmin_RequestsAndTables(t *testing.T) {
 func TestAdmin_ListsTakeAllNamespaces(t *testing.T) {
 	f := startFakeAPI(t)
 	for _, list := range []string{"token", "audit", "namespace"} {
-		r, all := cli(f.env(), list, "ls"), cli(f.env(), list, "ls", "-A")
+		r, all := flightd(f.env(), list, "ls"), flightd(f.env(), list, "ls", "-A")
 		require.Zero(t, all.code, "%s: %v", list, all)
 		require.Equal(t, r.out, all.out, list)
 	}
@@ -169,7 +170,7 @@ func TestAdmin_ListsTakeAllNamespaces(t *testing.T) {
 // TestTokenList_ExpiredToken: the list names its end, and not that it never expires.
 func TestTokenList_ExpiredToken(t *testing.T) {
 	f := startFakeAPI(t)
-	r := cli(f.env(), "token", "ls")
+	r := flightd(f.env(), "token", "ls")
 	require.Regexp(t, `shop +old .* expired 2026-11-20`, r.out, "%v", r)
 	require.Regexp(t, `admin .* never expires`, r.out, "%v", r)
 }
@@ -186,13 +187,13 @@ func TestTokenCreate_OutFile(t *testing.T) {
 		return string(data)
 	}
 	args := []string{"token", "create", "billing", "--rotate", "--keep-old-for", "1h", "--out", file}
-	r := cli(f.env(), append(args, "-n", "missing")...)
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	r := flightd(f.env(), append(args, "-n", "missing")...)
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "no token billing in namespace missing\n  set -n NAMESPACE, or -A", "%v", r)
 	require.Equal(t, "fltd_old\n", content())
-	for _, format := range formats() {
+	for _, format := range cli.Formats() {
 		require.NoError(t, os.WriteFile(file, []byte("fltd_old\n"), 0o644))
-		r = cli(f.env(), append(args, "-o", format)...)
+		r = flightd(f.env(), append(args, "-o", format)...)
 		require.Zero(t, r.code, "%v", r)
 		require.Empty(t, r.out)
 		require.Contains(t, r.err, "older secrets end 20", "%v", r)
@@ -227,8 +228,8 @@ func TestAdmin_Mistakes(t *testing.T) {
 		"whoami --token fltd_x":                             "unknown flag: --token",
 		"serve --tls-certt a":                               "did you mean --tls-cert?",
 	} {
-		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...)
-		require.Equal(t, exitUsage, r.code, "%s: %v", command, r)
+		r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(command)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", command, r)
 		require.Contains(t, r.err, says, "%s: %v", command, r)
 	}
 }
@@ -246,24 +247,24 @@ func TestCredentials_EverySource(t *testing.T) {
 		args   []string
 		code   int
 	}{
-		"environment":                        {"", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, exitOK},
-		"environment before its file":        {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_TOKEN_FILE": "/none"}, nil, exitOK},
-		"environment's file":                 {"", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, exitOK},
-		"environment's file before settings": {"token: fltd_wrong\n", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, exitOK},
-		"environment before settings' file":  {"token_file: /none\n", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, exitOK},
-		"flag before environment":            {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, []string{"--token-file", file}, exitOK},
-		"settings":                           {"token: " + testToken + "\n", nil, nil, exitOK},
-		"settings' file":                     {"token_file: " + file + "\n", nil, nil, exitOK},
-		"none":                               {"", nil, nil, exitForbidden},
-		"wrong":                              {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, nil, exitForbidden},
-		"no such file":                       {"token_file: /none\n", nil, nil, exitConfig},
-		"empty file":                         {"token_file: /dev/null\n", nil, nil, exitConfig},
-		"a line":                             {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, exitOK},
-		"two lines":                          {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\nx"}, nil, exitConfig},
-		"a line break at its end":            {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, exitOK},
-		"with its scheme":                    {"", map[string]string{"FLIGHTD_TOKEN": "Bearer " + testToken}, nil, exitConfig},
-		"a certificate without its key":      {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CLIENT_CERT": ca}, nil, exitConfig},
-		"no such CA":                         {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CA_FILE": "/none"}, nil, exitConfig},
+		"environment":                        {"", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, cli.ExitOK},
+		"environment before its file":        {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_TOKEN_FILE": "/none"}, nil, cli.ExitOK},
+		"environment's file":                 {"", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, cli.ExitOK},
+		"environment's file before settings": {"token: fltd_wrong\n", map[string]string{"FLIGHTD_TOKEN_FILE": file}, nil, cli.ExitOK},
+		"environment before settings' file":  {"token_file: /none\n", map[string]string{"FLIGHTD_TOKEN": testToken}, nil, cli.ExitOK},
+		"flag before environment":            {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, []string{"--token-file", file}, cli.ExitOK},
+		"settings":                           {"token: " + testToken + "\n", nil, nil, cli.ExitOK},
+		"settings' file":                     {"token_file: " + file + "\n", nil, nil, cli.ExitOK},
+		"none":                               {"", nil, nil, cli.ExitForbidden},
+		"wrong":                              {"", map[string]string{"FLIGHTD_TOKEN": "fltd_wrong"}, nil, cli.ExitForbidden},
+		"no such file":                       {"token_file: /none\n", nil, nil, cli.ExitConfig},
+		"empty file":                         {"token_file: /dev/null\n", nil, nil, cli.ExitConfig},
+		"a line":                             {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, cli.ExitOK},
+		"two lines":                          {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\nx"}, nil, cli.ExitConfig},
+		"a line break at its end":            {"", map[string]string{"FLIGHTD_TOKEN": testToken + "\n"}, nil, cli.ExitOK},
+		"with its scheme":                    {"", map[string]string{"FLIGHTD_TOKEN": "Bearer " + testToken}, nil, cli.ExitConfig},
+		"a certificate without its key":      {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CLIENT_CERT": ca}, nil, cli.ExitConfig},
+		"no such CA":                         {"", map[string]string{"FLIGHTD_TOKEN": testToken, "FLIGHTD_CA_FILE": "/none"}, nil, cli.ExitConfig},
 	} {
 		env := withConfig(t, test.config)
 		env["FLIGHTD_ADDR"], env["FLIGHTD_CA_FILE"] = f.url, ca
@@ -271,13 +272,13 @@ func TestCredentials_EverySource(t *testing.T) {
 			env[k] = v
 		}
 		for _, command := range []string{"whoami", "flights ls", "doctor"} {
-			if command != "whoami" && test.code == exitOK {
+			if command != "whoami" && test.code == cli.ExitOK {
 				continue // the fake answers only whoami
 			}
-			r := cli(env, append(strings.Fields(command), test.args...)...)
+			r := flightd(env, append(strings.Fields(command), test.args...)...)
 			want := test.code
-			if command == "doctor" && want == exitForbidden {
-				want = exitFailed // a finding
+			if command == "doctor" && want == cli.ExitForbidden {
+				want = cli.ExitFailed // a finding
 			}
 			require.Equal(t, want, r.code, "%s, %s: %v", name, command, r)
 			require.NotContains(t, r.out+r.err, "fltd_canary", "%s, %s", name, command)
@@ -286,10 +287,10 @@ func TestCredentials_EverySource(t *testing.T) {
 	}
 	env := f.env()
 	delete(env, "FLIGHTD_CA_FILE")
-	r := cli(env, "whoami")
-	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	r := flightd(env, "whoami")
+	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
 	require.Contains(t, r.err, "FLIGHTD_CA_FILE", "the hint: %v", r)
-	r = cli(env, "doctor")
+	r = flightd(env, "doctor")
 	require.Contains(t, r.out, "fail  tls", "%v", r)
 }
 
@@ -297,14 +298,14 @@ func TestCredentials_EverySource(t *testing.T) {
 func TestCredentials_OverPlainHTTP(t *testing.T) {
 	env := withConfig(t, "")
 	env["FLIGHTD_ADDR"], env["FLIGHTD_TOKEN"] = "http://flightd.invalid", testToken
-	r := cli(env, "whoami")
-	require.Equal(t, exitUsage, r.code, "%v", r)
+	r := flightd(env, "whoami")
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 	require.Contains(t, r.err, "clear text to http://flightd.invalid; write https://", "%v", r)
-	r = cli(env, "doctor")
+	r = flightd(env, "doctor")
 	require.Contains(t, r.out, "http://flightd.invalid was not asked", "%v", r)
 	allowed := withConfig(t, "allow_plain_http: true\n")
 	allowed["FLIGHTD_ADDR"], allowed["FLIGHTD_TOKEN"] = env["FLIGHTD_ADDR"], testToken
-	r = cli(allowed, "doctor")
+	r = flightd(allowed, "doctor")
 	require.Contains(t, r.out, "http://flightd.invalid does not answer", "%v", r)
 }
 
@@ -312,11 +313,11 @@ func TestCredentials_OverPlainHTTP(t *testing.T) {
 func TestCredentials_ClientCertificateIsDemanded(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		f := startFakeAPI(t, func(cfg *tls.Config) { cfg.ClientAuth, cfg.MaxVersion = tls.RequireAnyClientCert, version })
-		r := cli(f.env(), "whoami")
-		require.Equal(t, exitUnreachable, r.code, "%v", r)
+		r := flightd(f.env(), "whoami")
+		require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
 		require.Contains(t, r.err, "\n  the server rejected the TLS connection", "the hint: %v", r)
 		require.Contains(t, r.err, "set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY", "%v", r)
-		r = cli(f.env(), "doctor")
+		r = flightd(f.env(), "doctor")
 		require.Contains(t, r.out, "FLIGHTD_CLIENT_CERT", "%v", r)
 	}
 }
@@ -326,17 +327,17 @@ func TestCredentials_RejectedOnesAreExplained(t *testing.T) {
 	f := startFakeAPI(t)
 	env := f.env()
 	delete(env, "FLIGHTD_TOKEN")
-	r := cli(env, "flights", "ls")
-	require.Equal(t, exitForbidden, r.code, "%v", r)
+	r := flightd(env, "flights", "ls")
+	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
 	require.Contains(t, r.err, "unauthenticated")
-	r = cli(env, "doctor")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	r = flightd(env, "doctor")
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.out, "fail  token", "%v", r)
 	require.Contains(t, r.out, "demands a token, and none is set", "%v", r)
 	require.Contains(t, r.out, "ok    tls", "%v", r)
 	f.denied = wire.Forbidden
-	r = cli(f.env(), "exec", "--key", "a", "--", "true")
-	require.Equal(t, exitForbidden, r.code, "%v", r)
+	r = flightd(f.env(), "exec", "--key", "a", "--", "true")
+	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
 	require.Contains(t, r.err, "forbidden")
 	require.Contains(t, r.err, "the token in use is token from env FLIGHTD_TOKEN")
 }
@@ -351,12 +352,12 @@ func TestSecrets_AreNeverPrinted(t *testing.T) {
 	} {
 		env := withConfig(t, content)
 		for _, args := range [][]string{{"config", "show"}, {"config", "show", "--origin"}, {"config", "show", "-o", "yaml"}, {"config", "show", "--origin", "-o", "json"}, {"version"}} {
-			r := cli(env, args...)
+			r := flightd(env, args...)
 			require.NotContains(t, r.out+r.err, "canary", "%s, %v: %v", name, args, r)
-			require.Equal(t, name == "valid", r.code == exitOK, "%s, %v: %v", name, args, r)
+			require.Equal(t, name == "valid", r.code == cli.ExitOK, "%s, %v: %v", name, args, r)
 		}
 	}
-	r := cli(map[string]string{"FLIGHTD_TOKEN": testToken}, "config", "show", "--origin")
+	r := flightd(map[string]string{"FLIGHTD_TOKEN": testToken}, "config", "show", "--origin")
 	require.Regexp(t, `token +\(hidden\) +env FLIGHTD_TOKEN`, r.out)
 }
 
@@ -373,13 +374,13 @@ func TestSettings_TypesAreStrict(t *testing.T) {
 		"listen_metrcs: a\n":                "did you mean listen_metrics?",
 		"namespace: a\nnamespace: b\n":      "[2:1]",
 	} {
-		r := cli(withConfig(t, content), "version")
-		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		r := flightd(withConfig(t, content), "version")
+		require.Equal(t, cli.ExitConfig, r.code, "%q: %v", content, r)
 		require.Contains(t, r.err, says, "%q: %v", content, r)
 		require.Contains(t, r.err, "^", "%q: %v", content, r)
 		require.Contains(t, r.err, "config.yaml: [", "%q: %v", content, r)
 	}
 	for _, content := range []string{"", "# nothing\n", "---\n", "---\nnamespace: a\n", "namespace: \"2026\"\nserver: a\n"} {
-		require.Zero(t, cli(withConfig(t, content), "version").code, "%q", content)
+		require.Zero(t, flightd(withConfig(t, content), "version").code, "%q", content)
 	}
 }

@@ -13,9 +13,10 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-func (a *app) backupCommand() *cobra.Command {
+func newBackupCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Back up the ledger of a running server into a new directory",
@@ -27,25 +28,25 @@ A backup has the hashes of all tokens, and the secret that seals fencing tokens:
 of all namespaces with the verb admin.`,
 		Example: `  flightd backup /backups/flightd-$(date +%F)
   flightd restore --from /backups/flightd-2026-11-20 --data /var/lib/flightd`,
-		Args: exactArgs(1, "a directory"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0]) },
+		Args: cli.ExactArgs(1, "a directory"),
+		RunE: func(cmd *cobra.Command, args []string) error { return writeBackup(cmd.Context(), a, args[0]) },
 	}
 }
 
-// backup writes into a directory that is missing or empty. If the process dies, the directory has no manifest, and no
+// writeBackup writes into a directory that is missing or empty. If the process dies, the directory has no manifest, and no
 // restore accepts it.
-func (a *app) backup(ctx context.Context, dir string) error {
+func writeBackup(ctx context.Context, a *cli.App, dir string) error {
 	names, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(names) > 0:
-		return &exitError{code: exitUsage, err: fmt.Errorf("%s is not empty", dir), hint: "name a new directory for each backup"}
+		return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s is not empty", dir), Hint: "name a new directory for each backup"}
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return &exitError{code: exitUsage, err: err}
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return a.withClient(ctx, func(c *client.Client) error {
+	return a.WithClient(ctx, func(c *client.Client) error {
 		in, out := io.Pipe()
 		go func() { out.CloseWithError(c.Backup(ctx, out)) }() // ends when unpack has closed in
 		err := unpack(in, dir)
@@ -57,8 +58,8 @@ func (a *app) backup(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		a.say("backed up %s up to entry %d, feature level %d", m.Deployment, m.Index, m.FeatureLevel)
-		return a.printUnlessTable(dir, m)
+		a.Say("backed up %s up to entry %d, feature level %d", m.Deployment, m.Index, m.FeatureLevel)
+		return a.PrintUnlessTable(dir, m)
 	})
 }
 

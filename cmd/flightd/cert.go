@@ -1,30 +1,29 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/cert"
 )
 
-func (a *app) certCommand() *cobra.Command {
-	return commandGroup("cert", "Make a small CA, a server's certificate, and certificates of clients", a.certInit(), a.certClient())
+func newCertCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("cert", "Make a small CA, a server's certificate, and certificates of clients", newCertInitCommand(a), newCertClientCommand(a))
 }
 
 // Validity in days.
 const (
-	caDays          = 3653
 	leafDays        = 825
 	longestLeafDays = 3650
 )
 
-func (a *app) certInit() *cobra.Command {
+func newCertInitCommand(a *cli.App) *cobra.Command {
 	var hosts []string
 	days := leafDays
 	c := &cobra.Command{
@@ -42,17 +41,17 @@ connections. It keeps server.key, and without --host the names of the old certif
 gone. It never replaces a CA.`,
 		Example: `  flightd cert init /etc/flightd/tls --host flightd.example.com,10.0.0.7
   flightd cert init /etc/flightd/tls                   # renew`,
-		Args: exactArgs(1, "a directory"),
+		Args: cli.ExactArgs(1, "a directory"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkDays(days); err != nil {
 				return err
 			}
-			store := certStore{dir: args[0], now: time.Now()}
-			made, err := store.initServer(hosts, days)
+			store := cert.Store{Dir: args[0]}
+			made, err := store.InitServer(hosts, days)
 			if err != nil {
 				return certError(err)
 			}
-			return a.printCertificate(made)
+			return printCertificate(a, made)
 		},
 	}
 	c.Flags().StringSliceVar(&hosts, "host", nil, "names and addresses under which callers reach the server")
@@ -60,7 +59,7 @@ gone. It never replaces a CA.`,
 	return c
 }
 
-func (a *app) certClient() *cobra.Command {
+func newCertClientCommand(a *cli.App) *cobra.Command {
 	days := leafDays
 	c := &cobra.Command{
 		Use:   "client DIRECTORY NAME",
@@ -70,20 +69,20 @@ certificate is demanded besides the token and not instead of it. In a directory 
 and keeps its key.`,
 		Example: `  flightd cert client /etc/flightd/tls billing
   FLIGHTD_CLIENT_CERT=client-billing.crt FLIGHTD_CLIENT_KEY=client-billing.key flightd whoami`,
-		Args: exactArgs(2, "a directory and a name"),
+		Args: cli.ExactArgs(2, "a directory and a name"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkDays(days); err != nil {
 				return err
 			}
 			if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(args[1]) {
-				return usageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
+				return cli.UsageError("%q is not a name: up to 63 letters, digits, '.', '_' and '-', with a letter or digit first", args[1])
 			}
-			store := certStore{dir: args[0], now: time.Now()}
-			made, err := store.issueClient(args[1], days)
+			store := cert.Store{Dir: args[0]}
+			made, err := store.IssueClient(args[1], days)
 			if err != nil {
 				return certError(err)
 			}
-			return a.printCertificate(made)
+			return printCertificate(a, made)
 		},
 	}
 	c.Flags().IntVar(&days, "days", leafDays, "validity of the certificate")
@@ -92,58 +91,35 @@ and keeps its key.`,
 
 func checkDays(days int) error {
 	if days < 1 || days > longestLeafDays {
-		return usageError("--days %d: from 1 to %d", days, longestLeafDays)
+		return cli.UsageError("--days %d: from 1 to %d", days, longestLeafDays)
 	}
 	return nil
 }
 
-// certError adds the exit code to an error of a certStore: the directory or the CA in it cannot be used.
+// certError adds the exit code to an error of a cert.Store: the directory or the CA in it cannot be used.
 func certError(err error) error {
-	if exit := (*exitError)(nil); errors.As(err, &exit) {
-		return err
+	var invalid *flight.InvalidError
+	if errors.As(err, &invalid) {
+		return cli.UsageError("--host %s", invalid.Detail)
 	}
-	return &exitError{code: exitConfig, err: err}
+	failed := &cli.Error{Code: cli.ExitConfig, Err: err}
+	if unusable := (*cert.Error)(nil); errors.As(err, &unusable) {
+		failed.Hint = unusable.Hint
+	}
+	return failed
 }
 
-// madeCertificate describes a certificate that was made.
-type madeCertificate struct {
-	CA      string   `json:"ca"`
-	CAIsNew bool     `json:"ca_is_new"`
-	Cert    string   `json:"cert"`
-	Key     string   `json:"key"`
-	Hosts   []string `json:"hosts,omitempty"`
-	// DroppedHosts are those of the certificate that was replaced, which the new one does not have.
-	DroppedHosts []string `json:"dropped_hosts,omitempty"`
-	ExpiresAt    string   `json:"expires_at"`
-}
-
-func (a *app) printCertificate(m *madeCertificate) error {
+func printCertificate(a *cli.App, m *cert.Made) error {
 	if gone := strings.Join(m.DroppedHosts, ","); gone != "" {
-		a.say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
+		a.Say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
 			gone, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
 	}
-	switch a.format {
-	case "table":
-		ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
-		about := "expires " + m.ExpiresAt
-		if len(m.Hosts) > 0 {
-			about += "; for " + strings.Join(m.Hosts, ", ")
-		}
-		return writeTable(a.out, []string{"FILE", "PATH", "ABOUT"}, [][]string{
-			{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
-		})
-	case "id":
-		_, err := fmt.Fprintln(a.out, m.Cert)
-		return err
+	ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
+	about := "expires " + m.ExpiresAt
+	if len(m.Hosts) > 0 {
+		about += "; for " + strings.Join(m.Hosts, ", ")
 	}
-	return a.printData(m)
-}
-
-// commonName returns the name in the subject of a server's certificate; programs read only the hosts.
-func commonName(hosts []string) string {
-	name, _ := os.Hostname()
-	if len(hosts) > 0 {
-		name = hosts[0]
-	}
-	return cmp.Or(name, "flightd")
+	return a.PrintList([]string{"FILE", "PATH", "ABOUT"}, [][]string{
+		{"CA", m.CA, ca}, {"certificate", m.Cert, about}, {"key", m.Key, "readable by you alone"},
+	}, []string{m.Cert}, m)
 }

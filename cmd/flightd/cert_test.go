@@ -13,13 +13,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/internal/cert"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // makeCertificates runs flightd cert init for a new directory.
-func makeCertificates(t testing.TB, args ...string) (dir string, made madeCertificate) {
+func makeCertificates(t testing.TB, args ...string) (dir string, made cert.Made) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "tls")
-	r := cli(nil, append([]string{"cert", "init", dir, "-o", "json"}, args...)...)
+	r := flightd(nil, append([]string{"cert", "init", dir, "-o", "json"}, args...)...)
 	require.Zero(t, r.code, "%v", r)
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made), "%v", r)
 	return dir, made
@@ -39,19 +43,19 @@ func roots(t testing.TB, dir string) *x509.CertPool {
 func TestCert_ServerIsVerifiedByItsCA(t *testing.T) {
 	dir, made := makeCertificates(t, "--host", "flightd.example.com,10.0.0.7", "--host", "*.internal", "--days", "90")
 	require.True(t, made.CAIsNew)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
 	for host, verified := range map[string]bool{
 		"flightd.example.com": true, "10.0.0.7": true, "a.internal": true, "localhost": true, "127.0.0.1": true, "::1": true,
 		"example.com": false, "10.0.0.8": false, "internal": false,
 	} {
-		_, err := cert.Verify(x509.VerifyOptions{Roots: roots(t, dir), DNSName: host})
+		_, err := served.Verify(x509.VerifyOptions{Roots: roots(t, dir), DNSName: host})
 		require.Equal(t, verified, err == nil, "%s: %v", host, err)
 	}
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots(t, dir), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = served.Verify(x509.VerifyOptions{Roots: roots(t, dir), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.Error(t, err, "a server's certificate is no client's")
-	require.WithinDuration(t, time.Now().AddDate(0, 0, 90), cert.NotAfter, time.Minute)
-	ca, err := readCertificate(filepath.Join(dir, "ca.crt"))
+	require.WithinDuration(t, time.Now().AddDate(0, 0, 90), served.NotAfter, time.Minute)
+	ca, err := cert.Read(filepath.Join(dir, "ca.crt"))
 	require.NoError(t, err)
 	require.True(t, ca.MaxPathLenZero && ca.IsCA)
 	for file, mode := range map[string]os.FileMode{"ca.key": 0o600, "server.key": 0o600, "ca.crt": 0o644, "server.crt": 0o644} {
@@ -59,7 +63,7 @@ func TestCert_ServerIsVerifiedByItsCA(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm(), file)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, "*.tmp-*"))
+	left, _ := filepath.Glob(filepath.Join(dir, durable.TempPrefix+"*"))
 	require.Empty(t, left)
 }
 
@@ -70,7 +74,7 @@ func TestCert_OpenSSLAgrees(t *testing.T) {
 		t.Skip("openssl is not installed")
 	}
 	dir, _ := makeCertificates(t, "--host", "flightd.example.com")
-	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
 	for _, args := range [][]string{
 		{"verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "flightd.example.com", "-CAfile", "ca.crt", "server.crt"},
 		{"verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.crt", "client-billing.crt"},
@@ -99,9 +103,9 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	held, err := os.Open(filepath.Join(dir, "server.crt")) // replaced by a rename, an open file keeps the old content
 	require.NoError(t, err)
 	defer held.Close()
-	r := cli(nil, "cert", "init", dir, "-o", "json")
+	r := flightd(nil, "cert", "init", dir, "-o", "json")
 	require.Zero(t, r.code, "%v", r)
-	var again madeCertificate
+	var again cert.Made
 	require.NoError(t, json.Unmarshal([]byte(r.out), &again))
 	require.False(t, again.CAIsNew)
 	require.ElementsMatch(t, first.Hosts, again.Hosts)
@@ -116,11 +120,11 @@ func TestCert_AgainRenewsTheServerAlone(t *testing.T) {
 	_, err = tls.LoadX509KeyPair(filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key"))
 	require.NoError(t, err)
 
-	require.Zero(t, cli(nil, "cert", "init", dir, "--host", "other.example.com").code)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	require.Zero(t, flightd(nil, "cert", "init", dir, "--host", "other.example.com").code)
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
-	require.NoError(t, cert.VerifyHostname("other.example.com"))
-	require.Error(t, cert.VerifyHostname("flightd.example.com"))
+	require.NoError(t, served.VerifyHostname("other.example.com"))
+	require.Error(t, served.VerifyHostname("flightd.example.com"))
 }
 
 // TestCert_IncompleteDirectories: a CA whose key or certificate is elsewhere is not replaced.
@@ -128,25 +132,25 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	require.NoError(t, os.Rename(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "elsewhere")))
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		r := cli(nil, args...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, args...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "has no ca.crt beside its ca.key", "%v: %v", args, r)
 		require.NoFileExists(t, filepath.Join(dir, "ca.crt"))
 	}
 	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "ca.crt")))
 	require.NoError(t, os.Remove(filepath.Join(dir, "server.crt")))
-	require.Zero(t, cli(nil, "cert", "init", dir).code)
-	cert, err := readCertificate(filepath.Join(dir, "server.crt"))
+	require.Zero(t, flightd(nil, "cert", "init", dir).code)
+	served, err := cert.Read(filepath.Join(dir, "server.crt"))
 	require.NoError(t, err)
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots(t, dir)})
+	_, err = served.Verify(x509.VerifyOptions{Roots: roots(t, dir)})
 	require.NoError(t, err)
 
 	caOf := func() string { data, _ := os.ReadFile(filepath.Join(dir, "ca.crt")); return string(data) }
 	before := caOf()
 	require.NoError(t, os.Remove(filepath.Join(dir, "ca.key")))
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		r := cli(nil, args...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, args...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "ca.key", "%v: %v", args, r)
 	}
 	require.Equal(t, before, caOf())
@@ -154,14 +158,14 @@ func TestCert_IncompleteDirectories(t *testing.T) {
 	key, err := os.ReadFile(filepath.Join(other, "ca.key"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.key"), key, 0o600))
-	require.Contains(t, cli(nil, "cert", "init", dir).err, "do not belong together")
+	require.Contains(t, flightd(nil, "cert", "init", dir).err, "do not belong together")
 	require.Equal(t, before, caOf())
 }
 
 // TestCert_ClientsAndServerTrustEachOther over a real connection; a server's certificate is not taken from a client.
 func TestCert_ClientsAndServerTrustEachOther(t *testing.T) {
 	dir, _ := makeCertificates(t)
-	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
 	pair := func(name string) tls.Certificate {
 		p, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
 		require.NoError(t, err)
@@ -193,17 +197,17 @@ func TestCert_Mistakes(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"init", dir, "--host", "https://a"}, exitUsage, "without scheme and port"},
-		{[]string{"init", dir, "--host", "a:7420"}, exitUsage, "without scheme and port"},
-		{[]string{"init", dir, "--days", "0"}, exitUsage, "--days 0"},
-		{[]string{"init", dir, "--days", "4000"}, exitUsage, "--days 4000"},
-		{[]string{"init"}, exitUsage, "a directory"},
-		{[]string{"client", dir, "billing"}, exitConfig, "flightd cert init " + dir},
-		{[]string{"client", dir, "../x"}, exitUsage, "is not a name"},
-		{[]string{"client", dir}, exitUsage, "a directory and a name"},
-		{[]string{"init", "/dev/null/x"}, exitConfig, "not a directory"},
+		{[]string{"init", dir, "--host", "https://a"}, cli.ExitUsage, "without scheme and port"},
+		{[]string{"init", dir, "--host", "a:7420"}, cli.ExitUsage, "without scheme and port"},
+		{[]string{"init", dir, "--days", "0"}, cli.ExitUsage, "--days 0"},
+		{[]string{"init", dir, "--days", "4000"}, cli.ExitUsage, "--days 4000"},
+		{[]string{"init"}, cli.ExitUsage, "a directory"},
+		{[]string{"client", dir, "billing"}, cli.ExitConfig, "flightd cert init " + dir},
+		{[]string{"client", dir, "../x"}, cli.ExitUsage, "is not a name"},
+		{[]string{"client", dir}, cli.ExitUsage, "a directory and a name"},
+		{[]string{"init", "/dev/null/x"}, cli.ExitConfig, "not a directory"},
 	} {
-		r := cli(nil, append([]string{"cert"}, test.args...)...)
+		r := flightd(nil, append([]string{"cert"}, test.args...)...)
 		require.Equal(t, test.code, r.code, "%v: %v", test.args, r)
 		require.Contains(t, r.err, test.says, "%v: %v", test.args, r)
 	}
@@ -216,8 +220,8 @@ func TestCert_Mistakes(t *testing.T) {
 func TestCert_EveryFormat(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	for _, args := range [][]string{{"cert", "init", dir}, {"cert", "client", dir, "billing"}} {
-		for _, format := range formats() {
-			r := cli(nil, append(args, "-o", format)...)
+		for _, format := range cli.Formats() {
+			r := flightd(nil, append(args, "-o", format)...)
 			require.Zero(t, r.code, "%v: %v", args, r)
 			require.Empty(t, r.err, "%v: %v", args, r)
 			require.Contains(t, r.out, ".crt", "%v: %v", args, r)
@@ -231,13 +235,13 @@ func TestCert_EveryFormat(t *testing.T) {
 func TestCert_InitSaysWhichNamesAreGone(t *testing.T) {
 	dir, first := makeCertificates(t, "--host", "old.example.com,10.0.0.7,both.example.com")
 	require.Empty(t, first.DroppedHosts)
-	r := cli(nil, "cert", "init", dir)
+	r := flightd(nil, "cert", "init", dir)
 	require.Zero(t, r.code, "%v", r)
 	require.Empty(t, r.err, "a renewal keeps the names: %v", r)
-	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	r = flightd(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.err, "not for old.example.com,10.0.0.7, as", "%v", r)
 	require.Contains(t, r.err, "--host new.example.com,both.example.com,localhost,127.0.0.1,::1,old.example.com,10.0.0.7", "%v", r)
-	r = cli(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
+	r = flightd(nil, "cert", "init", dir, "--host", "new.example.com,both.example.com")
 	require.Empty(t, r.err, "they are gone already: %v", r)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -52,12 +53,12 @@ func withConfig(t *testing.T, content string) map[string]string {
 
 // TestCLI_ExitCodes: flightd help exit-codes lists exactly the codes that occur.
 func TestCLI_ExitCodes(t *testing.T) {
-	got := map[int]bool{exitDied: true} // tested by TestDev_WriteErrorEndsTheProcess, since it ends a process
+	got := map[int]bool{cli.ExitDied: true} // tested by TestDev_WriteErrorEndsTheProcess, since it ends a process
 	listed := make(map[int]bool)
-	page := cli(nil, "help", "exit-codes").out
-	for _, e := range exitCodes() {
-		listed[e.code] = true
-		require.Contains(t, page, fmt.Sprintf("%3d  %s", e.code, e.means), "help exit-codes does not list %d", e.code)
+	page := flightd(nil, "help", "exit-codes").out
+	for _, e := range cli.ExitCodes() {
+		listed[e.Code] = true
+		require.Contains(t, page, fmt.Sprintf("%3d  %s", e.Code, e.Means), "help exit-codes does not list %d", e.Code)
 	}
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	at := func(code wire.Code) []string {
@@ -73,38 +74,38 @@ func TestCLI_ExitCodes(t *testing.T) {
 		args []string
 		want int
 	}{
-		{"worked", nil, []string{"version"}, exitOK},
-		{"no such flight", nil, at(wire.NotFound), exitFailed},
-		{"failed", nil, at(wire.FlightFailed), exitFailed},
-		{"expired", nil, at(wire.Expired), exitFailed},
-		{"no such command", nil, []string{"fly"}, exitUsage},
-		{"no such topic", nil, []string{"help", "fly"}, exitUsage},
-		{"no such flag", nil, []string{"version", "--fly"}, exitUsage},
-		{"no such format", nil, []string{"version", "-o", "xml"}, exitUsage},
-		{"no such key", nil, []string{"why", "a b", "--server", problemServer(t, wire.NotFound)}, exitUsage},
-		{"conflict", nil, at(wire.Conflict), exitUsage},
-		{"input", nil, at(wire.InputInvalid), exitUsage},
-		{"no server", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, exitUnreachable},
-		{"doctor, no server", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
-		{"in flight", nil, at(wire.InFlight), exitBusy},
-		{"approval", nil, at(wire.ApprovalPending), exitBusy},
-		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), exitBusyInside},
-		{"in doubt", nil, at(wire.InDoubt), exitInDoubt},
-		{"fenced", nil, at(wire.Fenced), exitInDoubt},
-		{"a cut output", nil, []string{"exec", "--key", "charge/1", "--server", cut.URL, "--", "true"}, exitTruncated},
-		{"forbidden", nil, at(wire.Forbidden), exitForbidden},
-		{"who are you", nil, at(wire.Unauthenticated), exitForbidden},
-		{"namespace", map[string]string{"FLIGHTD_NAMESPACE": "a b"}, []string{"version"}, exitConfig},
-		{"environment", map[string]string{"FLIGHTD_OUTPUT": "xml"}, []string{"version"}, exitConfig},
-		{"settings file", withConfig(t, "colour: red\n"), []string{"version"}, exitConfig},
-		{"not this machine", nil, []string{"dev", "--data", t.TempDir(), "--listen", "192.0.2.1:80"}, exitConfig},
+		{"worked", nil, []string{"version"}, cli.ExitOK},
+		{"no such flight", nil, at(wire.NotFound), cli.ExitFailed},
+		{"failed", nil, at(wire.FlightFailed), cli.ExitFailed},
+		{"expired", nil, at(wire.Expired), cli.ExitFailed},
+		{"no such command", nil, []string{"fly"}, cli.ExitUsage},
+		{"no such topic", nil, []string{"help", "fly"}, cli.ExitUsage},
+		{"no such flag", nil, []string{"version", "--fly"}, cli.ExitUsage},
+		{"no such format", nil, []string{"version", "-o", "xml"}, cli.ExitUsage},
+		{"no such key", nil, []string{"why", "a b", "--server", problemServer(t, wire.NotFound)}, cli.ExitUsage},
+		{"conflict", nil, at(wire.Conflict), cli.ExitUsage},
+		{"input", nil, at(wire.InputInvalid), cli.ExitUsage},
+		{"no server", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, cli.ExitUnreachable},
+		{"doctor, no server", nil, []string{"doctor", "--server", "127.0.0.1:1"}, cli.ExitUnreachable},
+		{"in flight", nil, at(wire.InFlight), cli.ExitBusy},
+		{"approval", nil, at(wire.ApprovalPending), cli.ExitBusy},
+		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), cli.ExitBusyInside},
+		{"in doubt", nil, at(wire.InDoubt), cli.ExitInDoubt},
+		{"fenced", nil, at(wire.Fenced), cli.ExitInDoubt},
+		{"a cut output", nil, []string{"exec", "--key", "charge/1", "--server", cut.URL, "--", "true"}, cli.ExitTruncated},
+		{"forbidden", nil, at(wire.Forbidden), cli.ExitForbidden},
+		{"who are you", nil, at(wire.Unauthenticated), cli.ExitForbidden},
+		{"namespace", map[string]string{"FLIGHTD_NAMESPACE": "a b"}, []string{"version"}, cli.ExitConfig},
+		{"environment", map[string]string{"FLIGHTD_OUTPUT": "xml"}, []string{"version"}, cli.ExitConfig},
+		{"settings file", withConfig(t, "colour: red\n"), []string{"version"}, cli.ExitConfig},
+		{"not this machine", nil, []string{"dev", "--data", t.TempDir(), "--listen", "192.0.2.1:80"}, cli.ExitConfig},
 	} {
-		r := cli(test.env, test.args...)
+		r := flightd(test.env, test.args...)
 		got[r.code] = true
 		require.Equal(t, test.want, r.code, "%s: want %d, got %v", test.name, test.want, r)
-		require.Equal(t, (r.code == exitOK || test.args[0] == "doctor"), (r.err == ""), "%s: want %d, got %v", test.name, test.want, r)
+		require.Equal(t, (r.code == cli.ExitOK || test.args[0] == "doctor"), (r.err == ""), "%s: want %d, got %v", test.name, test.want, r)
 		require.True(t, listed[r.code], "%s: %d is not listed", test.name, r.code)
-		require.False(t, test.args[0] != "doctor" && r.code != exitOK && r.out != "", "%s: an error was printed to standard output: %q", test.name, r.out)
+		require.False(t, test.args[0] != "doctor" && r.code != cli.ExitOK && r.out != "", "%s: an error was printed to standard output: %q", test.name, r.out)
 	}
 	for code := range listed {
 		require.True(t, got[code], "no command returns %d", code)
@@ -124,8 +125,8 @@ func allCommands(t *testing.T) []*cobra.Command {
 			}
 		}
 	}
-	a := &app{terminal: terminal{env: func(string) string { return "" }}}
-	walk(a.root())
+	a := &cli.App{Terminal: cli.Terminal{Env: func(string) string { return "" }}}
+	walk(newRoot(a))
 	return all
 }
 
@@ -133,12 +134,12 @@ func allCommands(t *testing.T) []*cobra.Command {
 // heading.
 func TestCLI_EveryCommandHelps(t *testing.T) {
 	for _, c := range allCommands(t) {
-		r := cli(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		r := flightd(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
 		require.Equal(t, 0, r.code, "%s: short %q, %v", c.CommandPath(), c.Short, r)
 		require.Empty(t, r.err, "%s: short %q, %v", c.CommandPath(), c.Short, r)
 		require.NotEmpty(t, c.Short, "%s: short %q, %v", c.CommandPath(), c.Short, r)
 		require.False(t, strings.HasSuffix(c.Short, "."), "%s: short %q, %v", c.CommandPath(), c.Short, r)
-		if c.HasSubCommands() && !c.HasLocalFlags() {
+		if c.HasSubCommands() && !c.HasLocalFlags() || c.Parent().Name() == "completion" { // the latter are cobra's
 			continue
 		}
 		examples, use := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Usage:")
@@ -146,7 +147,7 @@ func TestCLI_EveryCommandHelps(t *testing.T) {
 		require.LessOrEqual(t, examples, use, "%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
 		require.Contains(t, r.out[examples:use], c.CommandPath(), "%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
 	}
-	out, last := cli(nil, "--help").out, 0
+	out, last := flightd(nil, "--help").out, 0
 	for _, heading := range []string{"Examples:", "Use:", "Inspect:", "Resolve:", "Operate:", "Topics:", "Flags:"} {
 		at := strings.Index(out, "\n"+heading)
 		require.GreaterOrEqual(t, at, last, "%s is at %d, the heading before it at %d", heading, at, last)
@@ -161,14 +162,14 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 	env := withConfig(t, "server: [10.0.0.1:1, 10.0.0.2:2]\nnamespace: file\noutput: json\nno_color: true\ndata: /file\nlisten: 127.0.0.1:3\n"+
 		"listen_metrics: 127.0.0.1:5\nlog_level: warn\nlog_format: json\n")
 	path := filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml")
-	show := func(args ...string) map[string]settingValue {
+	show := func(args ...string) map[string]cli.Value {
 		t.Helper()
-		r := cli(env, append([]string{"config", "show", "--origin", "-o", "json"}, args...)...)
-		var all []settingValue
+		r := flightd(env, append([]string{"config", "show", "--origin", "-o", "json"}, args...)...)
+		var all []cli.Value
 		if err := json.Unmarshal([]byte(r.out), &all); err != nil || r.code != 0 || r.err != "" {
 			t.Fatalf("%v: %v", err, r)
 		}
-		by := make(map[string]settingValue)
+		by := make(map[string]cli.Value)
 		for _, d := range all {
 			by[d.Name] = d
 		}
@@ -205,13 +206,13 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 
 func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
 	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\nlog_level: debug\n")
-	r := cli(env, "config", "show", "-o", "yaml")
-	f, err := parseConfig([]byte(r.out))
+	r := flightd(env, "config", "show", "-o", "yaml")
+	f, err := cli.ParseConfig([]byte(r.out))
 	require.NoError(t, err, "%v: %+v\n%s", err, f, r.out)
 	require.Equal(t, "billing", f["namespace"], "%v: %+v\n%s", err, f, r.out)
 	require.Equal(t, "debug", f["log_level"], "%v: %+v\n%s", err, f, r.out)
 	require.Equal(t, "http://10.0.0.1:1", f["server"], "%v: %+v\n%s", err, f, r.out)
-	path := cli(env, "config", "path")
+	path := flightd(env, "config", "path")
 	require.Equal(t, filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml"), strings.TrimSpace(path.out), "path: %v", path)
 }
 
@@ -223,10 +224,10 @@ func TestConfig_DevHeedsTheFile(t *testing.T) {
 		"listen_metrics: 0.0.0.0:9464\n": "listen_metrics",
 	} {
 		env := withConfig(t, content+"data: "+t.TempDir()+"\nlisten: 127.0.0.1:0\n")
-		r := cli(env, "dev")
-		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		r := flightd(env, "dev")
+		require.Equal(t, cli.ExitConfig, r.code, "%q: %v", content, r)
 		require.Contains(t, r.err, want, "%q: %v", content, r)
-		r = cli(env, "config", "path")
+		r = flightd(env, "config", "path")
 		require.Equal(t, 0, r.code, "%q is rejected by another command: %v", content, r)
 	}
 }
@@ -241,21 +242,21 @@ func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 		"namespace: \"a\noutput: json\n": "namespace",
 	} {
 		env := withConfig(t, content)
-		r := cli(env, "flights", "ls")
-		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		r := flightd(env, "flights", "ls")
+		require.Equal(t, cli.ExitConfig, r.code, "%q: %v", content, r)
 		require.Empty(t, r.out, "%q: %v", content, r)
 		require.Contains(t, r.err, want, "%q: %v", content, r)
 		require.Contains(t, r.err, "^", "%q: %v", content, r)
 		require.Contains(t, r.err, "config.yaml", "%q: %v", content, r)
 		for _, args := range [][]string{{"help", "settings"}, {"--help"}, {"completion", "bash"}, {"config", "path"}} {
-			r := cli(env, args...)
+			r := flightd(env, args...)
 			require.Equal(t, 0, r.code, "%q, %v: %v", content, args, r)
 			require.Empty(t, r.err, "%q, %v: %v", content, args, r)
 		}
 	}
 	for content, want := range map[string]string{"output: jsno\n": "did you mean json?", "output: xml\n": "the formats are"} {
-		r := cli(withConfig(t, content), "version")
-		require.Equal(t, exitConfig, r.code, "%q: %v", content, r)
+		r := flightd(withConfig(t, content), "version")
+		require.Equal(t, cli.ExitConfig, r.code, "%q: %v", content, r)
 		require.Contains(t, r.err, want, "%q: %v", content, r)
 	}
 }
@@ -264,8 +265,8 @@ func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
 	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
 		var out strings.Builder
-		a := &app{terminal: terminal{out: &out}, format: "yaml"}
-		err := a.printData(v)
+		a := &cli.App{Terminal: cli.Terminal{Out: &out}, Settings: cli.Settings{Format: "yaml"}}
+		err := a.PrintData(v)
 		require.NoError(t, err)
 		var back any
 		err = yaml.Unmarshal([]byte(out.String()), &back)

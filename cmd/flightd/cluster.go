@@ -14,16 +14,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/node"
 )
 
-func (a *app) clusterCommand() *cobra.Command {
-	return commandGroup("cluster", "Found a cluster of nodes that hold one ledger together, show its nodes, and replace one", a.clusterFound(), a.clusterReplace(), a.clusterStatusCommand(), a.clusterRaiseLeaseEpoch())
+func newClusterCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("cluster", "Found a cluster of nodes that hold one ledger together, show its nodes, and replace one", newClusterFoundCommand(a), newClusterReplaceCommand(a), newClusterStatusCommand(a), newClusterRaiseLeaseEpochCommand(a))
 }
 
-func (a *app) clusterFound() *cobra.Command {
+func newClusterFoundCommand(a *cli.App) *cobra.Command {
 	var nodes []string
 	var out, from string
 	c := &cobra.Command{
@@ -46,10 +48,10 @@ starts with --cluster alone. Sessions end: a key whose effect may be under way i
 		Example: `  flightd cluster found --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
   flightd cluster found --from /var/lib/flightd --node a=10.0.0.1:7430 --node b=10.0.0.2:7430 --node c=10.0.0.3:7430 --out cluster
   flightd serve --cluster cluster/a                    # at the host of node a, after the copy`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
-				return usageError("--out is missing: name a new directory")
+				return cli.UsageError("--out is missing: name a new directory")
 			}
 			named, err := parseNodes(nodes)
 			if err != nil {
@@ -60,16 +62,16 @@ starts with --cluster alone. Sessions end: a key whose effect may be under way i
 				if from, err = filepath.Abs(from); err != nil {
 					return err
 				}
-				prepare = func() (string, error) { return a.moveIntoCluster(cmd.Context(), from, named[0].Name) }
+				prepare = func() (string, error) { return moveIntoCluster(cmd.Context(), a, from, named[0].Name) }
 			}
-			return a.foundCluster(out, named, a.setting("first_token_file").Value, from, prepare)
+			return foundCluster(a, out, named, a.Setting("first_token_file").Value, from, prepare)
 		},
 	}
 	flags := c.Flags()
 	flags.StringArrayVar(&nodes, "node", nil, "NAME=HOST:PORT of a node, once for each node")
 	flags.StringVar(&from, "from", "", "data directory of a lone node, for the first node; the node is stopped")
 	flags.StringVar(&out, "out", "", "new directory for the directories of the nodes")
-	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	cli.AddSettings(flags, "first_token_file")
 	return c
 }
 
@@ -79,7 +81,7 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 	for _, text := range texts {
 		name, address, found := strings.Cut(text, "=")
 		if !found {
-			return nil, usageError("--node %s: want NAME=HOST:PORT, as in --node a=10.0.0.1:7430", text)
+			return nil, cli.UsageError("--node %s: want NAME=HOST:PORT, as in --node a=10.0.0.1:7430", text)
 		}
 		nodes = append(nodes, peer.Node{Name: name, Address: address})
 	}
@@ -88,22 +90,22 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 
 // foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
 // token that nobody knows. After an error there is no token file. from prepares the ledger in data; nil: there is none.
-func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile, data string, from func() (string, error)) error {
+func foundCluster(a *cli.App, out string, nodes []peer.Node, tokenFile, data string, from func() (string, error)) error {
 	secret, sum := auth.NewSecret(flight.AllNamespaces), ""
 	switch {
 	case from != nil && tokenFile != "":
-		return usageError("--first-token-file is not taken with --from: the ledger keeps its tokens")
+		return cli.UsageError("--first-token-file is not taken with --from: the ledger keeps its tokens")
 	case from == nil:
 		hash := sha256.Sum256([]byte(secret))
 		sum = hex.EncodeToString(hash[:])
 	}
 	if tokenFile != "" {
-		err := writeAtomically(tokenFile, []byte(secret+"\n"), 0o600, false)
+		err := durable.Create(tokenFile, []byte(secret+"\n"), 0o600)
 		if errors.Is(err, fs.ErrExist) {
-			return usageError("--first-token-file %s exists: name a new file", tokenFile)
+			return cli.UsageError("--first-token-file %s exists: name a new file", tokenFile)
 		}
 		if err != nil {
-			return &exitError{code: exitConfig, err: fmt.Errorf("--first-token-file %s: %w", tokenFile, err)}
+			return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("--first-token-file %s: %w", tokenFile, err)}
 		}
 	}
 	err := peer.Found(out, nodes, peer.FoundOptions{TokenSHA256: sum, From: from})
@@ -118,31 +120,31 @@ func (a *app) foundCluster(out string, nodes []peer.Node, tokenFile, data string
 		if tokenFile != "" {
 			err = errors.Join(err, os.Remove(tokenFile))
 		}
-		if exit := (*exitError)(nil); errors.As(err, &exit) { // of --from
+		if exit := (*cli.Error)(nil); errors.As(err, &exit) { // of --from
 			return exit
 		}
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
-			return &exitError{code: exitConfig, err: err}
+			return &cli.Error{Code: cli.ExitConfig, Err: err}
 		}
-		return usageError("%w", err)
+		return cli.UsageError("%w", err)
 	}
 	switch {
 	case from != nil:
-		a.say("the ledger keeps its tokens; node %s starts with its data directory", nodes[0].Name)
+		a.Say("the ledger keeps its tokens; node %s starts with its data directory", nodes[0].Name)
 	case tokenFile != "":
-		a.say("the token admin, with all rights in all namespaces, is in %s", tokenFile)
+		a.Say("the token admin, with all rights in all namespaces, is in %s", tokenFile)
 	default:
-		a.printFirstToken(secret)
+		printFirstToken(a, secret)
 	}
-	a.say("copy each directory to its node, then remove it here; keep %s apart from the nodes: a certificate that it signs can be a node of the cluster", made.CAKey)
-	return a.printCluster(made)
+	a.Say("copy each directory to its node, then remove it here; keep %s apart from the nodes: a certificate that it signs can be a node of the cluster", made.CAKey)
+	return printCluster(a, made)
 }
 
 // moveIntoCluster prepares the ledger of a lone node for node name of a cluster.
-func (a *app) moveIntoCluster(ctx context.Context, data, name string) (clusterID string, err error) {
+func moveIntoCluster(ctx context.Context, a *cli.App, data, name string) (clusterID string, err error) {
 	cfg := node.Dev(data, "127.0.0.1:0")
 	cfg.RaiseLeaseEpoch = "the ledger becomes that of a cluster"
-	if err := a.completeConfig(&cfg); err != nil {
+	if err := completeConfig(a, &cfg); err != nil {
 		return "", err
 	}
 	if clusterID, err = node.MoveIntoCluster(ctx, cfg, name); err != nil {
@@ -186,10 +188,10 @@ func describeNode(f *peer.Founding) madeNode {
 	return madeNode{Name: f.Self.Name, Address: f.Self.Address, Etcd: f.Self.Etcd, Directory: f.Dir, Start: "flightd serve --cluster " + f.Dir}
 }
 
-func (a *app) printCluster(made *madeCluster) error {
+func printCluster(a *cli.App, made *madeCluster) error {
 	var rows [][]string
 	for _, n := range made.Nodes {
 		rows = append(rows, []string{n.Name, n.Address, n.Etcd, n.Directory, n.Start})
 	}
-	return a.printList([]string{"NODE", "ADDRESS", "ETCD", "COPY TO THE NODE", "START IT WITH"}, rows, []string{made.ClusterID}, made)
+	return a.PrintList([]string{"NODE", "ADDRESS", "ETCD", "COPY TO THE NODE", "START IT WITH"}, rows, []string{made.ClusterID}, made)
 }

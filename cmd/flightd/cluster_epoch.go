@@ -7,10 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-func (a *app) clusterRaiseLeaseEpoch() *cobra.Command {
-	var operator operatorFlags
+func newClusterRaiseLeaseEpochCommand(a *cli.App) *cobra.Command {
+	var operator cli.OperatorFlags
 	c := &cobra.Command{
 		Use:   "raise-lease-epoch --reason WHY",
 		Short: "Accept an etcd that has lost data, in a cluster that runs",
@@ -19,24 +20,24 @@ func (a *app) clusterRaiseLeaseEpoch() *cobra.Command {
 All sessions end. Attempts that were open are not taken over before their holders must have ended: that takes the longest session,
 time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
 		Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := operator.check(); err != nil {
+			if err := operator.Check(); err != nil {
 				return err
 			}
-			if err := a.confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?"); err != nil {
+			if err := a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?"); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				state, err := c.RaiseLeaseEpoch(cmd.Context(), operator.reason)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				state, err := c.RaiseLeaseEpoch(cmd.Context(), operator.Reason)
 				if err != nil {
 					return err
 				}
-				a.say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
-				return a.printUnlessTable(fmt.Sprint(state.Epoch), state)
-			}, client.WithActor(actorName(operator.actor)))
+				a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
+				return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
+			}, client.WithActor(cli.ActorName(operator.Actor)))
 		},
 	}
-	operator.flags(c.Flags())
+	operator.Add(c.Flags())
 	return c
 }

@@ -10,10 +10,11 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-func (a *app) clusterReplace() *cobra.Command {
-	var operator operatorFlags
+func newClusterReplaceCommand(a *cli.App) *cobra.Command {
+	var operator cli.OperatorFlags
 	var ca, out string
 	request := client.ReplaceNode{}
 	c := &cobra.Command{
@@ -30,23 +31,23 @@ The others must be a majority. Nodes are replaced one after the other. The node 
 address to the new host if the node moves.`,
 		Example: `  flightd cluster replace c --ca cluster --out cluster/c-2 --reason 'the disk of c died' --yes
   flightd serve --cluster cluster/c-2 --data /var/lib/flightd      # at the host of node c, after the copy`,
-		Args: exactArgs(1, "a node"),
+		Args: cli.ExactArgs(1, "a node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := operator.check(); err != nil {
+			if err := operator.Check(); err != nil {
 				return err
 			}
 			if ca == "" || out == "" {
-				return usageError("--ca and --out are needed: the directory that flightd cluster found has made, and a new one")
+				return cli.UsageError("--ca and --out are needed: the directory that flightd cluster found has made, and a new one")
 			}
-			if err := a.confirm(true, "From now on the data directory of node %s is refused for ever. Replace the node?", args[0]); err != nil {
+			if err := a.Confirm(true, "From now on the data directory of node %s is refused for ever. Replace the node?", args[0]); err != nil {
 				return err
 			}
-			request.Reason = operator.reason
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.replaceNode(cmd.Context(), c, args[0], ca, out, request) },
-				client.WithActor(actorName(operator.actor)))
+			request.Reason = operator.Reason
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return replaceNode(cmd.Context(), a, c, args[0], ca, out, request) },
+				client.WithActor(cli.ActorName(operator.Actor)))
 		},
 	}
-	operator.flags(c.Flags())
+	operator.Add(c.Flags())
 	c.Flags().StringVar(&ca, "ca", "", "directory with ca.crt and ca.key")
 	c.Flags().StringVar(&out, "out", "", "new directory for the directory of the node")
 	c.Flags().BoolVar(&request.WhileRunning, "while-running", false, "also if the node runs; it is cut off at once")
@@ -56,7 +57,7 @@ address to the new host if the node moves.`,
 // replaceNode makes the directory first: the cluster never waits for a certificate that nobody has. If the process dies in
 // between, a repeat takes the directory that is there. After a rejection a directory that this call has
 // made is removed.
-func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out string, request client.ReplaceNode) error {
+func replaceNode(ctx context.Context, a *cli.App, c *client.Client, name, ca, out string, request client.ReplaceNode) error {
 	state, err := c.Cluster(ctx)
 	if err != nil {
 		return err
@@ -68,10 +69,10 @@ func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out s
 	_, statErr := os.Stat(out)
 	made, err := peer.Replace(ca, out, state.ID, name, nodes)
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		return &exitError{code: exitConfig, err: err}
+		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
 	if err != nil {
-		return usageError("%w", err)
+		return cli.UsageError("%w", err)
 	}
 	request.Certificate = made.Certificate()
 	if _, err := c.ReplaceNode(ctx, name, request); err != nil {
@@ -80,6 +81,6 @@ func (a *app) replaceNode(ctx context.Context, c *client.Client, name, ca, out s
 		}
 		return err
 	}
-	a.say("node %s is being replaced: copy the directory to its host, remove it here, and start the node with an empty data directory", name)
-	return a.printCluster(&madeCluster{ClusterID: made.ClusterID, Nodes: []madeNode{describeNode(made)}})
+	a.Say("node %s is being replaced: copy the directory to its host, remove it here, and start the node with an empty data directory", name)
+	return printCluster(a, &madeCluster{ClusterID: made.ClusterID, Nodes: []madeNode{describeNode(made)}})
 }

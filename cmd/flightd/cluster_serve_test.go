@@ -60,7 +60,7 @@ func TestClusterServe(t *testing.T) {
 	}
 	at := func(n int, args ...string) []string { return append([]string{"--server", urls[n]}, args...) }
 	admin = filepath.Join(dir, "first-token")
-	eventually(t, "the cluster takes the first token", 30*time.Second, func() bool {
+	Eventually(t, "the cluster takes the first token", 30*time.Second, func() bool {
 		return exec.Command(program, at(0, "cluster", "status", "--token-file", admin)...).Run() == nil
 	})
 	status, _ := run(true, at(1, "cluster", "status", "--token-file", admin)...)
@@ -96,7 +96,7 @@ func TestClusterServe(t *testing.T) {
 	replace := func(out string) []string {
 		return at(1, "cluster", "replace", "a", "--ca", ca, "--out", filepath.Join(ca, out), "--reason", "its disk died", "--yes", "--token-file", admin)
 	}
-	eventually(t, "the others know that node a is away", 30*time.Second, func() bool { return exec.Command(program, replace("a-2")...).Run() == nil })
+	Eventually(t, "the others know that node a is away", 30*time.Second, func() bool { return exec.Command(program, replace("a-2")...).Run() == nil })
 	run(true, replace("a-2")...) // a repeat
 	_, says = run(false, append(replace("b"), "--while-running")...)
 	require.Contains(t, says, "name a new one")
@@ -105,7 +105,7 @@ func TestClusterServe(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(ca, "b-2"), "a rejected replacement leaves no directory")
 	require.DirExists(t, filepath.Join(ca, "a-2"))
 	start("a", "a-2", strings.TrimPrefix(urls[lost], "http://"))
-	eventually(t, "the new node is a voter", 60*time.Second, func() bool {
+	Eventually(t, "the new node is a voter", 60*time.Second, func() bool {
 		out, err := exec.Command(program, at(1, "cluster", "status", "-o", "json", "--token-file", admin)...).Output()
 		return err == nil && !bytes.Contains(out, []byte(`"problem"`))
 	})

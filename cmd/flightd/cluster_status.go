@@ -9,9 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-func (a *app) clusterStatusCommand() *cobra.Command {
+func newClusterStatusCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the nodes of the cluster: who leads, who is behind, whose clock is off",
@@ -21,22 +22,15 @@ A cluster of three serves callers while two of them answer. BEHIND is how many e
 far its wall clock is ahead of the leader's.`,
 		Example: `  flightd cluster status
   flightd cluster status -o json`,
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.clusterStatus(cmd.Context()) },
+		Args: cli.ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return clusterStatus(cmd.Context(), a) },
 	}
 }
 
-func (a *app) clusterStatus(ctx context.Context) error {
-	return a.withClient(ctx, func(c *client.Client) error {
+func clusterStatus(ctx context.Context, a *cli.App) error {
+	return a.WithClient(ctx, func(c *client.Client) error {
 		state, err := c.Cluster(ctx)
 		if err != nil {
-			return err
-		}
-		switch a.format {
-		case "json", "yaml":
-			return a.printData(state)
-		case "id":
-			_, err := fmt.Fprintln(a.out, state.Leader)
 			return err
 		}
 		var rows [][]string
@@ -48,6 +42,6 @@ func (a *app) clusterStatus(ctx context.Context) error {
 			}
 			rows = append(rows, []string{n.Name, n.Role, fmt.Sprint(n.Applied), fmt.Sprint(n.Behind), clock, etcd, n.Version, cmp.Or(n.Problem, "-")})
 		}
-		return writeTable(a.out, []string{"NODE", "ROLE", "APPLIED", "BEHIND", "CLOCK", "ETCD", "VERSION", "PROBLEM"}, rows)
+		return a.PrintList([]string{"NODE", "ROLE", "APPLIED", "BEHIND", "CLOCK", "ETCD", "VERSION", "PROBLEM"}, rows, []string{state.Leader}, state)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/internal/auth"
 )
 
@@ -38,7 +39,7 @@ func hashOf(secret string) string {
 
 func TestClusterFound_PrintsTheFirstTokenOnce(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "cluster")
-	r := cli(nil, foundArgs(out)...)
+	r := flightd(nil, foundArgs(out)...)
 	require.Zero(t, r.code, "%v", r)
 	secret := regexp.MustCompile(`fltd_\S+`).FindAllString(r.out+r.err, -1)
 	require.Len(t, secret, 1, "%v", r)
@@ -62,7 +63,7 @@ func TestClusterFound_PrintsTheFirstTokenOnce(t *testing.T) {
 func TestClusterFound_WritesTheFirstTokenToAFile(t *testing.T) {
 	dir := t.TempDir()
 	out, file := filepath.Join(dir, "cluster"), filepath.Join(dir, "token")
-	r := cli(nil, foundArgs(out, "--first-token-file", file)...)
+	r := flightd(nil, foundArgs(out, "--first-token-file", file)...)
 	require.Zero(t, r.code, "%v", r)
 	require.NotContains(t, r.out+r.err, auth.Prefix)
 	text, err := os.ReadFile(file)
@@ -72,16 +73,16 @@ func TestClusterFound_WritesTheFirstTokenToAFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
 
-	again := cli(nil, foundArgs(filepath.Join(dir, "other"), "--first-token-file", file)...)
-	require.Equal(t, exitUsage, again.code, "%v", again)
+	again := flightd(nil, foundArgs(filepath.Join(dir, "other"), "--first-token-file", file)...)
+	require.Equal(t, cli.ExitUsage, again.code, "%v", again)
 	require.Contains(t, again.err, "exists: name a new file")
 	kept, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, text, kept)
 
 	other := filepath.Join(dir, "other-token")
-	again = cli(nil, foundArgs(out, "--first-token-file", other)...)
-	require.Equal(t, exitUsage, again.code, "%v", again)
+	again = flightd(nil, foundArgs(out, "--first-token-file", other)...)
+	require.Equal(t, cli.ExitUsage, again.code, "%v", again)
 	require.Contains(t, again.err, "is not empty")
 	require.NoFileExists(t, other)
 }
@@ -89,7 +90,7 @@ func TestClusterFound_WritesTheFirstTokenToAFile(t *testing.T) {
 func TestClusterFound_EveryFormat(t *testing.T) {
 	dir := t.TempDir()
 	var made madeCluster
-	r := cli(nil, foundArgs(filepath.Join(dir, "json"), "-o", "json")...)
+	r := flightd(nil, foundArgs(filepath.Join(dir, "json"), "-o", "json")...)
 	require.Zero(t, r.code, "%v", r)
 	require.NoError(t, json.Unmarshal([]byte(r.out), &made))
 	require.Equal(t, madeNode{
@@ -98,11 +99,11 @@ func TestClusterFound_EveryFormat(t *testing.T) {
 	}, made.Nodes[0])
 	require.FileExists(t, made.CAKey)
 	var value map[string]any
-	r = cli(nil, foundArgs(filepath.Join(dir, "yaml"), "-o", "yaml")...)
+	r = flightd(nil, foundArgs(filepath.Join(dir, "yaml"), "-o", "yaml")...)
 	require.NoError(t, yaml.Unmarshal([]byte(r.out), &value), "%v", r)
 	require.Contains(t, value, "cluster_id")
 	f := func() string {
-		return strings.TrimSpace(cli(nil, foundArgs(filepath.Join(dir, "id"), "-o", "id")...).out)
+		return strings.TrimSpace(flightd(nil, foundArgs(filepath.Join(dir, "id"), "-o", "id")...).out)
 	}()
 	a, err := peer.Load(filepath.Join(dir, "id", "a"))
 	require.NoError(t, err)
@@ -118,8 +119,8 @@ func TestClusterFound_RejectsWhatCannotBeACluster(t *testing.T) {
 		"HOST:PORT":           {"--out", out, "--node", "a=h", "--node", "b=h:3", "--node", "c=h:5"},
 		"node a is named":     {"--out", out, "--node", "a=h:1", "--node", "a=h:3", "--node", "c=h:5"},
 	} {
-		r := cli(nil, append([]string{"cluster", "found"}, args...)...)
-		require.Equal(t, exitUsage, r.code, "%v", r)
+		r := flightd(nil, append([]string{"cluster", "found"}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 		require.Contains(t, r.err, want, "%v", r)
 		require.Empty(t, r.out)
 		require.NotContains(t, r.err, auth.Prefix)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // completionTimeout bounds how long a completion waits for keys from the server.
@@ -20,55 +19,14 @@ const completionTimeout = 700 * time.Millisecond
 // maxCompletions bounds how many keys are offered.
 const maxCompletions = 100
 
-func (a *app) completionCommand() *cobra.Command {
-	return commandGroup("completion", "Print a shell's completion script; keys are completed live from the server",
-		a.shellCompletion("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # with the package bash-completion",
-			a.bashCompletion),
-		a.shellCompletion("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, unless it is there already\n  source <(flightd completion zsh)                   # after it\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
-			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
-		a.shellCompletion("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
-			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
-		a.shellCompletion("powershell", "  flightd completion powershell | Out-String | Invoke-Expression",
-			func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) }))
-}
-
-func (a *app) shellCompletion(name, example string, write func(root *cobra.Command) error) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: "Print the completion script of " + name, Example: example,
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
-	}
-}
-
-// bashCompletion writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
-// the script splits the typed words at spaces; cobra's script would print an error at every Tab.
-func (a *app) bashCompletion(root *cobra.Command) error {
-	var script strings.Builder
-	if err := root.GenBashCompletionV2(&script, true); err != nil {
-		return err
-	}
-	const theirs = `    _get_comp_words_by_ref "$@" cur prev words cword
-`
-	const ours = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
-        _get_comp_words_by_ref "$@" cur prev words cword
-        return
-    fi
-    local typed="${COMP_LINE:0:COMP_POINT}"
-    read -ra words <<<"${typed}"
-    [[ ${typed} == *[[:space:]] ]] && words+=("")
-    cword=$((${#words[@]} - 1))
-    cur=${words[cword]} prev=${words[cword - 1]}
-`
-	_, err := io.WriteString(a.out, strings.Replace(script.String(), theirs, ours, 1))
-	return err
-}
-
 // completeAll sets the completion of every command and flag below cmd: keys for KEY-or-ID, the allowed words of a flag,
 // and file names only for FILE.
-func (a *app) completeAll(cmd *cobra.Command) {
+func completeAll(a *cli.App, cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		if takesKey(cmd) {
-			cmd.ValidArgsFunction = a.completeKey
+			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return completeKey(a, cmd, args, typed)
+			}
 		} else if strings.HasSuffix(cmd.Use, " FILE") || strings.Contains(cmd.Use, " DIRECTORY") {
 			cmd.ValidArgsFunction = completeFile
 		} else if !strings.Contains(cmd.Use, "--") {
@@ -81,7 +39,7 @@ func (a *app) completeAll(cmd *cobra.Command) {
 		}
 	})
 	for _, sub := range cmd.Commands() {
-		a.completeAll(sub)
+		completeAll(a, sub)
 	}
 }
 
@@ -97,12 +55,12 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 
 // flagWords returns the words that a flag takes; nil if they are not known or name a file.
 func flagWords(f *pflag.Flag) []string {
-	if c, ok := f.Value.(*choice); ok {
-		return c.words
+	if c, ok := f.Value.(*cli.Choice); ok {
+		return c.Words
 	}
 	switch f.Name {
 	case "output":
-		return formats()
+		return cli.Formats()
 	case "state":
 		return stateWords()
 	case "kind":
@@ -118,23 +76,13 @@ func flagWords(f *pflag.Flag) []string {
 	return []string{}
 }
 
-// statesFor returns the states in which a command applies; nil: all.
-func statesFor(cmd *cobra.Command) []string {
-	switch cmd.CommandPath() {
-	case "flightd doubt resolve", "flightd doubt show":
-		return []string{flight.StateInDoubt.String()}
-	case "flightd flights cancel":
-		return []string{flight.StateScheduled.String(), flight.StateReady.String(), flight.StateAwaitingApproval.String(), flight.StateRunning.String(), flight.StateWaiting.String(), flight.StateInDoubt.String()}
-	case "flightd flights retry":
-		return []string{flight.StateFailed.String(), flight.StateCancelled.String()}
-	}
-	return nil
-}
+// statesAnnotation has the states in which a command applies, separated by spaces; without it, all.
+const statesAnnotation = "states"
 
 // completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
-func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func completeKey(a *cli.App, cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 || a.resolveSettings(cmd) != nil {
+	if len(args) > 0 || a.ResolveSettings(cmd) != nil {
 		return nil, done
 	}
 	parent := cmd.Context()
@@ -143,22 +91,22 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 	}
 	ctx, cancel := context.WithTimeout(parent, completionTimeout)
 	defer cancel()
-	options, err := a.clientOptions()
+	options, err := a.ClientOptions()
 	if err != nil {
 		return nil, done
 	}
-	c, err := client.Connect(ctx, strings.Join(a.servers, ","), append(options, client.WithoutSpool(),
-		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+	c, err := client.Connect(ctx, strings.Join(a.Servers, ","), append(options, client.WithoutSpool(),
+		client.WithRetryTimeout(completionTimeout), client.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		return nil, done
 	}
 	defer func() { _ = c.Close(ctx) }()
-	return a.matchingKeys(ctx, c, typed, statesFor(cmd)), done
+	return matchingKeys(ctx, a, c, typed, strings.Fields(cmd.Annotations[statesAnnotation])), done
 }
 
 // matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.
-func (a *app) matchingKeys(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
-	for _, form := range a.keyForms(typed) {
+func matchingKeys(ctx context.Context, a *cli.App, c *client.Client, typed string, states []string) (words []string) {
+	for _, form := range keyForms(a, typed) {
 		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: form.prefix, Limit: maxCompletions, AllNamespaces: true})
 		if err != nil {
 			return words
@@ -186,8 +134,8 @@ type keyForm struct {
 
 // keyForms returns the forms that the typed word may be the beginning of: NAME/ID, the ID of a key made by exec, a full
 // key, or a flight id.
-func (a *app) keyForms(typed string) []keyForm {
-	namespacePrefix, execPrefix := a.namespace+"/", a.namespace+"/"+defaultName+"/"
+func keyForms(a *cli.App, typed string) []keyForm {
+	namespacePrefix, execPrefix := a.Namespace+"/", a.Namespace+"/"+cli.DefaultName+"/"
 	forms := []keyForm{{prefix: namespacePrefix + typed, trim: namespacePrefix}}
 	if typed == "" {
 		return forms

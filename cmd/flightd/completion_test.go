@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // complete returns the words that a shell would offer.
@@ -64,32 +66,30 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 		{"tail --kind ", strings.Join(kindWords(), " ")},
 	} {
 		// On a busy machine a completion may time out and offer nothing.
-		eventually(t, test.words+" is completed to "+test.want, 20*time.Second, func() bool {
+		Eventually(t, test.words+" is completed to "+test.want, 20*time.Second, func() bool {
 			return strings.Join(s.complete(strings.Split(test.words, " ")...), " ") == test.want
 		})
 	}
-	for _, its := range []string{"", bashCompletionPackage} {
-		eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.completeInBash(its, "why", "pa") == "pay-7" })
-		got := s.completeInBash(its, "do")
-		require.Contains(t, got, "doubt", "bash offers %q", got)
-		require.Contains(t, got, "doctor", "bash offers %q", got)
-		got = s.completeInBash(its, "exec", "--recovery", "")
-		require.Equal(t, "hold resend", got, "behind a flag bash offers %q", got)
-		got = s.completeInBash(its, "exec", "--recovery=r")
-		require.Equal(t, "resend", got, "behind = bash offers %q", got)
-	}
+	Eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.completeInBash("why", "pa") == "pay-7" })
+	offered := s.completeInBash("do")
+	require.Contains(t, offered, "doubt", "bash offers %q", offered)
+	require.Contains(t, offered, "doctor", "bash offers %q", offered)
+	offered = s.completeInBash("exec", "--recovery", "")
+	require.Equal(t, "hold resend", offered, "behind a flag bash offers %q", offered)
+	offered = s.completeInBash("exec", "--recovery=r")
+	require.Equal(t, "resend", offered, "behind = bash offers %q", offered)
 }
 
-// bashCompletionPackage stands for the package bash-completion, which many machines lack.
+// bashCompletionPackage stands for the package bash-completion.
 const bashCompletionPackage = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }`
 
 // completeInBash completes words in a real bash that has sourced the completion script.
-func (s *server) completeInBash(has string, words ...string) string {
+func (s *server) completeInBash(words ...string) string {
 	s.t.Helper()
 	script := `source <("$0" completion bash); PATH=$(dirname "$0"):$PATH
 COMP_WORDS=(flightd "$@"); COMP_CWORD=$#; COMP_LINE="flightd $*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9
 compopt() { :; }
-` + has + `
+` + bashCompletionPackage + `
 __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 	c := exec.Command("bash", append([]string{"--norc", "-c", script, program}, words...)...)
 	c.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url())
@@ -106,7 +106,7 @@ __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 // TestComplete_FilesWhereAFileIsAskedFor: file names are offered for FILE arguments only.
 func TestComplete_FilesWhereAFileIsAskedFor(t *testing.T) {
 	for words, want := range map[string]string{"import ": ":0\n", "import a.ndjson ": ":4\n", "doctor ": ":4\n"} {
-		r := cli(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...)
+		r := flightd(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...)
 		require.Equal(t, want, r.out, "%s: %v", words, r)
 	}
 }
@@ -124,7 +124,7 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 	} {
 		began := time.Now()
 		for _, words := range [][]string{{"why", ""}, {"doubt", "resolve", "x"}} {
-			r := cli(env, append([]string{"__complete"}, words...)...)
+			r := flightd(env, append([]string{"__complete"}, words...)...)
 			talk := strings.TrimSpace(strings.Replace(r.err, "Completion ended with directive: ShellCompDirectiveNoFileComp", "", 1))
 			require.Equal(t, 0, r.code, "%s, %v: %v", name, words, r)
 			require.Equal(t, ":4\n", r.out, "%s, %v: %v", name, words, r)
@@ -138,17 +138,17 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 
 func TestCompletion_EveryShellHasOne(t *testing.T) {
 	for shell, holds := range map[string]string{"bash": "__start_flightd", "zsh": "#compdef flightd", "fish": "complete -c flightd", "powershell": "Register-ArgumentCompleter"} {
-		r := cli(nil, "completion", shell)
+		r := flightd(nil, "completion", shell)
 		require.Equal(t, 0, r.code, "%s: exit %d, %q", shell, r.code, r.err)
 		require.Empty(t, r.err, "%s: exit %d, %q", shell, r.code, r.err)
 		require.Contains(t, r.out, holds, "%s: exit %d, %q", shell, r.code, r.err)
 		require.Contains(t, r.out, "__complete", "%s: exit %d, %q", shell, r.code, r.err)
 	}
 	script := filepath.Join(t.TempDir(), "flightd")
-	err := os.WriteFile(script, []byte(cli(nil, "completion", "bash").out), 0o600)
+	err := os.WriteFile(script, []byte(flightd(nil, "completion", "bash").out), 0o600)
 	require.NoError(t, err)
 	out, err := exec.Command("bash", "-n", script).CombinedOutput()
 	require.NoError(t, err, "bash -n: %v\n%s", err, out)
-	r := cli(nil, "completion", "tcsh")
-	require.Equal(t, exitUsage, r.code, "tcsh: %v", r)
+	r := flightd(nil, "completion", "tcsh")
+	require.Equal(t, cli.ExitUsage, r.code, "tcsh: %v", r)
 }

@@ -1,17 +1,18 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-func (a *app) configCommand() *cobra.Command {
-	return commandGroup("config", "Show the settings and the source of each", a.configShow(), a.configPathCommand())
+func newConfigCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("config", "Show the settings and the source of each", newConfigShowCommand(a), newConfigPathCommand(a))
 }
 
-func (a *app) configShow() *cobra.Command {
+func newConfigShowCommand(a *cli.App) *cobra.Command {
 	var origin bool
 	c := &cobra.Command{
 		Use:   "show",
@@ -22,83 +23,65 @@ user and password of an address: a secret is never printed.`,
 		Example: `  flightd config show --origin
   flightd config show --origin -c /etc/flightd/flightd.yaml
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error { return a.showConfig(origin) },
+		Args: cli.ExactArgs(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error { return showConfig(a, origin) },
 	}
 	c.Flags().BoolVar(&origin, "origin", false, "show the source of each setting")
 	return c
 }
 
-func (a *app) showConfig(origin bool) error {
-	switch a.format {
-	case "id":
-		for _, d := range a.settings {
-			if _, err := fmt.Fprintln(a.out, d.Name); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "table":
-		heading, rows := []string{"SETTING", "VALUE"}, [][]string{}
-		for _, d := range a.shownSettings() {
-			row := []string{d.Name, d.Value}
-			if origin {
-				row = append(row, d.Origin)
-			}
-			rows = append(rows, row)
-		}
+func showConfig(a *cli.App, origin bool) error {
+	var data any = resolvedFile(a)
+	heading, rows, names := []string{"SETTING", "VALUE"}, [][]string{}, []string{}
+	for _, d := range shownSettings(a) {
+		rows, names = append(rows, []string{d.Name, d.Value}), append(names, d.Name)
 		if origin {
-			heading = append(heading, "ORIGIN")
+			rows[len(rows)-1] = []string{d.Name, d.Value, d.Origin}
 		}
-		return writeTable(a.out, heading, rows)
 	}
 	if origin {
-		return a.printData(a.shownSettings())
+		heading, data = append(heading, "ORIGIN"), shownSettings(a)
 	}
-	return a.printData(a.resolvedFile())
+	return a.PrintList(heading, rows, names, data)
 }
 
 // shownSettings returns all settings without secrets.
-func (a *app) shownSettings() (all []settingValue) {
-	for _, d := range a.settings {
-		all = append(all, d.shown())
+func shownSettings(a *cli.App) (all []cli.Value) {
+	for _, d := range a.Values {
+		all = append(all, d.Shown())
 	}
 	return all
 }
 
 // resolvedFile returns the effective settings in the form of the settings file. It has no secrets.
-func (a *app) resolvedFile() map[string]any {
+func resolvedFile(a *cli.App) map[string]any {
 	file := make(map[string]any)
-	for _, s := range settings() {
-		switch d := a.setting(s.name); {
-		case d.Value == "" || s.kind == secretSetting:
-		case s.kind == boolSetting:
+	for _, s := range cli.AllSettings() {
+		switch d := a.Setting(s.Name); {
+		case d.Value == "" || s.Kind == cli.SecretSetting:
+		case s.Kind == cli.BoolSetting:
 			yes, err := strconv.ParseBool(d.Value)
-			if file[s.name] = yes; err != nil { // the command that uses it rejects it
-				file[s.name] = d.Value
+			if file[s.Name] = yes; err != nil { // the command that uses it rejects it
+				file[s.Name] = d.Value
 			}
-		case s.kind == listSetting:
-			file[s.name] = addresses(d.shown().Value)
+		case s.Kind == cli.ListSetting:
+			file[s.Name] = cli.Addresses(d.Shown().Value)
 		default:
-			file[s.name] = d.Value
+			file[s.Name] = d.Value
 		}
 	}
 	return file
 }
 
-func (a *app) configPathCommand() *cobra.Command {
+func newConfigPathCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "path",
 		Short:   "Print the path of the settings file",
 		Example: "  ${EDITOR:-vi} \"$(flightd config path)\"",
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = a.resolveSettings(cmd) // the path of an invalid file is printed, too
-			if a.format == "json" || a.format == "yaml" {
-				return a.printData(map[string]string{"path": a.config.path})
-			}
-			_, err := fmt.Fprintln(a.out, a.config.path)
-			return err
+			_ = a.ResolveSettings(cmd) // the path of an invalid file is printed, too
+			return a.PrintLine(a.Config.Path, map[string]string{"path": a.Config.Path})
 		},
 	}
 }

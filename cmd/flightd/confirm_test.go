@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -39,13 +40,13 @@ func TestDecisions_NeedAReason(t *testing.T) {
 	_, env, commands := decisionCommands(t)
 	for name, args := range commands {
 		for _, reason := range [][]string{nil, {"--reason", ""}, {"--reason", " "}} {
-			r := cli(env, append(append(args, "--yes"), reason...)...)
-			require.Equal(t, exitUsage, r.code, "%s: %v", name, r)
+			r := flightd(env, append(append(args, "--yes"), reason...)...)
+			require.Equal(t, cli.ExitUsage, r.code, "%s: %v", name, r)
 			require.Contains(t, r.err, "--reason is missing", name)
 			require.Contains(t, r.err, "\n  ", "a hint: %s", name)
 		}
 	}
-	r := cli(env, append(commands["free"], "--yes", "--reason", "a new order", "--actor", "ann")...)
+	r := flightd(env, append(commands["free"], "--yes", "--reason", "a new order", "--actor", "ann")...)
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.out, "by ann: a new order")
 }
@@ -57,8 +58,8 @@ func TestDecisions_WithoutATerminalNeedYes(t *testing.T) {
 		if name == "cancel" { // reversible
 			continue
 		}
-		r := cli(env, append(args, "--reason", "a test")...)
-		require.Equal(t, exitUsage, r.code, "%s: %v", name, r)
+		r := flightd(env, append(args, "--reason", "a test")...)
+		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", name, r)
 		require.Contains(t, r.err, "--yes", name)
 		require.Contains(t, r.err, "nothing was changed", name)
 	}
@@ -69,6 +70,6 @@ func TestDecisions_WithoutATerminalNeedYes(t *testing.T) {
 		if name != "cancel" {
 			args = append(args, "--yes")
 		}
-		require.Zero(t, cli(env, args...).code, name)
+		require.Zero(t, flightd(env, args...).code, name)
 	}
 }

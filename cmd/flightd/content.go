@@ -2,15 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -27,17 +28,17 @@ type fullFlight struct {
 }
 
 // readFullFlight reads the input of a flight. If that fails, it prints a message and returns the flight alone.
-func (a *app) readFullFlight(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
+func readFullFlight(ctx context.Context, a *cli.App, c *client.Client, f *client.Flight) fullFlight {
 	w := fullFlight{Flight: f}
 	id, err := flight.ParseID(f.ID)
-	if err != nil || a.format == "id" || f.State == flight.StateAbsent.String() || f.State == flight.StateExpired.String() || f.Redacted != nil {
+	if err != nil || a.Format == "id" || f.State == flight.StateAbsent.String() || f.State == flight.StateExpired.String() || f.Redacted != nil {
 		return w
 	}
 	w.input, err = c.Input(ctx, id)
 	var missing *effect.Missing
 	if err != nil {
 		if !errors.As(err, &missing) && client.CodeOf(err) != wire.Expired {
-			a.say("read the input: %v", err)
+			a.Say("read the input: %v", err)
 		}
 		return w
 	}
@@ -51,22 +52,16 @@ func (a *app) readFullFlight(ctx context.Context, c *client.Client, f *client.Fl
 }
 
 // write prints the input and the receipt's body as text.
-func (f *fullFlight) write(out io.Writer, server string) error {
+func (f *fullFlight) write(b *strings.Builder, server string) {
 	path := server + "/v1/flights/" + f.ID
 	if in := f.input; in != nil {
-		if err := writeContent(out, "input", path+"/input", in.ContentType, in.Digest, in.Data, len(in.Data)); err != nil {
-			return err
-		}
+		writeContent(b, "input", path+"/input", in.ContentType, in.Digest, in.Data, len(in.Data))
 	}
-	r := f.Receipt
-	if r == nil || r.Body == nil && r.BodyBase64 == nil {
-		return nil
+	if r := f.Receipt; r != nil && r.Body != nil {
+		writeContent(b, "receipt", path+"/receipt", r.ContentType, r.Digest, r.Body, r.Size)
+	} else if r != nil && r.BodyBase64 != nil {
+		writeContent(b, "receipt", path+"/receipt", r.ContentType, r.Digest, r.BodyBase64, r.Size)
 	}
-	body := r.BodyBase64
-	if r.Body != nil {
-		body = r.Body
-	}
-	return writeContent(out, "receipt", path+"/receipt", r.ContentType, r.Digest, body, r.Size)
 }
 
 // maxContentShown bounds the bytes of an input or a receipt that are printed.
@@ -74,13 +69,12 @@ const maxContentShown = 4 << 10
 
 // writeContent prints text with every line indented, so that no line looks like one of this program. For bytes that are
 // not text, and for the rest of a long text, it prints the command that fetches them.
-func writeContent(out io.Writer, name, url, contentType, digest string, data []byte, size int) error {
+func writeContent(b *strings.Builder, name, url, contentType, digest string, data []byte, size int) {
 	shown, isText := textOf(data, size > len(data))
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, pluralize(size, "byte", "bytes"), oneLine(orDefault(contentType, "unknown type")), digest)
+	fmt.Fprintf(b, "%s: %s of %s, %s\n", name, cli.Pluralize(size, "byte", "bytes"), cli.OneLine(cmp.Or(contentType, "unknown type")), digest)
 	if isText {
 		for line := range strings.Lines(shown) {
-			fmt.Fprintln(&b, "  "+printable(strings.TrimRight(line, "\r\n")))
+			fmt.Fprintln(b, "  "+cli.Printable(strings.TrimRight(line, "\r\n")))
 		}
 	}
 	var more []string
@@ -97,10 +91,8 @@ func writeContent(out io.Writer, name, url, contentType, digest string, data []b
 		more = append(more, "to fetch it: curl -s -o FILE "+url)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(&b, "  (%s)\n", strings.Join(more, "; "))
+		fmt.Fprintf(b, "  (%s)\n", strings.Join(more, "; "))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
 }
 
 // textOf returns the first maxContentShown bytes as text. cut reports that the data may end inside a character.

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -37,12 +38,12 @@ func doubtful(t *testing.T, kind, input string) (world *httpapitest.Fake, env ma
 func TestContent_TheInputIsShown(t *testing.T) {
 	_, env := doubtful(t, "application/json", `{"cents":4200,"to":"ann"}`)
 	for _, args := range [][]string{{"doubt", "show", "charge/1"}, {"why", "charge/1", "--full"}, {"flights", "get", "charge/1"}} {
-		r := cli(env, args...)
+		r := flightd(env, args...)
 		require.Zero(t, r.code, "%v", r)
 		require.Contains(t, r.out, "input: 25 bytes of application/json, sha256:", "%v", args)
 		require.Contains(t, r.out, "\n  {\"cents\":4200,\"to\":\"ann\"}\n", "%v", args)
 
-		r = cli(env, append(args, "-o", "json")...)
+		r = flightd(env, append(args, "-o", "json")...)
 		var said struct {
 			Input  json.RawMessage
 			Flight struct{ Input json.RawMessage }
@@ -50,7 +51,7 @@ func TestContent_TheInputIsShown(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(r.out), &said), "%v", r)
 		require.JSONEq(t, `{"cents":4200,"to":"ann"}`, string(append(said.Input, said.Flight.Input...)), "%v", args)
 	}
-	require.NotContains(t, cli(env, "why", "charge/1").out, "4200")
+	require.NotContains(t, flightd(env, "why", "charge/1").out, "4200")
 }
 
 func TestContent_WhatIsNotTextOrLong(t *testing.T) {
@@ -66,12 +67,12 @@ func TestContent_WhatIsNotTextOrLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, env := doubtful(t, row.kind, row.input)
-			r := cli(env, "doubt", "show", "charge/1")
+			r := flightd(env, "doubt", "show", "charge/1")
 			for _, want := range row.says {
 				require.Contains(t, r.out, want)
 			}
 			require.NotContains(t, r.out, "\x1b")
-			r = cli(env, "flights", "get", "charge/1", "-o", "json")
+			r = flightd(env, "flights", "get", "charge/1", "-o", "json")
 			var said struct {
 				Input []byte `json:"input_base64"`
 			}
@@ -88,16 +89,16 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.OutcomeSucceeded,
 			Body: flight.NewBlob("text/plain", []byte(body), flight.MaxReceiptBody)})
 	}
-	r := cli(env, "flights", "get", "charge/short")
+	r := flightd(env, "flights", "get", "charge/short")
 	require.Contains(t, r.out, "receipt: 13 bytes of text/plain, sha256:")
 	require.Contains(t, r.out, "\n  {\"paid\":true}\n")
 	require.NotContains(t, r.out, "input: ", "an imported receipt has none")
 	require.Empty(t, r.err)
-	r = cli(env, "flights", "get", "charge/long")
+	r = flightd(env, "flights", "get", "charge/long")
 	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are stored", flight.MaxReceiptBody))
 
 	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Actor: "ann", Reason: "a test"})
-	r = cli(env, "flights", "get", "charge/short")
+	r = flightd(env, "flights", "get", "charge/short")
 	require.Zero(t, r.code)
 	require.NotContains(t, r.out, "paid\":")
 	require.Contains(t, r.out, "input and receipt erased")
@@ -117,7 +118,7 @@ func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 		api.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1")
+	r := flightd(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1")
 	require.Zero(t, r.code)
 	require.Contains(t, r.out, "default/charge/1")
 	require.Contains(t, r.err, "read the input")
@@ -142,15 +143,15 @@ func TestContent_ForeignTextControlsNoTerminal(t *testing.T) {
 		{"doubt", "ls"}, {"doubt", "show", "charge/2"}, {"tail", "--no-follow", "--last", "50"}, {"flights", "watch", "charge/1"},
 		{"flights", "retry", "charge/1", "--reason", "x", "--yes"}}
 	for _, args := range runs {
-		for _, format := range formats() {
-			r := cli(env, append(args, "-o", format)...)
+		for _, format := range cli.Formats() {
+			r := flightd(env, append(args, "-o", format)...)
 			require.NotEmpty(t, r.out+r.err, "%v -o %s", args, format)
 			at := strings.IndexFunc(r.out+r.err, func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' && c != '\t' })
 			require.Negative(t, at, "%v -o %s prints a control character: %q", args, format, r.out+r.err)
 		}
 	}
 	for format, decode := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(data []byte, v any) error { return yaml.Unmarshal(data, v) }} {
-		r := cli(env, "flights", "get", "charge/1", "-o", format)
+		r := flightd(env, "flights", "get", "charge/1", "-o", format)
 		var said map[string]any
 		require.NoError(t, decode([]byte(r.out), &said), r.out)
 		var want any
@@ -166,12 +167,12 @@ func TestContent_UserAndPasswordOfAnAddressAreHidden(t *testing.T) {
 	answers := strings.Replace(env["FLIGHTD_ADDR"], "://", "://zoe7:s3cret@", 1)
 	t.Setenv("XDG_STATE_HOME", env["XDG_STATE_HOME"])
 	hidden := func(address string, args ...string) {
-		for _, r := range []result{cli(map[string]string{"FLIGHTD_ADDR": address, "FLIGHTD_TOKEN": "fltd_x"}, args...), cli(nil, append([]string{"--server", address}, args...)...)} {
+		for _, r := range []result{flightd(map[string]string{"FLIGHTD_ADDR": address, "FLIGHTD_TOKEN": "fltd_x"}, args...), flightd(nil, append([]string{"--server", address}, args...)...)} {
 			require.NotContains(t, r.out+r.err, "s3c", "%s: %v", address, args)
 			require.NotContains(t, r.out+r.err, "zoe7", "%s: %v", address, args)
 		}
 	}
-	for _, format := range formats() {
+	for _, format := range cli.Formats() {
 		for _, args := range [][]string{{"config", "show"}, {"config", "show", "--origin"}, {"doctor"}, {"ready"}, {"flights", "ls"}, {"flights", "get", "charge/1"}, {"tail", "--no-follow"}} {
 			hidden(answers, append(args, "-o", format)...)
 		}
@@ -181,6 +182,6 @@ func TestContent_UserAndPasswordOfAnAddressAreHidden(t *testing.T) {
 			hidden(address, args...)
 		}
 	}
-	r := cli(map[string]string{"FLIGHTD_ADDR": answers}, "flights", "get", "charge/1")
+	r := flightd(map[string]string{"FLIGHTD_ADDR": answers}, "flights", "get", "charge/1")
 	require.Contains(t, r.out, "curl -s -o FILE "+env["FLIGHTD_ADDR"]+"/v1/", "%v", r)
 }

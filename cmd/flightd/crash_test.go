@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/proctest"
 )
@@ -23,14 +24,14 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 			s := startServer(t)
 			s.kill()
 			s.start(crashpoint.Env + "=" + string(point))
-			shop := newShop(t, false)
+			shop := NewShop(t, false)
 			args := []string{"exec", "--key", "pay", "--ttl", ttl.String(), "--wait", "forever", "--", shop.path("pay.sh")}
 			i := s.begin(args...)
 			s.waitKilled(t)
 			s.start()
 			r := i.wait()
-			require.Equal(t, 0, r.code, "exec: %v\nstarted: %v", r, shop.pids("started"))
-			require.Len(t, shop.pids("started"), 1, "exec: %v\nstarted: %v", r, shop.pids("started"))
+			require.Equal(t, 0, r.code, "exec: %v\nstarted: %v", r, shop.Pids("started"))
+			require.Len(t, shop.Pids("started"), 1, "exec: %v\nstarted: %v", r, shop.Pids("started"))
 			f := s.flight("pay")
 			require.Equal(t, "succeeded", f.State, "the flight is %+v", f)
 			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
@@ -63,5 +64,5 @@ func TestDev_RefusesACrashPointThatIsNone(t *testing.T) {
 	s := &server{t: t, data: t.TempDir(), address: proctest.Address(t), state: t.TempDir()}
 	t.Setenv(crashpoint.Env, "somewhere")
 	r := s.flightd("dev", "--data", s.data, "--listen", s.address)
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 }

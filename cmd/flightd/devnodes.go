@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/clusterstore/peer"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	runner "github.com/flightd/flightd/cmd/flightd/internal/exec"
 	"github.com/flightd/flightd/node"
 )
 
@@ -26,7 +28,7 @@ import (
 // In the data directory, cluster/node-N is the founding directory of node N, and node-N its data. The first start makes the
 // founding directories.
 type devNodes struct {
-	*app
+	*cli.App
 	data  string // absolute
 	host  string
 	port  int // of the API of node 1; node N listens N-1 ports later
@@ -36,29 +38,29 @@ type devNodes struct {
 // Nodes talk to each other on ports after those of the APIs: two for each, the second one for etcd.
 const devPeerPorts = 100
 
-func (a *app) newDevNodes(nodes int) (*devNodes, error) {
-	d, err := a.devNodesOf(a.setting("data").Value, a.setting("listen").Value, nodes)
+func newDevNodes(a *cli.App, nodes int) (*devNodes, error) {
+	d, err := devNodesOf(a, a.Setting("data").Value, a.Setting("listen").Value, nodes)
 	if errors.Is(err, errNoFixedPort) {
-		return nil, a.invalidSetting(a.setting("listen"), err.Error(), "")
+		return nil, a.InvalidSetting(a.Setting("listen"), err.Error(), "")
 	}
 	return d, err
 }
 
 var errNoFixedPort = errors.New("--nodes needs a host and a fixed port, and uses the ports up to 111 after it")
 
-func (a *app) devNodesOf(data, listen string, nodes int) (*devNodes, error) {
+func devNodesOf(a *cli.App, data, listen string, nodes int) (*devNodes, error) {
 	host, port, err := net.SplitHostPort(listen)
 	number, portErr := strconv.Atoi(port)
 	switch {
 	case nodes == 0:
-		return nil, usageError("--node needs --nodes, the number of nodes of the cluster")
+		return nil, cli.UsageError("--node needs --nodes, the number of nodes of the cluster")
 	case nodes != 3 && nodes != 5:
-		return nil, usageError("--nodes takes 3 or 5: a majority of the nodes must be able to decide while others are down")
+		return nil, cli.UsageError("--nodes takes 3 or 5: a majority of the nodes must be able to decide while others are down")
 	case err != nil || portErr != nil || number < 1 || number+devPeerPorts+2*nodes+1 > 65_535:
 		return nil, errNoFixedPort
 	}
 	data, err = filepath.Abs(data)
-	return &devNodes{app: a, data: data, host: host, port: number, nodes: nodes}, err
+	return &devNodes{App: a, data: data, host: host, port: number, nodes: nodes}, err
 }
 
 func devNodeName(n int) string { return fmt.Sprintf("node-%d", n) }
@@ -70,7 +72,7 @@ func (d *devNodes) founding(n int) string { return filepath.Join(d.data, "cluste
 // checkNotCluster rejects flightd dev without --nodes in the data directory of a cluster.
 func checkNotCluster(data string) error {
 	if _, err := os.Stat(filepath.Join(data, "cluster")); err == nil {
-		return &exitError{code: exitConfig, err: fmt.Errorf("%s has the data of a cluster", data), hint: "start it with flightd dev --nodes 3, or name another directory with --data"}
+		return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s has the data of a cluster", data), Hint: "start it with flightd dev --nodes 3, or name another directory with --data"}
 	}
 	return nil
 }
@@ -78,7 +80,7 @@ func checkNotCluster(data string) error {
 // prepare makes the founding directories at the first start.
 func (d *devNodes) prepare() error {
 	if _, err := os.Stat(filepath.Join(d.data, "ledger")); err == nil {
-		return &exitError{code: exitConfig, err: fmt.Errorf("%s has the ledger of a lone node", d.data), hint: "flightd cluster found --from " + d.data + " makes a cluster of it, for flightd serve; or name another directory with --data"}
+		return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s has the ledger of a lone node", d.data), Hint: "flightd cluster found --from " + d.data + " makes a cluster of it, for flightd serve; or name another directory with --data"}
 	}
 	_, err := os.Stat(d.founding(d.nodes))
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +88,7 @@ func (d *devNodes) prepare() error {
 	}
 	if found, err := os.ReadDir(d.data); err == nil && len(found) > 0 {
 		if _, err := os.Stat(filepath.Join(d.data, "cluster")); err == nil {
-			return &exitError{code: exitConfig, err: fmt.Errorf("the cluster in %s does not have %d nodes", d.data, d.nodes), hint: "start it with the number of nodes with which it was made"}
+			return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("the cluster in %s does not have %d nodes", d.data, d.nodes), Hint: "start it with the number of nodes with which it was made"}
 		}
 	}
 	var nodes []peer.Node
@@ -110,13 +112,13 @@ func (d *devNodes) config(n int) node.Config {
 // runOne runs node n in this process. The file flightd.pid names the process while it runs.
 func (d *devNodes) runOne(ctx context.Context, n int) error {
 	if n < 1 || n > d.nodes {
-		return usageError("--node takes a number from 1 to %d", d.nodes)
+		return cli.UsageError("--node takes a number from 1 to %d", d.nodes)
 	}
 	if _, err := os.Stat(d.founding(n)); err != nil {
-		return &exitError{code: exitConfig, err: fmt.Errorf("%s has no node %d", d.data, n), hint: fmt.Sprintf("start all nodes once with flightd dev --nodes %d", d.nodes)}
+		return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s has no node %d", d.data, n), Hint: fmt.Sprintf("start all nodes once with flightd dev --nodes %d", d.nodes)}
 	}
 	cfg := d.config(n)
-	d.silent = d.env(devChildEnv) != ""
+	d.Silent = d.Env(devChildEnv) != ""
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return err
 	}
@@ -124,7 +126,7 @@ func (d *devNodes) runOne(ctx context.Context, n int) error {
 	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return err
 	}
-	err := d.runNode(ctx, cfg)
+	err := runNode(ctx, d.App, cfg)
 	if locked := (*node.LockedError)(nil); errors.As(err, &locked) {
 		return errors.Join(err, os.WriteFile(pid, []byte(locked.Holder+"\n"), 0o600)) // of the node that runs
 	}
@@ -146,7 +148,7 @@ func (d *devNodes) runAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stopSignals := notifyContext(ctx, syscall.SIGHUP)
+	ctx, stopSignals := cli.NotifyContext(ctx, syscall.SIGHUP)
 	defer stopSignals()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -157,9 +159,9 @@ func (d *devNodes) runAll(ctx context.Context) error {
 	failed := make(chan string, d.nodes) // the nodes that have ended
 	for n := 1; n <= d.nodes; n++ {
 		child := exec.CommandContext(ctx, self, d.command(n)...)
-		child.SysProcAttr = childAttributes()
+		child.SysProcAttr = runner.ChildAttributes()
 		child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
-		child.Env = append(os.Environ(), devChildEnv+"=1", "FLIGHTD_LOG_LEVEL="+d.setting("log_level").Value, "FLIGHTD_LOG_FORMAT="+d.setting("log_format").Value)
+		child.Env = append(os.Environ(), devChildEnv+"=1", "FLIGHTD_LOG_LEVEL="+d.Setting("log_level").Value, "FLIGHTD_LOG_FORMAT="+d.Setting("log_format").Value)
 		says, err := child.StderrPipe()
 		if err != nil {
 			return err
@@ -186,7 +188,7 @@ func (d *devNodes) runAll(ctx context.Context) error {
 			lines.Lock()
 			defer lines.Unlock()
 			if ctx.Err() == nil {
-				d.say("%s ended: %s; start it again with\n  flightd %s", devNodeName(n), exitText(err), strings.Join(d.command(n), " "))
+				d.Say("%s ended: %s; start it again with\n  flightd %s", devNodeName(n), exitText(err), strings.Join(d.command(n), " "))
 			}
 		})
 	}
@@ -199,7 +201,7 @@ func (d *devNodes) runAll(ctx context.Context) error {
 				return nil
 			}
 			stop()
-			return &exitError{code: exitFailed, err: fmt.Errorf("%s did not start", name), hint: "its messages above say why"}
+			return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("%s did not start", name), Hint: "its messages above say why"}
 		}
 	}
 	lines.Lock()
@@ -223,7 +225,7 @@ func (d *devNodes) copyLines(lines *sync.Mutex, name string, from io.Reader) {
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
 		lines.Lock()
-		_, _ = fmt.Fprintln(d.err, name+"  "+scanner.Text())
+		_, _ = fmt.Fprintln(d.Err, name+"  "+scanner.Text())
 		lines.Unlock()
 	}
 	_, _ = io.Copy(io.Discard, from)
@@ -234,13 +236,13 @@ func (d *devNodes) printNodes(took time.Duration) error {
 	var all []string
 	for n := 1; n <= d.nodes; n++ {
 		all = append(all, "http://"+d.address(n))
-		if _, err := fmt.Fprintln(d.out, "http://"+d.address(n)); err != nil {
+		if _, err := fmt.Fprintln(d.Out, "http://"+d.address(n)); err != nil {
 			return err
 		}
 	}
 	servers := strings.Join(all, ",")
 	kill := fmt.Sprintf("kill -9 $(cat %s)", filepath.Join(d.data, devNodeName(2), "flightd.pid"))
-	_, err := fmt.Fprintf(d.err, `%d nodes are ready after %s
+	_, err := fmt.Fprintf(d.Err, `%d nodes are ready after %s
   APIs     %s   (this machine only, no credentials)
   data     %s
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
 )
@@ -123,7 +124,7 @@ func (tr *trio) status() (state wire.Cluster, ok bool) {
 // leader waits for a leader and returns its number.
 func (tr *trio) leader() (n int) {
 	tr.t.Helper()
-	eventually(tr.t, "a node leads", 20*time.Second, func() bool {
+	Eventually(tr.t, "a node leads", 20*time.Second, func() bool {
 		state, ok := tr.status()
 		if ok && state.Leader != "" {
 			_, _ = fmt.Sscanf(state.Leader, "node-%d", &n)
@@ -136,7 +137,7 @@ func (tr *trio) leader() (n int) {
 // whole waits until all nodes answer and none is behind.
 func (tr *trio) whole() {
 	tr.t.Helper()
-	eventually(tr.t, "all nodes take part", 30*time.Second, func() bool {
+	Eventually(tr.t, "all nodes take part", 30*time.Second, func() bool {
 		state, ok := tr.status()
 		if !ok {
 			return false
@@ -158,7 +159,7 @@ func (tr *trio) kill(n int) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	require.NoError(tr.t, err)
 	require.NoError(tr.t, syscall.Kill(pid, syscall.SIGKILL))
-	eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil }) // and is no zombie, which may hold locks
+	Eventually(tr.t, "the node has ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil }) // and is no zombie, which may hold locks
 }
 
 // startNode starts a node that was killed.
@@ -237,7 +238,7 @@ func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
 	one.Stderr = log
 	require.NoError(t, one.Start())
 	says := c.waitEnd(one, log)
-	require.Equal(t, exitConfig, one.ProcessState.ExitCode(), "%s", says)
+	require.Equal(t, cli.ExitConfig, one.ProcessState.ExitCode(), "%s", says)
 	require.Contains(t, says, "node-3 is not a member of its cluster")
 	require.Contains(t, says, "give it that directory back")
 	second := c.flightd(nil, "exec", "--key", "disk/2", "--", "echo", "paid")
@@ -253,7 +254,7 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for round := range foundings {
 		c := &trio{t: t, data: filepath.Join(t.TempDir(), "data"), listen: proctest.Address(t), state: t.TempDir(), log: new(lockedBuffer)}
-		d, err := (&app{terminal: terminal{env: func(string) string { return "" }}}).devNodesOf(c.data, c.listen, 3)
+		d, err := devNodesOf(&cli.App{Terminal: cli.Terminal{Env: func(string) string { return "" }}}, c.data, c.listen, 3)
 		require.NoError(t, err)
 		require.NoError(t, d.prepare())
 		for n := 1; n <= 3; n++ {
@@ -291,7 +292,7 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 				start(n)
 			}
 		}
-		eventually(t, fmt.Sprintf("round %d: all nodes serve one ledger", round), 60*time.Second, func() bool {
+		Eventually(t, fmt.Sprintf("round %d: all nodes serve one ledger", round), 60*time.Second, func() bool {
 			names := make(map[string]bool)
 			for _, url := range c.urls {
 				answer, err := http.Get(url + "/version")

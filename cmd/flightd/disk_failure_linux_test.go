@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // TestDev_WriteErrorEndsTheProcess: if every write fails, a running node ends at once with an exit code, a reason and a
@@ -26,7 +28,7 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 			s := startServer(t)
 			pay := []string{"exec", "--key", "pay-1", "--fingerprint", "none", "--", "sh", "-c", "echo paid by $$"}
 			paid := s.flightd(pay...)
-			require.Equal(t, exitOK, paid.code, paid)
+			require.Equal(t, cli.ExitOK, paid.code, paid)
 			err := unix.Prlimit(s.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, nil)
 			require.NoError(t, err)
 			if answer, err := write(s); err == nil {
@@ -37,7 +39,7 @@ func TestDev_WriteErrorEndsTheProcess(t *testing.T) {
 			_ = s.cmd.Wait() // the exit code is tested below
 			overdue.Stop()
 			code, log := s.cmd.ProcessState.ExitCode(), s.log.String()
-			require.Equal(t, exitDied, code, "exit %d\n%s", code, log)
+			require.Equal(t, cli.ExitDied, code, "exit %d\n%s", code, log)
 			require.Contains(t, log, "file too large", "exit %d\n%s", code, log)
 			require.Contains(t, log, "ulimit -f", "exit %d\n%s", code, log)
 			require.NotContains(t, log, "goroutine ", "exit %d\n%s", code, log)

@@ -12,21 +12,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 )
 
-func (a *app) doubtCommand() *cobra.Command {
-	return commandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", a.doubtList(), a.doubtShow(), a.doubtResolve())
+func newDoubtCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", newDoubtListCommand(a), newDoubtShowCommand(a), newDoubtResolveCommand(a))
 }
 
-func (a *app) doubtShow() *cobra.Command {
+func newDoubtShowCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KEY-or-ID",
 		Short:   "Show everything stored about one flight in doubt: history, input, receipt",
 		Example: "  flightd doubt show charge/order-42",
-		Args:    exactArgs(1, "a key or an id"),
+		Args:    cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.writeWhy(cmd.Context(), c, args[0], true) })
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], true) })
 		},
 	}
 }
@@ -36,10 +39,10 @@ type resolution struct {
 	happened, didNotHappen, fail bool
 	receipt, externalID          string
 	noReceipt                    bool
-	operatorFlags
+	cli.OperatorFlags
 }
 
-func (a *app) doubtResolve() *cobra.Command {
+func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 	var v resolution
 	c := &cobra.Command{
 		Use:   "resolve KEY-or-ID (--happened (--receipt R | --external-id ID | --no-receipt) | --did-not-happen | --fail)",
@@ -55,15 +58,17 @@ func (a *app) doubtResolve() *cobra.Command {
 --reason records how the person knows. Without a terminal, --yes is required.`,
 		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'the bank statement shows it'
   flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
-		Args: exactArgs(1, "a key or an id"),
+		Args: cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, meaning, err := a.resolveRequest(v)
+			r, meaning, err := resolveRequest(a, v)
 			if err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				return a.resolve(cmd.Context(), c, args[0], r, meaning)
-			}, client.WithActor(actorName(v.actor)))
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				return resolveDoubt(cmd.Context(), a, c, args[0], r, meaning)
+			}, client.WithActor(cli.ActorName(v.Actor)))
 		},
 	}
 	flags := c.Flags()
@@ -73,13 +78,13 @@ func (a *app) doubtResolve() *cobra.Command {
 	flags.StringVar(&v.receipt, "receipt", "", "with --happened: the body of the receipt; @FILE reads a file, @- standard input")
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
 	flags.BoolVar(&v.noReceipt, "no-receipt", false, "with --happened: there is neither a receipt nor an external id")
-	v.flags(flags)
+	v.Add(flags)
 	return c
 }
 
 // resolveRequest converts the decision for the API. word describes it to a person.
-func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string, err error) {
-	r.Reason = v.reason
+func resolveRequest(a *cli.App, v resolution) (r client.ResolveRequest, word string, err error) {
+	r.Reason = v.Reason
 	chosen := 0
 	for _, one := range []struct {
 		flag         bool
@@ -91,17 +96,17 @@ func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string
 		}
 	}
 	if chosen != 1 {
-		return r, "", usageError("choose one of --happened, --did-not-happen and --fail")
+		return r, "", cli.UsageError("choose one of --happened, --did-not-happen and --fail")
 	}
 	if !v.happened && (v.receipt != "" || v.externalID != "" || v.noReceipt) {
-		return r, "", usageError("--receipt, --external-id and --no-receipt need --happened")
+		return r, "", cli.UsageError("--receipt, --external-id and --no-receipt need --happened")
 	}
-	if err := v.check(); err != nil {
+	if err := v.Check(); err != nil {
 		return r, "", err
 	}
 	body := []byte(v.receipt)
 	if name, isFile := strings.CutPrefix(v.receipt, "@"); isFile {
-		body, err = a.readFile(name, flight.MaxReceiptBody)
+		body, err = cli.ReadFile(a, name, flight.MaxReceiptBody)
 	} else {
 		err = checkReceiptText(v.receipt)
 	}
@@ -110,10 +115,10 @@ func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string
 	}
 	switch hasReceipt := len(body) > 0 || v.externalID != ""; {
 	case hasReceipt && v.noReceipt:
-		return r, "", usageError("choose one of --no-receipt, and --receipt and --external-id")
+		return r, "", cli.UsageError("choose one of --no-receipt, and --receipt and --external-id")
 	case v.happened && !hasReceipt && !v.noReceipt:
-		return r, "", &exitError{code: exitUsage, err: errors.New("--happened has no receipt: later callers would get no result"),
-			hint: "pass the provider's answer with --receipt, or its id with --external-id; if there is neither, pass --no-receipt"}
+		return r, "", &cli.Error{Code: cli.ExitUsage, Err: errors.New("--happened has no receipt: later callers would get no result"),
+			Hint: "pass the provider's answer with --receipt, or its id with --external-id; if there is neither, pass --no-receipt"}
 	case v.happened && len(body) == 0:
 		word += ", and later callers get no result"
 	}
@@ -126,10 +131,10 @@ func (a *app) resolveRequest(v resolution) (r client.ResolveRequest, word string
 // checkReceiptText rejects a receipt that is probably a mistake: a receipt can never be changed.
 func checkReceiptText(text string) error {
 	if start := strings.TrimSpace(text); strings.HasPrefix(start, "{") && !json.Valid([]byte(text)) {
-		return usageError("--receipt %s: invalid JSON; correct it, or pass it as a file with @FILE to store it as it is", text)
+		return cli.UsageError("--receipt %s: invalid JSON; correct it, or pass it as a file with @FILE to store it as it is", text)
 	}
 	if f, err := os.Stat(text); err == nil && f.Mode().IsRegular() {
-		return &exitError{code: exitUsage, err: fmt.Errorf("--receipt %s: this is the name of a file; @FILE reads a file", text), hint: didYouMean("@" + text)}
+		return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--receipt %s: this is the name of a file; @FILE reads a file", text), Hint: cli.DidYouMean("@" + text)}
 	}
 	return nil
 }
@@ -158,8 +163,8 @@ func contentTypeOf(body []byte) string {
 	return "application/octet-stream"
 }
 
-func (a *app) resolve(ctx context.Context, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
-	f, err := a.findFlight(ctx, c, word, false)
+func resolveDoubt(ctx context.Context, a *cli.App, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
+	f, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}
@@ -167,12 +172,12 @@ func (a *app) resolve(ctx context.Context, c *client.Client, word string, r clie
 	if err != nil {
 		return err
 	}
-	if err := a.confirm(true, "%s: %s?", displayKey(f), meaning); err != nil {
+	if err := a.Confirm(true, "%s: %s?", displayKey(f), meaning); err != nil {
 		return err
 	}
 	if f, err = c.Resolve(ctx, id, f.Version, r); err != nil {
 		return err
 	}
-	a.say("%s: %s", displayKey(f), stateText(f))
-	return a.writeFlight(f)
+	a.Say("%s: %s", displayKey(f), stateText(f))
+	return writeFlight(a, f)
 }

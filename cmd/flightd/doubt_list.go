@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func (a *app) doubtList() *cobra.Command {
+func newDoubtListCommand(a *cli.App) *cobra.Command {
 	q := client.Query{States: []string{flight.StateInDoubt.String()}}
 	c := &cobra.Command{
 		Use:   "ls",
@@ -28,10 +29,10 @@ func (a *app) doubtList() *cobra.Command {
 answered without another effect and when the last one came, the beginning of the input, and the cause.`,
 		Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
 			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.list(cmd.Context(), q, "doubts", oldestDoubts, func(c *client.Client, doubts []client.Flight) error {
-				return doubtTable(a.out, doubts, a.shortInputs(cmd.Context(), c, doubts), time.Now())
+			return listFlights(cmd.Context(), a, q, "doubts", oldestDoubts, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
+				doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
 			})
 		},
 	}
@@ -43,8 +44,8 @@ answered without another effect and when the last one came, the beginning of the
 // server lists flights by their creation, so all are read, up to maxListed.
 func oldestDoubts(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
 	limit := q.Limit
-	q.Limit = max(limit, maxListed)
-	all, next, err := listPages(ctx, c, q)
+	q.Limit = max(limit, cli.MaxListed)
+	all, next, err := cli.ListPages(ctx, c, q)
 	if err != nil {
 		return page, "", err
 	}
@@ -54,7 +55,7 @@ func oldestDoubts(ctx context.Context, c *client.Client, q client.Query) (page c
 	case next != "":
 		more = fmt.Sprintf("more than %d flights are in doubt, and perhaps not the oldest are listed", len(all))
 	case rest > 0:
-		more = pluralize(rest, "younger doubt is", "younger doubts are") + " not listed; raise --limit to see all"
+		more = cli.Pluralize(rest, "younger doubt is", "younger doubts are") + " not listed; raise --limit to see all"
 	}
 	return page, more, nil
 }
@@ -68,23 +69,23 @@ func doubtSince(f *client.Flight) time.Time {
 }
 
 // doubtTable prints doubts with the beginning of their inputs.
-func doubtTable(w io.Writer, doubts []client.Flight, inputs []string, now time.Time) error {
+func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now time.Time) {
 	rows := make([][]string, 0, len(doubts))
 	for i, f := range doubts {
 		calls := "0"
 		if d := f.Duplicates; d != nil {
-			calls = fmt.Sprintf("%d, %s ago", d.Count, ageText(now.Sub(d.LastAt.Time)))
+			calls = fmt.Sprintf("%d, %s ago", d.Count, cli.AgeText(now.Sub(d.LastAt.Time)))
 		}
-		rows = append(rows, []string{displayKey(&f), ageText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
+		rows = append(rows, []string{displayKey(&f), cli.AgeText(now.Sub(doubtSince(&f))), strconv.Itoa(int(f.Attempts)), calls, inputs[i], doubtCause(&f)})
 	}
-	return writeTable(w, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
+	cli.WriteTable(b, []string{"KEY", "AGE", "ATTEMPTS", "CALLS", "INPUT", "CAUSE"}, rows)
 }
 
 // maxShortInput bounds the characters of an input in the list of doubts.
 const maxShortInput = 40
 
 // shortInputs returns the beginnings of the inputs of flights; "" where there is none, or where it cannot be read.
-func (a *app) shortInputs(ctx context.Context, c *client.Client, flights []client.Flight) []string {
+func shortInputs(ctx context.Context, a *cli.App, c *client.Client, flights []client.Flight) []string {
 	inputs := make([]string, len(flights))
 	var readers sync.WaitGroup // waited for below
 	slots := make(chan struct{}, 8)
@@ -114,7 +115,7 @@ func shortInput(ctx context.Context, c *client.Client, id string) string {
 	}
 	text, isText := textOf(in.Data, false)
 	if !isText {
-		return fmt.Sprintf("(%s of %s)", pluralize(len(in.Data), "byte", "bytes"), orDefault(in.ContentType, "unknown type"))
+		return fmt.Sprintf("(%s of %s)", cli.Pluralize(len(in.Data), "byte", "bytes"), cmp.Or(in.ContentType, "unknown type"))
 	}
 	words := []rune(strings.Join(strings.Fields(text), " "))
 	if len(words) > maxShortInput {

@@ -2,18 +2,18 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/drill"
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-func (a *app) drillCommand() *cobra.Command {
+func newDrillCommand(a *cli.App) *cobra.Command {
 	var cfg drill.Config
 	c := &cobra.Command{
 		Use:   "drill",
@@ -28,89 +28,83 @@ duplicates.`,
   flightd drill --only after-effect                # one point, every victim, every recovery
   flightd drill --only caller,verify -o json
   flightd drill --without-flightd                  # the control: it must fail`,
-		Args: exactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.drill(cmd.Context(), cfg) },
+		Args: cli.ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDrill(cmd.Context(), a, cfg) },
 	}
 	flags := c.Flags()
 	flags.StringSliceVar(&cfg.Only, "only", nil, "run only these points, faults, victims or recoveries")
 	flags.IntVar(&cfg.Workers, "workers", 3, "how many servers are killed in parallel")
 	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (default a new one, kept only if a promise was broken)")
 	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act without flightd, as a control")
-	c.AddCommand(a.drillCRMCommand(), a.drillCallerCommand())
+	c.AddCommand(newDrillCRMCommand(a), newDrillCallerCommand(a))
 	return c
 }
 
-func (a *app) drill(ctx context.Context, cfg drill.Config) error {
+func runDrill(ctx context.Context, a *cli.App, cfg drill.Config) error {
 	if cfg.Workers < 1 {
-		return usageError("--workers %d: at least 1", cfg.Workers)
+		return cli.UsageError("--workers %d: at least 1", cfg.Workers)
 	}
 	if _, err := drill.Select(drill.PlanOf(cfg), cfg.Only); err != nil {
-		return usageError("--only: %v", err)
+		return cli.UsageError("--only: %v", err)
 	}
 	var err error
 	if cfg.Binary, err = os.Executable(); err != nil {
 		return err
 	}
 	cfg.Progress = func(p drill.Progress) {
-		a.say("%d of %d: %s, %s: %s", p.Done, p.Total, p.Row.Scenario, p.Row.Recovery, p.Row.Result())
+		a.Say("%d of %d: %s, %s: %s", p.Done, p.Total, p.Row.Scenario, p.Row.Recovery, p.Row.Result())
 	}
 	report, err := drill.Execute(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	if err := a.writeDrill(report); err != nil {
+	if err := writeDrill(a, report); err != nil {
 		return err
 	}
 	if report.Broken > 0 {
-		return exitStatus(exitFailed)
+		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil
 }
 
-func (a *app) writeDrill(report drill.Report) error {
-	switch a.format {
-	case "table":
-		return report.WriteTable(a.out)
-	case "id":
-		for _, row := range report.Rows {
-			if _, err := fmt.Fprintln(a.out, row.ID); err != nil {
-				return err
-			}
-		}
-		a.say("%s", report.Summary())
-		return nil
+func writeDrill(a *cli.App, report drill.Report) error {
+	var ids []string
+	for _, row := range report.Rows {
+		ids = append(ids, row.ID)
 	}
-	a.say("%s", report.Summary())
-	return a.printData(report)
+	if a.Format != "table" {
+		a.Say("%s", report.Summary())
+	}
+	return a.Print(report, func(b *strings.Builder) { _ = report.WriteTable(b) }, ids...)
 }
 
-// drillCRMCommand is the CRM process of a drill.
-func (a *app) drillCRMCommand() *cobra.Command {
+// newDrillCRMCommand is the CRM process of a drill.
+func newDrillCRMCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:    "crm",
 		Short:  "Run the CRM of a drill",
 		Hidden: true,
-		Args:   exactArgs(0, "no arguments"),
-		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.in, a.out) },
+		Args:   cli.ExactArgs(0, "no arguments"),
+		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.In, a.Out) },
 	}
 }
 
-// drillCallerCommand is a caller process of a drill.
-func (a *app) drillCallerCommand() *cobra.Command {
+// newDrillCallerCommand is a caller process of a drill.
+func newDrillCallerCommand(a *cli.App) *cobra.Command {
 	var cfg drill.CallerConfig
 	var pause string
 	c := &cobra.Command{
 		Use:    "caller",
 		Short:  "Run one caller of a drill",
 		Hidden: true,
-		Args:   exactArgs(0, "no arguments"),
+		Args:   cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if cfg.Crash, err = crashpoint.Parse(a.env(crashpoint.Env)); err != nil {
-				return &exitError{code: exitConfig, err: err}
+			if cfg.Crash, err = crashpoint.Parse(a.Env(crashpoint.Env)); err != nil {
+				return &cli.Error{Code: cli.ExitConfig, Err: err}
 			}
-			cfg.Server, cfg.PauseAt = strings.Join(a.servers, ","), crashpoint.Point(pause)
-			cfg.In, cfg.Out, cfg.Logger = a.in, a.out, slog.New(slog.NewTextHandler(a.err, nil))
+			cfg.Server, cfg.PauseAt = strings.Join(a.Servers, ","), crashpoint.Point(pause)
+			cfg.In, cfg.Out, cfg.Logger = a.In, a.Out, slog.New(slog.NewTextHandler(a.Err, nil))
 			return drill.RunCaller(cmd.Context(), cfg)
 		},
 	}

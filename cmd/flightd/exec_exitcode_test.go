@@ -9,23 +9,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // A script that charges and then finds an inner key busy has acted: its own key must not become free.
 func TestExec_NestedBusyKeyLeavesTheOuterInDoubt(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	busy := s.begin("exec", "--key", "busy", "--", shop.path("pay.sh"))
-	eventually(t, "the inner key is busy", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "the inner key is busy", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	charged := filepath.Join(t.TempDir(), "charged")
 	script := fmt.Sprintf("set -e; echo x >> %s; %s exec --key busy --wait 0 -- %s", charged, program, shop.path("pay.sh"))
 	for _, flags := range [][]string{nil, {"--not-done-exit", "75"}} {
 		key := fmt.Sprintf("outer-%d", len(flags))
 		r := s.flightd(sh(key, flags, script)...)
-		require.Equal(t, exitBusyInside, r.code, "%v", r)
+		require.Equal(t, cli.ExitBusyInside, r.code, "%v", r)
 		require.Contains(t, r.err, "idempotency_in_flight")
 		require.Equal(t, "in_doubt", s.flight(key).State)
-		require.Equal(t, exitInDoubt, s.flightd(sh(key, flags, script)...).code)
+		require.Equal(t, cli.ExitInDoubt, s.flightd(sh(key, flags, script)...).code)
 	}
 	data, err := os.ReadFile(charged)
 	require.NoError(t, err)
@@ -67,7 +69,7 @@ func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
 	require.Equal(t, "ready", s.flight("missing").State, "that nothing was started is certain")
 	for _, code := range []string{"0", "-1", "126", "137", "many"} {
 		r := s.flightd(sh("bad", []string{"--not-done-exit", code}, "true")...)
-		require.Equal(t, exitUsage, r.code, "%v", r)
+		require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 		require.Contains(t, r.err, "--not-done-exit")
 	}
 }

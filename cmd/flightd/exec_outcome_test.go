@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/internal/proctest"
 )
 
@@ -33,19 +34,19 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 		says       string // on stderr of the first run
 	}{
 		{"ok", "", 0, "succeeded", 0, 1, ""},
-		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
+		{"unknown", "", 3, "in_doubt", cli.ExitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
 		{"resend", "--recovery resend", 3, "ready", 3, 2, "the next exec runs the command again"},
 		{"temporary", "--not-done-exit 75", 75, "ready", 75, 2, "the key is free"},
 		{"harmless", "--failure not_done", 4, "ready", 4, 2, "the key is free"},
 		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
-		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // --failure does not apply to a killed command
+		{"killed", "--failure not_done", -9, "in_doubt", cli.ExitInDoubt, 1, "in doubt"}, // --failure does not apply to a killed command
 	} {
 		t.Run(test.key, func(t *testing.T) {
 			script := fmt.Sprintf("echo out; echo err >&2; echo x >> %s.%s; exit %d", runs, test.key, test.exit)
 			want := test.exit
 			if test.exit < 0 {
 				script = fmt.Sprintf("echo out; echo x >> %s.%s; kill %d $$", runs, test.key, test.exit)
-				want = signalBase - test.exit
+				want = 128 - test.exit
 			}
 			args := sh(test.key, strings.Fields(test.flags), script)
 			first := s.flightd(args...)
@@ -73,7 +74,7 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 	require.Equal(t, 127, r.code, "a misspelt command: %v", r)
 	require.Contains(t, r.err, "--fingerprint none", "a misspelt command: %v", r)
 	r = s.flightd("exec", "--key", "typo", "--", "true")
-	require.Equal(t, exitUsage, r.code, "the corrected command: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "the corrected command: %v", r)
 	require.Contains(t, r.err, "--fingerprint none", "the corrected command: %v", r)
 	r = s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true")
 	require.Equal(t, 0, r.code, "with the flag of the hint: %v", r)
@@ -129,7 +130,7 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 	require.Equal(t, 75, r.code, "the first: %v", r)
 	require.Equal(t, "first\x00input\xff", r.out, "the first: %v", r)
 	r = s.flightd(args("in", two)...)
-	require.Equal(t, exitUsage, r.code, "another input: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "another input: %v", r)
 	require.Contains(t, r.err, "idempotency_conflict", "another input: %v", r)
 	r = s.flightd(args("in", two, "--fingerprint", "none")...)
 	require.Equal(t, 0, r.code, "with --fingerprint none, the first input is used: %v", r)
@@ -140,7 +141,7 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
 	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Equal(t, "begun\n", r.out, "%v", r)
 	require.Contains(t, r.err, "the command was ended: its time is over (--timeout)", "%v", r)
 	took := time.Since(start)
@@ -161,15 +162,15 @@ func TestExec_CutShortCommandLeavesNoProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			shop := newShop(t, true)
+			shop := NewShop(t, true)
 			i := s.begin(sh("orphan", cut.flags, "sh -c 'trap \"\" TERM; echo $$ >> "+shop.path("started")+"; while :; do sleep 0.05; done' >&2 & wait")...)
-			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 			if cut.signal {
 				i.signal(syscall.SIGTERM)
 			}
 			r := i.wait()
-			require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
-			if orphan := shop.pids("started")[0]; alive(orphan) {
+			require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
+			if orphan := shop.Pids("started")[0]; Alive(orphan) {
 				t.Errorf("process %d goes on", orphan)
 				_ = syscall.Kill(orphan, syscall.SIGKILL)
 			}
@@ -181,7 +182,7 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
 	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
-	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+	Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 	i.signal(syscall.SIGTERM)
 	r := i.wait()
 	require.Equal(t, 75, r.code, "%v", r)
@@ -196,7 +197,7 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 		code  int // of the command
 		want  int // of exec
 	}{
-		{"", 0, signalBase + int(syscall.SIGTERM)},
+		{"", 0, 128 + int(syscall.SIGTERM)},
 		{"--failure not_done", 1, 1},
 		{"--failure refused", 1, 1},
 		{"--not-done-exit 75", 75, 75},
@@ -205,7 +206,7 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 			key, mark := fmt.Sprintf("%s-%d", cut, i), filepath.Join(t.TempDir(), "mark")
 			script := fmt.Sprintf("trap 'exit %d' TERM; echo charged > %s; while :; do sleep 0.05; done", row.code, mark)
 			line := s.begin(sh(key, append(flags, strings.Fields(row.flags)...), script)...)
-			eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+			Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 			if cut == "signal" {
 				line.signal(syscall.SIGTERM)
 			}
@@ -220,26 +221,26 @@ func TestExec_CutShortIsUnknownWhateverTheCode(t *testing.T) {
 		key, mark := fmt.Sprint("user-", int(signal)), filepath.Join(t.TempDir(), "mark")
 		script := fmt.Sprintf("trap : USR1 USR2; (echo charged > %s; sleep 60) || exit 75", mark)
 		line := s.begin(sh(key, []string{"--not-done-exit", "75"}, script)...)
-		eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+		Eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 		line.signal(signal)
 		r := line.wait()
 		require.Equal(t, "in_doubt", s.flight(key).State, "%v: %v", signal, r)
 	}
 	r := s.flightd(sh("resent", []string{"--timeout", "300ms", "--recovery", "resend"}, "trap 'exit 0' TERM; while :; do sleep 0.05; done")...)
 	require.Equal(t, "ready", s.flight("resent").State, "%v", r)
-	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 }
 
 // Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.
 func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	args := append([]string{"-c", `trap "" HUP INT; exec "$0" "$@"`, program, "exec", "--key", "nohup", "--"}, shop.path("pay.sh"))
 	i := s.beginCommand("/bin/sh", args...)
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		i.signal(signal)
-		err := syscall.Kill(shop.pids("started")[0], signal)
+		err := syscall.Kill(shop.Pids("started")[0], signal)
 		require.NoError(t, err)
 	}
 	shop.release()
@@ -252,19 +253,19 @@ func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 
 func TestExec_WaitFlag(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh"))
-	require.Equal(t, exitBusy, r.code, "--wait 0: %v", r)
+	require.Equal(t, cli.ExitBusy, r.code, "--wait 0: %v", r)
 	require.Contains(t, r.err, "idempotency_in_flight", "--wait 0: %v", r)
 	require.Contains(t, r.err, "flightd why default/exec/w", "--wait 0: %v", r)
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
 	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
-	eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
+	Eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
 	gone.signal(syscall.SIGTERM)
 	r = gone.wait()
-	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "a waiter that gets SIGTERM: %v", r)
+	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "a waiter that gets SIGTERM: %v", r)
 	require.Contains(t, r.err, "nothing was started", "a waiter that gets SIGTERM: %v", r)
 	shop.release()
 	a, b := first.wait(), waiter.wait()
@@ -286,7 +287,7 @@ func TestExec_SignalBeforeTheFirstAnswer(t *testing.T) {
 	defer conn.Close()
 	i.signal(syscall.SIGTERM)
 	r := i.wait()
-	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Contains(t, r.err, "nothing was started", "%v", r)
 }
 
@@ -309,13 +310,13 @@ func connected(t *testing.T, pid int) bool {
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
 	t.Parallel()
 	s := &server{t: t, address: proctest.Address(t), state: t.TempDir()}
-	shop := newShop(t, false)
+	shop := NewShop(t, false)
 	r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh"))
-	require.Equal(t, exitUnreachable, r.code, "%v", r)
-	require.Empty(t, shop.pids("started"), "%v", r)
+	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
+	require.Empty(t, shop.Pids("started"), "%v", r)
 	require.Equal(t, 2, strings.Count(r.err, "\n"), "%v", r)
 	r = s.flightd("flights", "ls")
-	require.Equal(t, exitUnreachable, r.code, "flights ls: %v", r)
+	require.Equal(t, cli.ExitUnreachable, r.code, "flights ls: %v", r)
 }
 
 func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
@@ -325,7 +326,7 @@ func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
 	require.Equal(t, 0, first.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Len(t, first.out, 3000, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Contains(t, first.err, "of 3000 and 0 bytes, 1024 and 0 were kept", "the first: %v", first)
-	require.Equal(t, exitTruncated, again.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	require.Equal(t, cli.ExitTruncated, again.code, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Equal(t, first.out[:1024], again.out, "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
 	require.Contains(t, again.err, "--allow-truncated", "the replay: %v", again)
 	require.Contains(t, again.err, "of 3000 and 0 bytes, 1024 and 0 were kept", "the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
@@ -337,10 +338,10 @@ func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
 
 func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	args := []string{"exec", "--key", "spool", "--report-wait", "100ms", "--", shop.path("pay.sh")}
 	first := s.begin(args...)
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
 	shop.release()
 	r := first.wait()
@@ -361,15 +362,15 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	again := s.flightd(args...)
 	require.Equal(t, r.out, again.out, "the next one: %v", again)
 	require.Equal(t, 0, again.code, "the next one: %v", again)
-	require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
+	require.Len(t, shop.Pids("started"), 1, "the next one: %v", again)
 }
 
 // TestExec_SpoolFailureIsReported: if the report cannot be spooled, the message says that the outcome is lost.
 func TestExec_SpoolFailureIsReported(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "lost", "--report-wait", "100ms", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
 	reports := filepath.Join(s.state, "flightd", "reports")
 	err := os.RemoveAll(reports)
@@ -391,13 +392,13 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			shop := newShop(t, true)
+			shop := NewShop(t, true)
 			args := []string{"exec", "--key", "late", "--report-wait", "40s", "--", shop.path("pay.sh")}
 			i := s.begin(args...)
-			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 			s.kill()
 			shop.release()
-			eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
+			Eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
 				spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*.report"))
 				return err == nil && len(spooled) == 1
 			})
@@ -420,7 +421,7 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 			again := s.flightd(args...)
 			require.Equal(t, 0, again.code, "the next one: %v", again)
 			require.Equal(t, r.out, again.out, "the next one: %v", again)
-			require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
+			require.Len(t, shop.Pids("started"), 1, "the next one: %v", again)
 		})
 	}
 }
@@ -428,16 +429,16 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	i := s.begin("exec", "--key", "lost", "--ttl", ttl.String(), "--on-lease-lost", "kill", "--report-wait", "30s", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
-	eventually(t, "the command is dead", 20*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
+	Eventually(t, "the command is dead", 20*time.Second, func() bool { return !Alive(shop.Pids("started")[0]) })
 	s.start()
 	r := i.wait()
-	require.Equal(t, signalBase+int(syscall.SIGTERM), r.code, "%v", r)
+	require.Equal(t, 128+int(syscall.SIGTERM), r.code, "%v", r)
 	require.Contains(t, r.err, "--on-lease-lost kill", "%v", r)
-	eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
+	Eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
 }
 
 // TestHazard36: a server that restarts within the TTL adopts no claim of its previous incarnation, and neither releases
@@ -445,17 +446,17 @@ func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "pay", "--ttl", "15s", "--recovery", "resend", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	s.kill()
 	s.start()
 	r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh"))
-	require.Equal(t, exitBusy, r.code, "another one: %v", r)
+	require.Equal(t, cli.ExitBusy, r.code, "another one: %v", r)
 	shop.release()
 	r = first.wait()
-	require.Equal(t, 0, r.code, "the first: %v\nstarted: %v", r, shop.pids("started"))
-	require.Len(t, shop.pids("started"), 1, "the first: %v\nstarted: %v", r, shop.pids("started"))
+	require.Equal(t, 0, r.code, "the first: %v\nstarted: %v", r, shop.Pids("started"))
+	require.Len(t, shop.Pids("started"), 1, "the first: %v\nstarted: %v", r, shop.Pids("started"))
 	f := s.flight("pay")
 	require.Equal(t, "succeeded", f.State, "the flight is %+v", f)
 	require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightd/flightd/effect"
 )
 
 // TestHelperShell is not a test: it plays the shell in the tests below, the leader of a session that gives each command
@@ -55,8 +52,8 @@ func (s *server) job(shop *shop, args ...string) *invocation {
 	return s.beginWith(&syscall.SysProcAttr{Setsid: true}, os.Args[0], all...)
 }
 
-// stopped reports whether a process is stopped.
-func stopped(pid int) bool {
+// Stopped reports whether a process is stopped.
+func Stopped(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := bytes.Cut(stat, []byte(") "))
 	return err == nil && bytes.HasPrefix(after, []byte("T"))
@@ -73,26 +70,26 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 	}{
 		{"for a moment", "kill", false, 0, "succeeded"},
 		{"for longer than the claim lasts", "finish", true, 0, "succeeded"},
-		{"for longer, and it is to be killed then", "kill", true, signalBase + int(syscall.SIGTERM), "in_doubt"},
+		{"for longer, and it is to be killed then", "kill", true, 128 + int(syscall.SIGTERM), "in_doubt"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := startServer(t)
-			shop := newShop(t, true)
-			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", paysWhenContinued(shop))
-			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 && len(shop.pids("job")) == 1 })
-			runner, command := shop.pids("job")[0], shop.pids("started")[0]
+			shop := NewShop(t, true)
+			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", PaysWhenContinued(shop))
+			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 && len(shop.Pids("job")) == 1 })
+			runner, command := shop.Pids("job")[0], shop.Pids("started")[0]
 			err := syscall.Kill(runner, syscall.SIGTSTP)
 			require.NoError(t, err)
-			eventually(t, "both are stopped", 10*time.Second, func() bool { return stopped(runner) && stopped(command) })
+			Eventually(t, "both are stopped", 10*time.Second, func() bool { return Stopped(runner) && Stopped(command) })
 			if test.long {
-				eventually(t, "the claim is lost", 30*time.Second, func() bool { return s.flight("stop").State == "in_doubt" })
+				Eventually(t, "the claim is lost", 30*time.Second, func() bool { return s.flight("stop").State == "in_doubt" })
 			}
 			err = syscall.Kill(runner, syscall.SIGCONT)
 			require.NoError(t, err)
 			r := i.wait()
-			require.Equal(t, test.code, r.code, "%v\npaid by %v", r, shop.pids("paid"))
-			require.Equal(t, (test.code == 0), (len(shop.pids("paid")) == 1), "%v\npaid by %v", r, shop.pids("paid"))
-			require.Contains(t, r.err, "stopped together with its command", "%v\npaid by %v", r, shop.pids("paid"))
+			require.Equal(t, test.code, r.code, "%v\npaid by %v", r, shop.Pids("paid"))
+			require.Equal(t, (test.code == 0), (len(shop.Pids("paid")) == 1), "%v\npaid by %v", r, shop.Pids("paid"))
+			require.Contains(t, r.err, "stopped together with its command", "%v\npaid by %v", r, shop.Pids("paid"))
 			f := s.flight("stop")
 			require.Equal(t, test.state, f.State, "the flight is %+v", f)
 			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
@@ -100,47 +97,21 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 	}
 }
 
-// TestExec_LostLeaseKillsAStoppedCommand: a stopped command whose claim is lost gets SIGTERM before SIGCONT.
-func TestExec_LostLeaseKillsAStoppedCommand(t *testing.T) {
-	shop := newShop(t, false)
-	lost := false
-	e, _ := newTestAttempt(t, []string{"/bin/sh"}, false)
-	e.flags.leaseLost = newChoice("kill", "finish")
-	at := effect.NewAttempt(effect.Spec{MayStart: func() error {
-		if lost {
-			return effect.ErrLeaseLost
-		}
-		return nil
-	}})
-	var killed error
-	c, err := e.start(at, func(err error) { killed = err }, childSpec{argv: []string{"/bin/sh", "-c", paysWhenContinued(shop)}, out: io.Discard, err: io.Discard})
-	require.NoError(t, err)
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
-	c.send(syscall.SIGSTOP)
-	eventually(t, "it is stopped", 10*time.Second, func() bool { return stopped(shop.pids("started")[0]) })
-	lost = true
-	e.continueLocked()
-	end := c.wait(t.Context())
-	require.Equal(t, syscall.SIGTERM, end.signal, "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
-	require.Empty(t, shop.pids("paid"), "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
-	require.ErrorIs(t, killed, errLeaseLost, "it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
-}
-
-// paysWhenContinued returns a script that records its start, and pays as soon as it is continued.
-func paysWhenContinued(shop *shop) string {
+// PaysWhenContinued returns a script that records its start, and pays as soon as it is continued.
+func PaysWhenContinued(shop *shop) string {
 	return fmt.Sprintf("trap 'echo $$ >> %s; exit' CONT; echo $$ >> %s; while :; do :; done", shop.path("paid"), shop.path("started"))
 }
 
 // TestExec_SessionLeaderIgnoresTSTP: a session leader, as in a container, has no shell that could continue it.
 func TestExec_SessionLeaderIgnoresTSTP(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	i := s.beginWith(&syscall.SysProcAttr{Setsid: true}, program, "exec", "--key", "alone", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	i.signal(syscall.SIGTSTP)
 	shop.release()
 	r := i.wait()
 	require.Equal(t, 0, r.code, "%v", r)
-	require.Len(t, shop.pids("paid"), 1, "%v", r)
+	require.Len(t, shop.Pids("paid"), 1, "%v", r)
 	require.NotContains(t, r.err, "stopped", "%v", r)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // ttl is the shortest TTL: these tests wait for it to expire.
@@ -30,19 +32,19 @@ func TestDev_ReadySoon(t *testing.T) {
 func TestDev_SecondStartOnSameDataIsRefused(t *testing.T) {
 	s := startServer(t)
 	r := s.flightd("dev", "--data", s.data, "--listen", "127.0.0.1:0")
-	require.Equal(t, exitConfig, r.code, "the second one: %v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "the second one: %v", r)
 	require.Contains(t, r.err, fmt.Sprint(s.cmd.Process.Pid), "the second one: %v", r)
 	require.Empty(t, r.out, "the second one: %v", r)
 	r = s.flightd("dev", "--data", t.TempDir(), "--listen", s.address)
-	require.Equal(t, exitUnreachable, r.code, "one on the same address: %v", r)
+	require.Equal(t, cli.ExitUnreachable, r.code, "one on the same address: %v", r)
 	require.Contains(t, r.err, "address already in use", "one on the same address: %v", r)
 }
 
 func TestDev_StopsOnSIGTERM(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	first := s.begin("exec", "--key", "pay-1", "--", shop.path("pay.sh"))
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	waiter := s.begin("exec", "--key", "pay-1", "--wait", "forever", "--", shop.path("pay.sh"))
 	_ = waiter
 	start := time.Now()
@@ -55,10 +57,10 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 	s.start()
 	shop.release()
 	a, b := first.wait(), waiter.wait()
-	require.Equal(t, 0, a.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
-	require.Equal(t, 0, b.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
-	require.Equal(t, b.out, a.out, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
-	require.Len(t, shop.pids("paid"), 1, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.pids("paid"))
+	require.Equal(t, 0, a.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.Pids("paid"))
+	require.Equal(t, 0, b.code, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.Pids("paid"))
+	require.Equal(t, b.out, a.out, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.Pids("paid"))
+	require.Len(t, shop.Pids("paid"), 1, "the runner: %v\nthe waiter: %v\npaid by %v", a, b, shop.Pids("paid"))
 }
 
 // TestDev_StopsWhenItsTerminalCloses: SIGHUP stops the node like SIGTERM, except under nohup.
@@ -74,7 +76,7 @@ func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
 	s.cmd = nil
 
 	i := s.beginCommand("/bin/sh", "-c", `trap "" HUP; exec "$0" "$@"`, program, "dev", "--data", s.data, "--listen", s.address)
-	eventually(t, "it is ready", 10*time.Second, func() bool { return s.flightd("flights", "ls").code == 0 })
+	Eventually(t, "it is ready", 10*time.Second, func() bool { return s.flightd("flights", "ls").code == 0 })
 	i.signal(syscall.SIGHUP)
 	r := s.flightd("exec", "--key", "pay", "--", "echo", "paid")
 	require.Equal(t, 0, r.code, "after an ignored SIGHUP: %v", r)
@@ -98,7 +100,7 @@ func (s *server) runMany(n int, args ...string) []result {
 
 func TestExec_HundredAtOnceRunOnce(t *testing.T) {
 	s := startServer(t)
-	shop := newShop(t, false)
+	shop := NewShop(t, false)
 	args := []string{"exec", "--key", "pay-7", "--wait", "forever", "--", shop.path("pay.sh")}
 	start := time.Now()
 	first := s.runMany(100, args...)
@@ -106,10 +108,10 @@ func TestExec_HundredAtOnceRunOnce(t *testing.T) {
 	s.kill()
 	s.start()
 	second := s.runMany(100, args...)
-	paid := shop.pids("paid")
+	paid := shop.Pids("paid")
 	require.Len(t, paid, 1, "paid by %v", paid)
 	want := first[0].out
-	require.True(t, strings.HasPrefix(want, fmt.Sprintf("paid by %d at ", shop.pids("paid")[0])), "the output is %q", want)
+	require.True(t, strings.HasPrefix(want, fmt.Sprintf("paid by %d at ", shop.Pids("paid")[0])), "the output is %q", want)
 	for i, r := range append(first, second...) {
 		require.Equal(t, want, r.out, "number %d differs: %v\nthe first: %v", i, r, first[0])
 		require.Equal(t, 0, r.code, "number %d differs: %v\nthe first: %v", i, r, first[0])
@@ -120,7 +122,7 @@ func TestExec_HundredAtOnceRunOnce(t *testing.T) {
 		{"exec", "--key", "pay-7", "--input", shop.path("pay.sh"), "--", shop.path("pay.sh")},
 	} {
 		r := s.flightd(other...)
-		require.Equal(t, exitUsage, r.code, "%v: %v", other, r)
+		require.Equal(t, cli.ExitUsage, r.code, "%v: %v", other, r)
 		require.Contains(t, r.err, "idempotency_conflict", "%v: %v", other, r)
 		require.Empty(t, r.out, "%v: %v", other, r)
 	}
@@ -137,24 +139,24 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			shop := newShop(t, true)
+			shop := NewShop(t, true)
 			args := []string{"exec", "--key", "pay-8", "--ttl", ttl.String(), "--", shop.path("pay.sh")}
 			first := s.begin(args...)
-			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 			s.kill()
-			pid := shop.pids("started")[0]
+			pid := shop.Pids("started")[0]
 			<-time.After(test.away) // the absence itself is tested
-			require.True(t, alive(pid), "the command was killed with the server")
+			require.True(t, Alive(pid), "the command was killed with the server")
 			s.start()
 			shop.release()
 			r := first.wait()
 			require.Equal(t, 0, r.code, "the runner: %v", r)
 			require.True(t, strings.HasPrefix(r.out, fmt.Sprintf("paid by %d ", pid)), "the runner: %v", r)
-			eventually(t, "the receipt is stored", 20*time.Second, func() bool { return s.flight("pay-8").State == "succeeded" })
+			Eventually(t, "the receipt is stored", 20*time.Second, func() bool { return s.flight("pay-8").State == "succeeded" })
 			again := s.flightd(args...)
-			require.Equal(t, r.out, again.out, "the next one: %v\nstarted: %v", again, shop.pids("started"))
-			require.Equal(t, 0, again.code, "the next one: %v\nstarted: %v", again, shop.pids("started"))
-			require.Len(t, shop.pids("started"), 1, "the next one: %v\nstarted: %v", again, shop.pids("started"))
+			require.Equal(t, r.out, again.out, "the next one: %v\nstarted: %v", again, shop.Pids("started"))
+			require.Equal(t, 0, again.code, "the next one: %v\nstarted: %v", again, shop.Pids("started"))
+			require.Len(t, shop.Pids("started"), 1, "the next one: %v\nstarted: %v", again, shop.Pids("started"))
 			f := s.flight("pay-8")
 			require.EqualValues(t, 1, f.Attempts, "the flight is %+v", f)
 			require.NotNil(t, f.Receipt, "the flight is %+v", f)
@@ -166,17 +168,17 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 func TestExec_KilledUnderHold(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	args := []string{"exec", "--key", "pay-9", "--ttl", ttl.String(), "--", shop.path("pay.sh")}
 	first := s.begin(args...)
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 	first.signal(syscall.SIGKILL)
 	first.wait()
-	eventually(t, "the command is dead, too", 5*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
+	Eventually(t, "the command is dead, too", 5*time.Second, func() bool { return !Alive(shop.Pids("started")[0]) })
 	shop.release()
-	eventually(t, "it is in doubt without another call", 30*time.Second, func() bool { return s.flight("pay-9").State == "in_doubt" })
-	if r := s.flightd(args...); r.code != exitInDoubt || len(shop.pids("started")) != 1 || !strings.Contains(r.err, "flightd doubt resolve") {
-		t.Fatalf("the second one: %v\nstarted: %v", r, shop.pids("started"))
+	Eventually(t, "it is in doubt without another call", 30*time.Second, func() bool { return s.flight("pay-9").State == "in_doubt" })
+	if r := s.flightd(args...); r.code != cli.ExitInDoubt || len(shop.Pids("started")) != 1 || !strings.Contains(r.err, "flightd doubt resolve") {
+		t.Fatalf("the second one: %v\nstarted: %v", r, shop.Pids("started"))
 	}
 	if r := s.flightd("doubt", "ls", "-o", "id"); strings.TrimSpace(r.out) != s.flight("pay-9").ID {
 		t.Errorf("doubt ls: %v", r)
@@ -188,7 +190,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 	again := s.flightd(args...)
 	require.Equal(t, 0, again.code, "the next one: %v", again)
 	require.Equal(t, `{"paid": "by hand"}`, again.out, "the next one: %v", again)
-	require.Len(t, shop.pids("started"), 1, "the next one: %v", again)
+	require.Len(t, shop.Pids("started"), 1, "the next one: %v", again)
 	why := s.flightd("why", "pay-9")
 	for _, want := range []string{"attempt 1 was opened", "declared lost", "in doubt", "ada resolved it", "now: succeeded"} {
 		require.Contains(t, why.out, want, "why does not say %q:\n%s", want, why.out)
@@ -198,18 +200,18 @@ func TestExec_KilledUnderHold(t *testing.T) {
 func TestExec_KilledUnderResend(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	shop := newShop(t, true)
+	shop := NewShop(t, true)
 	args := []string{"exec", "--key", "pay-10", "--ttl", ttl.String(), "--recovery", "resend", "--wait", "forever", "--", shop.path("pay.sh")}
 	first := s.begin(args...)
-	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
-	orphan := shop.pids("started")[0]
+	Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	orphan := shop.Pids("started")[0]
 	first.signal(syscall.SIGKILL)
 	second := s.begin(args...)
-	eventually(t, "the next attempt is opened", 30*time.Second, func() bool {
+	Eventually(t, "the next attempt is opened", 30*time.Second, func() bool {
 		if s.flight("pay-10").Attempts < 2 {
 			return false
 		}
-		if alive(orphan) {
+		if Alive(orphan) {
 			t.Fatal("the orphan runs at the same time as the next attempt")
 		}
 		return true
@@ -217,7 +219,7 @@ func TestExec_KilledUnderResend(t *testing.T) {
 	first.wait()
 	shop.release()
 	r := second.wait()
-	paid := shop.pids("paid")
+	paid := shop.Pids("paid")
 	require.Equal(t, 0, r.code, "the second one: %v\npaid by %v", r, paid)
 	require.Len(t, paid, 1, "the second one: %v\npaid by %v", r, paid)
 	require.NotEqual(t, orphan, paid[0], "the second one: %v\npaid by %v", r, paid)
@@ -232,10 +234,10 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			shop := newShop(t, true)
+			shop := NewShop(t, true)
 			args := []string{"exec", "--key", "pay-11", "--ttl", ttl.String(), "--recovery", test.recovery, "--wait", "forever", "--", shop.path("pay.sh")}
 			first := s.begin(args...)
-			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			Eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
 			first.signal(syscall.SIGSTOP)
 			<-time.After(3 * ttl) // the freeze itself is tested
 			shop.release()
@@ -244,7 +246,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 				require.Equal(t, 0, r.code, "the other one: %v", r)
 				require.NotContains(t, r.out, "attempt 1", "the other one: %v", r)
 			} else {
-				eventually(t, "it is in doubt", 30*time.Second, func() bool { return s.flight("pay-11").State == "in_doubt" })
+				Eventually(t, "it is in doubt", 30*time.Second, func() bool { return s.flight("pay-11").State == "in_doubt" })
 			}
 			first.signal(syscall.SIGCONT)
 			r, f := first.wait(), s.flight("pay-11")
@@ -255,7 +257,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 				require.EqualValues(t, 1, f.Evidence[0].Attempt, "the flight is %+v\nthe frozen one: %v", f, r)
 				require.NotEqualValues(t, 1, f.Receipt.Attempt, "the flight is %+v\nthe frozen one: %v", f, r)
 				require.True(t, f.Overlap, "the flight is %+v\nthe frozen one: %v", f, r)
-				require.Equal(t, exitInDoubt, r.code, "the flight is %+v\nthe frozen one: %v", f, r)
+				require.Equal(t, cli.ExitInDoubt, r.code, "the flight is %+v\nthe frozen one: %v", f, r)
 				require.Contains(t, r.err, "evidence", "the flight is %+v\nthe frozen one: %v", f, r)
 			} else if f.Receipt.Attempt != 1 || len(f.Evidence) != 0 || r.code != 0 {
 				t.Errorf("the flight is %+v\nthe frozen one: %v", f, r)

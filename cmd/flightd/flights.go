@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -12,33 +12,34 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func (a *app) flightsCommand() *cobra.Command {
-	return commandGroup("flights", "List, show and watch flights; cancel, retry, redact and free them",
-		a.flightsList(), a.flightsGet(), a.flightsWatch(),
-		a.operatorCommand("cancel", "Cancel a flight; a running attempt is asked to stop",
+func newFlightsCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("flights", "List, show and watch flights; cancel, retry, redact and free them",
+		newFlightsListCommand(a), newFlightsGetCommand(a), newFlightsWatchCommand(a),
+		newOperatorCommand(a, "cancel", "scheduled ready awaiting_approval running waiting in_doubt", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
-		a.operatorCommand("retry", "Let a flight that ended without a receipt run again",
+		newOperatorCommand(a, "retry", "failed cancelled", "Let a flight that ended without a receipt run again",
 			true, "let %s run again?", (*client.Client).Retry),
-		a.operatorCommand("redact", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
+		newOperatorCommand(a, "redact", "", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
-		a.operatorCommand("free", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
+		newOperatorCommand(a, "free", "", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
 			true, "free %s, so that the next call with it acts, although the effect may have happened?", (*client.Client).Free))
 }
 
-func (a *app) flightsList() *cobra.Command {
+func newFlightsListCommand(a *cli.App) *cobra.Command {
 	var q client.Query
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List flights, the newest first",
 		Example: `  flightd flights ls --state in_doubt,running
   flightd flights ls --action charge --since 1h -o json`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.list(cmd.Context(), q, "flights", newestFlights, func(_ *client.Client, flights []client.Flight) error { return flightTable(a.out, flights) })
+			return listFlights(cmd.Context(), a, q, "flights", newestFlights, flightTable)
 		},
 	}
 	flags := c.Flags()
@@ -53,7 +54,7 @@ func listFlags(flags *pflag.FlagSet, q *client.Query) {
 	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
-	flags.Var((*sinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
+	flags.Var((*cli.SinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
 	flags.IntVar(&q.Limit, "limit", 100, "list at most this many")
 }
 
@@ -76,20 +77,20 @@ func stateWords() (words []string) {
 }
 
 // checkPrefix rejects a prefix that no key of the namespace can have.
-func (a *app) checkPrefix(prefix string, everywhere bool) error {
-	if _, bad := wire.ParseListNamespace(a.namespace, prefix); bad != nil && !everywhere {
-		return usageError("--prefix %s: no key of namespace %s has this prefix; a full key begins with its namespace; -n selects another namespace, -A all", prefix, a.namespace)
+func checkPrefix(a *cli.App, prefix string, everywhere bool) error {
+	if _, bad := wire.ParseListNamespace(a.Namespace, prefix); bad != nil && !everywhere {
+		return cli.UsageError("--prefix %s: no key of namespace %s has this prefix; a full key begins with its namespace; -n selects another namespace, -A all", prefix, a.Namespace)
 	}
 	return nil
 }
 
 // sayNone prints that a list is empty, since an empty table alone would be ambiguous.
-func (a *app) sayNone(what string, everywhere bool) {
+func sayNone(a *cli.App, what string, everywhere bool) {
 	if everywhere {
-		a.say("no %s", what)
+		a.Say("no %s", what)
 		return
 	}
-	a.say("no %s in namespace %s; -A reads all namespaces", what, a.namespace)
+	a.Say("no %s in namespace %s; -A reads all namespaces", what, a.Namespace)
 }
 
 // listReader reads the flights of a query, and returns the message about further ones; "": there are none.
@@ -97,72 +98,45 @@ type listReader func(ctx context.Context, c *client.Client, q client.Query) (pag
 
 // newestFlights is the listReader of flights ls.
 func newestFlights(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
-	if page.Flights, page.Next, err = listPages(ctx, c, q); page.Next != "" {
+	if page.Flights, page.Next, err = cli.ListPages(ctx, c, q); page.Next != "" {
 		more = "there may be more; raise --limit to see them, or repeat the command with --cursor " + page.Next
 	}
 	return page, more, err
 }
 
-// list prints the flights of a query; what is the plural noun for them, and show prints them as a table.
-func (a *app) list(ctx context.Context, q client.Query, what string, read listReader, show func(*client.Client, []client.Flight) error) error {
+// listFlights prints the flights of a query; what is the plural noun for them, and show prints them as a table.
+func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, read listReader, show func(*strings.Builder, *client.Client, []client.Flight)) error {
 	if q.Limit <= 0 {
-		return usageError("--limit %d: at least 1", q.Limit)
+		return cli.UsageError("--limit %d: at least 1", q.Limit)
 	}
-	if err := a.checkPrefix(q.KeyPrefix, q.AllNamespaces); err != nil {
+	if err := checkPrefix(a, q.KeyPrefix, q.AllNamespaces); err != nil {
 		return err
 	}
-	return a.withClient(ctx, func(c *client.Client) error {
+	return a.WithClient(ctx, func(c *client.Client) error {
 		page, more, err := read(ctx, c, q)
 		if err != nil {
 			return err
 		}
-		if more != "" && (page.Next == "" || a.format == "table" || a.format == "id") {
-			a.say("%s", more)
+		if more != "" && (page.Next == "" || a.Format == "table" || a.Format == "id") {
+			a.Say("%s", more)
 		}
-		switch a.format {
-		case "id":
-			for _, f := range page.Flights {
-				if _, err := fmt.Fprintln(a.out, f.ID); err != nil {
-					return err
-				}
-			}
-			return nil
-		case "table":
-			if len(page.Flights) == 0 {
-				a.sayNone(what, q.AllNamespaces)
-			}
-			return show(c, page.Flights)
+		if len(page.Flights) == 0 && a.Format == "table" {
+			sayNone(a, what, q.AllNamespaces)
 		}
-		return a.printData(page)
+		var ids []string
+		for _, f := range page.Flights {
+			ids = append(ids, f.ID)
+		}
+		return a.Print(page, func(b *strings.Builder) { show(b, c, page.Flights) }, ids...)
 	})
 }
 
-// maxPage is the largest page of the API.
-const maxPage = 500
-
-// listPages reads pages up to the query's limit. next is the cursor of the next page; "": none.
-func listPages(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
-	flights = []client.Flight{}
-	for limit := q.Limit; len(flights) < limit; {
-		q.Limit = min(limit-len(flights), maxPage)
-		page, err := c.List(ctx, q)
-		if err != nil {
-			return nil, "", err
-		}
-		flights = append(flights, page.Flights...)
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
-		}
-	}
-	return flights, q.Cursor, nil
-}
-
-func flightTable(w io.Writer, flights []client.Flight) error {
+func flightTable(b *strings.Builder, _ *client.Client, flights []client.Flight) {
 	rows := make([][]string, 0, len(flights))
 	for _, f := range flights {
 		rows = append(rows, []string{displayKey(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
 	}
-	return writeTable(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
+	cli.WriteTable(b, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
 }
 
 // displayKey returns the key, or the id of a tombstone, which has no key.
@@ -173,45 +147,32 @@ func displayKey(f *client.Flight) string {
 	return f.Key
 }
 
-func (a *app) flightsGet() *cobra.Command {
+func newFlightsGetCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "get KEY-or-ID",
 		Short: "Show one flight, with its input and its receipt",
 		Example: `  flightd flights get charge/order-42
   flightd flights get fl_abc… -o json`,
-		Args: exactArgs(1, "a key or an id"),
+		Args: cli.ExactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.findFlight(cmd.Context(), c, args[0], false)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				f, err := a.FindFlight(cmd.Context(), c, args[0], false)
 				if err != nil {
 					return err
 				}
-				w := a.readFullFlight(cmd.Context(), c, f)
-				switch a.format {
-				case "id":
-					return a.writeFlight(f)
-				case "table":
-					if err := a.writeFlight(f); err != nil {
-						return err
-					}
-					return w.write(a.out, hideUser(a.servers[0]))
-				}
-				return a.printData(w)
+				w := readFullFlight(cmd.Context(), a, c, f)
+				return a.Print(w, func(b *strings.Builder) {
+					cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
+					w.write(b, cli.HideUser(a.Servers[0]))
+				}, f.ID)
 			})
 		},
 	}
 }
 
 // writeFlight prints one flight.
-func (a *app) writeFlight(f *client.Flight) error {
-	switch a.format {
-	case "id":
-		_, err := fmt.Fprintln(a.out, f.ID)
-		return err
-	case "table":
-		return writeTable(a.out, []string{"FLIGHT", f.ID}, flightRows(f))
-	}
-	return a.printData(f)
+func writeFlight(a *cli.App, f *client.Flight) error {
+	return a.PrintList([]string{"FLIGHT", f.ID}, flightRows(f), []string{f.ID}, f)
 }
 
 // flightRows returns the fields of a flight as rows of a table.
@@ -242,10 +203,10 @@ func flightRows(f *client.Flight) (rows [][]string) {
 		if l.Error != "" {
 			why = " (" + l.Error + ")"
 		}
-		add("last attempt", "%d by %s: %s%s", l.Attempt, orDefault(l.Owner, "an unnamed caller"), orDefault(l.Outcome, "open"), why)
+		add("last attempt", "%d by %s: %s%s", l.Attempt, cmp.Or(l.Owner, "an unnamed caller"), cmp.Or(l.Outcome, "open"), why)
 	}
-	add("created", "%s", formatTime(f.CreatedAt.Time))
-	add("finished", "%s", formatTime(f.FinishedAt.Time))
+	add("created", "%s", cli.FormatTime(f.CreatedAt.Time))
+	add("finished", "%s", cli.FormatTime(f.FinishedAt.Time))
 	if r := f.Receipt; r != nil {
 		if r.Attempt > 0 {
 			add("receipt", "%s by attempt %d, from a %s", r.Outcome, r.Attempt, r.From)
@@ -253,13 +214,13 @@ func flightRows(f *client.Flight) (rows [][]string) {
 			add("receipt", "%s, from an %s", r.Outcome, r.From)
 		}
 		add("external id", "%s", r.ExternalID)
-		add("body", "%s of %s, %s", pluralize(r.Size, "byte", "bytes"), orDefault(r.ContentType, "unknown type"), r.Digest)
+		add("body", "%s of %s, %s", cli.Pluralize(r.Size, "byte", "bytes"), cmp.Or(r.ContentType, "unknown type"), r.Digest)
 	}
 	if m := f.Redacted; m != nil {
-		add("redacted", "input and receipt erased %s by %s: %s", formatTime(m.At.Time), m.Actor, m.Reason)
+		add("redacted", "input and receipt erased %s by %s: %s", cli.FormatTime(m.At.Time), m.Actor, m.Reason)
 	}
 	if m := f.CancelRequested; m != nil {
-		add("cancel requested", "%s by %s: %s", formatTime(m.At.Time), m.Actor, m.Reason)
+		add("cancel requested", "%s by %s: %s", cli.FormatTime(m.At.Time), m.Actor, m.Reason)
 	}
 	if !f.HeldUntil.IsZero() {
 		add("held", "%s", heldText(f))
@@ -268,7 +229,7 @@ func flightRows(f *client.Flight) (rows [][]string) {
 		add("resolved", "%s, by %s: %s", resultText(s.Result), s.Actor, s.Reason)
 	}
 	for _, e := range f.Evidence {
-		add("evidence", "attempt %d reported %s after it was superseded, at %s %s", e.Attempt, e.Outcome, formatTime(e.At.Time), e.ExternalID)
+		add("evidence", "attempt %d reported %s after it was superseded, at %s %s", e.Attempt, e.Outcome, cli.FormatTime(e.At.Time), e.ExternalID)
 	}
 	if f.Overlap {
 		add("OVERLAP", "the evidence names a second effect")
@@ -282,40 +243,28 @@ func freedBy(f *client.Flight) string {
 		return ""
 	}
 	last := f.PreviousGenerations[len(f.PreviousGenerations)-1]
-	return fmt.Sprintf("%s by %s: %s; its state was %s", formatTime(last.At.Time), last.Actor, last.Reason, last.State)
-}
-
-func orDefault(s, word string) string {
-	if s == "" {
-		return word
-	}
-	return s
-}
-
-func formatTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+	return fmt.Sprintf("%s by %s: %s; its state was %s", cli.FormatTime(last.At.Time), last.Actor, last.Reason, last.State)
 }
 
 // operatorCall is a client method that carries out an operator's decision on one flight.
 type operatorCall func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// operatorCommand returns the command for do. question is the confirmation prompt.
-func (a *app) operatorCommand(verb, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
-	var d operatorFlags
+// newOperatorCommand returns the command for do. question is the confirmation prompt, and states are those in which it applies; "": all.
+func newOperatorCommand(a *cli.App, verb, states, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
+	var d cli.OperatorFlags
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
 		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
-		Args:    exactArgs(1, "a key or an id"),
+		Args:    cli.ExactArgs(1, "a key or an id"),
+
+		Annotations: map[string]string{statesAnnotation: states},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.check(); err != nil {
+			if err := d.Check(); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.findFlight(cmd.Context(), c, args[0], true)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				f, err := a.FindFlight(cmd.Context(), c, args[0], true)
 				if err != nil {
 					return err
 				}
@@ -323,17 +272,17 @@ func (a *app) operatorCommand(verb, short string, irreversible bool, question st
 				if err != nil {
 					return err
 				}
-				if err := a.confirm(irreversible, question, displayKey(f)); err != nil {
+				if err := a.Confirm(irreversible, question, displayKey(f)); err != nil {
 					return err
 				}
-				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.reason}); err != nil {
+				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.Reason}); err != nil {
 					return err
 				}
-				a.say("%s: %s", displayKey(f), stateText(f))
-				return a.writeFlight(f)
-			}, client.WithActor(actorName(d.actor)))
+				a.Say("%s: %s", displayKey(f), stateText(f))
+				return writeFlight(a, f)
+			}, client.WithActor(cli.ActorName(d.Actor)))
 		},
 	}
-	d.flags(c.Flags())
+	d.Add(c.Flags())
 	return c
 }

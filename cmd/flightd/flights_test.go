@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -36,7 +37,7 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
-		r := cli(env, "flights", "ls", "--limit", limit, "-o", "id")
+		r := flightd(env, "flights", "ls", "--limit", limit, "-o", "id")
 		lines := strings.Count(r.out, "\n")
 		require.Equal(t, 0, r.code, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 		require.Equal(t, want, lines, "--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
@@ -44,7 +45,7 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	}
 	seen, cursor := map[string]bool{}, ""
 	for range 3 {
-		r := cli(env, "flights", "ls", "--limit", "500", "-o", "id", "--cursor", cursor)
+		r := flightd(env, "flights", "ls", "--limit", "500", "-o", "id", "--cursor", cursor)
 		require.Zero(t, r.code, "%v", r)
 		for id := range strings.Lines(r.out) {
 			require.False(t, seen[id], "%s is on two pages", id)
@@ -72,7 +73,7 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 			api.ServeHTTP(w, r)
 		}))
 		env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-		r := cli(env, append([]string{"tail", "--no-follow", "--after", "0.0", "--last", "100", "-o", "id"}, flags...)...)
+		r := flightd(env, append([]string{"tail", "--no-follow", "--after", "0.0", "--last", "100", "-o", "id"}, flags...)...)
 		server.Close()
 		n := asked.Load()
 		require.Equal(t, 0, r.code, "%s: %d requests, exit %d, %s", name, n, r.code, r.err)
@@ -87,11 +88,11 @@ func TestWatch_ATombstone(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
-	for outcome, want := range map[flight.Outcome]int{flight.OutcomeSucceeded: 0, flight.OutcomeRefused: exitFailed} {
+	for outcome, want := range map[flight.Outcome]int{flight.OutcomeSucceeded: 0, flight.OutcomeRefused: cli.ExitFailed} {
 		key := flight.MustKey("default/charge/" + outcome.String())
 		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
 		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
-		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
+		r := flightd(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
 		require.Equal(t, want, r.code, "%s: exit %d, %s", outcome, r.code, r.err)
 		require.Contains(t, r.err, "no longer stored", "%s: exit %d, %s", outcome, r.code, r.err)
 	}
@@ -107,7 +108,7 @@ func TestGet_ATombstone(t *testing.T) {
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.OutcomeSucceeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
 	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "flights", "get", "charge/1")
+	r := flightd(env, "flights", "get", "charge/1")
 	require.Equal(t, 0, r.code, "exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "succeeded; its body is no longer stored, sha256:", "exit %d: %s%s", r.code, r.out, r.err)
 	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
@@ -140,21 +141,20 @@ func TestOutput_ForeignTextStaysOnOneLine(t *testing.T) {
 	running.State = "running"
 	story := &client.History{Events: []client.Event{{Kind: "reported", Actor: said, Note: said}, {Kind: "opened", Actor: said}},
 		Duplicates: &client.Duplicates{Count: 1, Callers: []wire.Caller{{Actor: said}}}}
-	for name, write := range map[string]func(w *strings.Builder) error{
-		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}, []string{said}, time.Now()) },
-		"flights get":  func(w *strings.Builder) error { return writeTable(w, []string{"FLIGHT", f.ID}, flightRows(&f)) },
-		"reason":       func(w *strings.Builder) error { return writeHistory(w, &f, story) },
-		"why, running": func(w *strings.Builder) error { return writeHistory(w, &running, story) },
+	for name, write := range map[string]func(w *strings.Builder){
+		"doubt ls":     func(w *strings.Builder) { doubtTable(w, []client.Flight{f}, []string{said}, time.Now()) },
+		"flights get":  func(w *strings.Builder) { cli.WriteTable(w, []string{"FLIGHT", f.ID}, flightRows(&f)) },
+		"reason":       func(w *strings.Builder) { writeHistory(w, &f, story) },
+		"why, running": func(w *strings.Builder) { writeHistory(w, &running, story) },
 	} {
 		var out strings.Builder
-		err := write(&out)
-		require.NoError(t, err, "%s: %v\n%q", name, err, out.String())
-		require.False(t, strings.ContainsAny(out.String(), "\t\x1b\u202e"), "%s: %v\n%q", name, err, out.String())
-		require.NotContains(t, out.String(), "\n  2026-11-22  ann", "%s: %v\n%q", name, err, out.String())
+		write(&out)
+		require.False(t, strings.ContainsAny(out.String(), "\t\x1b\u202e"), "%s: %q", name, out.String())
+		require.NotContains(t, out.String(), "\n  2026-11-22  ann", "%s: %q", name, out.String())
 	}
 	var out strings.Builder
-	a := &app{terminal: terminal{out: &out}, format: "table"}
-	err := a.writeEvent(client.Event{Key: "default/charge/1", Kind: "reported", Note: said})
+	a := &cli.App{Terminal: cli.Terminal{Out: &out}, Settings: cli.Settings{Format: "table"}}
+	err := writeEvent(a, client.Event{Key: "default/charge/1", Kind: "reported", Note: said})
 	require.NoError(t, err, "tail: %v %q", err, out.String())
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), "tail: %v %q", err, out.String())
 	require.NotContains(t, out.String(), "\x1b", "tail: %v %q", err, out.String())
@@ -169,9 +169,8 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 		"an import without attempts?": {Recovery: "hold", Cause: "an import without attempts?"},
 	} {
 		var out strings.Builder
-		err := doubtTable(&out, []client.Flight{f}, []string{""}, time.Now())
-		require.NoError(t, err, "want %s, got %v\n%s", want, err, out.String())
-		require.True(t, strings.HasSuffix(out.String(), "  "+want+"\n"), "want %s, got %v\n%s", want, err, out.String())
+		doubtTable(&out, []client.Flight{f}, []string{""}, time.Now())
+		require.True(t, strings.HasSuffix(out.String(), "  "+want+"\n"), "want %s, got %s", want, out.String())
 	}
 }
 
@@ -182,7 +181,7 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	defer server.Close()
 	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.OutcomeSucceeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
+	r := flightd(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--actor", "ann", "--yes")
 	require.Equal(t, 0, r.code, "got %v", r)
 	require.Contains(t, r.err, "free; the next call with this key acts", "got %v", r)
 	require.Contains(t, r.out, "by ann: a new order of that number; its state was succeeded", "got %v", r)
@@ -200,18 +199,18 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
 		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
-			r := cli(env, append(command, "--since", since)...)
+			r := flightd(env, append(command, "--since", since)...)
 			require.Equal(t, 0, r.code, "%v --since %s: %v", command, since, r)
 			require.Contains(t, r.out, "default/charge/1", "%v --since %s: %v", command, since, r)
 		}
 		for _, since := range []string{"yesterday", "", "1w", "-1h", "9999-01-31T12:00:00Z"} {
-			r := cli(env, append(command, "--since", since)...)
-			require.Equal(t, exitUsage, r.code, "%v --since %q: %v", command, since, r)
+			r := flightd(env, append(command, "--since", since)...)
+			require.Equal(t, cli.ExitUsage, r.code, "%v --since %q: %v", command, since, r)
 			require.Contains(t, r.err, "30d", "%v --since %q: %v", command, since, r)
 			require.NotContains(t, r.err, "time:", "%v --since %q: %v", command, since, r)
 		}
 	}
-	r := cli(nil, "flights", "ls", "--help")
+	r := flightd(nil, "flights", "ls", "--help")
 	require.NotContains(t, r.out, "(default 0", "help: %v", r)
 }
 
@@ -226,20 +225,20 @@ func TestFind_FreedKey(t *testing.T) {
 	world.Apply(t, &flight.FreeKey{Key: key, Generation: 1, Actor: "ann", Reason: "a new order"})
 	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
-			r := cli(env, append(look, word)...)
-			require.Equal(t, exitFailed, r.code, "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
+			r := flightd(env, append(look, word)...)
+			require.Equal(t, cli.ExitFailed, r.code, "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 			require.Contains(t, r.err, "by ann: a new order; its state was succeeded", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 			require.Contains(t, r.err, "flightd why default/charge/1", "%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 		}
 	}
-	r := cli(env, "why", "charge/1")
+	r := flightd(env, "why", "charge/1")
 	require.Equal(t, 0, r.code, "why: exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "ann freed the key (a new order)", "why: exit %d: %s%s", r.code, r.out, r.err)
 	require.Contains(t, r.out, "now: free; the next call with this key acts", "why: exit %d: %s%s", r.code, r.out, r.err)
-	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight for charge/2") {
+	if r := flightd(env, "why", "charge/2"); r.code != cli.ExitFailed || !strings.Contains(r.err, "no flight for charge/2") {
 		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
 	}
-	r = cli(env, "why", "charge/1")
+	r = flightd(env, "why", "charge/1")
 	require.Equal(t, 0, r.code, "its story: %v", r)
 	require.Contains(t, r.out, "freed the key", "its story: %v", r)
 }
@@ -258,7 +257,7 @@ func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
 		t.Helper()
 		for _, word := range words {
 			for _, look := range [][]string{{"flights", "get", "charge/1"}, {"why", "charge/1"}} {
-				if r := cli(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
+				if r := flightd(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
 					t.Errorf("%v says %q: %v is wanted\n%s%s", look, word, wanted, r.out, r.err)
 				}
 			}
@@ -268,7 +267,7 @@ func TestWhy_RunningFlightShowsCancelRequestAndEpochHold(t *testing.T) {
 	world.Apply(t, &flight.Cancel{Key: key, Generation: 1, Actor: "ada", Reason: "the customer called"})
 	says(true, "ada", "the customer called")
 	world.Apply(t, &flight.RaiseEpoch{From: 1, Hold: time.Hour})
-	says(true, "no other caller takes it over before "+formatTime(world.Ledger.Header().EpochHold.AsTime()))
+	says(true, "no other caller takes it over before "+cli.FormatTime(world.Ledger.Header().EpochHold.AsTime()))
 }
 
 // TestConnect_DrainsTheSpoolFirst: all spooled reports are sent before the first request of a command.
@@ -306,7 +305,7 @@ func TestConnect_DrainsTheSpoolFirst(t *testing.T) {
 	require.NoError(t, err, "the spool holds %d reports; %v", c.SpooledReports(), err)
 	require.Equal(t, waiting, c.SpooledReports(), "the spool holds %d reports; %v", c.SpooledReports(), err)
 	outage.Store(false)
-	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1")
+	r := flightd(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1")
 	require.Equal(t, 0, r.code, "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	require.EqualValues(t, waiting, sent.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	require.EqualValues(t, 0, early.Load(), "%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
@@ -320,27 +319,27 @@ func TestFind_AnIDAloneNamesTheOnlyFlightWithIt(t *testing.T) {
 		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
 	for _, args := range [][]string{{"why"}, {"why", "-o", "json"}, {"flights", "get"}, {"doubt", "show"}} {
-		r := cli(env, append(args, "1")...)
+		r := flightd(env, append(args, "1")...)
 		require.Zero(t, r.code, "%v", r)
 		require.Contains(t, r.out, "default/charge/1", "%v", r)
 		require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
-		r = cli(env, append(args, "4")...)
+		r = flightd(env, append(args, "4")...)
 		require.Contains(t, r.out, "default/exec/4", "a key of exec comes first: %v", r)
 		require.Empty(t, r.err, "%v", r)
-		r = cli(env, append(args, "3")...)
-		require.Equal(t, exitFailed, r.code, "%v", r)
+		r = flightd(env, append(args, "3")...)
+		require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 		require.Regexp(t, "did you mean (default/charge/3 or default/mail/3|default/mail/3 or default/charge/3)", r.err)
 		for _, none := range []string{"5", "6", "a/1"} {
-			r = cli(env, append(args, none)...)
-			require.Equal(t, exitFailed, r.code, "%v", r)
+			r = flightd(env, append(args, none)...)
+			require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 			require.Contains(t, r.err, "not_found: no flight for "+none, "%v", r)
 		}
 	}
-	r := cli(env, "flights", "free", "2", "--reason", "a test", "--yes")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	r := flightd(env, "flights", "free", "2", "--reason", "a test", "--yes")
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "did you mean default/charge/2?", "%v", r)
 	require.Equal(t, flight.StateSucceeded, world.Flight(flight.MustKey("default/charge/2")).State)
-	r = cli(env, "doubt", "resolve", "1", "--did-not-happen", "--reason", "looked", "--yes")
+	r = flightd(env, "doubt", "resolve", "1", "--did-not-happen", "--reason", "looked", "--yes")
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.err, "1 is read as default/charge/1", "%v", r)
 	require.Equal(t, flight.StateReady, world.Flight(flight.MustKey("default/charge/1")).State)

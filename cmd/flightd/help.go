@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // helpTemplate shows examples first: most readers need no more.
@@ -56,9 +58,9 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			about, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
 				if err == nil {
-					return noSuchCommand(about, rest)
+					return cli.NoSuchCommand(about, rest)
 				}
-				return noSuchCommand(root, args)
+				return cli.NoSuchCommand(root, args)
 			}
 			about.InitDefaultHelpFlag()
 			return about.Help()
@@ -77,8 +79,8 @@ func topics() []*cobra.Command {
 func exitCodesPage() string {
 	var b strings.Builder
 	b.WriteString("The exit codes of every command. flightd exec returns the command's own code if the command ran or is replayed.\n")
-	for _, e := range exitCodes() {
-		fmt.Fprintf(&b, "\n  %3d  %s", e.code, e.means)
+	for _, e := range cli.ExitCodes() {
+		fmt.Fprintf(&b, "\n  %3d  %s", e.Code, e.Means)
 	}
 	return b.String()
 }
@@ -94,8 +96,8 @@ $XDG_CONFIG_HOME/flightd/config.yaml, or ~/.config/flightd/config.yaml, and if y
 flightd dev never reads the latter. One file may have the settings of a server and of its callers. An unknown or duplicate
 name or a value of another type is an error.
 `)
-	for _, s := range settings() {
-		fmt.Fprintf(&b, "\n  %-16s  %-18s  %-24s  %s (%s)", s.name, s.flagText(), s.env, s.about, s.defaultText())
+	for _, s := range cli.AllSettings() {
+		fmt.Fprintf(&b, "\n  %-16s  %-18s  %-24s  %s (%s)", s.Name, s.FlagText(), s.Env, s.About, s.DefaultText())
 	}
 	b.WriteString(`
 
@@ -105,43 +107,4 @@ namespace ends with its name, which is then the default of namespace.
 
 Reports that no server has stored yet are in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
 	return b.String()
-}
-
-// meantCommands are the commands for words that other programs have.
-var meantCommands = map[string]string{
-	"flightd cert renew":   "flightd cert init DIRECTORY",
-	"flightd cert show":    "flightd doctor",
-	"flightd token rotate": "flightd token create NAME --rotate",
-	"flightd token delete": "flightd token revoke NAME",
-	"flightd token rm":     "flightd token revoke NAME",
-}
-
-// noSuchCommand rejects an unknown subcommand. The hint names the subcommand elsewhere that has this name, else the
-// nearest one.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	e := &exitError{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
-	if meant := meantCommands[cmd.CommandPath()+" "+args[0]]; meant != "" {
-		e.hint = didYouMean(meant)
-	} else if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
-		e.hint = didYouMean(strings.Join(same, " or "))
-	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		e.hint = didYouMean(cmd.CommandPath() + " " + strings.Join(near, ", "))
-	} else {
-		e.hint = "see " + cmd.CommandPath() + " --help"
-	}
-	return e
-}
-
-// commandsNamed returns the paths of all visible commands below cmd with this name.
-func commandsNamed(cmd *cobra.Command, name string) (paths []string) {
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() && c.Name() == name {
-			paths = append(paths, c.CommandPath())
-		}
-		paths = append(paths, commandsNamed(c, name)...)
-	}
-	return paths
 }

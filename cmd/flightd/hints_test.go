@@ -12,21 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/node"
 )
-
-// TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers: that hint would mislead if a server answers with an error.
-func TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers(t *testing.T) {
-	for code, started := range map[string]bool{"unreachable": true, "no_leader": false, "lease_unavailable": false, "draining": false} {
-		_, exit, hint := (&app{}).classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
-		require.Equal(t, exitUnreachable, exit, "%s: exit %d, %q", code, exit, hint)
-		require.Equal(t, started, strings.Contains(hint, "flightd dev"), "%s: exit %d, %q", code, exit, hint)
-		require.NotEmpty(t, hint, "%s: exit %d, %q", code, exit, hint)
-	}
-}
 
 // TestUnavailable_HintNamesTheServerThatIsSet: flightd dev would be another ledger. Limits have a remedy of their own.
 func TestUnavailable_HintNamesTheServerThatIsSet(t *testing.T) {
@@ -42,50 +33,50 @@ func TestUnavailable_HintNamesTheServerThatIsSet(t *testing.T) {
 		"open":        {nil, "too_many_open", "flightd namespace set default --max-open"},
 		"quota":       {nil, "quota_exceeded", "flightd namespace set default --max-flights"},
 	} {
-		a := &app{terminal: terminal{env: func(k string) string { return test.env[k] }}}
-		require.NoError(t, a.resolveSettings(a.root()), name)
-		_, exit, hint := a.classOf(&effect.Unavailable{Code: test.code, Cause: errors.New("why")})
-		require.Equal(t, exitUnreachable, exit, name)
+		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return test.env[k] }}}
+		require.NoError(t, a.ResolveSettings(newRoot(a)), name)
+		_, exit, hint := a.ClassOf(&effect.Unavailable{Code: test.code, Cause: errors.New("why")})
+		require.Equal(t, cli.ExitUnreachable, exit, name)
 		require.Contains(t, hint, test.want, name)
 		require.Equal(t, name == "nothing set", strings.Contains(hint, "flightd dev"), name)
 	}
 }
 
-// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have exitConfig.
+// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have ExitConfig.
 func TestDev_StartErrorsHaveHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		code int
 		hint string
 	}{
-		"of another user":     {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
-		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
-		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
-		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "free space"},
-		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, exitFailed, "free space"},
-		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, exitFailed, "ulimit"},
-		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, exitFailed, "dmesg"},
-		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop the flightd"},
-		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
-		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
-		"etcd forgot":         {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
-		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, exitConfig, "move /d/etcd away"},
-		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "free space"},
-		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put the newest copy of this data directory back"},
-		"no ledger":           {&node.LedgerLostError{}, exitConfig, "put the newest copy of this data directory back"},
-		"no address":          {&flight.InvalidError{Field: "listen", Detail: "\"7430\" is no host:port"}, exitConfig, "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"},
-		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, exitConfig, "FLIGHTD_LISTEN_METRICS"},
-		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "restore"},
+		"of another user":     {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, cli.ExitConfig, "--data"},
+		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, cli.ExitConfig, "--data"},
+		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, cli.ExitConfig, "--data"},
+		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, cli.ExitFailed, "free space"},
+		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, cli.ExitFailed, "free space"},
+		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, cli.ExitFailed, "ulimit"},
+		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, cli.ExitFailed, "dmesg"},
+		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), cli.ExitConfig, "stop the flightd"},
+		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), cli.ExitConfig, "wrote it"},
+		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), cli.ExitConfig, "wrote it"},
+		"etcd forgot":         {&lease.RegressedError{}, cli.ExitConfig, "--raise-lease-epoch"},
+		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, cli.ExitConfig, "move /d/etcd away"},
+		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, cli.ExitFailed, "free space"},
+		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), cli.ExitConfig, "put the newest copy of this data directory back"},
+		"no ledger":           {&node.LedgerLostError{}, cli.ExitConfig, "put the newest copy of this data directory back"},
+		"no address":          {&flight.InvalidError{Field: "listen", Detail: "\"7430\" is no host:port"}, cli.ExitConfig, "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"},
+		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, cli.ExitConfig, "FLIGHTD_LISTEN_METRICS"},
+		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), cli.ExitConfig, "restore"},
 	} {
-		code, _, hint := explain(startError(test.err, &node.Config{NoCredentials: true}))
+		code, _, hint := cli.Explain(startError(test.err, &node.Config{NoCredentials: true}))
 		require.Equal(t, test.code, code, "%s: exit %d, %q", name, code, hint)
 		require.Contains(t, hint, test.hint, "%s: exit %d, %q", name, code, hint)
 	}
 	for cause, hinted := range map[error]string{
 		syscall.ENOSPC: "free space", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
 	} {
-		code, message, hint := explain(nodeFailure(fmt.Errorf("the write-ahead log: %w", cause)))
-		require.Equal(t, exitDied, code, "a death of %v: exit %d, %q, %q", cause, code, message, hint)
+		code, message, hint := cli.Explain(nodeFailure(fmt.Errorf("the write-ahead log: %w", cause)))
+		require.Equal(t, cli.ExitDied, code, "a death of %v: exit %d, %q, %q", cause, code, message, hint)
 		require.Contains(t, message, cause.Error(), "a death of %v: exit %d, %q, %q", cause, code, message, hint)
 		require.Contains(t, hint, hinted, "a death of %v: exit %d, %q, %q", cause, code, message, hint)
 	}
@@ -97,20 +88,20 @@ func TestConnect_MissingSpoolDirectoryIsAConfigError(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "")
 	for name, home := range map[string]string{"no home": "", "a home that is a file": "/dev/null"} {
 		t.Setenv("HOME", home)
-		r := cli(map[string]string{"FLIGHTD_ADDR": s.address}, "flights", "ls")
-		require.Equal(t, exitConfig, r.code, "%s: %v", name, r)
+		r := flightd(map[string]string{"FLIGHTD_ADDR": s.address}, "flights", "ls")
+		require.Equal(t, cli.ExitConfig, r.code, "%s: %v", name, r)
 		require.Contains(t, r.err, "XDG_STATE_HOME", "%s: %v", name, r)
 	}
 }
 
 // TestHelp_SettingsTopicNamesEveryVariable of flightd dev.
 func TestHelp_SettingsTopicNamesEveryVariable(t *testing.T) {
-	dev := cli(nil, "dev", "--help").out
+	dev := flightd(nil, "dev", "--help").out
 	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {
-		require.Contains(t, cli(nil, "help", "settings").out, name, "flightd help settings does not know %s", name)
+		require.Contains(t, flightd(nil, "help", "settings").out, name, "flightd help settings does not know %s", name)
 	}
-	r := cli(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
-	require.Equal(t, exitConfig, r.code, "a level that the environment says wrongly: %v", r)
+	r := flightd(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
+	require.Equal(t, cli.ExitConfig, r.code, "a level that the environment says wrongly: %v", r)
 	require.Contains(t, r.err, "FLIGHTD_LOG_LEVEL", "a level that the environment says wrongly: %v", r)
 }
 
@@ -126,14 +117,14 @@ func TestErrors_HaveHints(t *testing.T) {
 		says []string
 		not  string
 	}{
-		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, exitInDoubt,
+		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, cli.ExitInDoubt,
 			[]string{"nothing was run\n", "\n  resolve it:  flightd doubt resolve default/exec/held --reason WHY --happened", "\n  next time:   --not-done-exit 75 for a command that exits with 75 when nothing was done, or --recovery resend"}, "verify"},
-		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 without a name is read as exec/order-42", "charge/order-42"}, ""},
-		{"an unused key", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  run flightd flights ls"}, ""},
-		{"an unknown kind", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: unknown event kind \"opend\"", "opened"}, "JSON pointer"},
-		{"nothing to resolve", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, exitFailed, []string{"precondition_failed", "\n  run flightd why default/exec/paid"}, "("},
-		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "invalid JSON", "@FILE"}, ""},
-		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
+		{"an id without its name", []string{"why", "order-42"}, cli.ExitFailed, []string{"not_found", "\n  order-42 without a name is read as exec/order-42", "charge/order-42"}, ""},
+		{"an unused key", []string{"why", "charge/order-42"}, cli.ExitFailed, []string{"not_found", "\n  run flightd flights ls"}, ""},
+		{"an unknown kind", []string{"tail", "--kind", "opend"}, cli.ExitUsage, []string{"input_invalid: kind: unknown event kind \"opend\"", "opened"}, "JSON pointer"},
+		{"nothing to resolve", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, cli.ExitFailed, []string{"precondition_failed", "\n  run flightd why default/exec/paid"}, "("},
+		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, cli.ExitUsage, []string{"--receipt", "invalid JSON", "@FILE"}, ""},
+		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, cli.ExitUsage, []string{"did you mean @" + program + "?"}, ""},
 	} {
 		r := s.flightd(test.args...)
 		require.Equal(t, test.code, r.code, "%s: %v", test.name, r)
@@ -170,8 +161,8 @@ func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 // TestConnect_SaysThatItGaveUp: the error names the address, not the context.
 func TestConnect_SaysThatItGaveUp(t *testing.T) {
 	t.Parallel()
-	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
-	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
+	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
 	require.NotContains(t, r.err, "context", "%v", r)
 	require.Contains(t, r.err, "unreachable: ", "%v", r)
 	require.Contains(t, r.err, "127.0.0.1:1", "%v", r)

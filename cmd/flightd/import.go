@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // importFlags hold the command line of an import.
@@ -23,7 +25,7 @@ type importFlags struct {
 	actor     string
 }
 
-func (a *app) importCommand() *cobra.Command {
+func newImportCommand(a *cli.App) *cobra.Command {
 	var im importFlags
 	c := &cobra.Command{
 		Use:   "import FILE",
@@ -47,10 +49,10 @@ FILE may be - for standard input.`,
   flightd import receipts.ndjson
   psql -Atc "select json_build_object('key', 'default/charge/' || id, 'outcome', 'succeeded', 'external_id', charge_id,
     'finished_at', paid_at at time zone 'utc' || 'Z') from orders where paid_at > now() - interval '30 days'" | flightd import -`,
-		Args: exactArgs(1, "a file"),
+		Args: cli.ExactArgs(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			im.file = args[0]
-			return a.importFile(cmd.Context(), im)
+			return importFile(cmd.Context(), a, im)
 		},
 	}
 	flags := c.Flags()
@@ -60,29 +62,29 @@ FILE may be - for standard input.`,
 	return c
 }
 
-func (a *app) importFile(ctx context.Context, im importFlags) error {
-	var from io.Reader = a.in
+func importFile(ctx context.Context, a *cli.App, im importFlags) error {
+	var from io.Reader = a.In
 	if im.file != "-" {
 		file, err := os.Open(im.file)
 		if err != nil {
-			return &exitError{code: exitUsage, err: err}
+			return &cli.Error{Code: cli.ExitUsage, Err: err}
 		}
 		defer file.Close()
 		from = file
 	}
-	return a.withClient(ctx, func(c *client.Client) error {
-		run := &importRun{app: a, importFlags: im, client: c, start: time.Now()}
+	return a.WithClient(ctx, func(c *client.Client) error {
+		run := &importRun{App: a, importFlags: im, client: c, start: time.Now()}
 		err := run.run(ctx, from)
 		if sum := run.summary(); err == nil {
-			return errors.Join(a.showImport(&sum), run.status())
+			return errors.Join(showImport(a, &sum), run.status())
 		}
 		end := "repeat the command to continue"
 		if im.dryRun {
 			end = "nothing was changed"
 		}
-		a.say("%s; %s", run.progress(), end)
+		a.Say("%s; %s", run.progress(), end)
 		return err
-	}, client.WithActor(actorName(im.actor)))
+	}, client.WithActor(cli.ActorName(im.actor)))
 }
 
 // importSummary is the result of an import.
@@ -96,25 +98,18 @@ type importSummary struct {
 	Seconds   float64                `json:"seconds"`
 }
 
-func (a *app) showImport(s *importSummary) error {
-	switch a.format {
-	case "id": // of the flights that differ
-		for i := range s.Differing {
-			if _, err := fmt.Fprintln(a.out, s.Differing[i].FlightID); err != nil {
-				return err
-			}
+func showImport(a *cli.App, s *importSummary) error {
+	var ids []string // of the flights that differ
+	for i := range s.Differing {
+		ids = append(ids, s.Differing[i].FlightID)
+	}
+	return a.Print(s, func(b *strings.Builder) {
+		fmt.Fprintf(b, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", cli.Pluralize(s.Lines, "line", "lines"), s.Seconds, s.Imported,
+			importedWord(s.DryRun), cli.Pluralize(s.Existing, "existed already", "existed already"), cli.Pluralize(len(s.Differing), "differs", "differ"), s.Unread)
+		for _, d := range s.Differing {
+			fmt.Fprintf(b, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
 		}
-		return nil
-	case "json", "yaml":
-		return a.printData(s)
-	}
-	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", pluralize(s.Lines, "line", "lines"), s.Seconds, s.Imported,
-		importedWord(s.DryRun), pluralize(s.Existing, "existed already", "existed already"), pluralize(len(s.Differing), "differs", "differ"), s.Unread)
-	for i := 0; i < len(s.Differing) && err == nil; i++ {
-		d := &s.Differing[i]
-		_, err = fmt.Fprintf(a.out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
-	}
-	return err
+	}, ids...)
 }
 
 // importedWord is the verb of the summary.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // importWorkers is the number of concurrent requests.
@@ -17,7 +18,7 @@ const importWorkers = 4
 
 // importRun is a running import.
 type importRun struct {
-	*app
+	*cli.App
 	importFlags
 	client *client.Client
 	start  time.Time
@@ -94,12 +95,12 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 			continue
 		}
 		if err == nil {
-			err = client.CheckImport(line, r.namespace, now)
+			err = client.CheckImport(line, r.Namespace, now)
 		}
 		if err != nil {
 			if !r.keepGoing && !r.dryRun {
-				return errors.Join(flush(), &exitError{code: exitUsage, err: fmt.Errorf("line %d: %w", lines.number, err),
-					hint: "correct it and repeat the command, or skip invalid lines with --keep-going"})
+				return errors.Join(flush(), &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("line %d: %w", lines.number, err),
+					Hint: "correct it and repeat the command, or skip invalid lines with --keep-going"})
 			}
 			r.skipLine(lines.number, err)
 			continue
@@ -134,9 +135,9 @@ func (r *importRun) skipLine(number int, err error) {
 	r.sum.Lines++
 	switch {
 	case r.keepGoing:
-		r.say("line %d skipped: %v", number, err)
+		r.Say("line %d skipped: %v", number, err)
 	case r.sum.Unread <= maxInvalidLines:
-		r.say("line %d: %v", number, err)
+		r.Say("line %d: %v", number, err)
 	}
 }
 
@@ -149,10 +150,10 @@ func (r *importRun) invalidLines() error {
 		return nil
 	}
 	if n > maxInvalidLines {
-		r.say("%s not shown", pluralize(n-maxInvalidLines, "more invalid line is", "more invalid lines are"))
+		r.Say("%s not shown", cli.Pluralize(n-maxInvalidLines, "more invalid line is", "more invalid lines are"))
 	}
-	return &exitError{code: exitUsage, err: fmt.Errorf("%s", pluralize(n, "line is invalid", "lines are invalid")),
-		hint: "correct them and repeat the command, or skip invalid lines with --keep-going"}
+	return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s", cli.Pluralize(n, "line is invalid", "lines are invalid")),
+		Hint: "correct them and repeat the command, or skip invalid lines with --keep-going"}
 }
 
 // sendBatch sends one batch to a server and adds up the answer.
@@ -174,7 +175,7 @@ func (r *importRun) sendBatch(ctx context.Context, b *importBatch) error {
 	}
 	if now := time.Now(); now.Sub(r.progressAt) > time.Second {
 		if !r.progressAt.IsZero() || now.Sub(r.start) > time.Second {
-			r.say("%s", r.progressLocked())
+			r.Say("%s", r.progressLocked())
 		}
 		r.progressAt = now
 	}
@@ -188,8 +189,8 @@ func (r *importRun) progress() string {
 }
 
 func (r *importRun) progressLocked() string {
-	return fmt.Sprintf("%s, %d %s, %d existed already, %s", pluralize(r.sum.Lines, "line", "lines"), r.sum.Imported, importedWord(r.dryRun),
-		r.sum.Existing, pluralize(len(r.sum.Differing), "differs", "differ"))
+	return fmt.Sprintf("%s, %d %s, %d existed already, %s", cli.Pluralize(r.sum.Lines, "line", "lines"), r.sum.Imported, importedWord(r.dryRun),
+		r.sum.Existing, cli.Pluralize(len(r.sum.Differing), "differs", "differ"))
 }
 
 func (r *importRun) summary() importSummary {
@@ -208,7 +209,7 @@ func (r *importRun) status() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sum.Unread > 0 || len(r.sum.Differing) > 0 {
-		return exitStatus(exitFailed)
+		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil
 }

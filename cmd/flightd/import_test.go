@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
@@ -78,29 +79,29 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	good := `{"key":"default/charge/a","outcome":"succeeded","external_id":"1"}` + "\n"
 	file := tempFile(t, good+"\n"+`{"key":"default/charge/b","outcome":"done"}`+"\n"+`{"key":"default/charge/c","outcome":"refused"}`+"\n")
 	r := s.flightd("import", file, "-o", "json")
-	require.Equal(t, exitUsage, r.code, "a bad line: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "a bad line: %v", r)
 	require.Contains(t, r.err, "line 3: ", "a bad line: %v", r)
 	require.Contains(t, r.err, "outcome", "a bad line: %v", r)
 	require.Empty(t, r.out, "a bad line: %v", r)
 	r = s.flightd("import", file, "--keep-going", "-o", "json")
 	sum := decodeSummary(t, r)
-	require.Equal(t, exitFailed, r.code, "--keep-going: %v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "--keep-going: %v", r)
 	require.Equal(t, 1, sum.Imported, "--keep-going: %v", r)
 	require.Equal(t, 1, sum.Existing, "--keep-going: %v", r)
 	require.Equal(t, 1, sum.Unread, "--keep-going: %v", r)
 	require.Contains(t, r.err, "line 3", "--keep-going: %v", r)
 	other := tempFile(t, good+strings.Replace(good, `"1"`, `"2"`, 1))
 	r = s.flightd("import", other)
-	require.Equal(t, exitFailed, r.code, "another receipt: %v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "another receipt: %v", r)
 	require.Contains(t, r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1", "another receipt: %v", r)
 	r = s.flightd("import", tempFile(t, good))
 	require.True(t, strings.HasPrefix(r.out, "1 line in "), "one line: %v", r)
 	require.Contains(t, r.out, "1 existed already", "one line: %v", r)
 	r = s.flightd("import", tempFile(t, good), "-n", "billing")
-	require.Equal(t, exitUsage, r.code, "another namespace: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "another namespace: %v", r)
 	require.Contains(t, r.err, "namespace", "another namespace: %v", r)
 	r = s.flightd("import", filepath.Join(t.TempDir(), "none"))
-	require.Equal(t, exitUsage, r.code, "no file: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "no file: %v", r)
 }
 
 func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
@@ -116,7 +117,7 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	require.Contains(t, r.out, "ann erased its input and receipt (ticket 12)", "why: %v", r)
 	r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f")
 	require.NotContains(t, r.out, "canary", "it ran again, or its output is still stored: %v", r)
-	require.Equal(t, exitTruncated, r.code, "it ran again, or its output is still stored: %v", r)
+	require.Equal(t, cli.ExitTruncated, r.code, "it ran again, or its output is still stored: %v", r)
 	require.Contains(t, r.err, "nothing was run", "no message that the output is erased: %v", r)
 	require.Contains(t, r.err, "are erased", "no message that the output is erased: %v", r)
 	status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil)
@@ -131,7 +132,7 @@ func TestRedact_LaterCallSaysErased(t *testing.T) {
 	require.Equal(t, 0, r.code, r)
 	r = s.flightd("flights", "redact", "charge/o-1", "--reason", "a test", "--yes")
 	require.Equal(t, 0, r.code, r)
-	for flag, code := range map[string]int{"--recovery=hold": exitTruncated, "--allow-truncated": 0} {
+	for flag, code := range map[string]int{"--recovery=hold": cli.ExitTruncated, "--allow-truncated": 0} {
 		r = s.flightd("exec", "--key", "charge/o-1", flag, "--", "echo", "ran")
 		require.Equal(t, code, r.code, "got %v", r)
 		require.Empty(t, r.out, "got %v", r)
@@ -147,12 +148,12 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 	r := s.flightd("flights", "cancel", "gone", "--reason", "a test")
 	require.Equal(t, 0, r.code, r)
 	r = s.flightd(run...)
-	require.Equal(t, exitFailed, r.code, "cancelled: %v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "cancelled: %v", r)
 	require.Contains(t, r.err, "run flightd flights retry default/exec/gone --reason WHY to let it run again", "cancelled: %v", r)
 	r = s.flightd("flights", "redact", "gone", "--reason", "a test", "--yes")
 	require.Equal(t, 0, r.code, r)
 	r = s.flightd(run...)
-	require.Equal(t, exitFailed, r.code, "its input erased: %v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "its input erased: %v", r)
 	require.NotContains(t, r.err, "to let it run again", "its input erased: %v", r)
 	require.Contains(t, r.err, "use a new id", "its input erased: %v", r)
 }
@@ -165,7 +166,7 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 	r := s.flightd("import", expired)
 	require.Equal(t, 0, r.code, r)
 	run := []string{"exec", "--key", "order", "--fingerprint", "none", "--", "echo", "ran"}
-	eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
+	Eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
 	r = s.flightd(run...)
 	require.Empty(t, r.out, "guarded by a tombstone: %v", r)
 	require.Contains(t, r.err, "flights free", "guarded by a tombstone: %v", r)
@@ -187,12 +188,12 @@ func TestImport_DryRunChangesNothing(t *testing.T) {
 	s := startServer(t)
 	file := tempFile(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
 	r := s.flightd("import", file, "--dry-run")
-	require.Equal(t, exitUsage, r.code, "dry run: %v", r)
+	require.Equal(t, cli.ExitUsage, r.code, "dry run: %v", r)
 	require.Contains(t, r.err, "1 would be imported", "dry run: %v", r)
 	require.Contains(t, r.err, "nothing was changed", "dry run: %v", r)
 	require.NotContains(t, r.err, "what is in is in", "dry run: %v", r)
 	require.Contains(t, r.err, "line 2: invalid: the line is not a JSON object", "the bad line: %v", r)
-	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "unknown state") != 1 {
+	if r := s.flightd("flights", "ls", "--state", "none"); r.code != cli.ExitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "unknown state") != 1 {
 		t.Errorf("a mistake that the server finds: %v", r)
 	}
 }
@@ -211,8 +212,8 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 		text.WriteString("{}\n")
 	}
 	file := tempFile(t, text.String()+strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 200))
-	r := cli(env, "import", file, "--dry-run")
-	require.Equal(t, exitUsage, r.code, "%v", r)
+	r := flightd(env, "import", file, "--dry-run")
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 	require.Contains(t, r.err, "line 2: ")
 	require.Contains(t, r.err, "line 200: ")
 	require.NotContains(t, r.err, "line 202: ")
@@ -222,15 +223,15 @@ func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
 	require.Contains(t, r.err, "nothing was changed")
 
 	long := tempFile(t, strings.Repeat("x", maxLine+1)+"\n"+fmt.Sprintf(good, 1))
-	r = cli(env, "import", long, "--dry-run")
-	require.Equal(t, exitUsage, r.code, "%v", r)
+	r = flightd(env, "import", long, "--dry-run")
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 	require.Contains(t, r.err, fmt.Sprintf("line 1: longer than %d bytes\n", maxLine))
 	require.Contains(t, r.err, "1 line is invalid\n")
-	r = cli(env, "import", long)
-	require.Equal(t, exitUsage, r.code, "%v", r)
+	r = flightd(env, "import", long)
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
 	require.Contains(t, r.err, "line 1: longer than")
 	require.Contains(t, r.err, "0 imported", "an import stops at the first invalid line")
-	r = cli(env, "import", long, "--keep-going")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	r = flightd(env, "import", long, "--keep-going")
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.out, "1 imported")
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // TestDev_LostEtcdNeedsRaiseLeaseEpoch: the error for a lost etcd names --raise-lease-epoch. With it every receipt is
@@ -20,7 +22,7 @@ func TestDev_LostEtcdNeedsRaiseLeaseEpoch(t *testing.T) {
 	require.NoError(t, err)
 	dev := []string{"dev", "--data", s.data, "--listen", s.address}
 	r := s.flightd(dev...)
-	require.Equal(t, exitConfig, r.code, "without etcd: %v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "without etcd: %v", r)
 	require.Contains(t, r.err, "--raise-lease-epoch", "without etcd: %v", r)
 	s.flags = []string{"--raise-lease-epoch", "its disk died"}
 	s.start()
@@ -38,7 +40,7 @@ func TestDev_LostEtcdNeedsRaiseLeaseEpoch(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		r := s.flightd(append(dev, s.flags...)...)
-		require.Equal(t, exitConfig, r.code, "without the ledger: %v", r)
+		require.Equal(t, cli.ExitConfig, r.code, "without the ledger: %v", r)
 		require.Contains(t, r.err, "put the newest copy of this data directory back", "without the ledger: %v", r)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/storetest"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // pay runs pay.sh of the shop once for each key pay-FROM to pay-TO, and requires success.
@@ -53,7 +54,7 @@ func (s *server) requireRejected(words ...string) {
 	accepted := time.AfterFunc(20*time.Second, func() { _ = i.cmd.Process.Kill() })
 	r := i.wait()
 	accepted.Stop()
-	require.Equal(s.t, exitConfig, r.code, "%v", r)
+	require.Equal(s.t, cli.ExitConfig, r.code, "%v", r)
 	for _, w := range words {
 		require.Contains(s.t, r.err, w, "%v", r)
 	}
@@ -63,7 +64,7 @@ func (s *server) requireRejected(words ...string) {
 // is missing: a rejected start appends nothing that could make the ledger as long as it was.
 func TestDev_OlderLedgerStaysRejected(t *testing.T) {
 	for missing := range 3 {
-		s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+		s, shop, copied := startServer(t), NewShop(t, false), t.TempDir()
 		s.pay(shop, 1, 2)
 		s.kill()
 		s.copyData(copied, "ledger")
@@ -76,14 +77,14 @@ func TestDev_OlderLedgerStaysRejected(t *testing.T) {
 		for range 14 {
 			s.requireRejected("the ledger has lost entries", "restore")
 		}
-		require.Len(t, shop.pids("paid"), 3+missing)
+		require.Len(t, shop.Pids("paid"), 3+missing)
 	}
 }
 
 // TestDev_LedgerOlderByOneSecondIsRejected: etcd knows the ledger's last entries soon after their claims are released, and
 // a kill does not lose that record.
 func TestDev_LedgerOlderByOneSecondIsRejected(t *testing.T) {
-	s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+	s, shop, copied := startServer(t), NewShop(t, false), t.TempDir()
 	s.pay(shop, 1, 2)
 	s.kill()
 	s.copyData(copied, "ledger")
@@ -93,7 +94,7 @@ func TestDev_LedgerOlderByOneSecondIsRejected(t *testing.T) {
 	s.kill()
 	s.putBack(copied, "ledger")
 	s.requireRejected("the ledger has lost entries", "restore")
-	require.Len(t, shop.pids("paid"), 12)
+	require.Len(t, shop.Pids("paid"), 12)
 }
 
 // TestDev_ShortenedLogStaysRejected: a ledger whose log lost 1 to 100 entries at its end is rejected at each of ten starts.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // TestMan_HasEveryCommandFlagAndCode: every command has a page with its flags, and the page flightd.1 has exit codes
@@ -14,7 +16,7 @@ import (
 func TestMan_HasEveryCommandFlagAndCode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	r := cli(nil, "man", dir)
+	r := flightd(nil, "man", dir)
 	require.Equal(t, result{}, r)
 	page := func(path string) string {
 		text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(path, " ", "-")+".1"))
@@ -32,12 +34,12 @@ func TestMan_HasEveryCommandFlagAndCode(t *testing.T) {
 		}
 	}
 	root := page("flightd")
-	for _, e := range exitCodes() {
-		require.Contains(t, root, e.means)
+	for _, e := range cli.ExitCodes() {
+		require.Contains(t, root, e.Means)
 	}
-	for _, s := range settings() {
-		require.Contains(t, root, s.env)
+	for _, s := range cli.AllSettings() {
+		require.Contains(t, root, s.Env)
 	}
 	require.Contains(t, page("flightd doubt resolve"), "\n  --did-not-happen  the effect", "lines of a table are not joined")
-	require.Equal(t, exitUsage, cli(nil, "man").code)
+	require.Equal(t, cli.ExitUsage, flightd(nil, "man").code)
 }

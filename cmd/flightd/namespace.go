@@ -1,20 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func (a *app) namespaceCommand() *cobra.Command {
-	return commandGroup("namespace", "Set, list and remove the limits of namespaces, and copy receipts", a.namespaceSet(), a.namespaceList(), a.namespaceRemove(), a.namespaceCopy())
+func newNamespaceCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("namespace", "Set, list and remove the limits of namespaces, and copy receipts", newNamespaceSetCommand(a), newNamespaceListCommand(a), newNamespaceRemoveCommand(a), newNamespaceCopyCommand(a))
 }
 
-func (a *app) namespaceSet() *cobra.Command {
+func newNamespaceSetCommand(a *cli.App) *cobra.Command {
 	var r client.NamespaceRequest
 	var actor string
 	c := &cobra.Command{
@@ -25,19 +27,19 @@ above a limit is rejected as rate_limited, too_many_open or quota_exceeded. Repo
 every limit. A server without credentials, such as flightd dev, applies no limit of a namespace.`,
 		Example: `  flightd namespace set billing --opens-per-second 200 --burst 400
   flightd namespace set '*' --max-flights 1000000        # for namespaces without limits of their own`,
-		Args: exactArgs(1, "a namespace"),
+		Args: cli.ExactArgs(1, "a namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.NamespaceLimits == (client.NamespaceLimits{}) {
-				return &exitError{code: exitUsage, err: fmt.Errorf("no limit is given"), hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
+				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("no limit is given"), Hint: "see flightd namespace set --help; flightd namespace rm removes all limits"}
 			}
-			r.Reason = orDefault(r.Reason, noReason)
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
+			r.Reason = cmp.Or(r.Reason, noReason)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				n, err := c.SetNamespace(cmd.Context(), args[0], r)
 				if err != nil {
 					return err
 				}
-				return a.printNamespaces([]client.Namespace{*n}, n)
-			}, client.WithActor(actorName(actor)))
+				return printNamespaces(a, []client.Namespace{*n}, n)
+			}, client.WithActor(cli.ActorName(actor)))
 		},
 	}
 	flags := c.Flags()
@@ -52,25 +54,25 @@ every limit. A server without credentials, such as flightd dev, applies no limit
 	return c
 }
 
-func (a *app) namespaceList() *cobra.Command {
+func newNamespaceListCommand(a *cli.App) *cobra.Command {
 	return acceptAllNamespaces(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the namespaces that hold flights or declare limits, with the limits in force and their use",
 		Example: "  flightd namespace ls",
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				all, err := c.Namespaces(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return a.printNamespaces(all.Namespaces, all)
+				return printNamespaces(a, all.Namespaces, all)
 			})
 		},
 	})
 }
 
-func (a *app) printNamespaces(all []client.Namespace, data any) error {
+func printNamespaces(a *cli.App, all []client.Namespace, data any) error {
 	rows, ids := [][]string{}, []string{}
 	for _, n := range all {
 		row := []string{n.Name}
@@ -80,7 +82,7 @@ func (a *app) printNamespaces(all []client.Namespace, data any) error {
 		rows = append(rows, row)
 		ids = append(ids, n.Name)
 	}
-	return a.printList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)
+	return a.PrintList([]string{"NAME", "OPENS/S", "BURST", "MAX OPEN", "MAX FLIGHTS", "MAX WAITS", "MAX STREAMS", "OPEN", "STORED"}, rows, ids, data)
 }
 
 // limitsText names the limits of a namespace for people.
@@ -91,28 +93,28 @@ func limitsText(namespace string) string {
 	return "the limits of namespace " + namespace
 }
 
-func (a *app) namespaceRemove() *cobra.Command {
-	var o operatorFlags
+func newNamespaceRemoveCommand(a *cli.App) *cobra.Command {
+	var o cli.OperatorFlags
 	c := &cobra.Command{
 		Use:     "rm NAME",
 		Short:   "Remove the limits of a namespace; its flights and tokens stay",
 		Example: "  flightd namespace rm billing --reason 'the defaults are enough'",
-		Args:    exactArgs(1, "a namespace"),
+		Args:    cli.ExactArgs(1, "a namespace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				return err
 			}
-			if err := a.confirm(false, "remove %s?", limitsText(args[0])); err != nil {
+			if err := a.Confirm(false, "remove %s?", limitsText(args[0])); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				if err := c.DeleteNamespace(cmd.Context(), args[0], o.reason); err != nil {
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				if err := c.DeleteNamespace(cmd.Context(), args[0], o.Reason); err != nil {
 					return err
 				}
-				return a.printDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
-			}, client.WithActor(actorName(o.actor)))
+				return a.PrintDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
+			}, client.WithActor(cli.ActorName(o.Actor)))
 		},
 	}
-	o.flags(c.Flags())
+	o.Add(c.Flags())
 	return c
 }

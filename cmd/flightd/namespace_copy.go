@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -26,7 +28,7 @@ type namespaceCopyFlags struct {
 	actor    string
 }
 
-func (a *app) namespaceCopy() *cobra.Command {
+func newNamespaceCopyCommand(a *cli.App) *cobra.Command {
 	var flags namespaceCopyFlags
 	c := &cobra.Command{
 		Use:   "copy FROM TO",
@@ -43,13 +45,13 @@ until you accept their number with --leave. Tombstones are counted in all namesp
 Your token must be one of all namespaces that may read, operate and admin, such as the token admin.`,
 		Example: `  flightd namespace copy default billing                    # changes nothing
   flightd namespace copy default billing --leave 2 --yes`,
-		Args: exactArgs(2, "two namespaces"),
+		Args: cli.ExactArgs(2, "two namespaces"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.from, flags.to = args[0], args[1]
 			if flags.from == flags.to {
-				return usageError("both namespaces are %s", flags.from)
+				return cli.UsageError("both namespaces are %s", flags.from)
 			}
-			return a.copyNamespace(cmd.Context(), flags)
+			return copyNamespace(cmd.Context(), a, flags)
 		},
 	}
 	c.Flags().IntVar(&flags.leave, "leave", 0, "the number of flights and tombstones that may stay behind, as the command has counted them")
@@ -78,11 +80,11 @@ type leftFlight struct {
 func (r *namespaceCopyResult) left() int { return len(r.Left) + r.Tombstones }
 
 // copyNamespace counts first, by a dry run, and copies if that is confirmed and exactly as much stays behind as was accepted.
-func (a *app) copyNamespace(ctx context.Context, flags namespaceCopyFlags) error {
-	a.namespace = flags.to
-	return a.withClient(ctx, func(to *client.Client) error {
-		return a.withClient(ctx, func(from *client.Client) error {
-			result, err := a.copyReceipts(ctx, from, to, flags, true)
+func copyNamespace(ctx context.Context, a *cli.App, flags namespaceCopyFlags) error {
+	a.Namespace = flags.to
+	return a.WithClient(ctx, func(to *client.Client) error {
+		return a.WithClient(ctx, func(from *client.Client) error {
+			result, err := copyReceipts(ctx, a, from, to, flags, true)
 			if err != nil {
 				return err
 			}
@@ -91,29 +93,29 @@ func (a *app) copyNamespace(ctx context.Context, flags namespaceCopyFlags) error
 				repeat = fmt.Sprintf("--yes --leave %d", n)
 			}
 			switch {
-			case !a.yes:
-				a.say("nothing was changed; to copy, repeat the command with %s", repeat)
-				return a.showNamespaceCopy(result)
+			case !a.Yes:
+				a.Say("nothing was changed; to copy, repeat the command with %s", repeat)
+				return showNamespaceCopy(a, result)
 			case result.left() != flags.leave:
-				return errors.Join(a.showNamespaceCopy(result), &exitError{code: exitFailed,
-					err:  fmt.Errorf("%s would stay behind, and --leave is %d; nothing was changed", pluralize(result.left(), "key", "keys"), flags.leave),
-					hint: "settle them in namespace " + flags.from + ", or repeat the command with " + repeat})
+				return errors.Join(showNamespaceCopy(a, result), &cli.Error{Code: cli.ExitFailed,
+					Err:  fmt.Errorf("%s would stay behind, and --leave is %d; nothing was changed", cli.Pluralize(result.left(), "key", "keys"), flags.leave),
+					Hint: "settle them in namespace " + flags.from + ", or repeat the command with " + repeat})
 			}
-			if result, err = a.copyReceipts(ctx, from, to, flags, false); err != nil {
-				a.say("the copy is not complete; repeat the command to continue")
+			if result, err = copyReceipts(ctx, a, from, to, flags, false); err != nil {
+				a.Say("the copy is not complete; repeat the command to continue")
 				return err
 			}
-			err = a.showNamespaceCopy(result)
+			err = showNamespaceCopy(a, result)
 			if result.left() != flags.leave || len(result.Differing) > 0 {
-				err = errors.Join(err, exitStatus(exitFailed)) // flights came meanwhile, or TO has other receipts
+				err = errors.Join(err, cli.ExitStatus(cli.ExitFailed)) // flights came meanwhile, or TO has other receipts
 			}
 			return err
 		}, client.WithNamespace(flags.from))
-	}, client.WithActor(actorName(flags.actor)))
+	}, client.WithActor(cli.ActorName(flags.actor)))
 }
 
 // copyReceipts imports the final receipts of a namespace into another one.
-func (a *app) copyReceipts(ctx context.Context, from, to *client.Client, flags namespaceCopyFlags, dryRun bool) (*namespaceCopyResult, error) {
+func copyReceipts(ctx context.Context, a *cli.App, from, to *client.Client, flags namespaceCopyFlags, dryRun bool) (*namespaceCopyResult, error) {
 	usage, err := from.Namespaces(ctx)
 	if err != nil {
 		return nil, err
@@ -126,7 +128,7 @@ func (a *app) copyReceipts(ctx context.Context, from, to *client.Client, flags n
 		sink.CloseWithError(err) // nil: the end of the lines
 		written <- err
 	}()
-	run := &importRun{app: a, importFlags: importFlags{dryRun: dryRun}, client: to, start: time.Now()}
+	run := &importRun{App: a, importFlags: importFlags{dryRun: dryRun}, client: to, start: time.Now()}
 	err = run.run(ctx, lines)
 	_ = lines.CloseWithError(errors.New("the import has ended")) // lets the writer end; it returns no error
 	if failed := <-written; err == nil {
@@ -139,7 +141,7 @@ func (a *app) copyReceipts(ctx context.Context, from, to *client.Client, flags n
 
 // writeReceipts writes an import line for each final receipt of the client's namespace, and adds the other flights to left.
 func writeReceipts(ctx context.Context, from *client.Client, to string, lines io.Writer, left *[]leftFlight) error {
-	for q := (client.Query{Limit: maxPage}); ; {
+	for q := (client.Query{Limit: cli.MaxPage}); ; {
 		page, err := from.List(ctx, q)
 		if err != nil {
 			return err
@@ -207,31 +209,27 @@ func receiptLine(ctx context.Context, from *client.Client, to string, f *client.
 	return line, nil
 }
 
-func (a *app) showNamespaceCopy(r *namespaceCopyResult) error {
-	switch a.format {
-	case "json", "yaml":
-		return a.printData(r)
-	case "id": // of what stays behind
-		for _, f := range r.Left {
-			if _, err := fmt.Fprintln(a.out, f.Key); err != nil {
-				return err
-			}
-		}
-		return nil
+func showNamespaceCopy(a *cli.App, r *namespaceCopyResult) error {
+	var ids []string // of what stays behind
+	for _, f := range r.Left {
+		ids = append(ids, f.Key)
 	}
+	return a.Print(r, r.write, ids...)
+}
+
+// write writes the result for people.
+func (r *namespaceCopyResult) write(b *strings.Builder) {
 	verb := "copied"
 	if r.DryRun {
 		verb = "would be copied"
 	}
-	_, err := fmt.Fprintf(a.out, "from %s to %s: %s %s, %d existed already, %s\n", r.From, r.To, pluralize(r.Copied, "receipt", "receipts"), verb, r.Existing,
-		pluralize(len(r.Differing), "differs", "differ"))
+	fmt.Fprintf(b, "from %s to %s: %s %s, %d existed already, %s\n", r.From, r.To, cli.Pluralize(r.Copied, "receipt", "receipts"), verb, r.Existing,
+		cli.Pluralize(len(r.Differing), "differs", "differ"))
 	for _, d := range r.Differing {
-		if err == nil {
-			_, err = fmt.Fprintf(a.out, "  %s: %s\n", d.Key, d.Detail)
-		}
+		fmt.Fprintf(b, "  %s: %s\n", d.Key, d.Detail)
 	}
-	if err != nil || r.left() == 0 {
-		return err
+	if r.left() == 0 {
+		return
 	}
 	rows := [][]string{}
 	slices.SortFunc(r.Left, func(x, y leftFlight) int { return cmp.Or(cmp.Compare(x.State, y.State), cmp.Compare(x.Key, y.Key)) })
@@ -242,10 +240,8 @@ func (a *app) showNamespaceCopy(r *namespaceCopyResult) error {
 		rows = append(rows, []string{"…", fmt.Sprintf("%d more; -o id lists all", more)})
 	}
 	if r.Tombstones > 0 {
-		rows = append(rows, []string{"expired", pluralize(r.Tombstones, "tombstone", "tombstones") + " of all namespaces"})
+		rows = append(rows, []string{"expired", cli.Pluralize(r.Tombstones, "tombstone", "tombstones") + " of all namespaces"})
 	}
-	if _, err := fmt.Fprintf(a.out, "not copied, and would run again in %s: %d\n", r.To, r.left()); err != nil {
-		return err
-	}
-	return writeTable(a.out, []string{"STATE", "KEY"}, rows)
+	fmt.Fprintf(b, "not copied, and would run again in %s: %d\n", r.To, r.left())
+	cli.WriteTable(b, []string{"STATE", "KEY"}, rows)
 }

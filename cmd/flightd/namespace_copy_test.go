@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -60,7 +61,7 @@ func TestHazard56_NamespaceCopy(t *testing.T) {
 	admin := env("*", auth.AllVerbs)
 	copied := func(key string) *flight.Flight { return world.Flight(flight.MustKey(key)) }
 
-	r := cli(admin, "namespace", "copy", "dev", "billing")
+	r := flightd(admin, "namespace", "copy", "dev", "billing")
 	require.Zero(t, r.code, "%v", r)
 	for _, text := range []string{"4 receipts would be copied", "not copied, and would run again in billing: 4", "in_doubt    dev/pay/doubt", "running     dev/pay/running", "no_receipt  dev/pay/seen", "expired     1 tombstone"} {
 		require.Contains(t, r.out, text)
@@ -68,14 +69,14 @@ func TestHazard56_NamespaceCopy(t *testing.T) {
 	require.Contains(t, r.err, "repeat the command with --yes --leave 4")
 	require.Nil(t, copied("billing/pay/text"), "nothing was changed")
 	for _, leave := range []string{"0", "3", "5"} {
-		r = cli(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", leave)
-		require.Equal(t, exitFailed, r.code, "%v", r)
+		r = flightd(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", leave)
+		require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 		require.Contains(t, r.err, "nothing was changed")
 		require.Nil(t, copied("billing/pay/text"))
 	}
 
 	for i, line := range []string{"4 receipts copied, 0 existed", "0 receipts copied, 4 existed"} {
-		r = cli(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", "4", "--actor", "kim")
+		r = flightd(admin, "namespace", "copy", "dev", "billing", "--yes", "--leave", "4", "--actor", "kim")
 		require.Zero(t, r.code, "%d: %v", i, r)
 		require.Contains(t, r.out, line)
 	}
@@ -93,29 +94,29 @@ func TestHazard56_NamespaceCopy(t *testing.T) {
 	require.Equal(t, flight.DecisionReplay, answer.Decision, "the effect does not run again")
 
 	var left struct{ Left []leftFlight }
-	require.NoError(t, json.Unmarshal([]byte(cli(admin, "namespace", "copy", "dev", "billing", "-o", "json").out), &left))
+	require.NoError(t, json.Unmarshal([]byte(flightd(admin, "namespace", "copy", "dev", "billing", "-o", "json").out), &left))
 	require.Len(t, left.Left, 3)
-	require.Equal(t, "dev/pay/doubt\ndev/pay/running\ndev/pay/seen\n", cli(admin, "namespace", "copy", "dev", "billing", "-o", "id").out)
+	require.Equal(t, "dev/pay/doubt\ndev/pay/running\ndev/pay/seen\n", flightd(admin, "namespace", "copy", "dev", "billing", "-o", "id").out)
 
-	require.Equal(t, exitUsage, cli(admin, "namespace", "copy", "dev", "dev").code)
+	require.Equal(t, cli.ExitUsage, flightd(admin, "namespace", "copy", "dev", "dev").code)
 	bound := env("dev", auth.AllVerbs)
-	require.NotZero(t, cli(bound, "namespace", "copy", "dev", "billing").code, "a token of one namespace")
-	require.NotZero(t, cli(bound, "namespace", "copy", "billing", "dev").code)
+	require.NotZero(t, flightd(bound, "namespace", "copy", "dev", "billing").code, "a token of one namespace")
+	require.NotZero(t, flightd(bound, "namespace", "copy", "billing", "dev").code)
 }
 
 // A new token of a namespace is another key space: an operator of all namespaces is told what the others hold.
 func TestTokenCreate_NamesOtherNamespaces(t *testing.T) {
 	_, env := copyWorld(t)
-	r := cli(env("*", auth.AllVerbs), "token", "create", "billing", "-n", "billing")
+	r := flightd(env("*", auth.AllVerbs), "token", "create", "billing", "-n", "billing")
 	require.Zero(t, r.code, "%v", r)
 	require.Contains(t, r.err, "other namespaces hold flights: dev (7 flights)")
 	require.NotContains(t, r.out, "dev")
 	for namespace, flags := range map[string]string{"dev": "-n dev", "*": "-A"} {
-		r = cli(env("*", auth.AllVerbs), append([]string{"token", "create", "other"}, strings.Fields(flags)...)...)
+		r = flightd(env("*", auth.AllVerbs), append([]string{"token", "create", "other"}, strings.Fields(flags)...)...)
 		require.Zero(t, r.code, "%v", r)
 		require.NotContains(t, r.err, "other namespaces", namespace)
 	}
-	r = cli(env("billing", auth.AllVerbs), "token", "create", "worker", "-n", "billing")
+	r = flightd(env("billing", auth.AllVerbs), "token", "create", "worker", "-n", "billing")
 	require.Zero(t, r.code, "%v", r)
 	require.NotContains(t, r.err, "dev", "an operator of one namespace learns nothing of the others")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -33,18 +34,18 @@ func TestLists_RespectTheNamespace(t *testing.T) {
 	} {
 		for _, command := range []string{"flights ls", "tail --no-follow", "tail --no-follow --after 0.0"} {
 			env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-			r := cli(env, strings.Fields(command+" "+test.flags)...)
+			r := flightd(env, strings.Fields(command+" "+test.flags)...)
 			require.Equal(t, 0, r.code, "%s %s: %v", command, test.flags, r)
 			require.Contains(t, r.out, test.here, "%s %s: %v", command, test.flags, r)
 			require.False(t, test.notHere != "" && strings.Contains(r.out, test.notHere), "%s %s: %v", command, test.flags, r)
 		}
 	}
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "__complete", "why", "bil")
+	r := flightd(env, "__complete", "why", "bil")
 	require.Contains(t, r.out, "billing/charge/2", "a full key of another namespace: %v", r)
 	for _, command := range []string{"flights ls", "tail"} {
-		r := cli(env, strings.Fields(command+" --prefix billing/")...)
-		require.Equal(t, exitUsage, r.code, "%s of a prefix of another namespace: %v", command, r)
+		r := flightd(env, strings.Fields(command+" --prefix billing/")...)
+		require.Equal(t, cli.ExitUsage, r.code, "%s of a prefix of another namespace: %v", command, r)
 		require.Contains(t, r.err, "-A", "%s of a prefix of another namespace: %v", command, r)
 	}
 }
@@ -66,7 +67,7 @@ func TestLists_EmptyListPrintsANote(t *testing.T) {
 		"tail --no-follow -A":  "",
 		"flights ls -n nobody": "namespace nobody",
 	} {
-		r := cli(env, strings.Fields(command)...)
+		r := flightd(env, strings.Fields(command)...)
 		require.Equal(t, 0, r.code, "%s: %v", command, r)
 		require.Contains(t, r.err, says, "%s: %v", command, r)
 		require.False(t, says == "" && r.err != "", "%s: %v", command, r)
@@ -94,7 +95,7 @@ func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
 		"-A --action charge --prefix other/":    "other/charge/1",
 	} {
 		for _, list := range []string{"doubt ls", "flights ls --state in_doubt"} {
-			r := cli(env, strings.Fields(list+" "+flags)...)
+			r := flightd(env, strings.Fields(list+" "+flags)...)
 			require.Zero(t, r.code, "%s %s: %v", list, flags, r)
 			var keys []string
 			for line := range strings.Lines(r.out) {
@@ -130,19 +131,19 @@ func TestDoubtList_OldestFirstWithInputAndCalls(t *testing.T) {
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	t.Cleanup(server.Close)
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "doubt", "ls")
+	r := flightd(env, "doubt", "ls")
 	require.Zero(t, r.code, "%v", r)
 	lines := strings.Split(r.out, "\n")
 	require.Regexp(t, `^KEY +AGE +ATTEMPTS +CALLS +INPUT +CAUSE`, lines[0])
 	require.Regexp(t, `^default/charge/2 +\d s +1 +7, \d s ago +\(5 bytes of image/png\) `, lines[1], r.out)
 	require.Regexp(t, `^default/charge/3 +\d s +1 +0 +\S`, lines[2], r.out)
 	require.Regexp(t, `^default/charge/1 +\d s +1 +0 +\{"cents": 4200, "to": "x+… `, lines[3], r.out)
-	r = cli(env, "doubt", "ls", "--limit", "2", "-o", "json")
+	r = flightd(env, "doubt", "ls", "--limit", "2", "-o", "json")
 	require.Less(t, strings.Index(r.out, "default/charge/2"), strings.Index(r.out, "default/charge/3"), "%v", r)
 	require.NotContains(t, r.out, "default/charge/1\"", "%v", r)
 	require.Contains(t, r.out, `"count": 7`, "%v", r)
 	require.Contains(t, r.err, "1 younger doubt is not listed", "%v", r)
 	for age, want := range map[time.Duration]string{-time.Second: "0 s", 61 * time.Second: "1 min", 3*time.Hour + 5*time.Minute: "3 h", 49 * time.Hour: "2 days"} {
-		require.Equal(t, want, ageText(age))
+		require.Equal(t, want, cli.AgeText(age))
 	}
 }

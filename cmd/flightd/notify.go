@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // notifyEnv is the environment variable with the notification socket of systemd; see sd_notify(3).
@@ -14,8 +16,8 @@ const notifyEnv = "NOTIFY_SOCKET"
 
 // notifySupervisor sends a state to the supervisor that started this process, if there is one. A failure is printed:
 // systemd would take the service for one that never became ready.
-func (a *app) notifySupervisor(state string) {
-	name := a.env(notifyEnv)
+func notifySupervisor(a *cli.App, state string) {
+	name := a.Env(notifyEnv)
 	if name == "" {
 		return
 	}
@@ -28,17 +30,17 @@ func (a *app) notifySupervisor(state string) {
 		_, err = conn.Write([]byte(state))
 	}
 	if err != nil {
-		a.say("notify the supervisor of %s: %v", state, err)
+		a.Say("notify the supervisor of %s: %v", state, err)
 	}
 }
 
 // watchdogInterval returns how often the node has to prove to its supervisor that it is alive: a third of the time after
 // which systemd kills it, so that one slow proof is in time. 0: the supervisor has no watchdog for this process.
-func (a *app) watchdogInterval(pid int) time.Duration {
-	if of := a.env("WATCHDOG_PID"); of != "" && of != strconv.Itoa(pid) {
+func watchdogInterval(a *cli.App, pid int) time.Duration {
+	if of := a.Env("WATCHDOG_PID"); of != "" && of != strconv.Itoa(pid) {
 		return 0
 	}
-	bound, err := strconv.ParseInt(a.env("WATCHDOG_USEC"), 10, 64)
+	bound, err := strconv.ParseInt(a.Env("WATCHDOG_USEC"), 10, 64)
 	if err != nil || bound <= 0 {
 		return 0
 	}

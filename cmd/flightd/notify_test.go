@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/internal/proctest"
 )
 
@@ -56,13 +57,13 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 func TestDev_WithoutSupervisor(t *testing.T) {
 	var talk strings.Builder
 	env := map[string]string{}
-	a := &app{terminal: terminal{err: &talk, env: func(k string) string { return env[k] }}}
-	a.notifySupervisor("READY=1")
+	a := &cli.App{Terminal: cli.Terminal{Err: &talk, Env: func(k string) string { return env[k] }}}
+	notifySupervisor(a, "READY=1")
 	require.Zero(t, talk.Len(), "said %q", talk.String())
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), "@flightd-test-nobody"} {
 		talk.Reset()
 		env[notifyEnv] = name
-		if a.notifySupervisor("READY=1"); !strings.Contains(talk.String(), "supervisor") {
+		if notifySupervisor(a, "READY=1"); !strings.Contains(talk.String(), "supervisor") {
 			t.Errorf("%s: said %q", name, talk.String())
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // dataCommands returns the commands that print data, so that they take every format of -o. A command that changes a
@@ -109,7 +111,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
 	for path, prepare := range data {
 		changes := strings.Contains("doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
-		for _, format := range formats() {
+		for _, format := range cli.Formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)
 			require.Equal(t, 0, r.code, "%s: %v", name, r)
@@ -145,7 +147,7 @@ func checkReadable(format, out string) error {
 
 // TestDev_SaysWhereItIsInEveryFormat: standard output has the address in every format, standard error the banner.
 func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
-	for _, format := range formats() {
+	for _, format := range cli.Formats() {
 		c := exec.Command(program, "dev", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", "-o", format)
 		var talk strings.Builder
 		c.Stderr = &talk
@@ -187,10 +189,10 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 	}
 	t.Setenv("XDG_STATE_HOME", s.state)
 	env := withConfig(t, "server: [127.0.0.1:1, "+s.address+"]\n")
-	r := cli(env, "flights", "ls", "-o", "id")
+	r := flightd(env, "flights", "ls", "-o", "id")
 	require.Equal(t, 0, r.code, "by the file: %v", r)
 	require.Len(t, strings.Fields(r.out), 1, "by the file: %v", r)
 	env["FLIGHTD_ADDR"] = "127.0.0.1:2 127.0.0.1:1"
-	r = cli(env, "__complete", "why", "")
+	r = flightd(env, "__complete", "why", "")
 	require.Equal(t, ":4\n", r.out, "the environment comes before the file: %v", r)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 	"github.com/flightd/flightd/node"
 )
@@ -33,7 +34,7 @@ func TestServe_OwnEtcd(t *testing.T) {
 		"half of a pair": {[]string{"--etcd-cert", "client.crt"}, "help settings"},
 	} {
 		r := s.flightd("", append([]string{"serve", "--data", s.path("data"), "--first-token-file", s.path("first-token")}, test.flags...)...)
-		require.Equal(t, exitConfig, r.code, "%s: %v", name, r)
+		require.Equal(t, cli.ExitConfig, r.code, "%s: %v", name, r)
 		require.Contains(t, r.err, test.hint, name)
 	}
 	s.start()
@@ -50,19 +51,19 @@ func TestServe_OwnEtcd(t *testing.T) {
 func TestServe_OwnEtcdSettings(t *testing.T) {
 	env := withConfig(t, "etcd: [https://a:2379, https://b:2379]\netcd_cert: c\netcd_key: k\netcd_prefix: team/\netcd_allow_plain_http: true\n")
 	env["FLIGHTD_ETCD_CA"] = "ca"
-	a := &app{terminal: terminal{env: func(k string) string { return env[k] }}}
-	serve, flags, err := a.root().Find([]string{"serve", "--etcd-prefix", "flag/"})
+	a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
+	serve, flags, err := newRoot(a).Find([]string{"serve", "--etcd-prefix", "flag/"})
 	require.NoError(t, err)
 	require.NoError(t, serve.ParseFlags(flags))
-	require.NoError(t, a.resolveSettings(serve))
-	cfg, err := a.serveConfig(onceFlags{})
+	require.NoError(t, a.ResolveSettings(serve))
+	cfg, err := serveConfig(a, onceFlags{})
 	require.NoError(t, err)
 	require.Equal(t, node.ExternalEtcd{Endpoints: []string{"https://a:2379", "https://b:2379"}, Cert: "c", Key: "k", CA: "ca", Prefix: "flag/", AllowPlainHTTP: true}, cfg.Etcd)
 	for _, format := range []string{"table", "yaml", "json"} {
-		r := cli(map[string]string{"FLIGHTD_ETCD": "https://root:secret@a:2379"}, "config", "show", "-o", format)
+		r := flightd(map[string]string{"FLIGHTD_ETCD": "https://root:secret@a:2379"}, "config", "show", "-o", format)
 		require.Zero(t, r.code, "%v", r)
 		require.NotContains(t, r.out, "secret")
 		require.Contains(t, r.out, "a:2379")
 	}
-	require.NotContains(t, strings.ToLower(cli(nil, "dev", "--help").out), "--etcd", "dev embeds its etcd")
+	require.NotContains(t, strings.ToLower(flightd(nil, "dev", "--help").out), "--etcd", "dev embeds its etcd")
 }

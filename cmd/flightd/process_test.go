@@ -191,8 +191,8 @@ func (s *server) flightd(args ...string) result {
 	return s.begin(args...).wait()
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
+// Eventually waits for a condition.
+func Eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -213,9 +213,9 @@ type shop struct {
 	dir string
 }
 
-// newShop writes pay.sh, which appends its process id to the file started, waits for the file go if wait is set, prints
+// NewShop writes pay.sh, which appends its process id to the file started, waits for the file go if wait is set, prints
 // its id and the time, and appends its id to the file paid.
-func newShop(t testing.TB, wait bool) *shop {
+func NewShop(t testing.TB, wait bool) *shop {
 	t.Helper()
 	s := &shop{t: t, dir: t.TempDir()}
 	script := "#!/bin/sh\necho $$ >> " + s.path("started") + "\n"
@@ -237,8 +237,8 @@ func (s *shop) release() {
 	require.NoError(s.t, err)
 }
 
-// pids returns the process ids in a file, in order.
-func (s *shop) pids(name string) (pids []int) {
+// Pids returns the process ids in a file, in order.
+func (s *shop) Pids(name string) (pids []int) {
 	data, err := os.ReadFile(s.path(name))
 	require.False(s.t, err != nil && !errors.Is(err, os.ErrNotExist))
 	for _, word := range strings.Fields(string(data)) {
@@ -250,8 +250,8 @@ func (s *shop) pids(name string) (pids []int) {
 	return pids
 }
 
-// alive reports whether a process runs; a zombie does not.
-func alive(pid int) bool {
+// Alive reports whether a process runs; a zombie does not.
+func Alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil && !errors.Is(err, os.ErrNotExist)

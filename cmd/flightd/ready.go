@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -24,7 +25,7 @@ const readyTimeout = 3 * time.Second
 // readyInterval is the time between two tries with --wait.
 const readyInterval = 100 * time.Millisecond
 
-func (a *app) readyCommand() *cobra.Command {
+func newReadyCommand(a *cli.App) *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "ready",
@@ -40,28 +41,28 @@ demands client certificates needs a listen_metrics address for its health check.
 		Example: `  flightd ready
   flightd ready --wait 30s
   flightd ready --server https://flightd.example.com:7420 --ca-file ca.crt`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < 0 {
-				return usageError("--wait cannot be negative")
+				return cli.UsageError("--wait cannot be negative")
 			}
-			return a.ready(cmd.Context(), wait)
+			return awaitReady(cmd.Context(), a, wait)
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "how long to ask again while the server is not ready; 0: ask once")
 	return c
 }
 
-// ready asks until the server is ready or wait is over. An error of TLS is returned at once, because time does not mend
+// awaitReady asks until the server is ready or wait is over. An error of TLS is returned at once, because time does not mend
 // it.
-func (a *app) ready(ctx context.Context, wait time.Duration) error {
-	address, config, err := a.readyAddress()
+func awaitReady(ctx context.Context, a *cli.App, wait time.Duration) error {
+	address, config, err := readyAddress(a)
 	if err != nil {
 		return err
 	}
 	deadline := time.Now().Add(wait)
 	ledger, err := askReady(ctx, address, config)
-	for err != nil && tlsHint(err) == "" && ctx.Err() == nil && time.Until(deadline) > readyInterval {
+	for err != nil && cli.TLSHint(err) == "" && ctx.Err() == nil && time.Until(deadline) > readyInterval {
 		select {
 		case <-time.After(readyInterval):
 			ledger, err = askReady(ctx, address, config)
@@ -69,39 +70,31 @@ func (a *app) ready(ctx context.Context, wait time.Duration) error {
 		}
 	}
 	if err != nil {
-		return &exitError{code: exitUnreachable, err: fmt.Errorf("%s is not ready: %w", address, err), hint: tlsHint(err)}
+		return &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("%s is not ready: %w", address, err), Hint: cli.TLSHint(err)}
 	}
-	address = hideUser(address)
-	switch a.format {
-	case "json", "yaml":
-		return a.printData(struct {
-			Ready   bool             `json:"ready"`
-			Address string           `json:"address"`
-			Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
-		}{true, address, ledger})
-	case "id":
-		_, err = fmt.Fprintln(a.out, address)
-	default:
-		text := "ready"
-		if ledger != nil && (ledger.Empty || ledger.Flights > 0) {
-			text += "; its ledger: " + ledgerText(ledger, time.Now())
-		}
-		_, err = fmt.Fprintln(a.out, text)
+	address = cli.HideUser(address)
+	text := "ready"
+	if ledger != nil && (ledger.Empty || ledger.Flights > 0) {
+		text += "; its ledger: " + cli.LedgerText(ledger, time.Now())
 	}
-	return err
+	return a.Print(struct {
+		Ready   bool             `json:"ready"`
+		Address string           `json:"address"`
+		Ledger  *wire.LedgerInfo `json:"ledger,omitzero"`
+	}{true, address, ledger}, func(b *strings.Builder) { b.WriteString(text + "\n") }, address)
 }
 
 // readyAddress returns the address to ask and the TLS settings for it.
-func (a *app) readyAddress() (string, *tls.Config, error) {
-	metrics, listen := a.setting("listen_metrics").Value, a.setting("listen").Value
+func readyAddress(a *cli.App) (string, *tls.Config, error) {
+	metrics, listen := a.Setting("listen_metrics").Value, a.Setting("listen").Value
 	switch {
-	case a.setting("server").source <= fromEnv, a.setting("server").source == fromFile && metrics == "" && a.setting("listen").source == fromDefault:
-		config, err := a.clientTLS()
-		return a.servers[0], config, err
+	case a.Setting("server").Source <= cli.FromEnv, a.Setting("server").Source == cli.FromFile && metrics == "" && a.Setting("listen").Source == cli.FromDefault:
+		config, err := a.ClientTLS()
+		return a.Servers[0], config, err
 	case metrics != "":
 		return "http://" + localAddress(metrics), nil, nil
-	case a.setting("tls_cert").Value != "":
-		config, err := a.clientTLS() // with a client certificate, if one is set
+	case a.Setting("tls_cert").Value != "":
+		config, err := a.ClientTLS() // with a client certificate, if one is set
 		if err == nil {
 			config.InsecureSkipVerify = true // the node's own address on this machine; no secret is sent
 		}
@@ -164,5 +157,5 @@ func askReady(ctx context.Context, address string, config *tls.Config) (*wire.Le
 	if len(reasons) == 0 {
 		return nil, fmt.Errorf("it answers %d, and not as flightd does: %.100q", answer.StatusCode, body)
 	}
-	return nil, errors.New(oneLine(strings.Join(reasons, "; ")))
+	return nil, errors.New(cli.OneLine(strings.Join(reasons, "; ")))
 }

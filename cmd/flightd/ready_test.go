@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // fakeReady starts a server whose /readyz has this answer; with a directory of flightd cert init it speaks TLS.
@@ -47,19 +49,19 @@ func TestReady_SaysYesOrWhyNot(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"ready":       {http.StatusOK, `{"ready":true}`, exitOK, "ready\n"},
-		"not ready":   {http.StatusServiceUnavailable, `{"ready":false,"checks":[{"name":"etcd","ok":true},{"name":"ledger","ok":false,"error":"the ledger has no leader"}]}`, exitUnreachable, "ledger: the ledger has no leader"},
-		"starting":    {http.StatusServiceUnavailable, `{"code":"draining","detail":"the node is starting"}`, exitUnreachable, "draining: the node is starting"},
-		"another one": {http.StatusOK, "<html>", exitUnreachable, "not as flightd does"},
-		"a liar":      {http.StatusServiceUnavailable, `{"ready":true}`, exitUnreachable, "answers 503"},
+		"ready":       {http.StatusOK, `{"ready":true}`, cli.ExitOK, "ready\n"},
+		"not ready":   {http.StatusServiceUnavailable, `{"ready":false,"checks":[{"name":"etcd","ok":true},{"name":"ledger","ok":false,"error":"the ledger has no leader"}]}`, cli.ExitUnreachable, "ledger: the ledger has no leader"},
+		"starting":    {http.StatusServiceUnavailable, `{"code":"draining","detail":"the node is starting"}`, cli.ExitUnreachable, "draining: the node is starting"},
+		"another one": {http.StatusOK, "<html>", cli.ExitUnreachable, "not as flightd does"},
+		"a liar":      {http.StatusServiceUnavailable, `{"ready":true}`, cli.ExitUnreachable, "answers 503"},
 	} {
-		r := cli(map[string]string{"FLIGHTD_ADDR": fakeReady(t, "", test.status, test.body), "FLIGHTD_TOKEN": "fltd_x"}, "ready")
+		r := flightd(map[string]string{"FLIGHTD_ADDR": fakeReady(t, "", test.status, test.body), "FLIGHTD_TOKEN": "fltd_x"}, "ready")
 		require.Equal(t, test.code, r.code, "%s: %v", name, r)
 		require.Contains(t, r.out+r.err, test.says, "%s: %v", name, r)
-		require.Equal(t, test.code != exitOK, r.out == "", "%s: %v", name, r)
+		require.Equal(t, test.code != cli.ExitOK, r.out == "", "%s: %v", name, r)
 	}
-	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready")
-	require.Equal(t, exitUnreachable, r.code, "%v", r)
+	r := flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready")
+	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
 	require.Contains(t, r.err, "127.0.0.1:1 is not ready", "%v", r)
 }
 
@@ -74,11 +76,11 @@ func TestReady_Waits(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	env := map[string]string{"FLIGHTD_ADDR": s.URL}
-	require.Equal(t, exitUnreachable, cli(env, "ready").code)
-	require.Equal(t, exitOK, cli(env, "ready", "--wait", "1m").code)
+	require.Equal(t, cli.ExitUnreachable, flightd(env, "ready").code)
+	require.Equal(t, cli.ExitOK, flightd(env, "ready", "--wait", "1m").code)
 	require.Equal(t, 3, asked)
-	require.Equal(t, exitUnreachable, cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready", "--wait", "300ms").code)
-	require.Equal(t, exitUsage, cli(env, "ready", "--wait", "-1s").code)
+	require.Equal(t, cli.ExitUnreachable, flightd(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, "ready", "--wait", "300ms").code)
+	require.Equal(t, cli.ExitUsage, flightd(env, "ready", "--wait", "-1s").code)
 }
 
 // TestReady_FindsTheNodeOfTheSettings: the monitoring address, else the API's, over TLS if the node speaks it; a server
@@ -96,26 +98,26 @@ func TestReady_FindsTheNodeOfTheSettings(t *testing.T) {
 		env  map[string]string
 		code int
 	}{
-		"monitoring":           {"listen_metrics: 0.0.0.0:" + port + "\nlisten: 127.0.0.1:1\n" + certificate, nil, exitOK},
-		"plain API":            {"listen: \":" + port + "\"\n", nil, exitOK},
-		"API over TLS":         {"listen: 0.0.0.0:" + securePort + "\n" + certificate, nil, exitOK},
-		"the settings' server": {"server: " + plain + "\n", nil, exitOK},
-		"a listener comes before the settings' server":  {"server: 127.0.0.1:1\nlisten: " + plain + "\n", nil, exitOK},
-		"the environment's server":                      {"listen_metrics: 127.0.0.1:1\n", map[string]string{"FLIGHTD_ADDR": plain}, exitOK},
-		"a named server over TLS":                       {"ca_file: " + dir + "/ca.crt\n", map[string]string{"FLIGHTD_ADDR": "https://" + secure}, exitOK},
-		"a named server is verified":                    {"", map[string]string{"FLIGHTD_ADDR": "https://" + secure}, exitUnreachable},
-		"the environment's listener, as in a container": {"", map[string]string{"FLIGHTD_LISTEN": "0.0.0.0:" + port}, exitOK},
+		"monitoring":           {"listen_metrics: 0.0.0.0:" + port + "\nlisten: 127.0.0.1:1\n" + certificate, nil, cli.ExitOK},
+		"plain API":            {"listen: \":" + port + "\"\n", nil, cli.ExitOK},
+		"API over TLS":         {"listen: 0.0.0.0:" + securePort + "\n" + certificate, nil, cli.ExitOK},
+		"the settings' server": {"server: " + plain + "\n", nil, cli.ExitOK},
+		"a listener comes before the settings' server":  {"server: 127.0.0.1:1\nlisten: " + plain + "\n", nil, cli.ExitOK},
+		"the environment's server":                      {"listen_metrics: 127.0.0.1:1\n", map[string]string{"FLIGHTD_ADDR": plain}, cli.ExitOK},
+		"a named server over TLS":                       {"ca_file: " + dir + "/ca.crt\n", map[string]string{"FLIGHTD_ADDR": "https://" + secure}, cli.ExitOK},
+		"a named server is verified":                    {"", map[string]string{"FLIGHTD_ADDR": "https://" + secure}, cli.ExitUnreachable},
+		"the environment's listener, as in a container": {"", map[string]string{"FLIGHTD_LISTEN": "0.0.0.0:" + port}, cli.ExitOK},
 	} {
 		env := withConfig(t, test.file)
 		for k, v := range test.env {
 			env[k] = v
 		}
-		r := cli(env, "ready")
+		r := flightd(env, "ready")
 		require.Equal(t, test.code, r.code, "%s: %v", name, r)
 	}
-	r := cli(map[string]string{"FLIGHTD_ADDR": "https://" + secure}, "ready")
+	r := flightd(map[string]string{"FLIGHTD_ADDR": "https://" + secure}, "ready")
 	require.Contains(t, r.err, "FLIGHTD_CA_FILE", "%v", r)
-	r = cli(map[string]string{"FLIGHTD_ADDR": "https://" + plain}, "ready")
+	r = flightd(map[string]string{"FLIGHTD_ADDR": "https://" + plain}, "ready")
 	require.Contains(t, r.err, "speaks plain HTTP", "%v", r)
 }
 
@@ -141,7 +143,7 @@ func TestSettings_WhichFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(named, []byte("namespace: named\n"), 0o600))
 	ours := filepath.Join(user["XDG_CONFIG_HOME"], "flightd", "config.yaml")
 	with := func(env map[string]string, value string) map[string]string {
-		return map[string]string{"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"], configEnv: value}
+		return map[string]string{"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"], cli.ConfigEnv: value}
 	}
 	for name, test := range map[string]struct {
 		env  map[string]string
@@ -157,15 +159,15 @@ func TestSettings_WhichFile(t *testing.T) {
 		"named by environment": {with(user, named), []string{"why"}, named},
 		"named twice":          {with(user, "/none"), []string{"why", "--config", named}, named},
 	} {
-		a := &app{terminal: terminal{env: func(k string) string { return test.env[k] }, etc: etc}}
-		cmd, rest, err := a.root().Find(test.args)
+		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return test.env[k] }, Etc: etc}}
+		cmd, rest, err := newRoot(a).Find(test.args)
 		require.NoError(t, err, name)
 		require.NoError(t, cmd.ParseFlags(rest), name)
-		require.Equal(t, test.want, a.findConfig(cmd).path, name)
+		require.Equal(t, test.want, a.FindConfig(cmd).Path, name)
 	}
 	for _, args := range [][]string{{"version", "-c", "/none/flightd.yaml"}, {"serve", "-c", "/none/flightd.yaml"}} {
-		r := cli(nil, args...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, args...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "from flag --config: open /none/flightd.yaml", "%v: %v", args, r)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/node"
 )
@@ -18,7 +19,7 @@ import (
 // acceptedStep is what an operator does after a data directory was restored.
 const acceptedStep = "flightd restore accept --data %s --reason WHY"
 
-func (a *app) restoreCommand() *cobra.Command {
+func newRestoreCommand(a *cli.App) *cobra.Command {
 	var from string
 	c := &cobra.Command{
 		Use:   "restore --from BACKUP --data NEW",
@@ -37,23 +38,23 @@ func (a *app) restoreCommand() *cobra.Command {
   flightd restore accept --data /var/lib/flightd --reason 'the disk of db1 died'
   flightd restore asked -o id
   flightd restore finish --reason 'all charges since noon are imported'`,
-		Args: noSuchCommand,
+		Args: cli.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data := a.setting("data")
-			if from == "" || data.source == fromDefault {
-				return &exitError{code: exitUsage, err: errors.New("--from and --data are needed"), hint: "see flightd restore --help"}
+			data := a.Setting("data")
+			if from == "" || data.Source == cli.FromDefault {
+				return &cli.Error{Code: cli.ExitUsage, Err: errors.New("--from and --data are needed"), Hint: "see flightd restore --help"}
 			}
 			m, err := node.RestoreBackup(from, data.Value)
 			if err != nil {
 				return restoreError(err, "name a new directory with --data")
 			}
-			a.say("restored %s up to entry %d, of %s; next: "+acceptedStep, m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339), data.Value)
-			return a.printUnlessTable(m.Deployment, m)
+			a.Say("restored %s up to entry %d, of %s; next: "+acceptedStep, m.Deployment, m.Index, m.CreatedAt.Format(time.RFC3339), data.Value)
+			return a.PrintUnlessTable(m.Deployment, m)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "directory of the backup")
 	c.Flags().String("data", "", "new data directory (FLIGHTD_DATA)")
-	c.AddCommand(a.restoreAccept(), a.restoreAsked(), a.restoreFinish())
+	c.AddCommand(newRestoreAcceptCommand(a), newRestoreAskedCommand(a), newRestoreFinishCommand(a))
 	return c
 }
 
@@ -61,19 +62,19 @@ func restoreError(err error, dataHint string) error {
 	var invalid *flight.InvalidError
 	switch {
 	case errors.Is(err, clusterstore.ErrBackup):
-		return &exitError{code: exitConfig, err: err, hint: "check --from, or use another backup; nothing was restored. A copy of a data directory needs only flightd restore accept"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "check --from, or use another backup; nothing was restored. A copy of a data directory needs only flightd restore accept"}
 	case errors.Is(err, fs.ErrNotExist):
-		return &exitError{code: exitConfig, err: err, hint: "check --from; nothing was restored"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "check --from; nothing was restored"}
 	case errors.Is(err, clusterstore.ErrNewer):
-		return &exitError{code: exitConfig, err: err, hint: "use the version of flightd that made the backup, or a newer one"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "use the version of flightd that made the backup, or a newer one"}
 	case errors.As(err, &invalid):
-		return &exitError{code: exitConfig, err: err, hint: dataHint}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: dataHint}
 	}
 	return err
 }
 
-func (a *app) restoreAccept() *cobra.Command {
-	var operator operatorFlags
+func newRestoreAcceptCommand(a *cli.App) *cobra.Command {
+	var operator cli.OperatorFlags
 	var accepted node.Acceptance
 	c := &cobra.Command{
 		Use:   "accept --data DIR --reason WHY",
@@ -87,38 +88,38 @@ away, and opens no flight until flightd restore finish.
 missing, and the next start opens flights at once. The audit log has your statement.`,
 		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
   flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := operator.check(); err != nil {
+			if err := operator.Check(); err != nil {
 				return err
 			}
-			data := a.setting("data")
-			if data.source == fromDefault {
-				return &exitError{code: exitUsage, err: errors.New("--data is missing"), hint: "name the data directory, as in --data /var/lib/flightd"}
+			data := a.Setting("data")
+			if data.Source == cli.FromDefault {
+				return &cli.Error{Code: cli.ExitUsage, Err: errors.New("--data is missing"), Hint: "name the data directory, as in --data /var/lib/flightd"}
 			}
 			what := "Effects that happened after the copy was made are unknown to the ledger in %s."
 			if accepted.Moved {
 				what = "You say that %s was moved after a clean stop, and that no other copy of it has run: if one has, its effects happen again."
 			}
-			if err := a.confirm(true, what+" Accept it?", data.Value); err != nil {
+			if err := a.Confirm(true, what+" Accept it?", data.Value); err != nil {
 				return err
 			}
-			accepted.Reason, accepted.Actor = operator.reason, actorName(operator.actor)
+			accepted.Reason, accepted.Actor = operator.Reason, cli.ActorName(operator.Actor)
 			if err := node.AcceptRestore(data.Value, accepted); err != nil {
 				return restoreError(err, "name the directory that flightd restore made, or the copy")
 			}
-			a.say("accepted; the next start of flightd on %s acts on it", data.Value)
-			return a.printUnlessTable(data.Value, map[string]string{"done": "accept_restore", "data": data.Value})
+			a.Say("accepted; the next start of flightd on %s acts on it", data.Value)
+			return a.PrintUnlessTable(data.Value, map[string]string{"done": "accept_restore", "data": data.Value})
 		},
 	}
-	operator.flags(c.Flags())
+	operator.Add(c.Flags())
 	c.Flags().String("data", "", "data directory (FLIGHTD_DATA)")
 	c.Flags().BoolVar(&accepted.Moved, "moved", false, "the directory was moved after a clean stop, and no other copy has run: nothing is missing")
 	c.Flags().DurationVar(&accepted.Hold, "hold", 0, "least time before the restore can be finished, as in 2h; raised to the longest session, time-out and settle delay of the ledger")
 	return c
 }
 
-func (a *app) restoreAsked() *cobra.Command {
+func newRestoreAskedCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "asked",
 		Short: "List the keys that callers have asked for since the restore",
@@ -126,10 +127,10 @@ func (a *app) restoreAsked() *cobra.Command {
 Look them up at the provider, import the receipts of those that happened, and finish the restore.`,
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				keys, err := a.askedKeys(cmd.Context(), c)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				keys, err := askedKeys(cmd.Context(), a, c)
 				if err != nil {
 					return err
 				}
@@ -137,18 +138,18 @@ Look them up at the provider, import the receipts of those that happened, and fi
 				for i, key := range keys {
 					rows[i] = []string{key}
 				}
-				return a.printList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
+				return a.PrintList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
 			})
 		},
 	}
 }
 
 // askedKeys returns the keys of flightd restore asked; an error if the server's ledger is not a restored one.
-func (a *app) askedKeys(ctx context.Context, c *client.Client) ([]string, error) {
+func askedKeys(ctx context.Context, a *cli.App, c *client.Client) ([]string, error) {
 	const page = 500
 	state, err := c.Restore(ctx)
 	if err == nil && !state.Reconciling {
-		err = &exitError{code: exitFailed, err: errors.New("the server has no restore to finish"), hint: "check --server, which is " + a.setting("server").Value}
+		err = &cli.Error{Code: cli.ExitFailed, Err: errors.New("the server has no restore to finish"), Hint: "check --server, which is " + a.Setting("server").Value}
 	}
 	if err != nil {
 		return nil, err
@@ -166,8 +167,8 @@ func (a *app) askedKeys(ctx context.Context, c *client.Client) ([]string, error)
 	}
 }
 
-func (a *app) restoreFinish() *cobra.Command {
-	var operator operatorFlags
+func newRestoreFinishCommand(a *cli.App) *cobra.Command {
+	var operator cli.OperatorFlags
 	var force bool
 	c := &cobra.Command{
 		Use:   "finish --reason WHY",
@@ -178,29 +179,29 @@ the backup and was not imported.
 Before the hold is over, callers of the ledger that was lost may still act, and their reports may still come. --force ends it
 earlier: use it only if every such caller is dead.`,
 		Example: `  flightd restore finish --reason 'all charges since the backup are imported'`,
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := operator.check(); err != nil {
+			if err := operator.Check(); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				keys, err := a.askedKeys(cmd.Context(), c)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				keys, err := askedKeys(cmd.Context(), a, c)
 				if err != nil {
 					return err
 				}
-				if err := a.confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", pluralize(len(keys), "key", "keys")); err != nil {
+				if err := a.Confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", cli.Pluralize(len(keys), "key", "keys")); err != nil {
 					return err
 				}
-				state, err := c.FinishRestore(cmd.Context(), operator.reason, force)
+				state, err := c.FinishRestore(cmd.Context(), operator.Reason, force)
 				if err != nil {
 					return err
 				}
-				a.say("finished: flights open again")
-				return a.printUnlessTable(fmt.Sprint(state.StoreEpoch), state)
-			}, client.WithActor(actorName(operator.actor)))
+				a.Say("finished: flights open again")
+				return a.PrintUnlessTable(fmt.Sprint(state.StoreEpoch), state)
+			}, client.WithActor(cli.ActorName(operator.Actor)))
 		},
 	}
-	operator.flags(c.Flags())
+	operator.Add(c.Flags())
 	c.Flags().BoolVar(&force, "force", false, "also before the hold is over")
 	return c
 }

@@ -9,18 +9,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
 // TestRestore_NothingRunsAgainWithoutAPersonsWord follows the steps of a restore: a backup of a running server, more effects,
 // a restore that is accepted, keys that are asked for, an import, and the end.
 func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
-	s, shop := startServer(t), newShop(t, false)
+	s, shop := startServer(t), NewShop(t, false)
 	backup := filepath.Join(t.TempDir(), "backup")
 	s.pay(shop, 1, 2)
 	made := s.flightd("backup", backup)
 	require.Zero(t, made.code, "%v", made)
 	full := s.flightd("backup", backup)
-	require.Equal(t, exitUsage, full.code, "%v", full)
+	require.Equal(t, cli.ExitUsage, full.code, "%v", full)
 	require.Contains(t, full.err, "not empty")
 	s.pay(shop, 3, 4)
 	s.kill()
@@ -34,9 +36,9 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 		s.requireRejected("copied or restored", "flightd restore accept")
 	}
 	accept := []string{"restore", "accept", "--data", s.data}
-	require.Equal(t, exitUsage, s.flightd(append(accept, "--yes")...).code, "without a reason")
+	require.Equal(t, cli.ExitUsage, s.flightd(append(accept, "--yes")...).code, "without a reason")
 	accept = append(accept, "--reason", "the disk died")
-	require.Equal(t, exitUsage, s.flightd(accept...).code, "without --yes and a terminal")
+	require.Equal(t, cli.ExitUsage, s.flightd(accept...).code, "without --yes and a terminal")
 	accepted := s.flightd(append(accept, "--yes", "--actor", "ada")...)
 	require.Zero(t, accepted.code, "%v", accepted)
 	for range 2 { // a restart changes nothing
@@ -44,11 +46,11 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 		s.pay(shop, 1, 2) // replayed
 		for _, key := range []string{"pay-3", "pay-4", "pay-5"} {
 			r := s.flightd("exec", "--key", key, "--wait", "0", "--", shop.path("pay.sh"))
-			require.Equal(t, exitUnreachable, r.code, "%v", r)
+			require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
 			require.Contains(t, r.err, "reconciling")
 			require.Contains(t, r.err, "flightd restore finish")
 		}
-		require.Len(t, shop.pids("started"), 4)
+		require.Len(t, shop.Pids("started"), 4)
 		asked := s.flightd("restore", "asked", "-o", "id")
 		require.Equal(t, "default/exec/pay-3\ndefault/exec/pay-4\ndefault/exec/pay-5\n", asked.out, "%v", asked)
 		s.kill()
@@ -65,9 +67,9 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	ended := s.flightd(append(finish, "--force")...)
 	require.Zero(t, ended.code, "%v", ended)
 	require.Equal(t, 0, s.flightd("exec", "--key", "pay-3", "--", shop.path("pay.sh")).code)
-	require.Len(t, shop.pids("started"), 4, "imported")
+	require.Len(t, shop.Pids("started"), 4, "imported")
 	s.pay(shop, 4, 4) // the word of an operator
-	require.Len(t, shop.pids("started"), 5)
+	require.Len(t, shop.Pids("started"), 5)
 	var log struct {
 		Entries []struct{ Verb, Actor, Reason string }
 	}
@@ -82,13 +84,13 @@ func TestRestore_NothingRunsAgainWithoutAPersonsWord(t *testing.T) {
 	s.data = lost // the original has no part in it, and still starts
 	s.start()
 	s.pay(shop, 1, 4)
-	require.Len(t, shop.pids("started"), 5)
+	require.Len(t, shop.Pids("started"), 5)
 }
 
 // TestRestore_MovedDirectoryGoesOn: an operator's word that a directory was moved makes a copy acceptable, with a line in
 // the audit log and without a hold.
 func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
-	s, shop := startServer(t), newShop(t, false)
+	s, shop := startServer(t), NewShop(t, false)
 	s.pay(shop, 1, 2)
 	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, s.cmd.Wait())
@@ -106,7 +108,7 @@ func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
 		s.kill()
 	}
 	s.start()
-	require.Len(t, shop.pids("started"), 3)
+	require.Len(t, shop.Pids("started"), 3)
 	var log struct {
 		Entries []struct{ Verb, Reason string }
 	}
@@ -117,7 +119,7 @@ func TestRestore_MovedDirectoryGoesOn(t *testing.T) {
 
 // TestRestore_LostLedgerCanBeAccepted: a ledger that etcd's record contradicts starts again with an operator's word.
 func TestRestore_LostLedgerCanBeAccepted(t *testing.T) {
-	s, shop, copied := startServer(t), newShop(t, false), t.TempDir()
+	s, shop, copied := startServer(t), NewShop(t, false), t.TempDir()
 	s.pay(shop, 1, 2)
 	s.kill()
 	s.copyData(copied, "ledger")
@@ -132,12 +134,12 @@ func TestRestore_LostLedgerCanBeAccepted(t *testing.T) {
 	s.start()
 	s.pay(shop, 1, 2)
 	r := s.flightd("exec", "--key", "pay-3", "--wait", "0", "--", shop.path("pay.sh"))
-	require.Equal(t, exitUnreachable, r.code, "%v", r)
-	require.Len(t, shop.pids("started"), 3)
+	require.Equal(t, cli.ExitUnreachable, r.code, "%v", r)
+	require.Len(t, shop.Pids("started"), 3)
 }
 
 func TestRestore_EveryFormat(t *testing.T) {
-	s, shop, dir := startServer(t), newShop(t, false), t.TempDir()
+	s, shop, dir := startServer(t), NewShop(t, false), t.TempDir()
 	said := func(format string, args ...string) {
 		r := s.flightd(append(args, "-o", format)...)
 		require.Zero(t, r.code, "%v: %v", args, r)
@@ -145,7 +147,7 @@ func TestRestore_EveryFormat(t *testing.T) {
 		require.Equal(t, format == "table" && args[1] != "asked", r.out == "", "%v: %v", args, r)
 	}
 	s.pay(shop, 1, 1)
-	for _, format := range formats() {
+	for _, format := range cli.Formats() {
 		backup, data := filepath.Join(dir, format), filepath.Join(dir, format+"-data")
 		said(format, "backup", backup)
 		said(format, "restore", "--from", backup, "--data", data)
@@ -153,14 +155,14 @@ func TestRestore_EveryFormat(t *testing.T) {
 	}
 	for _, command := range [][]string{{"asked"}, {"finish", "--reason", "a test", "--yes"}} {
 		r := s.flightd(append([]string{"restore"}, command...)...)
-		require.Equal(t, exitFailed, r.code, "the server's ledger was not restored: %v", r)
+		require.Equal(t, cli.ExitFailed, r.code, "the server's ledger was not restored: %v", r)
 		require.Contains(t, r.err, s.address, "%v", r)
 	}
-	for _, format := range formats() {
+	for _, format := range cli.Formats() {
 		s.kill()
 		s.data = filepath.Join(dir, format+"-data")
 		s.start()
-		require.Equal(t, exitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
+		require.Equal(t, cli.ExitUnreachable, s.flightd("exec", "--key", "pay-2", "--wait", "0", "--", "true").code)
 		said(format, "restore", "asked")
 		said(format, "restore", "finish", "--force", "--reason", "a test", "--yes")
 	}

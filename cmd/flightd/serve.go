@@ -16,15 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/node"
 )
-
-// serveData is the data directory of flightd serve if neither the settings nor systemd name another one. It is absolute,
-// so that it does not depend on the directory in which flightd is started.
-const serveData = "/var/lib/flightd"
 
 // onceFlags are reasons for an unusual start. They apply to one start, so they are flags and not settings.
 type onceFlags struct {
@@ -32,7 +29,7 @@ type onceFlags struct {
 	newAdminToken   string // replace the lost token admin
 }
 
-func (a *app) serveCommand() *cobra.Command {
+func newServeCommand(a *cli.App) *cobra.Command {
 	var once onceFlags
 	var create bool
 	c := &cobra.Command{
@@ -57,47 +54,35 @@ acknowledged is lost.`,
   flightd serve --listen 0.0.0.0:7420 --tls-cert /etc/flightd/tls/server.crt --tls-key /etc/flightd/tls/server.key
   flightd serve -c /etc/flightd/flightd.yaml
   flightd serve --new-admin-token 'the laptop with the token is lost'`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if create && once != (onceFlags{}) {
-				return usageError("--init makes a new ledger, which needs neither --new-admin-token nor --raise-lease-epoch")
+				return cli.UsageError("--init makes a new ledger, which needs neither --new-admin-token nor --raise-lease-epoch")
 			}
 			if cmd.Flags().Changed("new-admin-token") && strings.TrimSpace(once.newAdminToken) == "" {
-				return usageError("--new-admin-token needs a reason, as in --new-admin-token 'the laptop with the token is lost'")
+				return cli.UsageError("--new-admin-token needs a reason, as in --new-admin-token 'the laptop with the token is lost'")
 			}
-			cfg, err := a.serveConfig(once)
+			cfg, err := serveConfig(a, once)
 			if err != nil {
 				return err
 			}
 			if create {
-				return a.createLedger(cmd.Context(), cfg)
+				return createLedger(cmd.Context(), a, cfg)
 			}
-			return a.runNode(cmd.Context(), cfg)
+			return runNode(cmd.Context(), a, cfg)
 		},
 	}
 	flags := c.Flags()
 	flags.BoolVar(&create, "init", false, "make a new ledger in an empty directory, and end; never in a unit, a container file or a script that runs again")
-	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+serveData+")")
-	flags.String("cluster", "", "directory of this node that flightd cluster found made (FLIGHTD_CLUSTER; none: a lone node)")
-	flags.StringSlice("etcd", nil, "URL of a member of an etcd of your own, as in https://10.0.0.1:2379, for each member (FLIGHTD_ETCD; none: etcd runs in this process)")
-	flags.String("etcd-cert", "", "PEM file of the client certificate for that etcd (FLIGHTD_ETCD_CERT; none)")
-	flags.String("etcd-key", "", "PEM file of its key (FLIGHTD_ETCD_KEY)")
-	flags.String("etcd-ca", "", "PEM file of the CAs of that etcd (FLIGHTD_ETCD_CA; the system's)")
-	flags.String("etcd-prefix", "", "prefix of all keys in that etcd, ending in / (FLIGHTD_ETCD_PREFIX; flightd/)")
-	flags.Bool("etcd-allow-plain-http", false, "that etcd may be on another machine without TLS (FLIGHTD_ETCD_ALLOW_PLAIN_HTTP)")
-	flags.String("listen", "", "address of the API (FLIGHTD_LISTEN; 127.0.0.1:7420)")
-	flags.String("listen-metrics", "", "second address, for metrics and health (FLIGHTD_LISTEN_METRICS; none)")
-	flags.String("tls-cert", "", "PEM file of the certificate and its chain (FLIGHTD_TLS_CERT; none: plain HTTP)")
-	flags.String("tls-key", "", "PEM file of its key (FLIGHTD_TLS_KEY)")
-	flags.String("tls-client-ca", "", "PEM file of the CA of client certificates; callers then need one besides the token (FLIGHTD_TLS_CLIENT_CA; none)")
-	flags.Bool("allow-plain-http", false, "speak plain HTTP to other machines, because a proxy in front ends TLS (FLIGHTD_ALLOW_PLAIN_HTTP)")
-	flags.String("first-token-file", "", "file that gets the first token, readable by its owner alone (FLIGHTD_FIRST_TOKEN_FILE; none: printed)")
+	flags.String("data", "", "data directory (FLIGHTD_DATA; that of systemd, else "+cli.ServeData+")")
+	cli.AddSettings(flags, "cluster", "etcd", "etcd_cert", "etcd_key", "etcd_ca", "etcd_prefix", "etcd_allow_plain_http", "listen", "listen_metrics",
+		"tls_cert", "tls_key", "tls_client_ca", "allow_plain_http", "first_token_file")
 	flags.StringVar(&once.newAdminToken, "new-admin-token", "", "REASON to replace, in this start only, the lost token admin of all namespaces; the old one ends")
 	nodeFlags(flags, &once)
 	return c
 }
 
-func (a *app) devCommand() *cobra.Command {
+func newDevCommand(a *cli.App) *cobra.Command {
 	var once onceFlags
 	var nodes, only int
 	c := &cobra.Command{
@@ -115,26 +100,26 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
   flightd dev --data /tmp/try --listen 127.0.0.1:0
   flightd dev --nodes 3
   flightd dev --nodes 3 --node 2    # starts node 2 alone`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes > 0 || cmd.Flags().Changed("node") {
-				d, err := a.newDevNodes(nodes)
+				d, err := newDevNodes(a, nodes)
 				switch {
 				case err != nil:
 					return err
 				case once.raiseLeaseEpoch != "":
-					return usageError("--raise-lease-epoch is not taken with --nodes: run flightd cluster raise-lease-epoch while the nodes run")
+					return cli.UsageError("--raise-lease-epoch is not taken with --nodes: run flightd cluster raise-lease-epoch while the nodes run")
 				case cmd.Flags().Changed("node"):
 					return d.runOne(cmd.Context(), only)
 				}
 				return d.runAll(cmd.Context())
 			}
-			if err := checkNotCluster(a.setting("data").Value); err != nil {
+			if err := checkNotCluster(a.Setting("data").Value); err != nil {
 				return err
 			}
-			cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
+			cfg := node.Dev(a.Setting("data").Value, a.Setting("listen").Value)
 			cfg.RaiseLeaseEpoch = once.raiseLeaseEpoch
-			return a.runNode(cmd.Context(), cfg)
+			return runNode(cmd.Context(), a, cfg)
 		},
 	}
 	flags := c.Flags()
@@ -150,28 +135,27 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 // nodeFlags adds the flags that serve and dev share.
 func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 	flags.StringVar(&once.raiseLeaseEpoch, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
-	flags.String("log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
-	flags.String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
+	cli.AddSettings(flags, "log_level", "log_format")
 }
 
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
-func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
+func serveConfig(a *cli.App, once onceFlags) (cfg node.Config, err error) {
 	cfg = node.Config{
-		Data: a.setting("data").Value, Cluster: a.setting("cluster").Value, Listen: a.setting("listen").Value, FirstTokenFile: a.setting("first_token_file").Value,
-		TLS:        node.TLSFiles{Cert: a.setting("tls_cert").Value, Key: a.setting("tls_key").Value, ClientCA: a.setting("tls_client_ca").Value},
-		FirstToken: a.printFirstToken, NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch,
+		Data: a.Setting("data").Value, Cluster: a.Setting("cluster").Value, Listen: a.Setting("listen").Value, FirstTokenFile: a.Setting("first_token_file").Value,
+		TLS:        node.TLSFiles{Cert: a.Setting("tls_cert").Value, Key: a.Setting("tls_key").Value, ClientCA: a.Setting("tls_client_ca").Value},
+		FirstToken: func(secret string) { printFirstToken(a, secret) }, NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch,
 	}
-	if a.setting("data").source == fromDefault {
-		cfg.Data = cmp.Or(a.env("STATE_DIRECTORY"), serveData) // systemd sets the variable for StateDirectory=
+	if a.Setting("data").Source == cli.FromDefault {
+		cfg.Data = cmp.Or(a.Env("STATE_DIRECTORY"), cli.ServeData) // systemd sets the variable for StateDirectory=
 	}
 	cfg.Etcd = node.ExternalEtcd{
-		Endpoints: addresses(a.setting("etcd").Value), Cert: a.setting("etcd_cert").Value, Key: a.setting("etcd_key").Value, CA: a.setting("etcd_ca").Value,
-		Prefix: etcdlease.Root(a.setting("etcd_prefix").Value),
+		Endpoints: cli.Addresses(a.Setting("etcd").Value), Cert: a.Setting("etcd_cert").Value, Key: a.Setting("etcd_key").Value, CA: a.Setting("etcd_ca").Value,
+		Prefix: etcdlease.Root(a.Setting("etcd_prefix").Value),
 	}
-	if cfg.Etcd.AllowPlainHTTP, err = a.boolSetting("etcd_allow_plain_http"); err != nil {
+	if cfg.Etcd.AllowPlainHTTP, err = a.BoolSetting("etcd_allow_plain_http"); err != nil {
 		return cfg, err
 	}
-	cfg.AllowPlainHTTP, err = a.boolSetting("allow_plain_http")
+	cfg.AllowPlainHTTP, err = a.BoolSetting("allow_plain_http")
 	return cfg, err
 }
 
@@ -179,39 +163,41 @@ func (a *app) serveConfig(once onceFlags) (cfg node.Config, err error) {
 const wallOffsetEnv = "FLIGHTD_WALL_OFFSET"
 
 // runNode runs a node until ctx ends.
-func (a *app) runNode(ctx context.Context, cfg node.Config) error {
-	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
+func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
+	crash, err := crashpoint.Parse(a.Env(crashpoint.Env))
 	if err != nil {
-		return &exitError{code: exitConfig, err: err}
+		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
-	cfg.ListenMetrics = a.setting("listen_metrics").Value
+	cfg.ListenMetrics = a.Setting("listen_metrics").Value
 	cfg.Crash = crash
-	if offset := a.env(wallOffsetEnv); offset != "" {
+	if offset := a.Env(wallOffsetEnv); offset != "" {
 		if cfg.WallOffset, err = time.ParseDuration(offset); err != nil {
-			return &exitError{code: exitConfig, err: fmt.Errorf("%s: %w", wallOffsetEnv, err)}
+			return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s: %w", wallOffsetEnv, err)}
 		}
 	}
-	if err := a.completeConfig(&cfg); err != nil {
+	if err := completeConfig(a, &cfg); err != nil {
 		return err
 	}
-	ctx, stopSignals := notifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+	ctx, stopSignals := cli.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 	defer stopSignals()
 	aliveCtx, stopWatchdog := context.WithCancel(ctx)
 	defer stopWatchdog()
 	var watchdog sync.WaitGroup // runNode waits for it below
 	var printErr error          // of printing the banner; the node runs on and returns it at the end
 	cfg.Ready = func(r node.Ready) {
-		printErr = a.printBanner(r, &cfg)
-		a.notifySupervisor("READY=1\nSTATUS=answers at " + r.URL)
-		if every := a.watchdogInterval(os.Getpid()); every > 0 {
-			watchdog.Go(func() { feedWatchdog(aliveCtx, every, r.Alive, a.notifySupervisor, cfg.Logger) })
+		printErr = printBanner(a, r, &cfg)
+		notifySupervisor(a, "READY=1\nSTATUS=answers at "+r.URL)
+		if every := watchdogInterval(a, os.Getpid()); every > 0 {
+			watchdog.Go(func() {
+				feedWatchdog(aliveCtx, every, r.Alive, func(state string) { notifySupervisor(a, state) }, cfg.Logger)
+			})
 		}
 	}
 	node.Tune(1 + cfg.Neighbours)
 	notified := make(chan struct{}) // closed when the supervisor was notified; runNode waits for it below
 	stop := context.AfterFunc(ctx, func() {
 		defer close(notified)
-		a.notifySupervisor("STOPPING=1")
+		notifySupervisor(a, "STOPPING=1")
 	})
 	err = node.Run(ctx, cfg)
 	stopWatchdog()
@@ -223,44 +209,40 @@ func (a *app) runNode(ctx context.Context, cfg node.Config) error {
 }
 
 // completeConfig sets what every start of a node needs.
-func (a *app) completeConfig(cfg *node.Config) (err error) {
-	cfg.Deployment = a.setting("deployment").Value
-	cfg.Version, cfg.DedicatedProcess = buildVersion(), true
-	cfg.Kill, cfg.Actor = a.exitNode, actorName("")
-	cfg.Logger, err = a.logger()
+func completeConfig(a *cli.App, cfg *node.Config) (err error) {
+	cfg.Deployment = a.Setting("deployment").Value
+	cfg.Version, cfg.DedicatedProcess = a.Version, true
+	cfg.Kill, cfg.Actor = func(why error) { exitNode(a, why) }, cli.ActorName("")
+	cfg.Logger, err = logger(a)
 	return err
 }
 
 // createLedger makes the ledger of flightd serve --init.
-func (a *app) createLedger(ctx context.Context, cfg node.Config) error {
-	if err := a.completeConfig(&cfg); err != nil {
+func createLedger(ctx context.Context, a *cli.App, cfg node.Config) error {
+	if err := completeConfig(a, &cfg); err != nil {
 		return err
 	}
 	var err error
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return err
 	}
-	ctx, stopSignals := notifyContext(ctx)
+	ctx, stopSignals := cli.NotifyContext(ctx)
 	defer stopSignals()
 	deployment, err := node.Init(ctx, cfg)
 	if err != nil {
 		return startError(err, &cfg)
 	}
-	switch a.format {
-	case "json", "yaml":
-		return a.printData(map[string]string{"data": cfg.Data, "deployment": deployment})
-	}
-	if _, err := fmt.Fprintln(a.out, deployment); err != nil {
+	if err := a.PrintLine(deployment, map[string]string{"data": cfg.Data, "deployment": deployment}); err != nil || a.Format == "json" || a.Format == "yaml" {
 		return err
 	}
-	_, err = fmt.Fprintf(a.err, "the ledger in %s is new and empty; this is its deployment, which FLIGHTD_DEPLOYMENT can name\nstart it with the same settings and without --init\n", cfg.Data)
+	_, err = fmt.Fprintf(a.Err, "the ledger in %s is new and empty; this is its deployment, which FLIGHTD_DEPLOYMENT can name\nstart it with the same settings and without --init\n", cfg.Data)
 	return err
 }
 
 // printFirstToken prints the token admin to standard error: at the first start, and when --new-admin-token replaces it. No
 // other output has the token.
-func (a *app) printFirstToken(secret string) {
-	_, _ = fmt.Fprintf(a.err, `the token admin, with all rights in all namespaces; it is shown only now, and only here:
+func printFirstToken(a *cli.App, secret string) {
+	_, _ = fmt.Fprintf(a.Err, `the token admin, with all rights in all namespaces; it is shown only now, and only here:
 
   %s
 
@@ -271,26 +253,26 @@ store it where you store passwords, then set FLIGHTD_TOKEN to it and make a toke
 
 // printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. If the
 // ledger is empty, the banner of dev has commands to try.
-func (a *app) printBanner(r node.Ready, cfg *node.Config) error {
-	if err := a.writeReady(r); err != nil || a.silent {
+func printBanner(a *cli.App, r node.Ready, cfg *node.Config) error {
+	if err := writeReady(a, r); err != nil || a.Silent {
 		return err
 	}
 	metrics := ""
 	if r.Metrics != "" {
 		metrics = "\n  metrics  " + r.Metrics + "/metrics"
 	}
-	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
+	_, err := fmt.Fprintf(a.Err, `flightd is ready after %s
   API      %s   (%s)
   data     %s   (%s)%s
-`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, ledgerText(&r.Ledger, time.Now()), metrics)
+`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, cli.LedgerText(&r.Ledger, time.Now()), metrics)
 	if err != nil || !r.Ledger.Empty || !cfg.NoCredentials {
 		return err
 	}
 	server := ""
-	if r.URL != defaultServer {
+	if r.URL != cli.DefaultServer {
 		server = "--server " + r.URL + " "
 	}
-	_, err = fmt.Fprintf(a.err, `
+	_, err = fmt.Fprintf(a.Err, `
 try in another terminal:
   flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'
   flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'    # the same output; nothing is run
@@ -312,35 +294,30 @@ func accessText(cfg *node.Config) string {
 	return "plain HTTP, tokens"
 }
 
-func (a *app) writeReady(r node.Ready) error {
-	switch a.format {
-	case "json", "yaml":
-		return a.printData(struct {
-			URL        string           `json:"url"`
-			Data       string           `json:"data"`
-			Deployment string           `json:"deployment"`
-			Ledger     *wire.LedgerInfo `json:"ledger"`
-			TookMS     int64            `json:"took_ms"`
-		}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
-	}
-	_, err := fmt.Fprintln(a.out, r.URL)
-	return err
+func writeReady(a *cli.App, r node.Ready) error {
+	return a.PrintLine(r.URL, struct {
+		URL        string           `json:"url"`
+		Data       string           `json:"data"`
+		Deployment string           `json:"deployment"`
+		Ledger     *wire.LedgerInfo `json:"ledger"`
+		TookMS     int64            `json:"took_ms"`
+	}{r.URL, r.Data, r.Deployment, &r.Ledger, r.Took.Milliseconds()})
 }
 
 // logger returns the node's logger, which writes to standard error.
-func (a *app) logger() (*slog.Logger, error) {
+func logger(a *cli.App) (*slog.Logger, error) {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, format := a.setting("log_level"), a.setting("log_format")
+	level, format := a.Setting("log_level"), a.Setting("log_format")
 	minLevel, known := levels[level.Value]
 	if !known {
-		return nil, a.invalidSetting(level, "the levels are debug, info, warn and error", "")
+		return nil, a.InvalidSetting(level, "the levels are debug, info, warn and error", "")
 	}
 	options := &slog.HandlerOptions{Level: minLevel}
 	switch format.Value {
 	case "text":
-		return slog.New(slog.NewTextHandler(a.err, options)), nil
+		return slog.New(slog.NewTextHandler(a.Err, options)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+		return slog.New(slog.NewJSONHandler(a.Err, options)), nil
 	}
-	return nil, a.invalidSetting(format, "the formats are text and json", "")
+	return nil, a.InvalidSetting(format, "the formats are text and json", "")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/node"
@@ -26,12 +27,12 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
 	env := withConfig(t, "listen: 0.0.0.0:7420\ntls_cert: "+cert+"\nallow_plain_http: true\nfirst_token_file: /file/token\n")
 	env["FLIGHTD_TLS_KEY"], env["FLIGHTD_FIRST_TOKEN_FILE"], env["STATE_DIRECTORY"] = key, "/env/token", "/state"
-	a := &app{terminal: terminal{env: func(k string) string { return env[k] }}}
-	serve, flags, err := a.root().Find([]string{"serve", "--tls-client-ca", "/ca.crt"})
+	a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
+	serve, flags, err := newRoot(a).Find([]string{"serve", "--tls-client-ca", "/ca.crt"})
 	require.NoError(t, err)
 	require.NoError(t, serve.ParseFlags(flags))
-	require.NoError(t, a.resolveSettings(serve))
-	cfg, err := a.serveConfig(onceFlags{raiseLeaseEpoch: "etcd is gone", newAdminToken: "lost"})
+	require.NoError(t, a.ResolveSettings(serve))
+	cfg, err := serveConfig(a, onceFlags{raiseLeaseEpoch: "etcd is gone", newAdminToken: "lost"})
 	require.NoError(t, err)
 	require.Equal(t, node.TLSFiles{Cert: cert, Key: key, ClientCA: "/ca.crt"}, cfg.TLS)
 	require.Equal(t, [...]string{"0.0.0.0:7420", "/state", "/env/token", "lost", "etcd is gone"},
@@ -39,27 +40,27 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	require.True(t, cfg.AllowPlainHTTP)
 	require.False(t, cfg.NoCredentials, "serve never serves without credentials")
 	delete(env, "STATE_DIRECTORY")
-	cfg, err = a.serveConfig(onceFlags{})
+	cfg, err = serveConfig(a, onceFlags{})
 	require.NoError(t, err)
-	require.Equal(t, serveData, cfg.Data)
+	require.Equal(t, cli.ServeData, cfg.Data)
 }
 
 // TestServe_UnreadableKeyIsNamed, and not the certificate.
 func TestServe_UnreadableKeyIsNamed(t *testing.T) {
 	dir, _ := makeCertificates(t)
 	cert, key := filepath.Join(dir, "server.crt"), filepath.Join(dir, "missing.key")
-	r := cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	r := flightd(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "tls_key: open "+key, "%v", r)
 	if os.Getuid() == 0 {
 		return // may read every file
 	}
 	require.NoError(t, os.WriteFile(key, nil, 0))
-	r = cli(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	r = flightd(nil, "serve", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key)
 	require.Contains(t, r.err, "name a PEM file that flightd can read", "%v", r)
 }
 
-// TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with exitConfig and the remedy.
+// TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with ExitConfig and the remedy.
 func TestServe_RejectedStartsHaveHints(t *testing.T) {
 	open := node.Config{Listen: "0.0.0.0:7420"}
 	secure := node.Config{Listen: "7420", TLS: node.TLSFiles{Cert: "c"}}
@@ -76,8 +77,8 @@ func TestServe_RejectedStartsHaveHints(t *testing.T) {
 		"monitoring":      {"listen_metrics", secure, "--listen-metrics"},
 		"monitoring, dev": {"listen_metrics", node.Config{NoCredentials: true}, "loopback"},
 	} {
-		code, message, hint := explain(startError(&flight.InvalidError{Field: test.field, Detail: "no"}, &test.cfg))
-		require.Equal(t, exitConfig, code, name)
+		code, message, hint := cli.Explain(startError(&flight.InvalidError{Field: test.field, Detail: "no"}, &test.cfg))
+		require.Equal(t, cli.ExitConfig, code, name)
 		require.Contains(t, message, test.field, name)
 		require.Contains(t, hint, test.hint, name)
 	}
@@ -89,12 +90,12 @@ func TestServe_RejectedStartsHaveHints(t *testing.T) {
 		"missing file": {"--tls-cert", "/none.crt", "--tls-key", dir + "/server.key"},
 		"another key":  {"--tls-cert", dir + "/server.crt", "--tls-key", other + "/server.key"},
 	} {
-		r := cli(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
-		require.Equal(t, exitConfig, r.code, "%s: %v", name, r)
+		r := flightd(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
+		require.Equal(t, cli.ExitConfig, r.code, "%s: %v", name, r)
 		require.Contains(t, r.err, "flightd cert init", "%s: %v", name, r)
 	}
-	r := cli(map[string]string{"FLIGHTD_ALLOW_PLAIN_HTTP": "maybe"}, "serve")
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	r := flightd(map[string]string{"FLIGHTD_ALLOW_PLAIN_HTTP": "maybe"}, "serve")
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "FLIGHTD_ALLOW_PLAIN_HTTP", "%v", r)
 }
 
@@ -107,14 +108,14 @@ func TestServe_Banner(t *testing.T) {
 		"(TLS, client certificates, tokens)":  {TLS: node.TLSFiles{Cert: "c", ClientCA: "a"}},
 	} {
 		var out, talk bytes.Buffer
-		a := &app{terminal: terminal{out: &out, err: &talk}}
-		require.NoError(t, a.printBanner(node.Ready{URL: "https://10.0.0.7:7420", Data: "/d", Metrics: "http://10.0.0.7:9464", Ledger: wire.LedgerInfo{Empty: true}}, &cfg))
+		a := &cli.App{Terminal: cli.Terminal{Out: &out, Err: &talk}}
+		require.NoError(t, printBanner(a, node.Ready{URL: "https://10.0.0.7:7420", Data: "/d", Metrics: "http://10.0.0.7:9464", Ledger: wire.LedgerInfo{Empty: true}}, &cfg))
 		require.Contains(t, talk.String(), want)
 		require.Contains(t, talk.String(), "http://10.0.0.7:9464/metrics")
 		require.Contains(t, talk.String(), "/d   (new and empty)")
 		require.Equal(t, cfg.NoCredentials, strings.Contains(talk.String(), "try in another terminal"))
 		require.Equal(t, "https://10.0.0.7:7420\n", out.String())
-		a.printFirstToken(testToken)
+		printFirstToken(a, testToken)
 		require.NotContains(t, out.String(), testToken)
 		require.Contains(t, talk.String(), "\n  "+testToken+"\n")
 		require.Contains(t, talk.String(), "shown only now")
@@ -167,12 +168,12 @@ func TestWatchdog_Interval(t *testing.T) {
 		10 * time.Second: {"WATCHDOG_USEC": "30000000"},
 		5 * time.Second:  {"WATCHDOG_USEC": "15000000", "WATCHDOG_PID": "7"},
 	} {
-		a := &app{terminal: terminal{env: func(k string) string { return env[k] }}}
-		require.Equal(t, want, a.watchdogInterval(7))
+		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
+		require.Equal(t, want, watchdogInterval(a, 7))
 	}
 	for _, env := range []map[string]string{{"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "-1"}} {
-		a := &app{terminal: terminal{env: func(k string) string { return env[k] }}}
-		require.Zero(t, a.watchdogInterval(7), "%v", env)
+		a := &cli.App{Terminal: cli.Terminal{Env: func(k string) string { return env[k] }}}
+		require.Zero(t, watchdogInterval(a, 7), "%v", env)
 	}
 }
 
@@ -180,7 +181,7 @@ func TestWatchdog_Interval(t *testing.T) {
 func TestSample_IsAValidSettingsFile(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/flightd.yaml")
 	require.NoError(t, err)
-	f, err := parseConfig(data)
+	f, err := cli.ParseConfig(data)
 	require.NoError(t, err)
 	require.NotEmpty(t, f["tls_cert"])
 	var all strings.Builder
@@ -190,11 +191,11 @@ func TestSample_IsAValidSettingsFile(t *testing.T) {
 		}
 		all.WriteString(line)
 	}
-	f, err = parseConfig([]byte(all.String()))
+	f, err = cli.ParseConfig([]byte(all.String()))
 	require.NoError(t, err, all.String())
-	for _, s := range settings() {
-		if strings.Contains(s.about, "flightd serve") || s.name == "tls_key" {
-			require.NotEmpty(t, f[s.name], "the sample has no %s", s.name)
+	for _, s := range cli.AllSettings() {
+		if strings.Contains(s.About, "flightd serve") || s.Name == "tls_key" {
+			require.NotEmpty(t, f[s.Name], "the sample has no %s", s.Name)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/cmd/flightd/internal/doctor"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
 )
@@ -53,7 +55,7 @@ func (te *team) start(flags ...string) {
 		"--tls-cert", te.path("tls/server.crt"), "--tls-key", te.path("tls/server.key")}, flags...)...)
 	te.cmd.Stderr = &te.log
 	require.NoError(te.t, te.cmd.Start())
-	eventually(te.t, "serve is ready", 30*time.Second, func() bool { return te.flightd("", "ready").code == exitOK })
+	Eventually(te.t, "serve is ready", 30*time.Second, func() bool { return te.flightd("", "ready").code == cli.ExitOK })
 }
 
 func (te *team) stop() {
@@ -112,7 +114,7 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 		"another right":     s.flightd(billing, "token", "ls"),
 		"all namespaces":    s.flightd(billing, "flights", "ls", "-A"),
 	} {
-		require.Equal(t, exitForbidden, r.code, "%s: %v", name, r)
+		require.Equal(t, cli.ExitForbidden, r.code, "%s: %v", name, r)
 	}
 	checked := s.flightd(billing, "doctor", "-n", "billing")
 	require.Zero(t, checked.code, "%v", checked)
@@ -122,17 +124,17 @@ func TestServe_OneTokenPerCaller(t *testing.T) {
 	}
 	r := s.flightd(s.admin(), "token", "revoke", "billing", "-n", "billing", "--reason", "it was in a log", "--yes")
 	require.Zero(t, r.code, "%v", r)
-	require.Equal(t, exitForbidden, s.flightd(billing, "why", "pay-7", "-n", "billing").code)
+	require.Equal(t, cli.ExitForbidden, s.flightd(billing, "why", "pay-7", "-n", "billing").code)
 	audit := s.flightd(s.admin(), "audit", "ls")
 	require.Contains(t, audit.out, "it was in a log")
 	require.NotContains(t, audit.out+s.log.String(), billing)
 	require.NotContains(t, s.log.String(), s.admin(), "it went to the file")
 	require.Contains(t, s.log.String(), "(TLS, tokens)")
-	doctor := s.flightd(s.admin(), "doctor", "-o", "json")
-	var report doctorReport
-	require.NoError(t, json.Unmarshal([]byte(doctor.out), &report), "%v", doctor)
+	examined := s.flightd(s.admin(), "doctor", "-o", "json")
+	var report doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(examined.out), &report), "%v", examined)
 	for _, f := range report.Findings {
-		require.NotEqual(t, statusFail, f.Status, "%+v", f)
+		require.NotEqual(t, doctor.StatusFail, f.Status, "%+v", f)
 	}
 }
 
@@ -152,16 +154,16 @@ func TestServe_NeedsALedger(t *testing.T) {
 	typo := s.path("dat")
 	for range 2 {
 		r := s.flightd("", "serve", "--data", typo, "--listen", s.address, "--first-token-file", s.path("first-token"))
-		require.Equal(t, exitConfig, r.code, "%v", r)
+		require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 		require.Contains(t, r.err, typo+" does not exist")
 		require.Contains(t, r.err, "flightd serve --init")
 		require.NoDirExists(t, typo)
 	}
 	r := s.flightd("", "serve", "--init", "--data", s.path("data"))
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "not empty")
 	r = s.flightd("", "serve", "--init", "--data", typo, "--first-token-file", s.path("first-token"))
-	require.Equal(t, exitConfig, r.code, "the token of another ledger: %v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "the token of another ledger: %v", r)
 	require.Contains(t, r.err, "deployment")
 	require.NoDirExists(t, typo)
 	s.start()
@@ -184,24 +186,24 @@ func TestDeployment_IsPinned(t *testing.T) {
 	paid := filepath.Join(t.TempDir(), "paid")
 	pay := []string{"exec", "--key", "pay-7", "--", "touch", paid}
 	r := run(another, pay...)
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "wrong_deployment")
 	require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT")
 	require.NoFileExists(t, paid)
 	r = run(another, "doctor")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.out, "belongs to deployment")
 	require.Zero(t, run(ours, pay...).code)
 	require.FileExists(t, paid)
 	s.kill()
 
 	r = run(another, "dev", "--data", s.data, "--listen", s.address)
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, version.Deployment)
 	empty := filepath.Join(t.TempDir(), "empty")
 	for _, args := range [][]string{{"dev"}, {"serve"}, {"serve", "--init"}} {
 		r = run(ours, append(args, "--data", empty, "--listen", s.address)...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT", "%v: %v", args, r)
 		require.NoDirExists(t, empty)
 	}
@@ -216,10 +218,10 @@ func TestDeletedLedgerEndsTheNode(t *testing.T) {
 	require.Error(t, s.cmd.Wait())
 	code := s.cmd.ProcessState.ExitCode()
 	s.cmd = nil
-	require.Equal(t, exitDied, code, "%s", s.log.String())
+	require.Equal(t, cli.ExitDied, code, "%s", s.log.String())
 	require.Contains(t, s.log.String(), "was deleted or replaced")
 	r := s.flightd("", "serve", "--data", s.path("data"), "--listen", s.address)
-	require.Equal(t, exitConfig, r.code, "%v", r)
+	require.Equal(t, cli.ExitConfig, r.code, "%v", r)
 	require.Contains(t, r.err, "restore")
 }
 
@@ -238,12 +240,12 @@ func TestServe_AdminTokenIsReplaced(t *testing.T) {
 	s.start()
 	s.stop()
 	require.Contains(t, s.log.String(), "first_token_file is unused")
-	require.Equal(t, exitUsage, cli(nil, "serve", "--new-admin-token", "").code, "a start without a reason would replace nothing")
+	require.Equal(t, cli.ExitUsage, flightd(nil, "serve", "--new-admin-token", "").code, "a start without a reason would replace nothing")
 	s.start("--new-admin-token", "the laptop is lost")
 	second := s.admin()
 	require.NotEqual(t, first, second)
 	require.Zero(t, s.flightd(second, "whoami").code)
-	require.Equal(t, exitForbidden, s.flightd(first, "whoami").code)
+	require.Equal(t, cli.ExitForbidden, s.flightd(first, "whoami").code)
 	require.Contains(t, s.flightd(second, "audit", "ls").out, "the laptop is lost")
 }
 
@@ -258,14 +260,14 @@ func TestServe_CertificateIsRenewedWithoutRestart(t *testing.T) {
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
 	before := serial()
-	require.Zero(t, cli(nil, "cert", "init", s.path("tls")).code)
-	eventually(t, "the new certificate is used", 30*time.Second, func() bool { return serial() != before })
+	require.Zero(t, flightd(nil, "cert", "init", s.path("tls")).code)
+	Eventually(t, "the new certificate is used", 30*time.Second, func() bool { return serial() != before })
 }
 
 // TestServe_DemandsClientCertificates besides tokens; health checks use the monitoring address.
 func TestServe_DemandsClientCertificates(t *testing.T) {
 	dir, _ := makeCertificates(t)
-	require.Zero(t, cli(nil, "cert", "client", dir, "billing").code)
+	require.Zero(t, flightd(nil, "cert", "client", dir, "billing").code)
 	s := &team{t: t, dir: filepath.Dir(dir), address: proctest.Address(t)}
 	s.init()
 	metrics := proctest.Address(t)
@@ -274,10 +276,10 @@ func TestServe_DemandsClientCertificates(t *testing.T) {
 	s.cmd.Stderr = &s.log
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(s.stop)
-	eventually(t, "serve is ready", 30*time.Second, func() bool {
-		r := cli(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready")
-		require.True(t, r.code != exitOK || r.out == "ready; its ledger: new and empty\n", "%v", r)
-		return r.code == exitOK
+	Eventually(t, "serve is ready", 30*time.Second, func() bool {
+		r := flightd(map[string]string{"FLIGHTD_LISTEN_METRICS": metrics}, "ready")
+		require.True(t, r.code != cli.ExitOK || r.out == "ready; its ledger: new and empty\n", "%v", r)
+		return r.code == cli.ExitOK
 	})
 	r := s.flightd(s.admin(), "whoami")
 	require.NotZero(t, r.code, "%v", r)
@@ -288,8 +290,8 @@ func TestServe_DemandsClientCertificates(t *testing.T) {
 // TestServe_RejectsAddressesWithoutTLS that other machines reach.
 func TestServe_RejectsAddressesWithoutTLS(t *testing.T) {
 	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}} {
-		r := cli(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
-		require.Equal(t, exitConfig, r.code, "%v: %v", args, r)
+		r := flightd(nil, append([]string{"serve", "--data", filepath.Join(t.TempDir(), "data")}, args...)...)
+		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "flightd cert init", "%v: %v", args, r)
 	}
 }
@@ -298,6 +300,6 @@ func TestServe_RejectsAddressesWithoutTLS(t *testing.T) {
 func TestServe_PlainHTTPAtATLSAddress(t *testing.T) {
 	s := startTeam(t)
 	r := s.flightd(s.admin(), "whoami", "--server", "http://"+s.address)
-	require.Equal(t, exitForbidden, r.code, "%v", r)
+	require.Equal(t, cli.ExitForbidden, r.code, "%v", r)
 	require.Contains(t, r.err, "https", "%v", r)
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -33,51 +34,51 @@ func startError(err error, cfg *node.Config) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &noLedger) && cfg.Deployment != "":
-		return &exitError{code: exitConfig, err: err, hint: "name the directory of deployment " + cfg.Deployment + " with --data or FLIGHTD_DATA; FLIGHTD_DEPLOYMENT allows no other one"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of deployment " + cfg.Deployment + " with --data or FLIGHTD_DATA; FLIGHTD_DEPLOYMENT allows no other one"}
 	case errors.As(err, &noLedger) && slices.Contains(noLedger.Found, "etcd"):
-		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"}
 	case errors.As(err, &noLedger):
-		return &exitError{code: exitConfig, err: err, hint: "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"}
 	case errors.As(err, &notEmpty):
-		return &exitError{code: exitConfig, err: err, hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
 	case errors.As(err, &wrong):
-		return &exitError{code: exitConfig, err: err, hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
 	case errors.As(err, &locked), errors.As(err, &stranger):
-		return &exitError{code: exitConfig, err: err}
+		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	case errors.As(err, &invalid):
-		return &exitError{code: exitConfig, err: err, hint: configHint(invalid.Field, cfg)}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: configHint(invalid.Field, cfg)}
 	case errors.Is(err, etcdlease.ErrOldServer):
-		return &exitError{code: exitConfig, err: err, hint: "upgrade every member of that etcd, one after the other, and start again"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "upgrade every member of that etcd, one after the other, and start again"}
 	case errors.Is(err, lease.ErrRegressed) && len(cfg.Etcd.Endpoints) > 0:
-		return &exitError{code: exitConfig, err: err, hint: "correct --etcd and --etcd-prefix if the leases were kept elsewhere before; if that etcd has lost its data for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "correct --etcd and --etcd-prefix if the leases were kept elsewhere before; if that etcd has lost its data for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.Is(err, lease.ErrUnavailable) && len(cfg.Etcd.Endpoints) > 0:
-		return &exitError{code: exitUnreachable, err: err, hint: "start it again: the next start waits for etcd"}
+		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: "start it again: the next start waits for etcd"}
 	case errors.Is(err, lease.ErrRegressed):
-		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &ledgerLost), errors.Is(err, lease.ErrForeign):
-		return &exitError{code: exitConfig, err: err, hint: "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)}
 	case errors.As(err, &copied):
-		return &exitError{code: exitConfig, err: err, hint: "start the original directory if it is newer; else " + acceptHint(cfg) +
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the original directory if it is newer; else " + acceptHint(cfg) +
 			"; add --moved if the directory was moved after a clean stop and no other copy has run since"}
 	case errors.As(err, &network) && network.Op == "listen":
-		return &exitError{code: exitUnreachable, err: err, hint: listenHint(err)}
+		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: listenHint(err)}
 	case systemErrorHint(err) != "": // the system's error decides, whatever error it is wrapped in
-		return &exitError{code: exitFailed, err: err, hint: systemErrorHint(err)}
+		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: systemErrorHint(err)}
 	case errors.Is(err, clusterstore.ErrLocked):
-		return &exitError{code: exitConfig, err: err, hint: "stop the flightd that uses the data directory"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "stop the flightd that uses the data directory"}
 	case isAnyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
-		return &exitError{code: exitConfig, err: err, hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
 	case isAnyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
-		return &exitError{code: exitConfig, err: err, hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
 	case isAnyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
-		return &exitError{code: exitConfig, err: err, hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from a backup: flightd restore --from BACKUP --data NEW, then flightd restore accept"}
 	case errors.As(err, &etcd) && etcd.Dir == "":
-		return &exitError{code: exitConfig, err: err, hint: "name a prefix of its own with --etcd-prefix if another program writes there, and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name a prefix of its own with --etcd-prefix if another program writes there, and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &etcd):
-		return &exitError{code: exitConfig, err: err, hint: "restore the previous etcd directory; if there is none, move " +
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the previous etcd directory; if there is none, move " +
 			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	}
-	return &exitError{code: exitFailed, err: err, hint: "start it again; if it fails again, check the disk (dmesg)"}
+	return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "start it again; if it fails again, check the disk (dmesg)"}
 }
 
 // acceptHint is the command with which an operator accepts that effects are missing in the ledger.
@@ -133,9 +134,9 @@ func systemErrorHint(err error) string {
 }
 
 // exitNode ends the process when a running node cannot continue, before any further answer is sent.
-func (a *app) exitNode(why error) {
-	code, message, hint := explain(nodeFailure(why))
-	a.complain(message, hint)
+func exitNode(a *cli.App, why error) {
+	code, message, hint := cli.Explain(nodeFailure(why))
+	a.Complain(message, hint)
 	os.Exit(code)
 }
 
@@ -149,7 +150,7 @@ func nodeFailure(why error) error {
 	if hint == "" {
 		hint = "start it again, nothing acknowledged is lost; if it fails again, check the disk (dmesg)"
 	}
-	return &exitError{code: exitDied, err: why, hint: hint}
+	return &cli.Error{Code: cli.ExitDied, Err: why, Hint: hint}
 }
 
 // isAnyOf reports whether err is one of causes.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func (a *app) tailCommand() *cobra.Command {
+func newTailCommand(a *cli.App) *cobra.Command {
 	var q client.EventQuery
 	var noFollow bool
 	c := &cobra.Command{
@@ -30,26 +32,26 @@ missed.`,
   flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
   flightd tail --action charge --last 0 -o json`,
-		Args: exactArgs(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Last < 0 {
-				return usageError("--last %d: at least 0", q.Last)
+				return cli.UsageError("--last %d: at least 0", q.Last)
 			}
-			if err := a.checkPrefix(q.KeyPrefix, q.AllNamespaces); err != nil {
+			if err := checkPrefix(a, q.KeyPrefix, q.AllNamespaces); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				if noFollow {
-					return a.printPastEvents(cmd.Context(), c, q)
+					return printPastEvents(cmd.Context(), a, c, q)
 				}
-				return a.follow(cmd.Context(), c, q)
+				return followEvents(cmd.Context(), a, c, q)
 			})
 		},
 	}
 	flags := c.Flags()
 	allNamespacesFlag(flags, &q.AllNamespaces)
 	flags.IntVar(&q.Last, "last", 10, "begin with this many past events")
-	flags.Var((*sinceValue)(&q.Since), "since", "only past events within this time, such as 1h or 30d, or since this time; 0: all")
+	flags.Var((*cli.SinceValue)(&q.Since), "since", "only past events within this time, such as 1h or 30d, or since this time; 0: all")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id instead")
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
@@ -66,12 +68,12 @@ func kindWords() (words []string) {
 	return words
 }
 
-// follow prints events as they arrive.
-func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery) error {
+// followEvents prints events as they arrive.
+func followEvents(ctx context.Context, a *cli.App, c *client.Client, q client.EventQuery) error {
 	lost := false
 	q.OnDisconnect = func(why error) {
 		if !lost {
-			a.say("the stream was interrupted (%v); it continues after the last event when a server answers", why)
+			a.Say("the stream was interrupted (%v); it continues after the last event when a server answers", why)
 		}
 		lost = true
 	}
@@ -80,14 +82,14 @@ func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery)
 			if ctx.Err() != nil {
 				return nil // ended by Ctrl-C
 			}
-			return a.expiredError(err)
+			return expiredError(a, err)
 		}
 		lost = false
 		if e.Kind == wire.MessageGap {
-			a.say("%s; see flightd flights ls --since", e.Note)
+			a.Say("%s; see flightd flights ls --since", e.Note)
 			continue
 		}
-		if err := a.writeEvent(e); err != nil {
+		if err := writeEvent(a, e); err != nil {
 			return err
 		}
 	}
@@ -95,9 +97,9 @@ func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery)
 }
 
 // printPastEvents prints the events up to now.
-func (a *app) printPastEvents(ctx context.Context, c *client.Client, q client.EventQuery) error {
+func printPastEvents(ctx context.Context, a *cli.App, c *client.Client, q client.EventQuery) error {
 	if q.Last == 0 && q.After == "" {
-		return usageError("--last 0 --no-follow would print nothing")
+		return cli.UsageError("--last 0 --no-follow would print nothing")
 	}
 	var end flight.Version
 	if q.After != "" { // without it, there is only one page
@@ -109,18 +111,18 @@ func (a *app) printPastEvents(ctx context.Context, c *client.Client, q client.Ev
 	for some := false; ; {
 		page, err := c.EventPage(ctx, q, 0)
 		if err != nil {
-			return a.expiredError(err)
+			return expiredError(a, err)
 		}
 		some = some || len(page.Events) > 0
 		for _, e := range page.Events {
-			if err := a.writeEvent(e); err != nil {
+			if err := writeEvent(a, e); err != nil {
 				return err
 			}
 		}
 		next, err := flight.ParseVersion(page.Next)
 		if q.After == "" || err != nil || !end.After(next) {
-			if err == nil && !some && a.format == "table" {
-				a.sayNone("events", q.AllNamespaces)
+			if err == nil && !some && a.Format == "table" {
+				sayNone(a, "events", q.AllNamespaces)
 			}
 			return err
 		}
@@ -138,35 +140,35 @@ func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) 
 }
 
 // expiredError adds a hint to the error for a position whose events are deleted.
-func (a *app) expiredError(err error) error {
+func expiredError(a *cli.App, err error) error {
 	var e *client.Error
 	if errors.As(err, &e) && e.Problem.Code == wire.Expired {
-		return &exitError{code: exitFailed, err: fmt.Errorf("expired: %s", e.Problem.Detail),
-			hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}
+		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("expired: %s", e.Problem.Detail),
+			Hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}
 	}
 	return err
 }
 
 // writeEvent prints one event on one line.
-func (a *app) writeEvent(e client.Event) error {
-	switch a.format {
+func writeEvent(a *cli.App, e client.Event) error {
+	switch a.Format {
 	case "id":
-		_, err := fmt.Fprintln(a.out, e.ID)
+		_, err := fmt.Fprintln(a.Out, e.ID)
 		return err
 	case "table":
-		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", formatTime(e.At.Time), orDefault(e.Key, e.FlightID), oneLine(eventText(e)))
+		_, err := fmt.Fprintf(a.Out, "%s  %s  %s\n", cli.FormatTime(e.At.Time), cmp.Or(e.Key, e.FlightID), cli.OneLine(eventText(e)))
 		return err
 	}
 	data, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	text, err := a.dataText(data)
-	if err == nil && a.format == "yaml" {
+	text, err := a.DataText(data)
+	if err == nil && a.Format == "yaml" {
 		text = "---\n" + text
 	}
 	if err == nil {
-		_, err = fmt.Fprintln(a.out, text)
+		_, err = fmt.Fprintln(a.Out, text)
 	}
 	return err
 }

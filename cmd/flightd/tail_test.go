@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -109,7 +110,7 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	require.Equal(t, 4, strings.Count(past.out, "\n"), "%v", past)
 	require.Contains(t, past.out, "a duplicate call of", "%v", past)
 	r := s.flightd("tail", "--no-follow", "--after", "999999.0")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "flights ls --since", "%v", r)
 }
 
@@ -135,7 +136,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 		}
 	}
 	check()
-	eventually(t, "the duplicate statistics are in the ledger", 10*time.Second, func() bool {
+	Eventually(t, "the duplicate statistics are in the ledger", 10*time.Second, func() bool {
 		var page wire.EventPage
 		s.get("/v1/events?kind=duplicates&limit=100", &page)
 		var n uint64
@@ -159,7 +160,7 @@ func TestWatch(t *testing.T) {
 		want string
 	}{
 		"1": {[]string{"--happened", "--external-id", "ch_1"}, 0, "resolved it"},
-		"2": {[]string{"--fail"}, exitFailed, "resolved it"},
+		"2": {[]string{"--fail"}, cli.ExitFailed, "resolved it"},
 	} {
 		key := "t/" + id
 		s.flightd("exec", "--key", key, "--", "false")
@@ -178,6 +179,6 @@ func TestWatch(t *testing.T) {
 		require.Contains(t, r.err, fmt.Sprintf("default/%s: ", key), "%v", r)
 	}
 	r := s.flightd("flights", "watch", "t/none")
-	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "not_found", "%v", r)
 }

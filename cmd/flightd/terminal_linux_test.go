@@ -65,7 +65,7 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 		require.NotEmpty(t, text, "%s: %q", test.name, text)
 		require.Equal(t, test.colour, strings.Contains(text, "\x1b["), "%s: %q", test.name, text)
 	}
-	r := cli(nil, "doctor", "--server", "127.0.0.1:1")
+	r := flightd(nil, "doctor", "--server", "127.0.0.1:1")
 	require.NotContains(t, r.out+r.err, "\x1b", "not on a terminal: %v", r)
 }
 

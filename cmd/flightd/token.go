@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -13,15 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/durable"
 )
 
 // verbWords are the verbs that a token may have.
 func verbWords() []string { return auth.AllVerbs.Names() }
 
-func (a *app) tokenCommand() *cobra.Command {
-	return commandGroup("token", "Make, list and revoke tokens of callers", a.tokenCreate(), a.tokenList(), a.tokenRevoke())
+func newTokenCommand(a *cli.App) *cobra.Command {
+	return cli.CommandGroup("token", "Make, list and revoke tokens of callers", newTokenCreateCommand(a), newTokenListCommand(a), newTokenRevokeCommand(a))
 }
 
 // noReason is the reason of a decision that takes nothing from anybody, where no reason is given.
@@ -34,17 +36,17 @@ func (s *tokenScope) flag(c *cobra.Command) {
 	c.Flags().BoolVarP(&s.all, "all-namespaces", "A", false, "a token of all namespaces; overrides --namespace")
 }
 
-func (s *tokenScope) namespace(a *app) string {
+func (s *tokenScope) namespace(a *cli.App) string {
 	if s.all {
 		return wire.AllNamespaces
 	}
-	return a.namespace
+	return a.Namespace
 }
 
-func (a *app) tokenCreate() *cobra.Command {
+func newTokenCreateCommand(a *cli.App) *cobra.Command {
 	var scope tokenScope
 	var r client.TokenRequest
-	expires, keepOld := endValue{orTime: true}, endValue{}
+	expires, keepOld := cli.EndValue{OrTime: true}, cli.EndValue{}
 	var actor, out string
 	c := &cobra.Command{
 		Use:   "create NAME",
@@ -64,33 +66,33 @@ namespace and the name of the token: after --rotate, the new secret continues th
 		Example: `  flightd token create billing --namespace billing --out billing.token
   flightd token create console --verbs read,operate --expires 90d
   flightd token create billing --namespace billing --rotate --keep-old-for 1h --out billing.token`,
-		Args: exactArgs(1, "a name"),
+		Args: cli.ExactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if keepOld.in != 0 && !r.Rotate {
-				return usageError("--keep-old-for needs --rotate")
+			if keepOld.In != 0 && !r.Rotate {
+				return cli.UsageError("--keep-old-for needs --rotate")
 			}
 			for _, verb := range r.Verbs {
-				if err := newChoice(verbWords()...).Set(verb); err != nil {
-					return usageError("--verbs: %v", err)
+				if err := cli.NewChoice(verbWords()...).Set(verb); err != nil {
+					return cli.UsageError("--verbs: %v", err)
 				}
 			}
-			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), orDefault(r.Reason, noReason)
-			r.ExpiresInMS, r.KeepOldMS = expires.in.Milliseconds(), keepOld.in.Milliseconds()
+			r.Name, r.Namespace, r.Reason = args[0], scope.namespace(a), cmp.Or(r.Reason, noReason)
+			r.ExpiresInMS, r.KeepOldMS = expires.In.Milliseconds(), keepOld.In.Milliseconds()
 			if r.Rotate && !cmd.Flags().Changed("verbs") {
 				r.Verbs = nil // those of the old token
 			}
-			var file *os.File
+			var file *durable.File
 			if out != "" { // created before the request: nobody has the secret if it cannot be written afterwards
 				if info, err := os.Stat(out); err == nil && info.IsDir() {
-					return usageError("--out %s is a directory; name a file", out)
+					return cli.UsageError("--out %s is a directory; name a file", out)
 				}
 				var err error
-				if file, err = os.CreateTemp(filepath.Dir(out), filepath.Base(out)+".tmp-*"); err != nil {
-					return usageError("--out %s: %w", out, err)
+				if file, err = durable.Begin(out); err != nil {
+					return cli.UsageError("--out %s: %w", out, err)
 				}
-				defer os.Remove(file.Name()) // fails after the rename
+				defer file.Discard()
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.createToken(cmd.Context(), c, r, file, out) }, client.WithActor(actorName(actor)))
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return createToken(cmd.Context(), a, c, r, file, out) }, client.WithActor(cli.ActorName(actor)))
 		},
 	}
 	flags := c.Flags()
@@ -107,45 +109,45 @@ namespace and the name of the token: after --rotate, the new secret continues th
 
 // createToken makes a token and prints its secret. If out is not empty, the secret goes to file, which is then renamed to
 // out.
-func (a *app) createToken(ctx context.Context, c *client.Client, r client.TokenRequest, file *os.File, out string) error {
+func createToken(ctx context.Context, a *cli.App, c *client.Client, r client.TokenRequest, file *durable.File, out string) error {
 	made, err := c.CreateToken(ctx, r)
 	var unavailable *client.Unavailable
 	if errors.As(err, &unavailable) {
-		return &exitError{code: exitUnreachable, err: err, hint: "the token may exist, and nobody knows its secret; repeat the command, and if the token exists, with --rotate"}
+		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: "the token may exist, and nobody knows its secret; repeat the command, and if the token exists, with --rotate"}
 	}
 	if r.Rotate && client.CodeOf(err) == wire.NotFound {
-		return &exitError{code: exitFailed, err: fmt.Errorf("not_found: no token %s in %s", r.Name, namespaceText(r.Namespace)),
-			hint: "set -n NAMESPACE, or -A for a token of all namespaces; leave out --rotate to make the token"}
+		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("not_found: no token %s in %s", r.Name, cli.NamespaceText(r.Namespace)),
+			Hint: "set -n NAMESPACE, or -A for a token of all namespaces; leave out --rotate to make the token"}
 	}
 	if err != nil {
 		return err
 	}
-	about := fmt.Sprintf("token %s of %s, which may %s, %s", made.Name, namespaceText(made.Namespace), strings.Join(made.Verbs, ", "), expiryText(made.ExpiresAt.Time))
+	about := fmt.Sprintf("token %s of %s, which may %s, %s", made.Name, cli.NamespaceText(made.Namespace), strings.Join(made.Verbs, ", "), cli.ExpiryText(made.ExpiresAt.Time))
 	switch {
 	case r.KeepOldMS > 0:
-		about += "; older secrets end " + formatTime(time.Now().Add(time.Duration(r.KeepOldMS)*time.Millisecond))
+		about += "; older secrets end " + cli.FormatTime(time.Now().Add(time.Duration(r.KeepOldMS)*time.Millisecond))
 	case r.Rotate:
 		about += "; older secrets have ended"
 	}
-	defer a.sayOtherNamespaces(ctx, c, r)
+	defer sayOtherNamespaces(ctx, a, c, r)
 	if file != nil {
-		if err := publishFile(file, out, []byte(made.Token+"\n"), 0o600, true); err != nil {
-			return &exitError{code: exitFailed, err: fmt.Errorf("--out %s: %w", out, err), hint: "the token was made, and nobody knows its secret; repeat the command with --rotate"}
+		if err := file.Replace([]byte(made.Token + "\n")); err != nil {
+			return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("--out %s: %w", out, err), Hint: "the token was made, and nobody knows its secret; repeat the command with --rotate"}
 		}
-		a.say("%s; its secret is in %s", about, out)
+		a.Say("%s; its secret is in %s", about, out)
 		return nil
 	}
-	if a.format == "json" || a.format == "yaml" {
-		return a.printData(made)
+	if a.Format == "json" || a.Format == "yaml" {
+		return a.PrintData(made)
 	}
-	a.say("%s; its secret is not shown again", about)
-	_, err = fmt.Fprintln(a.out, made.Token)
+	a.Say("%s; its secret is not shown again", about)
+	_, err = fmt.Fprintln(a.Out, made.Token)
 	return err
 }
 
 // sayOtherNamespaces says which other namespaces hold flights, because the token decides the key: a key of another namespace is
 // another key. It says nothing to an operator of one namespace, who must not learn of the others.
-func (a *app) sayOtherNamespaces(ctx context.Context, c *client.Client, r client.TokenRequest) {
+func sayOtherNamespaces(ctx context.Context, a *cli.App, c *client.Client, r client.TokenRequest) {
 	if r.Rotate || r.Namespace == wire.AllNamespaces {
 		return
 	}
@@ -156,143 +158,91 @@ func (a *app) sayOtherNamespaces(ctx context.Context, c *client.Client, r client
 	var others []string
 	for _, n := range all.Namespaces {
 		if n.Stored > 0 && n.Name != r.Namespace && n.Name != wire.AllNamespaces {
-			others = append(others, fmt.Sprintf("%s (%s)", n.Name, pluralize(int(n.Stored), "flight", "flights")))
+			others = append(others, fmt.Sprintf("%s (%s)", n.Name, cli.Pluralize(int(n.Stored), "flight", "flights")))
 		}
 	}
 	if len(others) > 0 {
-		a.say("other namespaces hold flights: %s; a key of theirs runs again in namespace %s, unless its receipt is there: see flightd namespace copy --help",
+		a.Say("other namespaces hold flights: %s; a key of theirs runs again in namespace %s, unless its receipt is there: see flightd namespace copy --help",
 			strings.Join(others, ", "), r.Namespace)
 	}
 }
 
-func (a *app) tokenList() *cobra.Command {
+func newTokenListCommand(a *cli.App) *cobra.Command {
 	return acceptAllNamespaces(&cobra.Command{
 		Use:     "ls",
 		Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
 		Example: "  flightd token ls",
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				all, err := c.Tokens(cmd.Context())
 				if err != nil {
 					return err
 				}
 				rows, ids := [][]string{}, []string{}
 				for _, t := range all {
-					expires := expiryText(t.ExpiresAt.Time)
+					expires := cli.ExpiryText(t.ExpiresAt.Time)
 					if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
-						expires = "expired " + formatTime(t.ExpiresAt.Time)
+						expires = "expired " + cli.FormatTime(t.ExpiresAt.Time)
 					}
-					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), formatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
+					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), cli.FormatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
 					ids = append(ids, t.Namespace+"/"+t.Name)
 				}
-				return a.printList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
+				return a.PrintList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
 			})
 		},
 	})
 }
 
-func (a *app) tokenRevoke() *cobra.Command {
+func newTokenRevokeCommand(a *cli.App) *cobra.Command {
 	var scope tokenScope
-	var o operatorFlags
+	var o cli.OperatorFlags
 	c := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Revoke a token at once; reports of its attempts are still accepted from other tokens of the namespace",
 		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
   flightd token revoke admin -A --reason 'Kim has left' --yes`,
-		Args: exactArgs(1, "a name"),
+		Args: cli.ExactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				return err
 			}
 			namespace := scope.namespace(a)
-			if err := a.confirm(true, "revoke the token %s of %s?", args[0], namespaceText(namespace)); err != nil {
+			if err := a.Confirm(true, "revoke the token %s of %s?", args[0], cli.NamespaceText(namespace)); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				notYet, err := c.RevokeToken(cmd.Context(), namespace, args[0], o.reason)
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				notYet, err := c.RevokeToken(cmd.Context(), namespace, args[0], o.Reason)
 				if err != nil {
 					return err
 				}
 				if len(notYet) > 0 {
-					a.say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
+					a.Say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
 				}
-				return a.printDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], namespaceText(namespace)))
-			}, client.WithActor(actorName(o.actor)))
+				return a.PrintDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], cli.NamespaceText(namespace)))
+			}, client.WithActor(cli.ActorName(o.Actor)))
 		},
 	}
 	scope.flag(c)
-	o.flags(c.Flags())
+	o.Add(c.Flags())
 	return c
 }
 
-func (a *app) whoamiCommand() *cobra.Command {
+func newWhoamiCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami",
 		Short:   "Show the name, the namespace and the rights of your token",
 		Example: "  FLIGHTD_TOKEN=fltd_… flightd whoami",
-		Args:    exactArgs(0, "no arguments"),
+		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				me, err := c.WhoAmI(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return a.printList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
-					[][]string{{orDefault(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), expiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
+				return a.PrintList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
+					[][]string{{cmp.Or(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), cli.ExpiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
 			})
 		},
 	}
-}
-
-// namespaceText names a namespace for people.
-func namespaceText(namespace string) string {
-	if namespace == wire.AllNamespaces {
-		return "all namespaces"
-	}
-	return "namespace " + namespace
-}
-
-// expiryText describes when a token ends.
-func expiryText(at time.Time) string {
-	if at.IsZero() {
-		return "never expires"
-	}
-	return "expires " + formatTime(at)
-}
-
-// printList prints a list in the format of -o.
-func (a *app) printList(heading []string, rows [][]string, ids []string, data any) error {
-	switch a.format {
-	case "table":
-		return writeTable(a.out, heading, rows)
-	case "id":
-		for _, id := range ids {
-			if _, err := fmt.Fprintln(a.out, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return a.printData(data)
-}
-
-// printUnlessTable prints what a command did in a format for programs. In the format table, standard error has said it.
-func (a *app) printUnlessTable(id string, data any) error {
-	switch a.format {
-	case "table":
-		return nil
-	case "id":
-		_, err := fmt.Fprintln(a.out, id)
-		return err
-	}
-	return a.printData(data)
-}
-
-// printDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
-func (a *app) printDone(done, namespace, name, what string) error {
-	if a.format == "table" {
-		a.say("%s", what)
-	}
-	return a.printUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -58,7 +59,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 			t.Log(c.log.String())
 		}
 	})
-	d, err := (&app{terminal: terminal{env: func(string) string { return "" }}}).devNodesOf(c.data, c.listen, 3)
+	d, err := devNodesOf(&cli.App{Terminal: cli.Terminal{Env: func(string) string { return "" }}}, c.data, c.listen, 3)
 	require.NoError(t, err)
 	require.NoError(t, d.prepare())
 	var nodes [4]*exec.Cmd
@@ -90,7 +91,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		}
 		return 0
 	}
-	eventually(t, "the older level is reached", 10*time.Second, func() bool { return level() == flight.LevelDocuments })
+	Eventually(t, "the older level is reached", 10*time.Second, func() bool { return level() == flight.LevelDocuments })
 
 	ctx, end := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -119,15 +120,15 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		})
 	}
 	for n := 1; n <= 3; n++ {
-		eventually(t, "a node answers", 10*time.Second, func() bool { return level() > 0 })
+		Eventually(t, "a node answers", 10*time.Second, func() bool { return level() > 0 })
 		require.LessOrEqual(t, level(), flight.LevelDocuments, "before node %d is upgraded", n)
 		before := paid.Load()
-		eventually(t, "the callers go on", 10*time.Second, func() bool { return paid.Load() > before+100 })
+		Eventually(t, "the callers go on", 10*time.Second, func() bool { return paid.Load() > before+100 })
 		stop(n)
 		start(program, n)
 		c.whole()
 	}
-	eventually(t, "the newest level is reached", 10*time.Second, func() bool { return level() == flight.MaxLevel })
+	Eventually(t, "the newest level is reached", 10*time.Second, func() bool { return level() == flight.MaxLevel })
 	end()
 	callers.Wait()
 	t.Logf("%d effects while the nodes were upgraded", paid.Load())

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -17,7 +18,7 @@ const (
 	watchTimeout = time.Minute
 )
 
-func (a *app) flightsWatch() *cobra.Command {
+func newFlightsWatchCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch KEY-or-ID",
 		Short: "Follow the events of one flight until it ends",
@@ -27,18 +28,18 @@ The exit code is 0 if the flight succeeded, and 1 if it failed or was cancelled.
 resolved.`,
 		Example: `  flightd flights watch charge/order-42
   flightd flights watch fl_abc… -o json`,
-		Args: exactArgs(1, "a key or an id"),
+		Args: cli.ExactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error {
-				return a.watch(cmd.Context(), c, args[0])
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				return watchFlight(cmd.Context(), a, c, args[0])
 			}, client.WithRetryTimeout(watchTimeout))
 		},
 	}
 }
 
-// watch prints the events of a flight until it ends.
-func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
-	f, err := a.findFlight(ctx, c, word, false)
+// watchFlight prints the events of a flight until it ends.
+func watchFlight(ctx context.Context, a *cli.App, c *client.Client, word string) error {
+	f, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return err
 	}
@@ -54,17 +55,17 @@ func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 		}
 		for _, e := range story.Events[min(printed, len(story.Events)):] {
 			e.Key, e.FlightID = f.Key, f.ID
-			if err := a.writeEvent(e); err != nil {
+			if err := writeEvent(a, e); err != nil {
 				return err
 			}
 		}
 		printed = max(printed, len(story.Events))
 		if isTerminalState(f.State) {
-			return a.finishWatch(f, story.Duplicates)
+			return finishWatch(a, f, story.Duplicates)
 		}
 		if f.State == flight.StateInDoubt.String() && doubtVersion != f.Version {
 			doubtVersion = f.Version
-			a.say("%s is %s", displayKey(f), stateText(f))
+			a.Say("%s is %s", displayKey(f), stateText(f))
 		}
 		if f, err = c.WaitFlight(ctx, id, f.Version, watchWait); err != nil {
 			return ignoreCancelled(ctx, err)
@@ -87,13 +88,13 @@ func isTerminalState(state string) bool {
 }
 
 // finishWatch prints the final state and returns the exit code.
-func (a *app) finishWatch(f *client.Flight, d *client.Duplicates) error {
+func finishWatch(a *cli.App, f *client.Flight, d *client.Duplicates) error {
 	for _, line := range duplicateLines(d) {
-		a.say("%s", line)
+		a.Say("%s", line)
 	}
-	a.say("%s: %s", displayKey(f), stateText(f))
+	a.Say("%s: %s", displayKey(f), stateText(f))
 	if !succeeded(f) {
-		return exitStatus(exitFailed)
+		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/proctest"
@@ -34,7 +35,7 @@ func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	defer server.Close()
 	for _, trace := range []string{parent, ""} {
 		env := map[string]string{"FLIGHTD_ADDR": server.URL, "TRACEPARENT": trace, "XDG_STATE_HOME": t.TempDir()}
-		r := cli(env, "flights", "ls")
+		r := flightd(env, "flights", "ls")
 		require.Equal(t, 0, r.code, "flights ls: %v", r)
 		mu.Lock()
 		got := seen["/v1/flights"]
@@ -65,8 +66,8 @@ func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 func TestBanner_NamesTheMetricsAddress(t *testing.T) {
 	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
 		var out, talk bytes.Buffer
-		(&app{terminal: terminal{out: &out, err: &talk}}).printBanner(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, &node.Config{NoCredentials: true})
-		require.Equal(t, defaultServer+"\n", out.String(), "data: %q", out.String())
+		_ = printBanner(&cli.App{Terminal: cli.Terminal{Out: &out, Err: &talk}}, node.Ready{URL: cli.DefaultServer, Data: "/d", Metrics: metrics}, &node.Config{NoCredentials: true})
+		require.Equal(t, cli.DefaultServer+"\n", out.String(), "data: %q", out.String())
 		require.Contains(t, talk.String(), want, "with metrics at %q: %s", metrics, talk.String())
 		require.False(t, want == "" && strings.Contains(talk.String(), "/metrics"), "with metrics at %q: %s", metrics, talk.String())
 	}

@@ -1,28 +1,29 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func (a *app) whyCommand() *cobra.Command {
+func newWhyCommand(a *cli.App) *cobra.Command {
 	var full bool
 	c := &cobra.Command{
 		Use:     "why KEY-or-ID",
 		Short:   "Print the history of one flight in plain English",
 		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
-		Args:    exactArgs(1, "a key or an id"),
+		Args:    cli.ExactArgs(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.writeWhy(cmd.Context(), c, args[0], full) })
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], full) })
 		},
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the input and the receipt, too")
@@ -30,10 +31,10 @@ func (a *app) whyCommand() *cobra.Command {
 }
 
 // writeWhy prints the history of a flight; full adds its input and its receipt.
-func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full bool) error {
-	f, err := a.findFlight(ctx, c, word, false)
-	if freedErr := new(freedError); errors.As(err, &freedErr) {
-		f, err = freedErr.flight(), nil
+func writeWhy(ctx context.Context, a *cli.App, c *client.Client, word string, full bool) error {
+	f, err := a.FindFlight(ctx, c, word, false)
+	if freedErr := new(cli.FreedError); errors.As(err, &freedErr) {
+		f, err = freedErr.Flight(), nil
 	}
 	if err != nil {
 		return err
@@ -48,47 +49,36 @@ func (a *app) writeWhy(ctx context.Context, c *client.Client, word string, full 
 	}
 	w := fullFlight{Flight: f}
 	if full {
-		w = a.readFullFlight(ctx, c, f)
+		w = readFullFlight(ctx, a, c, f)
 	}
-	switch a.format {
-	case "id":
-		_, err := fmt.Fprintln(a.out, f.ID)
-		return err
-	case "table":
-		if err := writeHistory(a.out, f, story); err != nil || !full {
-			return err
-		}
-		return w.write(a.out, hideUser(a.servers[0]))
-	}
-	return a.printData(struct {
+	data := struct {
 		Flight     fullFlight         `json:"flight"`
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
-	}{w, story.Events, story.Duplicates})
+	}{w, story.Events, story.Duplicates}
+	return a.Print(data, func(b *strings.Builder) {
+		writeHistory(b, f, story)
+		if full {
+			w.write(b, cli.HideUser(a.Servers[0]))
+		}
+	}, f.ID)
 }
 
-// writeHistory prints the events, the duplicates and the state of a flight.
-func writeHistory(w io.Writer, f *client.Flight, story *client.History) error {
-	_, err := fmt.Fprintf(w, "%s  (%s)\n", displayKey(f), f.ID)
+// writeHistory writes the events, the duplicates and the state of a flight.
+func writeHistory(b *strings.Builder, f *client.Flight, story *client.History) {
+	fmt.Fprintf(b, "%s  (%s)\n", displayKey(f), f.ID)
 	generation := uint32(1)
 	for _, e := range story.Events {
-		if e.Generation > generation && err == nil {
+		if e.Generation > generation {
 			generation = e.Generation
-			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
+			fmt.Fprintf(b, "-- generation %d --\n", generation)
 		}
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s  %s\n", formatTime(e.At.Time), oneLine(eventText(e)))
-		}
+		fmt.Fprintf(b, "  %s  %s\n", cli.FormatTime(e.At.Time), cli.OneLine(eventText(e)))
 	}
 	for _, line := range duplicateLines(story.Duplicates) {
-		if err == nil {
-			_, err = fmt.Fprintln(w, "  "+line)
-		}
+		fmt.Fprintln(b, "  "+line)
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(w, "now: %s\n", stateText(f))
-	}
-	return err
+	fmt.Fprintf(b, "now: %s\n", stateText(f))
 }
 
 // duplicateLines describes the duplicate calls, which were answered without another effect.
@@ -96,7 +86,7 @@ func duplicateLines(d *client.Duplicates) []string {
 	if d == nil || d.Count == 0 {
 		return nil
 	}
-	first, last := formatTime(d.FirstAt.Time), formatTime(d.LastAt.Time)
+	first, last := cli.FormatTime(d.FirstAt.Time), cli.FormatTime(d.LastAt.Time)
 	if d.Count == 1 {
 		return []string{fmt.Sprintf("1 duplicate call was answered without another effect, at %s: %s", last, callersText(d.Callers))}
 	}
@@ -117,92 +107,55 @@ func callersText(list []wire.Caller) string {
 		if n > 1 {
 			who += fmt.Sprintf(" (%d times)", n)
 		}
-		words = append(words, orDefault(who, "an unnamed caller"))
+		words = append(words, cmp.Or(who, "an unnamed caller"))
 	}
-	return oneLine(strings.Join(words, ", "))
+	return cli.OneLine(strings.Join(words, ", "))
 }
+
+// eventTexts describe events by their kind, and reports by their outcome, too. CALLER and PERSON are the actor, NOTE is the note in
+// parentheses.
+var eventTexts = map[string]string{
+	flight.EventSubmitted.String():            "the flight was submitted",
+	flight.EventOpened.String():               "attempt ATTEMPT was opened by CALLER: the effect may happen from now on",
+	flight.EventReported.String():             "attempt ATTEMPT reported an unknown outcomeNOTE",
+	reportOf(flight.OutcomeSucceeded):         "attempt ATTEMPT reported success; the receipt is storedNOTE",
+	reportOf(flight.OutcomeRefused):           "attempt ATTEMPT was finally refused; the receipt is storedNOTE",
+	reportOf(flight.OutcomeNotDone):           "attempt ATTEMPT reported that nothing was doneNOTE",
+	flight.EventAbandoned.String():            "attempt ATTEMPT was abandoned before anything was sentNOTE",
+	flight.EventLost.String():                 "attempt ATTEMPT was declared lostNOTE: the effect may have happened",
+	flight.EventReportFenced.String():         "attempt ATTEMPT reported OUTCOME after it was superseded; the report is stored as evidenceNOTE",
+	flight.EventOverlap.String():              "OVERLAP: attempt ATTEMPT reports another effect than the receiptNOTE",
+	flight.EventVerifying.String():            "the provider will be asked whether the effect happened",
+	flight.EventVerificationReported.String(): "the look-up found: FINDING",
+	flight.EventInDoubt.String():              "the flight is in doubt and waits for a personNOTE",
+	flight.EventScheduled.String():            "another attempt is scheduled",
+	flight.EventDuplicates.String():           "COUNT duplicate calls were answered without another effect, the last one of CALLER",
+	flight.EventResolved.String():             "PERSON resolved itDECISION",
+	flight.EventCancelRequested.String():      "PERSON requested its cancellationNOTE",
+	flight.EventCancelled.String():            "the flight was cancelledNOTE",
+	flight.EventFailed.String():               "the flight ended without a receiptNOTE",
+	flight.EventApproved.String():             "PERSON approved itNOTE",
+	flight.EventRejected.String():             "PERSON rejected itNOTE",
+	flight.EventRetried.String():              "PERSON let it run againNOTE",
+	flight.EventFreed.String():                "PERSON freed the keyNOTE",
+	flight.EventRedacted.String():             "PERSON erased its input and receiptNOTE",
+	flight.EventImported.String():             "PERSON imported its receipt: the effect had happened before the importNOTE",
+	flight.EventExpired.String():              "the retention of its receipt ended; a tombstone guards the key",
+}
+
+// reportOf is the entry of eventTexts for the report of an outcome.
+func reportOf(o flight.Outcome) string { return flight.EventReported.String() + " " + o.String() }
 
 // eventText describes one event.
 func eventText(e client.Event) string {
-	switch e.Kind {
-	case flight.EventSubmitted.String():
-		return "the flight was submitted"
-	case flight.EventOpened.String():
-		return fmt.Sprintf("attempt %d was opened by %s: the effect may happen from now on", e.Attempt, orDefault(e.Actor, "an unnamed caller"))
-	case flight.EventReported.String():
-		return reportedText(e)
-	case flight.EventAbandoned.String():
-		return fmt.Sprintf("attempt %d was abandoned before anything was sent%s", e.Attempt, noteSuffix(e.Note))
-	case flight.EventLost.String():
-		return fmt.Sprintf("attempt %d was declared lost%s: the effect may have happened", e.Attempt, noteSuffix(e.Note))
-	case flight.EventReportFenced.String():
-		return fmt.Sprintf("attempt %d reported %s after it was superseded; the report is stored as evidence%s", e.Attempt, orDefault(e.Outcome, "an outcome"), noteSuffix(e.Note))
-	case flight.EventOverlap.String():
-		return fmt.Sprintf("OVERLAP: attempt %d reports another effect than the receipt%s", e.Attempt, noteSuffix(e.Note))
-	case flight.EventVerifying.String():
-		return "the provider will be asked whether the effect happened"
-	case flight.EventVerificationReported.String():
-		return "the look-up found: " + orDefault(e.Note, "nothing certain")
-	case flight.EventInDoubt.String():
-		return "the flight is in doubt and waits for a person" + noteSuffix(e.Note)
-	case flight.EventScheduled.String():
-		return "another attempt is scheduled"
-	case flight.EventDuplicates.String():
-		return duplicatesText(e)
+	text := cmp.Or(eventTexts[e.Kind+" "+e.Outcome], eventTexts[e.Kind], e.Kind+"NOTE")
+	if e.Kind == flight.EventDuplicates.String() && e.Count == 1 {
+		text = "a duplicate call of CALLER was answered without another effect"
 	}
-	return decisionText(e)
-}
-
-// duplicatesText describes an event about duplicate calls.
-func duplicatesText(e client.Event) string {
-	if e.Count == 1 {
-		return fmt.Sprintf("a duplicate call of %s was answered without another effect", orDefault(e.Actor, "an unnamed caller"))
-	}
-	return fmt.Sprintf("%d duplicate calls were answered without another effect, the last one of %s", e.Count, orDefault(e.Actor, "an unnamed caller"))
-}
-
-// decisionText describes an event caused by a person or by the end of a flight.
-func decisionText(e client.Event) string {
-	who := orDefault(e.Actor, "an unnamed person")
-	switch e.Kind {
-	case flight.EventResolved.String():
-		result, why, _ := strings.Cut(e.Note, ": ")
-		return fmt.Sprintf("%s resolved it%s", who, noteSuffix(resultText(result)+": "+why))
-	case flight.EventCancelRequested.String():
-		return fmt.Sprintf("%s requested its cancellation%s", who, noteSuffix(e.Note))
-	case flight.EventCancelled.String():
-		return "the flight was cancelled" + noteSuffix(e.Note)
-	case flight.EventFailed.String():
-		return "the flight ended without a receipt" + noteSuffix(e.Note)
-	case flight.EventApproved.String():
-		return fmt.Sprintf("%s approved it%s", who, noteSuffix(e.Note))
-	case flight.EventRejected.String():
-		return fmt.Sprintf("%s rejected it%s", who, noteSuffix(e.Note))
-	case flight.EventRetried.String():
-		return fmt.Sprintf("%s let it run again%s", who, noteSuffix(e.Note))
-	case flight.EventFreed.String():
-		return fmt.Sprintf("%s freed the key%s", who, noteSuffix(e.Note))
-	case flight.EventRedacted.String():
-		return fmt.Sprintf("%s erased its input and receipt%s", who, noteSuffix(e.Note))
-	case flight.EventImported.String():
-		return fmt.Sprintf("%s imported its receipt: the effect had happened before the import%s", who, noteSuffix(e.Note))
-	case flight.EventExpired.String():
-		return "the retention of its receipt ended; a tombstone guards the key"
-	}
-	return e.Kind + noteSuffix(e.Note)
-}
-
-// reportedText describes the report of an attempt.
-func reportedText(e client.Event) string {
-	switch e.Outcome {
-	case flight.OutcomeSucceeded.String():
-		return fmt.Sprintf("attempt %d reported success; the receipt is stored%s", e.Attempt, noteSuffix(e.Note))
-	case flight.OutcomeRefused.String():
-		return fmt.Sprintf("attempt %d was finally refused; the receipt is stored%s", e.Attempt, noteSuffix(e.Note))
-	case flight.OutcomeNotDone.String():
-		return fmt.Sprintf("attempt %d reported that nothing was done%s", e.Attempt, noteSuffix(e.Note))
-	}
-	return fmt.Sprintf("attempt %d reported an unknown outcome%s", e.Attempt, noteSuffix(e.Note))
+	result, why, _ := strings.Cut(e.Note, ": ")
+	return strings.NewReplacer("ATTEMPT", fmt.Sprint(e.Attempt), "CALLER", cmp.Or(e.Actor, "an unnamed caller"), "PERSON", cmp.Or(e.Actor, "an unnamed person"),
+		"OUTCOME", cmp.Or(e.Outcome, "an outcome"), "FINDING", cmp.Or(e.Note, "nothing certain"), "COUNT", fmt.Sprint(e.Count),
+		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }
 
 // noteSuffix returns a note in parentheses; "": no note.
@@ -210,7 +163,7 @@ func noteSuffix(note string) string {
 	if note == "" {
 		return ""
 	}
-	return " (" + oneLine(note) + ")"
+	return " (" + cli.OneLine(note) + ")"
 }
 
 // stateText describes the state of a flight and the commands that apply to it.
@@ -239,7 +192,7 @@ func stateText(f *client.Flight) string {
 		if f.Verifying {
 			s = "verifying: the provider is being asked whether the effect happened"
 		} else if f.LastAttempt != nil {
-			s += " by " + oneLine(f.LastAttempt.Owner)
+			s += " by " + cli.OneLine(f.LastAttempt.Owner)
 		}
 	case flight.StateReady.String():
 		s = "ready; no attempt is open, and the next caller runs it"
@@ -249,7 +202,7 @@ func stateText(f *client.Flight) string {
 		s = "expired; its receipt is no longer stored, and the effect is not run again"
 	}
 	if m := f.CancelRequested; m != nil && !isTerminalState(f.State) {
-		s += "\n     " + oneLine(orDefault(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
+		s += "\n     " + cli.OneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)
 		if f.State == flight.StateRunning.String() && !f.Verifying {
 			s += "; the running attempt learns it at its next renewal, and its report decides"
 		}
@@ -265,5 +218,5 @@ func stateText(f *client.Flight) string {
 
 // heldText explains why no caller takes over a flight although its holder may be dead.
 func heldText(f *client.Flight) string {
-	return "etcd lost its claim, and the lease epoch was raised: no other caller takes it over before " + formatTime(f.HeldUntil.Time) + "; a report of its own attempt is accepted at any time"
+	return "etcd lost its claim, and the lease epoch was raised: no other caller takes it over before " + cli.FormatTime(f.HeldUntil.Time) + "; a report of its own attempt is accepted at any time"
 }

@@ -21,8 +21,10 @@ func layers() []layeredPackage {
 		{"internal/crashpoint", 0},
 		{"internal/gate", 0},
 		{"internal/deadline", 0},
+		{"internal/durable", 0},
 		{"internal/proctest", 0},
 		{"effect", 1},
+		{"internal/cert", 1},
 		{"lease", 2},
 		{"clusterstore", 2},
 
@@ -78,7 +80,7 @@ func libraryRules() []libraryRule {
 // clientPackages returns the packages that a client's program is built from. None of their transitive dependencies may
 // be a heavy library.
 func clientPackages() []string {
-	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/strictjson", "httpapi/wire"}
+	return []string{"client", "effect", "flight", "internal/clock", "internal/durable", "internal/gate", "internal/runner", "internal/strictjson", "httpapi/wire"}
 }
 
 // heavyLibraries returns the libraries that a client's program must not contain.

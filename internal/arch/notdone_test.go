@@ -121,7 +121,7 @@ func tableUnder(t *testing.T, begin string) (rows [][]string) {
 // goConclusions finds the Go functions that return the outcome not_done, mark an error so, or abandon an open.
 func goConclusions(t *testing.T) (found []string) {
 	t.Helper()
-	for _, folder := range []string{"flight", "effect", "internal/runner", "executor", "remote", "client", "cmd/flightd"} {
+	for _, folder := range []string{"flight", "effect", "internal/runner", "executor", "remote", "client", "cmd/flightd/internal/exec"} {
 		files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

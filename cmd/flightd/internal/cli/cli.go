@@ -1,0 +1,58 @@
+// Package cli is what all commands of flightd share: the settings of an invocation, the client that they describe, the forms of
+// the output, and the errors with their exit codes and hints.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+)
+
+// Terminal holds the standard streams and the environment: data goes to out, messages go to err.
+type Terminal struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Env      func(string) string
+	Etc      string // directory of the machine's settings; "": there is none
+}
+
+// App is one invocation of the program: its terminal and its settings.
+type App struct {
+	Terminal
+	Settings
+	Yes          bool
+	UnknownTopic error  // help was requested for an unknown command
+	Version      string // of this program
+	Silent       bool   // flightd dev --nodes has started this process, and prints the banner itself
+}
+
+// Complain prints an error message and a hint without control characters and credentials; either may be empty.
+func (a *App) Complain(says, hint string) {
+	if says != "" {
+		_, _ = fmt.Fprintln(a.Err, a.Paint(a.Err, Red, "flightd:")+" "+Message(says))
+	}
+	if hint != "" {
+		_, _ = fmt.Fprintln(a.Err, "  "+Message(hint))
+	}
+}
+
+// UnknownVersion is the version of a build without version information, as by go run.
+const UnknownVersion = "devel"
+
+// NotifyContext returns a context that ends at the first of these signals, except those that are ignored.
+func NotifyContext(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	if notified := NotIgnored(signals...); len(notified) > 0 { // an empty list would mean all signals
+		return signal.NotifyContext(ctx, notified...)
+	}
+	return ctx, func() {}
+}
+
+// NotIgnored returns the signals that this process does not ignore. nohup and a shell's & start a program with ignored
+// signals; to catch such a signal would also end its being ignored in the commands that this program runs.
+func NotIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }
+
+// InsideExecEnv is the environment variable by which a flightd detects that it runs inside an exec.
+const InsideExecEnv = "FLIGHTD_FLIGHT_ID"

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// FindFlight reads the flight named by word. It adds the key to a tombstone if the word has it. If no candidate exists and the
+// word is an id alone, it looks for flights with this id under other names, and unless exact is set, takes the only one. It
+// returns *Error if there is no such flight.
+func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exact bool) (*client.Flight, error) {
+	candidates, err := a.candidates(word)
+	if err != nil {
+		return nil, err
+	}
+	for _, candidate := range candidates {
+		f, err := c.Flight(ctx, candidate.ID)
+		if freedErr := asFreedKey(err); freedErr != nil {
+			return nil, &Error{Code: ExitFailed, Err: freedErr, Hint: "run flightd why " + freedErr.key + " to see its history"}
+		}
+		var missing *effect.Missing
+		if errors.As(err, &missing) {
+			continue
+		}
+		if err == nil && f.Key == "" {
+			f.Key = candidate.key
+		}
+		return f, err
+	}
+	same, err := a.sameID(ctx, c, word)
+	switch {
+	case err != nil || len(same) == 0: // the word alone names no flight, which is the answer
+		return nil, a.notFound(word)
+	case len(same) == 1 && !exact:
+		a.Say("%s is read as %s, the only flight found with this id", word, same[0].Key)
+		return same[0], nil
+	}
+	keys := make([]string, len(same))
+	for i, f := range same {
+		keys[i] = f.Key
+	}
+	return nil, &Error{Code: ExitFailed, Err: fmt.Errorf("%s: no flight for %s/%s in namespace %s", wire.NotFound, DefaultName, word, a.Namespace),
+		Hint: DidYouMean(strings.Join(keys, " or "))}
+}
+
+// maxNames bounds the names under which sameID looks for an id.
+const maxNames = 50
+
+// sameID returns the flights of the namespace that have this id, whatever their name. A flight is stored under the hash of its
+// full key, so it is looked for under the names of the flights in doubt and of the newest flights.
+func (a *App) sameID(ctx context.Context, c *client.Client, word string) (same []*client.Flight, err error) {
+	if strings.Contains(word, "/") {
+		return nil, nil
+	}
+	names := []string{DefaultName} // a candidate of FindFlight already
+	for _, q := range []client.Query{{States: []string{flight.StateInDoubt.String()}, Limit: MaxPage}, {Limit: MaxPage}} {
+		page, err := c.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range page.Flights {
+			key, err := flight.ParseStoredKey(f.Key)
+			if err != nil || slices.Contains(names, key.Name()) || len(names) > maxNames {
+				continue
+			}
+			names = append(names, key.Name())
+			other, err := flight.ParseStoredKey(a.Namespace + "/" + key.Name() + "/" + word)
+			if err != nil {
+				return nil, err
+			}
+			found, err := c.Flight(ctx, other.FlightID())
+			var missing *effect.Missing
+			switch {
+			case err == nil:
+				found.Key = other.String() // a tombstone has none
+				same = append(same, found)
+			case !errors.As(err, &missing) && asFreedKey(err) == nil:
+				return nil, err
+			}
+		}
+	}
+	return same, nil
+}
+
+// asFreedKey returns nil if err has another cause. The server's problem names the key only if the key was used before.
+func asFreedKey(err error) *FreedError {
+	var apiErr *client.Error
+	if !errors.As(err, &apiErr) || apiErr.Problem.Code != wire.NotFound || apiErr.Problem.Key == "" {
+		return nil
+	}
+	p := &apiErr.Problem
+	return &FreedError{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
+}
+
+// notFound reports that word names no flight; the hint names the commands that list them.
+func (a *App) notFound(word string) error {
+	hint := fmt.Sprintf("run flightd flights ls to list the keys of namespace %s, or flightd flights ls -A for all", a.Namespace)
+	if !strings.Contains(word, "/") && !strings.HasPrefix(word, "fl_") {
+		hint = fmt.Sprintf("%s without a name is read as %s/%s, a key of flightd exec; add the name of other keys, as in charge/%s; %s", word, DefaultName, word, word, hint)
+	}
+	return &Error{Code: ExitFailed, Hint: hint,
+		Err: fmt.Errorf("%s: no flight for %s in namespace %s", wire.NotFound, word, a.Namespace)}
+}
+
+// MaxListed bounds the flights that one check lists.
+const MaxListed = 5000
+
+// FreedError reports that a key has no flight now because its flight was freed.
+type FreedError struct {
+	id           string
+	key, version string
+	detail       string
+}
+
+func (f *FreedError) Error() string { return "not_found: " + f.key + ": " + f.detail }
+
+// Flight returns the remaining facts as a flight in state absent.
+func (f *FreedError) Flight() *client.Flight {
+	return &client.Flight{ID: f.id, Key: f.key, State: flight.StateAbsent.String(), Version: f.version}
+}
+
+// MaxPage is the largest page of the API.
+const MaxPage = 500
+
+// ListPages reads pages up to the query's limit. next is the cursor of the next page; "": none.
+func ListPages(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
+	flights = []client.Flight{}
+	for limit := q.Limit; len(flights) < limit; {
+		q.Limit = min(limit-len(flights), MaxPage)
+		page, err := c.List(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		flights = append(flights, page.Flights...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	return flights, q.Cursor, nil
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// FlagHint returns a hint with the nearest flag, or with the help of the command.
+func FlagHint(cmd *cobra.Command, err error) string {
+	see := "see " + cmd.CommandPath() + " --help"
+	found := regexp.MustCompile(`unknown flag: --([^\s=]+)`).FindStringSubmatch(err.Error())
+	if found == nil {
+		return see
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	if meant := nearest("--"+found[1], names); meant != "" {
+		return DidYouMean(meant)
+	}
+	for _, c := range cmd.Root().Commands() { // as in flightd --doctor
+		if c.Name() == found[1] {
+			return DidYouMean(c.CommandPath())
+		}
+	}
+	return see
+}
+
+// BadValue rewords the error about an invalid flag value, so that it names the values that the flag takes.
+func BadValue(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	why := bad.Unwrap().Error()
+	switch bad.GetFlag().Value.Type() {
+	case "int", "int64":
+		why = "a whole number"
+	case "bool":
+		why = "true or false"
+	case "duration":
+		if strings.HasPrefix(why, "time: ") {
+			why = "a duration, such as 20s"
+		}
+	}
+	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
+}
+
+// nearest returns the words that cobra would suggest, joined; "": there are none.
+func nearest(said string, words []string) string {
+	c := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, w := range words {
+		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
+	}
+	return strings.Join(c.SuggestionsFor(said), " or ")
+}
+
+// DidYouMean returns the hint that suggests words; "": there are none.
+func DidYouMean(word string) string {
+	if word == "" {
+		return ""
+	}
+	return "did you mean " + word + "?"
+}

@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// PrintData prints data as JSON or YAML, according to -o. Commands with a table print that themselves.
+func (a *App) PrintData(v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	text, err := a.DataText(data)
+	if err == nil {
+		_, err = fmt.Fprintln(a.Out, text)
+	}
+	return err
+}
+
+// DataText returns JSON as JSON or YAML, according to -o. The texts of callers in it cannot control the terminal, and decode
+// to what they are.
+func (a *App) DataText(data []byte) (string, error) {
+	if a.Format == "yaml" {
+		return yamlText(data)
+	}
+	var b strings.Builder
+	for _, r := range string(data) {
+		if r < 0x7f || unicode.IsPrint(r) { // package json escapes the other control characters
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String(), nil
+}
+
+// yamlText converts JSON to YAML. A text with a control character, except newlines in a value, is quoted with its escape
+// sequence.
+func yamlText(data []byte) (string, error) {
+	var v any
+	if err := yaml.UnmarshalWithOptions(data, &v, yaml.UseOrderedMap()); err != nil {
+		return "", err
+	}
+	node, err := yaml.ValueToNode(v)
+	if err != nil {
+		return "", err
+	}
+	ast.Walk(quoteControls{}, node)
+	return node.String(), nil
+}
+
+// quoteControls is the ast.Visitor of yamlText.
+type quoteControls struct{ key bool }
+
+func (q quoteControls) Visit(n ast.Node) ast.Visitor {
+	switch n := n.(type) {
+	case *ast.MappingValueNode:
+		ast.Walk(quoteControls{key: true}, n.Key)
+	case *ast.StringNode:
+		if strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) && (q.key || r != '\n') }) {
+			n.Token.Type = token.DoubleQuoteType
+		}
+	}
+	return quoteControls{}
+}
+
+// Say prints a message to standard error.
+func (a *App) Say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.Err, "flightd: %s\n", Message(fmt.Sprintf(format, args...)))
+}
+
+// Pluralize returns a number with its noun.
+func Pluralize(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// userInAddress matches user and password in the address of a server, which are credentials for a proxy in front of it.
+var userInAddress = regexp.MustCompile(`(://)[^\s,"']*@`)
+
+// HideUser removes user and password from the addresses in a text.
+func HideUser(text string) string { return userInAddress.ReplaceAllString(text, "$1") }
+
+// Message returns a message for a terminal, without control characters and without credentials.
+func Message(text string) string { return Printable(HideUser(text)) }
+
+// Printable replaces the control characters of a text from outside, except tabs and newlines, so that it cannot control the
+// terminal.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\t' || r == '\n' {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
+// OneLine replaces newlines and control characters in foreign text, such as a provider's error, so that it stays on its
+// line and cannot control the terminal.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
+// WriteTable writes rows under a heading, in aligned columns.
+func WriteTable(b *strings.Builder, heading []string, rows [][]string) {
+	t := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t"))
+	for _, r := range rows {
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = OneLine(cell)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	_ = t.Flush() // a builder returns no errors
+}
+
+// NamespaceText names a namespace for people.
+func NamespaceText(namespace string) string {
+	if namespace == wire.AllNamespaces {
+		return "all namespaces"
+	}
+	return "namespace " + namespace
+}
+
+// ExpiryText describes when a token ends.
+func ExpiryText(at time.Time) string {
+	if at.IsZero() {
+		return "never expires"
+	}
+	return "expires " + FormatTime(at)
+}
+
+// Print prints a result in the format of -o: its ids, one on each line, or its data as JSON or YAML, or else the text for people.
+func (a *App) Print(data any, text func(b *strings.Builder), ids ...string) error {
+	var b strings.Builder
+	switch a.Format {
+	case "json", "yaml":
+		return a.PrintData(data)
+	case "id":
+		for _, id := range ids {
+			b.WriteString(id + "\n")
+		}
+	default:
+		text(&b)
+	}
+	_, err := io.WriteString(a.Out, b.String())
+	return err
+}
+
+// PrintList prints a list in the format of -o.
+func (a *App) PrintList(heading []string, rows [][]string, ids []string, data any) error {
+	return a.Print(data, func(b *strings.Builder) { WriteTable(b, heading, rows) }, ids...)
+}
+
+// PrintUnlessTable prints what a command did in a format for programs. In the format table, standard error has said it.
+func (a *App) PrintUnlessTable(id string, data any) error {
+	return a.Print(data, func(*strings.Builder) {}, id)
+}
+
+// PrintLine prints a line of text, or the data behind it in a format that has fields.
+func (a *App) PrintLine(line string, data any) error {
+	return a.Print(data, func(b *strings.Builder) { b.WriteString(line + "\n") }, line)
+}
+
+// PrintDone confirms a decision about a named thing: in words on standard error, or in the format of -o.
+func (a *App) PrintDone(done, namespace, name, what string) error {
+	if a.Format == "table" {
+		a.Say("%s", what)
+	}
+	return a.PrintUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
+}
+
+// FormatTime writes a time in UTC, to the millisecond; "": the zero time.
+func FormatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+}
+
+// LedgerText describes a ledger, so that a person notices the wrong one, as in "2,361 flights, newest 4 min ago, 10 in
+// doubt".
+func LedgerText(l *wire.LedgerInfo, now time.Time) string {
+	if l.Empty {
+		return "new and empty"
+	}
+	text := groupDigits(l.Flights) + " flights"
+	if l.Flights == 1 {
+		text = "1 flight"
+	}
+	if !l.Newest.IsZero() {
+		text += ", newest " + AgeText(now.Sub(l.Newest.Time)) + " ago"
+	}
+	if l.InDoubt > 0 {
+		text += ", " + groupDigits(l.InDoubt) + " in doubt"
+	}
+	return text
+}
+
+// AgeText rounds a duration down to whole seconds, minutes, hours or days.
+func AgeText(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// groupDigits writes a number with a comma before each group of three digits.
+func groupDigits(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// ReadFile reads the file of a flag, or standard input for -. It rejects more than limit bytes.
+func ReadFile(a *App, name string, limit int64) ([]byte, error) {
+	var from io.Reader = a.In
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, &Error{Code: ExitUsage, Err: err}
+		}
+		defer file.Close()
+		from = file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err != nil {
+		return nil, &Error{Code: ExitUsage, Err: fmt.Errorf("read %s: %w", name, err)}
+	}
+	if int64(len(data)) > limit {
+		return nil, UsageError("%s has more than %d bytes", name, limit)
+	}
+	return data, nil
+}

@@ -1,0 +1,114 @@
+package exec
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// commandInput is the stored input of a flight: enough to recognize the command. It has no arguments: they may be
+// secrets.
+type commandInput struct {
+	Program     string  `json:"program"`
+	ArgvSHA256  string  `json:"argv_sha256"`
+	Stdin       *string `json:"stdin,omitempty"`
+	StdinBase64 []byte  `json:"stdin_base64,omitempty"`
+}
+
+// stdin returns the command's standard input; nil: none.
+func (c *commandInput) stdin() []byte {
+	if c.Stdin != nil {
+		return []byte(*c.Stdin)
+	}
+	return c.StdinBase64
+}
+
+// argvDigest returns a digest of the argument list. Every argument is length-prefixed, so ["a b"] and ["a", "b"]
+// differ.
+func argvDigest(argv []string) string {
+	h := sha256.New()
+	var length [8]byte
+	for _, arg := range argv {
+		binary.BigEndian.PutUint64(length[:], uint64(len(arg)))
+		h.Write(length[:])
+		io.WriteString(h, arg)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// newCall validates the flags and returns the call.
+func newCall(a *cli.App, f *Flags, argv []string) (effect.Call, error) {
+	var call effect.Call
+	var err error
+	if f.key == "" {
+		return call, cli.UsageError("--key is required: the name of the intent, such as order-42")
+	}
+	if call.Key, err = a.NewKey(f.key); err != nil {
+		return call, err
+	}
+	if f.ttl < lease.MinTTL || f.ttl > lease.MaxTTL || f.ttl%time.Second != 0 {
+		return call, cli.UsageError("--ttl %v: whole seconds from %v to %v", f.ttl, lease.MinTTL, lease.MaxTTL)
+	}
+	if f.timeout < 0 || f.reportWait < 0 {
+		return call, cli.UsageError("--timeout and --report-wait cannot be negative")
+	}
+	if f.capture > flight.MaxReceiptBody {
+		return call, cli.UsageError("--capture %s: a receipt keeps at most %d KiB", f.capture.String(), flight.MaxReceiptBody>>10)
+	}
+	if call.Submission, err = newSubmission(a, f, argv); err != nil {
+		return call, err
+	}
+	call.Wait = waitBound(f.wait)
+	return call, nil
+}
+
+// waitBound converts --wait for effect.Call, where 0 means no bound.
+func waitBound(w cli.WaitValue) time.Duration {
+	switch time.Duration(w) {
+	case cli.Forever:
+		return 0
+	case 0:
+		return time.Nanosecond
+	}
+	return time.Duration(w)
+}
+
+func newSubmission(a *cli.App, f *Flags, argv []string) (flight.Submission, error) {
+	input := commandInput{Program: filepath.Base(argv[0]), ArgvSHA256: argvDigest(argv)}
+	if f.input != "" {
+		data, err := cli.ReadFile(a, f.input, flight.MaxInput)
+		if err != nil {
+			return flight.Submission{}, err
+		}
+		if input.Stdin, input.StdinBase64 = encodeStream(data); input.Stdin == nil && input.StdinBase64 == nil {
+			input.Stdin = new(string) // an empty input differs from no input
+		}
+	}
+	data, err := json.Marshal(input)
+	if err != nil {
+		return flight.Submission{}, err
+	}
+	if len(data) > flight.MaxInput {
+		return flight.Submission{}, cli.UsageError("--input %s: the stored input would have %d bytes; at most %d are allowed", f.input, len(data), flight.MaxInput)
+	}
+	s := flight.Submission{
+		Input:  flight.NewBlob("application/json", data, flight.MaxInput),
+		Policy: flight.Policy{AttemptTimeout: f.timeout},
+	}
+	if s.Policy.Recovery, err = flight.ParseRecovery(f.recovery.Value); err != nil {
+		return s, cli.UsageError("--recovery: %v", err)
+	}
+	if f.fingerprint.Value == "command" {
+		s.Fingerprint, err = flight.FingerprintJSON(data, nil)
+	}
+	return s, err
+}

@@ -1,0 +1,114 @@
+package exec
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// newTestAttempt returns an execution and its attempt; lost: the lease is lost, so that the attempt may not start.
+func newTestAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect.Attempt) {
+	t.Helper()
+	a := &cli.App{Terminal: cli.Terminal{Out: io.Discard, Err: io.Discard}, Settings: cli.Settings{Namespace: "default"}}
+	f := &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command"), failure: cli.NewChoice("unknown"), leaseLost: cli.NewChoice("finish")}
+	s, err := newSubmission(a, f, argv)
+	require.NoError(t, err)
+	key, err := a.NewKey("unit")
+	require.NoError(t, err)
+	spec := effect.Spec{Key: key, Number: 1, Input: s.Input, LeaseLost: func() <-chan struct{} { return nil }, Context: t.Context()}
+	if lost {
+		spec.MayStart = func() error { return effect.ErrLeaseLost }
+	}
+	return &execution{app: a, flags: f, argv: argv, capture: newCapture(1024, io.Discard, io.Discard)}, effect.NewAttempt(spec)
+}
+
+func TestExec_LostLeaseStartsNothing(t *testing.T) {
+	mark := t.TempDir() + "/mark"
+	e, at := newTestAttempt(t, []string{"/bin/sh", "-c", "echo x > " + mark}, true)
+	_, err := e.handle(t.Context(), at)
+	require.ErrorIs(t, err, effect.ErrLeaseLost, "got %v, which is %v", err, effect.Classify(err, at))
+	require.Equal(t, flight.OutcomeNotDone, effect.Classify(err, at), "got %v, which is %v", err, effect.Classify(err, at))
+	_, err = os.Stat(mark)
+	require.Error(t, err, "the command ran")
+}
+
+func TestExec_SignalBeforeStartStartsNothing(t *testing.T) {
+	e, at := newTestAttempt(t, []string{"/bin/false"}, false)
+	var cause error
+	e.onSignal(syscall.SIGTERM, func(err error) { cause = err })
+	_, err := e.handle(t.Context(), at)
+	require.Equal(t, flight.OutcomeNotDone, effect.Classify(err, at), "got %v, cause %v, end %v", err, cause, e.end)
+	require.Nil(t, e.end, "got %v, cause %v, end %v", err, cause, e.end)
+	require.Error(t, cause, "got %v, cause %v, end %v", err, cause, e.end)
+	code, _, _ := cli.Explain(e.conclude(at.Key(), effect.Result{}, err))
+	require.Equal(t, signalBase+int(syscall.SIGTERM), code, "exit %d", code)
+}
+
+// failingWriter is an output on a full disk, or a closed pipe.
+type failingWriter struct{ error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
+
+// TestExec_OutputWriteErrorIsReported: the command does not see write errors, so exec reports them. A closed pipe is
+// not an error.
+func TestExec_OutputWriteErrorIsReported(t *testing.T) {
+	for cause, told := range map[error]bool{syscall.ENOSPC: true, syscall.EPIPE: false} {
+		var talk strings.Builder
+		e, at := newTestAttempt(t, []string{"/bin/echo", "paid"}, false)
+		e.app.Err = &talk
+		e.capture = newCapture(1024, failingWriter{cause}, io.Discard)
+		_, err := e.handle(t.Context(), at)
+		require.NoError(t, err)
+		err = e.conclude(at.Key(), effect.Result{Source: effect.SourceExecuted}, nil)
+		require.NoError(t, err, "%v: it ends with %v", cause, err)
+		require.Equal(t, told, strings.Contains(talk.String(), cause.Error()), "%v: it says %q", cause, &talk)
+	}
+}
+
+// TestExec_ConflictNamesCommandLineOrInput: the message does not show fields of the stored input.
+func TestExec_ConflictNamesCommandLineOrInput(t *testing.T) {
+	for want, fields := range map[string][]string{
+		"the command line differs":                               {"/argv_sha256"},
+		"the command line or the input differs":                  nil,
+		"the input differs":                                      {"/stdin"},
+		"the command line and the input differ":                  {"/argv_sha256", "/program", "/stdin_base64"},
+		"not by exec; its input has other fields: /cents /order": {"/argv_sha256", "/cents", "/order", "/program"},
+	} {
+		e, at := newTestAttempt(t, []string{"/bin/false"}, false)
+		code, text, hint := cli.Explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: fields}))
+		require.Equal(t, cli.ExitUsage, code, "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, text, want, "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, text, "idempotency_conflict: default/exec/unit ", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.NotContains(t, text, "sha256", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.NotContains(t, text, "stdin", "%v: exit %d, %q, %q", fields, code, text, hint)
+		require.Contains(t, hint, "--fingerprint none", "%v: exit %d, %q, %q", fields, code, text, hint)
+	}
+}
+
+func TestCLI_CommandLinesAreToldApart(t *testing.T) {
+	seen := make(map[string][]string)
+	for _, argv := range [][]string{{"a"}, {"a", ""}, {"a", "b"}, {"ab"}, {"a b"}, {"", "a", "b"}, {"b", "a"}} {
+		d := argvDigest(argv)
+		other, ok := seen[d]
+		require.False(t, ok, "%q and %q have the same digest", argv, other)
+		seen[d] = argv
+	}
+}
+
+func TestCLI_ArgumentsAreNotStored(t *testing.T) {
+	a := &cli.App{Settings: cli.Settings{Namespace: "default"}}
+	s, err := newSubmission(a, &Flags{recovery: cli.NewChoice("hold"), fingerprint: cli.NewChoice("command")}, []string{"/opt/pay.sh", "--token", "s3cret"})
+	require.NoError(t, err)
+	text := string(s.Input.Data)
+	require.NotContains(t, text, "s3cret", "stored is %s", text)
+	require.NotContains(t, text, "/opt", "stored is %s", text)
+	require.Contains(t, text, `"program":"pay.sh"`, "stored is %s", text)
+}

@@ -1,0 +1,26 @@
+package cert
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The files are read at most once in a second.
+func TestServed_FilesAreReadRarely(t *testing.T) {
+	store := Store{Dir: t.TempDir()}
+	write := func() {
+		_, err := store.InitServer(nil, 1)
+		require.NoError(t, err)
+	}
+	write()
+	s, err := Serve(Files{Cert: store.path("server.crt"), Key: store.path("server.key")}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	first := s.current()
+	write()
+	require.Same(t, first, s.current(), "within the second")
+	s.checked = s.checked.Add(-time.Second)
+	require.NotSame(t, first, s.current(), "after it")
+}
