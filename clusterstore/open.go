@@ -90,7 +90,7 @@ func (s *Store) openFiles() (err error) {
 	}
 	s.disk = diskMonitor{cfg: &s.cfg}
 	s.clock = &ledgerClock{source: s.cfg.Clock}
-	s.duplicates = newDuplicateCounters(s.cfg.Clock.Wall)
+	s.duplicates = newDuplicateCounts(s.cfg.Clock.Wall)
 	s.fsm = newFSM(&s.cfg, s.state, s.snaps)
 	found, err := s.state.load()
 	if err != nil {

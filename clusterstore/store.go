@@ -35,7 +35,7 @@ type Store struct {
 	spool       *spool
 	disk        diskMonitor
 	feed        feed
-	duplicates  *duplicateCounters
+	duplicates  *duplicateCounts
 	scrubMu     sync.Mutex // held by Scrub
 	corruptions corruptionLog
 
@@ -227,7 +227,8 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) shutdown(ctx context.Context) error {
 	var errs []error
 	if s.batcher != nil {
-		s.drainDuplicates(ctx)
+		for ctx.Err() == nil && s.flushDuplicates(ctx) > 0 {
+		}
 		errs = append(errs, s.batcher.close(ctx))
 	}
 	close(s.closing)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/flightd/flightd/flight"
 )
 
 // Peers is how this voter reaches the others of its cluster.
@@ -25,9 +24,6 @@ type Peers struct {
 	// Founding are the voters of a new ledger, in any order. Each founding node gives the same list. nil: an empty
 	// directory waits until a leader adds this node.
 	Founding []Voter
-	// PassDuplicates gives counts to the leader while this node does not lead. It returns false if the leader certainly does not
-	// have them. nil: they wait until this node leads.
-	PassDuplicates func(context.Context, []*flight.CountDuplicates) bool
 }
 
 // Voter is a member of a cluster. A node that lost its directory comes back with another ID: it has forgotten its votes.

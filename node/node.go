@@ -235,7 +235,7 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	if c := n.cluster; c != nil {
 		cfg.NodeID, cfg.ClusterID, cfg.VoterLevels = c.instance, c.founding.ClusterID, c.levels
-		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), PassDuplicates: n.passDuplicates}
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger))}
 		if !c.founding.Replacement { // it waits until the leader adds it
 			cfg.Peers.Founding = c.voters()
 		}

@@ -134,7 +134,6 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 			t.Errorf("%v: %v", err, r)
 		}
 	}
-	check()
 	eventually(t, "the duplicate statistics are in the ledger", 10*time.Second, func() bool {
 		var page wire.EventPage
 		s.get("/v1/events?kind=duplicates&limit=100", &page)
@@ -144,6 +143,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 		}
 		return n == 11
 	})
+	check()
 	s.kill()
 	s.start()
 	check()
