@@ -69,7 +69,7 @@ func TestDocuments_AreStored(t *testing.T) {
 			"create_token billing token/worker-3 ann new", "draft_token billing token/worker-3 ann ",
 			"free test " + key.String() + " ann a mistake"}
 		require.Equal(t, wantAudit, auditOf(t, s))
-		page, err := s.Feed(flight.Version{}, 1000)
+		page, err := s.feed.Read(flight.Version{}, 1000)
 		require.NoError(t, err)
 		kinds := map[flight.EventKind]int{}
 		for _, e := range page.Events {

@@ -42,8 +42,8 @@ func newDuplicateCounts(clock func() time.Time) *duplicateCounts {
 func (s *Store) CountDuplicate(key flight.Key, actor string) { s.duplicates.add(key, actor) }
 
 // DuplicateStats returns the duplicate statistics of a flight as of the last entry applied here.
-func (s *Store) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
-	f, err := s.Flight(id)
+func (r *reader) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
+	f, err := r.Flight(id)
 	if err != nil || f == nil || f.Duplicates == nil {
 		return flight.DuplicateStats{}, err
 	}

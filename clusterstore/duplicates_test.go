@@ -34,7 +34,7 @@ func TestDuplicates(t *testing.T) {
 			s.CountDuplicate(testKey(1), fmt.Sprint("caller ", n))
 		}
 		s.CountDuplicate(testKey(2), "somebody") // a key that was never used
-		end, err := s.FeedEnd()
+		end, err := s.feed.End()
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		synctest.Wait()

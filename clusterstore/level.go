@@ -2,14 +2,10 @@ package clusterstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/flightd/flightd/flight"
 )
-
-// ErrFeatureLevel: the feature level of the ledger is too low for the command, or may not rise yet. Nothing was proposed.
-var ErrFeatureLevel = errors.New("clusterstore: the feature level of the ledger is too low")
 
 // RaiseFeatureLevel raises the feature level of the ledger to the highest one that all voters read. It does nothing if
 // the ledger has that level already. From the committed entry on, an older build rejects this log and this state. Then the

@@ -29,7 +29,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if p := cfg.Peers; p != nil && p.Transport == nil {
 		return nil, errors.New("clusterstore: Config.Peers.Transport is nil")
 	}
-	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
+	s := &Store{cfg: cfg, reader: &reader{closing: make(chan struct{})}, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -92,6 +92,7 @@ func (s *Store) openFiles() (err error) {
 	s.clock = &ledgerClock{source: s.cfg.Clock}
 	s.duplicates = newDuplicateCounts(s.cfg.Clock.Wall)
 	s.fsm = newFSM(&s.cfg, s.state, s.snaps)
+	s.feed = &Feed{state: s.reader, log: s.log}
 	found, err := s.state.load()
 	if err != nil {
 		return storageError("read the state", err)

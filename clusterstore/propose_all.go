@@ -2,7 +2,9 @@ package clusterstore
 
 import (
 	"context"
+	"errors"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -26,7 +28,7 @@ func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]fl
 	}
 	for i, p := range proposals {
 		reply, err := s.batcher.await(ctx, p)
-		if isAmbiguous(err) {
+		if errors.Is(err, effect.ErrAmbiguous) {
 			reply, err = s.propose(ctx, p.command, p.data, err)
 		}
 		if replies[i] = reply; err != nil && failed == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/deadline"
 	"github.com/flightd/flightd/internal/gate"
@@ -20,6 +21,7 @@ import (
 
 // Store is one node of the ledger. Its methods are safe for concurrent use.
 type Store struct {
+	*reader
 	cfg         Config
 	lock        io.Closer
 	id          identity
@@ -28,13 +30,12 @@ type Store struct {
 	logTail     pebblelog.Tail // of the log as it was found
 	state       *state
 	snaps       *snapshots
-	fsm         *fsm
 	raft        *raft.Raft
 	batcher     *batcher
 	clock       *ledgerClock
 	spool       *spool
 	disk        diskMonitor
-	feed        feed
+	feed        *Feed
 	duplicates  *duplicateCounts
 	scrubMu     sync.Mutex // held by Scrub
 	corruptions corruptionLog
@@ -49,8 +50,7 @@ type Store struct {
 	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists
 	snapshotMu        sync.Mutex                 // held while a snapshot is taken, and raft's TrailingLogs is set for it
 	snapshotBytes     atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
-	closing           chan struct{}
-	applyStopped      chan struct{} // closed when raft applies no more entries
+	applyStopped      chan struct{}              // closed when raft applies no more entries
 	closeOnce         sync.Once
 	closeErr          error
 	workers           sync.WaitGroup
@@ -60,9 +60,6 @@ type Store struct {
 
 // leadership is a term in which this node is leader and has applied an entry of its own.
 type leadership struct{ term uint64 }
-
-// Header returns the ledger's header as of the last entry applied here.
-func (s *Store) Header() flight.Header { return s.fsm.published.Load().header }
 
 // Now returns the ledger's time: on the leader the stamp of the next entry, else the time of the last entry. It is
 // the reference for NotAfter.
@@ -79,12 +76,6 @@ func (s *Store) Applied() (index uint64, leading bool) {
 	return s.fsm.published.Load().meta.Applied, s.leading.Load() != nil
 }
 
-// LastApplied names the last entry applied here. It is durable in the log of this node.
-func (s *Store) LastApplied() EntryID {
-	m := &s.fsm.published.Load().meta
-	return EntryID{Index: m.Applied, Term: m.Term}
-}
-
 // CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
 func (s *Store) CheckDiskSpace() error { return s.disk.check() }
 
@@ -93,7 +84,7 @@ func (s *Store) CheckDiskSpace() error { return s.disk.check() }
 //
 // A reply means that the command is durable. While the result is unknown, Propose proposes the command again;
 // applying it twice returns the reply of applying it once. If ctx ends before the result is known, the error is an
-// *AmbiguousError. All other errors mean that this call did not and will not apply the command: ErrNotLeader,
+// effect.ErrAmbiguous. All other errors mean that this call did not and will not apply the command: ErrNotLeader,
 // ErrUnavailable, ErrTooLarge, ErrClosed.
 //
 // If the process dies during Propose, the command may be in the log; no caller was answered.
@@ -128,7 +119,7 @@ func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unkn
 		switch {
 		case err == nil:
 			return reply, nil
-		case isAmbiguous(err):
+		case errors.Is(err, effect.ErrAmbiguous):
 			unknown = err
 		case unknown == nil:
 			return flight.Reply{}, err
@@ -200,25 +191,8 @@ func (s *Store) verifyLeader(ctx context.Context) error {
 	})
 }
 
-// waitApplied waits until an index is applied here.
-func (s *Store) waitApplied(ctx context.Context, index uint64) error {
-	for {
-		progress := s.fsm.appliedIndex.wait(index)
-		if progress == nil {
-			return nil
-		}
-		select {
-		case <-progress:
-		case <-s.closing:
-			return ErrClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // Close rejects new proposals, waits for those in flight until ctx ends, stops raft and closes the files. Callers
-// whose proposals are still in flight get an AmbiguousError. Uncommitted reports stay in the spool.
+// whose proposals are still in flight get effect.ErrAmbiguous. Uncommitted reports stay in the spool.
 func (s *Store) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shutdown(ctx) })
 	return s.closeErr
@@ -244,7 +218,7 @@ func (s *Store) shutdown(ctx context.Context) error {
 	}
 	close(s.applyStopped)
 	if s.fsm != nil {
-		s.fsm.pending.failAll(&AmbiguousError{Cause: errors.New("the store was closed")}) // raft drops entries that are committed and not applied yet
+		s.fsm.pending.failAll(ambiguous(errors.New("the store was closed"))) // raft drops entries that are committed and not applied yet
 	}
 	s.workers.Wait()
 	if s.fsm != nil {

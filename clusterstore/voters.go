@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/hashicorp/raft"
-
 )
 
 // Peers is how this voter reaches the others of its cluster.
@@ -155,7 +155,7 @@ func (s *Store) TransferLeadership(ctx context.Context, id string) error {
 }
 
 // AddVoter makes a node a voter, or corrects the address of a voter. An empty node is added with AddNonvoter first: as a
-// voter it would count for the majority before it has the log. Errors are those of Propose; an *AmbiguousError means that
+// voter it would count for the majority before it has the log. Errors are those of Propose; effect.ErrAmbiguous means that
 // the change may still be committed.
 func (s *Store) AddVoter(ctx context.Context, v Voter) error {
 	return s.changeVoters(ctx, func() raft.Future {
@@ -182,10 +182,10 @@ func (s *Store) changeVoters(ctx context.Context, change func() raft.Future) err
 		return s.notLeaderError()
 	}
 	err := s.await(ctx, func() error { return classifyRaftError(change().Error()) })
-	if err == nil || isAmbiguous(err) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
+	if err == nil || errors.Is(err, effect.ErrAmbiguous) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return &AmbiguousError{Cause: err} // the change goes on without its caller
+	return ambiguous(err) // the change goes on without its caller
 }
 
 // await waits for a call of raft, in a goroutine that Close waits for. Raft answers while it runs, and Close stops raft

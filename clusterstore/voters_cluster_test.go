@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -184,7 +186,7 @@ func TestHazard28_LeadershipLostIsUnknown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		_, err := old.Propose(ctx, open)
-		require.True(t, isAmbiguous(err), "it is in one log, and may yet be in all: %v", err)
+		require.True(t, errors.Is(err, effect.ErrAmbiguous), "it is in one log, and may yet be in all: %v", err)
 		_, err = old.Propose(context.Background(), openOf(old, testKey(3), 3))
 		require.ErrorIs(t, err, ErrNotLeader, "an isolated node has no leader")
 
