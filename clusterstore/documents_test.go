@@ -227,10 +227,10 @@ func TestFeatureLevel_RisesWhenAllVotersReadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t)
 		lead := c.leader()
-		lead.cfg.VoterLevels = nil
+		lead.cfg.Peers.Levels = nil
 		require.ErrorIs(t, lead.RaiseFeatureLevel(t.Context()), ErrFeatureLevel)
 		levels := allLevels()
-		lead.cfg.VoterLevels = func() map[string]uint32 { return levels }
+		lead.cfg.Peers.Levels = func() map[string]uint32 { return levels }
 		behind := c.stores[(c.indexOf(lead)+1)%3].cfg.NodeID
 		levels[behind] = flight.LevelBase
 		require.NoError(t, lead.RaiseFeatureLevel(t.Context()))

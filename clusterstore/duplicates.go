@@ -38,9 +38,6 @@ func newDuplicateCounts(clock func() time.Time) *duplicateCounts {
 	return &duplicateCounts{source: binary.BigEndian.Uint64(b[:]), clock: clock, waiting: make(map[flight.ID]*flight.CountDuplicates)}
 }
 
-// CountDuplicate counts a call that was answered without another effect. It does not wait.
-func (s *Store) CountDuplicate(key flight.Key, actor string) { s.duplicates.add(key, actor) }
-
 // DuplicateStats returns the duplicate statistics of a flight as of the last entry applied here.
 func (r *reader) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
 	f, err := r.Flight(id)
@@ -51,20 +48,17 @@ func (r *reader) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
 }
 
 // AddDuplicates adds a count that TakeDuplicates has returned at another node.
-func (s *Store) AddDuplicates(c *flight.CountDuplicates) {
+func (dc *duplicateCounts) AddDuplicates(c *flight.CountDuplicates) {
 	id := c.Key.FlightID()
-	s.duplicates.mu.Lock()
-	defer s.duplicates.mu.Unlock()
-	if sum := s.duplicates.ofLocked(id, c.Key); sum != nil {
+	dc.mu.Lock()
+	defer dc.mu.Unlock()
+	if sum := dc.ofLocked(id, c.Key); sum != nil {
 		sum.Stats = sum.Stats.Add(c.Stats)
 	}
 }
 
-// TakeDuplicates removes the counts of up to limit flights, so that the leader adds them to its own. They are lost if it does
-// not.
-func (s *Store) TakeDuplicates(limit int) []*flight.CountDuplicates { return s.duplicates.take(limit) }
-
-func (dc *duplicateCounts) add(key flight.Key, actor string) {
+// CountDuplicate counts a call that was answered without another effect. It does not wait.
+func (dc *duplicateCounts) CountDuplicate(key flight.Key, actor string) {
 	id, caller := key.FlightID(), flight.Caller{Actor: flight.Sanitize(actor), At: flight.Time(dc.clock().UnixMilli())}
 	dc.mu.Lock()
 	defer dc.mu.Unlock()
@@ -93,8 +87,9 @@ func (dc *duplicateCounts) ofLocked(id flight.ID, key flight.Key) *flight.CountD
 	return c
 }
 
-// take removes the counts of up to limit flights, in no order, so that none waits as long as a flood of others lasts.
-func (dc *duplicateCounts) take(limit int) (taken []*flight.CountDuplicates) {
+// TakeDuplicates removes the counts of up to limit flights, in no order, so that none waits as long as a flood of others lasts.
+// They are lost unless this node or the leader proposes them.
+func (dc *duplicateCounts) TakeDuplicates(limit int) (taken []*flight.CountDuplicates) {
 	dc.mu.Lock()
 	defer dc.mu.Unlock()
 	for id, c := range dc.waiting {
@@ -133,7 +128,7 @@ func (s *Store) flushDuplicates(ctx context.Context) int {
 		return 0
 	}
 	var commands []flight.Command
-	for _, c := range s.duplicates.take(duplicateFlushFlights) {
+	for _, c := range s.TakeDuplicates(duplicateFlushFlights) {
 		// Load records that are not cached here, where no other caller waits for the read.
 		_, _ = s.fsm.read(c.Key.FlightID()) // the fsm reports an error of this read
 		commands = append(commands, c)

@@ -181,14 +181,14 @@ func TestDuplicates_SeparateRow(t *testing.T) {
 func TestDuplicates_Bounded(t *testing.T) {
 	counts := newDuplicateCounts(time.Now)
 	for n := range maxCountedFlights + 1000 {
-		counts.add(testKey(n), "flood")
+		counts.CountDuplicate(testKey(n), "flood")
 	}
-	counts.add(testKey(0), "again")
+	counts.CountDuplicate(testKey(0), "again")
 	require.Equal(t, maxCountedFlights, len(counts.waiting))
 	require.Equal(t, uint64(2), counts.waiting[testKey(0).FlightID()].Stats.Count, "flights with a count are still counted")
 	taken, numbers := make(map[flight.Key]bool), make(map[flight.CountID]bool)
 	for len(counts.waiting) > 0 {
-		batch := counts.take(duplicateFlushFlights)
+		batch := counts.TakeDuplicates(duplicateFlushFlights)
 		require.Equal(t, duplicateFlushFlights, len(batch))
 		for _, c := range batch {
 			taken[c.Key], numbers[c.ID] = true, true
@@ -234,7 +234,7 @@ func BenchmarkDuplicate(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for n := 0; pb.Next(); n++ {
-			counts.add(keys[n*7919%len(keys)], "host:1")
+			counts.CountDuplicate(keys[n*7919%len(keys)], "host:1")
 		}
 	})
 }

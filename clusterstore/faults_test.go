@@ -44,7 +44,7 @@ func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
 
 func withFaults(cfg Config) (Config, *faultyLog) {
 	f := new(faultyLog)
-	cfg.wrapLog = func(l raft.LogStore) raft.LogStore {
+	cfg.Log.wrap = func(l raft.LogStore) raft.LogStore {
 		f.LogStore = l
 		return f
 	}

@@ -18,8 +18,8 @@ func (s *Store) RaiseFeatureLevel(ctx context.Context) error {
 		return classifyRaftError(err)
 	}
 	var levels map[string]uint32
-	if f := s.cfg.VoterLevels; f != nil {
-		levels = f()
+	if p := s.cfg.Peers; p != nil && p.Levels != nil {
+		levels = p.Levels()
 	}
 	for _, voter := range future.Configuration().Servers {
 		if string(voter.ID) == s.cfg.NodeID {

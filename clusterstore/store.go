@@ -9,10 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
 
-	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/deadline"
@@ -21,24 +19,13 @@ import (
 
 // Store is one node of the ledger. Its methods are safe for concurrent use.
 type Store struct {
-	*reader
-	cfg         Config
-	lock        io.Closer
-	id          identity
-	blockCache  *pebble.Cache
-	log         *pebblelog.Store
-	logTail     pebblelog.Tail // of the log as it was found
-	state       *state
-	snaps       *snapshots
-	raft        *raft.Raft
-	batcher     *batcher
-	clock       *ledgerClock
-	spool       *spool
-	disk        diskMonitor
-	feed        *Feed
-	duplicates  *duplicateCounts
-	scrubMu     sync.Mutex // held by Scrub
-	corruptions corruptionLog
+	storage
+	*duplicateCounts
+	raft    *raft.Raft
+	batcher *batcher
+	clock   *ledgerClock
+	feed    *Feed
+	scrubMu sync.Mutex // held by Scrub
 
 	leading           atomic.Pointer[leadership] // nil while this node is not leader, or not ready
 	leadershipChanged signal                     // broadcast when leading changes
@@ -75,9 +62,6 @@ func (s *Store) Now() flight.Time {
 func (s *Store) Applied() (index uint64, leading bool) {
 	return s.fsm.published.Load().meta.Applied, s.leading.Load() != nil
 }
-
-// CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
-func (s *Store) CheckDiskSpace() error { return s.disk.check() }
 
 // Propose commits a command and returns the reply of the rules. Commands proposed at the same time share one write.
 // The command must not be changed afterwards.
@@ -224,19 +208,7 @@ func (s *Store) shutdown(ctx context.Context) error {
 	if s.fsm != nil {
 		s.fsm.flush()
 	}
-	if s.state != nil {
-		errs = append(errs, s.state.close())
-	}
-	if s.log != nil {
-		errs = append(errs, s.log.Close())
-	}
-	if s.blockCache != nil {
-		s.blockCache.Unref()
-	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.closeFiles())...)
 }
 
 // signal wakes all goroutines that wait for a change.

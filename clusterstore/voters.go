@@ -24,6 +24,9 @@ type Peers struct {
 	// Founding are the voters of a new ledger, in any order. Each founding node gives the same list. nil: an empty
 	// directory waits until a leader adds this node.
 	Founding []Voter
+	// Levels returns the feature levels that the other members of the cluster read, by their ids. While one is missing,
+	// the level of the ledger does not rise. nil: none is known.
+	Levels func() map[string]uint32
 }
 
 // Voter is a member of a cluster. A node that lost its directory comes back with another ID: it has forgotten its votes.

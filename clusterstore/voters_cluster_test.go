@@ -69,8 +69,7 @@ func (c *testCluster) start(i int) {
 	start := time.Now()
 	cfg.Clock = Clock{Wall: func() time.Time { return c.wall(i) }, Mono: func() time.Duration { return time.Since(start) }}
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
-	cfg.VoterLevels = allLevels
-	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
+	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding, Levels: allLevels}
 	if c.configure != nil {
 		c.configure(i, &cfg)
 	}
