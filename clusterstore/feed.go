@@ -44,9 +44,6 @@ type feedEntry struct {
 // end returns the version of the last command in the entry.
 func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index, Pos: e.last} }
 
-// Feed returns the feed of this node.
-func (s *Store) Feed() *Feed { return s.feed }
-
 // Read returns the events after a position; the zero Version is before all. It returns whole log entries until the
 // page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
 // deleted at the end of the retention are missing. The events before a hole in the log are returned first. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error

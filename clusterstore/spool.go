@@ -176,10 +176,10 @@ func (sp *spool) resume(s *Store) {
 }
 
 // Spooled returns how many reports on this node's disk wait to be committed.
-func (s *Store) Spooled() int {
-	s.spool.mu.Lock()
-	defer s.spool.mu.Unlock()
-	return len(s.spool.reports)
+func (st *storage) Spooled() int {
+	st.spool.mu.Lock()
+	defer st.spool.mu.Unlock()
+	return len(st.spool.reports)
 }
 
 // Report proposes the outcome of an attempt. If the commit takes longer than Limits.CommitTimeout, or ctx ends,

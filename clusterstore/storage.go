@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -27,6 +28,8 @@ type storage struct {
 	spool       *spool
 	disk        diskMonitor
 	corruptions corruptionLog
+
+	clockStepStored atomic.Bool // the file CLOCK_STEP exists
 }
 
 // CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
