@@ -89,3 +89,21 @@ func TestOneFlight(t *testing.T) {
 	require.NoError(t, s.Barrier(context.Background()))
 	require.Equal(t, int64(1), s.Counts()[flight.StateSucceeded])
 }
+
+// Live goes on after its first page, and yields each flight once.
+func TestLive_SeveralPages(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	var opens []flight.Command
+	for n := range 2*livePage + 1 {
+		opens = append(opens, openOf(s, testKey(n), 1))
+	}
+	_, err := s.ProposeAll(context.Background(), opens)
+	require.NoError(t, err)
+	seen := make(map[flight.ID]int)
+	for f, err := range s.Live() {
+		require.NoError(t, err)
+		seen[f.ID]++
+		require.Equal(t, 1, seen[f.ID])
+	}
+	require.Equal(t, len(opens), len(seen))
+}
