@@ -13,8 +13,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Requests and answers of the HTTP API.

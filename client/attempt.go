@@ -9,9 +9,9 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/runner"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Do runs h once for the call's key, or returns the stored receipt. It implements effect.Doer. Its errors are those of

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // trustWindow is the time in which effects may start under a session. It counts from when the answered request was sent.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // EventQuery selects events. A zero field selects all.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // request is a request to any of the servers. It may be sent several times: each route can be repeated safely, because

@@ -7,9 +7,9 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/runner"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // phase is the state of a nonce, as far as this process knows.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/runner"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Every phase, whether the report waits in the spool, and whether the attempt was listed before.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // tryOrder returns the servers in the order in which a request tries them: the one to probe (-1: none), the one that is the

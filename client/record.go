@@ -9,8 +9,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // firstReportTimeout bounds the first try of a report. After it the report is written to disk.

@@ -14,8 +14,8 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/crashpoint"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Durations of a drill: as short as flightd allows, so that dead holders are noticed soon.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // Ticket is the effect that the CRM creates.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/crashpoint"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Limits of a run.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // A body must arrive within bodyTime, and a second later for each bodyPace bytes that have arrived: its announced

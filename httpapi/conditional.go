@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // etagList is the parsed If-None-Match: the versions that the caller has.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It

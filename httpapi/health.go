@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 var typeText = []string{typePlain}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // importReceipts serves POST /v1/flights:import: one receipt per line, of effects that happened before flightd was

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // auditParameters are the query parameters of GET /v1/audit.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func typedSchema(schemaType string) openapi.Schema { return openapi.Schema{Type: schemaType} }

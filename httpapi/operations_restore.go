@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/flightd/flightd/httpapi/openapi"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func restoreOperations() []openapi.Operation {

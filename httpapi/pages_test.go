@@ -13,7 +13,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func getPage(t *testing.T, path, accept string) *httptest.ResponseRecorder {
@@ -77,7 +77,7 @@ func TestNothingAtThisPath(t *testing.T) {
 // Each constant of type Code is in the table, and each code of the table has a constant.
 func TestEveryCodeIsInTheTable(t *testing.T) {
 	named := map[string]bool{}
-	for _, file := range goFiles(t, "../internal/wire") {
+	for _, file := range goFiles(t, "wire") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.

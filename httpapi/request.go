@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // noQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // buffers holds buffers for response bodies. writeResponse returns a buffer only after its bytes were written.

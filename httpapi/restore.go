@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // Restores makes backups of the ledger, and lists the keys that callers have asked for since it was restored.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // This file keeps the namespaces apart. A caller whose token belongs to one namespace learns nothing about the keys of

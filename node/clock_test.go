@@ -15,8 +15,8 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // A token that lasts an hour, and a provider that knows a key for an hour, at a node whose clock has stood still for six hours

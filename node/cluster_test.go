@@ -22,9 +22,9 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/crashpoint"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 

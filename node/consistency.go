@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // alive returns nil if the API's handler answers and, at a lone node, the ledger applied a proposal. It does not use the

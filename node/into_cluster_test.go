@@ -11,7 +11,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // The ledger of a lone node becomes that of three: deployment and receipts stay, and a claim of the lone node holds.

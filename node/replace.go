@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // replacement says which node has taken the place of one that lost its disk. It is the body of a document, so every leader has

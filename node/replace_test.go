@@ -17,7 +17,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // replacement makes a founding directory for the successor of a node, as flightd cluster replace does.

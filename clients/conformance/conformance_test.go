@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // scenarios are all scenarios. Each has its own key, proxy, provider and spool. Scenarios that do not kill flightd

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // isRejection reports whether a server answered, and rejected the credentials.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // listedServer is what one of several listed servers says of itself.

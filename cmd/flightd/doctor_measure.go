@@ -18,7 +18,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 )
 

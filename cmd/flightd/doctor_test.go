@@ -17,7 +17,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func TestDoctor_Checks(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // noticesDuring returns the messages of a wait of this length.

@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // findFlight reads the flight named by word. It adds the key to a tombstone if the word has it. If no candidate exists and the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // forever is a wait without a bound.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 func (a *app) flightsCommand() *cobra.Command {

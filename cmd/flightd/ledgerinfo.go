@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // ledgerText describes a ledger, so that a person notices the wrong one, as in "2,361 flights, newest 4 min ago, 10 in

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/proctest"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // team is a `flightd serve` process over TLS, with the directories of its certificates and data.

@@ -16,8 +16,8 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
-	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/remote"
 )
 

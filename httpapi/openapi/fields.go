@@ -4,7 +4,7 @@ import (
 	"maps"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // fieldDoc is the documentation of a type or field, and the limits of its values.

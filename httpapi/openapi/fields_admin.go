@@ -2,7 +2,7 @@ package openapi
 
 import (
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // adminDocs documents the fields of tokens, namespaces and the audit log.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // header is the documentation of a header.

@@ -3,7 +3,7 @@ package openapi
 import (
 	"strings"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // Operation describes one route.

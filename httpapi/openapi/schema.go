@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // Schema is the subset of JSON Schema 2020-12 that the document uses. The zero Schema allows any value.

@@ -27,7 +27,7 @@ func layers() []layeredPackage {
 		{"clusterstore", 2},
 
 		{"internal/answer", 3},
-		{"internal/wire", 3},
+		{"httpapi/wire", 3},
 		{"internal/runner", 3},
 		{"internal/auth", 4},
 		{"executor", 4},
@@ -70,7 +70,7 @@ func libraryRules() []libraryRule {
 		{"github.com/prometheus", []string{"metrics"}, nil},
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
-		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
+		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "httpapi/wire"}, nil},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest", "internal/proctest"}, []string{""}},
 	}
@@ -79,7 +79,7 @@ func libraryRules() []libraryRule {
 // clientPackages returns the packages that a client's program is built from. None of their transitive dependencies may
 // be a heavy library.
 func clientPackages() []string {
-	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/strictjson", "internal/wire"}
+	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/strictjson", "httpapi/wire"}
 }
 
 // heavyLibraries returns the libraries that a client's program must not contain.

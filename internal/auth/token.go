@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/strictjson"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // Prefix begins every secret, so that scanners of repositories and logs find it.
