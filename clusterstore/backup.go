@@ -249,8 +249,8 @@ func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
 	if err := id.write(&cfg); err != nil {
 		return err
 	}
-	s := &Store{cfg: cfg}
-	log, err := pebblelog.Open(cfg.FS.PathJoin(cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions()))
+	st := &storage{cfg: cfg}
+	log, err := pebblelog.Open(cfg.FS.PathJoin(cfg.Dir, logDir), pebblelog.Options(st.pebbleOptions()))
 	if err != nil {
 		return storageError("create the raft log", err)
 	}
@@ -258,7 +258,7 @@ func RestoreBackup(cfg Config, from string, m *BackupManifest) (err error) {
 	if err := errors.Join(log.SetUint64([]byte("CurrentTerm"), m.Term), log.Close()); err != nil {
 		return storageError("create the raft log", err)
 	}
-	snaps, err := openSnapshots(&cfg, m.Cluster, s.pebbleOptions)
+	snaps, err := openSnapshots(&cfg, m.Cluster, st.pebbleOptions)
 	if err != nil {
 		return err
 	}

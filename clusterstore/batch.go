@@ -133,7 +133,7 @@ func (b *batcher) propose(ctx context.Context, c flight.Command, data []byte) (f
 }
 
 // await waits for the result of a queued proposal. When ctx ends, a proposal that is still queued is cancelled
-// (ErrUnavailable); one that was sent to raft has an unknown result (AmbiguousError).
+// (ErrUnavailable); one that was sent to raft has an unknown result (effect.ErrAmbiguous).
 func (b *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) {
 	select {
 	case err := <-p.done:
@@ -147,7 +147,7 @@ func (b *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) 
 	case err := <-p.done: // the result arrived together with the end of ctx
 		return p.result(err)
 	default:
-		return flight.Reply{}, &AmbiguousError{Cause: context.Cause(ctx)}
+		return flight.Reply{}, ambiguous(context.Cause(ctx))
 	}
 }
 

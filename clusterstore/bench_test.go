@@ -80,7 +80,7 @@ func BenchmarkRawApplies(b *testing.B) {
 func rawRaft(b *testing.B) *raft.Raft {
 	cfg, err := Config{Dir: b.TempDir(), NodeID: "raw"}.withDefaults()
 	require.NoError(b, err)
-	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16)}
+	s := &Store{storage: storage{cfg: cfg}, raftNotify: make(chan bool, 16)}
 	log, err := pebblelog.Open(cfg.Dir, pebblelog.Options(s.pebbleOptions()))
 	require.NoError(b, err)
 	transport := s.raftTransport()

@@ -1,7 +1,6 @@
 package clusterstore
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -100,49 +99,4 @@ func (c *ledgerClock) upperTime() (flight.Time, bool) {
 	defer c.mu.Unlock()
 	mono := c.source.Mono()
 	return milliseconds(int64(mono) + c.peers.upper), c.peers.known
-}
-
-// SetPeerClocks sets the wall clocks of the other voters that have answered within the last half second, as estimates of
-// now. Call it about twice a second on every node of a cluster, also when no voter has answered: clocks that were set more
-// than two seconds ago do not count.
-//
-// The leader of a new ledger accepts no proposal, and names no deployment, before it has the clocks of a majority, its own
-// included. Later it goes on without them, by its monotonic clock, and steps to the median when they are there.
-func (s *Store) SetPeerClocks(walls []time.Time) {
-	if s.cfg.Peers == nil {
-		return
-	}
-	s.clock.setPeers(walls, s.voterCount())
-	select {
-	case s.clocksSet <- struct{}{}:
-	default: // already signalled
-	}
-}
-
-func (s *Store) voterCount() int {
-	voters, _, _ := s.Voters() // without an error: raft copies its configuration
-	return len(voters)
-}
-
-// followPeerClocks goes on with what waits for the clocks of a majority: the start of a new ledger, or a step. It runs on
-// the goroutine of watchLeadership.
-func (s *Store) followPeerClocks() {
-	switch {
-	case !s.clock.hasMajority():
-	case s.leading.Load() != nil:
-		if err := s.stepClock(context.Background()); err != nil {
-			s.cfg.Logger.Warn("clusterstore: the ledger's clock did not step to the median of the voters' clocks", "error", err)
-		}
-	case s.awaitsClocks:
-		s.startLeading()
-	}
-}
-
-// UpperTime is the time by which tokens expire: in a cluster the upper median of the voters' clocks, so that one clock that
-// is behind does not prolong a token, else Now. It may go back when a clock is corrected.
-func (s *Store) UpperTime() flight.Time {
-	if at, known := s.clock.upperTime(); known && s.cfg.Peers != nil {
-		return at
-	}
-	return s.Now()
 }

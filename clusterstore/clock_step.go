@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/errors/oserror"
 
@@ -60,8 +61,8 @@ func (s *Store) stepClock(ctx context.Context) error {
 
 // readClockStep returns the ledger's time before the step; 0 when there was none. A file that cannot be read counts
 // as a step from the earliest time, so that nothing expires during stepGrace.
-func (s *Store) readClockStep() flight.Time {
-	b, err := readFile(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, clockStepFile))
+func (st *storage) readClockStep() flight.Time {
+	b, err := readFile(st.cfg.FS, st.cfg.FS.PathJoin(st.cfg.Dir, clockStepFile))
 	if oserror.IsNotExist(err) {
 		return 0
 	}
@@ -71,22 +72,22 @@ func (s *Store) readClockStep() flight.Time {
 			return max(1, flight.Time(from))
 		}
 	}
-	s.cfg.Logger.Warn("clusterstore: the file of the last clock step cannot be read; no retention expires for one hour", "file", clockStepFile, "error", err)
+	st.cfg.Logger.Warn("clusterstore: the file of the last clock step cannot be read; no retention expires for one hour", "file", clockStepFile, "error", err)
 	return 1
 }
 
 // writeClockStep writes the time before a step to the file if the step is one that needs stepGrace, else it removes the
 // file.
-func (s *Store) writeClockStep(before, to flight.Time) {
+func (st *storage) writeClockStep(before, to flight.Time) {
 	var err error
 	unsettled := to.Until(before) > stepGrace
-	if s.clockStepStored.Store(unsettled); unsettled {
-		err = writeFile(s.cfg.FS, s.cfg.Dir, clockStepFile, []byte(strconv.FormatInt(int64(before), 10)+"\n"))
-	} else if err = s.cfg.FS.Remove(s.cfg.FS.PathJoin(s.cfg.Dir, clockStepFile)); oserror.IsNotExist(err) {
+	if st.clockStepStored.Store(unsettled); unsettled {
+		err = writeFile(st.cfg.FS, st.cfg.Dir, clockStepFile, []byte(strconv.FormatInt(int64(before), 10)+"\n"))
+	} else if err = st.cfg.FS.Remove(st.cfg.FS.PathJoin(st.cfg.Dir, clockStepFile)); oserror.IsNotExist(err) {
 		err = nil
 	}
 	if err != nil {
-		s.cfg.Logger.Warn("clusterstore: the clock step cannot be stored; after a restart within one hour, retentions may expire early", "file", clockStepFile, "error", err)
+		st.cfg.Logger.Warn("clusterstore: the clock step cannot be stored; after a restart within one hour, retentions may expire early", "file", clockStepFile, "error", err)
 	}
 }
 
@@ -95,4 +96,44 @@ func (s *Store) removeSettledClockStep() {
 	if s.clockStepStored.Load() && s.clock.stepSettled() {
 		s.writeClockStep(0, 0)
 	}
+}
+
+// SetPeerClocks sets the wall clocks of the other voters that have answered within the last half second, as estimates of
+// now. Call it about twice a second on every node of a cluster, also when no voter has answered: clocks that were set more
+// than two seconds ago do not count.
+//
+// The leader of a new ledger accepts no proposal, and names no deployment, before it has the clocks of a majority, its own
+// included. Later it goes on without them, by its monotonic clock, and steps to the median when they are there.
+func (s *Store) SetPeerClocks(walls []time.Time) {
+	if s.cfg.Peers == nil {
+		return
+	}
+	s.clock.setPeers(walls, s.voterCount())
+	select {
+	case s.clocksSet <- struct{}{}:
+	default: // already signalled
+	}
+}
+
+// followPeerClocks goes on with what waits for the clocks of a majority: the start of a new ledger, or a step. It runs on
+// the goroutine of watchLeadership.
+func (s *Store) followPeerClocks() {
+	switch {
+	case !s.clock.hasMajority():
+	case s.leading.Load() != nil:
+		if err := s.stepClock(context.Background()); err != nil {
+			s.cfg.Logger.Warn("clusterstore: the ledger's clock did not step to the median of the voters' clocks", "error", err)
+		}
+	case s.awaitsClocks:
+		s.startLeading()
+	}
+}
+
+// UpperTime is the time by which tokens expire: in a cluster the upper median of the voters' clocks, so that one clock that
+// is behind does not prolong a token, else Now. It may go back when a clock is corrected.
+func (s *Store) UpperTime() flight.Time {
+	if at, known := s.clock.upperTime(); known && s.cfg.Peers != nil {
+		return at
+	}
+	return s.Now()
 }

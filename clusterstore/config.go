@@ -41,13 +41,8 @@ type Config struct {
 	// CheckPast compares what the disk held with records of it elsewhere, before raft starts. Its error is returned by
 	// Open, and the directory is unchanged. nil: nothing is compared.
 	CheckPast func(context.Context, Past) error
-	// VoterLevels returns the feature levels that the other members of the cluster read, by their ids. While one is missing,
-	// the level of the ledger does not rise. nil: none is known.
-	VoterLevels func() map[string]uint32
 	// Peers is how this voter reaches the others; nil: a lone ledger, whose only voter is this node.
 	Peers *Peers
-
-	wrapLog func(raft.LogStore) raft.LogStore // for tests: wraps the log below the watchdog; nil: no wrapper
 }
 
 // Memory limits the memory of the store. A zero field means its default.
@@ -72,6 +67,8 @@ type LogConfig struct {
 	// voter that was away for less needs no snapshot. A lone ledger keeps a quarter of SnapshotBytes, for readers of the
 	// feed. Too small: voters that lag are sent the whole state.
 	Trailing uint64
+
+	wrap func(raft.LogStore) raft.LogStore // for tests: wraps the log below the watchdog; nil: no wrapper
 }
 
 // Limits says when the store rejects work and when it ends the process. A zero field means its default.

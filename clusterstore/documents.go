@@ -11,45 +11,45 @@ import (
 
 // Documents returns the documents of a kind in the order of their ids, of all kinds if kind is empty, as of the last entry
 // applied here. They must not be changed.
-func (s *Store) Documents(kind string) []*flight.Document {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.documents.List(kind)
+func (r *reader) Documents(kind string) []*flight.Document {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.documents.List(kind)
 }
 
 // Document returns a document, which must not be changed; nil: it does not exist.
-func (s *Store) Document(id flight.DocumentID) *flight.Document {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.documents.Get(id)
+func (r *reader) Document(id flight.DocumentID) *flight.Document {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.documents.Get(id)
 }
 
 // DocumentsVersion is the version of the last change of any document since this process loaded its state, or else the
 // index up to which the state was applied then. While it is the same, so are all documents.
-func (s *Store) DocumentsVersion() flight.Version { return s.fsm.published.Load().documentsVersion }
+func (r *reader) DocumentsVersion() flight.Version { return r.fsm.published.Load().documentsVersion }
 
 // HeldIn returns how many flights of a namespace are held by sessions: their outcome was not reported yet.
-func (s *Store) HeldIn(namespace string) int {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.sessions.HeldIn(namespace)
+func (r *reader) HeldIn(namespace string) int {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.sessions.HeldIn(namespace)
 }
 
 // StoredIn returns how many flights of a namespace are stored. Tombstones are not counted.
-func (s *Store) StoredIn(namespace string) int64 {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.listed[namespace]
+func (r *reader) StoredIn(namespace string) int64 {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.listed[namespace]
 }
 
 // Stored returns how many flights each namespace stores, and how many tombstones all namespaces have together: a tombstone does
 // not store its key.
-func (s *Store) Stored() (flights map[string]int64, tombstones int64) {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	flights = maps.Clone(s.fsm.listed)
+func (r *reader) Stored() (flights map[string]int64, tombstones int64) {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	flights = maps.Clone(r.fsm.listed)
 	maps.DeleteFunc(flights, func(_ string, n int64) bool { return n <= 0 })
-	return flights, s.fsm.published.Load().meta.Counts[flight.StateExpired]
+	return flights, r.fsm.published.Load().meta.Counts[flight.StateExpired]
 }
 
 // applyToDocument applies a command about a document.
@@ -92,14 +92,14 @@ const maxAuditScan = 10_000
 // Audit returns the lines of the audit log before a version that match, newest first, at most limit. The zero version is
 // the end of the log. It reads at most maxAuditScan lines. next is the version to continue before; zero: no earlier line
 // matches. With a next, lines may be fewer than limit, or none.
-func (s *Store) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (lines []flight.AuditEntry, next flight.Version, err error) {
-	s.fsm.flush()
+func (r *reader) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (lines []flight.AuditEntry, next flight.Version, err error) {
+	r.fsm.flush()
 	to := kindKey(auditRow + 1)
 	if before != (flight.Version{}) {
 		to = auditKey(nil, before)
 	}
 	scanned, more := 0, false
-	err = s.state.scanBack(kindKey(auditRow), to, func(key, value []byte) (bool, error) {
+	err = r.fsm.state.scanBack(kindKey(auditRow), to, func(key, value []byte) (bool, error) {
 		var line flight.AuditEntry
 		if err := decodeAudit(key, value, &line); err != nil {
 			return false, err
@@ -126,22 +126,6 @@ func decodeAudit(key, value []byte, line *flight.AuditEntry) error {
 	}
 	line.Version = flight.Version{Index: binary.BigEndian.Uint64(key[1:]), Pos: binary.BigEndian.Uint32(key[9:])}
 	return flight.DecodeRecord(value, line)
-}
-
-// documentEvent returns the event of a command about a document; nil when it changed nothing.
-func (s *Store) documentEvent(c flight.Command, at flight.Version) ([]flight.FeedEvent, error) {
-	id, kind, ok := flight.DocumentEvent(c)
-	if !ok {
-		return nil, nil
-	}
-	s.fsm.flush()
-	key, line := auditKey(nil, at), flight.AuditEntry{}
-	found, err := s.state.get(key, func(b []byte) error { return decodeAudit(key, b, &line) })
-	if err != nil || !found {
-		return nil, err
-	}
-	e := flight.Event{Kind: kind, At: line.At, Actor: line.Actor, Note: line.Reason}
-	return []flight.FeedEvent{{Document: id, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
 }
 
 // loadDocuments reads all documents.

@@ -69,7 +69,7 @@ func TestDocuments_AreStored(t *testing.T) {
 			"create_token billing token/worker-3 ann new", "draft_token billing token/worker-3 ann ",
 			"free test " + key.String() + " ann a mistake"}
 		require.Equal(t, wantAudit, auditOf(t, s))
-		page, err := s.Feed(flight.Version{}, 1000)
+		page, err := s.feed.Read(flight.Version{}, 1000)
 		require.NoError(t, err)
 		kinds := map[flight.EventKind]int{}
 		for _, e := range page.Events {
@@ -227,10 +227,10 @@ func TestFeatureLevel_RisesWhenAllVotersReadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t)
 		lead := c.leader()
-		lead.cfg.VoterLevels = nil
+		lead.cfg.Peers.Levels = nil
 		require.ErrorIs(t, lead.RaiseFeatureLevel(t.Context()), ErrFeatureLevel)
 		levels := allLevels()
-		lead.cfg.VoterLevels = func() map[string]uint32 { return levels }
+		lead.cfg.Peers.Levels = func() map[string]uint32 { return levels }
 		behind := c.stores[(c.indexOf(lead)+1)%3].cfg.NodeID
 		levels[behind] = flight.LevelBase
 		require.NoError(t, lead.RaiseFeatureLevel(t.Context()))

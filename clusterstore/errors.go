@@ -5,23 +5,25 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 )
 
-// These errors are definite: the command was not and will not be applied by this call.
+// These errors are definite: the command was not and will not be applied by this call. Callers get the code of their class.
 var (
 	// ErrNotLeader: this node is not the leader; send the command to the leader.
-	ErrNotLeader = errors.New("clusterstore: this node is not the leader of the ledger")
+	ErrNotLeader error = &effect.Unavailable{Code: "no_leader", Cause: errors.New("clusterstore: this node is not the leader of the ledger")}
 	// ErrUnavailable: the ledger accepts no new work now (leadership transfer, full disk, or the caller's context
 	// ended before the command left this process). Try again later.
-	ErrUnavailable = errors.New("clusterstore: the ledger accepts no new work now")
+	ErrUnavailable error = &effect.Unavailable{Code: "no_leader", Cause: errors.New("clusterstore: the ledger accepts no new work now")}
+	// ErrFeatureLevel: the feature level of the ledger is too low for the command, or may not rise yet.
+	ErrFeatureLevel error = &effect.Unavailable{Code: "no_leader", Cause: errors.New("clusterstore: the feature level of the ledger is too low")}
 	// ErrTooLarge: the command is larger than a log entry may be.
-	ErrTooLarge = errors.New("clusterstore: the command is too large")
-	// ErrClosed: the store is closed.
-	ErrClosed = errors.New("clusterstore: closed")
+	ErrTooLarge error = &flight.InvalidError{Field: "body", Detail: "larger than the ledger accepts"}
+	// ErrClosed: the store is closed, which it is only while its node stops.
+	ErrClosed error = &effect.Unavailable{Code: "draining", Cause: errors.New("clusterstore: closed")}
 )
-
-// ErrPending: a report is not committed yet. It is stored in this node's spool and is proposed until it is committed.
-var ErrPending = errors.New("clusterstore: the report is stored in the spool and will be committed later")
 
 // Errors with which Open rejects a directory.
 var (
@@ -37,15 +39,8 @@ var (
 	ErrDamaged = errors.New("clusterstore: the data directory is damaged")
 )
 
-// AmbiguousError: the command may have been applied, or may still be. Every command is idempotent; propose it again
-// to learn the result.
-type AmbiguousError struct{ Cause error }
-
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("clusterstore: it is unknown whether the command was applied: %v", e.Cause)
-}
-
-func (e *AmbiguousError) Unwrap() error { return e.Cause }
+// ambiguous returns effect.ErrAmbiguous with a cause.
+func ambiguous(cause error) error { return fmt.Errorf("%w: %w", effect.ErrAmbiguous, cause) }
 
 // classifyRaftError maps an error of raft to an error of this package. Only the errors listed here are definite;
 // every other error, including one that a later raft adds, is ambiguous.
@@ -58,11 +53,5 @@ func classifyRaftError(err error) error {
 	case errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return &AmbiguousError{Cause: err}
-}
-
-// isAmbiguous reports whether err leaves the result of a command unknown.
-func isAmbiguous(err error) bool {
-	var a *AmbiguousError
-	return errors.As(err, &a)
+	return ambiguous(err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -43,7 +44,7 @@ func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
 
 func withFaults(cfg Config) (Config, *faultyLog) {
 	f := new(faultyLog)
-	cfg.wrapLog = func(l raft.LogStore) raft.LogStore {
+	cfg.Log.wrap = func(l raft.LogStore) raft.LogStore {
 		f.LogStore = l
 		return f
 	}
@@ -112,7 +113,7 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := s.Report(ctx, reportOf(testKey(1), token, `{"id":1}`))
-		require.ErrorIs(t, err, ErrPending)
+		require.ErrorIs(t, err, effect.ErrPending)
 		require.Equal(t, time.Second, time.Since(start))
 		after := (<-spooled).Sub(start)
 		require.True(t, 200*time.Millisecond <= after && after <= 250*time.Millisecond, "spooled after %v", after)
@@ -325,13 +326,13 @@ func TestList(t *testing.T) {
 		all := pages(t, s, flight.Query{Limit: 50}, func() { openAndReport(t, s, n); n++ })
 		require.Len(t, all, 1300)
 
-		live, place, err := s.Live(LiveCursor{}, 10)
-		require.NoError(t, err)
-		require.Len(t, live, 10)
-		rest, _, err := s.Live(place, 10)
-		require.NoError(t, err)
-		require.Len(t, rest, 3)
-		require.Less(t, live[9].CreatedAt, rest[0].CreatedAt, "oldest first")
+		var live []*flight.Flight
+		for f, err := range s.Live() {
+			require.NoError(t, err)
+			live = append(live, f)
+		}
+		require.Len(t, live, 13)
+		require.Less(t, live[9].CreatedAt, live[10].CreatedAt, "oldest first")
 		require.Equal(t, int64(13), s.Counts()[flight.StateRunning])
 	})
 }

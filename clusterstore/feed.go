@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -24,8 +26,10 @@ const feedEntries = 256
 // feedCache is how many decoded entries are cached for readers at the end of the log.
 const feedCache = 16
 
-// feed caches decoded entries of the log.
-type feed struct {
+// Feed reads the feed of this node, and caches decoded entries of the log.
+type Feed struct {
+	state  *reader
+	log    *pebblelog.Store
 	mu     sync.Mutex            // guards recent
 	recent [feedCache]*feedEntry // by index modulo feedCache
 }
@@ -40,16 +44,16 @@ type feedEntry struct {
 // end returns the version of the last command in the entry.
 func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index, Pos: e.last} }
 
-// Feed returns the events after a position; the zero Version is before all. It returns whole log entries until the
+// Read returns the events after a position; the zero Version is before all. It returns whole log entries until the
 // page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
 // deleted at the end of the retention are missing. The events before a hole in the log are returned first. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error
 // of the read.
-func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
-	applied, _ := s.Applied()
+func (fe *Feed) Read(after flight.Version, limit int) (flight.FeedPage, error) {
+	applied := fe.state.LastApplied().Index
 	if after.Index > applied {
 		return flight.FeedPage{}, &flight.FuturePositionError{Position: after}
 	}
-	if err := s.checkCompacted(after); err != nil {
+	if err := fe.checkCompacted(after); err != nil {
 		return flight.FeedPage{}, err
 	}
 	page, from := flight.FeedPage{Next: after}, max(1, after.Index)
@@ -61,7 +65,7 @@ func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
 			page.More = true
 			break
 		}
-		entry, err := s.feedEntry(index)
+		entry, err := fe.feedEntry(index)
 		var hole *flight.CompactedError
 		if errors.As(err, &hole) && page.Next.After(after) {
 			page.More = true
@@ -83,10 +87,10 @@ func (s *Store) Feed(after flight.Version, limit int) (flight.FeedPage, error) {
 }
 
 // checkCompacted returns a *CompactedError unless the log holds everything after a position.
-func (s *Store) checkCompacted(after flight.Version) error {
-	first, _ := s.log.FirstIndex() // it never returns an error
-	if first == 0 {                // the log is empty: the state came from a snapshot
-		applied, _ := s.Applied()
+func (fe *Feed) checkCompacted(after flight.Version) error {
+	first, _ := fe.log.FirstIndex() // it never returns an error
+	if first == 0 {                 // the log is empty: the state came from a snapshot
+		applied := fe.state.LastApplied().Index
 		first = applied + 1
 	}
 	if first <= max(1, after.Index) || after == endOfEntry(first-1) {
@@ -100,10 +104,10 @@ func endOfEntry(index uint64) flight.Version {
 	return flight.Version{Index: index, Pos: math.MaxUint32}
 }
 
-// FeedEnd returns the position after everything that was applied here.
-func (s *Store) FeedEnd() (flight.Version, error) {
-	applied, _ := s.Applied()
-	entry, err := s.feedEntry(applied)
+// End returns the position after everything that was applied here.
+func (fe *Feed) End() (flight.Version, error) {
+	applied := fe.state.LastApplied().Index
+	entry, err := fe.feedEntry(applied)
 	var cut *flight.CompactedError
 	if errors.As(err, &cut) { // the state came from a snapshot, and no entry has followed
 		return endOfEntry(applied), nil
@@ -114,24 +118,24 @@ func (s *Store) FeedEnd() (flight.Version, error) {
 	return entry.end(), nil
 }
 
-// FeedLast reads at most feedLastEntries entries and about feedLastEvents events.
+// Last reads at most feedLastEntries entries and about feedLastEvents events.
 const (
 	feedLastEntries = 10_000
 	feedLastEvents  = 100_000
 )
 
-// FeedLast returns the last n events that match, oldest first, and the position after them. It returns more than n
+// Last returns the last n events that match, oldest first, and the position after them. It returns more than n
 // rather than a part of the events of one command, and fewer when they are not among the last entries of the log. It
 // stops at the first event, going backwards, for which stop returns true; a nil stop never does.
-func (s *Store) FeedLast(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
-	end, err := s.FeedEnd()
+func (fe *Feed) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
+	end, err := fe.End()
 	if err != nil {
 		return flight.FeedPage{}, err
 	}
 	var reversed []flight.FeedEvent // newest first
 	scanned := 0
-	for index, done := end.Index, false; !done && index+feedLastEntries > end.Index && s.checkCompacted(flight.Version{Index: index}) == nil; index-- {
-		entry, err := s.feedEntry(index)
+	for index, done := end.Index, false; !done && index+feedLastEntries > end.Index && fe.checkCompacted(flight.Version{Index: index}) == nil; index-- {
+		entry, err := fe.feedEntry(index)
 		var cut *flight.CompactedError
 		if index == 0 || errors.As(err, &cut) {
 			break
@@ -157,22 +161,22 @@ func (s *Store) FeedLast(n int, match, stop func(*flight.FeedEvent) bool) (fligh
 	return page, nil
 }
 
-// FeedWait returns when an entry was applied after a position that Feed returned as Next without More. Errors:
+// Await returns when an entry was applied after a position that Read returned as Next without More. Errors:
 // ErrClosed, or that of ctx.
-func (s *Store) FeedWait(ctx context.Context, after flight.Version) error {
-	return s.waitApplied(ctx, after.Index+1)
+func (fe *Feed) Await(ctx context.Context, after flight.Version) error {
+	return fe.state.waitApplied(ctx, after.Index+1)
 }
 
 // feedEntry returns the events of an entry that was applied here; *CompactedError, up to the next entry of the log, when
 // the log no longer has it.
-func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
-	if e := s.feed.get(index); e != nil {
+func (fe *Feed) feedEntry(index uint64) (*feedEntry, error) {
+	if e := fe.get(index); e != nil {
 		return e, nil
 	}
 	var log raft.Log
-	err := s.log.GetLog(index, &log)
+	err := fe.log.GetLog(index, &log)
 	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a hole in the log after a restore
-		next, err := s.log.NextIndex(index)
+		next, err := fe.log.NextIndex(index)
 		if err != nil {
 			return nil, err
 		}
@@ -181,33 +185,33 @@ func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.decodeFeedEntry(&log)
+	e, err := fe.decodeFeedEntry(&log)
 	if err == nil {
-		s.feed.put(e)
+		fe.put(e)
 	}
 	return e, err
 }
 
-func (f *feed) get(index uint64) *feedEntry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if e := f.recent[index%feedCache]; e != nil && e.index == index {
+func (fe *Feed) get(index uint64) *feedEntry {
+	fe.mu.Lock()
+	defer fe.mu.Unlock()
+	if e := fe.recent[index%feedCache]; e != nil && e.index == index {
 		return e
 	}
 	return nil
 }
 
 // put caches an entry unless a newer one has its place, so that readers of old entries do not evict the newest.
-func (f *feed) put(e *feedEntry) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if old := f.recent[e.index%feedCache]; old == nil || old.index < e.index {
-		f.recent[e.index%feedCache] = e
+func (fe *Feed) put(e *feedEntry) {
+	fe.mu.Lock()
+	defer fe.mu.Unlock()
+	if old := fe.recent[e.index%feedCache]; old == nil || old.index < e.index {
+		fe.recent[e.index%feedCache] = e
 	}
 }
 
 // decodeFeedEntry collects the events of all commands of an entry.
-func (s *Store) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
+func (fe *Feed) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
 	e := &feedEntry{index: log.Index}
 	if log.Type != raft.LogCommand {
 		return e, nil
@@ -224,7 +228,7 @@ func (s *Store) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
 		}
 		e.last = pos
 		at := flight.Version{Index: log.Index, Pos: pos}
-		events, err := s.eventsOf(rest[:n:n], at, stamped.now)
+		events, err := fe.eventsOf(rest[:n:n], at, stamped.now)
 		if err != nil {
 			return nil, fmt.Errorf("clusterstore: the feed at %s: %w", at, err)
 		}
@@ -235,20 +239,20 @@ func (s *Store) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
 }
 
 // eventsOf returns the events of one command.
-func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
+func (fe *Feed) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
 	key, err := flight.Target(command)
 	if err != nil {
 		return nil, err
 	}
 	if key.IsZero() {
-		return s.keylessEvents(command, at)
+		return fe.keylessEvents(command, at)
 	}
-	events, err := s.historyAt(key.FlightID(), at)
+	events, err := fe.historyAt(key.FlightID(), at)
 	if err != nil {
 		return nil, err
 	}
 	if events == nil {
-		return s.eventsWithoutHistory(command, key, at, stamp)
+		return fe.eventsWithoutHistory(command, key, at, stamp)
 	}
 	return toFeedEvents(key, events, at), nil
 }
@@ -262,27 +266,27 @@ func toFeedEvents(key flight.Key, events []flight.Event, at flight.Version) []fl
 }
 
 // keylessEvents returns the events of a command without a key: of an EndSession, or of a command about a document.
-func (s *Store) keylessEvents(command []byte, at flight.Version) ([]flight.FeedEvent, error) {
+func (fe *Feed) keylessEvents(command []byte, at flight.Version) ([]flight.FeedEvent, error) {
 	c, err := flight.Decode(command)
 	if err != nil {
 		return nil, err
 	}
 	if _, ended := c.(*flight.EndSession); ended {
-		return s.endedEvents(at)
+		return fe.endedEvents(at)
 	}
-	return s.documentEvent(c, at)
+	return fe.documentEvent(c, at)
 }
 
 // endedEvents returns the events of an EndSession command, flight by flight in the order of application.
-func (s *Store) endedEvents(at flight.Version) (feed []flight.FeedEvent, err error) {
-	ids, err := s.touchedBy(at)
+func (fe *Feed) endedEvents(at flight.Version) (feed []flight.FeedEvent, err error) {
+	ids, err := fe.touchedBy(at)
 	for _, id := range ids {
 		var f *flight.Flight
-		if f, err = s.fsm.peek(id); err != nil {
+		if f, err = fe.state.fsm.peek(id); err != nil {
 			break
 		}
 		var events []flight.Event
-		if events, err = s.historyAt(id, at); err != nil {
+		if events, err = fe.historyAt(id, at); err != nil {
 			break
 		}
 		if len(events) > 0 { // a tombstone has none
@@ -293,15 +297,15 @@ func (s *Store) endedEvents(at flight.Version) (feed []flight.FeedEvent, err err
 }
 
 // historyAt reads the events of one command from a flight's history; nil when there are none.
-func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
-	key, newer := historyKey(nil, id, at), s.fsm.view.Load()
+func (fe *Feed) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
+	key, newer := historyKey(nil, id, at), fe.state.fsm.view.Load()
 	if value, found := newer.row(id, key); found {
 		return decodeEvents(value)
 	}
 	if newer.tombstoned(id) {
 		return nil, nil
 	}
-	_, err = s.state.get(key, func(b []byte) error {
+	_, err = fe.state.fsm.state.get(key, func(b []byte) error {
 		events, err = decodeEvents(b)
 		return err
 	})
@@ -310,12 +314,12 @@ func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Even
 
 // eventsWithoutHistory returns events that are stored in no history: duplicate counts, and the end of a retention,
 // which deletes the history.
-func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
+func (fe *Feed) eventsWithoutHistory(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]flight.FeedEvent, error) {
 	c, err := flight.Decode(command)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.Flight(key.FlightID())
+	f, err := fe.state.Flight(key.FlightID())
 	if err != nil || f == nil {
 		return nil, err
 	}
@@ -331,4 +335,32 @@ func (s *Store) eventsWithoutHistory(command []byte, key flight.Key, at flight.V
 	}
 	e := flight.Event{Kind: flight.EventExpired, Generation: f.Generation, At: stamp}
 	return []flight.FeedEvent{{Key: key, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
+}
+
+// documentEvent returns the event of a command about a document; nil when it changed nothing.
+func (fe *Feed) documentEvent(c flight.Command, at flight.Version) ([]flight.FeedEvent, error) {
+	id, kind, ok := flight.DocumentEvent(c)
+	if !ok {
+		return nil, nil
+	}
+	fe.state.fsm.flush()
+	key, line := auditKey(nil, at), flight.AuditEntry{}
+	found, err := fe.state.fsm.state.get(key, func(b []byte) error { return decodeAudit(key, b, &line) })
+	if err != nil || !found {
+		return nil, err
+	}
+	e := flight.Event{Kind: kind, At: line.At, Actor: line.Actor, Note: line.Reason}
+	return []flight.FeedEvent{{Document: id, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
+}
+
+// touchedBy returns the flights with an event of the EndSession at a version.
+func (fe *Feed) touchedBy(at flight.Version) (ids []flight.ID, err error) {
+	fe.state.fsm.flush()
+	_, err = fe.state.fsm.state.get(touchedKey(nil, at), func(b []byte) error {
+		for id := range slices.Chunk(b, len(flight.ID{})) {
+			ids = append(ids, flight.ID(id))
+		}
+		return nil
+	})
+	return ids, err
 }

@@ -24,7 +24,7 @@ func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []flight.
 	t.Helper()
 	var events []flight.FeedEvent
 	for {
-		page, err := s.Feed(after, limit)
+		page, err := s.feed.Read(after, limit)
 		require.NoError(t, err)
 		require.True(t, page.More || !after.After(page.Next))
 		events = append(events, page.Events...)
@@ -97,10 +97,10 @@ func TestFeedResumesAnywhere(t *testing.T) {
 			rest := slices.DeleteFunc(slices.Clone(all), func(o flight.FeedEvent) bool { return !o.Version.After(e.Version) })
 			require.Equal(t, len(rest), len(readFeed(t, s, e.Version, 3)))
 		}
-		end, err := s.FeedEnd()
+		end, err := s.feed.End()
 		require.NoError(t, err)
 		require.Empty(t, readFeed(t, s, end, 10))
-		_, err = s.Feed(flight.Version{Index: end.Index + 1}, 10)
+		_, err = s.feed.Read(flight.Version{Index: end.Index + 1}, 10)
 		require.ErrorAs(t, err, new(*flight.FuturePositionError))
 	})
 }
@@ -110,10 +110,10 @@ func TestFeedLast(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
 		everything(t, s)
 		all := readFeed(t, s, flight.Version{}, 1000)
-		end, err := s.FeedEnd()
+		end, err := s.feed.End()
 		require.NoError(t, err)
 		for n := range len(all) + 10 {
-			page, err := s.FeedLast(n, allEvents, nil)
+			page, err := s.feed.Last(n, allEvents, nil)
 			require.NoError(t, err)
 			require.Equal(t, end, page.Next)
 			from := max(0, len(all)-n)
@@ -124,11 +124,11 @@ func TestFeedLast(t *testing.T) {
 			require.Len(t, page.Events, len(want))
 			require.True(t, slices.Equal(want, page.Events))
 		}
-		doubts, err := s.FeedLast(3, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventInDoubt }, nil)
+		doubts, err := s.feed.Last(3, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventInDoubt }, nil)
 		require.NoError(t, err)
 		require.Len(t, doubts.Events, 3)
 		border := all[len(all)/2].At
-		young, err := s.FeedLast(1000, allEvents, func(e *flight.FeedEvent) bool { return e.At < border })
+		young, err := s.feed.Last(1000, allEvents, func(e *flight.FeedEvent) bool { return e.At < border })
 		require.NoError(t, err)
 		require.NotEmpty(t, young.Events)
 		require.Less(t, len(young.Events), len(all))
@@ -140,22 +140,22 @@ func TestFeedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(context.Background(), memConfig(vfs.NewMem()))
 		require.NoError(t, err)
-		end, err := s.FeedEnd()
+		end, err := s.feed.End()
 		require.NoError(t, err)
 		woken := make(chan error, 1)
-		go func() { woken <- s.FeedWait(context.Background(), end) }()
+		go func() { woken <- s.feed.Await(context.Background(), end) }()
 		synctest.Wait()
 		require.Empty(t, woken)
 		openAndReport(t, s, 1)
 		require.NoError(t, <-woken)
 		require.Len(t, readFeed(t, s, end, 10), 3)
 
-		end, err = s.FeedEnd()
+		end, err = s.feed.End()
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, s.FeedWait(ctx, end), context.DeadlineExceeded)
-		go func() { woken <- s.FeedWait(context.Background(), end) }()
+		require.ErrorIs(t, s.feed.Await(ctx, end), context.DeadlineExceeded)
+		go func() { woken <- s.feed.Await(context.Background(), end) }()
 		synctest.Wait()
 		require.NoError(t, s.Close(context.Background()))
 		require.ErrorIs(t, <-woken, ErrClosed)
@@ -178,7 +178,7 @@ func TestFeed_CompactedError(t *testing.T) {
 		require.NoError(t, s.takeSnapshot())
 		check := func(s *Store) {
 			t.Helper()
-			_, err := s.Feed(flight.Version{Index: 2}, 10)
+			_, err := s.feed.Read(flight.Version{Index: 2}, 10)
 			var cut *flight.CompactedError
 			require.ErrorAs(t, err, &cut)
 			first, _ := s.log.FirstIndex()
@@ -186,11 +186,11 @@ func TestFeed_CompactedError(t *testing.T) {
 			rest := readFeed(t, s, cut.First, 1000)
 			require.NotEmpty(t, rest)
 			require.Equal(t, before[len(before)-len(rest):], rest)
-			last, err := s.FeedLast(1000, allEvents, nil)
+			last, err := s.feed.Last(1000, allEvents, nil)
 			require.NoError(t, err)
 			require.Equal(t, rest, last.Events)
 			for _, v := range []flight.Version{{Index: first - 1}, {}} { // the number of commands in the lost entry is unknown
-				_, err = s.Feed(v, 10)
+				_, err = s.feed.Read(v, 10)
 				require.ErrorAs(t, err, &cut)
 			}
 		}
@@ -215,7 +215,7 @@ func TestFeedUnderLoad(t *testing.T) {
 			var seen []flight.FeedEvent
 			var after flight.Version
 			for len(seen) < 3*flights {
-				page, err := s.Feed(after, 1+random.IntN(50))
+				page, err := s.feed.Read(after, 1+random.IntN(50))
 				if err != nil {
 					break
 				}
@@ -227,7 +227,7 @@ func TestFeedUnderLoad(t *testing.T) {
 					after = stop
 					continue
 				}
-				if !page.More && len(seen) < 3*flights && s.FeedWait(t.Context(), after) != nil {
+				if !page.More && len(seen) < 3*flights && s.feed.Await(t.Context(), after) != nil {
 					break
 				}
 			}
@@ -271,7 +271,7 @@ func BenchmarkFeed(b *testing.B) {
 	b.ResetTimer()
 	var after flight.Version
 	for n := 0; n < b.N; {
-		page, err := s.Feed(after, 256)
+		page, err := s.feed.Read(after, 256)
 		require.NoError(b, err)
 		n += len(page.Events)
 		if after = page.Next; !page.More {
@@ -293,7 +293,7 @@ func TestFeed_OneGapPerHole(t *testing.T) {
 		var read []flight.FeedEvent
 		var gaps []flight.Version
 		for after := (flight.Version{}); ; {
-			page, err := s.Feed(after, 1000)
+			page, err := s.feed.Read(after, 1000)
 			var cut *flight.CompactedError
 			if errors.As(err, &cut) {
 				gaps, after = append(gaps, after, cut.First), cut.First

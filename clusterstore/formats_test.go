@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -56,7 +57,7 @@ func TestHazard28_OnlyThreeErrorsAreADefiniteNo(t *testing.T) {
 	require.ErrorIs(t, classifyRaftError(raft.ErrEnqueueTimeout), ErrUnavailable)
 	require.ErrorIs(t, classifyRaftError(raft.ErrLeadershipTransferInProgress), ErrUnavailable)
 	for _, err := range []error{raft.ErrLeadershipLost, raft.ErrRaftShutdown, raft.ErrAbortedByRestore, io.ErrUnexpectedEOF, errors.New("new in raft")} {
-		require.True(t, isAmbiguous(classifyRaftError(err)), err)
+		require.ErrorIs(t, classifyRaftError(err), effect.ErrAmbiguous)
 		require.ErrorIs(t, classifyRaftError(err), err)
 	}
 }

@@ -14,16 +14,16 @@ const (
 )
 
 // List reads a page of flights from this node. It omits tombstones, freed keys and keys that were never submitted.
-func (s *Store) List(q flight.Query) (flight.Page, error) {
+func (r *reader) List(q flight.Query) (flight.Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = defaultPageLimit
 	}
 	q.Limit = min(q.Limit, maxPageLimit)
-	s.fsm.flush()
+	r.fsm.flush()
 	if liveOnly(&q) {
-		return s.listLive(q)
+		return r.listLive(q)
 	}
-	return s.listAll(q)
+	return r.listAll(q)
 }
 
 // liveOnly reports whether the index of live flights, which is small, holds every flight that can match.
@@ -34,7 +34,7 @@ func liveOnly(q *flight.Query) bool {
 }
 
 // listAll scans the list index, newest first. The index holds the keys, so only flights with a matching key are read.
-func (s *Store) listAll(q flight.Query) (flight.Page, error) {
+func (r *reader) listAll(q flight.Query) (flight.Page, error) {
 	from := kindKey(listRow)
 	if !q.After.IsZero() {
 		from = append(orderedKey(nil, listRow, ^uint64(q.After.Created), q.After.ID), 0)
@@ -45,12 +45,12 @@ func (s *Store) listAll(q flight.Query) (flight.Page, error) {
 	}
 	var page flight.Page
 	for examined := 0; examined < maxScanned; {
-		places, n, last, err := s.matchingKeys(&q, from, to)
+		places, n, last, err := r.matchingKeys(&q, from, to)
 		if err != nil {
 			return flight.Page{}, err
 		}
 		examined += n
-		if done, err := s.fillPage(&page, &q, places); done || err != nil {
+		if done, err := r.fillPage(&page, &q, places); done || err != nil {
 			return page, err
 		}
 		if n < listChunk {
@@ -71,8 +71,8 @@ func (s *Store) listAll(q flight.Query) (flight.Page, error) {
 const listChunk = 512
 
 // matchingKeys reads up to listChunk rows of the list index and returns those with a matching key.
-func (s *Store) matchingKeys(q *flight.Query, from, to []byte) (fit []flight.Cursor, n int, last []byte, err error) {
-	err = s.state.scan(from, to, func(key, value []byte) (bool, error) {
+func (r *reader) matchingKeys(q *flight.Query, from, to []byte) (fit []flight.Cursor, n int, last []byte, err error) {
+	err = r.fsm.state.scan(from, to, func(key, value []byte) (bool, error) {
 		at, id, err := splitOrderedKey(key)
 		if err != nil {
 			return false, err
@@ -88,13 +88,13 @@ func (s *Store) matchingKeys(q *flight.Query, from, to []byte) (fit []flight.Cur
 }
 
 // fillPage reads flights into the page until it is full.
-func (s *Store) fillPage(page *flight.Page, q *flight.Query, places []flight.Cursor) (full bool, err error) {
+func (r *reader) fillPage(page *flight.Page, q *flight.Query, places []flight.Cursor) (full bool, err error) {
 	for _, at := range places {
 		if len(page.Flights) == q.Limit {
 			page.More = true
 			return true, nil
 		}
-		f, err := s.Flight(at.ID)
+		f, err := r.Flight(at.ID)
 		if err != nil {
 			return false, err
 		}
@@ -107,23 +107,15 @@ func (s *Store) fillPage(page *flight.Page, q *flight.Query, places []flight.Cur
 }
 
 // listLive reads all live flights and sorts them, newest first.
-func (s *Store) listLive(q flight.Query) (flight.Page, error) {
+func (r *reader) listLive(q flight.Query) (flight.Page, error) {
 	var fit []*flight.Flight
-	var after LiveCursor
-	for {
-		chunk, next, err := s.Live(after, listChunk)
+	for f, err := range r.Live() {
 		if err != nil {
 			return flight.Page{}, err
 		}
-		for _, f := range chunk {
-			if q.MatchesState(f.State) && f.CreatedAt >= q.Since && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
-				fit = append(fit, f)
-			}
+		if q.MatchesState(f.State) && f.CreatedAt >= q.Since && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
+			fit = append(fit, f)
 		}
-		if len(chunk) < listChunk {
-			break
-		}
-		after = next
 	}
 	slices.SortFunc(fit, flight.NewestFirst)
 	page := flight.Page{Flights: fit, More: len(fit) > q.Limit}

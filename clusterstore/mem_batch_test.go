@@ -267,7 +267,7 @@ func TestBodies_AreCopied(t *testing.T) {
 func TestMemBatch_FullOneIsFlushedDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := openStore(t, memConfig(vfs.NewMem()))
-		s := &Store{fsm: newFSM(&open.cfg, open.state, open.snaps), closing: make(chan struct{}), applyStopped: make(chan struct{})}
+		s := &Store{storage: storage{reader: &reader{fsm: newFSM(&open.cfg, open.state, open.snaps), closing: make(chan struct{})}}, applyStopped: make(chan struct{})}
 		close(s.closing)
 		s.workers.Add(1)
 		go s.runFlush()

@@ -7,10 +7,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
 
-	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/internal/deadline"
 )
 
@@ -29,7 +27,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if p := cfg.Peers; p != nil && p.Transport == nil {
 		return nil, errors.New("clusterstore: Config.Peers.Transport is nil")
 	}
-	s := &Store{cfg: cfg, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), closing: make(chan struct{}), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
+	s := &Store{storage: storage{cfg: cfg, reader: &reader{closing: make(chan struct{})}}, raftNotify: make(chan bool, 16), clocksSet: make(chan struct{}, 1), snapshotDue: make(chan struct{}, 1), applyStopped: make(chan struct{}), commitTimeout: deadline.New(cfg.Limits.CommitTimeout)}
+	s.view = s.reader
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -41,6 +40,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err := s.openFiles(); err != nil {
 		return nil, err
 	}
+	s.clock, s.duplicateCounts = &ledgerClock{source: s.cfg.Clock}, newDuplicateCounts(s.cfg.Clock.Wall)
+	s.feed = &Feed{state: s.reader, log: s.log}
 	restore, err := s.inspectDisk(ctx)
 	if err != nil {
 		return nil, err
@@ -64,185 +65,13 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	return s, nil
 }
 
-// openFiles opens log, state, snapshots and spool, and checks that they belong to this node.
-func (s *Store) openFiles() (err error) {
-	if s.id, err = identify(&s.cfg); err != nil {
-		return err
-	}
-	s.cfg.NodeID, s.cfg.ClusterID = s.id.Node, s.id.Cluster
-	s.blockCache = pebble.NewCache(s.cfg.Memory.cacheBytes())
-	if s.logTail, err = pebblelog.InspectTail(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, logDir)); err != nil {
-		return err
-	}
-	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
-		return storageError("open the raft log", err)
-	}
-	stateOpts := func() *pebble.Options { return stateOptions(s.pebbleOptions()) }
-	if s.state, err = openState(&s.cfg, stateOpts); err != nil {
-		return err
-	}
-	if s.snaps, err = openSnapshots(&s.cfg, s.id.Cluster, stateOpts); err != nil {
-		return err
-	}
-	s.snaps.admit, s.snaps.onReceived = s.admitSnapshot, s.onSnapshotReceived
-	if s.spool, err = openSpool(&s.cfg); err != nil {
-		return err
-	}
-	s.disk = diskMonitor{cfg: &s.cfg}
-	s.clock = &ledgerClock{source: s.cfg.Clock}
-	s.duplicates = newDuplicateCounters(s.cfg.Clock.Wall)
-	s.fsm = newFSM(&s.cfg, s.state, s.snaps)
-	found, err := s.state.load()
-	if err != nil {
-		return storageError("read the state", err)
-	}
-	s.fsm.load(found)
-	return s.bindState()
-}
-
-// pebbleOptions are the options shared by log and state.
-func (s *Store) pebbleOptions() *pebble.Options {
-	o := &pebble.Options{FS: s.cfg.FS, Cache: s.blockCache, Logger: pebbleLog{log: s.cfg.Logger, kill: s.cfg.Limits.Kill}}
-	o.EventListener = &pebble.EventListener{DataCorruption: s.onCorruption}
-	o.MemTableSize, o.MemTableStopWritesThreshold = s.cfg.Memory.MemTable, maxMemTables
-	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	return o
-}
-
-// onCorruption logs a block with a wrong checksum. The reader of the block gets an error; the fsm kills the process
-// on one. Background compactions retry for ever, so the message is throttled per file.
-func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
-	if !s.corruptions.shouldLog(info.Path, time.Now()) {
-		return
-	}
-	s.cfg.Logger.Error("clusterstore: a block on disk is damaged", "file", info.Path, "error", info.Details.Error())
-}
-
-// bindState writes node and cluster into a new state; ErrForeign when the state belongs to another node or cluster.
-func (s *Store) bindState() error {
-	m := &s.fsm.meta
-	if m.Cluster == "" {
-		m.Format, m.Cluster, m.Node = minStateFormat, s.cfg.ClusterID, s.cfg.NodeID
-		s.fsm.publish()
-		return nil
-	}
-	if m.Cluster != s.cfg.ClusterID || m.Node != s.cfg.NodeID {
-		return fmt.Errorf("%w: the state in %s belongs to node %s of cluster %s, the directory to node %s of cluster %s",
-			ErrForeign, s.cfg.Dir, m.Node, m.Cluster, s.cfg.NodeID, s.cfg.ClusterID)
-	}
-	return nil
-}
-
-// inspectDisk checks that state, snapshot and log fit together, and calls Config.CheckPast. It runs before raft starts,
-// because raft panics on a mismatch, and a start that is rejected must append nothing.
-func (s *Store) inspectDisk(ctx context.Context) (restore bool, err error) {
-	found, err := s.readDiskState()
-	if err != nil {
-		return false, err
-	}
-	if restore, err = planRecovery(found); err != nil {
-		return false, err
-	}
-	base := max(found.Applied, found.Snapshot)
-	if err := s.log.Scan(base+1, checkReadable); err != nil {
-		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
-	}
-	if err := s.checkPast(ctx, found); err != nil {
-		return false, err
-	}
-	if err := s.removeReplacedLog(found); err != nil {
-		return false, err
-	}
-	if found.Applied > found.Snapshot+maxStartReplay || !s.replayable(found) {
-		if err := s.snapshotAtStart(); err != nil {
-			return false, err
-		}
-	}
-	return restore, nil
-}
-
-// checkReadable returns ErrNewer for an entry of a feature level that this build does not read. Found here, it ends the
-// start; found by the fsm, it would end a process that has answered callers.
-func checkReadable(entry *raft.Log) error {
-	if entry.Type != raft.LogCommand {
-		return nil
-	}
-	if _, _, err := decodeEntry(entry.Data); errors.Is(err, ErrNewer) {
-		return fmt.Errorf("entry %d: %w", entry.Index, err)
-	}
-	return nil
-}
-
-func (s *Store) readDiskState() (diskState, error) {
-	m := s.fsm.meta
-	found := diskState{Started: s.id.Started, Applied: m.Applied, AppliedTerm: m.Term}
-	list, err := s.snaps.List()
-	if err != nil {
-		return found, err
-	}
-	if len(list) > 0 {
-		found.Snapshot, found.SnapshotTerm, found.OwnSnapshot = list[0].Index, list[0].Term, s.snaps.isLocal(list[0].ID)
-	}
-	found.SnapshotErr = s.snaps.readError()
-	found.First, _ = s.log.FirstIndex() // it never returns an error
-	found.Last, _ = s.log.LastIndex()   // it never returns an error
-	found.HasTerm, err = s.log.HasTerm()
-	if err = storageError("read the raft log", err); err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
-		return found, err
-	}
-	var entry raft.Log
-	err = s.log.GetLog(m.Applied, &entry)
-	found.TermAtApplied = entry.Term
-	if errors.Is(err, raft.ErrLogNotFound) {
-		return found, nil // a gap in the log after a restore
-	}
-	return found, storageError("read the raft log", err)
-}
-
-// maxStartReplay limits the entries that raft reads again at a start although their effects are in the state.
-const maxStartReplay = 64
-
-// replayable reports whether the log holds every entry between the snapshot and the state. Raft reads them at a start
-// and panics if one is missing, although the state needs none. They can be missing when a Scrub truncated the log
-// after a snapshot that has been deleted since.
-func (s *Store) replayable(found diskState) bool {
-	for index := found.Snapshot + 1; index <= found.Applied; index++ {
-		var entry raft.Log
-		if err := s.log.GetLog(index, &entry); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// snapshotAtStart takes a snapshot of the state before raft starts, so that raft replays no entries that are in the
-// state, and the time of a restart does not depend on the length of the log.
-//
-// If the process dies before the sink is closed, the next start takes the snapshot again.
-func (s *Store) snapshotAtStart() error {
-	m := s.fsm.meta
-	sink, err := s.snaps.begin(snapshotMeta{Index: m.Applied, Term: m.Term, Configuration: m.Config, ConfigurationIndex: m.ConfigIndex})
-	if err != nil {
-		return err
-	}
-	point, err := s.fsm.Snapshot()
-	if err != nil {
-		return errors.Join(err, sink.Cancel())
-	}
-	defer point.Release()
-	if err := point.Persist(sink); err != nil {
-		return errors.Join(err, sink.Cancel())
-	}
-	return sink.Close()
-}
-
 // startRaft bootstraps a new log, starts raft and the store's background goroutines, and proposes the spooled reports
 // again. Close waits for these goroutines.
 func (s *Store) startRaft(restore bool) error {
 	transport := s.raftTransport()
 	guarded := &watchedLog{LogStore: s.log, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended, markStarted: s.markStarted}
-	if s.cfg.wrapLog != nil {
-		guarded.LogStore = s.cfg.wrapLog(s.log)
+	if s.cfg.Log.wrap != nil {
+		guarded.LogStore = s.cfg.Log.wrap(s.log)
 	}
 	if err := s.bootstrapLog(transport.LocalAddr()); err != nil {
 		return err
@@ -265,41 +94,6 @@ func (s *Store) startRaft(restore bool) error {
 	s.spool.resume(s)
 	return nil
 }
-
-// bootstrapLog writes the first entry of a new ledger: its voters. Without Peers.Founding a new node of a cluster gets it
-// from the leader that adds the node, and the log stays empty until then.
-//
-// If the process dies between Bootstrap and markStarted, the log has its first entry, and the next start marks
-// IDENTITY.
-func (s *Store) bootstrapLog(address raft.ServerAddress) error {
-	list, err := s.snaps.List()
-	if err != nil {
-		return err
-	}
-	if last, _ := s.log.LastIndex(); last > 0 || s.fsm.meta.Applied > 0 || len(list) > 0 {
-		return s.markStarted()
-	}
-	self := Voter{ID: s.cfg.NodeID, Address: string(address)}
-	founding := []Voter{self}
-	if s.cfg.Peers != nil {
-		founding = s.cfg.Peers.Founding
-	}
-	if founding == nil {
-		return nil
-	}
-	first, err := foundingConfiguration(founding, self)
-	if err != nil {
-		return err
-	}
-	if err := s.log.Bootstrap(first); err != nil {
-		return err
-	}
-	return s.markStarted()
-}
-
-// markStarted notes in IDENTITY that this directory has an entry of the log, before another node or a caller sees one. Once raft runs,
-// only its main goroutine calls it, after an append and after a snapshot that another node sent.
-func (s *Store) markStarted() error { return s.id.markStarted(&s.cfg) }
 
 // soloTimeout is the election timeout of a lone voter, which has no other candidate to wait for.
 const soloTimeout = 25 * time.Millisecond

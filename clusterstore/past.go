@@ -43,41 +43,41 @@ func (p Past) Holds(record EntryID) (bool, error) {
 }
 
 // checkPast calls Config.CheckPast with what inspectDisk has found.
-func (s *Store) checkPast(ctx context.Context, found diskState) error {
-	if s.cfg.CheckPast == nil {
+func (st *storage) checkPast(ctx context.Context, found diskState) error {
+	if st.cfg.CheckPast == nil {
 		return nil
 	}
-	p := Past{Deployment: s.fsm.header.Deployment, Closed: s.logTail.Closed, Discarded: s.logTail.Discarded, termAt: s.termAt}
+	p := Past{Deployment: st.fsm.header.Deployment, Closed: st.logTail.Closed, Discarded: st.logTail.Discarded, termAt: st.termAt}
 	if p.snapshot = (EntryID{found.Applied, found.AppliedTerm}); found.Snapshot > found.Applied {
 		p.snapshot = EntryID{found.Snapshot, found.SnapshotTerm}
 	}
 	p.Last = p.snapshot
 	if found.Last > p.Last.Index {
-		term, err := s.termAt(found.Last)
+		term, err := st.termAt(found.Last)
 		if err != nil {
 			return storageError("read the raft log", err)
 		}
 		p.Last = EntryID{found.Last, term}
 	}
 	if p.Deployment == "" && found.Last > 0 { // the entry that names it may not be in the state yet
-		name, err := s.deploymentInLog(found.First)
+		name, err := st.deploymentInLog(found.First)
 		if err != nil {
 			return err
 		}
 		p.Deployment = name
 	}
-	return s.cfg.CheckPast(ctx, p)
+	return st.cfg.CheckPast(ctx, p)
 }
 
-func (s *Store) termAt(index uint64) (uint64, error) {
+func (st *storage) termAt(index uint64) (uint64, error) {
 	var entry raft.Log
-	err := s.log.GetLog(index, &entry)
+	err := st.log.GetLog(index, &entry)
 	return entry.Term, err
 }
 
 // deploymentInLog returns the name in the Bootstrap command of a log; "" if there is none.
-func (s *Store) deploymentInLog(first uint64) (name string, err error) {
-	err = s.log.Scan(first, func(entry *raft.Log) error {
+func (st *storage) deploymentInLog(first uint64) (name string, err error) {
+	err = st.log.Scan(first, func(entry *raft.Log) error {
 		if entry.Type != raft.LogCommand || name != "" {
 			return nil
 		}

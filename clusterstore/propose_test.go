@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -129,7 +130,7 @@ func TestHazard08_OpenOfUnknownOutcomeIsAskedAgain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := s.Propose(ctx, open)
-		require.True(t, isAmbiguous(err), err)
+		require.True(t, errors.Is(err, effect.ErrAmbiguous), err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		thaw()
 		reply := propose(t, s, open)
@@ -161,7 +162,7 @@ func TestPropose_CancelledWhileQueued(t *testing.T) {
 		go func() { time.Sleep(time.Second); cancel() }()
 		_, err := s.Propose(ctx, openOf(s, testKey(1), 1))
 		require.ErrorIs(t, err, ErrUnavailable, "definite: the command never left this process")
-		require.False(t, isAmbiguous(err))
+		require.False(t, errors.Is(err, effect.ErrAmbiguous))
 		thaw()
 		stuck.Wait()
 		f, err := s.Flight(testKey(1).FlightID())

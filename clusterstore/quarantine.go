@@ -79,13 +79,13 @@ func (sp *spool) removeRedacted(redacted func(flight.ID) (bool, error)) error {
 }
 
 // scrubQuarantine removes the quarantined reports of the given flights and of every flight redacted earlier.
-func (s *Store) scrubQuarantine(now []flight.ID) error {
+func (st *storage) scrubQuarantine(now []flight.ID) error {
 	just := make(map[flight.ID]bool, len(now))
 	for _, id := range now {
 		just[id] = true
 	}
-	return s.spool.removeRedacted(func(id flight.ID) (bool, error) {
-		f, err := s.Flight(id)
+	return st.spool.removeRedacted(func(id flight.ID) (bool, error) {
+		f, err := st.Flight(id)
 		return just[id] || f != nil && f.Redacted != nil, err
 	})
 }

@@ -102,8 +102,8 @@ func (s *Store) Scrub(ctx context.Context) (int, error) {
 }
 
 // readScrubbed returns the last entry that a Scrub has covered.
-func (s *Store) readScrubbed() (uint64, error) {
-	b, err := readFile(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, scrubbedFile))
+func (st *storage) readScrubbed() (uint64, error) {
+	b, err := readFile(st.cfg.FS, st.cfg.FS.PathJoin(st.cfg.Dir, scrubbedFile))
 	if oserror.IsNotExist(err) {
 		return 0, nil
 	}
@@ -118,8 +118,8 @@ func (s *Store) readScrubbed() (uint64, error) {
 }
 
 // erasedSince returns the flights with bytes erased after an entry, and the last such entry.
-func (s *Store) erasedSince(from uint64) (ids []flight.ID, last uint64, err error) {
-	err = s.state.scan(orderedKey(nil, erasedRow, from+1, flight.ID{}), kindKey(erasedRow+1), func(key, _ []byte) (bool, error) {
+func (st *storage) erasedSince(from uint64) (ids []flight.ID, last uint64, err error) {
+	err = st.state.scan(orderedKey(nil, erasedRow, from+1, flight.ID{}), kindKey(erasedRow+1), func(key, _ []byte) (bool, error) {
 		at, id, err := splitOrderedKey(key)
 		ids, last = append(ids, id), at
 		return true, err

@@ -124,13 +124,13 @@ func (es *expiryScan) next(limit int) (due []flight.Command, more bool, err erro
 }
 
 // expireCommand returns the command that ends a flight's retention; nil when the flight may not expire yet.
-func (s *Store) expireCommand(id flight.ID) (flight.Command, error) {
-	f, err := s.fsm.peek(id)
+func (r *reader) expireCommand(id flight.ID) (flight.Command, error) {
+	f, err := r.fsm.peek(id)
 	if err != nil || expiryKey(nil, f) == nil {
 		return nil, err
 	}
 	if f.Key.IsStep() && f.DeletableAt() == 0 {
-		saga, err := s.fsm.peek(f.Key.Saga().FlightID())
+		saga, err := r.fsm.peek(f.Key.Saga().FlightID())
 		if err != nil || saga != nil && saga.State != flight.StateExpired {
 			return nil, err
 		}

@@ -12,24 +12,24 @@ import (
 
 // HeldBy returns up to limit flights held by a session, ordered by id, after the given one (the zero ID: from the
 // first), and how many it holds in all, as of the last entry applied here.
-func (s *Store) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.sessions.HeldFlights(id, after, limit)
+func (r *reader) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.sessions.HeldFlights(id, after, limit)
 }
 
 // HeldCount returns how many flights all sessions hold together, as of the last entry applied here.
-func (s *Store) HeldCount() int {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return s.fsm.sessions.HeldCount()
+func (r *reader) HeldCount() int {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.sessions.HeldCount()
 }
 
 // Holders returns every session that holds a flight, in no order, as of the last entry applied here.
-func (s *Store) Holders() []flight.Session {
-	s.fsm.tablesMu.RLock()
-	defer s.fsm.tablesMu.RUnlock()
-	return slices.Collect(s.fsm.sessions.Holders())
+func (r *reader) Holders() []flight.Session {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return slices.Collect(r.fsm.sessions.Holders())
 }
 
 // applyEnded applies the proof that a session has ended. It records the session as ended, then changes up to
@@ -121,16 +121,4 @@ func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
 	})
 	slices.SortStableFunc(ended, func(a, b flight.EndedSession) int { return cmp.Compare(a.Until, b.Until) })
 	return ended, err
-}
-
-// touchedBy returns the flights with an event of the EndSession at a version.
-func (s *Store) touchedBy(at flight.Version) (ids []flight.ID, err error) {
-	s.fsm.flush()
-	_, err = s.state.get(touchedKey(nil, at), func(b []byte) error {
-		for id := range slices.Chunk(b, len(flight.ID{})) {
-			ids = append(ids, flight.ID(id))
-		}
-		return nil
-	})
-	return ids, err
 }

@@ -136,7 +136,7 @@ func TestEndedInBatches(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		end, err := s.FeedEnd()
+		end, err := s.feed.End()
 		require.NoError(t, err)
 
 		at := make(map[flight.Version]int)
@@ -167,7 +167,7 @@ func TestEndedInBatches(t *testing.T) {
 		for _, limit := range []int{1, 100} {
 			require.Equal(t, told, readFeed(t, s, end, limit))
 		}
-		last, err := s.FeedLast(10, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
+		last, err := s.feed.Last(10, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
 		require.NoError(t, err)
 		require.Len(t, last.Events, 90, "the events of one command are not split")
 		require.NoError(t, s.Close(context.Background()))

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -80,7 +81,7 @@ func (f *singleFault) lives() bool {
 // answered holds the replies of a process before it was killed.
 type answered struct {
 	flew     knownFlights
-	promised []int        // reports answered with ErrPending
+	promised []int        // reports answered with effect.ErrPending
 	opened   []int        // reported or not
 	erased   []flight.Key // redactions that were accepted
 }
@@ -135,7 +136,7 @@ func (f *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
 	case !f.lives():
 	case err == nil:
 		known.flew.add(n, reply)
-	case errors.Is(err, ErrPending):
+	case errors.Is(err, effect.ErrPending):
 		known.promised = append(known.promised, n)
 	}
 }

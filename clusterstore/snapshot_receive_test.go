@@ -149,7 +149,7 @@ func TestStartRemovesAReplacedLog(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, log.StoreLogs(logEntries(1, 5)))
 		c.found.First, c.found.Last = 1, 5
-		require.NoError(t, (&Store{log: log}).removeReplacedLog(c.found))
+		require.NoError(t, (&storage{log: log}).removeReplacedLog(c.found))
 		last, _ := log.LastIndex()
 		require.Equal(t, c.removed, last == 0, name)
 		require.NoError(t, log.Close())

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -175,15 +176,15 @@ func (sp *spool) resume(s *Store) {
 }
 
 // Spooled returns how many reports on this node's disk wait to be committed.
-func (s *Store) Spooled() int {
-	s.spool.mu.Lock()
-	defer s.spool.mu.Unlock()
-	return len(s.spool.reports)
+func (st *storage) Spooled() int {
+	st.spool.mu.Lock()
+	defer st.spool.mu.Unlock()
+	return len(st.spool.reports)
 }
 
 // Report proposes the outcome of an attempt. If the commit takes longer than Limits.CommitTimeout, or ctx ends,
 // Report writes the report to this node's spool, from which this process or a later one proposes it until it is
-// committed. From then on the end of ctx ends only the wait, and the error is ErrPending. After ErrTooLarge and
+// committed. From then on the end of ctx ends only the wait, and the error is effect.ErrPending. After ErrTooLarge and
 // ErrClosed nothing is stored.
 //
 // If the process dies before the report is in the log or the spool, the caller was not answered and still has it.
@@ -253,12 +254,12 @@ func (s *Store) publishLate(r *flight.Report, reply flight.Reply) {
 	}
 }
 
-// pendingError returns ErrPending for a spooled report. Without a file the result is unknown (AmbiguousError).
+// pendingError returns effect.ErrPending for a spooled report. Without a file the result is unknown (effect.ErrAmbiguous).
 func (s *Store) pendingError(name string) error {
 	if name == "" {
-		return &AmbiguousError{Cause: errors.New("the report is not in the spool, and its commit is not confirmed")}
+		return ambiguous(errors.New("the report is not in the spool, and its commit is not confirmed"))
 	}
-	return ErrPending
+	return effect.ErrPending
 }
 
 // proposeUntilCommitted proposes a report until it is committed, then removes it from the spool. It returns false

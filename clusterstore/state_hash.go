@@ -10,10 +10,10 @@ import (
 // StateHash returns the SHA-256 sum of the state as of the last entry applied here: all rows but the index of that entry,
 // and the header without the ledger's time. Two voters that have applied the same commands have the same hash, and a
 // command that changes nothing does not change it.
-func (s *Store) StateHash() (sum [sha256.Size]byte, err error) {
-	s.fsm.flush()
+func (r *reader) StateHash() (sum [sha256.Size]byte, err error) {
+	r.fsm.flush()
 	h := sha256.New()
-	err = s.state.scan([]byte{0}, []byte{0xff}, func(key, value []byte) (bool, error) {
+	err = r.fsm.state.scan([]byte{0}, []byte{0xff}, func(key, value []byte) (bool, error) {
 		switch key[0] {
 		case metaRow:
 			return true, nil

@@ -21,21 +21,6 @@ type Stats struct {
 	Flights        [flight.StateExpired + 1]int64
 }
 
-// Stats returns the figures. It does not wait and asks no other node.
-func (s *Store) Stats() Stats {
-	now := s.fsm.published.Load()
-	stats := Stats{
-		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
-	}
-	stats.First, _ = s.log.FirstIndex() // it never returns an error
-	stats.Last, _ = s.log.LastIndex()   // it never returns an error
-	if usage, err := s.cfg.FS.GetDiskUsage(s.cfg.Dir); err == nil {
-		stats.FreeBytes, stats.FreeKnown = usage.AvailBytes, true
-	}
-	return stats
-}
-
 // compactionDebt returns how many bytes compactions still have to read, as Pebble estimates.
 func (s *state) compactionDebt() uint64 {
 	s.mu.RLock()

@@ -9,60 +9,38 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/hashicorp/raft"
-
-	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/deadline"
-	"github.com/flightd/flightd/internal/gate"
 )
 
 // Store is one node of the ledger. Its methods are safe for concurrent use.
 type Store struct {
-	cfg         Config
-	lock        io.Closer
-	id          identity
-	blockCache  *pebble.Cache
-	log         *pebblelog.Store
-	logTail     pebblelog.Tail // of the log as it was found
-	state       *state
-	snaps       *snapshots
-	fsm         *fsm
-	raft        *raft.Raft
-	batcher     *batcher
-	clock       *ledgerClock
-	spool       *spool
-	disk        diskMonitor
-	feed        feed
-	duplicates  *duplicateCounters
-	scrubMu     sync.Mutex // held by Scrub
-	corruptions corruptionLog
+	storage
+	*duplicateCounts
+	consensus
+	batcher *batcher
+	clock   *ledgerClock
+	feed    *Feed
+	scrubMu sync.Mutex // held by Scrub
 
-	leading           atomic.Pointer[leadership] // nil while this node is not leader, or not ready
-	leadershipChanged signal                     // broadcast when leading changes
-	raftNotify        chan bool                  // leadership notifications from raft
-	clocksSet         chan struct{}              // SetPeerClocks was called
-	awaitsClocks      bool                       // a new ledger waits for the clocks of a majority; used by watchLeadership only
-	snapshotDue       chan struct{}              // the log has grown enough for a snapshot
-	stepMu            sync.Mutex                 // held by stepClock, so that the clock steps once
-	clockStepStored   atomic.Bool                // the file CLOCK_STEP exists
-	snapshotMu        sync.Mutex                 // held while a snapshot is taken, and raft's TrailingLogs is set for it
-	snapshotBytes     atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
-	closing           chan struct{}
+	leadershipChanged signal        // broadcast when leading changes
+	raftNotify        chan bool     // leadership notifications from raft
+	clocksSet         chan struct{} // SetPeerClocks was called
+	awaitsClocks      bool          // a new ledger waits for the clocks of a majority; used by watchLeadership only
+	snapshotDue       chan struct{} // the log has grown enough for a snapshot
+	stepMu            sync.Mutex    // held by stepClock, so that the clock steps once
+	snapshotMu        sync.Mutex    // held while a snapshot is taken, and raft's TrailingLogs is set for it
+	snapshotBytes     atomic.Uint64 // pebblelog.Store.Appended at the last snapshot
 	applyStopped      chan struct{} // closed when raft applies no more entries
 	closeOnce         sync.Once
 	closeErr          error
 	workers           sync.WaitGroup
 	commitTimeout     *deadline.Shared // Limits.CommitTimeout, shared by all reports
-	background        gate.Gate        // goroutines started by callers; Close waits for them
 }
 
 // leadership is a term in which this node is leader and has applied an entry of its own.
 type leadership struct{ term uint64 }
-
-// Header returns the ledger's header as of the last entry applied here.
-func (s *Store) Header() flight.Header { return s.fsm.published.Load().header }
 
 // Now returns the ledger's time: on the leader the stamp of the next entry, else the time of the last entry. It is
 // the reference for NotAfter.
@@ -74,26 +52,30 @@ func (s *Store) Now() flight.Time {
 	return now
 }
 
-// Applied returns the index of the last entry applied here, and whether this node is leader.
-func (s *Store) Applied() (index uint64, leading bool) {
-	return s.fsm.published.Load().meta.Applied, s.leading.Load() != nil
-}
+// Feed returns the feed of this node.
+func (s *Store) Feed() *Feed { return s.feed }
 
-// LastApplied names the last entry applied here. It is durable in the log of this node.
-func (s *Store) LastApplied() EntryID {
-	m := &s.fsm.published.Load().meta
-	return EntryID{Index: m.Applied, Term: m.Term}
+// Stats returns the figures. It does not wait and asks no other node.
+func (s *Store) Stats() Stats {
+	now := s.fsm.published.Load()
+	stats := Stats{
+		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
+		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
+	}
+	stats.First, _ = s.log.FirstIndex() // it never returns an error
+	stats.Last, _ = s.log.LastIndex()   // it never returns an error
+	if usage, err := s.cfg.FS.GetDiskUsage(s.cfg.Dir); err == nil {
+		stats.FreeBytes, stats.FreeKnown = usage.AvailBytes, true
+	}
+	return stats
 }
-
-// CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
-func (s *Store) CheckDiskSpace() error { return s.disk.check() }
 
 // Propose commits a command and returns the reply of the rules. Commands proposed at the same time share one write.
 // The command must not be changed afterwards.
 //
 // A reply means that the command is durable. While the result is unknown, Propose proposes the command again;
 // applying it twice returns the reply of applying it once. If ctx ends before the result is known, the error is an
-// *AmbiguousError. All other errors mean that this call did not and will not apply the command: ErrNotLeader,
+// effect.ErrAmbiguous. All other errors mean that this call did not and will not apply the command: ErrNotLeader,
 // ErrUnavailable, ErrTooLarge, ErrClosed.
 //
 // If the process dies during Propose, the command may be in the log; no caller was answered.
@@ -128,7 +110,7 @@ func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unkn
 		switch {
 		case err == nil:
 			return reply, nil
-		case isAmbiguous(err):
+		case errors.Is(err, effect.ErrAmbiguous):
 			unknown = err
 		case unknown == nil:
 			return flight.Reply{}, err
@@ -144,15 +126,6 @@ func (s *Store) proposeOnce(ctx context.Context, c flight.Command, data []byte) 
 		return flight.Reply{}, s.notLeaderError()
 	}
 	return s.batcher.propose(ctx, c, data)
-}
-
-func (s *Store) notLeaderError() error {
-	select {
-	case <-s.closing:
-		return ErrClosed
-	default:
-		return ErrNotLeader
-	}
 }
 
 // retryPause is the delay between two attempts, unless the leadership changes earlier.
@@ -173,52 +146,51 @@ func (s *Store) waitRetry(ctx context.Context, leads <-chan struct{}) bool {
 	return true
 }
 
-// Barrier returns when every entry committed before the call is applied here, so that local reads that follow are
-// linearizable. Errors: ErrNotLeader, ErrClosed, or that of ctx.
-func (s *Store) Barrier(ctx context.Context) error {
-	lead := s.leading.Load()
-	if lead == nil || s.raft.CurrentTerm() != lead.term {
-		return s.notLeaderError()
+// ProposeAll proposes many commands and returns the replies in their order. The commands share log entries, so a
+// thousand cost little more than one. They are not a transaction: each is applied on its own, in any order among
+// other commands.
+//
+// With an error, some replies may be missing: a reply of DecisionNone means that the result of its command is
+// unknown. Proposing the commands again is harmless. Errors are those of Propose.
+func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error) {
+	replies := make([]flight.Reply, len(commands))
+	proposals := make([]*proposal, 0, len(commands))
+	var failed error
+	for _, c := range commands {
+		p, err := s.enqueue(c)
+		if err != nil {
+			failed = err
+			break
+		}
+		proposals = append(proposals, p)
 	}
-	index := s.raft.CommitIndex() // includes an entry of this term, hence all committed entries of earlier terms
-	if err := s.verifyLeader(ctx); err != nil {
-		return err
+	for i, p := range proposals {
+		reply, err := s.batcher.await(ctx, p)
+		if errors.Is(err, effect.ErrAmbiguous) {
+			reply, err = s.propose(ctx, p.command, p.data, err)
+		}
+		if replies[i] = reply; err != nil && failed == nil {
+			failed = err
+		}
 	}
-	if s.raft.CurrentTerm() != lead.term {
-		return ErrNotLeader
-	}
-	return s.waitApplied(ctx, index)
+	return replies, failed
 }
 
-// verifyLeader asks a majority whether this node is still leader.
-func (s *Store) verifyLeader(ctx context.Context) error {
-	return s.await(ctx, func() error {
-		if s.raft.VerifyLeader().Error() != nil {
-			return ErrNotLeader
-		}
-		return nil
-	})
-}
-
-// waitApplied waits until an index is applied here.
-func (s *Store) waitApplied(ctx context.Context, index uint64) error {
-	for {
-		progress := s.fsm.appliedIndex.wait(index)
-		if progress == nil {
-			return nil
-		}
-		select {
-		case <-progress:
-		case <-s.closing:
-			return ErrClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// enqueue queues a command without waiting for its result.
+func (s *Store) enqueue(c flight.Command) (*proposal, error) {
+	data, err := s.encode(c)
+	if err != nil {
+		return nil, err
 	}
+	if s.leading.Load() == nil {
+		return nil, s.notLeaderError()
+	}
+	p := &proposal{command: c, data: data, done: make(chan error, 1)}
+	return p, s.batcher.enqueue(p)
 }
 
 // Close rejects new proposals, waits for those in flight until ctx ends, stops raft and closes the files. Callers
-// whose proposals are still in flight get an AmbiguousError. Uncommitted reports stay in the spool.
+// whose proposals are still in flight get effect.ErrAmbiguous. Uncommitted reports stay in the spool.
 func (s *Store) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shutdown(ctx) })
 	return s.closeErr
@@ -227,7 +199,8 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) shutdown(ctx context.Context) error {
 	var errs []error
 	if s.batcher != nil {
-		s.drainDuplicates(ctx)
+		for ctx.Err() == nil && s.flushDuplicates(ctx) > 0 {
+		}
 		errs = append(errs, s.batcher.close(ctx))
 	}
 	close(s.closing)
@@ -243,25 +216,13 @@ func (s *Store) shutdown(ctx context.Context) error {
 	}
 	close(s.applyStopped)
 	if s.fsm != nil {
-		s.fsm.pending.failAll(&AmbiguousError{Cause: errors.New("the store was closed")}) // raft drops entries that are committed and not applied yet
+		s.fsm.pending.failAll(ambiguous(errors.New("the store was closed"))) // raft drops entries that are committed and not applied yet
 	}
 	s.workers.Wait()
 	if s.fsm != nil {
 		s.fsm.flush()
 	}
-	if s.state != nil {
-		errs = append(errs, s.state.close())
-	}
-	if s.log != nil {
-		errs = append(errs, s.log.Close())
-	}
-	if s.blockCache != nil {
-		s.blockCache.Unref()
-	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.closeFiles())...)
 }
 
 // signal wakes all goroutines that wait for a change.

@@ -83,9 +83,27 @@ func TestOneFlight(t *testing.T) {
 	history, err := s.History(f.ID)
 	require.NoError(t, err)
 	require.Len(t, history, 3)
-	live, _, err := s.Live(LiveCursor{}, 10)
-	require.NoError(t, err)
-	require.Empty(t, live)
+	for f := range s.Live() {
+		require.Fail(t, "a flight is live", f.Key.String())
+	}
 	require.NoError(t, s.Barrier(context.Background()))
 	require.Equal(t, int64(1), s.Counts()[flight.StateSucceeded])
+}
+
+// Live goes on after its first page, and yields each flight once.
+func TestLive_SeveralPages(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	var opens []flight.Command
+	for n := range 2*livePage + 1 {
+		opens = append(opens, openOf(s, testKey(n), 1))
+	}
+	_, err := s.ProposeAll(context.Background(), opens)
+	require.NoError(t, err)
+	seen := make(map[flight.ID]int)
+	for f, err := range s.Live() {
+		require.NoError(t, err)
+		seen[f.ID]++
+		require.Equal(t, 1, seen[f.ID])
+	}
+	require.Equal(t, len(opens), len(seen))
 }

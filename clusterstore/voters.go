@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/gate"
 	"github.com/hashicorp/raft"
-
-	"github.com/flightd/flightd/flight"
 )
 
 // Peers is how this voter reaches the others of its cluster.
@@ -25,9 +26,9 @@ type Peers struct {
 	// Founding are the voters of a new ledger, in any order. Each founding node gives the same list. nil: an empty
 	// directory waits until a leader adds this node.
 	Founding []Voter
-	// PassDuplicates gives counts to the leader while this node does not lead. It returns false if the leader certainly does not
-	// have them. nil: they wait until this node leads.
-	PassDuplicates func(context.Context, []*flight.CountDuplicates) bool
+	// Levels returns the feature levels that the other members of the cluster read, by their ids. While one is missing,
+	// the level of the ledger does not rise. nil: none is known.
+	Levels func() map[string]uint32
 }
 
 // Voter is a member of a cluster. A node that lost its directory comes back with another ID: it has forgotten its votes.
@@ -54,13 +55,21 @@ func foundingConfiguration(voters []Voter, self Voter) (c raft.Configuration, er
 	return c, nil
 }
 
+// consensus is raft at this node: who leads and who votes.
+type consensus struct {
+	view       *reader
+	raft       *raft.Raft
+	leading    atomic.Pointer[leadership] // nil while this node is not leader, or not ready
+	background gate.Gate                  // goroutines started by callers; Close waits for them
+}
+
 // Identity returns the ids of this node and of its cluster.
-func (s *Store) Identity() (node, cluster string) { return s.id.Node, s.id.Cluster }
+func (st *storage) Identity() (node, cluster string) { return st.id.Node, st.id.Cluster }
 
 // Leading returns the term in which this node leads and accepts proposals. ok is false while it does not.
-func (s *Store) Leading() (term uint64, ok bool) {
-	lead := s.leading.Load()
-	if lead == nil || s.raft.CurrentTerm() != lead.term || s.raft.State() != raft.Leader { // the notification of raft is not handled yet
+func (co *consensus) Leading() (term uint64, ok bool) {
+	lead := co.leading.Load()
+	if lead == nil || co.raft.CurrentTerm() != lead.term || co.raft.State() != raft.Leader { // the notification of raft is not handled yet
 		return 0, false
 	}
 	return lead.term, true
@@ -68,21 +77,21 @@ func (s *Store) Leading() (term uint64, ok bool) {
 
 // Leader returns the address of the leader; "" when this node knows of none. It may name a leader that has been replaced,
 // or one that does not accept proposals yet.
-func (s *Store) Leader() (address string) {
-	at, _ := s.raft.LeaderWithID()
+func (co *consensus) Leader() (address string) {
+	at, _ := co.raft.LeaderWithID()
 	return string(at)
 }
 
 // LastEntry names the last entry that is durable in the log of this node, which it may have acknowledged. A new leader can
 // replace it while it is not committed.
-func (s *Store) LastEntry() EntryID {
-	last := s.LastApplied()
+func (st *storage) LastEntry() EntryID {
+	last := st.LastApplied()
 	for range 3 { // an entry that is gone was truncated a moment ago
-		index, _ := s.log.LastIndex() // it never returns an error
+		index, _ := st.log.LastIndex() // it never returns an error
 		if index <= last.Index {
 			break
 		}
-		if term, err := s.termAt(index); err == nil {
+		if term, err := st.termAt(index); err == nil {
 			return EntryID{Index: index, Term: term}
 		}
 	}
@@ -91,14 +100,14 @@ func (s *Store) LastEntry() EntryID {
 
 // Voters returns the voters of the latest configuration that this node has in its log, and the index of its entry; 0 while
 // that entry is not applied here.
-func (s *Store) Voters() (voters []Voter, index uint64, err error) {
-	voters, _, index, err = s.Servers()
+func (co *consensus) Voters() (voters []Voter, index uint64, err error) {
+	voters, _, index, err = co.Servers()
 	return voters, index, err
 }
 
 // Servers is Voters, with the members that get the log and do not vote.
-func (s *Store) Servers() (voters, nonvoters []Voter, index uint64, err error) {
-	future := s.raft.GetConfiguration() // its Index is always 0
+func (co *consensus) Servers() (voters, nonvoters []Voter, index uint64, err error) {
+	future := co.raft.GetConfiguration() // its Index is always 0
 	if err := future.Error(); err != nil {
 		return nil, nil, 0, classifyRaftError(err)
 	}
@@ -110,7 +119,7 @@ func (s *Store) Servers() (voters, nonvoters []Voter, index uint64, err error) {
 			nonvoters = append(nonvoters, v)
 		}
 	}
-	if m := &s.fsm.published.Load().meta; bytes.Equal(m.Config, raft.EncodeConfiguration(latest)) {
+	if m := &co.view.fsm.published.Load().meta; bytes.Equal(m.Config, raft.EncodeConfiguration(latest)) {
 		index = m.ConfigIndex
 	}
 	return voters, nonvoters, index, nil
@@ -118,13 +127,13 @@ func (s *Store) Servers() (voters, nonvoters []Voter, index uint64, err error) {
 
 // AwaitDeployment returns when the deployment has its name and secret, and this node has applied them. Errors: ErrClosed,
 // or that of ctx.
-func (s *Store) AwaitDeployment(ctx context.Context) error {
+func (r *reader) AwaitDeployment(ctx context.Context) error {
 	for {
-		index, _ := s.Applied()
-		if s.Header().Deployment != "" {
+		index := r.LastApplied().Index
+		if r.Header().Deployment != "" {
 			return nil
 		}
-		if err := s.waitApplied(ctx, index+1); err != nil {
+		if err := r.waitApplied(ctx, index+1); err != nil {
 			return err
 		}
 	}
@@ -134,11 +143,11 @@ func (s *Store) AwaitDeployment(ctx context.Context) error {
 // rejected with ErrUnavailable meanwhile; if the other node does not answer, until the transport gives up. nil: this node
 // no longer leads. Errors: ErrNotLeader, ErrClosed, that of ctx, or why nothing came of it within a second; this node then
 // goes on as leader.
-func (s *Store) TransferLeadership(ctx context.Context, id string) error {
-	if s.leading.Load() == nil {
-		return s.notLeaderError()
+func (co *consensus) TransferLeadership(ctx context.Context, id string) error {
+	if co.leading.Load() == nil {
+		return co.notLeaderError()
 	}
-	voters, _, err := s.Voters()
+	voters, _, err := co.Voters()
 	if err != nil {
 		return err
 	}
@@ -146,11 +155,11 @@ func (s *Store) TransferLeadership(ctx context.Context, id string) error {
 	if id != "" && to < 0 {
 		return fmt.Errorf("clusterstore: transfer leadership: %s is no voter", id)
 	}
-	err = s.await(ctx, func() error {
+	err = co.await(ctx, func() error {
 		if id == "" {
-			return s.raft.LeadershipTransfer().Error()
+			return co.raft.LeadershipTransfer().Error()
 		}
-		return s.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(voters[to].Address)).Error()
+		return co.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(voters[to].Address)).Error()
 	})
 	if errors.Is(err, raft.ErrNotLeader) {
 		return ErrNotLeader
@@ -159,56 +168,102 @@ func (s *Store) TransferLeadership(ctx context.Context, id string) error {
 }
 
 // AddVoter makes a node a voter, or corrects the address of a voter. An empty node is added with AddNonvoter first: as a
-// voter it would count for the majority before it has the log. Errors are those of Propose; an *AmbiguousError means that
+// voter it would count for the majority before it has the log. Errors are those of Propose; effect.ErrAmbiguous means that
 // the change may still be committed.
-func (s *Store) AddVoter(ctx context.Context, v Voter) error {
-	return s.changeVoters(ctx, func() raft.Future {
-		return s.raft.AddVoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
+func (co *consensus) AddVoter(ctx context.Context, v Voter) error {
+	return co.changeVoters(ctx, func() raft.Future {
+		return co.raft.AddVoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
 	})
 }
 
 // AddNonvoter makes the leader send the log to a node that does not vote, or corrects the address of a member. Errors are
 // those of AddVoter.
-func (s *Store) AddNonvoter(ctx context.Context, v Voter) error {
-	return s.changeVoters(ctx, func() raft.Future {
-		return s.raft.AddNonvoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
+func (co *consensus) AddNonvoter(ctx context.Context, v Voter) error {
+	return co.changeVoters(ctx, func() raft.Future {
+		return co.raft.AddNonvoter(raft.ServerID(v.ID), raft.ServerAddress(v.Address), 0, 0)
 	})
 }
 
 // RemoveServer removes a voter or nonvoter for good: its id must not come back. A leader that removes itself steps down.
 // Errors are those of AddVoter.
-func (s *Store) RemoveServer(ctx context.Context, id string) error {
-	return s.changeVoters(ctx, func() raft.Future { return s.raft.RemoveServer(raft.ServerID(id), 0, 0) })
+func (co *consensus) RemoveServer(ctx context.Context, id string) error {
+	return co.changeVoters(ctx, func() raft.Future { return co.raft.RemoveServer(raft.ServerID(id), 0, 0) })
 }
 
-func (s *Store) changeVoters(ctx context.Context, change func() raft.Future) error {
-	if s.leading.Load() == nil {
-		return s.notLeaderError()
+func (co *consensus) changeVoters(ctx context.Context, change func() raft.Future) error {
+	if co.leading.Load() == nil {
+		return co.notLeaderError()
 	}
-	err := s.await(ctx, func() error { return classifyRaftError(change().Error()) })
-	if err == nil || isAmbiguous(err) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
+	err := co.await(ctx, func() error { return classifyRaftError(change().Error()) })
+	if err == nil || errors.Is(err, effect.ErrAmbiguous) || errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return &AmbiguousError{Cause: err} // the change goes on without its caller
+	return ambiguous(err) // the change goes on without its caller
 }
 
 // await waits for a call of raft, in a goroutine that Close waits for. Raft answers while it runs, and Close stops raft
 // after that goroutine. Errors: that of the call, ErrClosed, or that of ctx; then the call goes on.
-func (s *Store) await(ctx context.Context, call func() error) error {
-	if !s.background.Enter() {
+func (co *consensus) await(ctx context.Context, call func() error) error {
+	if !co.background.Enter() {
 		return ErrClosed
 	}
 	answer := make(chan error, 1)
 	go func() {
-		defer s.background.Leave()
+		defer co.background.Leave()
 		answer <- call()
 	}()
 	select {
 	case err := <-answer:
 		return err
-	case <-s.closing:
+	case <-co.view.closing:
 		return ErrClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Applied returns the index of the last entry applied here, and whether this node is leader.
+func (co *consensus) Applied() (index uint64, leading bool) {
+	return co.view.fsm.published.Load().meta.Applied, co.leading.Load() != nil
+}
+
+func (co *consensus) notLeaderError() error {
+	select {
+	case <-co.view.closing:
+		return ErrClosed
+	default:
+		return ErrNotLeader
+	}
+}
+
+// Barrier returns when every entry committed before the call is applied here, so that local reads that follow are
+// linearizable. Errors: ErrNotLeader, ErrClosed, or that of ctx.
+func (co *consensus) Barrier(ctx context.Context) error {
+	lead := co.leading.Load()
+	if lead == nil || co.raft.CurrentTerm() != lead.term {
+		return co.notLeaderError()
+	}
+	index := co.raft.CommitIndex() // includes an entry of this term, hence all committed entries of earlier terms
+	if err := co.verifyLeader(ctx); err != nil {
+		return err
+	}
+	if co.raft.CurrentTerm() != lead.term {
+		return ErrNotLeader
+	}
+	return co.view.waitApplied(ctx, index)
+}
+
+// verifyLeader asks a majority whether this node is still leader.
+func (co *consensus) verifyLeader(ctx context.Context) error {
+	return co.await(ctx, func() error {
+		if co.raft.VerifyLeader().Error() != nil {
+			return ErrNotLeader
+		}
+		return nil
+	})
+}
+
+func (co *consensus) voterCount() int {
+	voters, _, _ := co.Voters() // without an error: raft copies its configuration
+	return len(voters)
 }

@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -67,8 +69,7 @@ func (c *testCluster) start(i int) {
 	start := time.Now()
 	cfg.Clock = Clock{Wall: func() time.Time { return c.wall(i) }, Mono: func() time.Duration { return time.Since(start) }}
 	cfg.Events.ClockStepped = func(flight.Time, flight.Time) { c.steps.Add(1) }
-	cfg.VoterLevels = allLevels
-	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding}
+	cfg.Peers = &Peers{Transport: c.transports[i], Founding: founding, Levels: allLevels}
 	if c.configure != nil {
 		c.configure(i, &cfg)
 	}
@@ -184,7 +185,7 @@ func TestHazard28_LeadershipLostIsUnknown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		_, err := old.Propose(ctx, open)
-		require.True(t, isAmbiguous(err), "it is in one log, and may yet be in all: %v", err)
+		require.True(t, errors.Is(err, effect.ErrAmbiguous), "it is in one log, and may yet be in all: %v", err)
 		_, err = old.Propose(context.Background(), openOf(old, testKey(3), 3))
 		require.ErrorIs(t, err, ErrNotLeader, "an isolated node has no leader")
 

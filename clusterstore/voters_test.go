@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -205,7 +206,7 @@ func TestLastEntryIsDurableNotApplied(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		_, err := old.Propose(ctx, open)
-		require.True(t, isAmbiguous(err))
+		require.True(t, errors.Is(err, effect.ErrAmbiguous))
 		require.Equal(t, old.LastApplied().Index+1, old.LastEntry().Index)
 		next := c.leader(old)
 		require.Greater(t, next.LastEntry().Term, old.LastEntry().Term)

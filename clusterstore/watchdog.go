@@ -54,13 +54,13 @@ func (l *watchedLog) startWatchdog(op string) *time.Timer {
 }
 
 // onStall kills the process. The watchdog's timer calls it.
-func (s *Store) onStall(op string, after time.Duration) {
-	if f := s.cfg.Events.Stalled; f != nil {
+func (st *storage) onStall(op string, after time.Duration) {
+	if f := st.cfg.Events.Stalled; f != nil {
 		f(op, after)
 	}
 	why := fmt.Errorf("clusterstore: the disk stalls: one %s of the raft log takes longer than %s", op, after)
-	if refused := s.log.TableError(); refused != nil { // the write waits for a flush that the system rejects
+	if refused := st.log.TableError(); refused != nil { // the write waits for a flush that the system rejects
 		why = fmt.Errorf("%w: %w", why, refused)
 	}
-	s.cfg.Limits.Kill(why)
+	st.cfg.Limits.Kill(why)
 }

@@ -276,3 +276,11 @@ var ErrCancelRequested = errors.New("cancellation was requested")
 
 // ErrClosed is returned by a Doer that was closed.
 var ErrClosed = errors.New("closed")
+
+// The classes of a ledger's errors. After any other error the command was not applied, and will not be.
+var (
+	// ErrAmbiguous: the command may or may not have been applied. Proposing it again is harmless, and tells.
+	ErrAmbiguous error = &Unavailable{Code: "no_leader", Cause: errors.New("the ledger may or may not have applied the command")}
+	// ErrPending: the report is stored on disk and will be committed.
+	ErrPending = errors.New("the report is stored on disk and will be committed later")
+)

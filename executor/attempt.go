@@ -151,12 +151,12 @@ const maxClaimHold = 10 * time.Minute
 func (a *attempt) holdClaimUntilRecorded(r *flight.Report, cause error) error {
 	ex := a.ex
 	unrecorded := &effect.Unrecorded{Cause: cause, ReportPlace: "its report is on no disk, and is sent again until this process ends"}
-	if errors.Is(cause, ErrPending) {
+	if errors.Is(cause, effect.ErrPending) {
 		unrecorded.ReportPlace = "its report waits on this node's disk and is sent on"
 	}
 	ex.runner.Work.Go(func() {
 		defer a.Release()
-		for cause != nil && !errors.Is(cause, ErrPending) && clock.Sleep(ex.runner.BaseContext, maxRetryPause) {
+		for cause != nil && !errors.Is(cause, effect.ErrPending) && clock.Sleep(ex.runner.BaseContext, maxRetryPause) {
 			_, cause = a.sendReport(r)
 		}
 		ctx, cancel := context.WithTimeout(ex.runner.DrainContext, maxClaimHold)
@@ -193,12 +193,8 @@ func (a *attempt) Verify(ctx context.Context, finding flight.Finding, details ef
 
 // proposeUntilAnswered proposes a command after every error again, until the ledger has answered or ctx ends.
 func (ex *Executor) proposeUntilAnswered(ctx context.Context, command flight.Command) (flight.Reply, error) {
-	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
-		reply, err := ex.cfg.Ledger.Propose(ctx, command)
-		if err == nil || !clock.Sleep(ctx, clock.Jitter(pause)) {
-			return reply, err
-		}
-	}
+	reply, _, err := proposeUntil(ctx, ex.cfg.Ledger, command, func(error) bool { return true })
+	return reply, err
 }
 
 // abandon proposes that nothing was sent in the attempt, nor will be, and releases the claim. If the ledger does not

@@ -85,7 +85,7 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 				away(fd.Ledger)
 				g.result <- nil
 				unrecorded := requireAs[*effect.Unrecorded](t, (<-done).err)
-				require.ErrorIs(t, unrecorded, executor.ErrPending)
+				require.ErrorIs(t, unrecorded, effect.ErrPending)
 				require.ErrorContains(t, unrecorded, "ended as succeeded, which is not recorded yet; its report waits on this node's disk")
 				require.Equal(t, "ch_1", unrecorded.Result.Answer.ExternalID)
 				sleep(t, time.Minute)
@@ -116,7 +116,7 @@ type failingReports struct {
 func (fr failingReports) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
 	if *fr.fail > 0 {
 		*fr.fail--
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	return fr.Ledger.Report(ctx, r)
 }

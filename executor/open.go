@@ -220,7 +220,7 @@ func (t transport) openAttempt(call *effect.Call) (*attempt, error) {
 	}
 	a.sent = clock.Now()
 	if a.reply, err = t.proposeOpen(a.open); err != nil {
-		if errors.Is(err, ErrAmbiguous) {
+		if errors.Is(err, effect.ErrAmbiguous) {
 			a.abandonInBackground()
 		} else {
 			a.Release()
@@ -249,7 +249,7 @@ func (t transport) openAttempt(call *effect.Call) (*attempt, error) {
 func (t transport) proposeOpen(open *flight.Open) (flight.Reply, error) {
 	reply, repeated, err := ProposeUntilKnown(t.requestDeadline.Context(), t.cfg.Ledger, open)
 	if err == nil && repeated && reply.Decision == flight.DecisionFenced {
-		err = fmt.Errorf("%w: the attempt ended before its opener received the answer", ErrAmbiguous)
+		err = fmt.Errorf("%w: the attempt ended before its opener received the answer", effect.ErrAmbiguous)
 	}
 	t.cfg.Events.Publish(open.Key, reply.Events)
 	return reply, err

@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
 )
 
 // Ledger is the part of the replicated ledger that one flight needs.
 type Ledger interface {
-	// Propose adds a command to the ledger and returns the reply of the rules; a reply is durable. ErrAmbiguous: the
+	// Propose adds a command to the ledger and returns the reply of the rules; a reply is durable. effect.ErrAmbiguous: the
 	// command may or may not have been applied, and the same command may be proposed again without harm. After any
 	// other error the command was not applied.
 	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
-	// Report adds the outcome of an attempt. ErrPending: the report is stored on this node's disk and will be committed
+	// Report adds the outcome of an attempt. effect.ErrPending: the report is stored on this node's disk and will be committed
 	// later.
 	Report(ctx context.Context, r *flight.Report) (flight.Reply, error)
 	// Flight returns this node's view of a flight, without the bytes of bodies; nil if the key was never used.
@@ -25,22 +26,29 @@ type Ledger interface {
 	Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error)
 }
 
-// ProposeUntilKnown proposes a command, and repeats it after ErrAmbiguous until the answer is known or ctx ends. A
+// ProposeUntilKnown proposes a command, and repeats it after effect.ErrAmbiguous until the answer is known or ctx ends. A
 // repeated command is harmless: its key and nonce, or its token, identify it. repeated reports that an earlier proposal
-// may have been applied; an error after that is ErrAmbiguous, too.
+// may have been applied; an error after that is effect.ErrAmbiguous, too.
 func ProposeUntilKnown(ctx context.Context, ledger Ledger, c flight.Command) (reply flight.Reply, repeated bool, err error) {
+	return proposeUntil(ctx, ledger, c, func(err error) bool { return errors.Is(err, effect.ErrAmbiguous) })
+}
+
+// proposeUntil proposes a command, and repeats it after the errors for which again returns true, until ctx ends.
+func proposeUntil(ctx context.Context, ledger Ledger, c flight.Command, again func(error) bool) (reply flight.Reply, repeated bool, err error) {
 	var unknown error
 	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
 		reply, err = ledger.Propose(ctx, c)
 		switch {
-		case errors.Is(err, ErrAmbiguous):
-			if unknown = err; clock.Sleep(ctx, clock.Jitter(pause)) {
-				continue
-			}
-		case err != nil && unknown != nil: // this proposal was not applied; an earlier one may have been
+		case err == nil:
+			return reply, unknown != nil, nil
+		case errors.Is(err, effect.ErrAmbiguous):
+			unknown = err
+		case unknown != nil: // this proposal was not applied; an earlier one may have been
 			err = fmt.Errorf("%w; then: %w", unknown, err)
 		}
-		return reply, unknown != nil, err
+		if !again(err) || !clock.Sleep(ctx, clock.Jitter(pause)) {
+			return reply, unknown != nil, err
+		}
 	}
 }
 
@@ -70,11 +78,3 @@ type Sessions interface {
 	// Holders returns every session that holds a flight, in no order.
 	Holders() []flight.Session
 }
-
-// The classes of a ledger's errors.
-var (
-	// ErrAmbiguous: the command may or may not have been applied.
-	ErrAmbiguous = errors.New("executor: the ledger may or may not have applied the command")
-	// ErrPending: the report is stored on disk and will be committed.
-	ErrPending = errors.New("executor: the report will be committed later")
-)

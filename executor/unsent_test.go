@@ -24,14 +24,14 @@ type lostAnswerLedger struct {
 func (l *lostAnswerLedger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	if _, is := c.(*flight.Abandon); is && l.failAbandons > 0 {
 		l.failAbandons--
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	o, is := c.(*flight.Open)
 	if f := l.afterOpen; is && f != nil {
 		l.afterOpen = nil
 		_, _ = l.Ledger.Propose(ctx, c)
 		f(o)
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	return l.Ledger.Propose(ctx, c)
 }

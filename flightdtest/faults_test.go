@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 )
@@ -51,7 +50,7 @@ func TestLevers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = fd.Ledger.Propose(ctx, &flight.Submit{Key: flight.MustKey("support/create-ticket/3")})
-		require.ErrorIs(t, err, executor.ErrAmbiguous)
+		require.ErrorIs(t, err, effect.ErrAmbiguous)
 		require.Nil(t, fd.Flight(flight.MustKey("support/create-ticket/3")))
 		fd.Ledger.Heal()
 		require.Equal(t, flight.StateReady, fd.Flight(flight.MustKey("support/create-ticket/3")).State, "it arrived late")

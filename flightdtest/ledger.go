@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease/leasetest"
 )
@@ -78,7 +78,7 @@ func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	reply := l.apply(c)
 	if l.loseAnswers > 0 {
 		l.loseAnswers--
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	return reply, nil
 }
@@ -100,7 +100,7 @@ func (l *Ledger) hang(ctx context.Context, o *outage, c flight.Command) error {
 	case <-o.healed:
 	case <-ctx.Done():
 	}
-	return executor.ErrAmbiguous
+	return effect.ErrAmbiguous
 }
 
 // Report implements executor.Ledger. Like the spool of a node, it keeps a report that cannot be committed, and commits
@@ -122,7 +122,7 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 		case <-o.healed:
 		case <-ctx.Done():
 			l.deliverLater(o, c)
-			return flight.Reply{}, executor.ErrPending
+			return flight.Reply{}, effect.ErrPending
 		}
 	}
 }

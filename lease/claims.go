@@ -57,7 +57,7 @@ func (l *Lessor) ReleaseClaim(key flight.Key, session flight.SessionID, nonce fl
 	o := &op{}
 	o.Op = Op{
 		Kind: OpRelease, Key: key.String(), Session: session,
-		Value: ClaimValue{Epoch: l.cfg.Ledger.Epoch(), Nonce: nonce, Session: session}.String(),
+		Value: ClaimValue{Epoch: l.cfg.Ledger.Header().LeaseEpoch, Nonce: nonce, Session: session}.String(),
 	}
 	l.queueRelease(o)
 }

@@ -50,7 +50,8 @@ func (g *epochGuard) admit(ctx context.Context) (permit, error) {
 
 // cached returns the cached decision; false if the guard key must be read. It also notices a raise of the epoch.
 func (g *epochGuard) cached() (permit, bool, error) {
-	epoch, known := g.recordedState()
+	header := g.state.Header()
+	epoch, known := header.LeaseEpoch, header.GuardCounter
 	g.mu.Lock()
 	if epoch > g.epoch {
 		g.epoch, g.registered = epoch, false
@@ -70,22 +71,13 @@ func (g *epochGuard) cached() (permit, bool, error) {
 	return permit{Ownership{g.deployment, epoch}, known}, g.registered && epoch == g.epoch, nil
 }
 
-// recordedState returns an epoch of the ledger and a counter of the same epoch.
-func (g *epochGuard) recordedState() (epoch uint32, counter uint64) {
-	for {
-		epoch, counter = g.state.Epoch(), g.state.Counter()
-		if g.state.Epoch() == epoch {
-			return epoch, counter
-		}
-	}
-}
-
 // register compares the guard key with the ledger, and writes the key if judge says so. Several nodes may do so at
 // once; a node that lost the race reads again.
 //
 // If the process dies before the write, the old key remains; after the write the new key is correct for all nodes.
 func (g *epochGuard) register(ctx context.Context) (permit, error) {
-	epoch, known := g.recordedState()
+	header := g.state.Header()
+	epoch, known := header.LeaseEpoch, header.GuardCounter
 	p := permit{Ownership{g.deployment, epoch}, known}
 	err := g.inspect(ctx, p)
 	for tries := 1; isOwnershipError(err) && tries < 3; tries++ {
@@ -111,8 +103,7 @@ func (g *epochGuard) inspect(ctx context.Context, p permit) error {
 	}
 	known := p.minCounter
 	if found.Owner == nil {
-		_, now := g.recordedState() // again, after the answer: if a counter was recorded since, the key must not be written
-		known = max(known, now)
+		known = max(known, g.state.Header().GuardCounter) // again, after the answer: if a counter was recorded since, the key must not be written
 	}
 	write, err := judge(found, p.owner, known)
 	if err != nil || !write {

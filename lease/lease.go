@@ -129,13 +129,10 @@ type Lease interface {
 	Release()
 }
 
-// LedgerState is the ledger's record of etcd, as far as this node has read the ledger. Both values are of the current
-// lease epoch.
+// LedgerState is the ledger's record of etcd, as far as this node has read the ledger: its lease epoch, which an operator
+// raises after etcd was restored or lost, and the highest counter of the guard key in this epoch.
 type LedgerState interface {
-	// Epoch returns the lease epoch. An operator raises it after etcd was restored or lost.
-	Epoch() uint32
-	// Counter returns the highest counter of the guard key that the ledger has recorded in this epoch; 0: none.
-	Counter() uint64
+	Header() flight.Header
 }
 
 // Spec describes a new session.

@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -24,24 +25,23 @@ import (
 
 // fakeLedger is a ledger with fixed flights.
 type fakeLedger struct {
-	stats     clusterstore.Stats
-	live      []*flight.Flight
-	now       flight.Time
-	liveCalls int
+	stats    clusterstore.Stats
+	live     []*flight.Flight
+	now      flight.Time
+	liveRead int
 }
 
 func (l *fakeLedger) Stats() clusterstore.Stats { return l.stats }
 func (l *fakeLedger) Now() flight.Time          { return l.now }
 
-func (l *fakeLedger) Live(after clusterstore.LiveCursor, limit int) ([]*flight.Flight, clusterstore.LiveCursor, error) {
-	l.liveCalls++
-	var page []*flight.Flight
-	for _, f := range l.live {
-		if f.CreatedAt > after.Created && len(page) < limit {
-			page, after = append(page, f), clusterstore.LiveCursor{Created: f.CreatedAt, ID: f.ID}
+func (l *fakeLedger) Live() iter.Seq2[*flight.Flight, error] {
+	return func(yield func(*flight.Flight, error) bool) {
+		for _, f := range l.live {
+			if l.liveRead++; !yield(f, nil) {
+				return
+			}
 		}
 	}
-	return page, after, nil
 }
 
 // Counts implements Leases.
@@ -239,7 +239,7 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	m := New(Config{})
 	m.RegisterState(s, s)
 	require.Contains(t, scrape(t, m), "flightd_in_doubt_oldest_age_seconds 0\n")
-	require.Zero(t, s.liveCalls, "no flights are read if none is in doubt")
+	require.Zero(t, s.liveRead, "no flights are read if none is in doubt")
 
 	for i := range flight.Time(2500) {
 		s.live = append(s.live, &flight.Flight{State: flight.StateRunning, CreatedAt: i + 1})

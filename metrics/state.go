@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // Ledger is the part of the ledger that a scrape reads.
 type Ledger interface {
 	Stats() clusterstore.Stats
-	// Live returns flights that have not ended, oldest first, after a position.
-	Live(after clusterstore.LiveCursor, limit int) ([]*flight.Flight, clusterstore.LiveCursor, error)
+	// Live yields the flights that have not ended, oldest first.
+	Live() iter.Seq2[*flight.Flight, error]
 	// Now returns the ledger's time.
 	Now() flight.Time
 }
@@ -133,39 +134,36 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A scrape reads at most this many live flights, in batches. If there are more, only the oldest ones are considered.
-const (
-	maxLiveScan   = 20_000
-	liveScanBatch = 1000
-)
+// maxLiveScan is how many live flights a scrape reads. If there are more, only the oldest ones are considered.
+const maxLiveScan = 20_000
 
 // oldestAges returns the ages in seconds of the oldest of the given number of doubts, and of the oldest resolved flight that
 // no caller has run since, among the given number of flights that wait for a caller. An age is NaN if it was not found.
 func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64) {
+	if doubts == 0 && waiting == 0 {
+		return 0, 0
+	}
 	now := s.ledger.Now()
 	oldestDoubt, oldestUnrun, foundDoubt, foundUnrun := now, now, doubts == 0, false
-	var place clusterstore.LiveCursor
-	for looked := 0; (doubts > 0 || waiting > 0) && looked < maxLiveScan; looked += liveScanBatch {
-		page, next, err := s.ledger.Live(place, liveScanBatch)
-		for _, f := range page {
-			switch f.State {
-			case flight.StateInDoubt:
-				oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
-				doubts--
-			case flight.StateReady, flight.StateScheduled:
-				if since := f.UnrunSince(); since > 0 {
-					oldestUnrun, foundUnrun = min(oldestUnrun, since), true
-				}
-				waiting--
-			}
-		}
-		if err == nil && len(page) < liveScanBatch { // all were read; the counts are of another moment
-			waiting = 0
-		}
-		if err != nil || len(page) < liveScanBatch {
+	all, read := true, 0
+	for f, err := range s.ledger.Live() {
+		if all = err == nil && (doubts > 0 || waiting > 0) && read < maxLiveScan; !all {
 			break
 		}
-		place = next
+		read++
+		switch f.State {
+		case flight.StateInDoubt:
+			oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
+			doubts--
+		case flight.StateReady, flight.StateScheduled:
+			if since := f.UnrunSince(); since > 0 {
+				oldestUnrun, foundUnrun = min(oldestUnrun, since), true
+			}
+			waiting--
+		}
+	}
+	if all { // the counts are of another moment
+		waiting = 0
 	}
 	age := func(since flight.Time, found bool) float64 {
 		if !found {

@@ -52,7 +52,7 @@ func (n *node) name() string {
 func (a *actor) openLeases() error {
 	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: a.etcd.client, Server: a.etcd.server(), Prefix: a.etcd.root.Prefix(a.store.Header().Deployment), Deployment: a.store.Header().Deployment,
-		Ledger: ledgerState{a.store}, Node: a.name(), Record: a.record, Events: a.metrics.Leases(a.leaseEvents()),
+		Ledger: a.store, Node: a.name(), Record: a.record, Events: a.metrics.Leases(a.leaseEvents()),
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
@@ -69,7 +69,7 @@ func (a *actor) openLeases() error {
 func (n *node) openProlonging() (err error) {
 	n.prolonging, err = etcdlease.New(etcdlease.Config{
 		Client: n.etcd.client, Server: n.etcd.server(), Prefix: n.etcd.root.Prefix(n.store.Header().Deployment), Deployment: n.store.Header().Deployment,
-		Ledger: ledgerState{n.store},
+		Ledger: n.store,
 		Tuning: etcdlease.Tuning{Pool: -1},
 	})
 	if err != nil {
@@ -85,9 +85,8 @@ func (n *node) openProlonging() (err error) {
 // openExecutor starts the executor of this process, with its session. Its stop waits for running effects and their reports
 // and then ends the session, so ledger and leases are stopped later.
 func (a *actor) openExecutor(ctx context.Context) error {
-	l := ledger{a.store}
 	a.openSweeper()
-	exec, err := executor.New(ctx, executor.Config{Ledger: l, Reader: l, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
 	if err != nil {
 		return err
 	}
@@ -101,8 +100,7 @@ func (a *actor) openExecutor(ctx context.Context) error {
 
 // openSweeper starts the sweeper, which ends the attempts of sessions that have ended.
 func (a *actor) openSweeper() {
-	l := ledger{a.store}
-	cfg := executor.SweeperConfig{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Events: a.events}
+	cfg := executor.SweeperConfig{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Events: a.events}
 	if a.cluster != nil {
 		cfg.MayEnd = a.mayEnd
 	}
@@ -115,14 +113,13 @@ func (a *actor) openSweeper() {
 
 // openRemote starts the service for remote callers. openSweeper must have returned.
 func (a *actor) openRemote() error {
-	l := ledger{a.store}
 	a.limits = auth.NewLimiter(nil, nil, auth.NodeLimits{}) // without credentials, namespaces have no limits
 	if !a.cfg.NoCredentials {
 		a.tokens = auth.NewDirectory(a.store, a.cfg.Logger)
 		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
 		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
 	}
-	service, err := remote.New(remote.Config{Ledger: l, Reader: l, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
 	if err != nil {
 		return err
 	}

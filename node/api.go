@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
@@ -19,10 +17,9 @@ import (
 func (a *actor) api() http.Handler { return httpapi.New(a.apiConfig()) }
 
 func (a *actor) apiConfig() httpapi.Config {
-	l := ledgerAPI{ledger{a.store}, &a.events}
 	cfg := httpapi.Config{
-		Remote: a.remote, Ledger: l, Operator: l, Documents: a.store, Restores: a.node, Logger: a.cfg.Logger,
-		Events:  httpapi.Events{Feed: l, Duplicates: l, MaxStreams: a.cfg.tuning.connections / 2},
+		Remote: a.remote, Ledger: a.store, Operator: operator{a.store, &a.events}, Documents: a.store, Restores: a.node, Logger: a.cfg.Logger,
+		Events:  httpapi.Events{Feed: a.store.Feed(), Duplicates: a.store, MaxStreams: a.cfg.tuning.connections / 2},
 		Callers: httpapi.Callers{TokenTime: a.store.UpperTime, Limits: a.limits, LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil},
 		Cluster: httpapi.Cluster{State: a.clusterState, RaiseLeaseEpoch: a.raiseIfRegressed, LedgerBehind: a.ledgerBehind},
 		About: httpapi.About{Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
@@ -47,50 +44,6 @@ func (n *node) Backup(ctx context.Context, w io.Writer) error {
 // Asked implements httpapi.Restores.
 func (n *node) Asked(after string, limit int) (keys []string, total int) {
 	return n.asked.page(after, limit)
-}
-
-// ledgerAPI adapts the ledger to the ports of package httpapi: reads, the feed, and the decisions of operators.
-type ledgerAPI struct {
-	ledger
-	events *executor.Events
-}
-
-var (
-	_ httpapi.Ledger           = ledgerAPI{}
-	_ httpapi.Operator         = ledgerAPI{}
-	_ httpapi.Feed             = ledgerAPI{}
-	_ httpapi.DuplicateCounter = ledgerAPI{}
-)
-
-// Propose implements httpapi.Operator, with the errors of package effect.
-func (a ledgerAPI) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	reply, err := a.ledger.Propose(ctx, c)
-	a.events.Publish(c.Target(), reply.Events)
-	return reply, operatorError(ctx, err)
-}
-
-// ProposeAll implements httpapi.Operator, with the errors of package effect.
-func (a ledgerAPI) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
-	replies, err := a.Store.ProposeAll(ctx, all)
-	for i := range replies {
-		a.events.Publish(all[i].Target(), replies[i].Events)
-	}
-	return replies, operatorError(ctx, ledgerError(err))
-}
-
-func operatorError(ctx context.Context, err error) error {
-	switch {
-	case err == nil, ctx.Err() != nil:
-		return err
-	case errors.Is(err, clusterstore.ErrTooLarge):
-		return &flight.InvalidError{Field: "body", Detail: "larger than the ledger accepts"}
-	case errors.Is(err, clusterstore.ErrClosed):
-		return &effect.Unavailable{Code: string(wire.Draining), Cause: err}
-	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable),
-		errors.Is(err, clusterstore.ErrFeatureLevel):
-		return &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
-	}
-	return err
 }
 
 // loneNode is the name of a lone node in the description of its cluster.

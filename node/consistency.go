@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
@@ -233,7 +234,7 @@ func (a *actor) raiseLeaseEpoch(ctx context.Context, actor, reason string, lost 
 // raiseInLedger proposes the lease epoch after was, with its hold. Owners must not be able to renew a session of an older epoch.
 // A repeat changes nothing.
 func (n *node) raiseInLedger(ctx context.Context, was uint32, actor, reason string, lost error) error {
-	hold, open, err := epochHold(ledger{n.store})
+	hold, open, err := epochHold(n.store)
 	if err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func (n *node) raiseInLedger(ctx context.Context, was uint32, actor, reason stri
 // epochHold returns how long an attempt under a void claim may still be running: the largest session TTL plus the
 // largest attempt timeout and settle delay of the open attempts. An attempt without a timeout has no such bound; there,
 // as always, verification, an operator or the provider's idempotency decides.
-func epochHold(l ledger) (hold time.Duration, open int, err error) {
+func epochHold(l executor.Reader) (hold time.Duration, open int, err error) {
 	var longest time.Duration
 	for f, err := range l.Live() {
 		if err != nil {

@@ -1,18 +1,12 @@
 package node
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"time"
 
 	"github.com/flightd/flightd/clusterstore"
-	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
@@ -33,12 +27,8 @@ func newCountingDoer(d effect.Doer, s *clusterstore.Store) countingDoer {
 // Do implements effect.Doer.
 func (c countingDoer) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	result, err := c.Doer.Do(ctx, call, h)
-	switch {
-	case !suppressed(result, err):
-	case result.FlightID == (flight.ID{}):
+	if suppressed(result, err) {
 		c.store.CountDuplicate(call.Key, c.actor)
-	default:
-		c.store.CountDuplicateOf(result.FlightID, call.Key, c.actor)
 	}
 	return result, err
 }
@@ -60,59 +50,26 @@ func suppressed(r effect.Result, err error) bool {
 	return errors.As(err, &busy)
 }
 
-// maxPassedDuplicates bounds the counts that a node passes on at a time, in bytes: clusterstore takes 512 flights.
-const maxPassedDuplicates = 16 << 20
+// passedFlights is how many flights' counts go along with a status: at 8 KiB each, as base64, they fit into its answer.
+const passedFlights = 64
 
-// passDuplicates gives counts of this node to the leader, once: after an error in the middle they count as given, because a
+// takeDuplicates removes counts of a node for the leader that asks for its status. They are lost if the answer is, because a
 // duplicate that is not counted is better than a call that nobody made.
-func (n *node) passDuplicates(ctx context.Context, counts []*flight.CountDuplicates) (given bool) {
-	leader := n.store.Leader()
-	commands := make([][]byte, len(counts))
-	for i, c := range counts {
-		commands[i], _ = flight.Encode(c) // an empty one is skipped by the leader
-	}
-	body, err := json.Marshal(commands)
-	if err != nil || leader == "" || leader == n.cluster.name() {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader+duplicatesPath, bytes.NewReader(body))
-	if err != nil {
-		return false
-	}
-	r.GetBody = nil // net/http would send the request again
-	answer, err := n.cluster.port.Client(leader).RoundTrip(r)
-	if err != nil {
-		var unsent *peer.DialError
-		return !errors.As(err, &unsent)
-	}
-	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
-}
-
-// serveDuplicates takes the counts of another node. They are lost if this process dies before it has proposed them.
-func (n *node) serveDuplicates(w http.ResponseWriter, r *http.Request) {
-	if n.act.Load() == nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	var commands [][]byte
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPassedDuplicates))
-	if err == nil {
-		err = json.Unmarshal(body, &commands)
-	}
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	var counts []*flight.CountDuplicates
-	for _, text := range commands {
-		if c, err := flight.Decode(text); err == nil {
-			if count, ok := c.(*flight.CountDuplicates); ok {
-				counts = append(counts, count)
-			}
+func takeDuplicates(from *clusterstore.Store) (counts [][]byte) {
+	for _, c := range from.TakeDuplicates(passedFlights) {
+		if text, err := flight.Encode(c); err == nil {
+			counts = append(counts, text)
 		}
 	}
-	n.store.AddDuplicates(counts)
+	return counts
+}
+
+// addDuplicates adds the counts of another node to those that this node proposes.
+func (n *node) addDuplicates(counts [][]byte) {
+	for _, text := range counts {
+		c, err := flight.Decode(text)
+		if count, ok := c.(*flight.CountDuplicates); err == nil && ok {
+			n.store.AddDuplicates(count)
+		}
+	}
 }

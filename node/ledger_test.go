@@ -23,6 +23,6 @@ func TestStoreConformsToLedger(t *testing.T) {
 			require.NoError(t, store.Close(ctx))
 		})
 		require.NoError(t, store.RaiseFeatureLevel(t.Context()))
-		return ledger{store}
+		return store
 	})
 }

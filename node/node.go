@@ -235,8 +235,8 @@ func (n *node) openStores(ctx context.Context) error {
 		cfg.Limits.StallTimeout = sharedStall
 	}
 	if c := n.cluster; c != nil {
-		cfg.NodeID, cfg.ClusterID, cfg.VoterLevels = c.instance, c.founding.ClusterID, c.levels
-		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), PassDuplicates: n.passDuplicates}
+		cfg.NodeID, cfg.ClusterID = c.instance, c.founding.ClusterID
+		cfg.Peers = &clusterstore.Peers{Transport: c.port.RaftTransport(clusterstore.RaftLogger(n.cfg.Logger)), Levels: c.levels}
 		if !c.founding.Replacement { // it waits until the leader adds it
 			cfg.Peers.Founding = c.voters()
 		}

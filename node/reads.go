@@ -105,8 +105,7 @@ func (n *node) readAPI() http.Handler {
 		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
 		a.limits = auth.NewLimiter(a.tokens, n.store, auth.NodeLimits{})
 	}
-	l := ledger{n.store}
-	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: l, Reader: l, Events: n.events})}
+	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: n.store, Reader: n.store, Events: n.events})}
 	cfg := a.apiConfig()
 	cfg.Cluster.Follower = n.mayAnswer
 	cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied

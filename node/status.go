@@ -22,7 +22,7 @@ const (
 	appliedPath  = "/-/applied"
 	defragPath   = "/-/defragment" // gives the turn; repeating it is harmless
 
-	duplicatesPath = "/-/duplicates"
+	leaderStatusPath = statusPath + "?leader" // of a node that acts: it takes the counts of duplicates
 )
 
 // status is what a node says of itself to the others, twice a second.
@@ -43,6 +43,8 @@ type status struct {
 
 	DefragDue bool `json:"defrag_due,omitempty"` // its etcd member waits for its turn to be defragmented
 	EtcdFull  bool `json:"etcd_full,omitempty"`  // that member rejects claims until then
+
+	Duplicates [][]byte `json:"duplicates,omitempty"` // to a node that acts: counts that it shall propose, each an encoded CountDuplicates
 }
 
 // view is the newest status of another node.
@@ -82,8 +84,14 @@ func (n *node) pollOnce(ctx context.Context) {
 	for _, name := range c.others() {
 		asked.Go(func() {
 			v := &view{sent: time.Now(), own: n.store.LastApplied().Index}
-			v.err = c.ask(bounded, name, statusPath, &v.status)
+			path := statusPath
+			if n.act.Load() != nil {
+				path = leaderStatusPath
+			}
+			v.err = c.ask(bounded, name, path, &v.status)
 			took := time.Since(v.sent)
+			n.addDuplicates(v.status.Duplicates)
+			v.status.Duplicates = nil
 			v.wall = v.status.Wall.Sub(v.sent.Add(n.cfg.WallOffset + took/2)).Round(time.Millisecond)
 			c.setView(name, v)
 		})
@@ -232,10 +240,15 @@ func (c *cluster) levels() map[string]uint32 {
 func (n *node) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.status()) })
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
+		s := n.status()
+		if store := n.openStore.Load(); store != nil && r.URL.Query().Has("leader") {
+			s.Duplicates = takeDuplicates(store)
+		}
+		writeAnswer(w, s)
+	})
 	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
 	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
-	mux.HandleFunc("POST "+duplicatesPath, n.serveDuplicates)
 	mux.HandleFunc("POST "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
 		n.defrag.give()
 		writeAnswer(w, struct{}{})

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/remote"
@@ -118,11 +118,11 @@ func (l *faultyLedger) Propose(ctx context.Context, c flight.Command) (flight.Re
 			l.undelivered = append(l.undelivered, c)
 		}
 		l.mu.Unlock()
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	reply, err := l.Follower.Propose(ctx, c)
 	if state == faultLoseAnswers {
-		reply, err = flight.Reply{}, executor.ErrAmbiguous
+		reply, err = flight.Reply{}, effect.ErrAmbiguous
 	}
 	if l.onAnswer != nil {
 		l.onAnswer(c, reply, err)
@@ -136,11 +136,11 @@ func (l *faultyLedger) Report(ctx context.Context, r *flight.Report) (flight.Rep
 	case err != nil:
 		return flight.Reply{}, err
 	case state == faultHoldCommands:
-		return flight.Reply{}, executor.ErrAmbiguous
+		return flight.Reply{}, effect.ErrAmbiguous
 	}
 	reply, err := l.Follower.Report(ctx, r)
 	if state == faultLoseAnswers {
-		reply, err = flight.Reply{}, executor.ErrAmbiguous
+		reply, err = flight.Reply{}, effect.ErrAmbiguous
 	}
 	if l.onAnswer != nil {
 		l.onAnswer(r, reply, err)

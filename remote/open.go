@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/clock"
@@ -206,7 +206,7 @@ func (c *openCall) claimAndOpen(ctx context.Context) error {
 	c.view.proposed = true
 	reply, err := c.propose(c.requestCtx, o)
 	if err != nil {
-		if c.end.openUnknown = errors.Is(err, executor.ErrAmbiguous); !c.end.openUnknown {
+		if c.end.openUnknown = errors.Is(err, effect.ErrAmbiguous); !c.end.openUnknown {
 			l.Release()
 		}
 		return answer.Unavailable(c.req.Key, err)

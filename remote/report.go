@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/crashpoint"
@@ -52,7 +51,7 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 		Key: req.Key, Generation: generation, Token: token, Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error,
 	})
 	switch {
-	case errors.Is(err, executor.ErrPending), errors.Is(err, executor.ErrAmbiguous):
+	case errors.Is(err, effect.ErrPending), errors.Is(err, effect.ErrAmbiguous):
 		return nil, &effect.Unavailable{Code: "report_pending", Cause: err}
 	case err != nil:
 		return nil, answer.Unavailable(req.Key, err)

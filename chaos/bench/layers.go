@@ -21,8 +21,7 @@ type layers struct {
 // firstEpoch is a lease guard for a new etcd: epoch 1, counter 0.
 type firstEpoch struct{}
 
-func (firstEpoch) Epoch() uint32   { return 1 }
-func (firstEpoch) Counter() uint64 { return 0 }
+func (firstEpoch) Header() flight.Header { return flight.Header{LeaseEpoch: 1} }
 
 func openLayers(ctx context.Context, dir string, raw *rawPath) (*layers, error) {
 	p := &layers{}

@@ -135,7 +135,6 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 			t.Errorf("%v: %v", err, r)
 		}
 	}
-	check()
 	Eventually(t, "the duplicate statistics are in the ledger", 10*time.Second, func() bool {
 		var page wire.EventPage
 		s.get("/v1/events?kind=duplicates&limit=100", &page)
@@ -145,6 +144,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 		}
 		return n == 11
 	})
+	check()
 	s.kill()
 	s.start()
 	check()

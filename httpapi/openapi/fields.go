@@ -382,7 +382,7 @@ func eventDocs() map[string]fieldDoc {
 		"first_at":             {about: "the time of the first call"},
 		"last_at":              {about: "the time of the last call"},
 		"callers":              {about: "the last eight callers, newest last", maxItems: 8},
-		"History.duplicates":   {about: "the calls that were answered without another effect; absent if there were none"},
+		"History.duplicates":   {about: "the calls that were answered without another effect; up to a second old, absent if there were none"},
 		"EventPage.events":     {about: "the events, in the order of the log"},
 		"EventPage.next":       {about: "the position to continue after, also if the page is empty", pattern: versionPattern},
 		"Gap.after":            {about: "the events after this position are missing", pattern: versionPattern},

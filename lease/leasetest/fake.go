@@ -214,18 +214,11 @@ type Ledger struct {
 // NewLedger returns a ledger in epoch 1 without a recorded counter.
 func NewLedger() *Ledger { return &Ledger{epoch: 1} }
 
-// Epoch implements lease.LedgerState.
-func (l *Ledger) Epoch() uint32 {
+// Header implements lease.LedgerState.
+func (l *Ledger) Header() flight.Header {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.epoch
-}
-
-// Counter implements lease.LedgerState.
-func (l *Ledger) Counter() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.counter
+	return flight.Header{LeaseEpoch: l.epoch, GuardCounter: l.counter}
 }
 
 // Record records a counter of the guard key, as flight.RecordGuard does.

@@ -38,7 +38,7 @@ var guardCases = []testCase{
 		}
 		all.Wait()
 		require.NotEmpty(x, seen)
-		known := x.Ledger().Counter()
+		known := x.Ledger().Header().GuardCounter
 		_, counter, err := nodes[0].RaiseGuard(x.ctx)
 		require.NoError(x, err)
 		require.Greater(x, counter, known)
