@@ -36,49 +36,49 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	fmt.Printf("seed %d\n", *seed)
-	s := lab{dir: *dir, accel: *accel, random: random}
-	if err := s.build(ctx, *flightd); err != nil {
+	vm := machine{dir: *dir, accel: *accel, random: random}
+	if err := vm.build(ctx, *flightd); err != nil {
 		return err
 	}
 	if *first {
-		return s.cutFirstStarts(ctx, *rounds)
+		return vm.cutFirstStarts(ctx, *rounds)
 	}
-	return s.cutUnderLoad(ctx, *rounds)
+	return vm.cutUnderLoad(ctx, *rounds)
 }
 
-// lab holds the disk images and logs of the machines, of which one runs at a time.
-type lab struct {
+// machine is the virtual machine with flightd: its disk images, and the logs of its boots.
+type machine struct {
 	dir, accel string
 	random     *rand.Rand
-	started    int // number of machines so far, for the names of their logs
+	boots      int // number of boots so far, for the names of the logs
 }
 
 // cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
-func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
-	if err := la.resetDisk(ctx); err != nil {
+func (vm *machine) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := vm.resetDisk(ctx); err != nil {
 		return err
 	}
-	m, err := la.powerOn(ctx)
+	m, err := vm.powerOn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { m.Kill() }()
-	c, err := la.connect(ctx)
+	c, err := vm.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	j := newChecker(c, la.random.Uint64())
+	j := newChecker(c, vm.random.Uint64())
 	for round := 1; round <= rounds; round++ {
-		span := time.Duration(2000+la.random.IntN(9000)) * time.Millisecond
-		work := j.startCallers(ctx)
+		span := time.Duration(2000+vm.random.IntN(9000)) * time.Millisecond
+		stopCallers := j.startCallers(ctx)
 		if !sleep(ctx, span) {
 			return context.Cause(ctx)
 		}
 		m.Kill()
-		keys := work()
+		keys := stopCallers()
 		began := time.Now()
-		restarted, err := la.powerOn(ctx)
+		restarted, err := vm.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
@@ -93,25 +93,25 @@ func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 }
 
 // cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
-func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
+func (vm *machine) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
-		if err := la.resetDisk(ctx); err != nil {
+		if err := vm.resetDisk(ctx); err != nil {
 			return err
 		}
-		after := time.Duration(la.random.IntN(2500)) * time.Millisecond
-		if err := la.bootAndCut(ctx, after); err != nil {
+		after := time.Duration(vm.random.IntN(2500)) * time.Millisecond
+		if err := vm.bootAndCut(ctx, after); err != nil {
 			return err
 		}
-		m, err := la.powerOn(ctx)
+		m, err := vm.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
 		}
-		c, err := la.connect(ctx)
+		c, err := vm.connect(ctx)
 		if err != nil {
 			m.Kill()
 			return err
 		}
-		j := newChecker(c, la.random.Uint64())
+		j := newChecker(c, vm.random.Uint64())
 		k := j.newKey()
 		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
@@ -125,8 +125,8 @@ func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect returns a client with an empty spool.
-func (la *lab) connect(ctx context.Context) (*client.Client, error) {
-	spool := la.path("spool")
+func (vm *machine) connect(ctx context.Context) (*client.Client, error) {
+	spool := vm.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}
