@@ -193,9 +193,9 @@ func (s *cacheShard) removeLocked(id flight.ID) {
 func (s *cacheShard) evictLocked() {
 	for {
 		s.hand = (s.hand + 1) % len(s.ring)
-		one := s.ring[s.hand]
-		if one.r != nil && !one.r.referenced.Swap(false) {
-			s.removeLocked(one.id)
+		entry := s.ring[s.hand]
+		if entry.r != nil && !entry.r.referenced.Swap(false) {
+			s.removeLocked(entry.id)
 			return
 		}
 	}

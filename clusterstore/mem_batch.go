@@ -71,25 +71,25 @@ func (mb *memBatch) applyEntry(e *raft.Log, done *[]*batch) error {
 
 // applyBatch applies the commands of an entry. It decodes the entry only if another process proposed it.
 func (mb *memBatch) applyBatch(e *raft.Log, done *[]*batch) error {
-	p := mb.fsm.pending.remove(e.Data)
-	if p == nil {
+	b := mb.fsm.pending.remove(e.Data)
+	if b == nil {
 		at, commands, err := decodeEntry(e.Data)
 		if err != nil {
 			return err
 		}
-		p = batchFromLog(at, commands)
+		b = batchFromLog(at, commands)
 	} else {
-		*done = append(*done, p)
+		*done = append(*done, b)
 	}
-	mb.fsm.header.Now, mb.fsm.header.Wall = max(mb.fsm.header.Now, p.stamp.now), p.stamp.wall
+	mb.fsm.header.Now, mb.fsm.header.Wall = max(mb.fsm.header.Now, b.stamp.now), b.stamp.wall
 	mb.forgetSessions()
-	for i, one := range p.proposals {
+	for i, p := range b.proposals {
 		var err error
-		if one.reply, err = mb.applyCommand(one.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
+		if p.reply, err = mb.applyCommand(p.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
 			return err
 		}
 	}
-	mb.commands += len(p.proposals)
+	mb.commands += len(b.proposals)
 	return nil
 }
 

@@ -109,11 +109,11 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.bodies)))
 	for i := range r.bodies {
-		one := &r.bodies[i]
-		b = binary.AppendUvarint(b, uint64(one.generation))
-		b = append(b, byte(one.kind))
-		b = binary.AppendUvarint(b, uint64(len(one.data)))
-		b = append(b, one.data...)
+		body := &r.bodies[i]
+		b = binary.AppendUvarint(b, uint64(body.generation))
+		b = append(b, byte(body.kind))
+		b = binary.AppendUvarint(b, uint64(len(body.data)))
+		b = append(b, body.data...)
 	}
 	return flight.AppendRecord(b, f)
 }
