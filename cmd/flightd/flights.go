@@ -84,8 +84,8 @@ func checkPrefix(a *cli.App, prefix string, everywhere bool) error {
 	return nil
 }
 
-// sayNone prints that a list is empty, since an empty table alone would be ambiguous.
-func sayNone(a *cli.App, what string, everywhere bool) {
+// printEmptyList prints that a list is empty, since an empty table alone would be ambiguous.
+func printEmptyList(a *cli.App, what string, everywhere bool) {
 	if everywhere {
 		a.Say("no %s", what)
 		return
@@ -121,7 +121,7 @@ func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, r
 			a.Say("%s", more)
 		}
 		if len(page.Flights) == 0 && a.Format == "table" {
-			sayNone(a, what, q.AllNamespaces)
+			printEmptyList(a, what, q.AllNamespaces)
 		}
 		var ids []string
 		for _, f := range page.Flights {

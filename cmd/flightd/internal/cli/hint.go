@@ -19,8 +19,8 @@ func FlagHint(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	if meant := nearest("--"+found[1], names); meant != "" {
-		return DidYouMean(meant)
+	if suggestion := nearest("--"+found[1], names); suggestion != "" {
+		return DidYouMean(suggestion)
 	}
 	for _, c := range cmd.Root().Commands() { // as in flightd --doctor
 		if c.Name() == found[1] {

@@ -88,11 +88,11 @@ func (a *App) Say(format string, args ...any) {
 }
 
 // Pluralize returns a number with its noun.
-func Pluralize(n int, one, more string) string {
+func Pluralize(n int, singular, plural string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + singular
 	}
-	return fmt.Sprintf("%d %s", n, more)
+	return fmt.Sprintf("%d %s", n, plural)
 }
 
 // userInAddress matches user and password in the address of a server, which are credentials for a proxy in front of it.
