@@ -25,7 +25,7 @@ type router struct {
 	ids          *requestIDs
 	bodies       *bodyMemory
 	deployment   string
-	ledgerBehind func(ctx context.Context, told wire.Index) (bool, error) // Cluster.LedgerBehind
+	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error) // Cluster.LedgerBehind
 }
 
 func newRouter(cfg *Config) *router {

@@ -26,12 +26,12 @@ var sessionCases = []testCase{
 	{name: "CloseEndsEverything", run: func(x *suite) {
 		n := x.node(Options{})
 		s := x.localSession(n, "a:1")
-		one, _ := x.claim(s, key("1"))
-		two, _ := x.claim(s, key("2"))
-		two.Release()
-		id := one.Session().ID
+		first, _ := x.claim(s, key("1"))
+		second, _ := x.claim(s, key("2"))
+		second.Release()
+		id := first.Session().ID
 		require.NoError(x, s.Close(x.ctx))
-		x.requireTrustEnds(one, lease.ErrClosed)
+		x.requireTrustEnds(first, lease.ErrClosed)
 		require.NotContains(x, x.listLiving(n).Sessions, id)
 		require.Empty(x, x.listClaims(n))
 		_, err := s.Reserve(x.ctx, key("1"), NewNonce())
@@ -39,7 +39,7 @@ var sessionCases = []testCase{
 		_, err = s.Renew(x.ctx)
 		require.ErrorIs(x, err, lease.ErrClosed)
 		require.NoError(x, s.Close(x.ctx))
-		one.Release()
+		first.Release()
 	}},
 	{name: "AClosedServiceRefuses", run: func(x *suite) {
 		n, other := x.node(Options{}), x.node(Options{})
@@ -95,11 +95,11 @@ var sessionCases = []testCase{
 		s := x.remoteSession(a, 6*time.Second)
 		l, nonce := x.claim(s, key("1"))
 		require.NoError(x, a.Close(x.ctx))
-		again := x.node(Options{Node: "n1"})
-		there, err := again.Session(x.ctx, l.Session().ID)
+		restarted := x.node(Options{Node: "n1"})
+		there, err := restarted.Session(x.ctx, l.Session().ID)
 		require.NoError(x, err)
 		require.Equal(x, l.Session(), there.Ref())
-		x.requireClaim(again, key("1"), l, nonce)
+		x.requireClaim(restarted, key("1"), l, nonce)
 	}},
 	{name: "AKeptSessionIsNobodyElses", run: func(x *suite) {
 		s := x.localSession(x.node(Options{}), "a:1")
