@@ -39,7 +39,7 @@ type cacheShard struct {
 	_             [64]byte // padding, so that shards do not share a cache line
 }
 
-// probationShare: one entry in so many of a shard belongs to probation.
+// probationShare is a shard's number of entries for each entry of probation.
 const probationShare = 16
 
 // probationIndex converts an index of probation to a value of byID, and back.

@@ -200,7 +200,7 @@ func crashUnderLoad(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.
 	return crashed
 }
 
-// newClosedLedger creates a ledger with so many flights and closes it.
+// newClosedLedger creates a ledger, opens and reports the flights numbered below flights, and closes it.
 func newClosedLedger(t *testing.T, cfg Config, flights int) *knownFlights {
 	t.Helper()
 	s, err := Open(context.Background(), cfg)

@@ -88,8 +88,8 @@ func crashAfterLoad(t *testing.T, disk *vfs.MemFS, known *knownFlights) *vfs.Mem
 	return crashed
 }
 
-// tryStart starts a ledger on a copy of a disk with so many successful directory syncs, and reports whether they
-// sufficed.
+// tryStart starts a ledger on a copy of a disk, whose directory syncs fail after the first well ones, and reports whether
+// the start succeeded.
 func tryStart(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *knownFlights) bool {
 	t.Helper()
 	disk = disk.CrashClone(vfs.CrashCloneCfg{})

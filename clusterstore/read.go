@@ -170,7 +170,7 @@ func (r *reader) Live() iter.Seq2[*flight.Flight, error] {
 	}
 }
 
-// Input returns the exact bytes of a flight's input; nil: none are stored.
+// Input returns the exact bytes of a flight's input, or nil if no bytes are stored.
 func (r *reader) Input(f *flight.Flight) ([]byte, error) {
 	if f.Input.StoredSize == 0 { // an empty body has no row
 		return nil, nil
@@ -178,7 +178,7 @@ func (r *reader) Input(f *flight.Flight) ([]byte, error) {
 	return r.Body(f.ID, f.Generation, BodyInput)
 }
 
-// ReceiptBody returns the exact bytes of a receipt's body; nil: none are stored.
+// ReceiptBody returns the exact bytes of a receipt's body, or nil if no bytes are stored.
 func (r *reader) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if f.Receipt == nil || f.Receipt.Body.StoredSize == 0 {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 )
 
 // singleFault is a disk that fails one write, sync, creation or removal, and a process that is killed where it must
-// not continue. Its disk then is the one that a power cut leaves.
+// not continue. Its disk is then as a power cut leaves it.
 type singleFault struct {
 	disk *vfs.MemFS
 	rng  *rand.Rand

@@ -120,7 +120,7 @@ type Documents struct {
 	in   map[string]int // number of documents by namespace
 }
 
-// Get returns a document, which must not be changed; nil: it does not exist.
+// Get returns a document, which must not be changed, or nil if it does not exist.
 func (d *Documents) Get(id DocumentID) *Document { return d.byID[id] }
 
 // List returns the documents of a kind in the order of their ids; of all kinds if kind is empty.

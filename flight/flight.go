@@ -352,7 +352,7 @@ func (f *Flight) OpenAttempt() *Attempt {
 	return nil
 }
 
-// Deadline is the ledger time at which the open attempt is marked lost although its session lives; 0: never. It is the end of
+// Deadline is the ledger time at which the open attempt is marked lost although its session lives, or 0 for never. It is the end of
 // the callback that the attempt waits for. Else it follows from the attempt's time-out: a holder may start the effect until
 // the time-out has passed since it first sent the Open, by its own clock. The deadline is later than that: by a tenth for
 // clock drift, and by PauseBound for a machine that was frozen.

@@ -54,7 +54,7 @@ func AsNode(ctx context.Context, node string) context.Context {
 	return context.WithValue(ctx, nodeKey{}, node)
 }
 
-// NodeOf returns the node whose program sent a request; "": another caller did.
+// NodeOf returns the node whose program sent a request, or "" for every other caller.
 func NodeOf(ctx context.Context) string {
 	node, _ := ctx.Value(nodeKey{}).(string)
 	return node

@@ -52,7 +52,7 @@ type order struct {
 	MaxKeys   int           // load: of each caller
 	Count     int           // flights: how many
 	Lasts     time.Duration // flights: of each effect; load: of a long one
-	LongOneIn int           // load: one in so many effects is long; 0: none
+	LongOneIn int           // load: one in LongOneIn effects is long; 0: no effect is long
 	Recovery  []string      // flights: taken in turn
 	Every     time.Duration // pace, probe, read: time between two starts; load: mean pause of a caller
 	Node      string        // probe, read

@@ -158,7 +158,7 @@ func eventText(e client.Event) string {
 		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }
 
-// noteSuffix returns a note in parentheses; "": no note.
+// noteSuffix returns a note in parentheses, or "" without a note.
 func noteSuffix(note string) string {
 	if note == "" {
 		return ""

@@ -22,7 +22,7 @@ const ConfigEnv = "FLIGHTD_CONFIG"
 // configLocation is the settings file of one invocation.
 type configLocation struct {
 	Path   string // "": neither XDG_CONFIG_HOME nor HOME is set
-	from   string // what names the file, which must exist then; "": nothing does
+	from   string // the flag or variable that names the file, which must exist then; "": the default path
 	shared bool   // a user's command fell back to the machine's file, which this user may be unable to read
 }
 
@@ -50,7 +50,7 @@ func (a *App) FindConfig(cmd *cobra.Command) configLocation {
 	return configLocation{Path: user}
 }
 
-// userConfigPath returns the path of the user's settings file; "": neither XDG_CONFIG_HOME nor HOME is set.
+// userConfigPath returns the path of the user's settings file, or "" if neither XDG_CONFIG_HOME nor HOME is set.
 func (a *App) userConfigPath() string {
 	dir := a.Env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {

@@ -50,7 +50,7 @@ func BadValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// nearest returns the words that cobra would suggest, joined; "": there are none.
+// nearest returns the words that cobra would suggest, joined, or "" if there are none.
 func nearest(said string, words []string) string {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
@@ -59,7 +59,7 @@ func nearest(said string, words []string) string {
 	return strings.Join(c.SuggestionsFor(said), " or ")
 }
 
-// DidYouMean returns the hint that suggests words; "": there are none.
+// DidYouMean returns the hint that suggests a word, or "" for an empty word.
 func DidYouMean(word string) string {
 	if word == "" {
 		return ""

@@ -196,7 +196,7 @@ func (a *App) PrintDone(done, namespace, name, what string) error {
 	return a.PrintUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
 }
 
-// FormatTime writes a time in UTC, to the millisecond; "": the zero time.
+// FormatTime returns a time in UTC, to the millisecond, or "" for the zero time.
 func FormatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
