@@ -207,9 +207,9 @@ func makeDir(fs vfs.FS, dir string) error {
 // incomplete.
 func currentState(cfg *Config) (string, error) {
 	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, currentFile))
-	name, gone := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
+	name, missing := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
 	switch {
-	case gone:
+	case missing:
 		name = stateName(1)
 	case err != nil:
 		return "", fmt.Errorf("clusterstore: read %s: %w", currentFile, err)
@@ -224,14 +224,14 @@ func currentState(cfg *Config) (string, error) {
 		if !strings.HasPrefix(other, statePrefix) || other == name {
 			continue
 		}
-		if gone {
+		if missing {
 			return "", fmt.Errorf("%w: the file %s, which names the valid state, is missing, and %s exists: restore that file", ErrDamaged, currentFile, other)
 		}
 		if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
 			return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
 		}
 	}
-	if gone {
+	if missing {
 		return name, writeFile(cfg.FS, cfg.Dir, currentFile, []byte(name+"\n"))
 	}
 	return name, nil
