@@ -56,8 +56,8 @@ func (e *Error) Error() string {
 	}
 	for _, f := range p.Errors {
 		bad := wire.Invalid{FieldError: f}
-		if said := bad.Error(); said != p.Detail { // a single mistake is the detail already
-			text += "; " + said
+		if mistake := bad.Error(); mistake != p.Detail { // a single mistake is the detail already
+			text += "; " + mistake
 		}
 	}
 	if p.Hint != "" {

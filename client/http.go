@@ -397,14 +397,14 @@ var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 //
 // The problem of another flight or nonce than the request's is the answer to another request.
 func problemFrom(resp *response, key flight.Key, nonce string) error {
-	var said struct {
+	var document struct {
 		Problem
 		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
 	}
-	err := json.Unmarshal(resp.body, &said)
-	p := said.Problem
-	if err == nil && p.Code != "" && said.Retryable != nil {
-		p.Retryable = *said.Retryable
+	err := json.Unmarshal(resp.body, &document)
+	p := document.Problem
+	if err == nil && p.Code != "" && document.Retryable != nil {
+		p.Retryable = *document.Retryable
 	} else {
 		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
 			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(resp))}

@@ -324,7 +324,7 @@ func (f *Flight) Newest() *Attempt {
 }
 
 // UnrunSince returns when a person resolved that the effect did not happen, if no attempt was opened since then: the flight
-// waits for a caller, and perhaps none comes. 0: it is no such flight.
+// waits for a caller, and perhaps no caller comes. It returns 0 for every other flight.
 func (f *Flight) UnrunSince() Time {
 	r := f.Resolution
 	if r == nil || r.Finding != FindingNotHappened || f.State != StateReady && f.State != StateScheduled {

@@ -110,17 +110,17 @@ func ParseConfig(data []byte) (map[string]string, error) {
 		if !ok {
 			return nil, configErrorAt(doc.Body, "want lines of the form NAME: VALUE")
 		}
-		for each := fields.MapRange(); each.Next(); {
-			name := each.Key().GetToken().Value
+		for field := fields.MapRange(); field.Next(); {
+			name := field.Key().GetToken().Value
 			s := namedSetting(name)
 			if s == nil {
-				return nil, configErrorAt(each.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
+				return nil, configErrorAt(field.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
 			}
-			value, want := configValue(*s, each.Value())
+			value, want := configValue(*s, field.Value())
 			if want != "" {
-				at := each.Value()
+				at := field.Value()
 				if at == nil || at.Type() == ast.NullType {
-					at = each.Key()
+					at = field.Key()
 				}
 				return nil, configErrorAt(at, s.Name+" takes "+want)
 			}

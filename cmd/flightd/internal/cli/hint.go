@@ -12,10 +12,10 @@ import (
 
 // FlagHint returns a hint with the nearest flag, or with the help of the command.
 func FlagHint(cmd *cobra.Command, err error) string {
-	see := "see " + cmd.CommandPath() + " --help"
+	seeHelp := "see " + cmd.CommandPath() + " --help"
 	found := regexp.MustCompile(`unknown flag: --([^\s=]+)`).FindStringSubmatch(err.Error())
 	if found == nil {
-		return see
+		return seeHelp
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
@@ -27,7 +27,7 @@ func FlagHint(cmd *cobra.Command, err error) string {
 			return DidYouMean(c.CommandPath())
 		}
 	}
-	return see
+	return seeHelp
 }
 
 // BadValue rewords the error about an invalid flag value, so that it names the values that the flag takes.
@@ -51,12 +51,12 @@ func BadValue(err error) error {
 }
 
 // nearest returns the words that cobra would suggest, joined, or "" if there are none.
-func nearest(said string, words []string) string {
+func nearest(typed string, words []string) string {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
 	}
-	return strings.Join(c.SuggestionsFor(said), " or ")
+	return strings.Join(c.SuggestionsFor(typed), " or ")
 }
 
 // DidYouMean returns the hint that suggests a word, or "" for an empty word.
