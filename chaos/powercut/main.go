@@ -36,14 +36,14 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	fmt.Printf("seed %d\n", *seed)
-	vm := machine{dir: *dir, accel: *accel, random: random}
-	if err := vm.build(ctx, *flightd); err != nil {
+	m := machine{dir: *dir, accel: *accel, random: random}
+	if err := m.build(ctx, *flightd); err != nil {
 		return err
 	}
 	if *first {
-		return vm.cutFirstStarts(ctx, *rounds)
+		return m.cutFirstStarts(ctx, *rounds)
 	}
-	return vm.cutUnderLoad(ctx, *rounds)
+	return m.cutUnderLoad(ctx, *rounds)
 }
 
 // machine is the virtual machine with flightd: its disk images, and the logs of its boots.
@@ -54,35 +54,35 @@ type machine struct {
 }
 
 // cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
-func (vm *machine) cutUnderLoad(ctx context.Context, rounds int) error {
-	if err := vm.resetDisk(ctx); err != nil {
+func (m *machine) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := m.resetDisk(ctx); err != nil {
 		return err
 	}
-	m, err := vm.powerOn(ctx)
+	qemu, err := m.powerOn(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { m.Kill() }()
-	c, err := vm.connect(ctx)
+	defer func() { qemu.Kill() }()
+	c, err := m.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	j := newChecker(c, vm.random.Uint64())
+	j := newChecker(c, m.random.Uint64())
 	for round := 1; round <= rounds; round++ {
-		span := time.Duration(2000+vm.random.IntN(9000)) * time.Millisecond
+		span := time.Duration(2000+m.random.IntN(9000)) * time.Millisecond
 		stopCallers := j.startCallers(ctx)
 		if !sleep(ctx, span) {
 			return context.Cause(ctx)
 		}
-		m.Kill()
+		qemu.Kill()
 		keys := stopCallers()
 		began := time.Now()
-		restarted, err := vm.powerOn(ctx)
+		restarted, err := m.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		m = restarted
+		qemu = restarted
 		found := j.check(ctx, keys)
 		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), found)
 		if found.broken > 0 {
@@ -93,29 +93,29 @@ func (vm *machine) cutUnderLoad(ctx context.Context, rounds int) error {
 }
 
 // cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
-func (vm *machine) cutFirstStarts(ctx context.Context, rounds int) error {
+func (m *machine) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
-		if err := vm.resetDisk(ctx); err != nil {
+		if err := m.resetDisk(ctx); err != nil {
 			return err
 		}
-		after := time.Duration(vm.random.IntN(2500)) * time.Millisecond
-		if err := vm.bootAndCut(ctx, after); err != nil {
+		after := time.Duration(m.random.IntN(2500)) * time.Millisecond
+		if err := m.bootAndCut(ctx, after); err != nil {
 			return err
 		}
-		m, err := vm.powerOn(ctx)
+		qemu, err := m.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
 		}
-		c, err := vm.connect(ctx)
+		c, err := m.connect(ctx)
 		if err != nil {
-			m.Kill()
+			qemu.Kill()
 			return err
 		}
-		j := newChecker(c, vm.random.Uint64())
+		j := newChecker(c, m.random.Uint64())
 		k := j.newKey()
 		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
-		m.Kill()
+		qemu.Kill()
 		if !k.acknowledged {
 			return fmt.Errorf("round %d, cut %v after the first file: no flight succeeds: %w", round, after, k.err)
 		}
@@ -125,8 +125,8 @@ func (vm *machine) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect returns a client with an empty spool.
-func (vm *machine) connect(ctx context.Context) (*client.Client, error) {
-	spool := vm.path("spool")
+func (m *machine) connect(ctx context.Context) (*client.Client, error) {
+	spool := m.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}
