@@ -160,7 +160,7 @@ func (c *Client) noteAnswer(ctx context.Context, server, probe int, resp *respon
 	}
 }
 
-// canRetry reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
+// canRetry reports whether a failed try should be repeated, and after which pause, or 0 if the server names none.
 func canRetry(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
 	case err == nil || isRejectedByTLS(err):

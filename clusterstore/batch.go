@@ -84,7 +84,7 @@ func (p *pendingBatches) add(b *batch) {
 	p.batches[&b.data[0]] = b
 }
 
-// remove returns the batch with this very byte slice and forgets it; nil when another process proposed it or its
+// remove returns the batch with this very byte slice and forgets it, or nil if another process proposed it or its
 // callers have been answered.
 func (p *pendingBatches) remove(data []byte) *batch {
 	if len(data) == 0 {

@@ -65,7 +65,7 @@ func newCache(flights int) *cache {
 
 func (c *cache) shard(id flight.ID) *cacheShard { return &c.shards[id[0]%cacheShards] }
 
-// get returns a cached record; nil when there is none. The caller passes writes on to fill.
+// get returns a cached record, or nil if there is none. The caller passes writes on to fill.
 func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()

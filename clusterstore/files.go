@@ -239,7 +239,7 @@ func currentState(cfg *Config) (string, error) {
 
 func stateName(n int) string { return fmt.Sprintf("%s%06d", statePrefix, n) }
 
-// stateNumber returns the number in the name of a state directory; 0 for any other name.
+// stateNumber returns the number in the name of a state directory, or 0 for any other name.
 func stateNumber(name string) int {
 	var n int
 	if _, err := fmt.Sscanf(name, statePrefix+"%06d", &n); err != nil || stateName(n) != name {

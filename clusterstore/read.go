@@ -44,7 +44,7 @@ func (r *reader) waitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// Flight returns a flight as applied on this node, without the bytes of its bodies; nil when its key was never used
+// Flight returns a flight as applied on this node, without the bytes of its bodies, or nil if its key was never used
 // here. It does not wait. The result may be stale, and nil is no proof that the key was never used; call Barrier
 // first for that. The flight must not be changed.
 func (r *reader) Flight(id flight.ID) (*flight.Flight, error) {

@@ -37,7 +37,7 @@ const maxInlineBody = 1 << 10
 // them again.
 const maxInlineTotal = 4 * maxInlineBody
 
-// flightOf returns the flight of a record; nil for a nil record.
+// flightOf returns the flight of a record, or nil for a nil record.
 func flightOf(r *record) *flight.Flight {
 	if r == nil {
 		return nil

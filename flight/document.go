@@ -101,7 +101,7 @@ type DeleteDocument struct {
 	Reason string     `cbor:"4,keyasint,omitempty"`
 }
 
-// DocumentEvent returns the document and the kind of the event of a command about a document; false for other commands.
+// DocumentEvent returns the document and the kind of the event of a command about a document, or false for other commands.
 func DocumentEvent(c Command) (id DocumentID, kind EventKind, ok bool) {
 	switch c := c.(type) {
 	case *PutDocument:

@@ -410,7 +410,7 @@ func (f *Flight) HasFinalReceipt() bool {
 	return f != nil && (f.State == StateSucceeded || f.State == StateFailed) && f.Receipt != nil && f.Redacted == nil
 }
 
-// ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.
+// ExpiresAt is when the retention of a finished flight ends, or 0 while it is not finished.
 func (f *Flight) ExpiresAt() Time {
 	if f.FinishedAt == 0 {
 		return 0

@@ -60,7 +60,7 @@ func NodeOf(ctx context.Context) string {
 	return node
 }
 
-// callerOf returns the sender of a request; nil if the server needs no credentials, or if the route is public.
+// callerOf returns the sender of a request, or nil if the server needs no credentials, or if the route is public.
 func callerOf(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c

@@ -48,7 +48,7 @@ func (g *epochGuard) admit(ctx context.Context) (permit, error) {
 	return g.register(ctx)
 }
 
-// cached returns the cached decision; false if the guard key must be read. It also notices a raise of the epoch.
+// cached returns the cached decision, or false if the guard key must be read. It also notices a raise of the epoch.
 func (g *epochGuard) cached() (permit, bool, error) {
 	header := g.state.Header()
 	epoch, known := header.LeaseEpoch, header.GuardCounter

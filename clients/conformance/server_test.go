@@ -173,7 +173,7 @@ func (s *server) resetData() {
 	s.start()
 }
 
-// address returns the address of the node whose turn it is, also if that node is frozen; "" if it is not running.
+// address returns the address of the node whose turn it is, also if that node is frozen, or "" if it is not running.
 func (s *server) address() string {
 	node := s.nodes[int(s.turn.Add(1))%len(s.nodes)]
 	node.mu.Lock()

@@ -91,7 +91,7 @@ func (et *Etcd) SetGuardKey(o *lease.Ownership) {
 	et.owner = o
 }
 
-// GuardKey returns the guard key; nil when there is none.
+// GuardKey returns the guard key, or nil if there is none.
 func (et *Etcd) GuardKey() *lease.Ownership {
 	et.mu.Lock()
 	defer et.mu.Unlock()
@@ -112,7 +112,7 @@ func (et *Etcd) Counter() uint64 {
 	return et.counter
 }
 
-// SessionKey returns the session key of a session; nil when there is none.
+// SessionKey returns the session key of a session, or nil if there is none.
 func (et *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
 	for _, m := range et.sessionKeys() {
 		if m.Session.ID == id {

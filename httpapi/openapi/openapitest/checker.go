@@ -61,7 +61,7 @@ func New(document []byte) (*Checker, error) {
 	return c, c.compiler.AddResource(address, root)
 }
 
-// objectAt returns the object at a path; nil if there is none.
+// objectAt returns the object at a path, or nil if there is none.
 func objectAt(v any, path ...string) map[string]any {
 	object, _ := v.(map[string]any)
 	for _, name := range path {
@@ -93,7 +93,7 @@ func (c *Checker) resolveRef(p node) node {
 	return p
 }
 
-// Check returns the first difference between an exchange and the document; nil if there is none.
+// Check returns the first difference between an exchange and the document, or nil if there is none.
 func (c *Checker) Check(x *Exchange) error {
 	op, parameters, found := c.findOperation(x)
 	if !found {
