@@ -260,12 +260,12 @@ func (et *Etcd) applyLocked(o *lease.Op, revision int64) {
 	c := et.claims[o.Key]
 	if o.Kind.Puts() {
 		l := et.leases[o.Lease]
-		lives := l != nil && l.sessionKey.Session.ID == o.Session
+		alive := l != nil && l.sessionKey.Session.ID == o.Session
 		switch {
 		case o.Kind == lease.OpClaim && c != nil:
 			e := c.RawClaim
 			o.Holder = &e
-		case lives:
+		case alive:
 			et.claims[o.Key] = &fakeClaim{lease.RawClaim{Key: o.Key, Value: o.Value, ModRevision: revision}, o.Lease}
 			o.Done = true
 		}

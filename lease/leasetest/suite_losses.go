@@ -47,10 +47,10 @@ var lossCases = []testCase{
 		n, other := x.node(Options{}), x.node(Options{})
 		s := x.remoteSession(n, TTL)
 		l, nonce := x.claim(s, key("1"))
-		there, err := other.Session(x.ctx, s.Ref().ID)
+		session, err := other.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
 		for l.Context().Err() == nil {
-			_, err := there.Renew(x.ctx)
+			_, err := session.Renew(x.ctx)
 			require.NoError(x, err)
 			timer := time.NewTimer(TTL / 10)
 			select {

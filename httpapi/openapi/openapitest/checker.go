@@ -196,17 +196,17 @@ func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
 		at := c.resolveRef(node{p.(map[string]any), op.pointer + "/parameters/" + strconv.Itoa(i)})
 		name := at.value["name"].(string)
 		var value string
-		var there bool
+		var present bool
 		switch at.value["in"] {
 		case "path":
-			value, there = m.values[name]
+			value, present = m.values[name]
 		case "query":
-			value, there = query.Get(name), query.Has(name)
+			value, present = query.Get(name), query.Has(name)
 			query.Del(name)
 		case "header":
-			value, there = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
+			value, present = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
 		}
-		if err := c.checkText(at, name, value, there); err != nil {
+		if err := c.checkText(at, name, value, present); err != nil {
 			return err
 		}
 	}
@@ -249,8 +249,8 @@ func streamMessages(stream []byte) iter.Seq[[]byte] {
 }
 
 // checkText checks the value of a parameter or header.
-func (c *Checker) checkText(at node, name, value string, there bool) error {
-	if required, _ := at.value["required"].(bool); !there {
+func (c *Checker) checkText(at node, name, value string, present bool) error {
+	if required, _ := at.value["required"].(bool); !present {
 		if required {
 			return fmt.Errorf("%s is missing", name)
 		}
