@@ -106,7 +106,7 @@ func wrongFlightError(about string) error {
 	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is about another flight: %s", about)}
 }
 
-// problemOf returns the problem document in err; nil when there is none.
+// problemOf returns the problem document in err, or nil if there is none.
 func problemOf(err error) *Problem {
 	if err == nil { // the usual case: saves an allocation
 		return nil

@@ -41,9 +41,9 @@ func BenchmarkDoNewKeys(b *testing.B) {
 	b.SetParallelism(128)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			one := call(`{"amount":100}`)
-			one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)))
-			if _, err := c.Do(context.Background(), one, succeedingHandler(`{"id":"ch_1"}`)); err != nil {
+			charge := call(`{"amount":100}`)
+			charge.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)))
+			if _, err := c.Do(context.Background(), charge, succeedingHandler(`{"id":"ch_1"}`)); err != nil {
 				b.Error(err)
 			}
 		}
@@ -55,10 +55,10 @@ func BenchmarkDoNewKeys(b *testing.B) {
 func BenchmarkReplay(b *testing.B) {
 	_, c := benchClient(b)
 	const keys = 1000
-	one := call(`{"amount":100}`)
+	charge := call(`{"amount":100}`)
 	for i := range keys {
-		one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", i))
-		_, err := c.Do(b.Context(), one, succeedingHandler(`{"id":"ch_1"}`))
+		charge.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", i))
+		_, err := c.Do(b.Context(), charge, succeedingHandler(`{"id":"ch_1"}`))
 		require.NoError(b, err)
 	}
 	var n atomic.Int64
@@ -69,9 +69,9 @@ func BenchmarkReplay(b *testing.B) {
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			one := call(`{"amount":100}`)
-			one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)%keys))
-			if _, err := c.Do(context.Background(), one, h); err != nil {
+			charge := call(`{"amount":100}`)
+			charge.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)%keys))
+			if _, err := c.Do(context.Background(), charge, h); err != nil {
 				b.Error(err)
 			}
 		}

@@ -64,13 +64,13 @@ func (l *ledgerClock) set(ms int64, exact bool) {
 	now := clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if exact || ms > l.estimate(now) {
+	if exact || ms > l.estimateLocked(now) {
 		l.reported, l.receivedAt = ms, now
 	}
 }
 
-// estimate returns the ledger's time; 0 before the first answer. The caller holds l.mu.
-func (l *ledgerClock) estimate(now clock.Instant) int64 {
+// estimateLocked returns the ledger's time, or 0 before the first answer. The caller holds l.mu.
+func (l *ledgerClock) estimateLocked(now clock.Instant) int64 {
 	if l.reported == 0 {
 		return 0
 	}
@@ -88,21 +88,21 @@ func (l *ledgerClock) adaptMargin(expired bool) {
 	}
 }
 
-// validity returns how far ahead the not_after of an open is set that waits that long.
+// validity returns how far ahead of the ledger's time the not_after of an open with this wait is set.
 func (l *ledgerClock) validity(wait time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return min(wait+max(l.margin, minOpenMargin), flight.MaxOpenLife-minOpenMargin)
 }
 
-// notAfter returns the ledger's time after that validity; 0 before the first answer.
+// notAfter returns the not_after of an open with this validity, or 0 before the first answer.
 func (l *ledgerClock) notAfter(validity time.Duration) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reported == 0 {
 		return 0
 	}
-	return l.estimate(clock.Now()) + validity.Milliseconds()
+	return l.estimateLocked(clock.Now()) + validity.Milliseconds()
 }
 
 // ledgerIndex is the greatest position of the ledger that an answer named. The client sends it with each request, and a node
@@ -136,7 +136,7 @@ func (l *ledgerIndex) raise(index wire.Index) {
 	}
 }
 
-// header returns the position for a request; "" before the first answer.
+// header returns the position for a request, or "" before the first answer.
 func (l *ledgerIndex) header() string {
 	if index := l.greatest.Load(); index != nil {
 		return index.String()

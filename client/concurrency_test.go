@@ -30,12 +30,12 @@ func TestEveryAnswerIsLostOnce(t *testing.T) {
 		return none
 	})
 	for i := range 3 {
-		one := call(`1`)
-		one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
-		result, err := c.Do(t.Context(), one, succeedingHandler(`1`))
+		charge := call(`1`)
+		charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
+		result, err := c.Do(t.Context(), charge, succeedingHandler(`1`))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, result.Attempt)
-		require.EqualValues(t, 1, g.flight(one.Key).AttemptCount)
+		require.EqualValues(t, 1, g.flight(charge.Key).AttemptCount)
 	}
 }
 
@@ -46,9 +46,9 @@ func TestCrowd(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 400 {
 		wg.Go(func() {
-			one := call(`1`)
-			one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i/4))
-			result, err := c.Do(t.Context(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			charge := call(`1`)
+			charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i/4))
+			result, err := c.Do(t.Context(), charge, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 				ran.Add(1)
 				return effect.Answer{ContentType: "application/json", Body: []byte(`{"ok": true}`)}, nil
 			})
@@ -128,9 +128,9 @@ func TestCloseLeavesNoDoubt(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range crowd {
 			calls.Go(func() {
-				one := crowdCall(i)
-				_, _ = c.Do(context.Background(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-					acted.Store(one.Key, true)
+				charge := crowdCall(i)
+				_, _ = c.Do(context.Background(), charge, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					acted.Store(charge.Key, true)
 					return effect.Answer{}, nil
 				})
 			})
@@ -139,9 +139,9 @@ func TestCloseLeavesNoDoubt(t *testing.T) {
 		_ = receive(t, closeInBackground(t, c, 0))
 		calls.Wait()
 		for i := range crowd {
-			if one := crowdCall(i); g.flight(one.Key) != nil {
-				if _, did := acted.Load(one.Key); !did {
-					g.settledUnsent(one.Key)
+			if charge := crowdCall(i); g.flight(charge.Key) != nil {
+				if _, did := acted.Load(charge.Key); !did {
+					g.settledUnsent(charge.Key)
 				}
 			}
 		}
@@ -149,9 +149,9 @@ func TestCloseLeavesNoDoubt(t *testing.T) {
 }
 
 func crowdCall(i int) effect.Call {
-	one := call(`1`)
-	one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
-	return one
+	charge := call(`1`)
+	charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
+	return charge
 }
 
 // settledUnsent waits until a flight without an effect is ready again, without a doubt.

@@ -12,9 +12,9 @@ import (
 
 // The detail of a problem with one mistake is that mistake, and is printed once.
 func TestAnErrorSaysEachThingOnce(t *testing.T) {
-	one := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
-	two := wire.FieldError{Pointer: "/id", Detail: "it is empty"}
-	text := newError(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: one}).Error(), Errors: []FieldError{one, two}}, flight.Key{}).Error()
+	first := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
+	second := wire.FieldError{Pointer: "/id", Detail: "it is empty"}
+	text := newError(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: first}).Error(), Errors: []FieldError{first, second}}, flight.Key{}).Error()
 	require.Equal(t, 1, strings.Count(text, "is no state"), "it says %s", text)
 	require.Equal(t, 1, strings.Count(text, "it is empty"), "it says %s", text)
 }

@@ -56,8 +56,8 @@ func (e *Error) Error() string {
 	}
 	for _, f := range p.Errors {
 		bad := wire.Invalid{FieldError: f}
-		if said := bad.Error(); said != p.Detail { // a single mistake is the detail already
-			text += "; " + said
+		if mistake := bad.Error(); mistake != p.Detail { // a single mistake is the detail already
+			text += "; " + mistake
 		}
 	}
 	if p.Hint != "" {
@@ -68,7 +68,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.class }
 
-// CodeOf returns the code of the server's problem document in err; "" when there is none.
+// CodeOf returns the code of the server's problem document in err, or "" if err has none.
 func CodeOf(err error) Code {
 	if p := problemOf(err); p != nil {
 		return p.Code
@@ -90,7 +90,7 @@ func newError(p Problem, key flight.Key) *Error {
 	case wire.Conflict:
 		c := &effect.Conflict{Key: key}
 		for _, f := range p.Errors {
-			c.Fields = append(c.Fields, strings.TrimPrefix(f.Pointer, "/input")) // make a pointer into the request one into the input
+			c.Fields = append(c.Fields, strings.TrimPrefix(f.Pointer, "/input")) // the pointer is into the request; make it one into the input
 		}
 		e.class = c
 	case wire.InFlight:
@@ -108,9 +108,9 @@ func newError(p Problem, key flight.Key) *Error {
 		if key.IsZero() && p.FlightID == "" {
 			break // an event id, and no flight
 		}
-		was, _ := flight.ParseState(p.Outcome)
+		outcome, _ := flight.ParseState(p.Outcome)
 		digest, _ := wire.ParseDigest(p.Digest)
-		e.class = &effect.Expired{Key: key, Outcome: was, Digest: digest}
+		e.class = &effect.Expired{Key: key, Outcome: outcome, Digest: digest}
 	case wire.Fenced:
 		e.class = &effect.Fenced{Key: key}
 	case wire.NotFound:
@@ -125,7 +125,7 @@ func newError(p Problem, key flight.Key) *Error {
 	return e
 }
 
-// flightIDOf returns the id of the flight that a problem names; "" when it names none.
+// flightIDOf returns the id of the flight that a problem names, or "" if it names no flight.
 func flightIDOf(p *Problem) string {
 	if p.Flight != nil {
 		return p.Flight.ID

@@ -60,7 +60,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 		doubtedExpiry := false
 		pause := minRetryPause
 		for try := 0; ; try++ {
-			came := t.received
+			receivedBefore := t.received
 			err := t.follow(ctx, c.servers[order[try%len(order)]])
 			switch p := problemOf(err); {
 			case errors.Is(err, errStopped):
@@ -75,7 +75,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 				yield(Event{}, err)
 				return
 			}
-			if t.received > came {
+			if t.received > receivedBefore {
 				pause, doubtedExpiry = minRetryPause, false
 			}
 			if q.OnDisconnect != nil {

@@ -239,9 +239,9 @@ func (fi *fixture) connectTo(address string, opts ...client.Option) *client.Clie
 func (fi *fixture) useSession(c *client.Client) {
 	fi.t.Helper()
 	for _, id := range []string{"first", "second"} {
-		one := call(`1`)
-		one.Key = flight.MustKey("default/warm/" + id)
-		_, err := c.Do(fi.t.Context(), one, succeedingHandler(`1`))
+		warmUp := call(`1`)
+		warmUp.Key = flight.MustKey("default/warm/" + id)
+		_, err := c.Do(fi.t.Context(), warmUp, succeedingHandler(`1`))
 		require.NoError(fi.t, err)
 	}
 }

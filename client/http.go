@@ -160,7 +160,7 @@ func (c *Client) noteAnswer(ctx context.Context, server, probe int, resp *respon
 	}
 }
 
-// canRetry reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
+// canRetry reports whether a failed try should be repeated, and after which pause, or 0 if the server names none.
 func canRetry(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
 	case err == nil || isRejectedByTLS(err):
@@ -236,7 +236,7 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case resp.status >= 300:
 		return resp, problemFrom(&resp, r.key, r.nonce)
 	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
-		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(&resp))}
+		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(&resp))}
 	case r.path == versionPath && c.deployment != "": // this route answers the callers of every deployment
 		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != c.deployment {
 			class, _ := wire.WrongDeployment.Class()
@@ -397,19 +397,19 @@ var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 //
 // The problem of another flight or nonce than the request's is the answer to another request.
 func problemFrom(resp *response, key flight.Key, nonce string) error {
-	var said struct {
+	var document struct {
 		Problem
 		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
 	}
-	err := json.Unmarshal(resp.body, &said)
-	p := said.Problem
-	if err == nil && p.Code != "" && said.Retryable != nil {
-		p.Retryable = *said.Retryable
+	err := json.Unmarshal(resp.body, &document)
+	p := document.Problem
+	if err == nil && p.Code != "" && document.Retryable != nil {
+		p.Retryable = *document.Retryable
 	} else {
 		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
-			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeStranger(resp))}
+			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(resp))}
 		}
-		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeStranger(resp)}
+		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeForeignAnswer(resp)}
 	}
 	if about := flightIDOf(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
 		return wrongFlightError(about)
@@ -426,7 +426,7 @@ func problemFrom(resp *response, key flight.Key, nonce string) error {
 	return newError(p, key)
 }
 
-func describeStranger(resp *response) string {
+func describeForeignAnswer(resp *response) string {
 	return fmt.Sprintf("answer %d from other software, not flightd: %.200q", resp.status, resp.body)
 }
 

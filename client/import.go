@@ -45,9 +45,9 @@ func (c *Client) Import(ctx context.Context, lines []byte, dryRun bool) (*Import
 
 // CheckImport checks one line as the server does, without a request. Errors are *flight.InvalidError.
 func CheckImport(line []byte, namespace string, now time.Time) error {
-	one, bad := wire.DecodeImport(line)
+	parsed, bad := wire.DecodeImport(line)
 	if bad == nil {
-		_, bad = one.Command(namespace, now)
+		_, bad = parsed.Command(namespace, now)
 	}
 	if bad != nil {
 		return &flight.InvalidError{Field: bad.Pointer, Detail: bad.Detail}

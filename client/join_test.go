@@ -36,9 +36,9 @@ func TestInput_IsCopied(t *testing.T) {
 	g := newFixture(t)
 	c := g.connect()
 	ctx, leave := context.WithCancel(t.Context())
-	one := call(`{"amount":42}`)
+	charge := call(`{"amount":42}`)
 	started, gone, sent := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	end := doInBackground(ctx, c, one, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+	end := doInBackground(ctx, c, charge, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		close(started)
 		<-gone
 		sent <- string(at.Input())
@@ -47,7 +47,7 @@ func TestInput_IsCopied(t *testing.T) {
 	<-started
 	leave()
 	require.ErrorIs(t, (<-end).err, context.Canceled)
-	copy(one.Submission.Input.Data, `{"amount":99}`)
+	copy(charge.Submission.Input.Data, `{"amount":99}`)
 	close(gone)
 	require.Equal(t, `{"amount":42}`, <-sent)
 }
@@ -138,14 +138,14 @@ func TestJoin_AsOtherCallersLeave(t *testing.T) {
 			g := newFixture(t)
 			finish, holder := g.occupied()
 			c := g.connect()
-			one, leave := context.WithCancelCause(t.Context())
+			leaving, leave := context.WithCancelCause(t.Context())
 			come := func(ctx context.Context) <-chan doResult {
 				here, isHere := context.WithCancel(t.Context())
 				waits := doInBackground(seen{Context: ctx, asked: isHere}, c, call(`1`), unreachableHandler(t))
 				<-here.Done()
 				return waits
 			}
-			first, second := come(one), (<-chan doResult)(nil)
+			first, second := come(leaving), (<-chan doResult)(nil)
 			if joins {
 				second = come(t.Context())
 			}

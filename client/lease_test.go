@@ -110,9 +110,9 @@ func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 300 {
 		wg.Go(func() {
-			one := call(`1`)
-			one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
-			result, err := c.Do(t.Context(), one, succeedingHandler(`1`))
+			charge := call(`1`)
+			charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
+			result, err := c.Do(t.Context(), charge, succeedingHandler(`1`))
 			if err != nil || result.Attempt != 1 {
 				t.Errorf("attempt %d, %v", result.Attempt, err)
 			}
@@ -149,15 +149,15 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	})
 	c := g.connect()
 	for _, id := range []string{"under a session of its own", "under the client's", "again"} {
-		one := call(`1`)
-		one.Key = flight.MustKey("default/charge/" + strings.ReplaceAll(id, " ", "-"))
-		result, err := c.Do(t.Context(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		charge := call(`1`)
+		charge.Key = flight.MustKey("default/charge/" + strings.ReplaceAll(id, " ", "-"))
+		result, err := c.Do(t.Context(), charge, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			awaitRenewals(t, renewed)
 			return effect.Answer{}, nil
 		})
 		require.NoError(t, err, id)
 		require.EqualValues(t, 1, result.Attempt)
-		g.neverAbandoned(one.Key)
+		g.neverAbandoned(charge.Key)
 	}
 }
 

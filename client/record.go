@@ -54,17 +54,17 @@ func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRe
 		c.spool.remove(name, key.String())
 		return f, "", err
 	}
-	var where string
+	var place string
 	if reportResultOf(err) == reportRejected {
-		where = c.spool.quarantine(name, key.String(), err)
+		place = c.spool.quarantine(name, key.String(), err)
 	} else {
-		where = c.spool.describePlace(name)
-		c.opts.logger.Warn("flightd: an outcome is not recorded yet; "+where, "key", key.String(), "error", err)
+		place = c.spool.describePlace(name)
+		c.opts.logger.Warn("flightd: an outcome is not recorded yet; "+place, "key", key.String(), "error", err)
 		c.spool.release(name)
 	}
 	outcome, _ := flight.ParseOutcome(r.Outcome)
 	result := effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome}
-	return nil, name, &effect.Unrecorded{Result: result, Cause: errors.Join(err, spoolErr), ReportPlace: where}
+	return nil, name, &effect.Unrecorded{Result: result, Cause: errors.Join(err, spoolErr), ReportPlace: place}
 }
 
 // sendFirstReport sends a report once. A Close whose ctx ends interrupts it, except for a report of not_done: Close

@@ -29,7 +29,7 @@ type sessions struct {
 	performed         bool          // an effect was performed: from now on calls use a session
 }
 
-// currentSession returns the session for new attempts; nil when there is none.
+// currentSession returns the session for new attempts, or nil if there is none.
 func (ss *sessions) currentSession() *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -117,7 +117,7 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 	ss.add(a.Session, a.sentAt, a.TrustMS, a.RenewEveryMS, o)
 }
 
-// add starts to renew a session. only is the opening that a session of one attempt was made for; nil for other
+// add starts to renew a session. only is the opening that a session of one attempt was made for, or nil for other
 // sessions.
 func (ss *sessions) add(id string, sent clock.Instant, trustMS, everyMS int64, only *opening) *session {
 	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening), handling: make(map[string]bool),

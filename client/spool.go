@@ -235,7 +235,7 @@ func (sp *spool) skipUnreadable(name string, why error) {
 	defer sp.release(name)
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if _, told := sp.reportedUnreadable[name]; !told {
+	if _, reported := sp.reportedUnreadable[name]; !reported {
 		sp.reportedUnreadable[name] = struct{}{}
 		sp.logger.Error("flightd: a spooled report cannot be read; it stays in the spool", "file", filepath.Join(sp.dir, name), "error", why)
 	}

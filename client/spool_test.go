@@ -167,9 +167,9 @@ func TestUnrecorded_NamesTheReportsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newFixture(t)
-			one := g.connect(append(c.opts, client.WithReportTimeout(50*time.Millisecond))...)
+			recorder := g.connect(append(c.opts, client.WithReportTimeout(50*time.Millisecond))...)
 			g.setFault(func(*http.Request) fault { return c.fault })
-			_, err := one.Record(key, c.report)
+			_, err := recorder.Record(key, c.report)
 			var unrecorded *client.Unrecorded
 			require.ErrorAs(t, err, &unrecorded)
 			require.ErrorContains(t, err, c.says)

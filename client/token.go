@@ -26,7 +26,7 @@ const (
 	envPlainHTTP  = "FLIGHTD_ALLOW_PLAIN_HTTP"
 )
 
-// tokenSource returns the token for the next request; "" when there is none. It is a function, so that no dump of a
+// tokenSource returns the token for the next request, or "" if there is no token. It is a function, so that no dump of a
 // Client shows the token.
 type tokenSource func() string
 
@@ -43,7 +43,7 @@ func WithToken(token string) Option {
 }
 
 // WithTokenFile sets the file that has the token. It is read again at most once a second, so that a replaced token is
-// used without a restart. WithToken comes first.
+// used without a restart. WithToken takes precedence.
 func WithTokenFile(path string) Option { return func(o *options) { o.tokenFile = path } }
 
 // WithPlainHTTP allows Connect to send a token over http:// to another machine: every machine on the way can then read
@@ -117,7 +117,7 @@ type tokenFile struct {
 	mu      sync.Mutex // guards the fields below
 	token   string     // the last valid one
 	readAt  time.Time
-	trouble string // why the last read failed; "" after one that did not
+	lastErr string // of the last read; "": it succeeded
 }
 
 // tokenFileInterval is the time between two reads of a token file.
@@ -133,10 +133,10 @@ func (f *tokenFile) current() string {
 	f.readAt = time.Now()
 	token, err := f.read()
 	if err == nil {
-		f.token, f.trouble = token, ""
-	} else if err.Error() != f.trouble {
-		f.trouble = err.Error()
-		f.logger.Error("flightd: the token file cannot be used; the token before stays in use", "error", err)
+		f.token, f.lastErr = token, ""
+	} else if err.Error() != f.lastErr {
+		f.lastErr = err.Error()
+		f.logger.Error("flightd: the token file cannot be used; the previous token stays in use", "error", err)
 	}
 	return f.token
 }

@@ -220,9 +220,9 @@ func TestToken_IsNeverShown(t *testing.T) {
 			}
 			return none
 		})
-		one := call(`1`)
-		one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", f))
-		_, err := c.Do(t.Context(), one, succeedingHandler(`1`))
+		charge := call(`1`)
+		charge.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", f))
+		_, err := c.Do(t.Context(), charge, succeedingHandler(`1`))
 		require.Error(t, err)
 		fmt.Fprintf(&shown, "%v %+v %#v", err, err, err)
 		g.setFault(func(*http.Request) fault { return f })

@@ -39,14 +39,14 @@ func TestTraceIsPassedOn(t *testing.T) {
 		return effect.FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
 	}
 	c := g.connect()
-	one := call(`1`)
-	_, err := c.Do(client.WithTraceparent(t.Context(), parent), one, send)
+	charge := call(`1`)
+	_, err := c.Do(client.WithTraceparent(t.Context(), parent), charge, send)
 	require.NoError(t, err)
 	require.Equal(t, parent, <-outside)
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, parent, seen["/v1/flights:open"])
-	require.Equal(t, parent, seen["/v1/flights/"+one.Key.FlightID().String()+"/report"])
+	require.Equal(t, parent, seen["/v1/flights/"+charge.Key.FlightID().String()+"/report"])
 	require.Empty(t, seen["/version"], "a request for no call belongs to no trace")
 }
 

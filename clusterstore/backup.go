@@ -81,7 +81,7 @@ func (s *Store) Backup(ctx context.Context, version string, w io.Writer) error {
 	m := &out.manifest
 	m.Index, m.Term = snapshot.Index, snapshot.Term
 	m.Configuration, m.ConfigurationIndex = raft.EncodeConfiguration(snapshot.Configuration), snapshot.ConfigurationIndex
-	h := s.Header() // neither field changes once it is set, but for the level, which does not fall
+	h := s.Header() // read after the snapshot: the deployment never changes, and the level never falls
 	m.Deployment, m.FeatureLevel = h.Deployment, h.FeatureLevel()
 	if err := out.file(backupRowsFile, snapshot.Size, rows); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *Store) Backup(ctx context.Context, version string, w io.Writer) error {
 	return out.tar.Close()
 }
 
-// openNewSnapshot takes a snapshot and opens it; the newest one if nothing has changed since.
+// openNewSnapshot takes a snapshot and opens it. If nothing has changed since the newest snapshot, it opens that one.
 func (s *Store) openNewSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error) {
 	err := s.takeSnapshot()
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
@@ -177,8 +177,8 @@ func (sp *spool) files() (map[string][]byte, error) {
 // ErrBackup is returned for a directory that is no whole backup: a file is missing, or differs from the manifest.
 var ErrBackup = errors.New("clusterstore: not a whole backup")
 
-// ReadBackup reads the manifest of the backup in a directory and checks the length and the checksum of each file. Errors:
-// ErrBackup if a file is missing or differs, ErrNewer.
+// ReadBackup reads the manifest of the backup in a directory and checks the length and the checksum of each file. It
+// returns ErrBackup if a file is missing or differs, and ErrNewer if a later version wrote the backup.
 func ReadBackup(dir string) (m BackupManifest, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return m, err

@@ -50,17 +50,17 @@ func TestBackupAndRestore(t *testing.T) {
 		require.Equal(t, s.LastApplied(), EntryID{m.Index, m.Term})
 		dir := filepath.Join(t.TempDir(), "ledger")
 		require.NoError(t, RestoreBackup(Config{Dir: dir}, from, &m))
-		again := openStore(t, Config{Dir: dir})
+		restored := openStore(t, Config{Dir: dir})
 		for _, key := range keys {
-			f, err := again.Flight(key.FlightID())
+			f, err := restored.Flight(key.FlightID())
 			require.NoError(t, err)
 			require.Equal(t, flight.StateSucceeded, f.State)
 		}
-		require.Equal(t, s.Header().Deployment, again.Header().Deployment)
-		openAndReport(t, again, 1000)
-		require.NoError(t, again.Close(context.Background()))
-		again = openStore(t, Config{Dir: dir}) // as any ledger
-		require.NoError(t, again.Close(context.Background()))
+		require.Equal(t, s.Header().Deployment, restored.Header().Deployment)
+		openAndReport(t, restored, 1000)
+		require.NoError(t, restored.Close(context.Background()))
+		restored = openStore(t, Config{Dir: dir}) // as any ledger
+		require.NoError(t, restored.Close(context.Background()))
 		keys = append(keys, openAndReport(t, s, len(keys)).Flight.Key) // the source goes on
 	}
 }

@@ -50,11 +50,11 @@ type batch struct {
 
 // batchFromLog returns a batch that another process encoded. No caller of this process waits for it.
 func batchFromLog(at stamp, commands []flight.Command) *batch {
-	p := &batch{stamp: at, proposals: make([]*proposal, len(commands))}
+	b := &batch{stamp: at, proposals: make([]*proposal, len(commands))}
 	for i, c := range commands {
-		p.proposals[i] = &proposal{command: c}
+		b.proposals[i] = &proposal{command: c}
 	}
-	return p
+	return b
 }
 
 // complete answers every caller of the batch, once. Later calls do nothing. A nil err means that the effects are
@@ -63,8 +63,8 @@ func (b *batch) complete(err error) {
 	if !b.completed.CompareAndSwap(false, true) {
 		return
 	}
-	for _, one := range b.proposals {
-		one.done <- err
+	for _, p := range b.proposals {
+		p.done <- err
 	}
 }
 
@@ -75,16 +75,16 @@ type pendingBatches struct {
 	batches map[*byte]*batch // by the address of their data; guarded by mu
 }
 
-func (p *pendingBatches) add(one *batch) {
+func (p *pendingBatches) add(b *batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.batches == nil {
 		p.batches = make(map[*byte]*batch)
 	}
-	p.batches[&one.data[0]] = one
+	p.batches[&b.data[0]] = b
 }
 
-// remove returns the batch with this very byte slice and forgets it; nil when another process proposed it or its
+// remove returns the batch with this very byte slice and forgets it, or nil if another process proposed it or its
 // callers have been answered.
 func (p *pendingBatches) remove(data []byte) *batch {
 	if len(data) == 0 {
@@ -92,19 +92,19 @@ func (p *pendingBatches) remove(data []byte) *batch {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := p.batches[&data[0]]
-	if one != nil {
+	b := p.batches[&data[0]]
+	if b != nil {
 		delete(p.batches, &data[0])
 	}
-	return one
+	return b
 }
 
 // failAll completes all batches with an error: raft has stopped and will not answer them. They may be in the log.
 func (p *pendingBatches) failAll(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, one := range p.batches {
-		one.complete(why)
+	for _, b := range p.batches {
+		b.complete(why)
 	}
 	clear(p.batches)
 }
@@ -173,8 +173,8 @@ func (b *batcher) cancel(p *proposal) bool {
 	if p.batched {
 		return false
 	}
-	for i, one := range b.queue {
-		if one == p {
+	for i, queued := range b.queue {
+		if queued == p {
 			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
 			return true
 		}
@@ -189,14 +189,14 @@ func (b *batcher) cancel(p *proposal) bool {
 func (b *batcher) run() {
 	defer b.runners.Done()
 	for {
-		p := b.nextBatch()
-		if p == nil {
+		next := b.nextBatch()
+		if next == nil {
 			return
 		}
-		b.pending.add(p)
-		err := b.raft.ApplyLog(raft.Log{Data: p.data}, 0).Error()
-		b.pending.remove(p.data)
-		p.complete(classifyRaftError(err)) // on success the FSM has completed it already
+		b.pending.add(next)
+		err := b.raft.ApplyLog(raft.Log{Data: next.data}, 0).Error()
+		b.pending.remove(next.data)
+		next.complete(classifyRaftError(err)) // on success the FSM has completed it already
 	}
 }
 
@@ -218,14 +218,14 @@ func (b *batcher) nextBatch() *batch {
 		b.inFlight--
 		return nil
 	}
-	p := &batch{stamp: b.now(), proposals: b.queue[:n:n]}
+	next := &batch{stamp: b.now(), proposals: b.queue[:n:n]}
 	b.queue = b.queue[n:]
-	p.data = appendHeader(make([]byte, 0, size), p.stamp)
-	for _, one := range p.proposals {
-		one.batched = true
-		p.data = appendCommand(p.data, one.data)
+	next.data = appendHeader(make([]byte, 0, size), next.stamp)
+	for _, p := range next.proposals {
+		p.batched = true
+		next.data = appendCommand(next.data, p.data)
 	}
-	return p
+	return next
 }
 
 // close rejects new proposals and waits until those in flight have ended, at most until ctx ends.

@@ -39,7 +39,7 @@ type cacheShard struct {
 	_             [64]byte // padding, so that shards do not share a cache line
 }
 
-// probationShare: one entry in so many of a shard belongs to probation.
+// probationShare is a shard's number of entries for each entry of probation.
 const probationShare = 16
 
 // probationIndex converts an index of probation to a value of byID, and back.
@@ -65,7 +65,7 @@ func newCache(flights int) *cache {
 
 func (c *cache) shard(id flight.ID) *cacheShard { return &c.shards[id[0]%cacheShards] }
 
-// get returns a cached record; nil when there is none. The caller passes writes on to fill.
+// get returns a cached record, or nil if there is none. The caller passes writes on to fill.
 func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()
@@ -193,9 +193,9 @@ func (s *cacheShard) removeLocked(id flight.ID) {
 func (s *cacheShard) evictLocked() {
 	for {
 		s.hand = (s.hand + 1) % len(s.ring)
-		one := s.ring[s.hand]
-		if one.r != nil && !one.r.referenced.Swap(false) {
-			s.removeLocked(one.id)
+		entry := s.ring[s.hand]
+		if entry.r != nil && !entry.r.referenced.Swap(false) {
+			s.removeLocked(entry.id)
 			return
 		}
 	}

@@ -32,8 +32,8 @@ func slew(was, elapsed, wall int64) int64 {
 		return was
 	}
 	free := was + elapsed
-	bend := elapsed / slewShare
-	return free + max(-bend, min(wall-free, bend))
+	maxCorrection := elapsed / slewShare
+	return free + max(-maxCorrection, min(wall-free, maxCorrection))
 }
 
 // ledgerClock is the leader's clock. It starts at the ledger's time when the leadership starts and advances with the

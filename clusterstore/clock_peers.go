@@ -16,7 +16,7 @@ import (
 // never empty: a node always reads its own.
 type readings []int64
 
-// majorityOf reports whether the readings are those of a majority of so many voters.
+// majorityOf reports whether the readings are those of a majority of the voters.
 func (r readings) majorityOf(voters int) bool { return len(r) > voters/2 }
 
 // lowerMedian returns the middle reading; of two middle ones the earlier.

@@ -59,7 +59,7 @@ func (s *Store) stepClock(ctx context.Context) error {
 	return nil
 }
 
-// readClockStep returns the ledger's time before the step; 0 when there was none. A file that cannot be read counts
+// readClockStep returns the ledger's time before the step, or 0 if there was none. A file that cannot be read counts
 // as a step from the earliest time, so that nothing expires during stepGrace.
 func (st *storage) readClockStep() flight.Time {
 	b, err := readFile(st.cfg.FS, st.cfg.FS.PathJoin(st.cfg.Dir, clockStepFile))

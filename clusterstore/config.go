@@ -92,7 +92,7 @@ type Limits struct {
 type Events struct {
 	// Appended: entries were written to the raft log and synced, in d.
 	Appended func(entries int, d time.Duration)
-	// Applied: commands of so many entries were applied, in d.
+	// Applied: the commands of some entries were applied, in d. The arguments are the numbers of entries and commands.
 	Applied func(entries, commands int, d time.Duration)
 	// Leader: this node became leader, or ceased to be it.
 	Leader func(leading bool)
@@ -113,7 +113,7 @@ type Events struct {
 	// ClockStepped: the ledger's time was set forward: to the wall clock at the start of a lone voter, or to the median of
 	// the voters' clocks.
 	ClockStepped func(from, to flight.Time)
-	// Expired: the retention of so many flights ended.
+	// Expired: the retention of flights ended. The argument is their number.
 	Expired func(flights int)
 }
 

@@ -59,7 +59,7 @@ const corruptionLogInterval = time.Minute
 func (l *corruptionLog) shouldLog(file string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last, told := l.lastLogged[file]; told && now.Sub(last) < corruptionLogInterval {
+	if last, logged := l.lastLogged[file]; logged && now.Sub(last) < corruptionLogInterval {
 		return false
 	}
 	if l.lastLogged == nil {

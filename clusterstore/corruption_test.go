@@ -222,8 +222,8 @@ func TestSnapshot_IsKeptWhileItIsRead(t *testing.T) {
 // A damaged file is read again and again by readers and compactions. It is logged once a minute.
 func TestCorruptionLog_IsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told, cfg := new(bytes.Buffer), memConfig(vfs.NewMem())
-		cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+		log, cfg := new(bytes.Buffer), memConfig(vfs.NewMem())
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 		s := openStore(t, cfg)
 		for range 2 {
 			for range 100 {
@@ -233,8 +233,8 @@ func TestCorruptionLog_IsThrottled(t *testing.T) {
 			}
 			time.Sleep(corruptionLogInterval)
 		}
-		require.Equal(t, 2, strings.Count(told.String(), "one.sst"))
-		require.Equal(t, 2, strings.Count(told.String(), "other.sst"))
+		require.Equal(t, 2, strings.Count(log.String(), "one.sst"))
+		require.Equal(t, 2, strings.Count(log.String(), "other.sst"))
 	})
 }
 
@@ -279,9 +279,9 @@ func TestUnreadableTablesAreTriedWithPauses(t *testing.T) {
 	for name, changed := range map[string]bool{"refused": false, "changed": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fs, told, known := &badTables{FS: vfs.NewMem(), changed: changed}, new(bytes.Buffer), new(knownFlights)
+				fs, log, known := &badTables{FS: vfs.NewMem(), changed: changed}, new(bytes.Buffer), new(knownFlights)
 				cfg := memConfig(fs)
-				cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+				cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 				s := openStore(t, cfg)
 				for n := range 5 * 20 {
 					known.add(n, openAndReport(t, s, n))
@@ -294,7 +294,7 @@ func TestUnreadableTablesAreTriedWithPauses(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				require.Positive(t, fs.reads.Load(), "there was nothing to be read")
 				require.Less(t, fs.reads.Load(), int32(500))
-				require.Less(t, strings.Count(told.String(), "level=ERROR"), 20, told.String())
+				require.Less(t, strings.Count(log.String(), "level=ERROR"), 20, log.String())
 				fs.bad.Store(false)
 				time.Sleep(time.Second)
 				requireKnown(t, s, known)

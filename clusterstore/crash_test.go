@@ -148,7 +148,7 @@ func TestCrashAtAnyMoment(t *testing.T) {
 			fs := vfs.NewCrashableMem()
 			known := new(knownFlights)
 			for life := range 5 {
-				fs = liveAndCrash(t, fs, known, rng, life*1000)
+				fs = crashUnderLoad(t, fs, known, rng, life*1000)
 			}
 			s := openStore(t, memConfig(fs))
 			requireKnown(t, s, known)
@@ -157,8 +157,8 @@ func TestCrashAtAnyMoment(t *testing.T) {
 	}
 }
 
-// liveAndCrash runs a ledger under load and returns the file system as a crash in the middle leaves it.
-func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Rand, from int) *vfs.MemFS {
+// crashUnderLoad runs a ledger under load and returns the file system as a crash in the middle leaves it.
+func crashUnderLoad(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Rand, from int) *vfs.MemFS {
 	cfg := memConfig(fs)
 	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20_000))}
 	s, err := Open(context.Background(), cfg)
@@ -188,19 +188,19 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *knownFlights, rng *rand.Ra
 	time.Sleep(time.Duration(rng.IntN(900)) * time.Millisecond)
 	known.mu.Lock() // no caller is answered between the crash and the copy of the receipts
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-	told := make(map[int]flight.Receipt, len(known.receipts))
+	acknowledged := make(map[int]flight.Receipt, len(known.receipts))
 	for n, r := range known.receipts {
-		told[n] = r
+		acknowledged[n] = r
 	}
 	known.mu.Unlock()
 	close(stop)
 	callers.Wait()
 	require.NoError(t, s.Close(context.Background()))
-	known.receipts = told
+	known.receipts = acknowledged
 	return crashed
 }
 
-// newClosedLedger creates a ledger with so many flights and closes it.
+// newClosedLedger creates a ledger, opens and reports the flights numbered below flights, and closes it.
 func newClosedLedger(t *testing.T, cfg Config, flights int) *knownFlights {
 	t.Helper()
 	s, err := Open(context.Background(), cfg)
@@ -239,11 +239,11 @@ func TestLogTruncatedAtEveryByteOfItsLastRecords(t *testing.T) {
 			_, err := vfs.Clone(before, copied, "ledger", "ledger")
 			require.NoError(t, err)
 			require.NoError(t, writeSynced(copied, name, long[:cut]))
-			again, err := Open(context.Background(), memConfig(copied))
+			reopened, err := Open(context.Background(), memConfig(copied))
 			require.NoError(t, err, "cut at %d", cut)
-			requireKnown(t, again, known)
-			requireConsistent(t, again)
-			require.NoError(t, again.Close(context.Background()))
+			requireKnown(t, reopened, known)
+			requireConsistent(t, reopened)
+			require.NoError(t, reopened.Close(context.Background()))
 		}
 	})
 }
@@ -369,10 +369,10 @@ func TestSnapshotsDeleted(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Close(context.Background()))
 			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
-			again := openStore(t, memConfig(fs))
-			requireKnown(t, again, known)
-			requireConsistent(t, again)
-			openAndReport(t, again, flights+1)
+			reopened := openStore(t, memConfig(fs))
+			requireKnown(t, reopened, known)
+			requireConsistent(t, reopened)
+			openAndReport(t, reopened, flights+1)
 		})
 	}
 }
@@ -394,9 +394,9 @@ func TestCurrentDeleted(t *testing.T) {
 		require.ErrorIs(t, err, ErrDamaged)
 		require.ErrorContains(t, err, currentFile)
 		require.NoError(t, writeFile(fs, "ledger", currentFile, current))
-		again := openStore(t, memConfig(fs))
-		requireKnown(t, again, known)
-		requireConsistent(t, again)
+		reopened := openStore(t, memConfig(fs))
+		requireKnown(t, reopened, known)
+		requireConsistent(t, reopened)
 	})
 }
 

@@ -88,8 +88,8 @@ func crashAfterLoad(t *testing.T, disk *vfs.MemFS, known *knownFlights) *vfs.Mem
 	return crashed
 }
 
-// tryStart starts a ledger on a copy of a disk with so many successful directory syncs, and reports whether they
-// sufficed.
+// tryStart starts a ledger on a copy of a disk, whose directory syncs fail after the first well ones, and reports whether
+// the start succeeded.
 func tryStart(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *knownFlights) bool {
 	t.Helper()
 	disk = disk.CrashClone(vfs.CrashCloneCfg{})
@@ -124,8 +124,8 @@ func TestSnapshot_DirSyncFails(t *testing.T) {
 	fs, known := &dirSyncFS{FS: vfs.NewMem(), dir: "ledger/" + snapshotDir}, new(knownFlights)
 	fs.well.Store(neverFail)
 	cfg := memConfig(fs)
-	told := make(map[bool]int) // number of snapshots that succeeded and failed
-	cfg.Events.Snapshot = func(_ uint64, _ time.Duration, err error) { told[err == nil]++ }
+	snapshots := make(map[bool]int) // number of snapshots that succeeded and failed
+	cfg.Events.Snapshot = func(_ uint64, _ time.Duration, err error) { snapshots[err == nil]++ }
 	s := openStore(t, cfg)
 	refusals := 0
 	for ; ; refusals++ {
@@ -145,6 +145,6 @@ func TestSnapshot_DirSyncFails(t *testing.T) {
 		}
 	}
 	require.Greater(t, refusals, 3)
-	require.Equal(t, map[bool]int{true: 1, false: refusals}, told)
+	require.Equal(t, map[bool]int{true: 1, false: refusals}, snapshots)
 	requireKnown(t, s, known)
 }

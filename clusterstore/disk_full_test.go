@@ -138,9 +138,9 @@ func TestTablesAreTriedAgainWithPauses(t *testing.T) {
 					}
 					return nil
 				}))
-				told := new(bytes.Buffer)
+				log := new(bytes.Buffer)
 				cfg := memConfig(fs)
-				cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+				cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 				s := openStore(t, cfg)
 				for n := range 20 {
 					known.add(n, openAndReport(t, s, n))
@@ -156,8 +156,8 @@ func TestTablesAreTriedAgainWithPauses(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				require.LessOrEqual(t, begun.Load()-before, int32(100), "tries in ten seconds")
 				require.Greater(t, begun.Load(), before)
-				require.Equal(t, 1, strings.Count(told.String(), "level=ERROR"), told.String())
-				require.Contains(t, told.String(), "ledger/"+dir)
+				require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+				require.Contains(t, log.String(), "ledger/"+dir)
 				known.add(20, openAndReport(t, s, 20))
 				requireKnown(t, s, known)
 

@@ -17,7 +17,7 @@ func (r *reader) Documents(kind string) []*flight.Document {
 	return r.fsm.documents.List(kind)
 }
 
-// Document returns a document, which must not be changed; nil: it does not exist.
+// Document returns a document, which must not be changed, or nil if it does not exist.
 func (r *reader) Document(id flight.DocumentID) *flight.Document {
 	r.fsm.tablesMu.RLock()
 	defer r.fsm.tablesMu.RUnlock()

@@ -45,8 +45,8 @@ func auditOf(t *testing.T, s *Store) []string {
 	require.NoError(t, err)
 	require.Zero(t, next)
 	said := make([]string, len(lines))
-	for i, one := range lines {
-		said[len(lines)-1-i] = fmt.Sprintf("%s %s %s %s %s", one.Verb, one.Namespace, one.Subject, one.Actor, one.Reason)
+	for i, line := range lines {
+		said[len(lines)-1-i] = fmt.Sprintf("%s %s %s %s %s", line.Verb, line.Namespace, line.Subject, line.Actor, line.Reason)
 	}
 	return said
 }
@@ -91,14 +91,14 @@ func TestDocuments_AreStored(t *testing.T) {
 			if lost != "" {
 				require.NoError(t, fs.RemoveAll("ledger/"+lost))
 			}
-			again, err := Open(context.Background(), memConfig(fs))
+			reopened, err := Open(context.Background(), memConfig(fs))
 			require.NoError(t, err)
-			require.Equal(t, want, again.Documents(""))
-			require.Equal(t, flight.MaxLevel, levelOf(again))
-			require.Equal(t, wantAudit, auditOf(t, again))
-			require.Equal(t, hash, stateHash(t, again))
-			requireConsistent(t, again)
-			require.NoError(t, again.Close(context.Background()))
+			require.Equal(t, want, reopened.Documents(""))
+			require.Equal(t, flight.MaxLevel, levelOf(reopened))
+			require.Equal(t, wantAudit, auditOf(t, reopened))
+			require.Equal(t, hash, stateHash(t, reopened))
+			requireConsistent(t, reopened)
+			require.NoError(t, reopened.Close(context.Background()))
 		}
 	})
 }

@@ -77,7 +77,7 @@ func (dc *duplicateCounts) CountDuplicate(key flight.Key, actor string) {
 	sum.Callers = append(sum.Callers, caller)
 }
 
-// ofLocked returns the waiting count of a flight; nil when maxCountedFlights other flights have one.
+// ofLocked returns the waiting count of a flight, or nil if maxCountedFlights other flights have one.
 func (dc *duplicateCounts) ofLocked(id flight.ID, key flight.Key) *flight.CountDuplicates {
 	c := dc.waiting[id]
 	if c == nil && len(dc.waiting) < maxCountedFlights {

@@ -126,9 +126,9 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Zero(t, s.Spooled(), "the report has been committed")
 		require.EqualValues(t, 1, late.Load(), "its caller has stopped waiting")
-		again := memConfig(crashed)
-		again.Events.ReportedLate = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
-		next := openStore(t, again)
+		nextConfig := memConfig(crashed)
+		nextConfig.Events.ReportedLate = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
+		next := openStore(t, nextConfig)
 		time.Sleep(time.Second)
 		require.Zero(t, next.Spooled())
 		require.EqualValues(t, 1, lateNext.Load())
@@ -199,10 +199,10 @@ func TestOpenRefuses(t *testing.T) {
 			_, err = Open(context.Background(), changed)
 			require.ErrorIs(t, err, ErrForeign, field)
 		}
-		again, err := Open(context.Background(), memConfig(fs))
+		reopened, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err, "empty ids select those of the directory")
-		require.Equal(t, deployment, again.Header().Deployment)
-		require.NoError(t, again.Close(context.Background()))
+		require.Equal(t, deployment, reopened.Header().Deployment)
+		require.NoError(t, reopened.Close(context.Background()))
 
 		identity, err := readFile(fs, "ledger/"+identityFile)
 		require.NoError(t, err)

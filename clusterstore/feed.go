@@ -296,7 +296,7 @@ func (fe *Feed) endedEvents(at flight.Version) (feed []flight.FeedEvent, err err
 	return feed, err
 }
 
-// historyAt reads the events of one command from a flight's history; nil when there are none.
+// historyAt reads the events of one command from a flight's history, or nil if there are none.
 func (fe *Feed) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
 	key, newer := historyKey(nil, id, at), fe.state.fsm.view.Load()
 	if value, found := newer.row(id, key); found {
@@ -337,7 +337,7 @@ func (fe *Feed) eventsWithoutHistory(command []byte, key flight.Key, at flight.V
 	return []flight.FeedEvent{{Key: key, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
 }
 
-// documentEvent returns the event of a command about a document; nil when it changed nothing.
+// documentEvent returns the event of a command about a document, or nil if it changed nothing.
 func (fe *Feed) documentEvent(c flight.Command, at flight.Version) ([]flight.FeedEvent, error) {
 	id, kind, ok := flight.DocumentEvent(c)
 	if !ok {

@@ -79,10 +79,10 @@ func TestFeed_MatchesHistories(t *testing.T) {
 		require.NotZero(t, expired)
 		require.NoError(t, s.Close(context.Background()))
 
-		again := openStore(t, memConfig(fs))
-		require.Equal(t, unwritten, readFeed(t, again, flight.Version{}, 1000))
+		reopened := openStore(t, memConfig(fs))
+		require.Equal(t, unwritten, readFeed(t, reopened, flight.Version{}, 1000))
 		for _, limit := range []int{1, 2, 7} {
-			require.Equal(t, unwritten, readFeed(t, again, flight.Version{}, limit), "in pages of about %d", limit)
+			require.Equal(t, unwritten, readFeed(t, reopened, flight.Version{}, limit), "in pages of about %d", limit)
 		}
 	})
 }

@@ -207,9 +207,9 @@ func makeDir(fs vfs.FS, dir string) error {
 // incomplete.
 func currentState(cfg *Config) (string, error) {
 	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, currentFile))
-	name, gone := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
+	name, missing := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
 	switch {
-	case gone:
+	case missing:
 		name = stateName(1)
 	case err != nil:
 		return "", fmt.Errorf("clusterstore: read %s: %w", currentFile, err)
@@ -224,14 +224,14 @@ func currentState(cfg *Config) (string, error) {
 		if !strings.HasPrefix(other, statePrefix) || other == name {
 			continue
 		}
-		if gone {
+		if missing {
 			return "", fmt.Errorf("%w: the file %s, which names the valid state, is missing, and %s exists: restore that file", ErrDamaged, currentFile, other)
 		}
 		if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
 			return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
 		}
 	}
-	if gone {
+	if missing {
 		return name, writeFile(cfg.FS, cfg.Dir, currentFile, []byte(name+"\n"))
 	}
 	return name, nil
@@ -239,7 +239,7 @@ func currentState(cfg *Config) (string, error) {
 
 func stateName(n int) string { return fmt.Sprintf("%s%06d", statePrefix, n) }
 
-// stateNumber returns the number in the name of a state directory; 0 for any other name.
+// stateNumber returns the number in the name of a state directory, or 0 for any other name.
 func stateNumber(name string) int {
 	var n int
 	if _, err := fmt.Sscanf(name, statePrefix+"%06d", &n); err != nil || stateName(n) != name {

@@ -73,7 +73,7 @@ func (fs *fsm) finishFlush() {
 	fs.flushed.Broadcast()
 }
 
-// beginFlush makes the active memBatch the flushing one and starts a new one; nil when no entry was applied. It waits
+// beginFlush makes the active memBatch the flushing one and starts a new one, or nil if no entry was applied. It waits
 // for a flush that is in progress.
 func (fs *fsm) beginFlush() (*memBatch, published) {
 	fs.mu.Lock()

@@ -130,7 +130,7 @@ func (fs *fsm) apply(entries []*raft.Log) (done []*batch, commands int, err erro
 	return done, fs.active.commands - before, nil
 }
 
-// read returns the current record of a flight, from memory where possible; nil for a key that was never used. It is
+// read returns the current record of a flight, from memory where possible, or nil for a key that was never used. It is
 // for readers; the fsm uses dirtyFlight.
 func (fs *fsm) read(id flight.ID) (*record, error) {
 	r, writes := fs.cache.get(id)
@@ -182,7 +182,7 @@ func (i *appliedIndex) advance(index uint64) {
 	}
 }
 
-// wait returns a channel that is closed when the index advances; nil when index was already applied.
+// wait returns a channel that is closed when the index advances, or nil if index was already applied.
 func (i *appliedIndex) wait(index uint64) <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()

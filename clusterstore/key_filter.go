@@ -36,7 +36,7 @@ const (
 	firstSegmentKeys = 1 << 16
 )
 
-// newKeyFilter returns a filter with capacity for so many flights and a quarter more.
+// newKeyFilter returns a filter with a capacity of 1.25 times flights.
 func newKeyFilter(flights int64) *keyFilter {
 	r := new(keyFilter)
 	r.growLocked(max(firstSegmentKeys, int(flights)+int(flights)/4))

@@ -126,8 +126,8 @@ func (s *Store) runSnapshots() {
 
 func (s *Store) takeSnapshot() error { return s.takeSnapshotKeeping(s.cfg.Log.Trailing) }
 
-// takeSnapshotKeeping takes a snapshot and leaves so many bytes of the newest entries in the log. Raft counts them in
-// entries, and leaves one at least.
+// takeSnapshotKeeping takes a snapshot and keeps at least the given bytes of the newest entries in the log. Raft counts
+// entries, so the bytes are converted to a number of entries, at least one.
 func (s *Store) takeSnapshotKeeping(bytes uint64) error {
 	s.snapshotMu.Lock()
 	defer s.snapshotMu.Unlock()

@@ -49,8 +49,8 @@ type row struct {
 	deleted    bool
 }
 
-func newMemBatch(m *fsm) *memBatch {
-	return &memBatch{fsm: m, dirty: make(map[flight.ID]*dirtyFlight), overlay: &overlay{byID: make(map[flight.ID]overlayFlight)}}
+func newMemBatch(fs *fsm) *memBatch {
+	return &memBatch{fsm: fs, dirty: make(map[flight.ID]*dirtyFlight), overlay: &overlay{byID: make(map[flight.ID]overlayFlight)}}
 }
 
 func (mb *memBatch) full() bool { return len(mb.dirty) >= memBatchFlights || mb.bytes >= memBatchBytes }
@@ -71,25 +71,25 @@ func (mb *memBatch) applyEntry(e *raft.Log, done *[]*batch) error {
 
 // applyBatch applies the commands of an entry. It decodes the entry only if another process proposed it.
 func (mb *memBatch) applyBatch(e *raft.Log, done *[]*batch) error {
-	p := mb.fsm.pending.remove(e.Data)
-	if p == nil {
+	b := mb.fsm.pending.remove(e.Data)
+	if b == nil {
 		at, commands, err := decodeEntry(e.Data)
 		if err != nil {
 			return err
 		}
-		p = batchFromLog(at, commands)
+		b = batchFromLog(at, commands)
 	} else {
-		*done = append(*done, p)
+		*done = append(*done, b)
 	}
-	mb.fsm.header.Now, mb.fsm.header.Wall = max(mb.fsm.header.Now, p.stamp.now), p.stamp.wall
+	mb.fsm.header.Now, mb.fsm.header.Wall = max(mb.fsm.header.Now, b.stamp.now), b.stamp.wall
 	mb.forgetSessions()
-	for i, one := range p.proposals {
+	for i, p := range b.proposals {
 		var err error
-		if one.reply, err = mb.applyCommand(one.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
+		if p.reply, err = mb.applyCommand(p.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
 			return err
 		}
 	}
-	mb.commands += len(p.proposals)
+	mb.commands += len(b.proposals)
 	return nil
 }
 
@@ -314,22 +314,22 @@ func (mb *memBatch) moveBodies(s *dirtyFlight, next *record, old *flight.Flight)
 }
 
 // storeBody stores a body in the record or in its own row.
-func (mb *memBatch) storeBody(s *dirtyFlight, next *record, generation uint32, p BodyKind, data []byte) {
+func (mb *memBatch) storeBody(s *dirtyFlight, next *record, generation uint32, kind BodyKind, data []byte) {
 	switch {
 	case len(data) == 0:
 	case len(data) <= maxInlineBody && next.inlineBytes()+len(data) <= maxInlineTotal:
 		mb.bytes += len(data)
-		next.putBody(inlineBody{generation: generation, kind: p, data: bytes.Clone(data)})
+		next.putBody(inlineBody{generation: generation, kind: kind, data: bytes.Clone(data)})
 	default:
 		var key [maxRowKey]byte
-		mb.putRow(s, bodyKey(key[:0], s.id, generation, p), bytes.Clone(data)) // the caller may reuse its slice, and the flush comes later
+		mb.putRow(s, bodyKey(key[:0], s.id, generation, kind), bytes.Clone(data)) // the caller may reuse its slice, and the flush comes later
 	}
 }
 
 // deleteBody deletes a stored body.
-func (mb *memBatch) deleteBody(s *dirtyFlight, next *record, generation uint32, p BodyKind) {
-	if !next.removeBody(generation, p) {
-		mb.deleteRow(s, bodyKey(nil, s.id, generation, p))
+func (mb *memBatch) deleteBody(s *dirtyFlight, next *record, generation uint32, kind BodyKind) {
+	if !next.removeBody(generation, kind) {
+		mb.deleteRow(s, bodyKey(nil, s.id, generation, kind))
 	}
 }
 

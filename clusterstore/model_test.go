@@ -178,9 +178,9 @@ func (m *model) endSession() {
 		require.Len(m.t, reply.PerFlight, all)
 		m.remember(session.ID)
 	}
-	for _, one := range reply.PerFlight {
-		require.True(m.t, one.Changed)
-		m.record(m.numberOf(one.Flight.ID), one)
+	for _, ended := range reply.PerFlight {
+		require.True(m.t, ended.Changed)
+		m.record(m.numberOf(ended.Flight.ID), ended)
 	}
 }
 

@@ -64,14 +64,14 @@ func TestWallClockClosesTheWindow(t *testing.T) {
 
 		cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
 		require.NoError(t, cfg.FS.RemoveAll("ledger/"+stateName(1)))
-		again := openStore(t, cfg)
-		f, err := again.Flight(testKey(1).FlightID())
+		reopened := openStore(t, cfg)
+		f, err := reopened.Flight(testKey(1).FlightID())
 		require.NoError(t, err)
 		require.Equal(t, flight.StateInDoubt, f.State)
 		l.advance(time.Second)
-		propose(t, again, &flight.Tick{})
-		require.Zero(t, again.Header().Wall, "a start steps the ledger's time to the wall clock")
-		require.NoError(t, again.Close(context.Background()))
+		propose(t, reopened, &flight.Tick{})
+		require.Zero(t, reopened.Header().Wall, "a start steps the ledger's time to the wall clock")
+		require.NoError(t, reopened.Close(context.Background()))
 	})
 }
 

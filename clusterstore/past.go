@@ -14,9 +14,9 @@ import (
 // up to this entry, unless one of them was rolled back together with its term.
 type EntryID struct{ Index, Term uint64 }
 
-// Past is what this node's disk held when the ledger was opened, before raft appended anything. A record of an earlier
-// time, kept elsewhere, is compared with it: entries that a start appends, however often it is repeated, cannot replace
-// entries that were lost.
+// Past is what this node's disk held when the ledger was opened, before raft appended anything. Config.CheckPast compares
+// it with a record of an earlier time that is kept elsewhere: entries that a start appends, however often it is repeated,
+// cannot replace entries that were lost.
 type Past struct {
 	Deployment string  // "" for a new ledger
 	Last       EntryID // the last entry of log, state or snapshot
@@ -75,7 +75,7 @@ func (st *storage) termAt(index uint64) (uint64, error) {
 	return entry.Term, err
 }
 
-// deploymentInLog returns the name in the Bootstrap command of a log; "" if there is none.
+// deploymentInLog returns the deployment in the Bootstrap command of a log, or "" if the log has no such command.
 func (st *storage) deploymentInLog(first uint64) (name string, err error) {
 	err = st.log.Scan(first, func(entry *raft.Log) error {
 		if entry.Type != raft.LogCommand || name != "" {

@@ -100,18 +100,18 @@ func TestHazard10_CopiesOfACommandAnswerAlike(t *testing.T) {
 		require.Equal(t, first.Token, second.Token)
 		require.False(t, second.Changed)
 		report := reportOf(key, first.Token, "x")
-		one := propose(t, s, report)
-		two := propose(t, s, report)
-		require.Equal(t, one.Decision, two.Decision)
-		require.Equal(t, one.Flight.Receipt, two.Flight.Receipt)
-		require.Equal(t, uint32(1), two.Flight.AttemptCount)
+		firstReport := propose(t, s, report)
+		secondReport := propose(t, s, report)
+		require.Equal(t, firstReport.Decision, secondReport.Decision)
+		require.Equal(t, firstReport.Flight.Receipt, secondReport.Flight.Receipt)
+		require.Equal(t, uint32(1), secondReport.Flight.AttemptCount)
 
 		// Both copies are in one entry: the second sees the effect of the first.
 		var replies [2]flight.Reply
 		var both sync.WaitGroup
-		again := openOf(s, testKey(2), 2)
+		other := openOf(s, testKey(2), 2)
 		for i := range replies {
-			both.Go(func() { replies[i] = propose(t, s, again) })
+			both.Go(func() { replies[i] = propose(t, s, other) })
 		}
 		both.Wait()
 		require.Equal(t, replies[0].Token, replies[1].Token)

@@ -44,7 +44,7 @@ func (r *reader) waitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// Flight returns a flight as applied on this node, without the bytes of its bodies; nil when its key was never used
+// Flight returns a flight as applied on this node, without the bytes of its bodies, or nil if its key was never used
 // here. It does not wait. The result may be stale, and nil is no proof that the key was never used; call Barrier
 // first for that. The flight must not be changed.
 func (r *reader) Flight(id flight.ID) (*flight.Flight, error) {
@@ -170,7 +170,7 @@ func (r *reader) Live() iter.Seq2[*flight.Flight, error] {
 	}
 }
 
-// Input returns the exact bytes of a flight's input; nil: none are stored.
+// Input returns the exact bytes of a flight's input, or nil if no bytes are stored.
 func (r *reader) Input(f *flight.Flight) ([]byte, error) {
 	if f.Input.StoredSize == 0 { // an empty body has no row
 		return nil, nil
@@ -178,7 +178,7 @@ func (r *reader) Input(f *flight.Flight) ([]byte, error) {
 	return r.Body(f.ID, f.Generation, BodyInput)
 }
 
-// ReceiptBody returns the exact bytes of a receipt's body; nil: none are stored.
+// ReceiptBody returns the exact bytes of a receipt's body, or nil if no bytes are stored.
 func (r *reader) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	if f.Receipt == nil || f.Receipt.Body.StoredSize == 0 {
 		return nil, nil

@@ -37,7 +37,7 @@ const maxInlineBody = 1 << 10
 // them again.
 const maxInlineTotal = 4 * maxInlineBody
 
-// flightOf returns the flight of a record; nil for a nil record.
+// flightOf returns the flight of a record, or nil for a nil record.
 func flightOf(r *record) *flight.Flight {
 	if r == nil {
 		return nil
@@ -109,11 +109,11 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.bodies)))
 	for i := range r.bodies {
-		one := &r.bodies[i]
-		b = binary.AppendUvarint(b, uint64(one.generation))
-		b = append(b, byte(one.kind))
-		b = binary.AppendUvarint(b, uint64(len(one.data)))
-		b = append(b, one.data...)
+		body := &r.bodies[i]
+		b = binary.AppendUvarint(b, uint64(body.generation))
+		b = append(b, byte(body.kind))
+		b = binary.AppendUvarint(b, uint64(len(body.data)))
+		b = append(b, body.data...)
 	}
 	return flight.AppendRecord(b, f)
 }

@@ -20,10 +20,10 @@ func TestReplayMakesTheSameRows(t *testing.T) {
 		want := dump(t, s)
 		require.NoError(t, s.Close(context.Background()))
 		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
-		again, err := Open(context.Background(), memConfig(fs))
+		reopened, err := Open(context.Background(), memConfig(fs))
 		require.NoError(t, err)
-		got := dump(t, again)
-		require.NoError(t, again.Close(context.Background()))
+		got := dump(t, reopened)
+		require.NoError(t, reopened.Close(context.Background()))
 		for _, rows := range []map[string]string{want, got} { // a start adds an entry of its own
 			delete(rows, string(kindKey(metaRow)))
 			delete(rows, string(kindKey(headerRow)))

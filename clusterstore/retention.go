@@ -123,7 +123,7 @@ func (es *expiryScan) next(limit int) (due []flight.Command, more bool, err erro
 	return due, len(ids) == limit, nil
 }
 
-// expireCommand returns the command that ends a flight's retention; nil when the flight may not expire yet.
+// expireCommand returns the command that ends a flight's retention, or nil if the flight may not expire yet.
 func (r *reader) expireCommand(id flight.ID) (flight.Command, error) {
 	f, err := r.fsm.peek(id)
 	if err != nil || expiryKey(nil, f) == nil {

@@ -96,7 +96,7 @@ func splitOrderedKey(key []byte) (at uint64, id flight.ID, err error) {
 	return binary.BigEndian.Uint64(key[1:]), flight.ID(key[9:]), nil
 }
 
-// liveKey appends the flight's key in the index of live flights; nil: it is not live.
+// liveKey appends the flight's key in the index of live flights. It returns nil for a flight that is not live.
 func liveKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || f.State == flight.StateAbsent || f.State.Terminal() {
 		return nil
@@ -109,7 +109,7 @@ func isListed(f *flight.Flight) bool {
 	return f != nil && f.CreatedAt != 0 && f.State != flight.StateAbsent && f.State != flight.StateExpired
 }
 
-// listKey appends the flight's key in the list index; nil: it is not listed.
+// listKey appends the flight's key in the list index. It returns nil for a flight that is not listed.
 func listKey(b []byte, f *flight.Flight) []byte {
 	if !isListed(f) {
 		return nil
@@ -117,7 +117,7 @@ func listKey(b []byte, f *flight.Flight) []byte {
 	return orderedKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
 }
 
-// expiryKey appends the flight's key in the index of retentions; nil: it has no retention.
+// expiryKey appends the flight's key in the index of retentions. It returns nil for a flight without a retention.
 func expiryKey(b []byte, f *flight.Flight) []byte {
 	if at := f.DeletableAt(); at > 0 {
 		return orderedKey(b, expiryRow, uint64(at), f.ID)

@@ -51,14 +51,14 @@ func (mb *memBatch) applyEnded(c *flight.EndSession, at flight.Version) (flight.
 		if err != nil {
 			return flight.Reply{}, err
 		}
-		one, err := mb.applyToFlight(s, s.now.flight.Key, c, at)
+		ended, err := mb.applyToFlight(s, s.now.flight.Key, c, at)
 		if err != nil {
 			return flight.Reply{}, err
 		}
-		if len(one.Events) > 0 {
+		if len(ended.Events) > 0 {
 			wrote = append(wrote, id[:]...)
 		}
-		reply.PerFlight = append(reply.PerFlight, one)
+		reply.PerFlight = append(reply.PerFlight, ended)
 	}
 	if len(wrote) > 0 {
 		mb.putSharedRow(touchedKey(nil, at), wrote)

@@ -91,22 +91,22 @@ func TestSessionsAfterAStart(t *testing.T) {
 					way.then(t, crashed)
 				}
 				cfg.FS = crashed
-				again := openStore(t, cfg)
-				require.Equal(t, held, heldByAll(again.fsm.sessions))
-				require.ElementsMatch(t, ended, again.fsm.sessions.EndedSessions())
-				requireConsistent(t, again)
+				reopened := openStore(t, cfg)
+				require.Equal(t, held, heldByAll(reopened.fsm.sessions))
+				require.ElementsMatch(t, ended, reopened.fsm.sessions.EndedSessions())
+				requireConsistent(t, reopened)
 				for _, id := range []flight.SessionID{"session-3", "session-unused"} {
-					require.Equal(t, flight.DecisionSessionEnded, openUnder(t, again, 900, id, flight.Policy{}).Decision)
+					require.Equal(t, flight.DecisionSessionEnded, openUnder(t, reopened, 900, id, flight.Policy{}).Decision)
 				}
-				require.Equal(t, flight.DecisionProceed, openUnder(t, again, 901, "session-0", flight.Policy{}).Decision)
+				require.Equal(t, flight.DecisionProceed, openUnder(t, reopened, 901, "session-0", flight.Policy{}).Decision)
 
 				time.Sleep(flight.MaxOpenLife + time.Second)
-				propose(t, again, &flight.Tick{})
-				require.Empty(t, again.fsm.sessions.EndedSessions())
-				for key := range dump(t, again) {
+				propose(t, reopened, &flight.Tick{})
+				require.Empty(t, reopened.fsm.sessions.EndedSessions())
+				for key := range dump(t, reopened) {
 					require.NotEqual(t, byte(endedRow), key[0], "a forgotten session has no row")
 				}
-				require.Equal(t, flight.DecisionProceed, openUnder(t, again, 900, "session-3", flight.Policy{}).Decision)
+				require.Equal(t, flight.DecisionProceed, openUnder(t, reopened, 900, "session-3", flight.Policy{}).Decision)
 			})
 		})
 	}
@@ -146,8 +146,8 @@ func TestEndedInBatches(t *testing.T) {
 			require.Len(t, reply.PerFlight, want)
 			require.Equal(t, want > 0, reply.Changed)
 			require.Equal(t, batch < 2, reply.More)
-			for _, one := range reply.PerFlight {
-				at[one.Flight.Version]++
+			for _, ended := range reply.PerFlight {
+				at[ended.Flight.Version]++
 			}
 			_, left := s.HeldBy("session-many", flight.ID{}, 1)
 			require.Equal(t, max(0, flights-(batch+1)*flight.MaxEndSessionFlights), left)
@@ -162,27 +162,27 @@ func TestEndedInBatches(t *testing.T) {
 		require.Equal(t, []flight.Session{sessionOf(s, "session-other")}, s.Holders())
 		requireConsistent(t, s)
 
-		told := readFeed(t, s, end, 1000)
-		requireEndedEvents(t, s, told, flights)
+		events := readFeed(t, s, end, 1000)
+		requireEndedEvents(t, s, events, flights)
 		for _, limit := range []int{1, 100} {
-			require.Equal(t, told, readFeed(t, s, end, limit))
+			require.Equal(t, events, readFeed(t, s, end, limit))
 		}
 		last, err := s.feed.Last(10, func(e *flight.FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
 		require.NoError(t, err)
 		require.Len(t, last.Events, 90, "the events of one command are not split")
 		require.NoError(t, s.Close(context.Background()))
 		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
-		require.Equal(t, told, readFeed(t, openStore(t, memConfig(fs)), end, 1000), "and after the log was applied again")
+		require.Equal(t, events, readFeed(t, openStore(t, memConfig(fs)), end, 1000), "and after the log was applied again")
 	})
 }
 
 // requireEndedEvents checks that the feed has, for each flight, the events of its history after its Open, once and in
 // order.
-func requireEndedEvents(t *testing.T, s *Store, told []flight.FeedEvent, flights int) {
+func requireEndedEvents(t *testing.T, s *Store, events []flight.FeedEvent, flights int) {
 	t.Helper()
 	byKey := make(map[flight.Key][]flight.HistoryEvent)
-	for i, e := range told {
-		require.False(t, i > 0 && told[i-1].Version.After(e.Version), "out of order")
+	for i, e := range events {
+		require.False(t, i > 0 && events[i-1].Version.After(e.Version), "out of order")
 		byKey[e.Key] = append(byKey[e.Key], e.HistoryEvent)
 	}
 	require.Len(t, byKey, flights)
@@ -217,8 +217,8 @@ func TestEndedThatIsRefused(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		require.NoError(t, s.Close(context.Background()))
-		again := openStore(t, memConfig(fs))
-		require.Equal(t, flight.DecisionProceed, openUnder(t, again, 2, "session-a", flight.Policy{}).Decision)
+		reopened := openStore(t, memConfig(fs))
+		require.Equal(t, flight.DecisionProceed, openUnder(t, reopened, 2, "session-a", flight.Policy{}).Decision)
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 // singleFault is a disk that fails one write, sync, creation or removal, and a process that is killed where it must
-// not continue. Its disk then is the one that a power cut leaves.
+// not continue. Its disk is then as a power cut leaves it.
 type singleFault struct {
 	disk *vfs.MemFS
 	rng  *rand.Rand
@@ -98,7 +98,7 @@ func (f *singleFault) live(t *testing.T) *answered {
 	f.on = true
 	f.mu.Unlock()
 	for n := 0; n < 24 && f.lives(); n++ {
-		f.fly(t, s, n, known)
+		f.runFlight(t, s, n, known)
 		switch n % 8 {
 		case 3:
 			_ = s.takeSnapshot()
@@ -119,8 +119,8 @@ func (f *singleFault) live(t *testing.T) *answered {
 	return known
 }
 
-// fly opens a flight and reports two of three.
-func (f *singleFault) fly(t *testing.T, s *Store, n int, known *answered) {
+// runFlight opens flight n, and reports it unless n%3 is 2.
+func (f *singleFault) runFlight(t *testing.T, s *Store, n int, known *answered) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	opened, err := s.Propose(ctx, openOf(s, testKey(n), n))

@@ -39,14 +39,14 @@ func (fs *fsm) Snapshot() (raft.FSMSnapshot, error) {
 // If the process dies before the sink is closed, the old snapshot and the whole log exist. After it, the new snapshot
 // exists; raft then deletes the log up to it.
 func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
-	ours, ok := sink.(*snapshotSink)
+	snapshot, ok := sink.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("clusterstore: a checkpoint cannot go into a %T", sink)
 	}
-	if c.meta.Applied < ours.meta.Index {
-		return fmt.Errorf("clusterstore: the checkpoint ends at entry %d, the snapshot at entry %d", c.meta.Applied, ours.meta.Index)
+	if c.meta.Applied < snapshot.meta.Index {
+		return fmt.Errorf("clusterstore: the checkpoint ends at entry %d, the snapshot at entry %d", c.meta.Applied, snapshot.meta.Index)
 	}
-	return ours.addCheckpoint(c.dir)
+	return snapshot.addCheckpoint(c.dir)
 }
 
 // Release removes a checkpoint that was not moved into a snapshot.
@@ -175,12 +175,12 @@ func (r *rowRestorer) commit() error {
 
 // adoptMeta puts this node's id into another node's meta row.
 func (fs *fsm) adoptMeta(value []byte) ([]byte, error) {
-	var theirs meta
-	if err := decodeMeta(value, &theirs); err != nil {
+	var m meta
+	if err := decodeMeta(value, &m); err != nil {
 		return nil, err
 	}
-	theirs.Node = fs.cfg.NodeID
-	return encodeMeta(&theirs)
+	m.Node = fs.cfg.NodeID
+	return encodeMeta(&m)
 }
 
 // replace switches to a new database, then closes and removes the old one. No reader uses the old one when replace

@@ -8,8 +8,9 @@ import (
 )
 
 // A snapshot that the leader sends replaces the log of this node: raft restores the state from it and then removes all
-// entries, because pebblelog.Store.IsMonotonic says so. Two cases need more than raft does, because raft does not look at
-// the log before, and keeps the last entry of the removed log in memory as its own.
+// entries, because pebblelog.Store.IsMonotonic says so. Raft does not compare the snapshot with the log before it does so,
+// and keeps the last entry of the removed log in memory. So two cases need more than raft does: a late snapshot, and a
+// log that goes on after the snapshot.
 
 // admitSnapshot returns an error for a late snapshot: an earlier request that the leader has given up, or repeated. Raft
 // would roll the state back, and remove entries that this node has acknowledged.

@@ -53,8 +53,8 @@ func (m snapshotMeta) encode() ([]byte, error) {
 
 // checksumOK reports whether b is the meta file as it was written.
 func (m snapshotMeta) checksumOK(b []byte) bool {
-	again, err := m.encode()
-	return m.Sum == 0 || err == nil && bytes.Equal(again, b)
+	encoded, err := m.encode()
+	return m.Sum == 0 || err == nil && bytes.Equal(encoded, b)
 }
 
 func (m *snapshotMeta) raft(id string) *raft.SnapshotMeta {

@@ -263,7 +263,7 @@ func (s *Store) pendingError(name string) error {
 }
 
 // proposeUntilCommitted proposes a report until it is committed, then removes it from the spool. It returns false
-// when the store closes first. first is a proposal that is already queued; nil: none.
+// when the store closes first. first is a proposal that is already queued, or nil.
 func (s *Store) proposeUntilCommitted(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
 	ctx, cancel := s.closeContext()
 	defer cancel()

@@ -127,10 +127,10 @@ func TestSpool_UnreadableReportFailsOpen(t *testing.T) {
 	newer[0] = flight.CodecVersion + 1
 	later, err := spool.add(report, newer)
 	require.NoError(t, err)
-	again, err := openSpool(&cfg)
+	reopened, err := openSpool(&cfg)
 	require.NoError(t, err)
-	require.Contains(t, again.reports, name)
-	require.NotContains(t, again.reports, later)
+	require.Contains(t, reopened.reports, name)
+	require.NotContains(t, reopened.reports, later)
 }
 
 // A report that is intact, and that this build cannot decode, keeps its name for the build that can.

@@ -147,7 +147,7 @@ func (s *state) visit(from, to []byte, start, step func(*pebble.Iterator) bool, 
 	return it.Error()
 }
 
-// record reads a flight's current record with its duplicate statistics; nil when there is none. Unlike Get it also
+// record reads a flight's current record with its duplicate statistics, or nil if there is none. Unlike Get it also
 // uses the filters of the lowest level, which holds nearly all rows.
 func (s *state) record(id flight.ID) (r *record, err error) {
 	s.mu.RLock()

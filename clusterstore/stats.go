@@ -31,7 +31,7 @@ func (s *state) compactionDebt() uint64 {
 	return s.db.Metrics().Compact.EstimatedDebt
 }
 
-// diskBytes returns the disk space of the state; 0 after close.
+// diskBytes returns the disk space of the state, or 0 after close.
 func (s *state) diskBytes() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

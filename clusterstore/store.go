@@ -102,7 +102,7 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 	return data, s.disk.admit(c)
 }
 
-// propose retries until the result is known. unknown is the error that made an earlier attempt ambiguous; nil: none.
+// propose retries until the result is known. unknown is the error that made an earlier attempt ambiguous, or nil.
 func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unknown error) (flight.Reply, error) {
 	for {
 		leads := s.leadershipChanged.next()

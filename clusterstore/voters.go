@@ -75,7 +75,7 @@ func (co *consensus) Leading() (term uint64, ok bool) {
 	return lead.term, true
 }
 
-// Leader returns the address of the leader; "" when this node knows of none. It may name a leader that has been replaced,
+// Leader returns the address of the leader, or "" if this node knows of none. It may name a leader that has been replaced,
 // or one that does not accept proposals yet.
 func (co *consensus) Leader() (address string) {
 	at, _ := co.raft.LeaderWithID()

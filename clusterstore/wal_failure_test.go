@@ -44,16 +44,16 @@ func TestWALFailureEndsTheProcess(t *testing.T) {
 				data := t.TempDir()
 				cmd := exec.Command(os.Args[0], "-test.run=^TestWALFailureEndsTheProcess$", "-test.timeout=30s")
 				cmd.Env = append(os.Environ(), "FLIGHTD_TEST_REFUSED="+dir+" "+how, "FLIGHTD_TEST_DIR="+data)
-				var said, told bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &told, &said
+				var stderr, stdout bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &stdout, &stderr
 				err := cmd.Run()
-				require.Equal(t, exitSoftware, cmd.ProcessState.ExitCode(), "%v\n%s\n%s", err, &told, &said)
-				require.Contains(t, said.String(), "killed by "+syscall.ENOSPC.Error())
-				require.NotContains(t, said.String(), "goroutine ")
+				require.Equal(t, exitSoftware, cmd.ProcessState.ExitCode(), "%v\n%s\n%s", err, &stdout, &stderr)
+				require.Contains(t, stderr.String(), "killed by "+syscall.ENOSPC.Error())
+				require.NotContains(t, stderr.String(), "goroutine ")
 
 				s := openStore(t, Config{Dir: data, Memory: memConfig(nil).Memory})
 				flown := 0
-				for lines := bufio.NewScanner(&told); lines.Scan(); flown++ {
+				for lines := bufio.NewScanner(&stdout); lines.Scan(); flown++ {
 					var n int
 					_, err := fmt.Sscanf(lines.Text(), "flew %d", &n)
 					require.NoError(t, err, lines.Text())

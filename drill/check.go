@@ -168,8 +168,8 @@ func isSuccess(e client.Event) bool {
 	case flight.EventReported.String():
 		return e.Outcome == flight.OutcomeSucceeded.String()
 	case flight.EventVerificationReported.String(), flight.EventResolved.String():
-		said, _, _ := strings.Cut(e.Note, ":") // a person's reason follows the colon
-		return said == flight.FindingHappened.String()
+		finding, _, _ := strings.Cut(e.Note, ":") // a person's reason follows the colon
+		return finding == flight.FindingHappened.String()
 	}
 	return false
 }

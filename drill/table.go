@@ -89,8 +89,8 @@ func summarizeHistory(events []client.Event) string {
 		case flight.EventVerificationReported.String():
 			parts = append(parts, "look-up: "+orUnknown(e.Note))
 		case flight.EventResolved.String():
-			said, _, _ := strings.Cut(e.Note, ":")
-			parts = append(parts, "person: "+orUnknown(said))
+			finding, _, _ := strings.Cut(e.Note, ":")
+			parts = append(parts, "person: "+orUnknown(finding))
 		case flight.EventInDoubt.String():
 			parts = append(parts, "in doubt")
 		case flight.EventOverlap.String():

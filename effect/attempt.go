@@ -62,7 +62,7 @@ func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
 // client it is empty in a look-up: a server gives a token only to a caller that may act and report under it.
 func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
 
-// Traceparent returns the call's W3C traceparent, for requests without Transport; "" when it has none.
+// Traceparent returns the call's W3C traceparent, for requests without Transport, or "" if it has none.
 func (a *Attempt) Traceparent() string {
 	if a.spec.Context == nil {
 		return ""
@@ -73,7 +73,7 @@ func (a *Attempt) Traceparent() string {
 // Input returns a copy of the input as first submitted. A resend must send exactly these bytes.
 func (a *Attempt) Input() []byte { return bytes.Clone(a.spec.Input.Data) }
 
-// Previous returns the previous attempt; nil for the first.
+// Previous returns the previous attempt, or nil for the first.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
 
 // LeaseLost returns a channel that is closed when the right to start an effect is lost; an effect that has started may

@@ -26,7 +26,7 @@ func RetryAfter(err error, pause time.Duration) error {
 	return &pauseError{err: err, retryAfter: pause}
 }
 
-// RequestedPause returns the pause that RetryAfter put into err; 0 when there is none.
+// RequestedPause returns the pause that RetryAfter put into err, or 0 if there is none.
 func RequestedPause(err error) time.Duration {
 	var asked *pauseError
 	if errors.As(err, &asked) {

@@ -27,13 +27,13 @@ func WithTraceparent(ctx context.Context, header string) context.Context {
 	return context.WithValue(ctx, traceKey{}, header)
 }
 
-// Traceparent returns the header set by WithTraceparent; "" when there is none.
+// Traceparent returns the header set by WithTraceparent, or "" if there is none.
 func Traceparent(ctx context.Context) string {
 	header, _ := ctx.Value(traceKey{}).(string)
 	return header
 }
 
-// TraceID returns the trace id in a traceparent, 32 hexadecimal digits; "" for a malformed header.
+// TraceID returns the trace id in a traceparent, 32 hexadecimal digits, or "" for a malformed header.
 func TraceID(header string) string {
 	if len(header) < traceparentLen || len(header) > maxTraceparent {
 		return ""

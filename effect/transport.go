@@ -226,7 +226,7 @@ func outcomeOf(resp *http.Response) flight.Outcome {
 	return outcome
 }
 
-// traceparent returns the header to add; "" when the request has one already.
+// traceparent returns the header to add, or "" if the request has one already.
 func (t *transport) traceparent(req *http.Request) string {
 	if req.Header.Get(HeaderTraceparent) != "" {
 		return ""

@@ -26,13 +26,13 @@ const duringEffect = "during-effect"
 func TestHazard03_04_CrashSites(t *testing.T) {
 	for _, site := range crashSites {
 		t.Run(site, func(t *testing.T) {
-			var told strings.Builder
+			var transcripts strings.Builder
 			for _, recovery := range recoveries {
 				synctest.Test(t, func(t *testing.T) {
-					fmt.Fprintf(&told, "# %s\n%s\n", recovery, crashAt(t, site, recovery))
+					fmt.Fprintf(&transcripts, "# %s\n%s\n", recovery, crashAt(t, site, recovery))
 				})
 			}
-			requireGolden(t, "crash/"+site, told.String())
+			requireGolden(t, "crash/"+site, transcripts.String())
 		})
 	}
 }
@@ -67,10 +67,10 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 	require.NoError(t, err)
 	requireOneEffect(t, p, b.Flight(call.Key), result)
 	w.transcript.add("effects: %d", p.effects())
-	told := w.transcript.String()
+	transcript := w.transcript.String()
 	goAway()
 	<-gone
-	return told
+	return transcript
 }
 
 // charge returns a handler that acts at the provider; the node may die during the effect.

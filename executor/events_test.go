@@ -38,13 +38,13 @@ func recordEvents(s *transcript) executor.Events {
 func TestEventsOfACall(t *testing.T) {
 	s := new(transcript)
 	bubbleWith(t, flightdtest.Options{Events: recordEvents(s)}, func(t *testing.T, fd *flightdtest.Flightd) {
-		one := callOf("1", `{}`, flight.Policy{})
+		call := callOf("1", `{}`, flight.Policy{})
 		act := func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			sleep(t, 3*time.Second)
 			return effect.Answer{}, nil
 		}
 		for range 2 {
-			_, err := fd.Do(t.Context(), one, act)
+			_, err := fd.Do(t.Context(), call, act)
 			require.NoError(t, err)
 		}
 		other := callOf("1", `{"other":1}`, flight.Policy{})
@@ -53,7 +53,7 @@ func TestEventsOfACall(t *testing.T) {
 		doubtful := callOf("2", `{}`, flight.Policy{})
 		_, err = fd.Do(t.Context(), doubtful, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
 		require.Error(t, err)
-		k, k2 := one.Key, doubtful.Key
+		k, k2 := call.Key, doubtful.Key
 		require.Equal(t, fmt.Sprintf(`opened %[1]s 1
 claimed %[1]s after 0s
 closed %[1]s 1: succeeded after 3s

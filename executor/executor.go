@@ -44,7 +44,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Ledger == nil || c.Reader == nil || c.Leases == nil {
-		return c, errors.New("executor: Config needs Ledger, Memory and Leases")
+		return c, errors.New("executor: Config needs Ledger, Reader and Leases")
 	}
 	if c.Owner == "" {
 		host, _ := os.Hostname()

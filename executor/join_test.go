@@ -96,12 +96,12 @@ func TestHazard30_AnotherInput(t *testing.T) {
 func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(countingHandler)
-		theirs := openForeignAttempt(t, fd, call)
+		foreign := openForeignAttempt(t, fd, call)
 		first := doInBackground(t.Context(), fd, call, c.handle)
 		synctest.Wait()
 		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), unreachableHandler(t))
 		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
-		theirs.abandon()
+		foreign.abandon()
 		require.NoError(t, (<-first).err)
 	})
 }
@@ -167,7 +167,7 @@ func TestJoin_EffectIsRecordedAfterAllCallersLeft(t *testing.T) {
 func TestJoin_WaitingCallEndsWithItsLastCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
-		theirs := openForeignAttempt(t, fd, call)
+		foreign := openForeignAttempt(t, fd, call)
 		ctx, cancel := context.WithCancel(t.Context())
 		first, second := doInBackground(ctx, fd, call, unreachableHandler(t)), doInBackground(ctx, fd, call, unreachableHandler(t))
 		sleep(t, time.Minute)
@@ -175,7 +175,7 @@ func TestJoin_WaitingCallEndsWithItsLastCaller(t *testing.T) {
 		require.ErrorIs(t, (<-first).err, context.Canceled)
 		require.ErrorIs(t, (<-second).err, context.Canceled)
 		synctest.Wait()
-		theirs.abandon()
+		foreign.abandon()
 		sleep(t, time.Minute)
 		require.Nil(t, fd.Flight(call.Key).OpenAttempt(), "the call has ended")
 		var c countingHandler
@@ -190,7 +190,7 @@ func TestJoin_AsTheLastCallerLeaves(t *testing.T) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(countingHandler)
 		for range 100 { // two nonces each; a key remembers 256
 			waitForReleases(t)
-			theirs := openForeignAttempt(t, fd, call)
+			foreign := openForeignAttempt(t, fd, call)
 			ctx, cancel := context.WithCancel(t.Context())
 			first := doInBackground(ctx, fd, call, c.handle)
 			synctest.Wait()
@@ -199,7 +199,7 @@ func TestJoin_AsTheLastCallerLeaves(t *testing.T) {
 			second := doInBackground(t.Context(), fd, call, c.handle)
 			group.Wait()
 			<-first
-			theirs.abandon()
+			foreign.abandon()
 			require.NoError(t, (<-second).err)
 			_, err := fd.Ledger.Propose(t.Context(), &flight.FreeKey{Key: call.Key, Generation: fd.Flight(call.Key).Generation})
 			require.NoError(t, err)
@@ -211,22 +211,22 @@ func TestWaitBoundsTheWaitForOthersOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
 		call.Wait = 3 * time.Second
-		theirs := openForeignAttempt(t, fd, call)
+		foreign := openForeignAttempt(t, fd, call)
 		began := time.Now()
 		_, err := fd.Do(t.Context(), call, unreachableHandler(t))
 		require.Positive(t, requireAs[*effect.Busy](t, err).RetryAfter)
 		require.Equal(t, call.Wait, time.Since(began))
-		theirs.abandon()
+		foreign.abandon()
 		synctest.Wait()
 
 		g := newBlockingHandler()
-		mine := doInBackground(t.Context(), fd, call, g.handle)
+		own := doInBackground(t.Context(), fd, call, g.handle)
 		<-g.started
 		_, err = fd.Do(t.Context(), call, unreachableHandler(t))
 		requireAs[*effect.Busy](t, err)
 		sleep(t, time.Hour)
 		g.result <- nil
-		require.NoError(t, (<-mine).err, "Wait does not bound the caller's own effect")
+		require.NoError(t, (<-own).err, "Wait does not bound the caller's own effect")
 	})
 }
 

@@ -179,7 +179,7 @@ func (ex *Executor) checkHolder(f *flight.Flight) {
 	}
 }
 
-// waitForChange waits at most d for a version of the flight that differs from the one seen; nil if there was none.
+// waitForChange waits at most d for a version of the flight that differs from the one seen, or nil if there was none.
 func (ex *Executor) waitForChange(ctx context.Context, id flight.ID, seen flight.Version, d time.Duration) *flight.Flight {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

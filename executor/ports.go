@@ -34,7 +34,7 @@ func ProposeUntilKnown(ctx context.Context, ledger Ledger, c flight.Command) (re
 }
 
 // proposeUntil proposes a command, and repeats it after the errors for which again returns true, until ctx ends.
-func proposeUntil(ctx context.Context, ledger Ledger, c flight.Command, again func(error) bool) (reply flight.Reply, repeated bool, err error) {
+func proposeUntil(ctx context.Context, ledger Ledger, c flight.Command, isRetryable func(error) bool) (reply flight.Reply, repeated bool, err error) {
 	var unknown error
 	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
 		reply, err = ledger.Propose(ctx, c)
@@ -46,7 +46,7 @@ func proposeUntil(ctx context.Context, ledger Ledger, c flight.Command, again fu
 		case unknown != nil: // this proposal was not applied; an earlier one may have been
 			err = fmt.Errorf("%w; then: %w", unknown, err)
 		}
-		if !again(err) || !clock.Sleep(ctx, clock.Jitter(pause)) {
+		if !isRetryable(err) || !clock.Sleep(ctx, clock.Jitter(pause)) {
 			return reply, unknown != nil, err
 		}
 	}

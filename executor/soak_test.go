@@ -157,7 +157,7 @@ func (s *soak) handler(p *provider) effect.Handler {
 	}
 }
 
-// randError returns, panics with or exits for an unknown outcome; nil: the outcome is known.
+// randError returns, panics with or exits for an unknown outcome. It returns nil for a known one.
 func (s *soak) randError() error {
 	switch s.randN(9) {
 	case 0:

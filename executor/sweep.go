@@ -158,8 +158,8 @@ func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
 		header := s.cfg.Reader.Header()
 		return session.Epoch < header.LeaseEpoch && s.cfg.Reader.Now() >= header.EpochHold
 	}
-	_, lives := living.Sessions[session.ID]
-	return !lives && session.Epoch == living.Epoch && living.Revision >= session.Revision
+	_, alive := living.Sessions[session.ID]
+	return !alive && session.Epoch == living.Epoch && living.Revision >= session.Revision
 }
 
 // endSession proposes the end of a session until the session holds no flight. If the process dies in between, the next

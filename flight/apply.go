@@ -121,7 +121,7 @@ func (t *transition) apply(c Command) Decision {
 	return DecisionFailedPrecondition
 }
 
-// flight is the record with the changes so far; nil when the key was never used.
+// flight is the record with the changes so far, or nil if the key was never used.
 func (t *transition) flight() *Flight {
 	if t.after != nil {
 		return t.after
@@ -164,8 +164,8 @@ func (t *transition) emit(k EventKind, e Event) {
 // absent reports whether the key was never used or was freed.
 func (t *transition) absent() bool { return t.flight() == nil || t.flight().State == StateAbsent }
 
-// answerBusy returns DecisionBusy: the command is too early, or another holder has the key, until the given time; 0 when only
-// an event ends the wait.
+// answerBusy returns DecisionBusy: the command is too early, or another holder has the key. until is the time at which that
+// ends, or 0 if only an event ends it.
 func (t *transition) answerBusy(until Time) Decision {
 	if until > 0 {
 		t.wait = max(0, until.Until(t.header.Now))

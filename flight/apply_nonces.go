@@ -9,7 +9,7 @@ func (t *transition) isUsedNonce(nonce Nonce) bool {
 		slices.ContainsFunc(f.UsedNonces, func(u UsedNonce) bool { return u.Nonce == nonce }))
 }
 
-// attemptByNonce returns the stored attempt of this generation that the nonce has opened; nil if there is none.
+// attemptByNonce returns the stored attempt of this generation that the nonce has opened, or nil if there is none.
 func (f *Flight) attemptByNonce(nonce Nonce) *Attempt {
 	for i := range f.Attempts {
 		if f.Attempts[i].Nonce == nonce {

@@ -132,12 +132,12 @@ func (d *differences) compare(at string, x, y *node) {
 
 func (d *differences) compareArrays(at string, x, y *node) {
 	for i := range max(len(x.members), len(y.members)) {
-		here := at + "/" + strconv.Itoa(i)
+		path := at + "/" + strconv.Itoa(i)
 		if i >= len(x.members) || i >= len(y.members) {
-			d.add(here)
+			d.add(path)
 			return // the first element that the shorter array lacks is enough
 		}
-		d.compare(here, &x.members[i].value, &y.members[i].value)
+		d.compare(path, &x.members[i].value, &y.members[i].value)
 	}
 }
 
@@ -148,12 +148,12 @@ func (d *differences) compareObjects(at string, x, y *node) {
 	}
 	for i := range x.members {
 		c := &x.members[i]
-		here := at + "/" + escapePointer(c.name)
+		path := at + "/" + escapePointer(c.name)
 		if other, ok := others[c.name]; ok {
 			delete(others, c.name)
-			d.compare(here, &c.value, other)
+			d.compare(path, &c.value, other)
 		} else {
-			d.add(here)
+			d.add(path)
 		}
 	}
 	for i := range y.members {

@@ -101,7 +101,7 @@ type DeleteDocument struct {
 	Reason string     `cbor:"4,keyasint,omitempty"`
 }
 
-// DocumentEvent returns the document and the kind of the event of a command about a document; false for other commands.
+// DocumentEvent returns the document and the kind of the event of a command about a document, or false for other commands.
 func DocumentEvent(c Command) (id DocumentID, kind EventKind, ok bool) {
 	switch c := c.(type) {
 	case *PutDocument:
@@ -120,15 +120,15 @@ type Documents struct {
 	in   map[string]int // number of documents by namespace
 }
 
-// Get returns a document, which must not be changed; nil: it does not exist.
+// Get returns a document, which must not be changed, or nil if it does not exist.
 func (d *Documents) Get(id DocumentID) *Document { return d.byID[id] }
 
 // List returns the documents of a kind in the order of their ids; of all kinds if kind is empty.
 func (d *Documents) List(kind string) []*Document {
 	var list []*Document
-	for id, one := range d.byID {
+	for id, doc := range d.byID {
 		if kind == "" || id.Kind == kind {
-			list = append(list, one)
+			list = append(list, doc)
 		}
 	}
 	slices.SortFunc(list, func(a, b *Document) int { return a.ID.Compare(b.ID) })
@@ -136,14 +136,14 @@ func (d *Documents) List(kind string) []*Document {
 }
 
 // Restore adds a stored document.
-func (d *Documents) Restore(one *Document) {
+func (d *Documents) Restore(doc *Document) {
 	if d.byID == nil {
 		d.byID, d.in = make(map[DocumentID]*Document), make(map[string]int)
 	}
-	if d.byID[one.ID] == nil {
-		d.in[one.ID.Namespace]++
+	if d.byID[doc.ID] == nil {
+		d.in[doc.ID.Namespace]++
 	}
-	d.byID[one.ID] = one
+	d.byID[doc.ID] = doc
 }
 
 // hasRoom reports whether a namespace may create another document.

@@ -100,9 +100,9 @@ func TestDuplicateStats_Add(t *testing.T) {
 			return &s
 		}
 		for n := 1; n <= calls; n++ {
-			one := flight.DuplicateStats{Count: 1, First: flight.Time(n), Last: flight.Time(n), Callers: []flight.Caller{{Actor: fmt.Sprint(n), At: flight.Time(n)}}}
-			whole = add(whole, one)
-			piece = piece.Add(one)
+			single := flight.DuplicateStats{Count: 1, First: flight.Time(n), Last: flight.Time(n), Callers: []flight.Caller{{Actor: fmt.Sprint(n), At: flight.Time(n)}}}
+			whole = add(whole, single)
+			piece = piece.Add(single)
 			if rapid.Bool().Draw(t, "cut") || n == calls {
 				sum, piece = add(sum, piece), flight.DuplicateStats{}
 			}

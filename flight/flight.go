@@ -324,7 +324,7 @@ func (f *Flight) Newest() *Attempt {
 }
 
 // UnrunSince returns when a person resolved that the effect did not happen, if no attempt was opened since then: the flight
-// waits for a caller, and perhaps none comes. 0: it is no such flight.
+// waits for a caller, and perhaps no caller comes. It returns 0 for every other flight.
 func (f *Flight) UnrunSince() Time {
 	r := f.Resolution
 	if r == nil || r.Finding != FindingNotHappened || f.State != StateReady && f.State != StateScheduled {
@@ -352,7 +352,7 @@ func (f *Flight) OpenAttempt() *Attempt {
 	return nil
 }
 
-// Deadline is the ledger time at which the open attempt is marked lost although its session lives; 0: never. It is the end of
+// Deadline is the ledger time at which the open attempt is marked lost although its session lives, or 0 for never. It is the end of
 // the callback that the attempt waits for. Else it follows from the attempt's time-out: a holder may start the effect until
 // the time-out has passed since it first sent the Open, by its own clock. The deadline is later than that: by a tenth for
 // clock drift, and by PauseBound for a machine that was frozen.
@@ -410,7 +410,7 @@ func (f *Flight) HasFinalReceipt() bool {
 	return f != nil && (f.State == StateSucceeded || f.State == StateFailed) && f.Receipt != nil && f.Redacted == nil
 }
 
-// ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.
+// ExpiresAt is when the retention of a finished flight ends, or 0 while it is not finished.
 func (f *Flight) ExpiresAt() Time {
 	if f.FinishedAt == 0 {
 		return 0

@@ -187,7 +187,7 @@ func (k Key) BusinessID() string {
 // IsStep reports whether k names a step of a saga.
 func (k Key) IsStep() bool { return k.stepFrom != 0 }
 
-// StepName is the text after '#'; "" when k is not a step.
+// StepName is the text after '#', or "" if k is not a step.
 func (k Key) StepName() string {
 	if !k.IsStep() {
 		return ""

@@ -112,7 +112,7 @@ func (l *Ledger) admit(c flight.Command) (o *outage, hangs bool) {
 	return l.currentOutage() // before may have begun one
 }
 
-// currentOutage returns the outage; nil when the ledger is reachable.
+// currentOutage returns the outage, or nil if the ledger is reachable.
 func (l *Ledger) currentOutage() (o *outage, hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

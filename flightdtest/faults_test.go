@@ -183,7 +183,7 @@ func TestHeldElsewhereInALaterEpoch(t *testing.T) {
 		require.NoError(t, err)
 		_, err = ticket(t, fd, "1")
 		require.NoError(t, err)
-		theirs := fd.Leases.ClaimFromOtherNode(t, flight.MustKey("support/create-ticket/2"), "somebody")
-		require.EqualValues(t, 2, theirs.Session().Epoch)
+		foreign := fd.Leases.ClaimFromOtherNode(t, flight.MustKey("support/create-ticket/2"), "somebody")
+		require.EqualValues(t, 2, foreign.Session().Epoch)
 	})
 }

@@ -147,7 +147,7 @@ func (fl *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	return Open(tb, o)
 }
 
-// Flight returns the flight of a key; nil when the key was never used.
+// Flight returns the flight of a key, or nil if the key was never used.
 func (fl *Flightd) Flight(key flight.Key) *flight.Flight {
 	f, _ := fl.Ledger.Flight(key.FlightID())
 	return f

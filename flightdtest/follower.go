@@ -37,8 +37,8 @@ func (l *Ledger) Follower() *Follower {
 	defer l.mu.Unlock()
 	f := &Follower{Ledger: l, heldSessions: flight.NewSessions(), waiting: make(map[flight.ID]chan struct{}),
 		state: logEntry{header: l.header, flights: maps.Clone(l.flights)}}
-	for _, one := range l.flights {
-		f.heldSessions.Update(nil, one)
+	for _, existing := range l.flights {
+		f.heldSessions.Update(nil, existing)
 	}
 	l.followers = append(l.followers, f)
 	return f

@@ -113,7 +113,7 @@ func TestLaggingNode(t *testing.T) {
 	})
 }
 
-// An end of a session ends so many flights at once, and is remembered, as in the store.
+// The end of a session ends at most MaxEndSessionFlights flights at once, and is remembered, as in the store.
 func TestSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := flightdtest.NewLedger()

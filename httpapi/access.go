@@ -54,13 +54,13 @@ func AsNode(ctx context.Context, node string) context.Context {
 	return context.WithValue(ctx, nodeKey{}, node)
 }
 
-// NodeOf returns the node whose program sent a request; "": another caller did.
+// NodeOf returns the node whose program sent a request, or "" for every other caller.
 func NodeOf(ctx context.Context) string {
 	node, _ := ctx.Value(nodeKey{}).(string)
 	return node
 }
 
-// callerOf returns the sender of a request; nil if the server needs no credentials, or if the route is public.
+// callerOf returns the sender of a request, or nil if the server needs no credentials, or if the route is public.
 func callerOf(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c

@@ -24,7 +24,7 @@ func (ar *auditRoutes) routes() map[string]route {
 func (ar *auditRoutes) audit(w http.ResponseWriter, r *http.Request) error {
 	before, limit, verb, bad := parseAuditQuery(r)
 	if bad == nil {
-		bad = ar.hasDocuments()
+		bad = ar.requireDocuments()
 	}
 	if bad != nil {
 		return bad

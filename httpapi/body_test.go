@@ -69,10 +69,10 @@ func newPipeServer(t *testing.T, change ...func(*httpapi.Config)) *pipeServer {
 }
 
 func (s *pipeServer) dial() net.Conn {
-	ours, theirs := net.Pipe()
-	s.listener.conns <- theirs
-	s.t.Cleanup(func() { _ = ours.Close() })
-	return ours
+	clientEnd, serverEnd := net.Pipe()
+	s.listener.conns <- serverEnd
+	s.t.Cleanup(func() { _ = clientEnd.Close() })
+	return clientEnd
 }
 
 // exchange sends a request, chunk bytes of its body each second. It returns the answer and when it came.

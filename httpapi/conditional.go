@@ -82,7 +82,7 @@ func preferredWait(r *http.Request) time.Duration {
 	return 0
 }
 
-// parseWait converts seconds to a duration, at most wire.MaxWaitMS; 0 if seconds is not a number.
+// parseWait converts seconds to a duration, at most wire.MaxWaitMS, or 0 if seconds is not a number.
 func parseWait(seconds string) time.Duration {
 	n, err := strconv.ParseUint(seconds, 10, 32)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {

@@ -65,7 +65,7 @@ type Cluster struct {
 	ReplaceNode func(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid)
 	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
 	// called if the position is later than the ledger's. nil: positions are not compared.
-	LedgerBehind func(ctx context.Context, told wire.Index) (bool, error)
+	LedgerBehind func(ctx context.Context, position wire.Index) (bool, error)
 	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
 	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
 	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.

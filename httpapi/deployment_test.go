@@ -21,8 +21,8 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 	d := newTestServer(t, func(c *httpapi.Config) {
 		c.About.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
 	})
-	ours := decodeBody[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
-	require.NotEmpty(t, ours)
+	deployment := decodeBody[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
+	require.NotEmpty(t, deployment)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	before := d.fake.Snapshot()
 	path := "/v1/flights/" + a.FlightID
@@ -41,7 +41,7 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 		r := d.send(ask.method, ask.path, ask.body, "Flightd-Deployment", "another")
 		p := requireProblem(t, r, http.StatusMisdirectedRequest, wire.WrongDeployment)
 		require.False(t, p.Retryable)
-		require.Equal(t, `the request names deployment "another", but this server belongs to "`+ours+`"`, p.Detail)
+		require.Equal(t, `the request names deployment "another", but this server belongs to "`+deployment+`"`, p.Detail)
 		require.Contains(t, p.Hint, "use the address of one deployment only, or start a new client")
 		require.Empty(t, p.State, "this ledger does not have the flight")
 		if strings.HasPrefix(ask.path, path) {
@@ -52,7 +52,7 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 	for _, open := range []string{"/livez", "/readyz", "/version", "/metrics"} {
 		require.Equal(t, http.StatusOK, d.get(open, "Flightd-Deployment", "another").status, open)
 	}
-	require.Equal(t, http.StatusOK, d.get(path, "Flightd-Deployment", ours).status)
+	require.Equal(t, http.StatusOK, d.get(path, "Flightd-Deployment", deployment).status)
 	require.Equal(t, http.StatusOK, d.get(path).status, "the header is optional")
 }
 
@@ -60,30 +60,30 @@ func TestOtherDeploymentIsRejected(t *testing.T) {
 func TestLedgerOlderThanTheCallerKnowsIsRejected(t *testing.T) {
 	var reported []wire.Index
 	d := newTestServer(t, func(c *httpapi.Config) {
-		c.Cluster.LedgerBehind = func(_ context.Context, told wire.Index) (bool, error) {
-			reported = append(reported, told)
+		c.Cluster.LedgerBehind = func(_ context.Context, position wire.Index) (bool, error) {
+			reported = append(reported, position)
 			return true, nil
 		}
 	})
-	ours := decodeBody[wire.Version](t, d.get("/version")).Deployment
-	told := d.get("/v1/flights").header.Get("Flightd-Index")
-	has, err := wire.ParseIndex(told)
+	deployment := decodeBody[wire.Version](t, d.get("/version")).Deployment
+	position := d.get("/v1/flights").header.Get("Flightd-Index")
+	has, err := wire.ParseIndex(position)
 	require.NoError(t, err)
 	later := wire.Index{Epoch: has.Epoch, Entry: has.Entry + 1000}
 	const open = `{"action":"charge","id":"1"}`
-	r := d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", later.String())
+	r := d.post("/v1/flights:open", open, "Flightd-Deployment", deployment, "Flightd-Index", later.String())
 	p := requireProblem(t, r, http.StatusServiceUnavailable, wire.LedgerBehind)
 	require.Contains(t, p.Detail, later.String())
 	require.Equal(t, []wire.Index{later}, reported)
-	r = d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", wire.Index{Epoch: has.Epoch + 1}.String())
+	r = d.post("/v1/flights:open", open, "Flightd-Deployment", deployment, "Flightd-Index", wire.Index{Epoch: has.Epoch + 1}.String())
 	requireProblem(t, r, http.StatusServiceUnavailable, wire.LedgerBehind)
-	r = d.post("/v1/flights:open", open, "Flightd-Deployment", ours, "Flightd-Index", "soon")
+	r = d.post("/v1/flights:open", open, "Flightd-Deployment", deployment, "Flightd-Index", "soon")
 	requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
 	require.Zero(t, d.fake.Snapshot())
 
 	// A position of this ledger, of an earlier epoch, or of an unnamed deployment says nothing against it.
-	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", ours, "Flightd-Index", told).status)
-	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", ours, "Flightd-Index", "0-99999").status)
+	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", deployment, "Flightd-Index", position).status)
+	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Deployment", deployment, "Flightd-Index", "0-99999").status)
 	require.Equal(t, http.StatusOK, d.get("/v1/flights", "Flightd-Index", later.String()).status)
 	require.Len(t, reported, 2)
 }

@@ -52,7 +52,7 @@ func TestGuideNamesRoutesAndCodes(t *testing.T) {
 	}
 }
 
-// firstDifference describes the first difference of two texts; "" if they are equal.
+// firstDifference describes the first difference of two texts, or "" if they are equal.
 func firstDifference(want, have string) string {
 	lines := strings.Split(have, "\n")
 	for i, w := range strings.Split(want, "\n") {

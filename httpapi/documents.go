@@ -18,8 +18,8 @@ type documentStore struct {
 	awaitNodes func(ctx context.Context) (notYet []string) // Cluster.AwaitNodes
 }
 
-// hasDocuments returns the error of a server without documents.
-func (ds *documentStore) hasDocuments() *wire.Invalid {
+// requireDocuments returns an error if the server has no documents.
+func (ds *documentStore) requireDocuments() *wire.Invalid {
 	if ds.documents == nil {
 		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no documents"}}
 	}
@@ -28,7 +28,7 @@ func (ds *documentStore) hasDocuments() *wire.Invalid {
 
 // readAdminBody reads the body of a change of a document.
 func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
-	if bad := ds.hasDocuments(); bad != nil {
+	if bad := ds.requireDocuments(); bad != nil {
 		return nil, bad
 	}
 	return ds.receiveBody(w, r, wire.MaxSmallBody)

@@ -145,7 +145,7 @@ func (q *eventQuery) matches(e *flight.FeedEvent) bool {
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
-// stopBefore returns the function that ends a backward scan at the start of the query's time range; nil if the query
+// stopBefore returns the function that ends a backward scan at the start of the query's time range, or nil if the query
 // has none. The feed is in the order of time, so no earlier event can match.
 func (q *eventQuery) stopBefore() func(*flight.FeedEvent) bool {
 	if q.since == 0 {

@@ -34,7 +34,7 @@ func (fr *flightRoutes) flight(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getFlight answers with one flight. If If-None-Match names its current version, it waits for another one as long as
-// Prefer asks, and answers 304 if there is none. named is the key in the request; zero if it has none.
+// Prefer asks, and answers 304 if there is none. named is the key in the request, or zero if it has none.
 func (fr *flightRoutes) getFlight(w http.ResponseWriter, r *http.Request, id flight.ID, named flight.Key) error {
 	seen, bad := parseETags(r.Header["If-None-Match"])
 	if bad != nil {

@@ -48,8 +48,8 @@ func TestForeignETags(t *testing.T) {
 	for _, none := range []string{`"abc"`, `W/"abc"`, `"33a64df5"`, `""`, `"1.7"`, `"abc", W/"def"`, `"a,b"`, `"a\"`, `"01.0"`} {
 		require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", none, "Prefer", "wait=50").status, none)
 	}
-	for _, one := range []string{etag, "W/" + etag, `"abc", ` + etag, `"a,b",W/` + etag + ` , "c"`, `"a\", ` + etag, "*", ", " + etag + ",,"} {
-		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", one).status, one)
+	for _, header := range []string{etag, "W/" + etag, `"abc", ` + etag, `"a,b",W/` + etag + ` , "c"`, `"a\", ` + etag, "*", ", " + etag + ",,"} {
+		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", header).status, header)
 	}
 	for _, bad := range []string{"x", strings.Trim(etag, `"`), `"abc`, `abc"`, `"a" "b"`, `w/"abc"`, "W/*", "'a'", `"a"b`} {
 		p := requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
@@ -215,19 +215,19 @@ func TestListsAreOfOneNamespace(t *testing.T) {
 		if namespace != "" {
 			header = []string{"Flightd-Namespace", namespace}
 		}
-		var listed, told, streamed []string
+		var listed, paged, streamed []string
 		for _, f := range decodeBody[wire.FlightPage](t, d.get("/v1/flights", header...)).Flights {
 			listed = append(listed, f.Key)
 		}
 		for _, e := range decodeBody[wire.EventPage](t, d.get("/v1/events?kind=opened", header...)).Events {
-			told = append(told, e.Key)
+			paged = append(paged, e.Key)
 		}
 		s := d.stream("/v1/events?kind=opened&last=10", header...)
 		for range want {
 			streamed = append(streamed, s.data().event(t).Key)
 		}
 		require.ElementsMatch(t, want, listed, "the list of %q", namespace)
-		require.ElementsMatch(t, want, told, "events of %q", namespace)
+		require.ElementsMatch(t, want, paged, "events of %q", namespace)
 		require.ElementsMatch(t, want, streamed, "the stream of %q", namespace)
 	}
 

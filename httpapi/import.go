@@ -98,16 +98,16 @@ func parseImports(r *http.Request, body []byte, namespace, actor string) (comman
 			bad.Code = wire.PayloadTooLarge
 			return nil, bad
 		}
-		one, bad := wire.DecodeImport(line)
+		parsed, bad := wire.DecodeImport(line)
 		if bad != nil {
 			return nil, lineError(number, bad)
 		}
-		if key, err := flight.ParseKey(one.Key); err == nil {
+		if key, err := flight.ParseKey(parsed.Key); err == nil {
 			if bad := allowKey(r, key, wire.FieldError{Pointer: "/key"}); bad != nil {
 				return nil, lineError(number, bad)
 			}
 		}
-		c, bad := one.Command(namespace, now)
+		c, bad := parsed.Command(namespace, now)
 		if bad != nil {
 			return nil, lineError(number, bad)
 		}

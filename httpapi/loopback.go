@@ -30,7 +30,7 @@ func LoopbackOnly(next http.Handler) http.Handler {
 	})
 }
 
-// checkSameOrigin returns the reason to reject a request that a web page could have sent; nil if there is none.
+// checkSameOrigin returns the reason to reject a request that a web page could have sent, or nil if there is none.
 func checkSameOrigin(r *http.Request) *wire.Invalid {
 	forbidden := func(header, hint, format string, args ...any) *wire.Invalid {
 		return &wire.Invalid{Code: wire.Forbidden, Hint: hint,

@@ -25,7 +25,7 @@ type router struct {
 	ids          *requestIDs
 	bodies       *bodyMemory
 	deployment   string
-	ledgerBehind func(ctx context.Context, told wire.Index) (bool, error) // Cluster.LedgerBehind
+	ledgerBehind func(ctx context.Context, position wire.Index) (bool, error) // Cluster.LedgerBehind
 }
 
 func newRouter(cfg *Config) *router {
@@ -224,7 +224,7 @@ func isValidRequestID(s string) bool {
 	return true
 }
 
-// traceID returns the trace id of the traceparent header; "" if there is none, or more than one. It is called only when
+// traceID returns the trace id of the traceparent header, or "" if there is none, or more than one. It is called only when
 // a problem is written or logged, so successful requests do not pay for it.
 func traceID(r *http.Request) string {
 	if given := r.Header[effect.HeaderTraceparent]; len(given) == 1 {

@@ -36,7 +36,7 @@ func (nr *namespaceRoutes) routes() map[string]route {
 
 // listNamespaces serves GET /v1/namespaces: "*", and the namespaces that hold flights or have limits of their own.
 func (nr *namespaceRoutes) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	if bad := nr.hasDocuments(); bad != nil {
+	if bad := nr.requireDocuments(); bad != nil {
 		return bad
 	}
 	out := wire.NamespaceList{Namespaces: []wire.Namespace{}}
@@ -114,7 +114,7 @@ func (nr *namespaceRoutes) deleteNamespaceLimits(w http.ResponseWriter, r *http.
 func (nr *namespaceRoutes) namedNamespace(r *http.Request) (name string, bad *wire.Invalid) {
 	name = r.PathValue("name")
 	place := wire.FieldError{Parameter: "name"}
-	if bad = nr.hasDocuments(); bad == nil {
+	if bad = nr.requireDocuments(); bad == nil {
 		bad = allowNamespace(r, name, place)
 	}
 	if bad == nil {

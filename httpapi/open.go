@@ -97,8 +97,8 @@ func (cr *callRoutes) setOpening(r *http.Request, req *remote.OpenRequest, o wir
 // word or a quoted string (RFC 8941).
 func checkIdempotencyKey(given []string, key flight.Key) *wire.Invalid {
 	for _, g := range given {
-		ours := func(word string) bool { return g == word || g == `"`+quotedString.Replace(word)+`"` }
-		if !ours(key.BusinessID()) && !ours(key.String()) {
+		matches := func(word string) bool { return g == word || g == `"`+quotedString.Replace(word)+`"` }
+		if !matches(key.BusinessID()) && !matches(key.String()) {
 			return &wire.Invalid{Code: wire.KeyInvalid, Hint: "remove the Idempotency-Key header, or set it to the id; flightd identifies an intent by action and id only",
 				FieldError: wire.FieldError{Header: effect.HeaderIdempotencyKey, Detail: fmt.Sprintf("differs from the id and from the full key of this flight, %s", key)}}
 		}

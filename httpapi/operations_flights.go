@@ -32,8 +32,8 @@ var (
 )
 
 func flightOperations() []openapi.Operation {
-	one := flightAnswer("the flight")
-	one.Optional = append([]string{wire.HeaderPreferenceApplied}, expiryHeaders...)
+	single := flightAnswer("the flight")
+	single.Optional = append([]string{wire.HeaderPreferenceApplied}, expiryHeaders...)
 	list := openapi.Answer{Status: http.StatusOK, About: "a page of flights; with `key`, one flight", Content: []openapi.Content{{Type: wire.TypeJSON, Value: wire.FlightPage{}, Alternatives: []any{wire.Flight{}}}},
 		Optional: append([]string{"Link", wire.HeaderPreferenceApplied, wire.HeaderIdempotencyExpires}, flightHeaders...)}
 	receipt := openapi.Answer{Status: http.StatusOK, About: "the stored bytes of the receipt's body, with the body's content type",
@@ -52,7 +52,7 @@ func flightOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/flights/{id}", ID: "getFlight", Tag: tagFlights, Summary: "Get one flight",
 		About:      "With If-None-Match and `Prefer: wait=N` the request is a long poll: it is answered as soon as the flight has another version.",
-		Parameters: conditional, Answers: []openapi.Answer{one, unchanged}, Problems: codes(readCodes, wire.NotFound),
+		Parameters: conditional, Answers: []openapi.Answer{single, unchanged}, Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/flights/{id}/input", ID: "getInput", Tag: tagFlights, Summary: "Get the exact bytes of the input",
 		About:   "The input is stored as the first caller of the key sent it. Every attempt must send these bytes.",

@@ -202,7 +202,7 @@ func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) *w
 	return bad
 }
 
-// actor returns the actor in the request's header; "" if there is none.
+// actor returns the actor in the request's header, or "" if there is none.
 func actor(r *http.Request) (string, *wire.Invalid) {
 	who, bad := singleHeader(r, wire.HeaderActor)
 	if bad != nil {

@@ -263,7 +263,7 @@ func (re *responder) writeAndLogProblem(w http.ResponseWriter, r *http.Request, 
 	re.logProblem(r, p, cause)
 }
 
-// stateOf returns the state of a problem's flight on this node; "" if the problem has no flight. For a token of one
+// stateOf returns the state of a problem's flight on this node, or "" if the problem has no flight. For a token of one
 // namespace it reads no flight unless the problem has a key of that namespace: the time of a read tells whether a flight
 // exists.
 func (re *responder) stateOf(r *http.Request, p *wire.Problem) string {
@@ -337,7 +337,7 @@ func (re *responder) logProblem(r *http.Request, p *wire.Problem, cause error) {
 	re.log.Log(r.Context(), level, message, attrs...)
 }
 
-// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known, or
+// keyOfProblem returns the key of the problem, or else of the flight in the request's path, or "" if neither is known, or
 // if the token belongs to one namespace: see stateOf.
 func (re *responder) keyOfProblem(r *http.Request, p *wire.Problem) string {
 	if p.Key != "" || boundCaller(r) != nil {

@@ -82,7 +82,7 @@ func writeBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *f
 	writeResponse(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
 }
 
-// noInputProblem returns the reason why a flight has no input; nil if it has one.
+// noInputProblem returns the reason why a flight has no input, or nil if it has one.
 func noInputProblem(f *flight.Flight) *wire.Problem {
 	switch {
 	case f.State == flight.StateExpired:
@@ -110,7 +110,7 @@ func expiredProblem(f *flight.Flight) *wire.Problem {
 	return p
 }
 
-// noReceiptProblem returns the reason why a flight has no receipt; nil if it has one.
+// noReceiptProblem returns the reason why a flight has no receipt, or nil if it has one.
 func noReceiptProblem(f *flight.Flight) *wire.Problem {
 	switch {
 	case f.State == flight.StateExpired:

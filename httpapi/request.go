@@ -32,7 +32,7 @@ func queryParameters(r *http.Request) (url.Values, *wire.Invalid) {
 	return params, nil
 }
 
-// singleHeader returns a header that may occur at most once; "" if it is absent. Duplicates are rejected because
+// singleHeader returns a header that may occur at most once, or "" if it is absent. Duplicates are rejected because
 // flightd cannot know which value was meant.
 func singleHeader(r *http.Request, name string) (string, *wire.Invalid) {
 	switch given := r.Header[name]; len(given) {

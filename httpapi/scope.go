@@ -65,7 +65,7 @@ func allowNamespace(r *http.Request, name string, place wire.FieldError) *wire.I
 	return nil
 }
 
-// flightOf returns a flight as the sender of a request may see it; nil if it does not exist, or if it belongs to another
+// flightOf returns a flight as the sender of a request may see it, or nil if it does not exist, or if it belongs to another
 // namespace than the token. The record of a tombstone has no key, so a token of one namespace sees it only if the request
 // names its key. Only provedTombstone reads flights otherwise.
 func (sc *scope) flightOf(r *http.Request, id flight.ID, named flight.Key) (*flight.Flight, error) {
@@ -179,7 +179,7 @@ func (sc *scope) sealCursor(r *http.Request, plain []byte) string {
 	return base64.RawURLEncoding.EncodeToString(plain)
 }
 
-// unsealCursor returns the content of a cursor; nil if it is not a cursor for the sender of the request.
+// unsealCursor returns the content of a cursor, or nil if it is not a cursor for the sender of the request.
 func (sc *scope) unsealCursor(r *http.Request, text string) []byte {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	c := boundCaller(r)

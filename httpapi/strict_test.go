@@ -16,7 +16,7 @@ func TestUnexpectedParametersAreRejected(t *testing.T) {
 	d := newTestServer(t)
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
 	b, etag := d.openInDoubt("2")
-	one, doubt := "/v1/flights/"+a.FlightID, "/v1/flights/"+b.FlightID
+	running, doubt := "/v1/flights/"+a.FlightID, "/v1/flights/"+b.FlightID
 	report := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded"}`
 	const reason = `{"reason":"x"}`
 	before := d.fake.Snapshot()
@@ -24,9 +24,9 @@ func TestUnexpectedParametersAreRejected(t *testing.T) {
 		"/v1/flights:open": `{"action":"charge","id":"3"}`, "/v1/sessions": `{}`,
 		"/v1/flights:abandon":      `{"action":"charge","id":"1","nonce":"n","not_after":1}`,
 		"/v1/sessions/ses_1/renew": `{}`, "/v1/sessions/ses_1/close": `{}`,
-		one + "/report": report, one + "/verification": `{"verification":"x","result":"unknown"}`,
-		doubt + "/resolve": `{"result":"fail","reason":"x"}`, one + "/cancel": reason, one + "/retry": reason, one + "/free": reason, one + "/redact": reason,
-		one: "", one + "/receipt": "",
+		running + "/report": report, running + "/verification": `{"verification":"x","result":"unknown"}`,
+		doubt + "/resolve": `{"result":"fail","reason":"x"}`, running + "/cancel": reason, running + "/retry": reason, running + "/free": reason, running + "/redact": reason,
+		running: "", running + "/receipt": "",
 	} {
 		method := http.MethodPost
 		if body == "" {
@@ -40,14 +40,14 @@ func TestUnexpectedParametersAreRejected(t *testing.T) {
 			require.Equal(t, before, d.fake.Snapshot(), "nothing has changed")
 		}
 	}
-	require.Equal(t, http.StatusOK, d.get(one+"?").status, "an empty query")
+	require.Equal(t, http.StatusOK, d.get(running+"?").status, "an empty query")
 }
 
 // A duplicate header is rejected: the namespace or the version that the caller meant is unknown.
 func TestDuplicateHeadersAreRejected(t *testing.T) {
 	d := newTestServer(t)
 	a, etag := d.openInDoubt("1")
-	one := "/v1/flights/" + a.FlightID
+	path := "/v1/flights/" + a.FlightID
 	before := d.fake.Snapshot()
 	for _, c := range []struct {
 		method, path, body, header, first, second string
@@ -56,9 +56,9 @@ func TestDuplicateHeadersAreRejected(t *testing.T) {
 		{http.MethodPost, "/v1/flights:import", `{"key":"billing/charge/2","outcome":"succeeded"}`, wire.HeaderNamespace, "billing", "default"},
 		{http.MethodGet, "/v1/flights", "", wire.HeaderNamespace, "billing", "default"},
 		{http.MethodGet, "/v1/events", "", wire.HeaderNamespace, "billing", "default"},
-		{http.MethodPost, one + "/resolve", `{"result":"fail","reason":"x"}`, "If-Match", etag, `"1.1"`},
-		{http.MethodPost, one + "/cancel", `{"reason":"x"}`, "If-Match", "*", `"1.1"`},
-		{http.MethodPost, one + "/resolve", `{"result":"fail","reason":"x"}`, wire.HeaderActor, "eve", "adam"},
+		{http.MethodPost, path + "/resolve", `{"result":"fail","reason":"x"}`, "If-Match", etag, `"1.1"`},
+		{http.MethodPost, path + "/cancel", `{"reason":"x"}`, "If-Match", "*", `"1.1"`},
+		{http.MethodPost, path + "/resolve", `{"result":"fail","reason":"x"}`, wire.HeaderActor, "eve", "adam"},
 		{http.MethodGet, "/v1/events", "", wire.HeaderLastEvent, "1.0", "2.0"},
 	} {
 		req, err := http.NewRequest(c.method, d.url+c.path, strings.NewReader(c.body))

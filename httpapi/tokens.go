@@ -128,7 +128,7 @@ func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document)
 
 // listTokens serves GET /v1/tokens.
 func (tr *tokenRoutes) listTokens(w http.ResponseWriter, r *http.Request) error {
-	if bad := tr.hasDocuments(); bad != nil {
+	if bad := tr.requireDocuments(); bad != nil {
 		return bad
 	}
 	now, out := tr.ledger.Now(), wire.TokenList{Tokens: []wire.Token{}}

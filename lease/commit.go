@@ -49,7 +49,8 @@ func (l *Lessor) commit(batch []*op) {
 	}
 }
 
-// prepareSend is called right before the operation is sent. False: it must not be sent, and the error is its answer.
+// prepareSend is called right before the operation is sent. If it returns false, the operation must not be sent, and the
+// error is its answer.
 func (o *op) prepareSend() (bool, error) {
 	switch {
 	case o.reservation == nil:
@@ -61,8 +62,8 @@ func (o *op) prepareSend() (bool, error) {
 	return err == nil, err
 }
 
-// resultOf returns the answer to one operation of a transaction. refused: the guard key was not the expected one, and
-// etcd wrote nothing.
+// resultOf returns the answer to one operation of a transaction. refused reports that the guard key was not the expected
+// one, so etcd wrote nothing.
 func (l *Lessor) resultOf(o *op, refused bool, err error) error {
 	switch {
 	case !o.Kind.Puts():

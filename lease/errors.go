@@ -49,7 +49,7 @@ func LostReasons() []string {
 	return []string{LostExpired, LostRevoked, LostEpoch, LostRegressed, LostForeign}
 }
 
-// LostReason returns the reason for the cause of Events.SessionEnded; "" if the owner closed the session.
+// LostReason returns the reason for the cause of Events.SessionEnded, or "" if the owner closed the session.
 func LostReason(cause error) string {
 	switch {
 	case cause == nil, errors.Is(cause, ErrClosed):

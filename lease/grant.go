@@ -52,7 +52,7 @@ func (l *Lessor) newGrant(s *session, m SessionKey, sent clock.Instant) *grant {
 	return g
 }
 
-// trust returns the remaining time of the window; 0 after trust has ended.
+// trust returns the remaining time of the window, or 0 after trust has ended.
 func (g *grant) trust() time.Duration {
 	if g.trustCtx.Err() != nil {
 		return 0

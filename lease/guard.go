@@ -48,7 +48,7 @@ func (g *epochGuard) admit(ctx context.Context) (permit, error) {
 	return g.register(ctx)
 }
 
-// cached returns the cached decision; false if the guard key must be read. It also notices a raise of the epoch.
+// cached returns the cached decision, or false if the guard key must be read. It also notices a raise of the epoch.
 func (g *epochGuard) cached() (permit, bool, error) {
 	header := g.state.Header()
 	epoch, known := header.LeaseEpoch, header.GuardCounter
@@ -117,26 +117,26 @@ func (g *epochGuard) inspect(ctx context.Context, p permit) error {
 }
 
 // judge decides whether an etcd with this guard key and counter may be used, and whether the guard key must be written
-// first. known is the counter that the ledger has recorded.
-func judge(found GuardState, mine Ownership, known uint64) (write bool, err error) {
+// first. want is the guard key of this node's ledger, known is the counter that the ledger has recorded.
+func judge(found GuardState, want Ownership, known uint64) (write bool, err error) {
 	lost := func(why string) error {
-		return &RegressedError{Epoch: mine.Epoch, Recorded: known, Found: found.Counter, Reason: why}
+		return &RegressedError{Epoch: want.Epoch, Recorded: known, Found: found.Counter, Reason: why}
 	}
 	switch owner := found.Owner; {
 	case owner == nil && known > 0:
 		return false, lost("the guard key is gone")
 	case owner == nil:
 		return true, nil
-	case owner.Deployment != mine.Deployment:
-		return false, fmt.Errorf("%w: %q, want %q", ErrForeign, owner.Deployment, mine.Deployment)
-	case owner.Epoch > mine.Epoch:
-		return false, &AheadError{Ledger: mine.Epoch, Etcd: owner.Epoch}
+	case owner.Deployment != want.Deployment:
+		return false, fmt.Errorf("%w: %q, want %q", ErrForeign, owner.Deployment, want.Deployment)
+	case owner.Epoch > want.Epoch:
+		return false, &AheadError{Ledger: want.Epoch, Etcd: owner.Epoch}
 	case found.Counter < known:
 		return false, lost("the counter went back")
-	case owner.Epoch < mine.Epoch && known > 0:
+	case owner.Epoch < want.Epoch && known > 0:
 		return false, lost("the guard key has an older epoch")
 	}
-	return found.Owner.Epoch < mine.Epoch, nil
+	return found.Owner.Epoch < want.Epoch, nil
 }
 
 // validate judges the guard key that a request with the permit has read. *OwnershipError: the guard key has changed.

@@ -8,7 +8,7 @@ import (
 )
 
 func TestHazard20_Judge(t *testing.T) {
-	mine := Ownership{Deployment: "d", Epoch: 3}
+	own := Ownership{Deployment: "d", Epoch: 3}
 	for _, c := range []struct {
 		name    string
 		owner   *Ownership
@@ -33,7 +33,7 @@ func TestHazard20_Judge(t *testing.T) {
 		{"foreign and back", &Ownership{"e", 3}, 5, 100, false, ErrForeign},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			write, err := judge(GuardState{Owner: c.owner, Counter: c.counter}, mine, c.known)
+			write, err := judge(GuardState{Owner: c.owner, Counter: c.counter}, own, c.known)
 			require.ErrorIs(t, err, c.class)
 			require.Equal(t, c.write, write)
 		})

@@ -17,7 +17,7 @@ type Config struct {
 	Store      Store
 	Ledger     LedgerState
 	Deployment string // id of the deployment; required
-	Node       string // name of this node; a start revokes the local sessions of earlier incarnations. "": revokes none
+	Node       string // name of this node; a start revokes the local sessions of its earlier incarnations; "": of no node
 	Events     Events
 	Now        func() clock.Instant // nil: clock.Now
 
@@ -79,7 +79,7 @@ func New(cfg Config) (*Lessor, error) {
 func (c *Config) check() error {
 	switch {
 	case c.Store == nil || c.Ledger == nil:
-		return &flight.InvalidError{Field: "lease", Detail: "a store and a guard are required"}
+		return &flight.InvalidError{Field: "lease", Detail: "Store and Ledger are required"}
 	case c.Deployment == "" || len(c.Deployment) > MaxDeployment:
 		return &flight.InvalidError{Field: "deployment", Detail: fmt.Sprintf("1 to %d bytes", MaxDeployment)}
 	case len(c.Node) > MaxNode:
@@ -120,7 +120,7 @@ func (l *Lessor) Ready(ctx context.Context) error {
 // Counts returns, for metrics, the number of unreleased leases under local sessions, and the number of all sessions
 // that are local, pooled, or remote and trusted.
 func (l *Lessor) Counts() (leases, sessions int) {
-	for _, g := range l.all() {
+	for _, g := range l.allGrants() {
 		sessions++
 		if g.local {
 			leases += g.openLeases()
@@ -152,7 +152,7 @@ func (l *Lessor) Close(ctx context.Context) error {
 	for _, s := range pooled {
 		errs = append(errs, s.Close(ctx))
 	}
-	for _, g := range l.all() {
+	for _, g := range l.allGrants() {
 		g.endTrust(ErrClosed)
 	}
 	l.batch.close()
@@ -183,21 +183,21 @@ func (l *Lessor) onRefuse(err error) {
 	if err == nil {
 		return
 	}
-	for _, g := range l.all() {
+	for _, g := range l.allGrants() {
 		g.endTrust(err)
 	}
 }
 
 // onEpoch ends trust in sessions of older epochs.
 func (l *Lessor) onEpoch(epoch uint32) {
-	for _, g := range l.all() {
+	for _, g := range l.allGrants() {
 		if g.ref.Epoch < epoch {
 			g.endTrust(fmt.Errorf("%w to %d", errEpoch, epoch))
 		}
 	}
 }
 
-func (l *Lessor) all() []*grant {
+func (l *Lessor) allGrants() []*grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]*grant, 0, len(l.grants))
@@ -213,7 +213,7 @@ func (l *Lessor) find(id flight.SessionID) *grant {
 	return l.grants[id]
 }
 
-// register adds a new grant. ErrClosed after Close.
+// register adds a new grant. It returns ErrClosed after Close.
 func (l *Lessor) register(g *grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,8 +43,8 @@ func newActions(limit int, make func(string) *actionSeries) *actions {
 // series returns the series of a name; if there are too many names, those of OtherAction.
 func (a *actions) series(name string) *actionSeries {
 	known := *a.known.Load()
-	if one := known[name]; one != nil {
-		return one
+	if s := known[name]; s != nil {
+		return s
 	}
 	if len(known) > a.limit { // one entry is OtherAction
 		return a.other
@@ -57,16 +57,16 @@ func (a *actions) register(name string) *actionSeries {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := *a.known.Load()
-	if one := known[name]; one != nil {
-		return one
+	if s := known[name]; s != nil {
+		return s
 	}
 	if len(known) > a.limit {
 		return a.other
 	}
 	name = strings.Clone(name) // a substring of a key would keep the whole key in memory
-	one := a.make(name)
+	s := a.make(name)
 	more := maps.Clone(known)
-	more[name] = one
+	more[name] = s
 	a.known.Store(&more)
-	return one
+	return s
 }

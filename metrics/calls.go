@@ -75,14 +75,14 @@ func newCalls(in factory, maxActions int) calls {
 		"Attempts that ended, by outcome. An attempt whose holder was lost counts as unknown, and again if it reports later.", "action", "outcome")
 	c := calls{
 		actions: newActions(maxActions, func(name string) *actionSeries {
-			one := new(actionSeries)
+			s := new(actionSeries)
 			for _, word := range executor.Results() {
-				one.calls[resultIndex(word)] = byResult.WithLabelValues(name, word)
+				s.calls[resultIndex(word)] = byResult.WithLabelValues(name, word)
 			}
 			for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
-				one.effects[o] = byOutcome.WithLabelValues(name, o.String())
+				s.effects[o] = byOutcome.WithLabelValues(name, o.String())
 			}
-			return one
+			return s
 		}),
 		opened:  in.counter("attempts_total", "Attempts that were opened."),
 		attempt: in.histogram("attempt_duration_seconds", "Time from the opening of an attempt to its report.", attemptBuckets()),

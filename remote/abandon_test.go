@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestAbandon(t *testing.T) {
 				require.Equal(t, flight.StateReady, fd.Flight(req.Key).State)
 				require.Zero(t, claimsOf(t, fd))
 			}
-			require.Equal(t, ofSession, contains(fd.Leases.Etcd.Sessions(), a.Session))
+			require.Equal(t, ofSession, slices.Contains(fd.Leases.Etcd.Sessions(), a.Session))
 			_, err := fd.Remote().Open(t.Context(), req)
 			requireAs[*effect.Fenced](t, err)
 			_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.OutcomeSucceeded, "ch_1"))
@@ -41,15 +42,6 @@ func TestAbandon(t *testing.T) {
 			requireAs[*effect.Fenced](t, err)
 		}
 	})
-}
-
-func contains(ids []flight.SessionID, id flight.SessionID) bool {
-	for _, one := range ids {
-		if one == id {
-			return true
-		}
-	}
-	return false
 }
 
 func TestAbandonsThatAreRefused(t *testing.T) {
@@ -69,9 +61,9 @@ func TestAbandonsThatAreRefused(t *testing.T) {
 		far.NotAfter = fd.Ledger.Now().Add(24 * time.Hour)
 		requireAs[*effect.OpenExpired](t, fd.Remote().Abandon(t.Context(), far))
 		for i := range flight.MaxUsedNonces {
-			one := good
-			one.Nonce = flight.Nonce{9, byte(i)}
-			require.NoError(t, fd.Remote().Abandon(t.Context(), one))
+			abandon := good
+			abandon.Nonce = flight.Nonce{9, byte(i)}
+			require.NoError(t, fd.Remote().Abandon(t.Context(), abandon))
 		}
 		good.Nonce = flight.Nonce{2}
 		requireAs[*effect.TooMany](t, fd.Remote().Abandon(t.Context(), good))

@@ -127,7 +127,7 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{t: t, transcript: new(transcript), ledger: flightdtest.NewLedger(), etcd: leasetest.NewEtcd()}
 }
 
-// node starts a node with a sweeper. It dies when it first passes the named point; "": never.
+// node starts a node with a sweeper. It dies when it first passes the named point, or never if the name is "".
 func (cl *cluster) node(name, dies string) *node {
 	n := &node{name: name, transcript: cl.transcript, testEnd: make(chan struct{})}
 	n.ledger = &faultyLedger{Follower: cl.ledger.Follower(), onAnswer: n.logCommand}

@@ -163,7 +163,7 @@ func (v *view) decideOwnVerification() nextStep {
 	return nextStep{row: 14, action: actionVerify}
 }
 
-// ownAttempt returns the open attempt of this nonce; nil: none.
+// ownAttempt returns the open attempt of this nonce, or nil.
 func (v *view) ownAttempt() *flight.Attempt {
 	if a := v.flight.OpenAttempt(); a != nil && v.flight.State == flight.StateRunning && a.Nonce == v.nonce {
 		return a
@@ -176,7 +176,7 @@ func (v *view) ownVerification() bool {
 	return v.flight.Verifying() && v.flight.Verification.Nonce == v.nonce
 }
 
-// holder returns the session of this nonce's open attempt or verification; nil: neither is open.
+// holder returns the session of this nonce's open attempt or verification, or nil if neither is open.
 func (v *view) holder() *flight.Session {
 	switch a := v.ownAttempt(); {
 	case a != nil:

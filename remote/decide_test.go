@@ -364,7 +364,7 @@ func (f *facts) allowed(v *view, a action) bool {
 	return false
 }
 
-// unsafe describes why a decision is unsafe; "": it is safe.
+// unsafe describes why a decision is unsafe. It returns "" for a safe one.
 func (f *facts) unsafe(v *view, d *nextStep) string {
 	switch {
 	case !f.allowed(v, d.action):

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,7 @@ func TestNoNonce_AbandonedWhenCallerLeaves(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled, "%v", answer.Decision)
 				require.Zero(t, claimsOf(t, fd))
 				require.Equal(t, flight.StateReady, fd.Flight(req.Key).State)
-				require.Equal(t, ofSession, contains(fd.Leases.Etcd.Sessions(), fd.Flight(req.Key).Newest().Session.ID))
+				require.Equal(t, ofSession, slices.Contains(fd.Leases.Etcd.Sessions(), fd.Flight(req.Key).Newest().Session.ID))
 				sleep(t, time.Minute)
 				require.False(t, fd.Flight(req.Key).Tainted())
 				proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 2))

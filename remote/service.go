@@ -70,7 +70,7 @@ type Service struct {
 // New creates a service. Close must be called.
 func New(cfg Config) (*Service, error) {
 	if cfg.Ledger == nil || cfg.Reader == nil || cfg.Sessions == nil || cfg.Leases == nil {
-		return nil, errors.New("remote: Config needs Ledger, Memory, Sessions and Leases")
+		return nil, errors.New("remote: Config needs Ledger, Reader, Sessions and Leases")
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, lease.DefaultTTL)
 	cfg.OpenLife = cmp.Or(cfg.OpenLife, flight.MaxOpenLife/2)

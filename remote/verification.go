@@ -73,7 +73,7 @@ func (s *Service) Verify(ctx context.Context, req VerificationRequest) (OpenAnsw
 	return s.serve(ctx, c)
 }
 
-// verificationBit marks the sealed number of a verification token: no key has so many attempts.
+// verificationBit marks the sealed number of a verification token. No attempt number is that large.
 const verificationBit = 1 << 31
 
 func (s *Service) sealVerification(f *flight.Flight) string {

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +107,7 @@ func lookUpAndVerify(t *testing.T, fd *flightdtest.Flightd, ofSession, restart b
 	require.NoError(t, err)
 	require.Equal(t, flight.DecisionReplay, over.Decision)
 	waitForReleases(t)
-	require.Equal(t, ofSession, contains(fd.Leases.Etcd.Sessions(), looks.Session), "a session for one open has ended")
+	require.Equal(t, ofSession, slices.Contains(fd.Leases.Etcd.Sessions(), looks.Session), "a session for one open has ended")
 }
 
 // A one-shot session of a look-up ends with its finding, unless the next attempt is opened under it.

@@ -52,7 +52,7 @@ type order struct {
 	MaxKeys   int           // load: of each caller
 	Count     int           // flights: how many
 	Lasts     time.Duration // flights: of each effect; load: of a long one
-	LongOneIn int           // load: one in so many effects is long; 0: none
+	LongOneIn int           // load: one in LongOneIn effects is long; 0: no effect is long
 	Recovery  []string      // flights: taken in turn
 	Every     time.Duration // pace, probe, read: time between two starts; load: mean pause of a caller
 	Node      string        // probe, read
@@ -119,11 +119,11 @@ func (c *callers) connect() error {
 			client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithLogger(slog.Default().With("client", name))}, more...)...)
 	}
 	for i, addresses := range c.cfg.Addresses {
-		one, err := open(fmt.Sprint("mixed-", i), addresses)
+		mixed, err := open(fmt.Sprint("mixed-", i), addresses)
 		if err != nil {
 			return err
 		}
-		c.mixed = append(c.mixed, one)
+		c.mixed = append(c.mixed, mixed)
 	}
 	for i, node := range c.cfg.Nodes {
 		var err error
@@ -187,9 +187,9 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 	case "close":
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		for _, one := range c.mixed {
+		for _, mixed := range c.mixed {
 			group.Go(func() {
-				if err := one.Close(ctx); err != nil {
+				if err := mixed.Close(ctx); err != nil {
 					slog.Error("a client was not closed", "error", err)
 				}
 			})
@@ -258,17 +258,17 @@ func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts tim
 	call := c.callOf(key)
 	handler := func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) { return c.act(ctx, at, lasts) }
 	for until := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		told := &Call{Key: key.String(), Caller: caller, Lasts: lasts, Began: time.Now()}
+		record := &Call{Key: key.String(), Caller: caller, Lasts: lasts, Began: time.Now()}
 		result, err := by.Do(context.Background(), call, handler)
-		told.Ended, told.Result = time.Now(), resultOf(err)
-		told.Source, told.Attempt, told.Body, told.Digest = result.Source.String(), result.Attempt, string(result.Answer.Body), result.Digest.String()
+		record.Ended, record.Result = time.Now(), resultOf(err)
+		record.Source, record.Attempt, record.Body, record.Digest = result.Source.String(), result.Attempt, string(result.Answer.Body), result.Digest.String()
 		if err != nil {
-			told.Err = fmt.Sprintf("%T: %v", err, err)
+			record.Err = fmt.Sprintf("%T: %v", err, err)
 		}
-		c.say(&event{Call: told})
-		switch told.Result {
+		c.say(&event{Call: record})
+		switch record.Result {
 		case resultSucceeded:
-			c.acknowledged(told)
+			c.acknowledged(record)
 			return
 		case resultInDoubt, resultOther:
 			return
@@ -337,10 +337,10 @@ func (c *callers) lookUp(ctx context.Context, at *effect.Attempt) (flight.Findin
 }
 
 // acknowledged remembers the last successes, for probes.
-func (c *callers) acknowledged(told *Call) {
+func (c *callers) acknowledged(success *Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.acked = append(c.acked, told); len(c.acked) > 50 {
+	if c.acked = append(c.acked, success); len(c.acked) > 50 {
 		c.acked = c.acked[1:]
 	}
 }
@@ -364,10 +364,10 @@ func (c *callers) probeRead(node string) {
 		c.mu.Unlock()
 		return
 	}
-	told := c.acked[rand.IntN(len(c.acked))]
+	acked := c.acked[rand.IntN(len(c.acked))]
 	c.mu.Unlock()
-	p := &Probe{Node: node, Key: told.Key, Began: time.Now()}
-	f, err := c.single[node].Flight(context.Background(), flight.MustKey(told.Key).FlightID())
+	p := &Probe{Node: node, Key: acked.Key, Began: time.Now()}
+	f, err := c.single[node].Flight(context.Background(), flight.MustKey(acked.Key).FlightID())
 	p.Ended = time.Now()
 	if err != nil {
 		p.Answer, p.Err = codeOf(err), err.Error()

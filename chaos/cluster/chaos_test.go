@@ -126,7 +126,7 @@ func TestCutOffNode(t *testing.T) {
 	b.judge()
 }
 
-// awaitEffects waits until so many effects of an order have reached the provider.
+// awaitEffects waits until count effects of an order have reached the provider.
 func (b *bed) awaitEffects(name string, count int) {
 	b.t.Helper()
 	b.eventually("the effects of "+name+" are in the air", 20*time.Second, func() error {

@@ -118,7 +118,8 @@ func (a *account) checkEffects(say sayFunc) {
 	}
 }
 
-// checkAnswers judges what callers were told of one key. It returns the success that they agree on; nil: none was told.
+// checkAnswers checks the answers to the callers of one key. It returns the success that they agree on, or nil if no
+// caller got one.
 func (a *account) checkAnswers(mayEnd bool, say sayFunc) (receipt *Call) {
 	slices.SortFunc(a.calls, func(x, y Call) int { return x.Ended.Compare(y.Ended) })
 	executed := 0

@@ -52,14 +52,14 @@ func (b *Bed) filterLocked() error {
 		rules.WriteString("}\n}\n")
 		nft := exec.Command("nft", "-f", "-")
 		nft.Stdin = strings.NewReader(rules.String())
-		var said strings.Builder
-		nft.Stdout, nft.Stderr = &said, &said
+		var output strings.Builder
+		nft.Stdout, nft.Stderr = &output, &output
 		err := h.Start(nft)
 		if err == nil {
 			err = nft.Wait()
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("netbed: filter the packets of host %s: %w: %s", h.Name, err, said.String()))
+			errs = append(errs, fmt.Errorf("netbed: filter the packets of host %s: %w: %s", h.Name, err, output.String()))
 		}
 	}
 	return errors.Join(errs...)

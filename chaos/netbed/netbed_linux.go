@@ -19,11 +19,11 @@ var ErrPermission = errors.New("netbed: creating network namespaces is not permi
 
 // Bed is a network of hosts. Its methods may be called concurrently.
 type Bed struct {
-	mu     sync.Mutex // guards hosts and cuts, and the configuration of the switch and of the hosts' filters
-	center netns.NsHandle
-	bridge *netlink.Bridge
-	hosts  []*Host
-	cuts   []Link
+	mu       sync.Mutex // guards hosts and cuts, and the configuration of the switch and of the hosts' filters
+	switchNS netns.NsHandle
+	bridge   *netlink.Bridge
+	hosts    []*Host
+	cuts     []Link
 }
 
 // Host is one host of a Bed.
@@ -42,16 +42,16 @@ var network = netip.MustParsePrefix("10.77.0.0/24")
 
 // New creates a network with these hosts. Close must be called.
 func New(names ...string) (*Bed, error) {
-	b := &Bed{center: -1}
+	b := &Bed{switchNS: -1}
 	if len(names) > 200 {
 		return nil, fmt.Errorf("netbed: %d hosts are more than the network has addresses for", len(names))
 	}
 	var err error
-	if b.center, err = newNamespace(); err != nil {
+	if b.switchNS, err = newNamespace(); err != nil {
 		return nil, err
 	}
 	b.bridge = &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "switch"}}
-	err = in(b.center, func() error {
+	err = in(b.switchNS, func() error {
 		return errors.Join(netlink.LinkAdd(b.bridge), netlink.LinkSetUp(b.bridge))
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *Bed) add(name string, number int) error {
 	if err := h.startForkThread(); err != nil {
 		return err
 	}
-	err = in(b.center, func() error {
+	err = in(b.switchNS, func() error {
 		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: h.port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
 		if err := netlink.LinkAdd(pair); err != nil {
 			return err
@@ -136,22 +136,22 @@ func (b *Bed) Close() error {
 		errs = append(errs, h.ns.Close())
 	}
 	b.hosts = nil
-	if b.center.IsOpen() { // deletes the bridge, and with each port its peer
-		errs = append(errs, b.center.Close())
+	if b.switchNS.IsOpen() { // deletes the bridge, and with each port its peer
+		errs = append(errs, b.switchNS.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // Cut cuts the host off from all others. Open connections get no error: their packets are dropped.
-func (h *Host) Cut() error { return h.plug(netlink.LinkSetDown) }
+func (h *Host) Cut() error { return h.setPort(netlink.LinkSetDown) }
 
 // Heal undoes Cut.
-func (h *Host) Heal() error { return h.plug(netlink.LinkSetUp) }
+func (h *Host) Heal() error { return h.setPort(netlink.LinkSetUp) }
 
-func (h *Host) plug(set func(netlink.Link) error) error {
+func (h *Host) setPort(set func(netlink.Link) error) error {
 	h.bed.mu.Lock()
 	defer h.bed.mu.Unlock()
-	return in(h.bed.center, func() error {
+	return in(h.bed.switchNS, func() error {
 		port, err := netlink.LinkByName(h.port)
 		if err != nil {
 			return err

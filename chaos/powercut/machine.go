@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/internal/proctest"
 )
 
-// The files in the lab's directory that a machine boots from.
+// The files in machine.dir from which the machine boots.
 const (
 	baseImage = "base.img" // without flightd; built once
 	disk      = "disk.img"
@@ -70,29 +70,29 @@ chroot "$root" systemctl enable load.service proxy.socket
 `
 
 // build writes the payload disk and, the first time, builds the base image.
-func (la *lab) build(ctx context.Context, flightd string) error {
-	if err := os.MkdirAll(la.dir, 0o755); err != nil {
+func (m *machine) build(ctx context.Context, flightd string) error {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
-	if err := la.writePayload(flightd, "deploy/systemd/flightd.service"); err != nil {
+	if err := m.writePayload(flightd, "deploy/systemd/flightd.service"); err != nil {
 		return err
 	}
-	if _, err := os.Stat(la.path(baseImage)); err == nil {
+	if _, err := os.Stat(m.path(baseImage)); err == nil {
 		return nil
 	}
 	fmt.Println("building the disk image from Debian packages, once")
-	hook, root := la.path("prepare.sh"), la.path("root")
+	hook, root := m.path("prepare.sh"), m.path("root")
 	if err := errors.Join(os.WriteFile(hook, []byte(prepareScript), 0o600), os.RemoveAll(root)); err != nil {
 		return err
 	}
-	temp := la.path(baseImage + ".tmp")
+	temp := m.path(baseImage + ".tmp")
 	for _, line := range [][]string{
 		{"mmdebstrap", "--variant=minbase", "--format=directory", "--include=linux-image-cloud-amd64,systemd,systemd-sysv,dbus,udev,initramfs-tools",
 			"--customize-hook=sh " + hook + ` "$1"`, "bookworm", root},
-		{"sh", "-c", `cp "$0"/boot/vmlinuz-* "$1" && cp "$0"/boot/initrd.img-* "$2"`, root, la.path(kernel), la.path(initrd)},
+		{"sh", "-c", `cp "$0"/boot/vmlinuz-* "$1" && cp "$0"/boot/initrd.img-* "$2"`, root, m.path(kernel), m.path(initrd)},
 		{"truncate", "-s", "6G", temp},
 		{"mke2fs", "-q", "-F", "-t", "ext4", "-d", root, temp},
-		{"mv", temp, la.path(baseImage)},
+		{"mv", temp, m.path(baseImage)},
 		{"rm", "-r", root},
 	} {
 		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
@@ -102,11 +102,11 @@ func (la *lab) build(ctx context.Context, flightd string) error {
 	return nil
 }
 
-func (la *lab) path(name string) string { return filepath.Join(la.dir, name) }
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // writePayload writes the second disk.
-func (la *lab) writePayload(binary, unit string) (err error) {
-	f, err := os.Create(la.path(payload))
+func (m *machine) writePayload(binary, unit string) (err error) {
+	f, err := os.Create(m.path(payload))
 	if err != nil {
 		return err
 	}
@@ -131,25 +131,25 @@ func (la *lab) writePayload(binary, unit string) (err error) {
 }
 
 // resetDisk replaces the machine's disk by a copy of the base image.
-func (la *lab) resetDisk(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", la.path(baseImage), la.path(disk)).CombinedOutput()
+func (m *machine) resetDisk(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", m.path(baseImage), m.path(disk)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cp: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// address is the address of flightd on the host. It is the same for all machines, because the callers outlive them.
+// address is the address of flightd on the host. It is the same for all boots, because the callers outlive them.
 const address = "127.0.0.1:17421"
 
-// boot starts a machine. Its disk bypasses the host's page cache, so data that its kernel had not written is lost by a
+// boot starts the machine. Its disk bypasses the host's page cache, so data that its kernel had not written is lost by a
 // cut, which is a kill of qemu.
-func (la *lab) boot(options string) (*proctest.Process, error) {
-	la.started++
-	return proctest.Start(proctest.Spec{Name: "qemu", Path: "qemu-system-x86_64", Env: os.Environ(), Log: la.log(), Args: []string{
-		"-accel", la.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
-		"-kernel", la.path(kernel), "-initrd", la.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 " + options,
-		"-drive", "file=" + la.path(disk) + ",format=raw,if=virtio,cache=none", "-drive", "file=" + la.path(payload) + ",format=raw,if=virtio,readonly=on",
+func (m *machine) boot(options string) (*proctest.Process, error) {
+	m.boots++
+	return proctest.Start(proctest.Spec{Name: "qemu", Path: "qemu-system-x86_64", Env: os.Environ(), Log: m.log(), Args: []string{
+		"-accel", m.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
+		"-kernel", m.path(kernel), "-initrd", m.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 " + options,
+		"-drive", "file=" + m.path(disk) + ",format=raw,if=virtio,cache=none", "-drive", "file=" + m.path(payload) + ",format=raw,if=virtio,readonly=on",
 		"-netdev", "user,id=n0,hostfwd=tcp:" + address + "-:7421", "-device", "virtio-net-pci,netdev=n0"},
 		Start: func(cmd *exec.Cmd) error {
 			cmd.Stdout = cmd.Stderr // the console
@@ -157,41 +157,41 @@ func (la *lab) boot(options string) (*proctest.Process, error) {
 		}})
 }
 
-// log is the path of the log of the newest machine.
-func (la *lab) log() string { return la.path(fmt.Sprintf("boot-%d.log", la.started)) }
+// log is the path of the log of the newest boot.
+func (m *machine) log() string { return m.path(fmt.Sprintf("boot-%d.log", m.boots)) }
 
-// powerOn starts a machine and waits until its flightd is ready.
-func (la *lab) powerOn(ctx context.Context) (*proctest.Process, error) {
+// powerOn starts the machine and waits until its flightd is ready.
+func (m *machine) powerOn(ctx context.Context) (*proctest.Process, error) {
 	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
 	} else if err := l.Close(); err != nil {
 		return nil, err
 	}
-	m, err := la.boot("")
+	qemu, err := m.boot("")
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := proctest.AwaitHTTP(ctx, &http.Client{Timeout: 2 * time.Second}, "http://"+address+"/readyz"); err != nil {
-		m.Kill()
-		return nil, fmt.Errorf("%v after power-on, see %s: %w", bootTimeout, la.log(), err)
+		qemu.Kill()
+		return nil, fmt.Errorf("%v after power-on, see %s: %w", bootTimeout, m.log(), err)
 	}
-	return m, nil
+	return qemu, nil
 }
 
-// bootAndCut boots a machine that resets itself the given time after flightd has created its first file.
-func (la *lab) bootAndCut(ctx context.Context, after time.Duration) error {
-	m, err := la.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
+// bootAndCut boots the machine, which resets itself the given time after flightd has created its first file.
+func (m *machine) bootAndCut(ctx context.Context, after time.Duration) error {
+	qemu, err := m.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
 	if err != nil {
 		return err
 	}
-	defer m.Kill()
+	defer qemu.Kill()
 	select {
-	case <-m.Ended():
+	case <-qemu.Ended():
 		return nil
 	case <-time.After(bootTimeout):
-		return fmt.Errorf("the machine did not reset itself within %v; see %s", bootTimeout, la.log())
+		return fmt.Errorf("the machine did not reset itself within %v; see %s", bootTimeout, m.log())
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

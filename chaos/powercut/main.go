@@ -36,53 +36,53 @@ func run(ctx context.Context) error {
 	flag.Parse()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	fmt.Printf("seed %d\n", *seed)
-	s := lab{dir: *dir, accel: *accel, random: random}
-	if err := s.build(ctx, *flightd); err != nil {
+	m := machine{dir: *dir, accel: *accel, random: random}
+	if err := m.build(ctx, *flightd); err != nil {
 		return err
 	}
 	if *first {
-		return s.cutFirstStarts(ctx, *rounds)
+		return m.cutFirstStarts(ctx, *rounds)
 	}
-	return s.cutUnderLoad(ctx, *rounds)
+	return m.cutUnderLoad(ctx, *rounds)
 }
 
-// lab holds the disk images and logs of the machines, of which one runs at a time.
-type lab struct {
+// machine is the virtual machine with flightd: its disk images, and the logs of its boots.
+type machine struct {
 	dir, accel string
 	random     *rand.Rand
-	started    int // number of machines so far, for the names of their logs
+	boots      int // number of boots so far, for the names of the logs
 }
 
 // cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
-func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
-	if err := la.resetDisk(ctx); err != nil {
+func (m *machine) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := m.resetDisk(ctx); err != nil {
 		return err
 	}
-	m, err := la.powerOn(ctx)
+	qemu, err := m.powerOn(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { m.Kill() }()
-	c, err := la.connect(ctx)
+	defer func() { qemu.Kill() }()
+	c, err := m.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	j := newChecker(c, la.random.Uint64())
+	j := newChecker(c, m.random.Uint64())
 	for round := 1; round <= rounds; round++ {
-		span := time.Duration(2000+la.random.IntN(9000)) * time.Millisecond
-		work := j.startCallers(ctx)
+		span := time.Duration(2000+m.random.IntN(9000)) * time.Millisecond
+		stopCallers := j.startCallers(ctx)
 		if !sleep(ctx, span) {
 			return context.Cause(ctx)
 		}
-		m.Kill()
-		keys := work()
+		qemu.Kill()
+		keys := stopCallers()
 		began := time.Now()
-		restarted, err := la.powerOn(ctx)
+		restarted, err := m.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		m = restarted
+		qemu = restarted
 		found := j.check(ctx, keys)
 		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), found)
 		if found.broken > 0 {
@@ -93,29 +93,29 @@ func (la *lab) cutUnderLoad(ctx context.Context, rounds int) error {
 }
 
 // cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
-func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
+func (m *machine) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
-		if err := la.resetDisk(ctx); err != nil {
+		if err := m.resetDisk(ctx); err != nil {
 			return err
 		}
-		after := time.Duration(la.random.IntN(2500)) * time.Millisecond
-		if err := la.bootAndCut(ctx, after); err != nil {
+		after := time.Duration(m.random.IntN(2500)) * time.Millisecond
+		if err := m.bootAndCut(ctx, after); err != nil {
 			return err
 		}
-		m, err := la.powerOn(ctx)
+		qemu, err := m.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
 		}
-		c, err := la.connect(ctx)
+		c, err := m.connect(ctx)
 		if err != nil {
-			m.Kill()
+			qemu.Kill()
 			return err
 		}
-		j := newChecker(c, la.random.Uint64())
+		j := newChecker(c, m.random.Uint64())
 		k := j.newKey()
 		j.callFirst(ctx, k)
 		_ = c.Close(ctx)
-		m.Kill()
+		qemu.Kill()
 		if !k.acknowledged {
 			return fmt.Errorf("round %d, cut %v after the first file: no flight succeeds: %w", round, after, k.err)
 		}
@@ -125,8 +125,8 @@ func (la *lab) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect returns a client with an empty spool.
-func (la *lab) connect(ctx context.Context) (*client.Client, error) {
-	spool := la.path("spool")
+func (m *machine) connect(ctx context.Context) (*client.Client, error) {
+	spool := m.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@
 // With FLIGHTD_CLIENTS_SECURE=1 every server has TLS and demands a token, and so has the proxy in front of it. Drivers,
 // curl and the command flightd get both by the environment.
 //
-// With FLIGHTD_CLIENTS_NODES=3 the server is a cluster of so many nodes, and a proxy gives every request to another node. Scenarios that
+// With FLIGHTD_CLIENTS_NODES=3 the server is a cluster of three nodes, and a proxy gives every request to another node. Scenarios that
 // need a lone server of their own, because they kill it, lose its data or demand a token, are left out. TestSoak kills and freezes
 // nodes in turn. TestSoakOfALaggingNode has two nodes in memory, one of which lags.
 //

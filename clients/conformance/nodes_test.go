@@ -33,8 +33,8 @@ func startCluster(t testing.TB, size string) *server {
 	}
 	h.killAtEnd()
 	started := make(chan error, n)
-	for _, one := range h.nodes {
-		go func() { started <- one.tryStart() }() // ends within waitTimeout; received below
+	for _, node := range h.nodes {
+		go func() { started <- node.tryStart() }() // ends within waitTimeout; received below
 	}
 	for range n {
 		require.NoError(t, <-started)

@@ -261,14 +261,14 @@ func (p *proxy) hideIndex(request http.Header) {
 // ledger answers with a retryable error. A renewal that no leader takes is done in etcd alone: its answer grants no trust, and says
 // nothing about the ledger.
 func (p *proxy) checkIndex(request *http.Request, answer *http.Response, data []byte) {
-	told, err := wire.ParseIndex(request.Header.Get(wire.HeaderIndex))
+	known, err := wire.ParseIndex(request.Header.Get(wire.HeaderIndex))
 	if err != nil || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
 		return
 	}
-	if own, err := wire.ParseIndex(answer.Header.Get(wire.HeaderIndex)); err != nil || told.After(own) {
+	if own, err := wire.ParseIndex(answer.Header.Get(wire.HeaderIndex)); err != nil || known.After(own) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.backwards = append(p.backwards, request.Method+" "+request.URL.Path+" told "+told.String()+" answered "+answer.Status+" "+answer.Header.Get(wire.HeaderIndex))
+		p.backwards = append(p.backwards, request.Method+" "+request.URL.Path+" told "+known.String()+" answered "+answer.Status+" "+answer.Header.Get(wire.HeaderIndex))
 	}
 }
 

@@ -106,8 +106,8 @@ func startServer(t testing.TB, secure bool, flags ...string) *server {
 // killAtEnd kills all nodes at the end of the test. If it has failed, the end of their log is shown.
 func (s *server) killAtEnd() {
 	s.t.Cleanup(func() {
-		for _, one := range s.nodes {
-			one.kill()
+		for _, node := range s.nodes {
+			node.kill()
 		}
 		if text, err := os.ReadFile(s.data + ".log"); s.t.Failed() && err == nil {
 			s.t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-logTail):])
@@ -173,12 +173,12 @@ func (s *server) resetData() {
 	s.start()
 }
 
-// address returns the address of the node whose turn it is, also if that node is frozen; "" if it is not running.
+// address returns the address of the node whose turn it is, also if that node is frozen, or "" if it is not running.
 func (s *server) address() string {
-	one := s.nodes[int(s.turn.Add(1))%len(s.nodes)]
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	return one.url
+	node := s.nodes[int(s.turn.Add(1))%len(s.nodes)]
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	return node.url
 }
 
 // flight reads a flight from the server without the proxy. The state of an unknown flight is "".

@@ -168,9 +168,9 @@ func (p *soakProvider) charge(id string, index int, input []byte, outcome string
 			return old
 		}
 	}
-	one := charge{ID: "ch_" + id, Note: "é \u2028 </b> \"", Ratio: 0.1, Input: input, key: key}
-	have.charges = append(have.charges, one)
-	return one
+	made := charge{ID: "ch_" + id, Note: "é \u2028 </b> \"", Ratio: 0.1, Input: input, key: key}
+	have.charges = append(have.charges, made)
+	return made
 }
 
 func (p *soakProvider) lookup(w http.ResponseWriter, id string) {

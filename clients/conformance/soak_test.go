@@ -123,24 +123,24 @@ func newSoak(t *testing.T, seed uint64, h *server) *soak {
 		}
 		l.requireReady(t)
 		for range 2 {
-			one := &callerSlot{language: l, proxy: newProxy(t, s.server), waiting: map[string]int{}}
-			one.proxy.swaps = s.swaps
-			s.slots = append(s.slots, one)
-			s.restart(one)
+			slot := &callerSlot{language: l, proxy: newProxy(t, s.server), waiting: map[string]int{}}
+			slot.proxy.swaps = s.swaps
+			s.slots = append(s.slots, slot)
+			s.restart(slot)
 		}
 	}
 	return s
 }
 
 // restart starts a new process in a slot and kills the old one. Calls of the old process end by the closed channel.
-func (s *soak) restart(one *callerSlot) {
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if one.d != nil {
-		close(one.killed)
-		one.d.signal(syscall.SIGKILL)
+func (s *soak) restart(slot *callerSlot) {
+	slot.mu.Lock()
+	defer slot.mu.Unlock()
+	if slot.d != nil {
+		close(slot.killed)
+		slot.d.signal(syscall.SIGKILL)
 	}
-	one.d, one.killed = newDriver(s.T, one.language, setup{Address: one.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
+	slot.d, slot.killed = newDriver(s.T, slot.language, setup{Address: slot.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
 		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: s.server.credentialFiles()}), make(chan struct{})
 }
 
@@ -174,10 +174,10 @@ func (s *callerSlot) begin(c call) (p *pending, killed chan struct{}, joins bool
 func (s *soak) run() {
 	over := make(chan struct{})
 	start := time.Now()
-	for _, one := range s.slots {
-		one.proxy.setFaults(s.faults())
+	for _, slot := range s.slots {
+		slot.proxy.setFaults(s.faults())
 		for range 4 {
-			s.callers.Go(func() { s.call(one, start, over) })
+			s.callers.Go(func() { s.call(slot, start, over) })
 		}
 	}
 	ctx, cancel := context.WithCancel(s.Context())
@@ -195,8 +195,8 @@ func (s *soak) run() {
 		}
 		<-time.After(s.rnd.duration(time.Second))
 	}
-	for _, one := range s.slots {
-		one.proxy.setFaults(func(string) fault { return fault{} })
+	for _, slot := range s.slots {
+		slot.proxy.setFaults(func(string) fault { return fault{} })
 	}
 	s.provider.stopFaults()
 	close(over)
@@ -206,7 +206,7 @@ func (s *soak) run() {
 
 // injectProcessFault kills or freezes flightd or a caller, at random.
 func (s *soak) injectProcessFault() {
-	one := s.slots[s.rnd.intN(len(s.slots))]
+	slot := s.slots[s.rnd.intN(len(s.slots))]
 	node := s.server.nodes[s.kills%len(s.server.nodes)]
 	switch n := s.rnd.intN(10); {
 	case n < 3 && s.lag != nil:
@@ -219,11 +219,11 @@ func (s *soak) injectProcessFault() {
 		node.freeze(s.rnd.duration(stallTime))
 	case s.callersHealthy:
 	case n < 6:
-		s.restart(one)
+		s.restart(slot)
 	case n < 9:
-		one.d.signal(syscall.SIGSTOP)
+		slot.d.signal(syscall.SIGSTOP)
 		<-time.After(s.rnd.duration(3 * shortTTL))
-		one.d.signal(syscall.SIGCONT)
+		slot.d.signal(syscall.SIGCONT)
 	}
 }
 
@@ -310,7 +310,7 @@ func (s *soak) callOf(k soakKey) call {
 }
 
 // call is one caller. All callers use the same few keys at a time, and new keys every half second.
-func (s *soak) call(one *callerSlot, start time.Time, over <-chan struct{}) {
+func (s *soak) call(slot *callerSlot, start time.Time, over <-chan struct{}) {
 	for {
 		select {
 		case <-over:
@@ -319,16 +319,16 @@ func (s *soak) call(one *callerSlot, start time.Time, over <-chan struct{}) {
 		}
 		k := s.useKey(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.intN(9))
 		final := s.isFinal(k.id)
-		p, gone, joins, end := one.begin(s.callOf(k))
+		p, gone, joins, end := slot.begin(s.callOf(k))
 		select {
 		case a := <-p.answers:
 			s.recordAnswer(k.id, a)
 			if final && !joins && a.showsOpen() {
-				s.Errorf("time went back: %s was final, and then a %s client got %s", k.id, one.language.name, a.summary())
+				s.Errorf("time went back: %s was final, and then a %s client got %s", k.id, slot.language.name, a.summary())
 			}
 		case <-gone:
 		case <-time.After(waitTimeout):
-			s.Errorf("no answer for %s from the %s client within %v", k.id, one.language.name, waitTimeout)
+			s.Errorf("no answer for %s from the %s client within %v", k.id, slot.language.name, waitTimeout)
 			return
 		}
 		end()
@@ -388,8 +388,8 @@ func (s *soak) stopCallers() {
 			<-time.After(100 * time.Millisecond)
 		}
 	}
-	for _, one := range s.slots {
-		one.d.signal(syscall.SIGKILL)
+	for _, slot := range s.slots {
+		slot.d.signal(syscall.SIGKILL)
 	}
 }
 
@@ -424,12 +424,12 @@ func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	account := s.provider.account(k.id)
 	s.recordAnswer(k.id, final)
 	describe := func() string {
-		var told []string
+		var answers []string
 		for _, a := range s.answers[k.id] {
-			told = append(told, a.summary())
+			answers = append(answers, a.summary())
 		}
 		return fmt.Sprintf("%s\n%s before the last call, now %s, tainted %v, attempts %d\nanswers: %s\nprovider: %s\nhistory:%s", key, before.State, f.State, f.Tainted, f.Attempts,
-			strings.Join(told, "; "), account, s.server.history(key))
+			strings.Join(answers, "; "), account, s.server.history(key))
 	}
 	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
 		s.Errorf("the last call of a key was answered with %s: %s", final.Error, describe())

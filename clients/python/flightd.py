@@ -1677,7 +1677,7 @@ class _TokenFile:
             except ValueError as e:
                 if str(e) != self._trouble:
                     self._trouble = str(e)
-                    _log.error("flightd: the token file cannot be used; the token before stays in use: %s", e)
+                    _log.error("flightd: the token file cannot be used; the previous token stays in use: %s", e)
         return self._token
 
     def _read(self) -> str:

@@ -1898,7 +1898,7 @@ function tokenFromFile(file: string, name: string, log: (message: string) => voi
         token = read();
         trouble = "";
       } catch (e) {
-        if (textOf(e) !== trouble) log(`the token file cannot be used; the token before stays in use: ${textOf(e)}`);
+        if (textOf(e) !== trouble) log(`the token file cannot be used; the previous token stays in use: ${textOf(e)}`);
         trouble = textOf(e);
       }
     }

@@ -2,17 +2,17 @@ package pebblelog
 
 import "fmt"
 
-// sizeStep is how many bytes of entries are appended between two marks.
+// sizeStep is the number of bytes that are appended between two marks.
 const sizeStep = 1 << 20
 
-// sizes knows roughly where in the log how many bytes are: marks in the order of the log, and a straight line between two
-// of them. The zero sizes is that of an empty log.
+// sizes estimates the total size of the newest entries of the log. It has marks in the order of the log, and interpolates
+// between two marks. The zero value is that of an empty log.
 type sizes struct {
 	marks []sizeMark
 	total uint64 // bytes up to the newest entry
 }
 
-// sizeMark says that the entries up to index have so many bytes.
+// sizeMark is the total size of the entries up to index, in bytes.
 type sizeMark struct{ index, bytes uint64 }
 
 // add adds appended entries, from..to.
@@ -25,7 +25,7 @@ func (s *sizes) add(from, to, bytes uint64) {
 	}
 }
 
-// cut adapts the marks to a log that has the entries first..last left; 0: none.
+// cut adapts the marks to a log of which the entries first..last are left. last is 0 if no entry is left.
 func (s *sizes) cut(first, last uint64) {
 	for len(s.marks) > 1 && s.marks[1].index < first {
 		s.marks = s.marks[1:]
@@ -38,8 +38,8 @@ func (s *sizes) cut(first, last uint64) {
 	}
 }
 
-// newest returns how many of the newest entries have at least so many bytes, when last is the newest entry. A log that
-// has fewer bytes returns last.
+// newest returns the number of newest entries that together have at least the given bytes, where last is the index of the
+// newest entry. If the whole log has fewer bytes, it returns last.
 func (s *sizes) newest(bytes, last uint64) (entries uint64) {
 	switch {
 	case bytes == 0:
@@ -59,7 +59,7 @@ func (s *sizes) newest(bytes, last uint64) (entries uint64) {
 	return last
 }
 
-// loadSizes measures the entries that Open found, which are in tables then. It divides their bytes equally.
+// loadSizes measures the entries that Open found, all of which are in tables then. It assumes that they are equally long.
 func (s *Store) loadSizes() error {
 	first, last := s.firstIndex.Load(), s.lastIndex.Load()
 	if last == 0 {
@@ -73,8 +73,8 @@ func (s *Store) loadSizes() error {
 	return nil
 }
 
-// Newest returns how many of the newest entries have at least so many bytes, roughly; of a shorter log, at least as many
-// as it has.
+// Newest estimates the number of newest entries that together have at least the given bytes. If the whole log has fewer
+// bytes, the result is at least the number of its entries.
 func (s *Store) Newest(bytes uint64) (entries uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

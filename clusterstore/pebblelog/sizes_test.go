@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The newest entries that sizes returns have at least so many bytes, and at most the bytes of two steps more.
+// The newest entries that sizes returns have at least the requested bytes, and at most two steps more.
 func TestSizes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var z sizes

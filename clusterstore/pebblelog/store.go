@@ -124,10 +124,10 @@ func (s *Store) DiskBytes() uint64 {
 // tables cannot be written, memtables pile up, and at Pebble's limit every write waits.
 func (s *Store) TableError() error { return s.db.TableError() }
 
-// FirstIndex returns the index of the oldest entry; 0 when the log is empty.
+// FirstIndex returns the index of the oldest entry, or 0 if the log is empty.
 func (s *Store) FirstIndex() (uint64, error) { return s.firstIndex.Load(), nil }
 
-// LastIndex returns the index of the newest entry; 0 when the log is empty.
+// LastIndex returns the index of the newest entry, or 0 if the log is empty.
 func (s *Store) LastIndex() (uint64, error) { return s.lastIndex.Load(), nil }
 
 // GetLog reads one entry. Errors: raft.ErrLogNotFound when no entry has this index, ErrCorrupt, ErrNewer, ErrClosed.
@@ -250,7 +250,7 @@ func (s *Store) DeleteRange(from, to uint64) error {
 // before the entries that follow. This store also works with a hole: a process may die before that deletion.
 func (s *Store) IsMonotonic() bool { return true }
 
-// NextIndex returns the index of the first entry from an index on; 0 if there is none.
+// NextIndex returns the index of the first entry from an index on, or 0 if there is none.
 func (s *Store) NextIndex(from uint64) (index uint64, err error) {
 	if !s.inFlight.Enter() {
 		return 0, ErrClosed

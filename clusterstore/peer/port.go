@@ -274,7 +274,7 @@ func (p *Port) receive(raw net.Conn) (err error) {
 	return q.put(t)
 }
 
-// queueOf returns the queue of a protocol; nil: raft has no transport.
+// queueOf returns the queue of a protocol, or nil if raft has no transport.
 func (p *Port) queueOf(proto string) *queue {
 	if proto == protoHTTP {
 		return p.http

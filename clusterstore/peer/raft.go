@@ -49,14 +49,14 @@ const timeoutNowTimeout = time.Second
 // TimeoutNow implements raft.Transport. The call may reach the target after it has failed here; the target then stands for
 // election, as it may at any time.
 func (t transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, request *raft.TimeoutNowRequest, answer *raft.TimeoutNowResponse) error {
-	var late raft.TimeoutNowResponse
+	var received raft.TimeoutNowResponse // not *answer, which the caller may reuse after a time-out
 	done := make(chan error, 1)
-	go func() { done <- t.NetworkTransport.TimeoutNow(id, target, request, &late) }() // ends after raftTimeout at the latest
+	go func() { done <- t.NetworkTransport.TimeoutNow(id, target, request, &received) }() // ends after raftTimeout at the latest
 	timer := time.NewTimer(timeoutNowTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
-		*answer = late
+		*answer = received
 		return err
 	case <-timer.C:
 		return fmt.Errorf("node %s did not answer in time", target)

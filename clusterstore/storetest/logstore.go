@@ -62,11 +62,11 @@ func testEmpty(t *testing.T, s Log) {
 }
 
 func testEntries(t *testing.T, s Log) {
-	one := &raft.Log{Index: 5, Term: 2, Type: raft.LogConfiguration, Data: []byte{0, 1, 255}, Extensions: []byte("x"),
+	entry := &raft.Log{Index: 5, Term: 2, Type: raft.LogConfiguration, Data: []byte{0, 1, 255}, Extensions: []byte("x"),
 		AppendedAt: time.Unix(1700000000, 123456789)}
-	require.NoError(t, s.StoreLog(one))
+	require.NoError(t, s.StoreLog(entry))
 	requireEnds(t, s, 5, 5)
-	requireEntry(t, s, one)
+	requireEntry(t, s, entry)
 	more := Entries(6, 40, 3)
 	require.NoError(t, s.StoreLogs(more))
 	requireEnds(t, s, 5, 40)
@@ -101,10 +101,10 @@ func testTruncate(t *testing.T, s Log) {
 
 func testOverwrite(t *testing.T, s Log) {
 	require.NoError(t, s.StoreLogs(Entries(1, 3, 1)))
-	again := Entries(3, 4, 2)
-	require.NoError(t, s.StoreLogs(again))
+	replacing := Entries(3, 4, 2)
+	require.NoError(t, s.StoreLogs(replacing))
 	requireEnds(t, s, 1, 4)
-	requireEntry(t, s, again[0])
+	requireEntry(t, s, replacing[0])
 }
 
 func testHole(t *testing.T, s Log) {

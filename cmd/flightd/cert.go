@@ -110,9 +110,9 @@ func certError(err error) error {
 }
 
 func printCertificate(a *cli.App, m *cert.Made) error {
-	if gone := strings.Join(m.DroppedHosts, ","); gone != "" {
+	if dropped := strings.Join(m.DroppedHosts, ","); dropped != "" {
 		a.Say("the new certificate is not for %s, as the old one was: callers that use these names cannot connect; to keep them, run init again with --host %s",
-			gone, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
+			dropped, strings.Join(append(slices.Clone(m.Hosts), m.DroppedHosts...), ","))
 	}
 	ca := map[bool]string{true: "made now; keep its key off the server", false: "as it was"}[m.CAIsNew]
 	about := "expires " + m.ExpiresAt

@@ -89,7 +89,7 @@ func parseNodes(texts []string) ([]peer.Node, error) {
 }
 
 // foundCluster makes the directories, and the first token. The token's file is written first: no founding has the hash of a
-// token that nobody knows. After an error there is no token file. from prepares the ledger in data; nil: there is none.
+// token that nobody knows. After an error there is no token file. from prepares the ledger in data; it is nil without one.
 func foundCluster(a *cli.App, out string, nodes []peer.Node, tokenFile, data string, from func() (string, error)) error {
 	secret, sum := auth.NewSecret(flight.AllNamespaces), ""
 	switch {

@@ -53,7 +53,7 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// flagWords returns the words that a flag takes; nil if they are not known or name a file.
+// flagWords returns the words that a flag takes, or nil if they are not known or name a file.
 func flagWords(f *pflag.Flag) []string {
 	if c, ok := f.Value.(*cli.Choice); ok {
 		return c.Words

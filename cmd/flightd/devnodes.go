@@ -162,11 +162,11 @@ func (d *devNodes) runAll(ctx context.Context) error {
 		child.SysProcAttr = runner.ChildAttributes()
 		child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 		child.Env = append(os.Environ(), devChildEnv+"=1", "FLIGHTD_LOG_LEVEL="+d.Setting("log_level").Value, "FLIGHTD_LOG_FORMAT="+d.Setting("log_format").Value)
-		says, err := child.StderrPipe()
+		stderr, err := child.StderrPipe()
 		if err != nil {
 			return err
 		}
-		answers, err := child.StdoutPipe()
+		stdout, err := child.StdoutPipe()
 		if err != nil {
 			return err
 		}
@@ -174,12 +174,12 @@ func (d *devNodes) runAll(ctx context.Context) error {
 			return err
 		}
 		var reading sync.WaitGroup
-		reading.Go(func() { d.copyLines(&lines, devNodeName(n), says) })
+		reading.Go(func() { d.copyLines(&lines, devNodeName(n), stderr) })
 		reading.Go(func() {
-			if bufio.NewScanner(answers).Scan() { // the address, when the node is ready
+			if bufio.NewScanner(stdout).Scan() { // the address, when the node is ready
 				ready <- struct{}{}
 			}
-			_, _ = io.Copy(io.Discard, answers)
+			_, _ = io.Copy(io.Discard, stdout)
 		})
 		running.Go(func() {
 			reading.Wait()

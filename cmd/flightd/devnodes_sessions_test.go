@@ -32,16 +32,16 @@ type owner struct {
 	index wire.Index // greatest position that a node has told
 	http  *http.Client
 
-	key, nonce string
-	id         string // of the flight
-	session    wire.SessionAnswer
-	opened     wire.OpenAnswer
-	trustedTo  time.Time // the session must not end before
-	renewAt    time.Time
-	told       bool // a renewal has told that a cancel was requested
-	toldBy     int  // number of the renewal, after the cancel was taken; 0: none was taken
-	renewals   []string
-	failed     error
+	key, nonce    string
+	id            string // of the flight
+	session       wire.SessionAnswer
+	opened        wire.OpenAnswer
+	trustedTo     time.Time // the session must not end before
+	renewAt       time.Time
+	sawCancel     bool // a renewal has answered that a cancel was requested
+	cancelRenewal int  // number of the renewal that answered the cancel, counted from it; 0: no cancel was accepted
+	renewals      []string
+	failed        error
 }
 
 // reply is the answer of a node.
@@ -156,9 +156,9 @@ func (o *owner) renew(n int) error {
 	case a.TrustMS > 0 && a.OpenDigest != own:
 		return fmt.Errorf("the attempt is not open: %v", r)
 	}
-	o.told = o.told || slices.Contains(a.CancelRequested, o.id)
+	o.sawCancel = o.sawCancel || slices.Contains(a.CancelRequested, o.id)
 	o.extend(r, a.TrustMS)
-	o.renewals = append(o.renewals, fmt.Sprintf("%s by %s, leader %q: trust %d, told %v", r.sentAt.Format("05.000"), r.header.Get(wire.HeaderNode), r.header.Get(wire.HeaderLeader), a.TrustMS, o.told))
+	o.renewals = append(o.renewals, fmt.Sprintf("%s by %s, leader %q: trust %d, cancel %v", r.sentAt.Format("05.000"), r.header.Get(wire.HeaderNode), r.header.Get(wire.HeaderLeader), a.TrustMS, o.sawCancel))
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (o *owner) renew(n int) error {
 func (o *owner) act(n int, lasts time.Duration) error {
 	end := time.NewTimer(lasts)
 	defer end.Stop()
-	for !o.told {
+	for !o.sawCancel {
 		next := time.NewTimer(time.Until(o.renewAt))
 		select {
 		case <-end.C:
@@ -201,17 +201,17 @@ func (o *owner) cancel(n int) error {
 	}
 }
 
-// maxCancelRenewals is the number of renewals within which a cancel is told.
+// maxCancelRenewals is the number of renewals within which a cancel is answered.
 const maxCancelRenewals = 2
 
-// awaitCancel renews the session at node n, at once and then as often as it should, until a renewal tells of the cancel.
+// awaitCancel renews the session at node n, at once and then as often as it should, until a renewal answers the cancel.
 func (o *owner) awaitCancel(n int) error {
-	for o.toldBy = 1; ; o.toldBy++ {
-		if err := o.renew(n); err != nil || o.told {
+	for o.cancelRenewal = 1; ; o.cancelRenewal++ {
+		if err := o.renew(n); err != nil || o.sawCancel {
 			return err
 		}
-		if o.toldBy == maxCancelRenewals {
-			return errors.New("no renewal tells of the cancel")
+		if o.cancelRenewal == maxCancelRenewals {
+			return errors.New("no renewal answers the cancel")
 		}
 		next := time.NewTimer(time.Until(o.renewAt))
 		<-next.C
@@ -237,7 +237,7 @@ func (o *owner) check(n int) error {
 	var f wire.Flight
 	r, err := o.ask(n, http.MethodGet, "/v1/flights/"+o.id, nil, nil, &f)
 	if err != nil || r.status != http.StatusOK || f.Attempts != 1 || f.LastAttempt.Lost ||
-		o.told && f.State != flight.StateCancelled.String() || !o.told && (f.Receipt == nil || f.Receipt.ExternalID != "effect of "+o.key) {
+		o.sawCancel && f.State != flight.StateCancelled.String() || !o.sawCancel && (f.Receipt == nil || f.Receipt.ExternalID != "effect of "+o.key) {
 		return fmt.Errorf("node %d, flight %s: %v: %w", n%len(o.urls)+1, o.key, r, err)
 	}
 	return nil
@@ -328,15 +328,15 @@ func TestDevNodes_SessionsAcrossNodes(t *testing.T) {
 		c.whole()
 	}
 
-	var told [maxCancelRenewals + 1]int
+	var byRenewal [maxCancelRenewals + 1]int
 	for _, o := range owners {
 		require.NoError(t, o.failed, "%s: %q", o.key, o.renewals)
 		for n := range 3 {
 			require.NoError(t, o.check(n))
 		}
-		told[o.toldBy]++
+		byRenewal[o.cancelRenewal]++
 	}
-	t.Logf("%d sessions, %d kills; of %d cancels, %v were told with the first and the second renewal", len(owners), kills, len(owners)-told[0], told[1:])
+	t.Logf("%d sessions, %d kills; of %d cancels, %v were answered by the first and the second renewal", len(owners), kills, len(owners)-byRenewal[0], byRenewal[1:])
 	expired := time.NewTimer(lease.DefaultTTL + 2*time.Second)
 	<-expired.C
 	for n := 1; n <= 3; n++ {

@@ -165,16 +165,16 @@ func (tr *trio) kill(n int) {
 // startNode starts a node that was killed.
 func (tr *trio) startNode(n int) {
 	tr.t.Helper()
-	one := exec.Command(program, tr.args("--node", strconv.Itoa(n))...)
-	one.Stderr = tr.log
-	require.NoError(tr.t, one.Start())
+	node := exec.Command(program, tr.args("--node", strconv.Itoa(n))...)
+	node.Stderr = tr.log
+	require.NoError(tr.t, node.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = one.Wait()
+		_ = node.Wait()
 	}()
 	tr.t.Cleanup(func() {
-		_ = one.Process.Signal(syscall.SIGTERM)
+		_ = node.Process.Signal(syscall.SIGTERM)
 		<-ended
 	})
 }
@@ -211,14 +211,14 @@ func TestDevNodes_AnyOneMayDie(t *testing.T) {
 }
 
 // waitEnd waits until the process of a node has ended.
-func (tr *trio) waitEnd(one *exec.Cmd, log *lockedBuffer) string {
+func (tr *trio) waitEnd(node *exec.Cmd, log *lockedBuffer) string {
 	tr.t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- one.Wait() }()
+	go func() { ended <- node.Wait() }()
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
-		_ = one.Process.Kill()
+		_ = node.Process.Kill()
 		tr.t.Fatalf("the node runs on\n%s", log)
 	}
 	return log.String()
@@ -234,11 +234,11 @@ func TestDevNodes_EmptiedDiskDoesNotVote(t *testing.T) {
 	c.kill(3)
 	require.NoError(t, os.RemoveAll(filepath.Join(c.data, devNodeName(3))))
 	log := new(lockedBuffer)
-	one := exec.Command(program, c.args("--node", "3")...)
-	one.Stderr = log
-	require.NoError(t, one.Start())
-	says := c.waitEnd(one, log)
-	require.Equal(t, cli.ExitConfig, one.ProcessState.ExitCode(), "%s", says)
+	node := exec.Command(program, c.args("--node", "3")...)
+	node.Stderr = log
+	require.NoError(t, node.Start())
+	says := c.waitEnd(node, log)
+	require.Equal(t, cli.ExitConfig, node.ProcessState.ExitCode(), "%s", says)
 	require.Contains(t, says, "node-3 is not a member of its cluster")
 	require.Contains(t, says, "give it that directory back")
 	second := c.flightd(nil, "exec", "--key", "disk/2", "--", "echo", "paid")
@@ -267,10 +267,10 @@ func TestDevNodes_FoundsOnce(t *testing.T) {
 		})
 		running := make(map[int]*exec.Cmd)
 		start := func(n int) {
-			one := exec.Command(program, c.args("--node", strconv.Itoa(n))...)
-			one.Stderr = c.log
-			require.NoError(t, one.Start())
-			running[n] = one
+			node := exec.Command(program, c.args("--node", strconv.Itoa(n))...)
+			node.Stderr = c.log
+			require.NoError(t, node.Start())
+			running[n] = node
 		}
 		kill := func(n int) {
 			_ = running[n].Process.Kill()

@@ -86,13 +86,13 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 func resolveRequest(a *cli.App, v resolution) (r client.ResolveRequest, word string, err error) {
 	r.Reason = v.Reason
 	chosen := 0
-	for _, one := range []struct {
+	for _, choice := range []struct {
 		flag         bool
 		result, more string
 	}{{v.happened, "happened", ""}, {v.didNotHappen, "not_happened", " and may run again"}, {v.fail, "fail", ""}} {
-		if one.flag {
+		if choice.flag {
 			chosen++
-			r.Result, word = one.result, resultText(one.result)+one.more
+			r.Result, word = choice.result, resultText(choice.result)+choice.more
 		}
 	}
 	if chosen != 1 {

@@ -84,7 +84,7 @@ func doubtTable(b *strings.Builder, doubts []client.Flight, inputs []string, now
 // maxShortInput bounds the characters of an input in the list of doubts.
 const maxShortInput = 40
 
-// shortInputs returns the beginnings of the inputs of flights; "" where there is none, or where it cannot be read.
+// shortInputs returns the beginnings of the inputs of flights, or "" where there is none, or where it cannot be read.
 func shortInputs(ctx context.Context, a *cli.App, c *client.Client, flights []client.Flight) []string {
 	inputs := make([]string, len(flights))
 	var readers sync.WaitGroup // waited for below

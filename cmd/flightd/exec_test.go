@@ -91,8 +91,8 @@ func (s *server) runMany(n int, args ...string) []result {
 	results := make([]result, n)
 	var all sync.WaitGroup
 	for i := range results {
-		one := s.begin(args...)
-		all.Go(func() { results[i] = one.wait() })
+		command := s.begin(args...)
+		all.Go(func() { results[i] = command.wait() })
 	}
 	all.Wait()
 	return results

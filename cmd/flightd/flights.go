@@ -84,8 +84,8 @@ func checkPrefix(a *cli.App, prefix string, everywhere bool) error {
 	return nil
 }
 
-// sayNone prints that a list is empty, since an empty table alone would be ambiguous.
-func sayNone(a *cli.App, what string, everywhere bool) {
+// printEmptyList prints that a list is empty, since an empty table alone would be ambiguous.
+func printEmptyList(a *cli.App, what string, everywhere bool) {
 	if everywhere {
 		a.Say("no %s", what)
 		return
@@ -93,7 +93,7 @@ func sayNone(a *cli.App, what string, everywhere bool) {
 	a.Say("no %s in namespace %s; -A reads all namespaces", what, a.Namespace)
 }
 
-// listReader reads the flights of a query, and returns the message about further ones; "": there are none.
+// listReader reads the flights of a query, and returns the message about further ones, or "" if there are none.
 type listReader func(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error)
 
 // newestFlights is the listReader of flights ls.
@@ -121,7 +121,7 @@ func listFlights(ctx context.Context, a *cli.App, q client.Query, what string, r
 			a.Say("%s", more)
 		}
 		if len(page.Flights) == 0 && a.Format == "table" {
-			sayNone(a, what, q.AllNamespaces)
+			printEmptyList(a, what, q.AllNamespaces)
 		}
 		var ids []string
 		for _, f := range page.Flights {
@@ -249,7 +249,8 @@ func freedBy(f *client.Flight) string {
 // operatorCall is a client method that carries out an operator's decision on one flight.
 type operatorCall func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// newOperatorCommand returns the command for do. question is the confirmation prompt, and states are those in which it applies; "": all.
+// newOperatorCommand returns the command for do. question is the confirmation prompt. states are those in which the command
+// applies, or "" for all.
 func newOperatorCommand(a *cli.App, verb, states, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
 	var d cli.OperatorFlags
 	c := &cobra.Command{

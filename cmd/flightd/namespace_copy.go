@@ -169,7 +169,7 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 	}
 }
 
-// receiptLine returns the import line of a flight's receipt in another namespace; nil if the flight has no final receipt, or
+// receiptLine returns the import line of a flight's receipt in another namespace, or nil if the flight has no final receipt, or
 // one without any result, or a key that cannot be imported. A redacted receipt is one whose bytes are not known.
 func receiptLine(ctx context.Context, from *client.Client, to string, f *client.Flight) (*client.ImportLine, error) {
 	key, err := flight.ParseStoredKey(f.Key)

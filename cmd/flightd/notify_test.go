@@ -24,7 +24,7 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unixgram"})
 	require.NoError(t, err)
 	defer socket.Close()
-	hear := func() string {
+	receive := func() string {
 		t.Helper()
 		message := make([]byte, 4096)
 		_ = socket.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -37,15 +37,15 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: proctest.Address(t), state: t.TempDir()}
 	s.start(notifyEnv+"="+filepath.Join(dir, "s"), "WATCHDOG_USEC=300000")
 	defer s.kill()
-	said := hear()
+	said := receive()
 	require.True(t, strings.HasPrefix(said, "READY=1\n"), "it said %q", said)
 	require.Contains(t, said, s.url(), "it said %q", said)
 	require.Equal(t, http.StatusOK, s.get("/readyz", nil), "it said %q", said)
-	said = hear()
+	said = receive()
 	require.Equal(t, "WATCHDOG=1", said)
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	for said == "WATCHDOG=1" {
-		said = hear()
+		said = receive()
 	}
 	require.Equal(t, "STOPPING=1", said, "it said %q", said)
 	err = s.cmd.Wait()

@@ -137,22 +137,22 @@ func askReady(ctx context.Context, address string, config *tls.Config) (*wire.Le
 	if err != nil {
 		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	var said struct {
+	var ready struct {
 		wire.Ready
 		Code   wire.Code `json:"code"`
 		Detail string    `json:"detail"`
 	}
-	if json.Unmarshal(body, &said) == nil && said.Ready.Ready && answer.StatusCode == http.StatusOK {
-		return said.Ledger, nil
+	if json.Unmarshal(body, &ready) == nil && ready.Ready.Ready && answer.StatusCode == http.StatusOK {
+		return ready.Ledger, nil
 	}
 	var reasons []string
-	for _, c := range said.Checks {
+	for _, c := range ready.Checks {
 		if !c.OK {
 			reasons = append(reasons, c.Name+": "+c.Error)
 		}
 	}
-	if said.Code != "" {
-		reasons = append(reasons, string(said.Code)+": "+said.Detail)
+	if ready.Code != "" {
+		reasons = append(reasons, string(ready.Code)+": "+ready.Detail)
 	}
 	if len(reasons) == 0 {
 		return nil, fmt.Errorf("it answers %d, and not as flightd does: %.100q", answer.StatusCode, body)

@@ -141,7 +141,7 @@ func TestSettings_WhichFile(t *testing.T) {
 	none := map[string]string{"XDG_CONFIG_HOME": t.TempDir()}
 	named := filepath.Join(t.TempDir(), "named.yaml")
 	require.NoError(t, os.WriteFile(named, []byte("namespace: named\n"), 0o600))
-	ours := filepath.Join(user["XDG_CONFIG_HOME"], "flightd", "config.yaml")
+	userFile := filepath.Join(user["XDG_CONFIG_HOME"], "flightd", "config.yaml")
 	with := func(env map[string]string, value string) map[string]string {
 		return map[string]string{"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"], cli.ConfigEnv: value}
 	}
@@ -150,7 +150,7 @@ func TestSettings_WhichFile(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a user's":             {user, []string{"why"}, ours},
+		"a user's":             {user, []string{"why"}, userFile},
 		"a user without":       {none, []string{"why"}, machine},
 		"serve":                {user, []string{"serve"}, machine},
 		"ready":                {user, []string{"ready"}, machine},

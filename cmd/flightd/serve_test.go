@@ -178,7 +178,7 @@ func TestDeployment_IsPinned(t *testing.T) {
 	s := startServer(t)
 	var version wire.Version
 	s.get("/version", &version)
-	ours := "FLIGHTD_DEPLOYMENT=" + version.Deployment
+	pinned := "FLIGHTD_DEPLOYMENT=" + version.Deployment
 	const another = "FLIGHTD_DEPLOYMENT=d-another"
 	run := func(pin string, args ...string) result {
 		return s.beginCommand("env", append([]string{pin, program}, args...)...).wait()
@@ -193,7 +193,7 @@ func TestDeployment_IsPinned(t *testing.T) {
 	r = run(another, "doctor")
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.out, "belongs to deployment")
-	require.Zero(t, run(ours, pay...).code)
+	require.Zero(t, run(pinned, pay...).code)
 	require.FileExists(t, paid)
 	s.kill()
 
@@ -202,12 +202,12 @@ func TestDeployment_IsPinned(t *testing.T) {
 	require.Contains(t, r.err, version.Deployment)
 	empty := filepath.Join(t.TempDir(), "empty")
 	for _, args := range [][]string{{"dev"}, {"serve"}, {"serve", "--init"}} {
-		r = run(ours, append(args, "--data", empty, "--listen", s.address)...)
+		r = run(pinned, append(args, "--data", empty, "--listen", s.address)...)
 		require.Equal(t, cli.ExitConfig, r.code, "%v: %v", args, r)
 		require.Contains(t, r.err, "FLIGHTD_DEPLOYMENT", "%v: %v", args, r)
 		require.NoDirExists(t, empty)
 	}
-	s.start(ours)
+	s.start(pinned)
 }
 
 // TestDeletedLedgerEndsTheNode: no effect starts and nothing is acknowledged for long after the files have lost their

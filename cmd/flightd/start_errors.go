@@ -92,7 +92,7 @@ func acceptHint(cfg *node.Config) string {
 // tlsFilesHint says where certificate files come from.
 const tlsFilesHint = "--tls-cert and --tls-key name the PEM files of a certificate and its key; flightd cert init DIR makes both"
 
-// configHint describes the values that a field of the configuration takes; "": nothing helps beyond the error.
+// configHint describes the values that a field of the configuration takes. It returns "" if the error says enough.
 func configHint(field string, cfg *node.Config) string {
 	_, _, noAddress := net.SplitHostPort(cfg.Listen)
 	switch {
@@ -118,7 +118,7 @@ func configHint(field string, cfg *node.Config) string {
 	return ""
 }
 
-// systemErrorHint returns the hint for an error of the operating system; "": err is not one.
+// systemErrorHint returns the hint for an error of the operating system, or "" if err is another error.
 func systemErrorHint(err error) string {
 	switch {
 	case isAnyOf(err, syscall.ENOSPC, syscall.EDQUOT):

@@ -122,7 +122,7 @@ func printPastEvents(ctx context.Context, a *cli.App, c *client.Client, q client
 		next, err := flight.ParseVersion(page.Next)
 		if q.After == "" || err != nil || !end.After(next) {
 			if err == nil && !some && a.Format == "table" {
-				sayNone(a, "events", q.AllNamespaces)
+				printEmptyList(a, "events", q.AllNamespaces)
 			}
 			return err
 		}

@@ -100,14 +100,14 @@ func duplicateLines(d *client.Duplicates) []string {
 func callersText(list []wire.Caller) string {
 	var words []string
 	for i := len(list) - 1; i >= 0; {
-		who, n := list[i].Actor, 0
-		for ; i >= 0 && list[i].Actor == who; i-- {
+		actor, n := list[i].Actor, 0
+		for ; i >= 0 && list[i].Actor == actor; i-- {
 			n++
 		}
 		if n > 1 {
-			who += fmt.Sprintf(" (%d times)", n)
+			actor += fmt.Sprintf(" (%d times)", n)
 		}
-		words = append(words, cmp.Or(who, "an unnamed caller"))
+		words = append(words, cmp.Or(actor, "an unnamed caller"))
 	}
 	return cli.OneLine(strings.Join(words, ", "))
 }
@@ -158,7 +158,7 @@ func eventText(e client.Event) string {
 		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }
 
-// noteSuffix returns a note in parentheses; "": no note.
+// noteSuffix returns a note in parentheses, or "" without a note.
 func noteSuffix(note string) string {
 	if note == "" {
 		return ""

@@ -42,9 +42,9 @@ func (s *step) violations() error {
 
 // CheckRepeat checks invariant I10 for a command that was applied again to its own result, at the same time. The second
 // answer may differ from the first, but the flight must not change, except for the count of repeated evidence.
-func CheckRepeat(first, second flight.View, c flight.Command, again flight.Reply) error {
+func CheckRepeat(first, second flight.View, c flight.Command, repeated flight.Reply) error {
 	a, b := orZero(first.Flight), orZero(second.Flight)
-	if !again.Changed {
+	if !repeated.Changed {
 		return nil
 	}
 	if a.State != b.State || a.Fence != b.Fence || a.AttemptCount != b.AttemptCount || a.Generation != b.Generation ||

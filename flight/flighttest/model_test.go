@@ -169,40 +169,40 @@ func TestModel_RejectsViolations(t *testing.T) {
 		op     Op
 		result Result
 	}
-	one, two := token(1), token(2)
+	first, second := token(1), token(2)
 	for _, c := range []struct {
 		name  string
 		good  bool
 		steps []step
 	}{
-		{"a flight from open to replay", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}, {open(2), done(flight.DecisionReplay, "x")}, {get, done(flight.DecisionAccepted, "x")}}},
-		{"a report without an answer is observed", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}}},
-		{"a report without an answer is not observed yet", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
-		{"a report is observed and then not", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
-		{"a late report is accepted", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}}},
-		{"a late report is fenced", true, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced, State: flight.StateRunning}}}},
-		{"the newest report is fenced", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced}}}},
-		{"a receipt changes", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {get, done(flight.DecisionAccepted, "y")}}},
-		{"a second receipt is accepted", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {report(one, flight.OutcomeSucceeded, "y"), accepted}}},
-		{"a receipt is lost", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {open(2), proceed(two)}}},
+		{"a flight from open to replay", true, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}, {open(2), done(flight.DecisionReplay, "x")}, {get, done(flight.DecisionAccepted, "x")}}},
+		{"a report without an answer is observed", true, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}}},
+		{"a report without an answer is not observed yet", true, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), Result{}}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
+		{"a report is observed and then not", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), Result{}}, {get, done(flight.DecisionAccepted, "x")}, {get, Result{Decision: flight.DecisionAccepted, State: flight.StateRunning}}}},
+		{"a late report is accepted", false, []step{{resendOpen(1), proceed(first)}, {resendOpen(2), proceed(second)}, {report(first, flight.OutcomeSucceeded, "x"), done(flight.DecisionAccepted, "x")}}},
+		{"a late report is fenced", true, []step{{resendOpen(1), proceed(first)}, {resendOpen(2), proceed(second)}, {report(first, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced, State: flight.StateRunning}}}},
+		{"the newest report is fenced", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), Result{Decision: flight.DecisionFenced}}}},
+		{"a receipt changes", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), accepted}, {get, done(flight.DecisionAccepted, "y")}}},
+		{"a second receipt is accepted", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), accepted}, {report(first, flight.OutcomeSucceeded, "y"), accepted}}},
+		{"a receipt is lost", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), accepted}, {open(2), proceed(second)}}},
 		{"a replay without a receipt", false, []step{{open(1), done(flight.DecisionReplay, "x")}}},
-		{"two proceed under hold", false, []step{{open(1), proceed(one)}, {open(2), proceed(two)}}},
-		{"two proceed with one token", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(one)}}},
-		{"two proceed under hold, one without an answer", false, []step{{open(1), Result{}}, {open(2), proceed(two)}}},
-		{"a token jumps", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(token(3))}}},
-		{"an earlier attempt proceeds again", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {resendOpen(1), proceed(one)}}},
-		{"a repeat proceeds", true, []step{{open(1), proceed(one)}, {open(1), proceed(one)}}},
-		{"a used nonce opens again", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeNotDone, ""), accepted}, {open(1), proceed(two)}}},
-		{"an abandoned nonce opens", false, []step{{abandon(1), accepted}, {open(1), proceed(one)}}},
-		{"an abandoned nonce opens, the abandon without an answer", true, []step{{abandon(1), Result{}}, {open(1), proceed(one)}}},
-		{"a nonce opens that was answered in doubt", false, []step{{open(1), proceed(one)}, {open(2), doubtful}, {notDone, accepted}, {open(2), proceed(two)}}},
-		{"a person allows another", true, []step{{open(1), proceed(one)}, {notDone, accepted}, {open(2), proceed(two)}}},
-		{"a decision without an answer and another proceeds", true, []step{{open(1), proceed(one)}, {notDone, Result{}}, {open(2), proceed(two)}}},
-		{"a person overrides a receipt", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeSucceeded, "x"), accepted}, {Op{Kind: OpResolve, Finding: flight.FindingHappened, Effect: "y"}, accepted}}},
-		{"an unknown outcome loses its taint", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeUnknown, ""), accepted}, {open(2), proceed(two)}}},
-		{"not done frees the flight", true, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeNotDone, ""), accepted}, {open(2), proceed(two)}}},
-		{"an abandoned attempt frees the flight", true, []step{{open(1), proceed(one)}, {abandon(1), accepted}, {open(2), proceed(two)}}},
-		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(one)}, {report(one, flight.OutcomeUnknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(two)}}},
+		{"two proceed under hold", false, []step{{open(1), proceed(first)}, {open(2), proceed(second)}}},
+		{"two proceed with one token", false, []step{{resendOpen(1), proceed(first)}, {resendOpen(2), proceed(first)}}},
+		{"two proceed under hold, one without an answer", false, []step{{open(1), Result{}}, {open(2), proceed(second)}}},
+		{"a token jumps", false, []step{{resendOpen(1), proceed(first)}, {resendOpen(2), proceed(token(3))}}},
+		{"an earlier attempt proceeds again", false, []step{{resendOpen(1), proceed(first)}, {resendOpen(2), proceed(second)}, {resendOpen(1), proceed(first)}}},
+		{"a repeat proceeds", true, []step{{open(1), proceed(first)}, {open(1), proceed(first)}}},
+		{"a used nonce opens again", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeNotDone, ""), accepted}, {open(1), proceed(second)}}},
+		{"an abandoned nonce opens", false, []step{{abandon(1), accepted}, {open(1), proceed(first)}}},
+		{"an abandoned nonce opens, the abandon without an answer", true, []step{{abandon(1), Result{}}, {open(1), proceed(first)}}},
+		{"a nonce opens that was answered in doubt", false, []step{{open(1), proceed(first)}, {open(2), doubtful}, {notDone, accepted}, {open(2), proceed(second)}}},
+		{"a person allows another", true, []step{{open(1), proceed(first)}, {notDone, accepted}, {open(2), proceed(second)}}},
+		{"a decision without an answer and another proceeds", true, []step{{open(1), proceed(first)}, {notDone, Result{}}, {open(2), proceed(second)}}},
+		{"a person overrides a receipt", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeSucceeded, "x"), accepted}, {Op{Kind: OpResolve, Finding: flight.FindingHappened, Effect: "y"}, accepted}}},
+		{"an unknown outcome loses its taint", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeUnknown, ""), accepted}, {open(2), proceed(second)}}},
+		{"not done frees the flight", true, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeNotDone, ""), accepted}, {open(2), proceed(second)}}},
+		{"an abandoned attempt frees the flight", true, []step{{open(1), proceed(first)}, {abandon(1), accepted}, {open(2), proceed(second)}}},
+		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(first)}, {report(first, flight.OutcomeUnknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(second)}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h []porcupine.Operation

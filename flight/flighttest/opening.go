@@ -126,8 +126,8 @@ func (s *step) checkAnswers() {
 	}
 	if want := s.expectedRejection(c); want != flight.DecisionNone {
 		s.require(d == want, "an Open should have been answered "+want.String())
-		far := want == flight.DecisionOpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
-		s.require(!s.r.Changed || far, "an Open that opens nothing changed something")
+		farAhead := want == flight.DecisionOpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
+		s.require(!s.r.Changed || farAhead, "an Open that opens nothing changed something")
 		return
 	}
 	switch d {

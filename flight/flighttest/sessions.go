@@ -87,8 +87,8 @@ func (s *step) checkUsedUp() {
 		s.require(!valid || isUsedNonce(s.a, c.Nonce), "I10: an abandoned Open may still open")
 	case *flight.Open:
 		d := s.r.Decision
-		far := d == flight.DecisionOpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
-		s.require(!far || isUsedNonce(s.a, c.Nonce), "I10: the nonce of an Open too far ahead is not used up")
+		farAhead := d == flight.DecisionOpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
+		s.require(!farAhead || isUsedNonce(s.a, c.Nonce), "I10: the nonce of an Open too far ahead is not used up")
 		s.require(d != flight.DecisionVerify && d != flight.DecisionInDoubt || isUsedNonce(s.a, c.Nonce) || !s.r.Changed, "I10: the nonce of an Open answered verify or in_doubt is not used up")
 	}
 }

@@ -151,13 +151,13 @@ func (cc *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps
 // putClaim: etcd grants the claim where there is none, and after proceed it replaces a foreign one (rule 2).
 func (cc *callersConfig) putClaim(s *callersState, node, c, session int, out *steps[callersState]) {
 	h := s.handlers[node][c]
-	mine := int(s.claim) == session+1
-	if s.claim != 0 && !mine && (h.answer != answerProceed || cc.waitForClaim) {
+	ownsClaim := int(s.claim) == session+1
+	if s.claim != 0 && !ownsClaim && (h.answer != answerProceed || cc.waitForClaim) {
 		return
 	}
 	t := *s
 	revisions := cc.newerClaimSupersedes || cc.tokenOfClaim
-	if !mine {
+	if !ownsClaim {
 		t.claim = uint8(session) + 1
 		if revisions {
 			if t.revision >= 6 {

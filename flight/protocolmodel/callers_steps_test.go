@@ -94,8 +94,8 @@ func (cc *callersConfig) callerSteps(s *callersState, c int, out *steps[callersS
 	}
 	if cc.renewalShows && !cc.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
 		a, session := s.newest(), s.sessionOfAttempt[s.attemptCount-1]
-		mine := cc.owner(int(a.nonce)) == c && p.session != 0 && session == p.session-1 && s.sessions[session] == sessionAlive
-		if mine && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
+		ownsAttempt := cc.owner(int(a.nonce)) == c && p.session != 0 && session == p.session-1 && s.sessions[session] == sessionAlive
+		if ownsAttempt && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
 			t := *s
 			t.abandons |= bit(int(a.nonce))
 			t.abandon(int(a.nonce))

@@ -30,10 +30,10 @@ type reconcilingLedger struct {
 	reconciling      uint8
 	receipt          uint8 // owner of the attempt that made it, + 1
 	refused, overlap uint8
-	heard            uint8 // owners whose success of an earlier store epoch was reported to this ledger
+	reportedSuccess  uint8 // owners whose success of an earlier store epoch was reported to this ledger
 	lostUnknown      uint8 // owners of lost attempts that were reported as unknown, and that no person has resolved
-	told             uint8 // owners of whose attempt any report has arrived
-	heardUnknown     uint8 // as lostUnknown, whatever the rules make of it
+	reported         uint8 // owners of whose attempt any report has arrived
+	reportedUnknown  uint8 // as lostUnknown, whatever the rules make of it
 }
 
 // reconcilingCaller is a caller with the attempt of its answer proceed.
@@ -127,10 +127,10 @@ func (rc *reconcilingConfig) applyOpen(t *reconcilingState, c int) {
 	case answer != answerFree, q.session != t.restores+1 || q.sessionEnded == 1:
 		return
 	default:
-		if l.heard != 0 {
+		if l.reportedSuccess != 0 {
 			t.fault = faultOpenAfterSuccess
 		}
-		if l.heardUnknown != 0 {
+		if l.reportedUnknown != 0 {
 			t.fault = faultOpenInDoubt
 		}
 		l.fence++
@@ -145,7 +145,7 @@ func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 	l, q := &t.ledger, &t.callers[c]
 	a := l.newestOpen()
 	known := a.number != 0 && a.number == q.number && (q.epoch == l.epoch || q.epoch == a.epoch && !rc.oldTokenIsEvidence || rc.tokenNumber)
-	l.told |= bit(c)
+	l.reported |= bit(c)
 	switch {
 	case l.flight == done && int(l.receipt) == c+1 && !rc.repeatOverlaps:
 	case l.flight == done:
@@ -161,10 +161,10 @@ func (rc *reconcilingConfig) applyReport(t *reconcilingState, c int) {
 		l.fence = max(l.fence, q.number)
 		switch q.result {
 		case resultHappened:
-			l.heard |= bit(c)
+			l.reportedSuccess |= bit(c)
 		case resultUnknown:
 			if !known {
-				l.heardUnknown |= bit(c)
+				l.reportedUnknown |= bit(c)
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (rc *reconcilingConfig) applyKnown(l *reconcilingLedger, result uint8) {
 	a := l.newest()
 	switch {
 	case result == resultHappened, result == resultRefused && l.lostUnknown == 0:
-		if l.heard != 0 {
+		if l.reportedSuccess != 0 {
 			l.overlap = 1 // seen at the end of the attempt, where a success was kept as evidence
 		}
 		a.status, l.flight, l.receipt = attemptDone, done, a.nonce+1
@@ -239,11 +239,11 @@ func (rc *reconcilingConfig) violation(s *reconcilingState) string {
 		return "K1 an attempt opened after the ledger had heard of a success"
 	case s.fault == faultOpenInDoubt && rc.hold:
 		return "K2 an attempt opened while a lost one was of unknown outcome"
-	case l.flight == done && l.heard&^bit(int(l.receipt)-1) != 0 && l.overlap == 0:
+	case l.flight == done && l.reportedSuccess&^bit(int(l.receipt)-1) != 0 && l.overlap == 0:
 		return "K3 a second success was heard, and no overlap raised"
 	case l.overlap == 1 && l.refused == 0 && bits.OnesCount8(s.effects) < 2:
 		return "K4 an overlap was raised, and there is one effect"
-	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.told, int(l.newest().nonce)) && s.callers[l.newest().nonce].result == resultNotDone:
+	case l.flight == inDoubt && l.lostUnknown == 0 && has(l.reported, int(l.newest().nonce)) && s.callers[l.newest().nonce].result == resultNotDone:
 		return "D1 a doubt about an attempt that was reported as not done"
 	case rc.checkRefused && l.flight == done && l.refused == 1 && effects[s.callers[l.receipt-1].words] > 0:
 		return "F1 the final answer is a refusal, and the effect happened"

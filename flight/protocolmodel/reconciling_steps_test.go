@@ -186,7 +186,7 @@ func (rc *reconcilingConfig) operatorSteps(s *reconcilingState, out *steps[recon
 	}
 	if rc.person && l.flight == inDoubt {
 		t := *s
-		t.ledger.lostUnknown, t.ledger.heardUnknown, t.ledger.flight = 0, 0, free
+		t.ledger.lostUnknown, t.ledger.reportedUnknown, t.ledger.flight = 0, 0, free
 		name := "a person resolves: did not happen"
 		for c := range rc.callers {
 			if has(s.effects, c) {

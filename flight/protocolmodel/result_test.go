@@ -61,7 +61,7 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Explanation returns the run to the violation that was found, a step in a line; "" where none was found.
+// Explanation returns the run to the violation that was found, a step in a line, or "" where none was found.
 func (r Result) Explanation() string {
 	lines := func(title string, steps []string) string {
 		return title + "\n  " + strings.Join(steps, "\n  ")

@@ -211,11 +211,11 @@ func (c *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
 func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	p := &s.steps[q.step]
-	mine := int(p.owner) == a && p.isNewest(int(q.drives))
+	ownsStep := int(p.owner) == a && p.isNewest(int(q.drives))
 	t := *s
 	switch q.phase {
 	case operationAwaits, operationProceeds:
-		if q.phase == operationAwaits && mine && p.flight == running {
+		if q.phase == operationAwaits && ownsStep && p.flight == running {
 			t.actors[a].phase = operationProceeds
 			out.add(t, eventually, "answered proceed: actor, step", a, int(q.step))
 		}
@@ -245,7 +245,7 @@ func (c *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState])
 		lost := q.phase == operationAwaits && (!right || a != poolWorker && !s.drivenBy(int(q.drives))) && p.flight != running
 		out.add(t, q.trusts == 0 || lost || p.flight == inDoubt || s.closed == 1, "gives up: actor, step", a, int(q.step))
 	case operationActed:
-		if mine {
+		if ownsStep {
 			t.steps[q.step].report(int(p.attemptCount) - 1)
 		}
 		t.actors[a].phase = operationUnused

@@ -14,7 +14,7 @@ const MaxLimit = int64(1_000_000_000_000)
 // TokenPrefix begins every token.
 const TokenPrefix = "fltd_"
 
-// TokenNamespace returns the namespace at the end of a token; "" for a token of all namespaces, and for any other text.
+// TokenNamespace returns the namespace at the end of a token, or "" for a token of all namespaces, and for any other text.
 func TokenNamespace(token string) string {
 	secret, found := strings.CutPrefix(token, TokenPrefix)
 	if !found {

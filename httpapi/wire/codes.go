@@ -166,7 +166,7 @@ var classes = []Class{
 // Classes returns the table, sorted by status.
 func Classes() []Class { return slices.Clone(classes) }
 
-// Class returns the row of a code; false if the code is unknown.
+// Class returns the row of a code, or false if the code is unknown.
 func (c Code) Class() (Class, bool) {
 	for i := range classes {
 		if classes[i].Code == c {

@@ -61,13 +61,18 @@ func DecodeImport(data []byte) (ImportLine, *Invalid) {
 // Command returns the command for the line. now is the time of this process; a later time in the line is rejected.
 func (l *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *Invalid) {
 	c := &flight.Import{ExternalID: l.ExternalID}
-	for _, fill := range [...]func(*flight.Import) *Invalid{
-		func(c *flight.Import) *Invalid { return l.fillKey(c, namespace) }, l.fillOutcome, l.fillInput,
-		func(c *flight.Import) *Invalid { return l.fillTimes(c, now) },
-	} {
-		if bad := fill(c); bad != nil {
-			return nil, bad
-		}
+	bad := l.fillKey(c, namespace)
+	if bad == nil {
+		bad = l.fillOutcome(c)
+	}
+	if bad == nil {
+		bad = l.fillInput(c)
+	}
+	if bad == nil {
+		bad = l.fillTimes(c, now)
+	}
+	if bad != nil {
+		return nil, bad
 	}
 	return c, nil
 }

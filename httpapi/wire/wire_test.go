@@ -180,9 +180,9 @@ func FuzzValidJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ours, theirs := ValidJSON(data), json.Valid(data)
-		require.False(t, ours && !theirs, "%q is not JSON", data)
-		require.False(t, !ours && theirs && !hasOddity(data), "%q is JSON", data)
+		accepted, valid := ValidJSON(data), json.Valid(data)
+		require.False(t, accepted && !valid, "%q is not JSON", data)
+		require.False(t, !accepted && valid && !hasOddity(data), "%q is JSON", data)
 	})
 }
 
@@ -206,18 +206,18 @@ func FuzzDecodeOpen(f *testing.F) {
 		_, _ = DecodeAbandon(data)
 		var a OpenAnswer
 		_ = DecodeAnswer(data, &a)
-		ours, bad := DecodeOpen(data)
+		decoded, bad := DecodeOpen(data)
 		if bad != nil {
 			return
 		}
-		var theirs OpenRequest
-		err := json.Unmarshal(data, &theirs)
+		var unmarshalled OpenRequest
+		err := json.Unmarshal(data, &unmarshalled)
 		require.NoError(t, err, "%q was accepted, but %v", data, err)
-		require.Equal(t, theirs.Action, ours.Action, "%q was read as %+v, not %+v", data, ours, theirs)
-		require.Equal(t, theirs.ID, ours.ID, "%q was read as %+v, not %+v", data, ours, theirs)
-		require.Equal(t, theirs.Nonce, ours.Nonce, "%q was read as %+v, not %+v", data, ours, theirs)
-		require.Equal(t, theirs.NotAfter, ours.NotAfter, "%q was read as %+v, not %+v", data, ours, theirs)
-		_, _ = ours.Parse("default")
+		require.Equal(t, unmarshalled.Action, decoded.Action, "%q was read as %+v, not %+v", data, decoded, unmarshalled)
+		require.Equal(t, unmarshalled.ID, decoded.ID, "%q was read as %+v, not %+v", data, decoded, unmarshalled)
+		require.Equal(t, unmarshalled.Nonce, decoded.Nonce, "%q was read as %+v, not %+v", data, decoded, unmarshalled)
+		require.Equal(t, unmarshalled.NotAfter, decoded.NotAfter, "%q was read as %+v, not %+v", data, decoded, unmarshalled)
+		_, _ = decoded.Parse("default")
 	})
 }
 

@@ -158,19 +158,19 @@ func (d *Directory) read(version flight.Version) *table {
 		if doc.Body == nil { // only a draft
 			continue
 		}
-		one := d.decoded[doc.ID]
-		if one.version != doc.Version {
+		entry := d.decoded[doc.ID]
+		if entry.version != doc.Version {
 			var err error
-			one.version = doc.Version
-			if one.token, err = DecodeToken(doc.Body); err != nil {
+			entry.version = doc.Version
+			if entry.token, err = DecodeToken(doc.Body); err != nil {
 				d.log.Error("auth: the document of a token cannot be read, so the token is invalid", "document", doc.ID.String(), "error", err)
 			}
 		}
-		decoded[doc.ID] = one
-		if one.token == nil {
+		decoded[doc.ID] = entry
+		if entry.token == nil {
 			continue
 		}
-		token := one.token
+		token := entry.token
 		for _, s := range token.Secrets {
 			t.tokens[s.SHA256] = &Credential{Namespace: doc.ID.Namespace, Name: doc.ID.Name, Verbs: token.Verbs, ExpiresAt: s.ExpiresAt}
 		}

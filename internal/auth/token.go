@@ -104,7 +104,7 @@ func (t *Token) Encode() []byte { return strictjson.Append(nil, t) }
 var ErrTooManySecrets = fmt.Errorf("the token has %d valid secrets, which is the maximum", MaxSecrets)
 
 // Issue adds a new secret of the token's namespace and returns it. The older secrets end keepOld later, or at once if
-// keepOld is 0; expired ones are removed. expires is the ledger time of the new secret's end; 0: none. If too many secrets
+// keepOld is 0; expired ones are removed. expires is the ledger time of the new secret's end, or 0. If too many secrets
 // would be valid, Issue returns ErrTooManySecrets and changes nothing.
 func (t *Token) Issue(namespace string, now, expires flight.Time, keepOld time.Duration) (secret string, err error) {
 	var kept []Secret

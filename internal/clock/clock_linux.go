@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SinceBoot returns CLOCK_BOOTTIME, which continues while the machine is suspended; 0 if it cannot be read.
+// SinceBoot returns CLOCK_BOOTTIME, which continues while the machine is suspended, or 0 if it cannot be read.
 func SinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -47,7 +47,7 @@ type Set struct {
 	passesLeft map[Point]int // passes until the one that kills, inclusive
 }
 
-// Parse parses the value of Env; nil for "". Errors quote the invalid entry.
+// Parse parses the value of Env, or nil for "". Errors quote the invalid entry.
 func Parse(s string) (*Set, error) {
 	if s == "" {
 		return nil, nil

@@ -48,9 +48,9 @@ func takeFirst[T any](block *[]T) *T {
 	if len(*block) == 0 {
 		return new(T) // comparisons of session keys, and nested transactions, need a few more
 	}
-	one := &(*block)[0]
+	first := &(*block)[0]
 	*block = (*block)[1:]
-	return one
+	return first
 }
 
 // concat returns the concatenated words in the memory of the batch.

@@ -96,7 +96,7 @@ func (s *store) commit(ctx context.Context, own lease.Ownership, ops []*lease.Op
 	return s.commitNested(ctx, own, ops, record)
 }
 
-// flat builds the batch with all comparisons at the top level; nil if they exceed etcd's limit. record may be nil.
+// flat builds the batch with all comparisons at the top level, or nil if they exceed etcd's limit. record may be nil.
 func (s *store) flat(own lease.Ownership, ops []*lease.Op, record *pb.RequestOp) *pb.TxnRequest {
 	b := newBuilder(s, ops)
 	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops)+1)}

@@ -99,16 +99,16 @@ func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
 // A rejected claim whose answer was lost is sent again and rejected.
 func TestLostAnswerOfARefusedClaim(t *testing.T) {
 	inBubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
-		s, theirs := localSession(t, f), f.ClaimFromOtherNode(t, key("1"), "b:1")
+		s, foreign := localSession(t, f), f.ClaimFromOtherNode(t, key("1"), "b:1")
 		f.LoseAnswers(1)
 		l := reserve(t, s, key("1"))
 		var held *lease.HeldError
 		require.ErrorAs(t, l.Claim(t.Context()), &held)
-		require.Equal(t, theirs.Session().ID, held.Session)
+		require.Equal(t, foreign.Session().ID, held.Session)
 		l.Release()
 		time.Sleep(time.Minute)
 		require.Len(t, claims(t, f), 1)
-		require.Positive(t, theirs.Trust())
+		require.Positive(t, foreign.Trust())
 	})
 }
 

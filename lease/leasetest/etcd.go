@@ -91,7 +91,7 @@ func (et *Etcd) SetGuardKey(o *lease.Ownership) {
 	et.owner = o
 }
 
-// GuardKey returns the guard key; nil when there is none.
+// GuardKey returns the guard key, or nil if there is none.
 func (et *Etcd) GuardKey() *lease.Ownership {
 	et.mu.Lock()
 	defer et.mu.Unlock()
@@ -112,7 +112,7 @@ func (et *Etcd) Counter() uint64 {
 	return et.counter
 }
 
-// SessionKey returns the session key of a session; nil when there is none.
+// SessionKey returns the session key of a session, or nil if there is none.
 func (et *Etcd) SessionKey(id flight.SessionID) *lease.SessionKey {
 	for _, m := range et.sessionKeys() {
 		if m.Session.ID == id {
@@ -260,12 +260,12 @@ func (et *Etcd) applyLocked(o *lease.Op, revision int64) {
 	c := et.claims[o.Key]
 	if o.Kind.Puts() {
 		l := et.leases[o.Lease]
-		lives := l != nil && l.sessionKey.Session.ID == o.Session
+		alive := l != nil && l.sessionKey.Session.ID == o.Session
 		switch {
 		case o.Kind == lease.OpClaim && c != nil:
 			e := c.RawClaim
 			o.Holder = &e
-		case lives:
+		case alive:
 			et.claims[o.Key] = &fakeClaim{lease.RawClaim{Key: o.Key, Value: o.Value, ModRevision: revision}, o.Lease}
 			o.Done = true
 		}

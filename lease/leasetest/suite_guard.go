@@ -129,8 +129,8 @@ var guardCases = []testCase{
 		require.ErrorAs(x, next.RaiseEpoch(x.ctx, 0, nil), &ahead, "a ledger that is behind raises nothing")
 	}},
 	{name: "Hazard37_TwoDeploymentsOnOnePrefix", run: func(x *suite) {
-		mine := x.node(Options{})
-		id := x.localSession(mine, "a:1").Ref().ID
+		own := x.node(Options{})
+		id := x.localSession(own, "a:1").Ref().ID
 		stranger := x.node(Options{Deployment: "another", Ledger: NewLedger()})
 		_, err := stranger.Living(x.ctx, id)
 		require.ErrorIs(x, err, lease.ErrForeign)
@@ -143,7 +143,7 @@ var guardCases = []testCase{
 		_, err = stranger.Claims(x.ctx)
 		require.ErrorIs(x, err, lease.ErrForeign)
 		require.ErrorIs(x, stranger.Ready(x.ctx), lease.ErrForeign)
-		require.Contains(x, x.listLiving(mine).Sessions, id)
+		require.Contains(x, x.listLiving(own).Sessions, id)
 	}},
 }
 

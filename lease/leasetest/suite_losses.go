@@ -21,13 +21,13 @@ var lossCases = []testCase{
 		newer, nonce := x.claim(x.localSession(other, "b:1"), key("1"))
 		x.requireTrustEnds(l, lease.ErrLost)
 		require.True(x, n.InUse(id), "lost, but not released")
-		again, _ := x.claim(s, key("2"))
-		require.NotEqual(x, id, again.Session().ID, "the session goes on under another id")
-		require.Equal(x, s.Ref(), again.Session())
-		require.Greater(x, again.Session().Revision, l.Session().Revision)
+		second, _ := x.claim(s, key("2"))
+		require.NotEqual(x, id, second.Session().ID, "the session goes on under another id")
+		require.Equal(x, s.Ref(), second.Session())
+		require.Greater(x, second.Session().Revision, l.Session().Revision)
 		l.Release()
 		require.False(x, n.InUse(id))
-		again.Release()
+		second.Release()
 		x.waitUntilFree(n, key("2"))
 		x.requireClaim(other, key("1"), newer, nonce)
 	}},
@@ -47,10 +47,10 @@ var lossCases = []testCase{
 		n, other := x.node(Options{}), x.node(Options{})
 		s := x.remoteSession(n, TTL)
 		l, nonce := x.claim(s, key("1"))
-		there, err := other.Session(x.ctx, s.Ref().ID)
+		session, err := other.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
 		for l.Context().Err() == nil {
-			_, err := there.Renew(x.ctx)
+			_, err := session.Renew(x.ctx)
 			require.NoError(x, err)
 			timer := time.NewTimer(TTL / 10)
 			select {
@@ -89,13 +89,13 @@ var lossCases = []testCase{
 		renewed := make(chan flight.SessionID, 100)
 		n := x.node(Options{Events: lease.Events{Renewed: func(id flight.SessionID, _ time.Duration) { renewed <- id }}})
 		s := x.localSession(n, "a:1")
-		one, _ := x.claim(s, key("1"))
-		two, nonce := x.claim(s, key("2"))
-		id := one.Session().ID
+		first, _ := x.claim(s, key("1"))
+		second, nonce := x.claim(s, key("2"))
+		id := first.Session().ID
 		x.Ledger().RaiseEpoch() // ends trust without a change in etcd
 		next, _ := x.claim(s, key("3"))
 		require.NotEqual(x, id, next.Session().ID, "nothing starts under the lost session")
-		x.requireTrustEnds(one, lease.ErrLost)
+		x.requireTrustEnds(first, lease.ErrLost)
 		for range 6 { // two times to live
 			for got := flight.SessionID(""); got != id; {
 				select {
@@ -105,13 +105,13 @@ var lossCases = []testCase{
 				}
 			}
 		}
-		one.Release()
+		first.Release()
 		x.waitUntilFree(n, key("1"))
 		require.Contains(x, x.listLiving(n, id).Sessions, id, "one lease is not released")
 		require.True(x, n.InUse(id))
-		x.requireClaim(n, key("2"), two, nonce)
+		x.requireClaim(n, key("2"), second, nonce)
 		began := time.Now()
-		two.Release()
+		second.Release()
 		require.False(x, n.InUse(id))
 		x.waitUntilGone(n, id)
 		require.Less(x, time.Since(began), TTL/2, "revoked, not expired")
@@ -127,12 +127,12 @@ var lossCases = []testCase{
 		l, _ := x.claim(s, key("1"))
 		other := x.localSession(x.node(Options{Node: "n2"}), "b:1")
 		a.Partition(CutRequests) // to etcd it looks like a crash
-		again := x.node(Options{Node: "n1"})
-		own := x.localSession(again, "a:2")
+		restarted := x.node(Options{Node: "n1"})
+		own := x.localSession(restarted, "a:2")
 		began := time.Now()
-		x.waitUntilGone(again, l.Session().ID)
+		x.waitUntilGone(restarted, l.Session().ID)
 		require.Less(x, time.Since(began), 15*time.Second, "the restarted node waited for the TTL of the old session")
-		living := x.listLiving(again).Sessions
+		living := x.listLiving(restarted).Sessions
 		require.Contains(x, living, remote.Ref().ID, "remote sessions are not revoked")
 		require.Contains(x, living, other.Ref().ID, "the session of another node")
 		require.Contains(x, living, own.Ref().ID, "its own new session")

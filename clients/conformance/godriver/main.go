@@ -90,12 +90,12 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	for lines.Scan() {
-		var one call
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+		var request call
+		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
 			return err
 		}
-		for caller := range one.Callers {
-			go d.answer(ctx, one, caller) // not waited for: the end of input kills it, like an interrupted caller
+		for caller := range request.Callers {
+			go d.answer(ctx, request, caller) // not waited for: the end of input kills it, like an interrupted caller
 		}
 	}
 	d.connecting.Lock()
@@ -108,12 +108,12 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-func (d *driver) answer(ctx context.Context, one call, caller int) {
-	a, err := d.do(ctx, one)
+func (d *driver) answer(ctx context.Context, request call, caller int) {
+	a, err := d.do(ctx, request)
 	if err != nil {
 		a.Error, a.Detail = errorName(err), err.Error()
 	}
-	a.Call, a.Caller = one.Call, caller
+	a.Call, a.Caller = request.Call, caller
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.out.Encode(a) // fails only if the test has ended
@@ -132,23 +132,23 @@ func (d *driver) connect(ctx context.Context) (_ *client.Client, err error) {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-func (d *driver) do(ctx context.Context, one call) (a answer, err error) {
+func (d *driver) do(ctx context.Context, request call) (a answer, err error) {
 	c, err := d.connect(ctx)
 	if err != nil {
 		return a, err
 	}
-	key, err := c.Key(one.Name, one.ID)
+	key, err := c.Key(request.Name, request.ID)
 	if err != nil {
 		return a, err
 	}
-	wanted := effect.Call{Key: key, Wait: ms(one.WaitMS)}
-	if wanted.Submission, err = submission(one); err != nil {
+	wanted := effect.Call{Key: key, Wait: ms(request.WaitMS)}
+	if wanted.Submission, err = submission(request); err != nil {
 		return a, err
 	}
-	if one.Look != "" {
-		wanted.LookUp = lookUp(one.Look)
+	if request.Look != "" {
+		wanted.LookUp = lookUp(request.Look)
 	}
-	result, err := c.Do(ctx, wanted, one.handler(c))
+	result, err := c.Do(ctx, wanted, request.handler(c))
 	var declined *client.Declined
 	var conflict *client.Conflict
 	switch {
@@ -172,19 +172,19 @@ func (d *driver) do(ctx context.Context, one call) (a answer, err error) {
 	return a, nil
 }
 
-func submission(one call) (s flight.Submission, err error) {
-	s.Policy = flight.Policy{SettleDelay: ms(one.SettleMS), AttemptTimeout: ms(one.AttemptTimeoutMS), ProviderWindow: ms(one.ProviderWindowMS)}
-	if one.Recovery != "" {
-		if s.Policy.Recovery, err = flight.ParseRecovery(one.Recovery); err != nil {
+func submission(request call) (s flight.Submission, err error) {
+	s.Policy = flight.Policy{SettleDelay: ms(request.SettleMS), AttemptTimeout: ms(request.AttemptTimeoutMS), ProviderWindow: ms(request.ProviderWindowMS)}
+	if request.Recovery != "" {
+		if s.Policy.Recovery, err = flight.ParseRecovery(request.Recovery); err != nil {
 			return s, err
 		}
 	}
-	if len(one.Input) == 0 {
+	if len(request.Input) == 0 {
 		s.Fingerprint = flight.FingerprintBytes(nil)
 		return s, nil
 	}
-	s.Input = flight.NewBlob("application/json", one.Input, flight.MaxInput)
-	s.Fingerprint, err = flight.FingerprintJSON(one.Input, nil)
+	s.Input = flight.NewBlob("application/json", request.Input, flight.MaxInput)
+	s.Fingerprint, err = flight.FingerprintJSON(request.Input, nil)
 	return s, err
 }
 

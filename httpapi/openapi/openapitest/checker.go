@@ -61,7 +61,7 @@ func New(document []byte) (*Checker, error) {
 	return c, c.compiler.AddResource(address, root)
 }
 
-// objectAt returns the object at a path; nil if there is none.
+// objectAt returns the object at a path, or nil if there is none.
 func objectAt(v any, path ...string) map[string]any {
 	object, _ := v.(map[string]any)
 	for _, name := range path {
@@ -93,7 +93,7 @@ func (c *Checker) resolveRef(p node) node {
 	return p
 }
 
-// Check returns the first difference between an exchange and the document; nil if there is none.
+// Check returns the first difference between an exchange and the document, or nil if there is none.
 func (c *Checker) Check(x *Exchange) error {
 	op, parameters, found := c.findOperation(x)
 	if !found {
@@ -196,17 +196,17 @@ func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
 		at := c.resolveRef(node{p.(map[string]any), op.pointer + "/parameters/" + strconv.Itoa(i)})
 		name := at.value["name"].(string)
 		var value string
-		var there bool
+		var present bool
 		switch at.value["in"] {
 		case "path":
-			value, there = m.values[name]
+			value, present = m.values[name]
 		case "query":
-			value, there = query.Get(name), query.Has(name)
+			value, present = query.Get(name), query.Has(name)
 			query.Del(name)
 		case "header":
-			value, there = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
+			value, present = x.RequestHeader.Get(name), x.RequestHeader.Get(name) != ""
 		}
-		if err := c.checkText(at, name, value, there); err != nil {
+		if err := c.checkText(at, name, value, present); err != nil {
 			return err
 		}
 	}
@@ -249,8 +249,8 @@ func streamMessages(stream []byte) iter.Seq[[]byte] {
 }
 
 // checkText checks the value of a parameter or header.
-func (c *Checker) checkText(at node, name, value string, there bool) error {
-	if required, _ := at.value["required"].(bool); !there {
+func (c *Checker) checkText(at node, name, value string, present bool) error {
+	if required, _ := at.value["required"].(bool); !present {
 		if required {
 			return fmt.Errorf("%s is missing", name)
 		}

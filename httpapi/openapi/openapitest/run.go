@@ -215,8 +215,8 @@ func (b bindings) matchObject(at string, want, got map[string]any) error {
 		if name == moreMembers {
 			continue
 		}
-		value, there := got[name]
-		if !there {
+		value, present := got[name]
+		if !present {
 			return fmt.Errorf("missing member %s/%s", at, name)
 		}
 		if err := b.matchValue(at+"/"+name, want[name], value); err != nil {

@@ -30,9 +30,9 @@ type App struct {
 }
 
 // Complain prints an error message and a hint without control characters and credentials; either may be empty.
-func (a *App) Complain(says, hint string) {
-	if says != "" {
-		_, _ = fmt.Fprintln(a.Err, a.Paint(a.Err, Red, "flightd:")+" "+Message(says))
+func (a *App) Complain(message, hint string) {
+	if message != "" {
+		_, _ = fmt.Fprintln(a.Err, a.Paint(a.Err, Red, "flightd:")+" "+Message(message))
 	}
 	if hint != "" {
 		_, _ = fmt.Fprintln(a.Err, "  "+Message(hint))

@@ -21,9 +21,9 @@ const ConfigEnv = "FLIGHTD_CONFIG"
 
 // configLocation is the settings file of one invocation.
 type configLocation struct {
-	Path string // "": neither XDG_CONFIG_HOME nor HOME is set
-	from string // what names the file, which must exist then; "": nothing does
-	mine bool   // a user's command fell back to the machine's file, which this user may be unable to read
+	Path   string // "": neither XDG_CONFIG_HOME nor HOME is set
+	from   string // the flag or variable that names the file, which must exist then; "": the default path
+	shared bool   // a user's command fell back to the machine's file, which this user may be unable to read
 }
 
 // FindConfig returns the settings file: the one that --config or FLIGHTD_CONFIG names. Else serve, which runs for no user,
@@ -45,12 +45,12 @@ func (a *App) FindConfig(cmd *cobra.Command) configLocation {
 	case name == "serve" && machine != "", name == "ready" && exists(machine):
 		return configLocation{Path: machine}
 	case name != "dev" && !exists(user) && exists(machine):
-		return configLocation{Path: machine, mine: true}
+		return configLocation{Path: machine, shared: true}
 	}
 	return configLocation{Path: user}
 }
 
-// userConfigPath returns the path of the user's settings file; "": neither XDG_CONFIG_HOME nor HOME is set.
+// userConfigPath returns the path of the user's settings file, or "" if neither XDG_CONFIG_HOME nor HOME is set.
 func (a *App) userConfigPath() string {
 	dir := a.Env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {
@@ -76,7 +76,7 @@ func (l configLocation) read() (map[string]string, error) {
 	}
 	data, err := os.ReadFile(l.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && l.from == "", errors.Is(err, fs.ErrPermission) && l.mine:
+	case errors.Is(err, fs.ErrNotExist) && l.from == "", errors.Is(err, fs.ErrPermission) && l.shared:
 		return nil, nil
 	case err != nil && l.from != "":
 		return nil, &Error{Code: ExitConfig, Err: fmt.Errorf("read the settings file from %s: %w", l.from, err)}
@@ -110,17 +110,17 @@ func ParseConfig(data []byte) (map[string]string, error) {
 		if !ok {
 			return nil, configErrorAt(doc.Body, "want lines of the form NAME: VALUE")
 		}
-		for each := fields.MapRange(); each.Next(); {
-			name := each.Key().GetToken().Value
+		for field := fields.MapRange(); field.Next(); {
+			name := field.Key().GetToken().Value
 			s := namedSetting(name)
 			if s == nil {
-				return nil, configErrorAt(each.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
+				return nil, configErrorAt(field.Key(), strings.TrimSuffix("unknown setting "+name+"; "+DidYouMean(nearest(name, settingNames())), "; "))
 			}
-			value, want := configValue(*s, each.Value())
+			value, want := configValue(*s, field.Value())
 			if want != "" {
-				at := each.Value()
+				at := field.Value()
 				if at == nil || at.Type() == ast.NullType {
-					at = each.Key()
+					at = field.Key()
 				}
 				return nil, configErrorAt(at, s.Name+" takes "+want)
 			}
@@ -143,8 +143,8 @@ func configValue(s setting, n ast.Node) (value, want string) {
 		}
 	case *ast.SequenceNode:
 		var all []string
-		for _, one := range v.Values {
-			text, ok := one.(*ast.StringNode)
+		for _, element := range v.Values {
+			text, ok := element.(*ast.StringNode)
 			if !ok {
 				break
 			}

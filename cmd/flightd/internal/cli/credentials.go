@@ -43,7 +43,7 @@ func (s *Settings) ClientOptions() ([]client.Option, error) {
 	return options, nil
 }
 
-// Token returns the token of this invocation, and the setting that it comes from; "": there is none. Of token and
+// Token returns the token of this invocation and the setting that it comes from, or "" if there is no token. Of token and
 // token_file the one from the stronger source counts. No error contains the token.
 func (s *Settings) Token() (string, Value, error) {
 	from := s.Setting("token")
@@ -106,7 +106,7 @@ func (s *Settings) ClientTLS() (*tls.Config, error) {
 // SetTokenHint says how to set a token.
 const SetTokenHint = "set FLIGHTD_TOKEN, or token_file in the settings; an administrator creates a token with flightd token create"
 
-// TLSHint returns the hint for a connection that failed because of TLS; "": the error has another cause.
+// TLSHint returns the hint for a connection that failed because of TLS, or "" if the error has another cause.
 func TLSHint(err error) string {
 	var notVerified *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
@@ -131,7 +131,7 @@ func TLSHint(err error) string {
 	return ""
 }
 
-// ExposedToken returns the file that the token comes from if other users may read it; "": there is none.
+// ExposedToken returns the file that the token comes from if other users may read it, else "".
 func (s *Settings) ExposedToken() string {
 	_, from, err := s.Token()
 	file := s.Config.Path

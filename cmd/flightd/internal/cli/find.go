@@ -130,7 +130,7 @@ func (f *FreedError) Flight() *client.Flight {
 // MaxPage is the largest page of the API.
 const MaxPage = 500
 
-// ListPages reads pages up to the query's limit. next is the cursor of the next page; "": none.
+// ListPages reads pages up to the query's limit. next is the cursor of the next page, or "" after the last one.
 func ListPages(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
 	flights = []client.Flight{}
 	for limit := q.Limit; len(flights) < limit; {

@@ -167,8 +167,8 @@ func (c *Choice) Set(s string) error {
 		}
 	}
 	err := fmt.Errorf("%q is not one of %s", s, strings.Join(c.Words, ", "))
-	if meant := nearest(s, c.Words); meant != "" {
-		err = fmt.Errorf("%w; %s", err, DidYouMean(meant))
+	if suggestion := nearest(s, c.Words); suggestion != "" {
+		err = fmt.Errorf("%w; %s", err, DidYouMean(suggestion))
 	}
 	return err
 }

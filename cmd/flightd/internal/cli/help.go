@@ -28,8 +28,8 @@ func ExactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// meantCommands are the commands for words that other programs have.
-var meantCommands = map[string]string{
+// suggestedCommands are the commands to suggest for words that other programs have.
+var suggestedCommands = map[string]string{
 	"flightd cert renew":   "flightd cert init DIRECTORY",
 	"flightd cert show":    "flightd doctor",
 	"flightd token rotate": "flightd token create NAME --rotate",
@@ -44,8 +44,8 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	e := &Error{Code: ExitUsage, Err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
-	if meant := meantCommands[cmd.CommandPath()+" "+args[0]]; meant != "" {
-		e.Hint = DidYouMean(meant)
+	if suggestion := suggestedCommands[cmd.CommandPath()+" "+args[0]]; suggestion != "" {
+		e.Hint = DidYouMean(suggestion)
 	} else if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
 		e.Hint = DidYouMean(strings.Join(same, " or "))
 	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {

@@ -12,22 +12,22 @@ import (
 
 // FlagHint returns a hint with the nearest flag, or with the help of the command.
 func FlagHint(cmd *cobra.Command, err error) string {
-	see := "see " + cmd.CommandPath() + " --help"
+	seeHelp := "see " + cmd.CommandPath() + " --help"
 	found := regexp.MustCompile(`unknown flag: --([^\s=]+)`).FindStringSubmatch(err.Error())
 	if found == nil {
-		return see
+		return seeHelp
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	if meant := nearest("--"+found[1], names); meant != "" {
-		return DidYouMean(meant)
+	if suggestion := nearest("--"+found[1], names); suggestion != "" {
+		return DidYouMean(suggestion)
 	}
 	for _, c := range cmd.Root().Commands() { // as in flightd --doctor
 		if c.Name() == found[1] {
 			return DidYouMean(c.CommandPath())
 		}
 	}
-	return see
+	return seeHelp
 }
 
 // BadValue rewords the error about an invalid flag value, so that it names the values that the flag takes.
@@ -50,16 +50,16 @@ func BadValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// nearest returns the words that cobra would suggest, joined; "": there are none.
-func nearest(said string, words []string) string {
+// nearest returns the words that cobra would suggest, joined, or "" if there are none.
+func nearest(typed string, words []string) string {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
 	}
-	return strings.Join(c.SuggestionsFor(said), " or ")
+	return strings.Join(c.SuggestionsFor(typed), " or ")
 }
 
-// DidYouMean returns the hint that suggests words; "": there are none.
+// DidYouMean returns the hint that suggests a word, or "" for an empty word.
 func DidYouMean(word string) string {
 	if word == "" {
 		return ""

@@ -88,11 +88,11 @@ func (a *App) Say(format string, args ...any) {
 }
 
 // Pluralize returns a number with its noun.
-func Pluralize(n int, one, more string) string {
+func Pluralize(n int, singular, plural string) string {
 	if n == 1 {
-		return "1 " + one
+		return "1 " + singular
 	}
-	return fmt.Sprintf("%d %s", n, more)
+	return fmt.Sprintf("%d %s", n, plural)
 }
 
 // userInAddress matches user and password in the address of a server, which are credentials for a proxy in front of it.
@@ -196,7 +196,7 @@ func (a *App) PrintDone(done, namespace, name, what string) error {
 	return a.PrintUnlessTable(name, map[string]string{"done": done, "namespace": namespace, "name": name})
 }
 
-// FormatTime writes a time in UTC, to the millisecond; "": the zero time.
+// FormatTime returns a time in UTC, to the millisecond, or "" for the zero time.
 func FormatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -123,7 +123,7 @@ func AddSettings(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// namedSetting returns a row of the table; nil: there is none of this name.
+// namedSetting returns the setting of a name, or nil if there is none.
 func namedSetting(name string) *setting {
 	all := AllSettings()
 	if i := slices.IndexFunc(all, func(s setting) bool { return s.Name == name }); i >= 0 {
@@ -152,7 +152,7 @@ func resolveValues(cmd *cobra.Command, env func(string) string, file map[string]
 	return all
 }
 
-// flagValue returns the value of a flag of the command line, a list joined by commas; "": it is not given.
+// flagValue returns the value of a flag of the command line, a list joined by commas, or "" if the flag is not given.
 func flagValue(cmd *cobra.Command, name string) string {
 	f := cmd.Flag(name)
 	if name == "" || f == nil || !f.Changed {

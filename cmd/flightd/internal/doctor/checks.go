@@ -41,7 +41,7 @@ func judge(check, says string, facts map[string]any, rules ...rule) Finding {
 	return f
 }
 
-// text returns the text of an error; "": there is none.
+// text returns the text of an error, or "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -185,11 +185,11 @@ func sameCommit(a, b string) bool {
 type flightsFound struct {
 	flights   []client.Flight
 	more      bool   // there are more than were listed
-	namespace string // the one that was listed; "": all
+	namespace string // that was listed; "": all namespaces
 	err       error
 }
 
-// in names the namespace that was listed; "": all.
+// in returns " in namespace NAME", or "" if all namespaces were listed.
 func (f flightsFound) in() string {
 	if f.namespace == "" {
 		return ""

@@ -100,7 +100,7 @@ func checkWritable(dir string) error {
 	}
 }
 
-// findServer connects to every address and returns a client of the first that answers; nil: none answers.
+// findServer connects to every address and returns a client of the first that answers, or nil if none does.
 func (r *run) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]serverAnswer, 0, len(r.Servers))
 	var listed []listedServer

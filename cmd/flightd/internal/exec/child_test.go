@@ -29,7 +29,7 @@ func TestHelperParent(t *testing.T) {
 	c.wait(context.Background())
 }
 
-// readPID reads a process id written by a script; 0: not written yet.
+// readPID reads a process id written by a script. It returns 0 while the script has not written one.
 func readPID(t *testing.T, path string) int {
 	data, err := os.ReadFile(path)
 	if err != nil || !bytes.HasSuffix(data, []byte("\n")) {

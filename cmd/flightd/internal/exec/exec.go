@@ -24,7 +24,7 @@ type commandInput struct {
 	StdinBase64 []byte  `json:"stdin_base64,omitempty"`
 }
 
-// stdin returns the command's standard input; nil: none.
+// stdin returns the command's standard input, or nil for an empty one.
 func (c *commandInput) stdin() []byte {
 	if c.Stdin != nil {
 		return []byte(*c.Stdin)

@@ -60,7 +60,7 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
 // TestExec_OutputWriteErrorIsReported: the command does not see write errors, so exec reports them. A closed pipe is
 // not an error.
 func TestExec_OutputWriteErrorIsReported(t *testing.T) {
-	for cause, told := range map[error]bool{syscall.ENOSPC: true, syscall.EPIPE: false} {
+	for cause, reported := range map[error]bool{syscall.ENOSPC: true, syscall.EPIPE: false} {
 		var talk strings.Builder
 		e, at := newTestAttempt(t, []string{"/bin/echo", "paid"}, false)
 		e.app.Err = &talk
@@ -69,7 +69,7 @@ func TestExec_OutputWriteErrorIsReported(t *testing.T) {
 		require.NoError(t, err)
 		err = e.conclude(at.Key(), effect.Result{Source: effect.SourceExecuted}, nil)
 		require.NoError(t, err, "%v: it ends with %v", cause, err)
-		require.Equal(t, told, strings.Contains(talk.String(), cause.Error()), "%v: it says %q", cause, &talk)
+		require.Equal(t, reported, strings.Contains(talk.String(), cause.Error()), "%v: it says %q", cause, &talk)
 	}
 }
 

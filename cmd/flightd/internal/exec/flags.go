@@ -35,7 +35,8 @@ func NewFlags() *Flags {
 	}
 }
 
-// CheckArgs rejects a command line without a command behind --. dash is the number of arguments before it; negative: there is none.
+// CheckArgs rejects a command line without a command behind --. dash is the number of arguments before the --, or negative
+// without one.
 func (f *Flags) CheckArgs(dash int, args []string) error {
 	if f.key == "" && dash == 1 {
 		return cli.UsageError("--key is missing: flightd exec --key %s -- …", args[0])

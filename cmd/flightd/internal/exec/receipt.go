@@ -92,7 +92,7 @@ func (r *receipt) streams() (out, err []byte) {
 	return out, err
 }
 
-// shortened describes the output that is not stored; "": it is stored whole.
+// shortened describes the output that is not stored. It returns "" if the output is stored whole.
 func (r *receipt) shortened() string {
 	if !r.Truncated {
 		return ""

@@ -133,7 +133,7 @@ func (e *execution) onLeaseLost() {
 	e.app.Say("the session is lost; the command continues, and its outcome is reported late")
 }
 
-// classify returns the outcome of the command as an error of package effect; nil: succeeded. A command that was killed or cut
+// classify returns the outcome of the command as an error of package effect, or nil if it succeeded. A command that was killed or cut
 // short, or a shell whose command was killed, has an unknown outcome, whatever its exit code: a script may exit with 0 after
 // the signal has killed the program that charges the card. No exit code means not done unless a flag names it: a script may
 // have charged the card before the command whose exit code it returns.

@@ -52,9 +52,9 @@ func (e *execution) onSignal(s os.Signal, cancel context.CancelCauseFunc) {
 	case number == syscall.SIGTSTP:
 		e.suspend()
 	case e.handleSignal(number, cancel):
-		gone, now := context.WithCancel(context.Background())
-		now()
-		_ = e.client.Close(gone) // a report that is not stored by now stays in the spool
+		ended, end := context.WithCancel(context.Background())
+		end()
+		_ = e.client.Close(ended) // a report that is not stored by now stays in the spool
 	}
 }
 

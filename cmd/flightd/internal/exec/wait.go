@@ -71,7 +71,7 @@ func (n *waitNotices) bound(waited time.Duration) string {
 	return fmt.Sprintf("exec waits at most %v more (--wait %v)", max(n.wait-waited, 0).Round(time.Second), n.wait)
 }
 
-// holderOf describes who holds a flight; "": no caller does.
+// holderOf describes who holds a flight, or returns "" if no caller does.
 func holderOf(f *client.Flight) string {
 	switch {
 	case f == nil:
