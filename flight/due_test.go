@@ -187,8 +187,8 @@ func TestDue_LaneLimits(t *testing.T) {
 			flights[i] = &next
 		}
 		flights = slices.DeleteFunc(flights, func(f *flight.Flight) bool { return f.State.Terminal() })
-		switch i := random.IntN(len(flights) + 1); {
-		case i == len(flights) || len(flights) < 6:
+		switch i := random.IntN(max(1, len(flights))); {
+		case len(flights) < 6:
 			f := testJob(int(now), "a", uint16(random.IntN(5)), now)
 			d.Update(nil, f)
 			flights = append(flights, f)
