@@ -223,3 +223,63 @@ func TestDue_Priorities(t *testing.T) {
 		require.Equal(t, flight.PoolStatus{Namespace: "test", Action: "charge", States: map[flight.State]int{flight.StateReady: 3}, Ready: 3, Oldest: 5}, p)
 	}
 }
+
+// apply applies a command to a flight at a time and keeps the table, as the state machine does.
+func applyTo(d *flight.Due, f *flight.Flight, now flight.Time, index uint64, c flight.Command) (*flight.Flight, flight.Reply) {
+	h := testHeader
+	h.Now, h.Version = now, flight.Version{Index: index}
+	view := flight.View{Header: h, Flight: f}
+	if f != nil {
+		view.LaneBlocked = d.LaneBlocks(f.ID)
+	}
+	next, reply := flight.Apply(view, c)
+	d.Update(f, next.Flight)
+	return next.Flight, reply
+}
+
+// Nobody opens a job before those that stand before it in its lane, not even a caller that acts itself. A retry by a person
+// puts the job at the end.
+func TestDue_LaneHoldsEveryOpen(t *testing.T) {
+	d := flight.NewDue()
+	submit := func(n int) *flight.Submit {
+		return &flight.Submit{Key: flight.MustKey(fmt.Sprintf("test/charge/order-%d", n)), Queue: &flight.Queue{Lane: "a"}}
+	}
+	open := func(n int, nonce byte) *flight.Open {
+		h := testHeader
+		return &flight.Open{Key: submit(n).Key, Session: flight.Session{ID: "s", Epoch: h.LeaseEpoch}, Nonce: flight.Nonce{nonce}, NotAfter: 1000, StoreEpoch: h.StoreEpoch}
+	}
+	first, reply := applyTo(d, nil, 100, 1, submit(1))
+	require.Equal(t, flight.DecisionAccepted, reply.Decision)
+	second, _ := applyTo(d, nil, 100, 2, submit(2))
+	_, reply = applyTo(d, second, 101, 3, open(2, 1))
+	require.Equal(t, flight.DecisionBusy, reply.Decision)
+	first, reply = applyTo(d, first, 102, 4, open(1, 2))
+	require.Equal(t, flight.DecisionProceed, reply.Decision)
+	_, reply = applyTo(d, second, 103, 5, open(2, 3))
+	require.Equal(t, flight.DecisionBusy, reply.Decision)
+	first, _ = applyTo(d, first, 104, 6, &flight.Report{Key: first.Key, Generation: 1, Token: reply.Token, Outcome: flight.OutcomeNotDone})
+	require.Equal(t, flight.StateRunning, first.State, "a report with another token changes nothing")
+	first, _ = applyTo(d, first, 104, 7, &flight.Cancel{Key: first.Key, Generation: 1})
+	first, _ = applyTo(d, first, 105, 8, &flight.Report{Key: first.Key, Generation: 1, Token: testHeader.TokenOf(first.Newest()), Outcome: flight.OutcomeNotDone})
+	require.Equal(t, flight.StateCancelled, first.State)
+	first, reply = applyTo(d, first, 106, 9, &flight.Retry{Key: first.Key, Generation: 1})
+	require.Equal(t, flight.DecisionAccepted, reply.Decision)
+	require.True(t, d.LaneBlocks(first.ID))
+	second, reply = applyTo(d, second, 107, 10, open(2, 4))
+	require.Equal(t, flight.DecisionProceed, reply.Decision)
+	require.NotNil(t, second.OpenAttempt())
+}
+
+// A job with run_at is scheduled, and its place in its lane is that time.
+func TestDue_RunAt(t *testing.T) {
+	d := flight.NewDue()
+	f, _ := applyTo(d, nil, 100, 1, &flight.Submit{Key: flight.MustKey("test/charge/order-1"), Queue: &flight.Queue{RunAt: 500}})
+	require.Equal(t, flight.StateScheduled, f.State)
+	require.Equal(t, flight.Time(500), f.Place.Due)
+	require.Equal(t, flight.Time(500), d.NextStart(&testHeader))
+	late, _ := applyTo(d, nil, 700, 2, &flight.Submit{Key: flight.MustKey("test/charge/order-2"), Queue: &flight.Queue{RunAt: 500}})
+	require.Equal(t, flight.StateReady, late.State)
+	require.Equal(t, flight.Time(700), late.Place.Due, "not before its submission")
+	require.Equal(t, flight.LevelJobs, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{}}))
+	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Submit{}))
+}
