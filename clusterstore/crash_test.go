@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -119,14 +120,35 @@ func requireConsistent(t *testing.T, s *Store) {
 	requireSessions(t, s)
 }
 
-// requireSessions checks that the fsm holds the sessions that a start would load from the rows.
+// requireSessions checks that the fsm holds the sessions and the due flights that a start would load from the rows.
 func requireSessions(t *testing.T, s *Store) {
 	t.Helper()
 	s.fsm.flush()
-	found, err := s.state.loadSessions()
+	found, due, err := s.state.loadLive()
 	require.NoError(t, err)
+	require.Equal(t, dueOf(due), dueOf(s.fsm.due))
 	require.Equal(t, heldByAll(found), heldByAll(s.fsm.sessions))
 	require.ElementsMatch(t, found.EndedSessions(), s.fsm.sessions.EndedSessions())
+}
+
+// dueFlights has what a table of due flights answers at the end of time.
+type dueFlights struct {
+	Overdue []flight.ID
+	Pools   map[string]flight.PoolStatus
+	Ready   map[string][]flight.ID
+	Lane    map[flight.ID]bool // the jobs of lane a, and whether they may open
+}
+
+func dueOf(d *flight.Due) dueFlights {
+	end := &flight.Header{Now: math.MaxInt64 / 2}
+	all := dueFlights{Overdue: slices.Collect(d.Overdue(end)), Pools: make(map[string]flight.PoolStatus), Ready: make(map[string][]flight.ID)}
+	for p := range d.Pools() {
+		p.States = maps.Clone(p.States)
+		all.Pools[p.Action] = p
+		all.Ready[p.Action] = slices.Collect(d.ReadyJobs(p.Namespace, p.Action))
+		all.Lane = maps.Collect(d.LaneJobs(p.Namespace, p.Action, "a"))
+	}
+	return all
 }
 
 func heldByAll(s *flight.Sessions) map[flight.Session][]flight.ID {

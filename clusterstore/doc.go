@@ -29,6 +29,12 @@
 // of its own, which every voter deletes at the same entry. EndSession is the only command that changes many flights. They
 // all get its version, and a row lists them, so that the feed finds their histories.
 //
+// # Due flights
+//
+// flight.Due is derived from the live flights, too: when an attempt, a callback or a sleeping saga is overdue, which submitted
+// jobs may be handed out, and how they stand in their lanes (due.go). Of all this, only whether a lane lets a flight open
+// decides anything in the state machine. No route submits jobs yet.
+//
 // # Feed
 //
 // The feed (feed.go) is the sequence of all events, in the order of the log. Nothing is stored for it: a reader reads

@@ -45,6 +45,7 @@ type fsm struct {
 	// changes completely or not at all.
 	tablesMu  sync.RWMutex
 	sessions  *flight.Sessions
+	due       *flight.Due
 	documents *flight.Documents
 	listed    map[string]int64 // number of listed flights by namespace
 
@@ -62,7 +63,7 @@ type published struct {
 func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 	m := &fsm{cfg: cfg, state: s, snaps: snaps, cache: newCache(cfg.Memory.Flights), waiters: new(waiters),
 		pending: new(pendingBatches), appliedIndex: new(appliedIndex), dirty: make(chan struct{}, 1), activeFull: make(chan struct{}, 1),
-		sessions: flight.NewSessions(), documents: new(flight.Documents), listed: make(map[string]int64)}
+		sessions: flight.NewSessions(), due: flight.NewDue(), documents: new(flight.Documents), listed: make(map[string]int64)}
 	m.flushed = sync.NewCond(&m.mu)
 	m.active = newMemBatch(m)
 	m.view.Store(&overlayView{active: m.active.overlay})
@@ -73,7 +74,7 @@ func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 func (fs *fsm) load(l loadedState) {
 	fs.tablesMu.Lock()
 	defer fs.tablesMu.Unlock()
-	fs.meta, fs.header, fs.sessions = l.meta, l.header, l.sessions
+	fs.meta, fs.header, fs.sessions, fs.due = l.meta, l.header, l.sessions, l.due
 	fs.documents, fs.listed, fs.documentsVersion = l.documents, l.listed, l.documentsVersion
 	fs.filter.Store(l.filter)
 	fs.publish()

@@ -162,6 +162,7 @@ func (mb *memBatch) applyToFlight(s *dirtyFlight, key flight.Key, c flight.Comma
 	}
 	if open, ok := c.(*flight.Open); ok {
 		view.SessionEnded = mb.fsm.sessions.HasEnded(open.Session.ID, mb.fsm.header.Now)
+		view.LaneBlocked = s != nil && mb.fsm.due.LaneBlocks(s.id)
 	}
 	after, reply := flight.Apply(view, c)
 	mb.fsm.header = after.Header
@@ -209,6 +210,7 @@ func (mb *memBatch) storeResult(s *dirtyFlight, f *flight.Flight, reply *flight.
 	}
 	if reply.Changed {
 		mb.fsm.sessions.Update(old, f)
+		mb.fsm.due.Update(old, f)
 		next := s.now.withFlight(f)
 		if old == nil {
 			mb.recordCreated(s.id, at.Index)

@@ -86,9 +86,9 @@ func (mb *memBatch) putSharedRow(key, value []byte) {
 	mb.rows = append(mb.rows, row{key: key, value: value})
 }
 
-// loadSessions builds the table of sessions from the live flights and the rows of ended sessions.
-func (s *state) loadSessions() (*flight.Sessions, error) {
-	sessions := flight.NewSessions()
+// loadLive builds the tables of sessions and of due flights from the live flights and the rows of ended sessions.
+func (s *state) loadLive() (*flight.Sessions, *flight.Due, error) {
+	sessions, due := flight.NewSessions(), flight.NewDue()
 	var living []flight.ID
 	err := s.scan(kindKey(liveRow), kindKey(liveRow+1), func(key, _ []byte) (bool, error) {
 		_, id, err := splitOrderedKey(key)
@@ -96,18 +96,21 @@ func (s *state) loadSessions() (*flight.Sessions, error) {
 		return true, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortFunc(living, func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
-	err = s.records(living, func(r *record) { sessions.Update(nil, r.flight) })
+	err = s.records(living, func(r *record) {
+		sessions.Update(nil, r.flight)
+		due.Update(nil, r.flight)
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ended, err := s.endedSessions()
 	for _, e := range ended {
 		sessions.RestoreEnded(e)
 	}
-	return sessions, err
+	return sessions, due, err
 }
 
 // endedSessions returns the recorded ended sessions, ordered by the time at which they are forgotten.

@@ -48,6 +48,16 @@ func manySessions(t *testing.T, s *Store) {
 			require.Equal(t, flight.DecisionAccepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
 		}
 	}
+	propose(t, s, &flight.RaiseLevel{Level: flight.LevelJobs})
+	for n := range 10 { // jobs: some in a lane, some due later
+		submit := &flight.Submit{Key: testKey(100 + n), Queue: &flight.Queue{Priority: int8(n % 3), Lane: []string{"", "a"}[n%2]}}
+		if n%4 == 0 {
+			submit.Queue.RunAt = s.Now().Add(time.Duration(n) * time.Hour)
+		}
+		require.Equal(t, flight.DecisionAccepted, propose(t, s, submit).Decision)
+	}
+	require.Equal(t, flight.DecisionProceed, openUnder(t, s, 101, "session-1", flight.Policy{}).Decision)
+	require.Equal(t, flight.DecisionBusy, openUnder(t, s, 103, "session-1", flight.Policy{}).Decision, "101 stands before it in the lane")
 	time.Sleep(time.Minute) // a verification counts from now on
 	for n := 3; n < 40; n += 10 {
 		look := openOf(s, testKey(n), n)

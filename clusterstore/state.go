@@ -20,7 +20,7 @@ import (
 // follows the feature level, so that a build of the level before can take over a state until the level rises.
 const (
 	minStateFormat = 4 // feature level 1
-	maxStateFormat = 6 // feature level 3; 2 added documents, audit log and flights by namespace
+	maxStateFormat = 7 // feature level 4; 2 added documents, audit log and flights by namespace, 4 the places of jobs
 )
 
 func stateFormatOf(h *flight.Header) uint {
@@ -233,6 +233,7 @@ type loadedState struct {
 	published
 	filter    *keyFilter
 	sessions  *flight.Sessions
+	due       *flight.Due
 	documents *flight.Documents
 	listed    map[string]int64
 }
@@ -247,7 +248,7 @@ func (s *state) load() (l loadedState, err error) {
 	if l.filter, err = loadKeyFilter(s, &l.meta); err != nil {
 		return l, err
 	}
-	if l.sessions, err = s.loadSessions(); err != nil {
+	if l.sessions, l.due, err = s.loadLive(); err != nil {
 		return l, err
 	}
 	if l.documents, err = s.loadDocuments(); err != nil {

@@ -3,7 +3,6 @@ package executor_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -123,9 +122,7 @@ func (stubLedger) Header() flight.Header {
 }
 func (stubLedger) Now() flight.Time { return 1 }
 
-func (stubLedger) Live() iter.Seq2[*flight.Flight, error] {
-	return func(func(*flight.Flight, error) bool) {}
-}
+func (stubLedger) Overdue(int) []flight.ID                    { return nil }
 func (stubLedger) Input(*flight.Flight) ([]byte, error)       { return nil, nil }
 func (stubLedger) ReceiptBody(*flight.Flight) ([]byte, error) { return nil, nil }
 

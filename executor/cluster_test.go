@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,11 +162,11 @@ func (l *recordingLedger) Flight(id flight.ID) (*flight.Flight, error) {
 	return l.Ledger.Flight(id)
 }
 
-func (l *recordingLedger) Live() iter.Seq2[*flight.Flight, error] {
-	if err := l.blockIfDead(); err != nil {
-		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
+func (l *recordingLedger) Overdue(limit int) []flight.ID {
+	if l.blockIfDead() != nil {
+		return nil
 	}
-	return l.Ledger.Live()
+	return l.Ledger.Overdue(limit)
 }
 
 // logCommand records a command and its reply.

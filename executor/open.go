@@ -254,3 +254,10 @@ func (t transport) proposeOpen(open *flight.Open) (flight.Reply, error) {
 	t.cfg.Events.Publish(open.Key, reply.Events)
 	return reply, err
 }
+
+// isOverdue reports whether an open attempt has timed out, or the callback that it waits for.
+func isOverdue(f *flight.Flight, r Reader) bool {
+	header := r.Header()
+	deadline := f.Deadline(&header)
+	return deadline > 0 && r.Now() >= deadline
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -58,9 +57,9 @@ type Reader interface {
 	Header() flight.Header
 	// Now returns this node's estimate of the ledger's time.
 	Now() flight.Time
-	// Live yields each flight that is neither absent nor terminal once. A flight that ends during the iteration may be
-	// yielded. An error ends the iteration.
-	Live() iter.Seq2[*flight.Flight, error]
+	// Overdue returns at most limit flights that need a WakeUp: the time of an open attempt, of a callback or of a sleeping saga
+	// has come by Now.
+	Overdue(limit int) []flight.ID
 	// Input returns the exact bytes of the flight's input.
 	Input(f *flight.Flight) ([]byte, error)
 	// ReceiptBody returns the exact bytes that are stored of the receipt's body.

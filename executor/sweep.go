@@ -51,6 +51,8 @@ const (
 	roundTimeout = 15 * time.Second
 	// checkInterval is the shortest time between two checks of the same session.
 	checkInterval = time.Second
+	// maxOverdue is how many overdue flights one round wakes.
+	maxOverdue = 1024
 	// maxLastChecked bounds the number of sessions whose last check is remembered.
 	maxLastChecked = 1024
 )
@@ -188,11 +190,12 @@ func (s *Sweeper) endSession(ctx context.Context, session flight.Session, living
 // wakeOverdue ends attempts and callbacks that are overdue by the ledger's clock.
 func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 	var errs []error
-	for f, err := range s.cfg.Reader.Live() {
+	for _, id := range s.cfg.Reader.Overdue(maxOverdue) {
+		f, err := s.cfg.Ledger.Flight(id)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		if !isOverdue(f, s.cfg.Reader) {
+		if f == nil {
 			continue
 		}
 		reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
@@ -200,13 +203,6 @@ func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 		s.cfg.Events.Publish(f.Key, reply.Events)
 	}
 	return errors.Join(errs...)
-}
-
-// isOverdue reports whether an open attempt has timed out, or the callback that it waits for.
-func isOverdue(f *flight.Flight, r Reader) bool {
-	header := r.Header()
-	deadline := f.Deadline(&header)
-	return deadline > 0 && r.Now() >= deadline
 }
 
 // Check implements Checker. It checks one session in the background, at most once a second, and ends the session's

@@ -25,7 +25,7 @@ const (
 // who decides on a version must not be rejected for such a change. The invariants of the package comment hold for every
 // view that Apply returns, if they held before.
 func Apply(v View, c Command) (View, Reply) {
-	t := &transition{header: v.Header, before: v.Flight, saga: v.Saga, sessionHasEnded: v.SessionEnded, key: c.Target()}
+	t := &transition{header: v.Header, before: v.Flight, saga: v.Saga, sessionHasEnded: v.SessionEnded, laneBlocked: v.LaneBlocked, key: c.Target()}
 	d := t.apply(c)
 	if t.after != nil {
 		if !t.keepsVersion {
@@ -55,6 +55,7 @@ type transition struct {
 	after           *Flight // the flight after the command; nil until something changes
 	saga            *Flight
 	sessionHasEnded bool // the session of the Open is remembered as ended
+	laneBlocked     bool // others stand before the flight in its lane
 	events          []Event
 	wait            time.Duration
 	keepsVersion    bool // the change does not give the flight a new version

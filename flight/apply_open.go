@@ -11,8 +11,21 @@ func (t *transition) submit(c *Submit) Decision {
 			return DecisionFenced
 		}
 		t.createFlight(&c.Submission)
+		if c.Queue != nil {
+			t.enqueue(*c.Queue)
+		}
 	}
 	return t.answerCurrent()
+}
+
+// enqueue makes the flight, whose generation has just begun, a job: it gets its place in its queue and its lane.
+func (t *transition) enqueue(q Queue) {
+	f := t.editFlight()
+	f.NotBefore = max(f.NotBefore, q.RunAt)
+	f.Place = &Place{Queue: q, Due: max(f.NotBefore, t.header.Now), Since: t.header.Version}
+	if f.State == StateReady || f.State == StateScheduled {
+		t.makeReady()
+	}
 }
 
 // open decides whether the caller may act. Every effect is preceded by an Open that was answered DecisionProceed. An Open
@@ -55,6 +68,9 @@ func (t *transition) open(c *Open) Decision {
 	case StateReady:
 	default:
 		return t.answerCurrent()
+	}
+	if t.laneBlocked {
+		return t.answerBusy(0)
 	}
 	return t.openAttempt(c)
 }

@@ -134,6 +134,11 @@ func (t *transition) retry(c *Retry) Decision {
 	}
 	t.emit(EventRetried, Event{Actor: by.Actor, Note: by.Reason})
 	t.makeReady()
+	if f.Place != nil {
+		queue := f.Place.Queue
+		queue.RunAt = 0
+		t.enqueue(queue)
+	}
 	return DecisionAccepted
 }
 

@@ -70,6 +70,29 @@ func (f *Flight) transcode(w *coder) {
 		w.endField()
 	}
 	numberField(w, 36, &f.Steps)
+	if w.beginField(37, f.Place != nil) {
+		allocOnRead(w, &f.Place).transcode(w)
+		w.endField()
+	}
+}
+
+func (p *Place) transcode(w *coder) {
+	if w.beginField(1, p.Queue != (Queue{})) {
+		p.Queue.transcode(w)
+		w.endField()
+	}
+	numberField(w, 2, &p.Due)
+	if w.beginField(3, p.Since != (Version{})) {
+		p.Since.transcode(w)
+		w.endField()
+	}
+}
+
+func (q *Queue) transcode(w *coder) {
+	numberField(w, 1, &q.Priority)
+	textField(w, 2, &q.Lane)
+	numberField(w, 3, &q.Limit)
+	numberField(w, 4, &q.RunAt)
 }
 
 // transcodeSubmission transcodes the fields 5 to 8.

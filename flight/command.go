@@ -18,10 +18,12 @@ type Submission struct {
 	Driver      Token       `cbor:"4,keyasint,omitzero"` // of a saga's step: the token of the driver that starts it
 }
 
-// Submit creates a flight without running it.
+// Submit creates a flight without running it. With a Queue it is a job, which the workers of its action claim; that needs
+// LevelJobs.
 type Submit struct {
 	Key        Key        `cbor:"1,keyasint"`
 	Submission Submission `cbor:"2,keyasint"`
+	Queue      *Queue     `cbor:"3,keyasint,omitempty"`
 }
 
 // Open requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the

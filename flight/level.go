@@ -11,8 +11,10 @@ const (
 	// LevelRestore adds restores of the ledger, steps of its clock that move the deadlines of holders, and the withdrawal of
 	// a session that holds no flight.
 	LevelRestore uint32 = 3
+	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane.
+	LevelJobs uint32 = 4
 	// MaxLevel is the highest level that this build reads.
-	MaxLevel = LevelRestore
+	MaxLevel = LevelJobs
 )
 
 // RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
@@ -28,6 +30,9 @@ func (h *Header) FeatureLevel() uint32 { return max(h.Level, LevelBase) }
 func RequiredLevel(c Command) uint32 {
 	if tick, ok := c.(*Tick); ok && tick.StepTo > 0 {
 		return LevelRestore
+	}
+	if submit, ok := c.(*Submit); ok && submit.Queue != nil {
+		return LevelJobs
 	}
 	return c.kind().level()
 }

@@ -7,4 +7,5 @@ type View struct {
 	Flight       *Flight // nil: the key was never used
 	Saga         *Flight // nil when the key is not a step, or its saga was never used
 	SessionEnded bool    // the session of an Open is remembered as ended
+	LaneBlocked  bool    // other jobs stand before the flight in its lane: Due.LaneBlocks
 }

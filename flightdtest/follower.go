@@ -2,7 +2,6 @@ package flightdtest
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"slices"
 
@@ -126,9 +125,10 @@ func (f *Follower) Holders() []flight.Session {
 	return slices.Collect(f.heldSessions.Holders())
 }
 
-// Live implements executor.Reader.
-func (f *Follower) Live() iter.Seq2[*flight.Flight, error] {
+// Overdue implements executor.Reader.
+func (f *Follower) Overdue(limit int) []flight.ID {
+	now := f.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return liveFlights(f.state.flights)
+	return overdueFlights(f.state.flights, f.state.header, now, limit)
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -340,23 +338,26 @@ func (l *Ledger) Holders() []flight.Session {
 	return slices.Collect(l.sessions.Holders())
 }
 
-// Live implements executor.Reader.
-func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
+// Overdue implements executor.Reader.
+func (l *Ledger) Overdue(limit int) []flight.ID {
+	now := l.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return liveFlights(l.flights)
+	return overdueFlights(l.flights, l.header, now, limit)
 }
 
-// liveFlights yields the flights that have not ended. It does not retain the map.
-func liveFlights(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, error] {
-	all := slices.Collect(maps.Values(flights))
-	return func(yield func(*flight.Flight, error) bool) {
-		for _, f := range all {
-			if f != nil && f.State != flight.StateAbsent && !f.State.Terminal() && !yield(f, nil) {
-				return
-			}
+func overdueFlights(flights map[flight.ID]*flight.Flight, h flight.Header, now flight.Time, limit int) (overdue []flight.ID) {
+	due := flight.NewDue()
+	for _, f := range flights {
+		due.Update(nil, f)
+	}
+	h.Now = now
+	for id := range due.Overdue(&h) {
+		if len(overdue) < limit {
+			overdue = append(overdue, id)
 		}
 	}
+	return overdue
 }
 
 // Input implements executor.Reader.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
@@ -253,7 +252,7 @@ func (n *node) raiseInLedger(ctx context.Context, was uint32, actor, reason stri
 // epochHold returns how long an attempt under a void claim may still be running: the largest session TTL plus the
 // largest attempt timeout and settle delay of the open attempts. An attempt without a timeout has no such bound; there,
 // as always, verification, an operator or the provider's idempotency decides.
-func epochHold(l executor.Reader) (hold time.Duration, open int, err error) {
+func epochHold(l *clusterstore.Store) (hold time.Duration, open int, err error) {
 	var longest time.Duration
 	for f, err := range l.Live() {
 		if err != nil {

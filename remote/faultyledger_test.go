@@ -3,7 +3,6 @@ package remote_test
 import (
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -155,9 +154,9 @@ func (l *faultyLedger) Flight(id flight.ID) (*flight.Flight, error) {
 	return l.Follower.Flight(id)
 }
 
-func (l *faultyLedger) Live() iter.Seq2[*flight.Flight, error] {
+func (l *faultyLedger) Overdue(limit int) []flight.ID {
 	if _, _, err := l.admit(); err != nil {
-		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
+		return nil
 	}
-	return l.Follower.Live()
+	return l.Follower.Overdue(limit)
 }

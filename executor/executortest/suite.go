@@ -32,7 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"empty bodies":                               testEmptyBodies,
 		"Wait is woken by changes of its own flight": testWait,
 		"Wait ends with its context":                 testWaitEnds,
-		"Live yields every live flight, by pages":    testLive,
+		"overdue flights are found":                  testOverdue,
 		"reports are idempotent, late ones evidence": testReports,
 		"time and epochs":                            testHeader,
 		"sessions that hold flights end":             testSessions,
@@ -201,29 +201,28 @@ func testWaitEnds(t *testing.T, b Store) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-func testLive(t *testing.T, b Store) {
-	want := map[string]bool{}
+// testOverdue: an attempt that waits for its callback is overdue when the callback's time has come, until a WakeUp ends it.
+func testOverdue(t *testing.T, b Store) {
+	var want []flight.ID
 	for i := range 25 {
-		id := fmt.Sprint(i)
-		opened := propose(t, b, openOf(b, id, int64(i+1), ""))
-		if i%5 == 0 {
-			report(t, b, opened, flight.OutcomeSucceeded, "paid")
-			continue
+		opened := propose(t, b, openOf(b, fmt.Sprint(i), int64(i+1), ""))
+		wake := flight.Wake{At: b.Now().Add(time.Hour), Callback: true}
+		if i%2 == 0 {
+			wake.At = b.Now()
+			want = append(want, opened.Flight.ID)
 		}
-		want[id] = true
+		propose(t, b, &flight.Suspend{Key: opened.Flight.Key, Generation: 1, Token: opened.Token, Wake: wake})
 	}
-	got := map[string]bool{}
-	for f, err := range b.Live() {
+	require.ElementsMatch(t, want, b.Overdue(100))
+	require.Len(t, b.Overdue(3), 3)
+	for _, id := range want {
+		f, err := b.Flight(id)
 		require.NoError(t, err)
-		require.False(t, got[f.Key.BusinessID()], "given once")
-		if !f.State.Terminal() { // a flight that ends during the iteration may be yielded
-			got[f.Key.BusinessID()] = true
-		}
+		require.Eventually(t, func() bool { // the time of the command may be behind Now
+			return propose(t, b, &flight.WakeUp{Key: f.Key, Generation: f.Generation}).Decision != flight.DecisionBusy
+		}, 10*time.Second, time.Millisecond)
 	}
-	require.Equal(t, want, got)
-	for range b.Live() {
-		break // the caller may stop early
-	}
+	require.Empty(t, b.Overdue(100))
 }
 
 func testReports(t *testing.T, b Store) {
@@ -347,10 +346,7 @@ func testConcurrent(t *testing.T, b Store) {
 	for range flights {
 		require.NoError(t, <-done)
 	}
-	for f, err := range b.Live() {
-		require.NoError(t, err)
-		require.True(t, f.State.Terminal())
-	}
+	require.Zero(t, b.HeldCount())
 }
 
 // openAndReport opens and reports one flight, and reads the result.

@@ -1,0 +1,424 @@
+package flight
+
+import (
+	"bytes"
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Queue is what a submission says about the place of a job. Only a Submit with a Queue makes a flight a job: workers claim
+// it, and it stands in its lane.
+type Queue struct {
+	Priority int8   `cbor:"1,keyasint,omitempty"` // jobs of one action with a greater priority are handed out first
+	Lane     string `cbor:"2,keyasint,omitempty"` // "": the job stands in no lane
+	Limit    uint16 `cbor:"3,keyasint,omitempty"` // how many jobs of the lane may be open at once; 0: one
+	RunAt    Time   `cbor:"4,keyasint,omitempty"` // earliest time of the first attempt; 0: at once
+}
+
+// Place is the place of a job in its queue and its lane: the order of Due and Since. It never changes in a generation, so a
+// job that is tried again, asks its provider, or waits for a person or a callback keeps its place.
+type Place struct {
+	Queue Queue   `cbor:"1,keyasint,omitzero"`
+	Due   Time    `cbor:"2,keyasint,omitempty"` // first time at which it may be opened, never before its submission
+	Since Version `cbor:"3,keyasint,omitzero"`  // of the submission, or of the retry by a person
+}
+
+// compare orders the jobs of a lane.
+func (p *Place) compare(other *Place) int {
+	return cmp.Or(cmp.Compare(p.Due, other.Due), cmp.Compare(p.Since.Index, other.Since.Index), cmp.Compare(p.Since.Pos, other.Since.Pos))
+}
+
+// Due is the part of a ledger's state machine that says which jobs may be handed out now, which flights are overdue, and how
+// the jobs of a lane stand. It is an index, rebuilt from the flights at each start: Update keeps it, and reads no clock. Only
+// LaneBlocks decides anything in the ledger. The rest serves the leader, which compares stored times with the ledger's, and
+// proposes. Due is not safe for concurrent use.
+type Due struct {
+	// Ready is called when a job of an action can be handed out that could not before. It may be nil.
+	Ready func(namespace, action string)
+
+	jobs      map[ID]*job
+	pools     map[poolKey]*pool
+	lanes     map[laneKey]*lane
+	queued    map[string]int // jobs that are not over, by namespace
+	starts    timers         // of jobs that may be handed out at a later time
+	deadlines timers         // of open attempts, callbacks and sleeping sagas
+}
+
+type poolKey struct{ namespace, action string }
+
+type laneKey struct{ namespace, action, lane string }
+
+// job is a flight with a place that is not over.
+type job struct {
+	id    ID
+	place Place
+	pool  *pool
+	lane  *lane // nil: it stands in none
+	state State
+	held  bool // its lane does not let it open
+	start timer
+}
+
+// pool has the jobs of one action in one namespace.
+type pool struct {
+	poolKey
+	ready  *btree.BTreeG[*job]
+	states map[State]int // number of jobs
+}
+
+// next returns the first ready job of a lower priority.
+func (p *pool) next(priority int8) (next *job, ok bool) {
+	if priority == math.MinInt8 {
+		return nil, false
+	}
+	p.ready.AscendGreaterOrEqual(&job{place: Place{Queue: Queue{Priority: priority - 1}}}, func(j *job) bool {
+		next, ok = j, true
+		return false
+	})
+	return next, ok
+}
+
+// lane has the jobs of a lane that are not over, in their order.
+type lane struct {
+	key  laneKey
+	jobs *btree.BTreeG[*job]
+	open []*job // the first ones, which may open
+}
+
+// timer is the time at which a flight needs the leader. Times of holders are stored without the steps of the ledger's clock,
+// because such a time moves by every step (Flight.HolderTime).
+type timer struct {
+	at     Time
+	holder bool
+	id     ID
+}
+
+func (t Time) withoutSteps(steps time.Duration) Time { return t.Add(-steps) }
+
+// timers are ordered by time, those of holders apart.
+type timers struct{ plain, holder *btree.BTreeG[timer] }
+
+// NewDue returns the table of a ledger without flights.
+func NewDue() *Due {
+	return &Due{jobs: make(map[ID]*job), pools: make(map[poolKey]*pool), lanes: make(map[laneKey]*lane), queued: make(map[string]int),
+		starts: newTimers(), deadlines: newTimers()}
+}
+
+const treeDegree = 32
+
+func newTimers() timers {
+	less := func(a, b timer) bool { return cmp.Or(cmp.Compare(a.at, b.at), bytes.Compare(a.id[:], b.id[:])) < 0 }
+	return timers{btree.NewG(treeDegree, less), btree.NewG(treeDegree, less)}
+}
+
+func (t timers) of(x timer) *btree.BTreeG[timer] {
+	if x.holder {
+		return t.holder
+	}
+	return t.plain
+}
+
+func (t timers) add(x timer)    { t.of(x).ReplaceOrInsert(x) }
+func (t timers) remove(x timer) { t.of(x).Delete(x) }
+
+// expired iterates over the timers whose time has come.
+func (t timers) expired(h *Header) iter.Seq[timer] {
+	return func(yield func(timer) bool) {
+		more := true
+		visit := func(x timer) bool { more = yield(x); return more }
+		t.plain.AscendLessThan(timer{at: h.Now + 1}, visit)
+		if more {
+			t.holder.AscendLessThan(timer{at: h.Now.withoutSteps(h.Steps) + 1}, visit)
+		}
+	}
+}
+
+// next is the ledger time of the first timer; 0: there is none.
+func (t timers) next(h *Header) Time {
+	first := Time(math.MaxInt64)
+	if x, ok := t.plain.Min(); ok {
+		first = x.at
+	}
+	if x, ok := t.holder.Min(); ok {
+		first = min(first, x.at.Add(h.Steps))
+	}
+	if first == math.MaxInt64 {
+		return 0
+	}
+	return max(first, 1)
+}
+
+// startOf is the time from which the job may be handed out. ok is false while only another command makes it possible.
+func startOf(f *Flight) (start timer, ok bool) {
+	switch {
+	case f.State == StateReady, f.State == StateScheduled:
+		return timer{at: f.NotBefore, id: f.ID}, true
+	case f.State == StateRunning && f.Verifying():
+		v := f.Verification
+		at := v.NotBefore
+		if v.Session != (Session{}) {
+			at = max(at, v.Until)
+		}
+		return timer{at: at.withoutSteps(f.Steps), holder: true, id: f.ID}, true
+	}
+	return timer{}, false
+}
+
+// deadlineOf is the time at which the flight needs a WakeUp. ok is false where it needs none.
+func deadlineOf(f *Flight) (deadline timer, ok bool) {
+	switch a := f.OpenAttempt(); {
+	case a != nil:
+		at := f.Deadline(&Header{}) // without the steps of the clock
+		return timer{at: at, holder: true, id: f.ID}, at != 0
+	case f.State == StateWaiting && f.Wake.At > 0:
+		return timer{at: f.Wake.At, id: f.ID}, true
+	}
+	return timer{}, false
+}
+
+// Update replaces a flight in the table by its new version. Either may be nil.
+func (d *Due) Update(before, after *Flight) {
+	if before != nil {
+		if t, ok := deadlineOf(before); ok {
+			d.deadlines.remove(t)
+		}
+	}
+	if after != nil {
+		if t, ok := deadlineOf(after); ok {
+			d.deadlines.add(t)
+		}
+	}
+	var old *job
+	if before != nil && before.Place != nil {
+		old = d.jobs[before.ID]
+	}
+	if after == nil || after.Place == nil || after.State.Terminal() || after.State == StateAbsent {
+		if old != nil {
+			d.take(old)
+			d.leave(old)
+		}
+		return
+	}
+	if old != nil && old.place != *after.Place { // another generation
+		d.take(old)
+		d.leave(old)
+		old = nil
+	}
+	if old == nil {
+		old = d.enter(after)
+	} else {
+		d.take(old)
+	}
+	d.offer(old, after)
+}
+
+// enter gives a flight its place.
+func (d *Due) enter(f *Flight) *job {
+	j := &job{id: f.ID, place: *f.Place}
+	namespace, action := f.Key.Namespace(), f.Key.Name()
+	k := poolKey{namespace, action}
+	if j.pool = d.pools[k]; j.pool == nil {
+		j.pool = &pool{poolKey: k, states: make(map[State]int), ready: btree.NewG(treeDegree, func(a, b *job) bool {
+			return cmp.Or(cmp.Compare(b.place.Queue.Priority, a.place.Queue.Priority), a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
+		})}
+		d.pools[k] = j.pool
+	}
+	d.jobs[j.id] = j
+	d.queued[namespace]++
+	if name := j.place.Queue.Lane; name != "" {
+		k := laneKey{namespace, action, name}
+		if j.lane = d.lanes[k]; j.lane == nil {
+			j.lane = &lane{key: k, jobs: btree.NewG(8, func(a, b *job) bool {
+				return cmp.Or(a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
+			})}
+			d.lanes[k] = j.lane
+		}
+		j.held = true
+		j.lane.jobs.ReplaceOrInsert(j)
+		d.admit(j.lane)
+	}
+	return j
+}
+
+// leave removes a job that is over from its pool and its lane. It must not be offered.
+func (d *Due) leave(j *job) {
+	delete(d.jobs, j.id)
+	if d.queued[j.pool.namespace]--; d.queued[j.pool.namespace] == 0 {
+		delete(d.queued, j.pool.namespace)
+	}
+	if len(j.pool.states) == 0 {
+		delete(d.pools, j.pool.poolKey)
+	}
+	if j.lane != nil {
+		j.lane.jobs.Delete(j)
+		d.admit(j.lane)
+		if j.lane.jobs.Len() == 0 {
+			delete(d.lanes, j.lane.key)
+		}
+	}
+}
+
+// first returns the jobs that a lane lets open: a job opens if fewer live ones stand before it than the smallest limit among
+// them and itself. So a lane of limit one is worked through in order.
+func (l *lane) first() (open []*job) {
+	limit := math.MaxUint16
+	l.jobs.Ascend(func(j *job) bool {
+		limit = min(limit, int(max(1, j.place.Queue.Limit)))
+		if len(open) >= limit {
+			return false
+		}
+		open = append(open, j)
+		return true
+	})
+	return open
+}
+
+// admit lets the first jobs of a lane open, and holds the others.
+func (d *Due) admit(l *lane) {
+	was := l.open
+	l.open = l.first()
+	for _, j := range l.open {
+		if j.held {
+			j.held = false
+			d.place(j)
+		}
+	}
+	for _, j := range was { // a later job that had no other before it, and was not due
+		if !j.held && !slices.Contains(l.open, j) && d.jobs[j.id] == j {
+			d.unplace(j)
+			j.held = true
+		}
+	}
+}
+
+// offer counts the job in its state and, if it may be handed out now or later, places it.
+func (d *Due) offer(j *job, f *Flight) {
+	j.state = f.State
+	j.pool.states[j.state]++
+	if start, ok := startOf(f); ok {
+		j.start = start
+		d.place(j)
+	}
+}
+
+// take undoes offer.
+func (d *Due) take(j *job) {
+	d.unplace(j)
+	j.start = timer{}
+	if j.pool.states[j.state]--; j.pool.states[j.state] == 0 {
+		delete(j.pool.states, j.state)
+	}
+}
+
+// place puts a job that is not held among the ready ones, or sets its timer.
+func (d *Due) place(j *job) {
+	switch {
+	case j.held, j.start.id != j.id:
+	case j.start.at == 0 && !j.start.holder:
+		d.makeReady(j)
+	default:
+		d.starts.add(j.start)
+	}
+}
+
+func (d *Due) unplace(j *job) {
+	if j.start.id == j.id {
+		d.starts.remove(j.start)
+		j.pool.ready.Delete(j)
+	}
+}
+
+func (d *Due) makeReady(j *job) {
+	j.pool.ready.ReplaceOrInsert(j)
+	if d.Ready != nil {
+		d.Ready(j.pool.namespace, j.pool.action)
+	}
+}
+
+// LaneBlocks reports whether the lane of a flight does not let it open, because others stand before it. Every node computes
+// the same answer: it depends on the flights alone.
+func (d *Due) LaneBlocks(id ID) bool {
+	j := d.jobs[id]
+	return j != nil && j.held
+}
+
+// Advance makes the jobs ready whose time has come.
+func (d *Due) Advance(h *Header) {
+	var due []timer
+	for t := range d.starts.expired(h) {
+		due = append(due, t)
+	}
+	for _, t := range due {
+		d.starts.remove(t)
+		d.makeReady(d.jobs[t.id])
+	}
+}
+
+// NextStart is the ledger time at which Advance makes the next job ready; 0: none waits for a time.
+func (d *Due) NextStart(h *Header) Time { return d.starts.next(h) }
+
+// Overdue iterates over the flights that need a WakeUp.
+func (d *Due) Overdue(h *Header) iter.Seq[ID] {
+	return func(yield func(ID) bool) {
+		for t := range d.deadlines.expired(h) {
+			if !yield(t.id) {
+				return
+			}
+		}
+	}
+}
+
+// NextDeadline is the ledger time at which the next flight needs a WakeUp; 0: none will.
+func (d *Due) NextDeadline(h *Header) Time { return d.deadlines.next(h) }
+
+// ReadyJobs iterates over the jobs of an action that can be handed out, in their order.
+func (d *Due) ReadyJobs(namespace, action string) iter.Seq[ID] {
+	return func(yield func(ID) bool) {
+		if p := d.pools[poolKey{namespace, action}]; p != nil {
+			p.ready.Ascend(func(j *job) bool { return yield(j.id) })
+		}
+	}
+}
+
+// QueuedIn is the number of jobs of a namespace that are not over.
+func (d *Due) QueuedIn(namespace string) int { return d.queued[namespace] }
+
+// PoolStatus is the state of the jobs of one action in one namespace.
+type PoolStatus struct {
+	Namespace string
+	Action    string
+	States    map[State]int // jobs that are not over
+	Ready     int           // can be handed out now; lanes and times hold the others
+	Oldest    Time          // since then the oldest ready job has been due; 0: none is ready
+}
+
+// Pools iterates over the actions that have jobs, in no order.
+func (d *Due) Pools() iter.Seq[PoolStatus] {
+	return func(yield func(PoolStatus) bool) {
+		for k, p := range d.pools {
+			s := PoolStatus{Namespace: k.namespace, Action: k.action, States: p.states, Ready: p.ready.Len()}
+			for j, ok := p.ready.Min(); ok; j, ok = p.next(j.place.Queue.Priority) {
+				if s.Oldest == 0 || j.place.Due < s.Oldest {
+					s.Oldest = j.place.Due
+				}
+			}
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// LaneJobs iterates over the jobs of a lane that are not over, in their order, and reports of each whether it may open.
+func (d *Due) LaneJobs(namespace, action, name string) iter.Seq2[ID, bool] {
+	return func(yield func(ID, bool) bool) {
+		if l := d.lanes[laneKey{namespace, action, name}]; l != nil {
+			l.jobs.Ascend(func(j *job) bool { return yield(j.id, !j.held) })
+		}
+	}
+}
