@@ -106,9 +106,9 @@ func (p *provider) execute(c providerRequest) (status int, made any, hangUp bool
 			return status, old, hangUp
 		}
 	}
-	made := charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1), Note: "é \u2028 </b> \"", Ratio: 0.1, Input: json.RawMessage(cmp.Or(c.input, "null")), key: c.key}
-	p.charges = append(p.charges, made)
-	return status, made, hangUp
+	charged := charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1), Note: "é \u2028 </b> \"", Ratio: 0.1, Input: json.RawMessage(cmp.Or(c.input, "null")), key: c.key}
+	p.charges = append(p.charges, charged)
+	return status, charged, hangUp
 }
 
 func (p *provider) lookup(w http.ResponseWriter) {

@@ -262,7 +262,8 @@ func (p *proxy) hideIndex(request http.Header) {
 // nothing about the ledger.
 func (p *proxy) checkIndex(request *http.Request, answer *http.Response, data []byte) {
 	known, err := wire.ParseIndex(request.Header.Get(wire.HeaderIndex))
-	if err != nil || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
+	otherLedger := answer.StatusCode == http.StatusMisdirectedRequest // and its positions are not comparable
+	if err != nil || otherLedger || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
 		return
 	}
 	if own, err := wire.ParseIndex(answer.Header.Get(wire.HeaderIndex)); err != nil || known.After(own) {
