@@ -116,7 +116,7 @@ func TestRun_APinnedNodeServesOneDeployment(t *testing.T) {
 // The node says what its ledger holds.
 func TestLedgerInfo(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
-	require.True(t, in.ledgerInfo(true).Empty)
+	require.True(t, ledgerInfo(in.store, true).Empty)
 	for _, id := range []string{"1", "2", "3"} {
 		_, err := in.act.Load().exec.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/" + id)}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			if id == "3" {
@@ -126,11 +126,11 @@ func TestLedgerInfo(t *testing.T) {
 		})
 		require.Equal(t, id == "3", err != nil)
 	}
-	info := in.ledgerInfo(true)
+	info := ledgerInfo(in.store, true)
 	require.False(t, info.Empty)
 	require.Equal(t, [...]int64{3, 1}, [...]int64{info.Flights, info.InDoubt})
 	require.WithinDuration(t, time.Now(), info.Newest.Time, time.Minute)
-	require.Zero(t, in.ledgerInfo(false))
+	require.Zero(t, ledgerInfo(in.store, false))
 }
 
 // The figures of the ledger are shown where the metrics have them, and not to a caller without a token.

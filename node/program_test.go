@@ -155,7 +155,7 @@ func TestProgram_LostSessionOfALivingNode(t *testing.T) {
 	c := newTestCluster(t)
 	lead := c.leader()
 	at := c.nodes[(lead+1)%3]
-	own := at.peerHandler()
+	own := peerAPI{at.node}.handler()
 	defer at.cluster.port.SetHandler(own)
 	for _, answers := range []bool{true, false} {
 		var asked atomic.Int32
