@@ -56,7 +56,7 @@ func (a *actor) openLeases() error {
 // and then ends the session, so ledger and leases are stopped later.
 func (a *actor) openExecutor(ctx context.Context) error {
 	a.openSweeper()
-	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *actor) openRemote() error {
 		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
 		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
 	}
-	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
 	if err != nil {
 		return err
 	}

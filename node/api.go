@@ -20,7 +20,7 @@ func (a *actor) apiConfig() httpapi.Config {
 		Events:  httpapi.Events{Feed: a.store.Feed(), Duplicates: a.store, MaxStreams: a.cfg.tuning.connections / 2},
 		Callers: httpapi.Callers{TokenTime: a.store.UpperTime, Limits: a.limits, LoopbackOnly: a.cfg.NoCredentials && a.cluster == nil},
 		Cluster: httpapi.Cluster{State: m.clusterState, RaiseLeaseEpoch: a.raiseIfRegressed, LedgerBehind: a.ledgerBehind},
-		About: httpapi.About{Version: wire.Version{Version: a.cfg.Version, Deployment: a.store.Header().Deployment},
+		About: httpapi.About{Version: wire.Version{Version: a.cfg.Process.Version, Deployment: a.store.Header().Deployment},
 			Ready: m.readiness, Ledger: func(figures bool) wire.LedgerInfo { return ledgerInfo(a.store, figures) }, Node: m.about},
 	}
 	if a.cluster != nil {
@@ -28,7 +28,7 @@ func (a *actor) apiConfig() httpapi.Config {
 	}
 	if a.cfg.NoCredentials {
 		cfg.About.Metrics = a.metrics.Handler()
-	} else { // metrics are served by Config.ListenMetrics only
+	} else { // metrics are served by Config.Listen.Metrics only
 		cfg.Callers.Auth = a.tokens
 	}
 	return cfg
@@ -36,7 +36,7 @@ func (a *actor) apiConfig() httpapi.Config {
 
 // Backup implements httpapi.Restores.
 func (n *node) Backup(ctx context.Context, w io.Writer) error {
-	return n.store.Backup(ctx, n.cfg.Version, w)
+	return n.store.Backup(ctx, n.cfg.Process.Version, w)
 }
 
 // Asked implements httpapi.Restores.

@@ -161,7 +161,7 @@ func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord)
 }
 
 // checkEtcdHistory returns lease.ErrRegressed if etcd knows less than the ledger: the claims of running effects may be
-// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead. It also ends a raise that an earlier process, or an
+// missing. With Config.Operator.RaiseLeaseEpoch it raises the lease epoch instead. It also ends a raise that an earlier process, or an
 // earlier leader, has begun. Errors: lease.ErrRegressed, *EtcdError.
 func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 	defer func() {
@@ -170,14 +170,14 @@ func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 		}
 	}()
 	err = a.leases.Ready(ctx)
-	reason := a.cfg.RaiseLeaseEpoch
+	reason := a.cfg.Operator.RaiseLeaseEpoch
 	switch ahead := (*lease.AheadError)(nil); {
 	case errors.As(err, &ahead) && ahead.Etcd == ahead.Ledger+1:
 		reason = "a raise that was begun before is ended"
 	case reason == "" || !errors.Is(err, lease.ErrRegressed):
 		return err
 	}
-	if err := a.raiseLeaseEpoch(ctx, a.cfg.Actor, reason, err); err != nil {
+	if err := a.raiseLeaseEpoch(ctx, a.cfg.Operator.Actor, reason, err); err != nil {
 		return err
 	}
 	return a.leases.Ready(ctx)

@@ -19,36 +19,36 @@ import (
 )
 
 // ensureAdminToken creates the token "admin", which has all verbs in all namespaces, if the ledger has no token at all. If
-// the operator has given a reason in Config.NewAdminToken, ensureAdminToken replaces that token.
+// the operator has given a reason in Config.Operator.NewAdminToken, ensureAdminToken replaces that token.
 //
 // Crash safety: the secret is written or printed before the ledger has it. If the process dies between the two, the next
 // start finds no token: it prints another secret, or registers the one in FirstTokenFile.
 func ensureAdminToken(ctx context.Context, cfg *Config, store *clusterstore.Store) error {
 	id := auth.TokenID(flight.AllNamespaces, auth.AdminName)
 	old := store.Document(id)
-	put := &flight.PutDocument{ID: id, Actor: cfg.Actor, Reason: cfg.NewAdminToken}
+	put := &flight.PutDocument{ID: id, Actor: cfg.Operator.Actor, Reason: cfg.Operator.NewAdminToken}
 	switch {
 	case cfg.NoCredentials:
 		return nil
-	case cfg.NewAdminToken != "" && old != nil:
+	case cfg.Operator.NewAdminToken != "" && old != nil:
 		put.Expect = old.Version
-	case cfg.NewAdminToken == "" && len(store.Documents(flight.KindToken)) > 0:
-		if _, err := os.Stat(cfg.FirstTokenFile); cfg.FirstTokenFile != "" && err != nil {
-			cfg.Logger.Info("first_token_file is unused: this ledger has tokens already", "file", cfg.FirstTokenFile)
+	case cfg.Operator.NewAdminToken == "" && len(store.Documents(flight.KindToken)) > 0:
+		if _, err := os.Stat(cfg.FirstToken.File); cfg.FirstToken.File != "" && err != nil {
+			cfg.Logger.Info("first_token_file is unused: this ledger has tokens already", "file", cfg.FirstToken.File)
 		}
 		return nil
-	case cfg.NewAdminToken == "":
+	case cfg.Operator.NewAdminToken == "":
 		put.Reason = "the first token of this ledger"
 	}
 	secret := auth.NewSecret(flight.AllNamespaces)
 	switch {
-	case cfg.FirstTokenFile != "":
+	case cfg.FirstToken.File != "":
 		var err error
-		if secret, err = storeSecret(cfg.FirstTokenFile, secret, store.Header().Deployment, cfg.NewAdminToken != ""); err != nil {
+		if secret, err = storeSecret(cfg.FirstToken.File, secret, store.Header().Deployment, cfg.Operator.NewAdminToken != ""); err != nil {
 			return err
 		}
-	case cfg.FirstToken != nil:
-		cfg.FirstToken(secret)
+	case cfg.FirstToken.Print != nil:
+		cfg.FirstToken.Print(secret)
 	default:
 		return &flight.InvalidError{Field: "first_token_file", Detail: "missing: the first token would be lost; name a file for it"}
 	}
@@ -61,8 +61,8 @@ func ensureAdminToken(ctx context.Context, cfg *Config, store *clusterstore.Stor
 	if err != nil {
 		return fmt.Errorf("create the token %s: %w", auth.AdminName, err)
 	}
-	if cfg.FirstTokenFile != "" {
-		cfg.Logger.Info("the token admin, with all rights in all namespaces, is in first_token_file", "file", cfg.FirstTokenFile)
+	if cfg.FirstToken.File != "" {
+		cfg.Logger.Info("the token admin, with all rights in all namespaces, is in first_token_file", "file", cfg.FirstToken.File)
 	}
 	return nil
 }

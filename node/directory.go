@@ -28,7 +28,7 @@ func (c *Config) ownFiles() []string {
 	return files
 }
 
-// watchDirectory looks every tuning.directoryEvery whether the data directory is still this node's, and calls Config.Kill
+// watchDirectory looks every tuning.directoryEvery whether the data directory is still this node's, and calls Config.Process.Kill
 // if it is not: the operating system accepts writes to files that have lost their names, and a second node could lock a
 // new directory of the same name.
 func watchDirectory(parts *group, cfg *Config) (err error) {
@@ -57,7 +57,7 @@ func watchDirectory(parts *group, cfg *Config) (err error) {
 			}
 			for _, f := range open {
 				if lost := checkStillOwn(f); lost != nil {
-					cfg.Kill(lost)
+					cfg.Process.Kill(lost)
 					return errors.Join(lost, closeAll())
 				}
 			}

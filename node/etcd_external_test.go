@@ -125,7 +125,7 @@ func TestExternalEtcd_StoppedAndStartedAgain(t *testing.T) {
 	p, own := newOwnEtcd(t, 1)
 	p.Start()
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.Etcd, cfg.StopTimeout = own, time.Second
+	cfg.Etcd, cfg.Process.StopTimeout = own, time.Second
 	in := openConfig(t, cfg)
 	url := in.server.url()
 	a := openAttempt(t, url, "running")

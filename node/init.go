@@ -67,7 +67,7 @@ func (e *WrongDeploymentError) Error() string {
 // If the process dies before Init has returned, the directory either has a ledger, and Run continues with the step that is
 // missing, or it has none, and Init accepts it again.
 func Init(ctx context.Context, cfg Config) (deployment string, err error) {
-	cfg.Listen, cfg.ListenMetrics, cfg.TLS = "", "", TLSFiles{}
+	cfg.Listen = Listen{}
 	n, err := newNode(cfg)
 	if err != nil {
 		return "", err
@@ -108,7 +108,7 @@ func (n *node) create(ctx context.Context) (deployment string, err error) {
 
 // checkFirstTokenFile returns *flight.InvalidError if the first token cannot be stored, before there is a ledger without it.
 func (c *Config) checkFirstTokenFile() error {
-	path := c.FirstTokenFile
+	path := c.FirstToken.File
 	if path == "" {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (c *Config) inspectData() (has bool, found []string, err error) {
 		case name == lockName, name == placeName, strings.HasPrefix(name, durable.TempPrefix):
 		case name == "lost+found": // is in every new ext4 volume
 		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
-		case c.isInData(name, c.FirstTokenFile), c.isInData(name, deploymentFile(c.FirstTokenFile)):
+		case c.isInData(name, c.FirstToken.File), c.isInData(name, deploymentFile(c.FirstToken.File)):
 		default:
 			found = append(found, name)
 		}

@@ -28,16 +28,16 @@ func (m monitor) Counts() (claims, sessions int) {
 	return 0, 0
 }
 
-// monitoringConnections is the largest number of open connections of Config.ListenMetrics.
+// monitoringConnections is the largest number of open connections of Config.Listen.Metrics.
 const monitoringConnections = 128
 
-// serve answers requests for metrics and health on Config.ListenMetrics, if set. The address answers during the start and
+// serve answers requests for metrics and health on Config.Listen.Metrics, if set. The address answers during the start and
 // the stop of the node, too. Requests need no token there, so the answers name no key and no caller.
 func (m monitor) serve() error {
-	if m.cfg.ListenMetrics == "" {
+	if m.cfg.Listen.Metrics == "" {
 		return nil
 	}
-	listener, err := m.cfg.listen("listen_metrics", m.cfg.ListenMetrics)
+	listener, err := m.cfg.listen("listen_metrics", m.cfg.Listen.Metrics)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (m monitor) serve() error {
 	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version", "GET /problems/{code}"} {
 		routes[path] = m.server
 	}
-	server := httpapi.Server(m.cfg.ListenMetrics, httpapi.NewMonitoring(routes, m.cfg.NoCredentials, m.cfg.Logger))
+	server := httpapi.Server(m.cfg.Listen.Metrics, httpapi.NewMonitoring(routes, m.cfg.NoCredentials, m.cfg.Logger))
 	server.ErrorLog, server.ReadTimeout, server.WriteTimeout = httpErrors(m.cfg.Logger), 15*time.Second, time.Minute
 	connections := newConnections(listener, min(monitoringConnections, m.cfg.tuning.connections), nil)
 	connections.watch(server)
@@ -77,7 +77,7 @@ const loneNode = "lone"
 func (m monitor) clusterState() wire.Cluster {
 	if m.cluster == nil {
 		applied := m.store.LastApplied().Index
-		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel}
+		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel}
 		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
 	}
 	own := peerAPI{m.node}.status()

@@ -34,7 +34,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.DedicatedProcess {
+	if cfg.Process.Dedicated {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
@@ -57,9 +57,9 @@ func newNode(cfg Config) (*node, error) {
 	}
 	cfg.Logger = slog.New(auth.RedactingHandler(filterWarnings(cfg.Logger).Handler()))
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
-	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
-	if cfg.TLS.Cert != "" {
-		if n.certs, err = cert.Serve(cfg.TLS, cfg.Logger); err != nil {
+	n.metrics = metrics.New(metrics.Config{Version: cfg.Process.Version, TTL: lease.DefaultTTL})
+	if cfg.Listen.TLS.Cert != "" {
+		if n.certs, err = cert.Serve(cfg.Listen.TLS, cfg.Logger); err != nil {
 			return nil, err
 		}
 		n.metrics.RegisterCertificate(n.certs.Expires)
@@ -168,7 +168,7 @@ func (n *node) lockAndListen() error {
 	if err := n.lock(); err != nil {
 		return err
 	}
-	listener, err := n.cfg.listen("listen", n.cfg.Listen)
+	listener, err := n.cfg.listen("listen", n.cfg.Listen.Address)
 	if err != nil {
 		return err
 	}
@@ -215,14 +215,14 @@ func (n *node) openStores(ctx context.Context) error {
 		if n.cfg.Etcd.enabled() {
 			o.etcd, o.err = n.cfg.connectEtcd(ctx)
 		} else {
-			o.etcd, o.err = startEtcd(ctx, n.cfg.etcdConfig(n.cluster), n.cfg.Kill)
+			o.etcd, o.err = startEtcd(ctx, n.cfg.etcdConfig(n.cluster), n.cfg.Process.Kill)
 		}
 		started <- o
 	}()
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(storeEvents(n.cfg.Logger, n.cluster, &n.events)),
-		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
+		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Process.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
 			o := other()
 			if o.err != nil {
@@ -231,7 +231,7 @@ func (n *node) openStores(ctx context.Context) error {
 			return n.checkLedgerHistory(ctx, o.etcd, past)
 		},
 	}
-	if n.cfg.Neighbours > 0 { // their syncs share one disk
+	if n.cfg.Process.Neighbours > 0 { // their syncs share one disk
 		cfg.Limits.StallTimeout = sharedStall
 	}
 	if c := n.cluster; c != nil {
@@ -285,7 +285,7 @@ func (n *node) executor() effect.Doer {
 }
 
 // wall returns this node's wall clock.
-func (n *node) wall() time.Time { return time.Now().Add(n.cfg.WallOffset) }
+func (n *node) wall() time.Time { return time.Now().Add(n.cfg.Process.WallOffset) }
 
 // sharedStall is how long a write may take on a disk that several nodes share.
 const sharedStall = 30 * time.Second
@@ -311,10 +311,10 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 // record remains valid.
 const clusterStop = time.Second
 
-// withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended. It is no error that an
+// withStopTimeout calls stop with a context that ends after Config.Process.StopTimeout, although ctx has ended. It is no error that an
 // etcd of the operator's own is away then: sessions expire by themselves.
 func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
-	most := n.cfg.StopTimeout
+	most := n.cfg.Process.StopTimeout
 	if n.cluster != nil {
 		most = clusterStop
 	}

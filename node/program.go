@@ -23,7 +23,7 @@ type program struct{ atomic.Pointer[client.Client] }
 // this process, as it takes those of callers. The program is trusted as the node is, and needs no token.
 //
 // Its reports wait in the data directory while no node leads the ledger, and the next start sends those that are left. Its stop
-// waits for running effects and their reports at most for Config.StopTimeout, while this node passes requests on.
+// waits for running effects and their reports at most for Config.Process.StopTimeout, while this node passes requests on.
 func (p *program) open(ctx context.Context, n *node, forwarder http.Handler) error {
 	name := n.cluster.name()
 	asNode := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func (p *program) open(ctx context.Context, n *node, forwarder http.Handler) err
 	p.Store(program)
 	n.parts.start("executor", func(ctx context.Context) error {
 		<-ctx.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.Process.StopTimeout)
 		defer cancel()
 		return program.Close(ctx)
 	})

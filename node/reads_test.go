@@ -223,7 +223,7 @@ func TestCluster_FollowerAnswersFinalReceipts(t *testing.T) {
 // A token is judged by a view that is a minute old at most, and only the leader rejects one.
 func TestCluster_FollowerJudgesTokens(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken = false, func(string) {} })
+	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken.Print = false, func(string) {} })
 	lead := c.leader()
 	at := (lead + 1) % 3
 	require.Eventually(t, func() bool { return c.fetch(lead, http.MethodGet, "/v1/whoami", "").status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)

@@ -97,7 +97,7 @@ func (p *poller) once(ctx context.Context) {
 			took := time.Since(v.sent)
 			addDuplicates(p.store, v.status.Duplicates)
 			v.status.Duplicates = nil
-			v.wall = v.status.Wall.Sub(v.sent.Add(p.cfg.WallOffset + took/2)).Round(time.Millisecond)
+			v.wall = v.status.Wall.Sub(v.sent.Add(p.cfg.Process.WallOffset + took/2)).Round(time.Millisecond)
 			c.setView(name, v)
 		})
 	}
@@ -111,7 +111,7 @@ func (p *poller) once(ctx context.Context) {
 	if err := p.updateMembers(); err != nil {
 		p.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
 	}
-	p.store.SetPeerClocks(c.walls(time.Now(), p.cfg.WallOffset))
+	p.store.SetPeerClocks(c.walls(time.Now(), p.cfg.Process.WallOffset))
 	c.changed.Broadcast()
 }
 
@@ -187,7 +187,7 @@ type peerAPI struct{ *node }
 
 // status describes this node.
 func (p peerAPI) status() status {
-	s := status{Node: p.cluster.name(), Instance: p.cluster.instance, Version: p.cfg.Version, Wall: p.wall(), Reads: flight.MaxLevel, Members: p.cluster.foundingAnswer().Members}
+	s := status{Node: p.cluster.name(), Instance: p.cluster.instance, Version: p.cfg.Process.Version, Wall: p.wall(), Reads: flight.MaxLevel, Members: p.cluster.foundingAnswer().Members}
 	s.Joins = p.cluster.joins()
 	store := p.openStore.Load()
 	if store == nil {
