@@ -51,9 +51,9 @@ func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string
 }
 
 // delete deletes a document. A repeat that finds none, after a try whose answer was lost, is a success.
-func (c *Client) delete(ctx context.Context, path, reason string) (response, error) {
+func (re *requester) delete(ctx context.Context, path, reason string) (response, error) {
 	body := wire.ReasonRequest{Reason: reason}
-	resp, err := c.ask(ctx, adminRequest(http.MethodDelete, path, body.AppendJSON(nil)))
+	resp, err := re.ask(ctx, adminRequest(http.MethodDelete, path, body.AppendJSON(nil)))
 	if resp.mayHaveArrived && CodeOf(err) == wire.NotFound {
 		return response{body: []byte("{}")}, nil
 	}

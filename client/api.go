@@ -77,8 +77,8 @@ func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationReque
 
 // open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another
 // flight is an error: a caller that believed it would act without an attempt.
-func (c *Client) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
-	resp, err := c.ask(ctx, request{
+func (re *requester) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
+	resp, err := re.ask(ctx, request{
 		method: http.MethodPost, path: path, body: body, key: key,
 		mustContain: flightAnswer(key), nonce: nonce, timeout: wire.Wait(waitMS) + defaultTryTimeout,
 	})
@@ -88,7 +88,7 @@ func (c *Client) open(ctx context.Context, key flight.Key, path string, body []b
 	} else if a, err = decode[wire.OpenAnswer](resp, err); err != nil {
 		return OpenAnswer{mayHaveArrived: resp.mayHaveArrived}, err
 	}
-	if a.Deployment != "" && a.Deployment != c.deployment {
+	if a.Deployment != "" && a.Deployment != re.deployment {
 		return OpenAnswer{mayHaveArrived: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}
 	}
 	about := a.FlightID
@@ -118,12 +118,27 @@ func problemOf(err error) *Problem {
 	return &e.Problem
 }
 
+// Abandon declares that no effect was started under the nonce of an open, and that none will be. It ends the attempt
+// that the nonce has opened, or prevents it from opening one. r.NotAfter is that of the open; action and id are those
+// of the key.
+func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
+	r.Action, r.ID = key.Name(), key.BusinessID()
+	_, err := c.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
+		accepts: func(body []byte) bool {
+			var a openOrAbandon
+			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
+		},
+	})
+	return err
+}
+
 // Report sends the outcome of an attempt until a server answers, ctx ends, or WithRetryTimeout is over. It stores
 // nothing on disk: use Record for that. Errors: *Error, which may wrap *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	r.Key = key.String()
 	ask := c.newReportRequest(key, r.AppendJSON(nil))
-	ask.retryTimeout = c.opts.retryTimeout
+	ask.retryTimeout = c.opts.times.retry
 	return c.sendReport(ctx, ask, sentReport{outcome: r.Outcome})
 }
 
@@ -146,13 +161,13 @@ func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string
 	return c.newSession(ctx, ttl, owner, 0)
 }
 
-func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
+func (re *requester) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
 	nonce := newNonce()
 	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner, Nonce: nonce})
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	return sessionAnswer(c.ask(ctx, request{
+	return sessionAnswer(re.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions", body: body, maxTries: tries,
 		accepts: func(body []byte) bool { // the session of another caller would end with its work
 			var a renewed
@@ -175,12 +190,12 @@ type renewed struct {
 	Decision string `json:"decision"`
 }
 
-func (c *Client) renew(ctx context.Context, session string, r RenewRequest, timeout time.Duration, tries int) (SessionAnswer, error) {
+func (re *requester) renew(ctx context.Context, session string, r RenewRequest, timeout time.Duration, tries int) (SessionAnswer, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	resp, err := c.ask(ctx, request{
+	resp, err := re.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		timeout: timeout, maxTries: tries,
 		accepts: func(body []byte) bool {
@@ -330,8 +345,8 @@ func (c *Client) Free(ctx context.Context, id flight.ID, version string, r Opera
 	return c.operatorRequest(ctx, id, "/free", version, r.AppendJSON(nil))
 }
 
-func (c *Client) operatorRequest(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
-	resp, err := c.ask(ctx, request{
+func (re *requester) operatorRequest(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
+	resp, err := re.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(id, verb), body: body, ifMatch: `"` + version + `"`, actor: true,
 	})
 	return flightOf(id, resp, err)

@@ -55,7 +55,7 @@ func (t transport) Renew(context.Context) error {
 
 // Open implements runner.Transport, with one nonce.
 func (t transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
-	o := t.newOpening(call, until)
+	o := newOpening(t.Client, call, until)
 	sessionless := false
 	for tracked := false; !tracked; { // a session that was just retired rejects it: acquire another one
 		s, first, err := t.sessions.acquire(ctx)
@@ -81,7 +81,7 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 		Owner: o.client.opts.owner, Policy: wire.PolicyOf(s.Policy),
 	}
 	if r.Session == "" {
-		r.TTLMS = o.client.opts.sessionTTL.Milliseconds()
+		r.TTLMS = o.client.opts.times.sessionTTL.Milliseconds()
 	}
 	if s.Input.Size > 0 {
 		r.Input = s.Input.Data
@@ -137,7 +137,7 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 	case !o.mayHaveArrived && isUnproposed(err):
 		o.leave()
 	default:
-		abandoned = o.client.abandonInBackground(context.WithoutCancel(ctx), o)
+		abandoned = o.abandonInBackground(context.WithoutCancel(ctx))
 	}
 	var busy *effect.Busy
 	var lost *effect.LeaseLost
@@ -255,7 +255,7 @@ func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop
 
 // Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
 func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.Answer) (runner.Answer, error) {
-	next := o.client.newOpening(o.call, o.waitUntil)
+	next := newOpening(o.client, o.call, o.waitUntil)
 	if !o.session.oneShot {
 		o.session.track(next) // without it the server makes a session for one open
 	}
@@ -268,7 +268,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	if err == nil {
 		o.markGivenUp() // the answer has ended the look-up
 	} else {
-		o.client.abandonInBackground(context.WithoutCancel(ctx), o)
+		o.abandonInBackground(context.WithoutCancel(ctx))
 	}
 	next.mayHaveArrived = answer.mayHaveArrived
 	var busy *effect.Busy
@@ -283,7 +283,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Answer, error) {
 	c := o.client
 	if end.NotStarted {
-		return retryAfterAbandon(c.runner.DrainContext, c.abandonInBackground(ctx, o), end.Err), nil
+		return retryAfterAbandon(c.runner.DrainContext, o.abandonInBackground(ctx), end.Err), nil
 	}
 	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
 	if end.Err != nil {

@@ -14,6 +14,20 @@ import (
 
 // Client runs effects once through flightd servers. Its methods may be called at once from many goroutines.
 type Client struct {
+	requester
+	reporter
+
+	runner   *runner.Runner
+	sessions sessions
+	left     leftOpens
+
+	loops gate.Gate // goroutines that renew sessions and send the spool; Close waits for them last
+}
+
+var _ effect.Doer = (*Client)(nil)
+
+// requester sends requests to the servers of a deployment, and keeps what their answers say of them and of the ledger.
+type requester struct {
 	opts        options
 	servers     []string
 	picker      picker
@@ -21,18 +35,7 @@ type Client struct {
 	deployment  string // of WithDeployment, else "" until Connect has read it; constant from then on
 	ledgerClock ledgerClock
 	ledgerIndex ledgerIndex
-
-	runner         *runner.Runner
-	sessions       sessions
-	left           leftOpens
-	spool          *spool
-	firstRoundDone chan struct{} // closed when each report that was spooled at Connect has been sent once
-	roundsDone     chan struct{} // closed when the spool loop has ended
-
-	loops gate.Gate // goroutines that renew sessions and send the spool; Close waits for them last
 }
-
-var _ effect.Doer = (*Client)(nil)
 
 // roundTripper makes requests: an *http.Transport, or a handlerTransport.
 type roundTripper interface {
@@ -62,23 +65,24 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}
+	c := &Client{requester: requester{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}}
 	if o.handler != nil {
 		c.http = handlerTransport{o.handler}
 	}
-	c.runner = runner.New(transport{c}, o.hungAfter)
+	c.runner = runner.New(transport{c}, o.times.hungAfter)
+	c.reporter = reporter{server: &c.requester, runner: c.runner}
 	c.sessions.client, c.left.client = c, c
 	version, err := c.Version(ctx)
 	if err == nil {
 		c.deployment = version.Deployment
-		c.spool, err = openSpool(o.spool, o.logger)
+		c.spool, err = openSpool(o.spool.dir, o.logger)
 	}
 	if err != nil {
 		c.runner.CancelBase()
 		c.http.CloseIdleConnections()
 		return nil, err
 	}
-	c.startSpoolLoop()
+	c.startSpoolLoop(&c.loops)
 	return c, nil
 }
 
@@ -117,6 +121,25 @@ func (c *Client) Close(ctx context.Context) error {
 	c.loops.Close()
 	c.http.CloseIdleConnections()
 	return late
+}
+
+// SessionsInUse returns the sessions under which an effect may run, or whose reports are not stored yet: also those that have
+// ended at the server.
+func (c *Client) SessionsInUse() []string {
+	c.sessions.mu.Lock()
+	defer c.sessions.mu.Unlock()
+	ids := []string{}
+	for s := range c.sessions.all {
+		if s.acts() {
+			ids = append(ids, s.id)
+		}
+	}
+	return ids
+}
+
+// SpooledReports returns how many reports are in the client's spool on disk.
+func (c *Client) SpooledReports() int {
+	return len(c.spool.files())
 }
 
 // goWork runs f on a goroutine that Close waits for. It does nothing once Close has begun.

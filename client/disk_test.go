@@ -65,13 +65,13 @@ func TestTheSpoolStaysWhereItWasNamed(t *testing.T) {
 	t.Chdir(here)
 	o, err := newOptions([]Option{WithSpool("reports")})
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(here, "reports"), o.spool)
+	require.Equal(t, filepath.Join(here, "reports"), o.spool.dir)
 	o, err = newOptions([]Option{WithSpool("")})
 	require.NoError(t, err)
-	require.True(t, filepath.IsAbs(o.spool))
+	require.True(t, filepath.IsAbs(o.spool.dir))
 	o, err = newOptions([]Option{WithoutSpool()})
 	require.NoError(t, err)
-	require.Empty(t, o.spool)
+	require.Empty(t, o.spool.dir)
 }
 
 // A folder that somebody has cleared away is made again: a report is kept where it outlives the process.

@@ -74,8 +74,8 @@ const (
 //
 // Tries come in rounds. A round tries each server once, in the order of picker.pick. There is no pause within the first
 // round, and none after a failure that another server may not have.
-func (c *Client) ask(ctx context.Context, r request) (response, error) {
-	retryTimeout := cmp.Or(r.retryTimeout, c.opts.retryTimeout)
+func (re *requester) ask(ctx context.Context, r request) (response, error) {
+	retryTimeout := cmp.Or(r.retryTimeout, re.opts.times.retry)
 	r.trace = effect.Traceparent(ctx)
 	var deadline time.Time // counts from the first failure: a successful answer may take longer
 	pause := minRetryPause
@@ -86,21 +86,21 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	var rejected error     // of a server of this round that has rejected the request unread
 	var hint time.Duration // the longest pause that a server of this round asked for
 	for try := 1; ; try++ {
-		place := (try - 1) % len(c.servers)
+		place := (try - 1) % len(re.servers)
 		if place == 0 {
-			order, probe = c.picker.pick(len(c.servers), r.maxTries == 0) // a bounded number of tries is not spent on probes
+			order, probe = re.picker.pick(len(re.servers), r.maxTries == 0) // a bounded number of tries is not spent on probes
 			rejections, silent, rejected, hint = 0, 0, nil, 0
 		}
 		server := order[place]
-		resp, err := c.try(ctx, server, &r)
+		resp, err := re.try(ctx, server, &r)
 		if !retriedStale && !r.noStaleRetry && isStale(err) {
 			retriedStale, mayArrive, reason = true, mayArrive || mayHaveArrived(err), err
-			resp, err = c.try(ctx, server, &r)
+			resp, err = re.try(ctx, server, &r)
 		}
-		c.noteAnswer(ctx, server, probe, &resp, err)
+		re.noteAnswer(ctx, server, probe, &resp, err)
 		resp.mayHaveArrived = mayArrive
 		wait, retry := canRetry(err)
-		if r.expires && !doubtedExpiry && len(c.servers) > 1 && CodeOf(err) == wire.Expired {
+		if r.expires && !doubtedExpiry && len(re.servers) > 1 && CodeOf(err) == wire.Expired {
 			doubtedExpiry, retry = true, true // another node's log may reach further back
 		}
 		switch {
@@ -109,7 +109,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		case err != nil && problemOf(err) == nil:
 			silent++
 		}
-		if allRejected := rejections > 0 && rejections+silent == len(c.servers); !retry && !isRejectedUnread(err) || allRejected {
+		if allRejected := rejections > 0 && rejections+silent == len(re.servers); !retry && !isRejectedUnread(err) || allRejected {
 			if allRejected {
 				resp.mayHaveArrived = mayArrive || mayHaveArrived(err)
 				err = rejected
@@ -127,7 +127,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			reason = err
 		}
 		hint = max(hint, wait)
-		if place < len(c.servers)-1 && (try < len(c.servers) || isOfOneServer(err)) {
+		if place < len(re.servers)-1 && (try < len(re.servers) || isOfOneServer(err)) {
 			wait = 0
 		} else if wait = hint; wait == 0 {
 			wait = clock.Jitter(pause)
@@ -141,22 +141,22 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 }
 
 // noteAnswer stores what the result of a try says about its server and about the ledger.
-func (c *Client) noteAnswer(ctx context.Context, server, probe int, resp *response, err error) {
+func (re *requester) noteAnswer(ctx context.Context, server, probe int, resp *response, err error) {
 	p := problemOf(err)
 	rejectedUnread := isRejectedUnread(err) // perhaps by another deployment, whose ledger has another time and index
 	switch {
 	case err == nil:
-		c.ledgerClock.set(resp.ledgerTime, false)
-		c.ledgerIndex.note(resp.header)
+		re.ledgerClock.set(resp.ledgerTime, false)
+		re.ledgerIndex.note(resp.header)
 	case p != nil && !rejectedUnread:
-		c.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), p.Code == wire.OpenExpired)
-		c.ledgerIndex.note(resp.header)
+		re.ledgerClock.set(max(resp.ledgerTime, p.LedgerTime), p.Code == wire.OpenExpired)
+		re.ledgerIndex.note(resp.header)
 	}
 	switch {
 	case err == nil, p != nil && !rejectedUnread && (p.Status < http.StatusInternalServerError || p.Code == wire.Reconciling):
-		c.picker.answered(server, probe, resp.header)
+		re.picker.answered(server, probe, resp.header)
 	case server == probe, !errors.Is(ctx.Err(), context.Canceled): // a caller that gave up says nothing about the server
-		c.picker.failed(server, probe)
+		re.picker.failed(server, probe)
 	}
 }
 
@@ -228,8 +228,8 @@ func unavailableError(ctx context.Context, err error) error {
 }
 
 // try sends the request to one server, once, and checks that the answer is flightd's and belongs to this request.
-func (c *Client) try(ctx context.Context, server int, r *request) (response, error) {
-	resp, err := c.send(ctx, c.servers[server], r)
+func (re *requester) try(ctx context.Context, server int, r *request) (response, error) {
+	resp, err := re.send(ctx, re.servers[server], r)
 	switch {
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
@@ -237,11 +237,11 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 		return resp, problemFrom(&resp, r.key, r.nonce)
 	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(&resp))}
-	case r.path == versionPath && c.deployment != "": // this route answers the callers of every deployment
-		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != c.deployment {
+	case r.path == versionPath && re.deployment != "": // this route answers the callers of every deployment
+		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != re.deployment {
 			class, _ := wire.WrongDeployment.Class()
 			return resp, newError(Problem{Code: wire.WrongDeployment, Status: class.Status, Title: class.Title, Hint: class.Hint,
-				Detail: fmt.Sprintf("the client belongs to deployment %.100q, and not the server at %s", c.deployment, withoutUser(c.servers[server]))}, r.key)
+				Detail: fmt.Sprintf("the client belongs to deployment %.100q, and not the server at %s", re.deployment, withoutUser(re.servers[server]))}, r.key)
 		}
 	}
 	return resp, nil
@@ -287,18 +287,18 @@ var (
 
 // send sends the request once and reads the whole answer. It calls the transport without an http.Client, so redirects
 // are answers and are never followed. Errors are *sendError, and *Error for a header value that cannot be sent.
-func (c *Client) send(ctx context.Context, server string, r *request) (resp response, err error) {
+func (re *requester) send(ctx context.Context, server string, r *request) (resp response, err error) {
 	tryCtx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, defaultTryTimeout), errTryTimeout)
 	defer cancel()
 	sent, reused := false, false
 	tryCtx = httptrace.WithClientTrace(tryCtx, &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
 		sent, reused, resp.sentAt = true, conn.Reused, clock.Now() // on this goroutine, before the first byte is written
 	}})
-	req, err := c.newRequest(tryCtx, server, r)
+	req, err := re.newRequest(tryCtx, server, r)
 	if err != nil {
 		return resp, err
 	}
-	answer, err := c.http.RoundTrip(req)
+	answer, err := re.http.RoundTrip(req)
 	if err == nil {
 		defer answer.Body.Close()
 		resp.status, resp.header = answer.StatusCode, answer.Header
@@ -315,14 +315,14 @@ func (c *Client) send(ctx context.Context, server string, r *request) (resp resp
 	} else if reused {
 		failed.stale = true
 		if !errors.Is(context.Cause(tryCtx), errTryTimeout) {
-			c.http.CloseIdleConnections() // the others are probably as dead
+			re.http.CloseIdleConnections() // the others are probably as dead
 		}
 	}
 	return resp, failed
 }
 
 // newRequest makes the HTTP request for one try.
-func (c *Client) newRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
+func (re *requester) newRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
@@ -332,20 +332,20 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 		return nil, err
 	}
 	req.GetBody = nil // without it the transport repeats no request with a body: only ask does
-	if token := c.opts.token(); token != "" {
+	if token := re.opts.token(); token != "" {
 		req.Header["Authorization"] = []string{"Bearer " + token}
 	} else if user := req.URL.User; user != nil {
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}
-	namespace := c.opts.namespace
+	namespace := re.opts.namespace
 	switch {
 	case r.allNamespaces:
 		namespace = wire.AllNamespaces
 	case !r.key.IsZero():
 		namespace = r.key.Namespace()
 	}
-	if namespace == wire.DefaultNamespace && wire.TokenNamespace(c.opts.token()) == "" {
+	if namespace == wire.DefaultNamespace && wire.TokenNamespace(re.opts.token()) == "" {
 		namespace = "" // without the header the server uses "default", too, unless the token has a namespace
 	}
 	kind, actor := "", ""
@@ -353,12 +353,12 @@ func (c *Client) newRequest(ctx context.Context, server string, r *request) (*ht
 		kind = cmp.Or(r.contentType, wire.TypeJSON)
 	}
 	if r.actor {
-		actor = c.opts.actor
+		actor = re.opts.actor
 	}
 	for _, h := range [...]struct{ name, value string }{
 		{"User-Agent", "flightd-go"}, {"Content-Type", kind}, {wire.HeaderNamespace, namespace}, {wire.HeaderActor, actor},
 		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNoneMatch}, {wire.HeaderPrefer, r.prefer},
-		{wire.HeaderDeployment, c.deployment}, {wire.HeaderIndex, c.ledgerIndex.header()}, {effect.HeaderTraceparent, r.trace},
+		{wire.HeaderDeployment, re.deployment}, {wire.HeaderIndex, re.ledgerIndex.header()}, {effect.HeaderTraceparent, r.trace},
 	} {
 		if strings.ContainsFunc(h.value, unicode.IsControl) {
 			return nil, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest,

@@ -70,7 +70,7 @@ func newUnconnectedClient(t *testing.T, listener net.Listener, opts ...Option) *
 	t.Helper()
 	o, err := newOptions(append([]Option{WithoutSpool(), WithRetryTimeout(time.Millisecond), WithNamespace("ns")}, opts...))
 	require.NoError(t, err)
-	return &Client{opts: o, servers: []string{"http://" + listener.Addr().String()}, http: newTransport(&o, nil)}
+	return &Client{requester: requester{opts: o, servers: []string{"http://" + listener.Addr().String()}, http: newTransport(&o, nil)}}
 }
 
 // Answers as flightd writes them, and as proxies may rewrite them.

@@ -73,7 +73,7 @@ func (l *leftOpens) sendRound(ctx context.Context, closing bool) {
 	}
 	l.mu.Unlock()
 	for _, o := range due {
-		answered := l.client.tryAbandon(ctx, o)
+		answered := o.tryAbandon(ctx)
 		if answered || -o.expiresAt.Remaining() > abandonTimeout {
 			l.mu.Lock()
 			l.waiting = slices.DeleteFunc(l.waiting, func(w *opening) bool { return w == o })

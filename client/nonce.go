@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -52,7 +51,7 @@ type opening struct {
 }
 
 // newOpening makes a nonce for a call that waits for other callers until the given time; zero: without end.
-func (c *Client) newOpening(call *effect.Call, until time.Time) *opening {
+func newOpening(c *Client, call *effect.Call, until time.Time) *opening {
 	o := &opening{client: c, key: call.Key, call: call, waitUntil: until, nonce: newNonce(), phase: phaseAwaited}
 	validity := c.ledgerClock.validity(time.Duration(o.waitMS()) * time.Millisecond)
 	o.notAfter, o.expiresAt = c.ledgerClock.notAfter(validity), clock.Now().Add(validity)
@@ -149,21 +148,6 @@ const (
 	abandonTimeout = 10 * time.Minute
 )
 
-// Abandon declares that no effect was started under the nonce of an open, and that none will be. It ends the attempt
-// that the nonce has opened, or prevents it from opening one. r.NotAfter is that of the open; action and id are those
-// of the key.
-func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
-	r.Action, r.ID = key.Name(), key.BusinessID()
-	_, err := c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
-		accepts: func(body []byte) bool {
-			var a openOrAbandon
-			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
-		},
-	})
-	return err
-}
-
 // openOrAbandon has the fields by which the answers to opens and abandons are told apart.
 type openOrAbandon struct {
 	Nonce    string `json:"nonce"`
@@ -171,10 +155,10 @@ type openOrAbandon struct {
 }
 
 // tryAbandon sends the abandon of an open. It returns true when the server's answer is final.
-func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
+func (o *opening) tryAbandon(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, abandonTryTimeout)
 	defer cancel()
-	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
+	err := o.client.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
 	p := problemOf(err)
 	return (p == nil || p.Nonce != "") && reportResultOf(err) != reportLater
 }
@@ -197,15 +181,15 @@ func (o *opening) leave() {
 // ends; Close waits for it, and for one more try.
 //
 // If the process dies before a server has answered, the session ends, and the recovery policy decides.
-func (c *Client) abandonInBackground(values context.Context, o *opening) (over <-chan struct{}) {
+func (o *opening) abandonInBackground(values context.Context) (over <-chan struct{}) {
 	o.update(func() { o.phase, o.cancel, o.abandoning = phaseGivenUp, nil, true })
 	done := make(chan struct{})
-	c.runner.Work.Go(func() {
+	o.client.runner.Work.Go(func() {
 		defer close(done)
 		defer o.update(func() { o.abandoning = false })
 		pause, until, last := minRetryPause, time.Now().Add(abandonTimeout), false
-		for !c.tryAbandon(values, o) && !last && time.Now().Before(until) {
-			last = !clock.Sleep(c.runner.DrainContext, pause)
+		for !o.tryAbandon(values) && !last && time.Now().Before(until) {
+			last = !clock.Sleep(o.client.runner.DrainContext, pause)
 			pause = min(2*pause, 2*time.Second)
 		}
 	})

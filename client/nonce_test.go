@@ -144,8 +144,8 @@ func TestLedgerClock(t *testing.T) {
 func newSessionWithTable(t *testing.T) (*Client, *session) {
 	o, err := newOptions([]Option{WithoutSpool()})
 	require.NoError(t, err)
-	c := &Client{opts: o}
-	c.runner = runner.New(transport{c}, o.hungAfter)
+	c := &Client{requester: requester{opts: o}}
+	c.runner = runner.New(transport{c}, o.times.hungAfter)
 	c.sessions.client = c
 	c.spool, err = openSpool("", o.logger)
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestDigest(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	var open []wire.OpenAttempt
 	for i := range 6 {
-		o := c.newOpening(&effect.Call{Key: key}, time.Time{})
+		o := newOpening(c, &effect.Call{Key: key}, time.Time{})
 		require.True(t, s.track(o))
 		o.update(func() { o.phase, o.number = phase(i), uint32(i) })
 		if o.phase == phaseHeld || o.phase == phaseSpooled {
@@ -175,18 +175,18 @@ func TestDigest(t *testing.T) {
 func TestTableOfNonces(t *testing.T) {
 	c, s := newSessionWithTable(t)
 	key := flight.MustKey("default/charge/1")
-	running, left := c.newOpening(&effect.Call{Key: key}, time.Time{}), c.newOpening(&effect.Call{Key: key}, time.Time{})
+	running, left := newOpening(c, &effect.Call{Key: key}, time.Time{}), newOpening(c, &effect.Call{Key: key}, time.Time{})
 	require.True(t, s.track(running))
 	require.True(t, s.track(left))
 	left.update(func() { left.phase, left.abandoning = phaseGivenUp, true })
 	for i := range maxNonces - 1 {
 		require.False(t, s.isRetired(), i)
-		o := c.newOpening(&effect.Call{Key: key}, time.Time{})
+		o := newOpening(c, &effect.Call{Key: key}, time.Time{})
 		require.True(t, s.track(o))
 		o.markGivenUp()
 	}
 	require.True(t, s.isRetired(), "the table is full")
-	require.False(t, s.track(c.newOpening(&effect.Call{Key: key}, time.Time{})))
+	require.False(t, s.track(newOpening(c, &effect.Call{Key: key}, time.Time{})))
 	running.acknowledge(&ReportRequest{Outcome: "succeeded"})
 	require.NoError(t, s.renewCtx.Err(), "an abandon is on its way")
 	left.update(func() { left.abandoning, left.left = false, true })
@@ -222,7 +222,7 @@ func TestReportResult(t *testing.T) {
 func TestResendCountsFromTheRequest(t *testing.T) {
 	c, s := newSessionWithTable(t)
 	s.id = "ses_1"
-	o := c.newOpening(&effect.Call{Key: flight.MustKey("default/charge/1")}, time.Time{})
+	o := newOpening(c, &effect.Call{Key: flight.MustKey("default/charge/1")}, time.Time{})
 	require.True(t, s.track(o))
 	sent := clock.Now().Add(-time.Minute)
 	ms := int64(90_000)

@@ -23,26 +23,37 @@ import (
 type Option func(*options)
 
 type options struct {
-	namespace     string
-	deployment    string
-	actor         string
-	owner         string
-	spool         string
-	noSpool       bool
-	sessionTTL    time.Duration
-	reportTimeout time.Duration
-	retryTimeout  time.Duration
-	hungAfter     time.Duration
-	logger        *slog.Logger
-	token         tokenSource // never nil after newOptions
-	tokenFile     string
-	plainHTTP     bool
-	tlsConfig     *tls.Config
-	caFile        string
-	clientCert    string
-	clientKey     string
-	handler       http.Handler                                                         // nil: requests go to the servers
-	dial          func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
+	namespace  string
+	deployment string
+	actor      string
+	owner      string
+	spool      spoolOptions
+	times      timeOptions
+	logger     *slog.Logger
+	token      tokenSource // never nil after newOptions
+	tokenFile  string
+	tls        tlsOptions
+	handler    http.Handler                                                         // nil: requests go to the servers
+	dial       func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
+}
+
+type spoolOptions struct {
+	dir  string
+	none bool
+}
+
+type timeOptions struct {
+	sessionTTL time.Duration // 0: the server's
+	report     time.Duration
+	retry      time.Duration
+	hungAfter  time.Duration
+}
+
+type tlsOptions struct {
+	plainHTTP bool // tokens may go over http://
+	config    *tls.Config
+	caFile    string
+	cert, key string // files
 }
 
 // WithNamespace sets the namespace of keys without one. The default is the namespace of the token, if it has one, else
@@ -62,22 +73,22 @@ func WithOwner(owner string) Option { return func(o *options) { o.owner = owner 
 
 // WithSessionTTL sets how long attempts stay held after this process has died: whole seconds from 2 s to 10 min. The
 // default is the server's.
-func WithSessionTTL(d time.Duration) Option { return func(o *options) { o.sessionTTL = d } }
+func WithSessionTTL(d time.Duration) Option { return func(o *options) { o.times.sessionTTL = d } }
 
 // WithSpool sets the directory for reports that no server has stored yet. The default is flightd/reports in
 // $XDG_STATE_HOME, or in ~/.local/state.
-func WithSpool(dir string) Option { return func(o *options) { o.spool = dir } }
+func WithSpool(dir string) Option { return func(o *options) { o.spool.dir = dir } }
 
 // WithoutSpool stores no reports on disk: an outcome that cannot be reported is lost with the process.
-func WithoutSpool() Option { return func(o *options) { o.noSpool = true } }
+func WithoutSpool() Option { return func(o *options) { o.spool.none = true } }
 
 // WithReportTimeout sets how long a call waits for its outcome to be recorded before it returns *Unrecorded. The
 // default is 10 s. The client goes on sending the report.
-func WithReportTimeout(d time.Duration) Option { return func(o *options) { o.reportTimeout = d } }
+func WithReportTimeout(d time.Duration) Option { return func(o *options) { o.times.report = d } }
 
 // WithRetryTimeout sets how long a request is repeated while no server answers, or all are unavailable. The default is
 // 10 s. The end of the context comes first. For reports, WithReportTimeout applies.
-func WithRetryTimeout(d time.Duration) Option { return func(o *options) { o.retryTimeout = d } }
+func WithRetryTimeout(d time.Duration) Option { return func(o *options) { o.times.retry = d } }
 
 // WithLogger sets the logger for reports that are not recorded yet, and for unreadable spool files. The default is
 // slog.Default.
@@ -91,8 +102,8 @@ func WithTraceparent(ctx context.Context, header string) context.Context {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		reportTimeout: 10 * time.Second, retryTimeout: 10 * time.Second,
-		hungAfter: flight.PauseBound, logger: slog.Default(),
+		times:  timeOptions{report: 10 * time.Second, retry: 10 * time.Second, hungAfter: flight.PauseBound},
+		logger: slog.Default(),
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -108,26 +119,26 @@ func newOptions(opts []Option) (options, error) {
 	if _, err := flight.NewKey(o.namespace, "name", "id"); err != nil {
 		return o, err
 	}
-	if _, bad := wire.TTL(o.sessionTTL.Milliseconds()); bad != nil {
+	if _, bad := wire.TTL(o.times.sessionTTL.Milliseconds()); bad != nil {
 		return o, &flight.InvalidError{Field: "ttl", Detail: bad.Detail}
 	}
-	if o.reportTimeout <= 0 || o.retryTimeout <= 0 || o.logger == nil {
+	if o.times.report <= 0 || o.times.retry <= 0 || o.logger == nil {
 		return o, &flight.InvalidError{Field: "options", Detail: "the report timeout and the retry timeout must be positive, and the logger not nil"}
 	}
 	if o.owner == "" {
 		host, _ := os.Hostname()
 		o.owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	if o.spool == "" && !o.noSpool {
+	if o.spool.dir == "" && !o.spool.none {
 		dir, err := DefaultSpoolDir()
 		if err != nil {
 			return o, err
 		}
-		o.spool = dir
+		o.spool.dir = dir
 	}
 	var err error
-	if o.spool != "" { // the process may change its directory later
-		o.spool, err = filepath.Abs(o.spool)
+	if o.spool.dir != "" { // the process may change its directory later
+		o.spool.dir, err = filepath.Abs(o.spool.dir)
 	}
 	return o, err
 }

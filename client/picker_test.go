@@ -223,7 +223,7 @@ func TestNextServerIsAskedAtOnce(t *testing.T) {
 		require.Less(t, time.Since(began), maxRetryAfter/2, "there is no pause")
 		require.Len(t, first.requests(), 1)
 		require.Len(t, second.requests(), 1)
-		c.opts.retryTimeout = time.Millisecond
+		c.opts.times.retry = time.Millisecond
 		second.reject(http.StatusServiceUnavailable, code, true)
 		_, err = c.Version(t.Context())
 		require.Equal(t, code, CodeOf(err))

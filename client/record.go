@@ -11,10 +11,21 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/gate"
+	"github.com/flightd/flightd/internal/runner"
 )
 
 // firstReportTimeout bounds the first try of a report. After it the report is written to disk.
 const firstReportTimeout = 2 * time.Second
+
+// reporter sends the outcomes of attempts until the ledger has them, and keeps them in the spool meanwhile.
+type reporter struct {
+	server         *requester
+	runner         *runner.Runner // its contexts say how far Close is
+	spool          *spool
+	firstRoundDone chan struct{} // closed when each report that was spooled at Connect has been sent once
+	roundsDone     chan struct{} // closed when the spool loop has ended
+}
 
 // Record reports the outcome of an attempt. If the first try fails, the report is stored on disk until a server has
 // stored it. After WithReportTimeout the error is *Unrecorded; this client, or a later one with the same spool, goes on
@@ -26,41 +37,41 @@ func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 
 // recordReport is Record with the values of the call's context, and the number of the attempt; 0: not known. With
 // *Unrecorded it also returns the report's name in the spool.
-func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRequest, attempt uint32) (f *Flight, name string, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportTimeout)
+func (rep *reporter) recordReport(values context.Context, key flight.Key, r ReportRequest, attempt uint32) (f *Flight, name string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), rep.server.opts.times.report)
 	defer cancel()
 	r.Key = key.String()
-	ask := c.newReportRequest(key, r.AppendJSON(nil))
+	ask := rep.server.newReportRequest(key, r.AppendJSON(nil))
 	sent := sentReport{attempt, r.Outcome}
-	f, err = c.sendFirstReport(ctx, ask, sent)
+	f, err = rep.sendFirstReport(ctx, ask, sent)
 	if reportResultOf(err) == reportTaken {
 		return f, "", err
 	}
 	// Before this store, the death of the process loses the report, and the recovery policy decides. After it, the next
 	// client with this spool sends the report.
-	name, spoolErr := c.spool.store(&spooledReport{Deployment: c.deployment, Key: key.String(), Report: ask.body})
+	name, spoolErr := rep.spool.store(&spooledReport{Deployment: rep.server.deployment, Key: key.String(), Report: ask.body})
 	if spoolErr != nil {
-		c.opts.logger.Error("flightd: a report could not be stored on disk", "key", key.String(), "error", spoolErr)
+		rep.server.opts.logger.Error("flightd: a report could not be stored on disk", "key", key.String(), "error", spoolErr)
 	}
 	if reportResultOf(err) == reportLater {
 		if spoolErr == nil { // a report on disk may be left to the next client
 			var stop func()
-			ctx, stop = c.untilForcedClose(ctx)
+			ctx, stop = rep.untilForcedClose(ctx)
 			defer stop()
 		}
-		f, err = c.sendReport(ctx, ask, sent)
+		f, err = rep.server.sendReport(ctx, ask, sent)
 	}
 	if reportResultOf(err) == reportTaken {
-		c.spool.remove(name, key.String())
+		rep.spool.remove(name, key.String())
 		return f, "", err
 	}
 	var place string
 	if reportResultOf(err) == reportRejected {
-		place = c.spool.quarantine(name, key.String(), err)
+		place = rep.spool.quarantine(name, key.String(), err)
 	} else {
-		place = c.spool.describePlace(name)
-		c.opts.logger.Warn("flightd: an outcome is not recorded yet; "+place, "key", key.String(), "error", err)
-		c.spool.release(name)
+		place = rep.spool.describePlace(name)
+		rep.server.opts.logger.Warn("flightd: an outcome is not recorded yet; "+place, "key", key.String(), "error", err)
+		rep.spool.release(name)
 	}
 	outcome, _ := flight.ParseOutcome(r.Outcome)
 	result := effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome}
@@ -70,14 +81,14 @@ func (c *Client) recordReport(values context.Context, key flight.Key, r ReportRe
 // sendFirstReport sends a report once. A Close whose ctx ends interrupts it, except for a report of not_done: Close
 // also closes the session, and without the report the flight would be in doubt. A report that begins after that moment
 // is sent in full, too.
-func (c *Client) sendFirstReport(ctx context.Context, ask request, r sentReport) (*Flight, error) {
-	ask.maxTries, ask.noStaleRetry, ask.timeout = 1, true, min(firstReportTimeout, c.opts.reportTimeout)
-	if c.runner.BaseContext.Err() == nil && r.outcome != flight.OutcomeNotDone.String() {
+func (rep *reporter) sendFirstReport(ctx context.Context, ask request, r sentReport) (*Flight, error) {
+	ask.maxTries, ask.noStaleRetry, ask.timeout = 1, true, min(firstReportTimeout, rep.server.opts.times.report)
+	if rep.runner.BaseContext.Err() == nil && r.outcome != flight.OutcomeNotDone.String() {
 		var stop func()
-		ctx, stop = c.untilForcedClose(ctx)
+		ctx, stop = rep.untilForcedClose(ctx)
 		defer stop()
 	}
-	return c.sendReport(ctx, ask, r)
+	return rep.server.sendReport(ctx, ask, r)
 }
 
 // sentReport is what a client knows of a report that it sends.
@@ -119,28 +130,28 @@ func (r sentReport) isShownBy(f *Flight) bool {
 }
 
 // sendReport sends a report until an answer shows that the ledger has it.
-func (c *Client) sendReport(ctx context.Context, ask request, r sentReport) (f *Flight, err error) {
+func (re *requester) sendReport(ctx context.Context, ask request, r sentReport) (f *Flight, err error) {
 	ask.accepts = func(body []byte) bool {
 		f = new(Flight)
 		return wire.DecodeAnswer(body, f) == nil && f.ID == ask.key.FlightID().String() && r.isShownBy(f)
 	}
-	if _, err := c.ask(ctx, ask); err != nil {
+	if _, err := re.ask(ctx, ask); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 // untilForcedClose returns ctx, which also ends when the ctx of Close ends.
-func (c *Client) untilForcedClose(ctx context.Context) (_ context.Context, stop func()) {
+func (rep *reporter) untilForcedClose(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	off := context.AfterFunc(c.runner.BaseContext, func() { cancel(effect.ErrClosed) })
+	off := context.AfterFunc(rep.runner.BaseContext, func() { cancel(effect.ErrClosed) })
 	return ctx, func() { off(); cancel(nil) }
 }
 
-func (c *Client) newReportRequest(key flight.Key, body []byte) request {
+func (re *requester) newReportRequest(key flight.Key, body []byte) request {
 	return request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
-		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: c.opts.reportTimeout,
+		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
 	}
 }
 
@@ -183,25 +194,25 @@ func (c *Client) WaitForSpool(ctx context.Context) {
 	}
 }
 
-// startSpoolLoop sends the reports in the spool, once now and then periodically, on a goroutine that Client.loops
+// startSpoolLoop sends the reports in the spool, once now and then periodically, on a goroutine that loops
 // counts. Close waits for the first round, so that short-lived commands empty the spool, too.
-func (c *Client) startSpoolLoop() {
-	c.firstRoundDone, c.roundsDone = make(chan struct{}), make(chan struct{})
-	if !c.runner.Work.Enter() {
-		close(c.roundsDone)
+func (rep *reporter) startSpoolLoop(loops *gate.Gate) {
+	rep.firstRoundDone, rep.roundsDone = make(chan struct{}), make(chan struct{})
+	if !rep.runner.Work.Enter() {
+		close(rep.roundsDone)
 		return
 	}
-	first := c.spool.names()
-	c.loops.Go(func() {
-		defer close(c.roundsDone)
+	first := rep.spool.names()
+	loops.Go(func() {
+		defer close(rep.roundsDone)
 		func() {
-			defer c.runner.Work.Leave()
-			defer close(c.firstRoundDone)
-			c.sendSpooled(c.runner.BaseContext, first)
+			defer rep.runner.Work.Leave()
+			defer close(rep.firstRoundDone)
+			rep.sendSpooled(rep.runner.BaseContext, first)
 		}()
-		for pause := spoolInterval; clock.Sleep(c.runner.DrainContext, pause); {
-			names := c.spool.names()
-			if pause = spoolInterval; len(names) > 0 && !c.sendSpooled(c.runner.DrainContext, names) {
+		for pause := spoolInterval; clock.Sleep(rep.runner.DrainContext, pause); {
+			names := rep.spool.names()
+			if pause = spoolInterval; len(names) > 0 && !rep.sendSpooled(rep.runner.DrainContext, names) {
 				pause = 4 * spoolInterval
 			}
 		}
@@ -209,10 +220,10 @@ func (c *Client) startSpoolLoop() {
 }
 
 // sendUnspooled sends the reports that are in memory only once more, before Close loses them.
-func (c *Client) sendUnspooled(ctx context.Context) {
+func (rep *reporter) sendUnspooled(ctx context.Context) {
 	select {
-	case <-c.roundsDone: // closed soon after Close has begun
-		c.sendSpooled(ctx, c.spool.unspooledNames())
+	case <-rep.roundsDone: // closed soon after Close has begun
+		rep.sendSpooled(ctx, rep.spool.unspooledNames())
 	case <-ctx.Done():
 	}
 }
@@ -222,29 +233,29 @@ const spoolInterval = 2 * time.Second
 
 // sendSpooled sends each named report once. It returns false when a report has to be sent again. Without an answer of a
 // server it stops at once; after any other failure it goes on with the next report.
-func (c *Client) sendSpooled(ctx context.Context, names []string) bool {
+func (rep *reporter) sendSpooled(ctx context.Context, names []string) bool {
 	allDone := true
 	for _, name := range names {
-		entry, ok := c.spool.claim(name)
+		entry, ok := rep.spool.claim(name)
 		if !ok {
 			continue
 		}
-		if entry.Deployment != c.deployment {
-			c.spool.release(name) // a client of that deployment sends it
+		if entry.Deployment != rep.server.deployment {
+			rep.spool.release(name) // a client of that deployment sends it
 			continue
 		}
 		key, _ := flight.ParseStoredKey(entry.Key) // claim has read it
-		ask := c.newReportRequest(key, entry.Report)
+		ask := rep.server.newReportRequest(key, entry.Report)
 		ask.maxTries = 1
-		_, err := c.sendReport(ctx, ask, readSentReport(entry.Report, 0))
+		_, err := rep.server.sendReport(ctx, ask, readSentReport(entry.Report, 0))
 		switch reportResultOf(err) {
 		case reportTaken:
-			c.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)
-			c.spool.remove(name, entry.Key)
+			rep.server.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)
+			rep.spool.remove(name, entry.Key)
 		case reportRejected:
-			c.spool.quarantine(name, entry.Key, err)
+			rep.spool.quarantine(name, entry.Key, err)
 		case reportLater:
-			c.spool.release(name)
+			rep.spool.release(name)
 			if CodeOf(err) == "" {
 				return false
 			}

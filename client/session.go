@@ -237,7 +237,7 @@ func (s *session) closeAtServer(ctx context.Context) {
 		return // after an error it ends by its time to live
 	}
 	for _, o := range s.takeLeft() {
-		s.client.tryAbandon(ctx, o)
+		o.tryAbandon(ctx)
 	}
 	_ = s.client.CloseSession(ctx, s.id)
 }
@@ -320,7 +320,7 @@ func (s *session) handleListing(open []wire.OpenAttempt, asked clock.Instant) {
 			s.handling[attempt.Nonce] = true
 		}
 		s.mu.Unlock()
-		s.client.handleListed(action, o, attempt, func() {
+		s.handleListed(action, o, attempt, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.handling, attempt.Nonce)
@@ -336,15 +336,15 @@ func (s *session) handleListing(open []wire.OpenAttempt, asked clock.Instant) {
 
 // handleListed carries out the action for a listed attempt, on a goroutine that Close waits for, and calls done. If the
 // action fails, the next renewal lists the attempt again.
-func (c *Client) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt, done func()) {
-	report := o.report
+func (s *session) handleListed(action listedAction, o *opening, attempt *wire.OpenAttempt, done func()) {
+	c, report := s.client, o.report
 	switch action {
 	case doNothing:
 		return
 	case abandonAttempt:
 		c.goWork(func() {
 			defer done()
-			c.tryAbandon(c.runner.BaseContext, o)
+			o.tryAbandon(c.runner.BaseContext)
 		})
 		return
 	case reportUnknown:

@@ -99,7 +99,7 @@ func (ss *sessions) create(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(c.runner.BaseContext, cancel)()
-	a, err := c.newSession(ctx, c.opts.sessionTTL, c.opts.owner, len(c.servers))
+	a, err := c.newSession(ctx, c.opts.times.sessionTTL, c.opts.owner, len(c.servers))
 	if err != nil {
 		return nil, err
 	}
@@ -163,20 +163,6 @@ func (ss *sessions) forget(s *session) {
 	if !s.acts() {
 		delete(ss.all, s)
 	}
-}
-
-// SessionsInUse returns the sessions under which an effect may run, or whose reports are not stored yet: also those that have
-// ended at the server.
-func (c *Client) SessionsInUse() []string {
-	c.sessions.mu.Lock()
-	defer c.sessions.mu.Unlock()
-	ids := []string{}
-	for s := range c.sessions.all {
-		if s.acts() {
-			ids = append(ids, s.id)
-		}
-	}
-	return ids
 }
 
 // close stops all renewals and closes the sessions at the server. It runs when no call is left, or Close waits for

@@ -298,8 +298,3 @@ func (sp *spool) quarantineFile(name, suffix, key string, why error) string {
 		"file", path+suffix, "error", errors.Join(why, err))
 	return path + suffix
 }
-
-// SpooledReports returns how many reports are in the client's spool on disk.
-func (c *Client) SpooledReports() int {
-	return len(c.spool.files())
-}

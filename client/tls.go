@@ -17,16 +17,16 @@ import (
 
 // WithTLSConfig sets the TLS configuration for servers with https. FLIGHTD_CA_FILE, FLIGHTD_CLIENT_CERT and
 // FLIGHTD_CLIENT_KEY are then not read. WithCAFile and WithClientCertificate change a copy of it.
-func WithTLSConfig(cfg *tls.Config) Option { return func(o *options) { o.tlsConfig = cfg } }
+func WithTLSConfig(cfg *tls.Config) Option { return func(o *options) { o.tls.config = cfg } }
 
 // WithCAFile sets the PEM file of the authorities that servers' certificates are checked against, in place of the
 // system's. The default is FLIGHTD_CA_FILE.
-func WithCAFile(path string) Option { return func(o *options) { o.caFile = path } }
+func WithCAFile(path string) Option { return func(o *options) { o.tls.caFile = path } }
 
 // WithClientCertificate sets the PEM files of the certificate that the client shows to servers, and of its key. They
 // are read again for each new connection. The default is FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY.
 func WithClientCertificate(certFile, keyFile string) Option {
-	return func(o *options) { o.clientCert, o.clientKey = certFile, keyFile }
+	return func(o *options) { o.tls.cert, o.tls.key = certFile, keyFile }
 }
 
 // resolveTLS returns the TLS configuration of the options, or else of the environment; nil without an https server.
@@ -34,9 +34,9 @@ func (o *options) resolveTLS(servers []string) (*tls.Config, error) {
 	if !slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "https:") }) {
 		return nil, nil
 	}
-	caFile, certFile, keyFile := o.caFile, o.clientCert, o.clientKey
+	caFile, certFile, keyFile := o.tls.caFile, o.tls.cert, o.tls.key
 	caName := "" // the setting that names the file, for errors
-	cfg := o.tlsConfig.Clone()
+	cfg := o.tls.config.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 		if caFile == "" {

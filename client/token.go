@@ -48,12 +48,12 @@ func WithTokenFile(path string) Option { return func(o *options) { o.tokenFile =
 
 // WithPlainHTTP allows Connect to send a token over http:// to another machine: every machine on the way can then read
 // it. It is for a proxy on a trusted network. The default is FLIGHTD_ALLOW_PLAIN_HTTP=true.
-func WithPlainHTTP() Option { return func(o *options) { o.plainHTTP = true } }
+func WithPlainHTTP() Option { return func(o *options) { o.tls.plainHTTP = true } }
 
 // checkPlainHTTP rejects a server to which the token would travel in clear text.
 func (o *options) checkPlainHTTP(servers []string) error {
 	allowed, _ := strconv.ParseBool(os.Getenv(envPlainHTTP))
-	if o.plainHTTP || allowed || o.token() == "" {
+	if o.tls.plainHTTP || allowed || o.token() == "" {
 		return nil
 	}
 	for _, server := range servers {

@@ -60,4 +60,7 @@ func (l *Lessor) ReleaseClaim(key flight.Key, session flight.SessionID, nonce fl
 		Value: ClaimValue{Epoch: l.cfg.Ledger.Header().LeaseEpoch, Nonce: nonce, Session: session}.String(),
 	}
 	l.queueRelease(o)
+	if g := l.find(session); g != nil && !g.local {
+		g.unreserve(nonce)
+	}
 }

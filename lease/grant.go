@@ -33,15 +33,16 @@ type grant struct {
 	renewCtx     context.Context // ends when this process stops renewing the etcd lease; wakes the keeper
 	stopRenewing context.CancelFunc
 
-	mu     sync.Mutex  // guards the fields below, and orders the end of trust with reserve
-	leases int         // reserved and not released
-	closed bool        // close was called, which revokes the etcd lease
-	gone   bool        // etcd no longer has the lease
-	expiry *time.Timer // calls expire
+	mu     sync.Mutex                // guards the fields below, and orders the end of trust with reserve
+	leases int                       // of a local grant: reserved and not released
+	nonces map[flight.Nonce]struct{} // the same of a remote grant; by nonce, because ReleaseClaim releases them
+	closed bool                      // close was called, which revokes the etcd lease
+	gone   bool                      // etcd no longer has the lease
+	expiry *time.Timer               // calls expire
 }
 
 func (l *Lessor) newGrant(s *session, m SessionKey, sent clock.Instant) *grant {
-	g := &grant{lessor: l, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, local: m.AutoRenew}
+	g := &grant{lessor: l, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, local: m.AutoRenew, nonces: make(map[flight.Nonce]struct{})}
 	g.trustCtx, g.cancelTrust = context.WithCancelCause(context.Background())
 	g.renewCtx, g.stopRenewing = context.WithCancel(context.Background())
 	w := NewWindow(sent, m.TTL)
@@ -122,16 +123,20 @@ func (g *grant) renewLease(ctx context.Context) (time.Duration, error) {
 }
 
 // reserve counts one more lease. It returns false if the grant is full, and the cause if trust has ended.
-func (g *grant) reserve() (bool, error) {
+func (g *grant) reserve(nonce flight.Nonce) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.lossCause(); err != nil {
 		return false, err
 	}
-	if g.local && g.leases >= maxLeases {
+	switch {
+	case !g.local:
+		g.nonces[nonce] = struct{}{}
+	case g.leases >= maxLeases:
 		return false, nil
+	default:
+		g.leases++
 	}
-	g.leases++
 	return true, nil
 }
 
@@ -142,14 +147,16 @@ func (g *grant) hasCapacity() bool {
 	return g.isTrusted() && (!g.local || g.leases < maxLeases)
 }
 
-func (g *grant) unreserve() {
+func (g *grant) unreserve(nonce flight.Nonce) {
 	g.mu.Lock()
-	g.leases--
+	if delete(g.nonces, nonce); g.local {
+		g.leases--
+	}
 	g.stopIfUnusedLocked()
 	g.mu.Unlock()
 }
 
-// openLeases returns the number of leases that are reserved and not released.
+// openLeases returns the number of leases of a local grant that are reserved and not released.
 func (g *grant) openLeases() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,7 +186,7 @@ func (g *grant) endTrust(cause error) {
 	}
 	g.cancelTrust(cause)
 	g.expiry.Stop()
-	leases := g.leases
+	leases := g.leases + len(g.nonces)
 	g.stopIfUnusedLocked()
 	g.mu.Unlock()
 	g.lessor.cfg.Events.sessionEnded(g.ref.ID, cause, leases)

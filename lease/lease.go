@@ -68,7 +68,8 @@ type ClaimKeys interface {
 	RemoveClaims(ctx context.Context, claims []ListedClaim) error
 	// ReleaseClaim deletes the claim of the key if its value names session and nonce. It works in the background,
 	// shares transactions with other operations, and is repeated until etcd has answered or is rejected, or the service
-	// is closed. Claims of an older lease epoch are not deleted: they end with their session.
+	// is closed. Claims of an older lease epoch are not deleted: they end with their session. A lease of this process under a
+	// remote session counts as released.
 	ReleaseClaim(key flight.Key, session flight.SessionID, nonce flight.Nonce)
 }
 

@@ -136,7 +136,7 @@ func (r *reservation) Release() {
 		o.Op = Op{Kind: OpRelease, Key: r.key.String(), Value: r.value()}
 		r.grant.lessor.queueRelease(o)
 	}
-	r.grant.unreserve()
+	r.grant.unreserve(r.nonce)
 }
 
 // jitter returns a random duration from 3/4 to 5/4 of pause, so that callers that failed together do not retry

@@ -288,7 +288,7 @@ func (s *session) Reserve(ctx context.Context, key flight.Key, nonce flight.Nonc
 		if err != nil {
 			return nil, err
 		}
-		if ok, _ := g.reserve(); ok {
+		if ok, _ := g.reserve(nonce); ok {
 			return &reservation{grant: g, key: key, nonce: nonce}, nil
 		} // the grant ended, or was filled, concurrently
 	}

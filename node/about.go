@@ -15,22 +15,22 @@ import (
 )
 
 // about returns details for operators that do not affect readiness.
-func (n *node) about(ctx context.Context) *wire.Node {
+func (m monitor) about(ctx context.Context) *wire.Node {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	about := &wire.Node{
-		Etcd: n.etcd.about(ctx, n.cfg.tuning.etcdQuota),
-		Time: wire.Time{Time: time.Now()}, Data: n.cfg.Data, Spool: spoolStatus(n.store.Stats()),
+		Etcd: m.etcd.about(ctx, m.cfg.tuning.etcdQuota),
+		Time: wire.Time{Time: time.Now()}, Data: m.cfg.Data, Spool: spoolStatus(m.store.Stats()),
 	}
-	if _, leading := n.store.Applied(); leading { // another node's is the time of its last entry
-		about.LedgerTime = wire.Time{Time: n.store.Now().AsTime()}
+	if _, leading := m.store.Applied(); leading { // another node's is the time of its last entry
+		about.LedgerTime = wire.Time{Time: m.store.Now().AsTime()}
 	}
 	return about
 }
 
 // ledgerInfo describes what the ledger holds. Without figures it says only whether the ledger is empty.
-func (n *node) ledgerInfo(figures bool) wire.LedgerInfo {
-	counts := n.store.Counts()
+func ledgerInfo(store *clusterstore.Store, figures bool) wire.LedgerInfo {
+	counts := store.Counts()
 	info := wire.LedgerInfo{Empty: len(counts) == 0}
 	if info.Empty || !figures {
 		return info
@@ -41,7 +41,7 @@ func (n *node) ledgerInfo(figures bool) wire.LedgerInfo {
 		}
 	}
 	info.InDoubt = counts[flight.StateInDoubt]
-	if page, err := n.store.List(flight.Query{Limit: 1}); err == nil && len(page.Flights) > 0 {
+	if page, err := store.List(flight.Query{Limit: 1}); err == nil && len(page.Flights) > 0 {
 		info.Newest = wire.Time{Time: page.Flights[0].CreatedAt.AsTime()}
 	}
 	return info

@@ -15,7 +15,7 @@ import (
 // About returns the exact compacted revision: 0 before the first compaction, then the revision of the last one.
 func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Interval = time.Hour }) // no compaction by the node
-	before := in.about(t.Context())
+	before := monitor{in.node}.about(t.Context())
 	require.NotNil(t, before.Etcd, "before: %+v", before.Etcd)
 	require.EqualValues(t, 0, before.Etcd.Compacted, "before: %+v", before.Etcd)
 	require.NotEmpty(t, before.Etcd.Version, "before: %+v", before.Etcd)
@@ -27,7 +27,7 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	revision := before.Etcd.Revision + 3
 	_, err := in.etcd.client.Compact(t.Context(), revision)
 	require.NoError(t, err)
-	after := in.about(t.Context())
+	after := monitor{in.node}.about(t.Context())
 	require.NotNil(t, after.Etcd, "after a compaction at %d: %+v", revision, after.Etcd)
 	require.Equal(t, revision, after.Etcd.Compacted, "after a compaction at %d: %+v", revision, after.Etcd)
 	require.False(t, after.Etcd.Revision < revision, "after a compaction at %d: %+v", revision, after.Etcd)
@@ -37,7 +37,7 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	aside := filepath.Join(in.cfg.Data, "ledger", "spool", strings.Repeat("0", 32)+"-0.report.damaged")
 	err = os.WriteFile(aside, nil, 0o600)
 	require.NoError(t, err)
-	now := in.about(t.Context())
+	now := monitor{in.node}.about(t.Context())
 	require.Equal(t, (wire.Spool{}), *after.Spool, "the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
 	require.Equal(t, (wire.Spool{Quarantined: 1}), *now.Spool, "the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
 	require.Equal(t, in.cfg.Data, after.Data, "data is %q", after.Data)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/auth"
@@ -36,23 +35,11 @@ type actor struct {
 	limits  *auth.Limiter
 }
 
-// soleName is the name of a lone node's sessions and records in etcd.
-const soleName = "dev"
-
-// name is the name under which this node's sessions and records are stored in etcd. A restart finds and revokes the
-// sessions of this name, so it must not change.
-func (n *node) name() string {
-	if n.cluster != nil {
-		return n.cluster.name()
-	}
-	return soleName
-}
-
 // openLeases opens sessions and claims in etcd. It does not wait for etcd.
 func (a *actor) openLeases() error {
 	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: a.etcd.client, Server: a.etcd.server(), Prefix: a.etcd.root.Prefix(a.store.Header().Deployment), Deployment: a.store.Header().Deployment,
-		Ledger: a.store, Node: a.name(), Record: a.record, Events: a.metrics.Leases(a.leaseEvents()),
+		Ledger: a.store, Node: a.name(), Record: a.record, Events: a.metrics.Leases(leaseEvents(a.cfg.Logger)),
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
@@ -65,28 +52,11 @@ func (a *actor) openLeases() error {
 	return nil
 }
 
-// openProlonging opens the leases with which a node of a cluster renews sessions while no node leads. They create no session.
-func (n *node) openProlonging() (err error) {
-	n.prolonging, err = etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.server(), Prefix: n.etcd.root.Prefix(n.store.Header().Deployment), Deployment: n.store.Header().Deployment,
-		Ledger: n.store,
-		Tuning: etcdlease.Tuning{Pool: -1},
-	})
-	if err != nil {
-		return err
-	}
-	n.parts.start("renewals without a leader", func(ctx context.Context) error {
-		<-ctx.Done()
-		return n.withStopTimeout(ctx, n.prolonging.Close)
-	})
-	return nil
-}
-
 // openExecutor starts the executor of this process, with its session. Its stop waits for running effects and their reports
 // and then ends the session, so ledger and leases are stopped later.
 func (a *actor) openExecutor(ctx context.Context) error {
 	a.openSweeper()
-	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
 	if err != nil {
 		return err
 	}
@@ -119,7 +89,7 @@ func (a *actor) openRemote() error {
 		waits := min(8192, a.cfg.tuning.connections*3/4) // waiting requests leave connections to others
 		a.limits = auth.NewLimiter(a.tokens, a.store, auth.NodeLimits{MaxWaits: waits})
 	}
-	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Crash.At})
+	service, err := remote.New(remote.Config{Ledger: a.store, Reader: a.store, Sessions: a.store, Leases: a.leases, Limits: a.limits, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
 	if err != nil {
 		return err
 	}
@@ -129,34 +99,6 @@ func (a *actor) openRemote() error {
 		return a.withStopTimeout(ctx, service.Close)
 	})
 	return nil
-}
-
-// executor returns the executor for programs that embed this node. In a cluster it has no method besides Do.
-func (n *node) executor() effect.Doer {
-	if program := n.program.Load(); program != nil {
-		return struct{ effect.Doer }{program}
-	}
-	if a := n.act.Load(); a != nil && a.exec != nil {
-		return newCountingDoer(a.exec, n.store)
-	}
-	return nil
-}
-
-// heldLeases are the leases of a node for its metrics.
-type heldLeases struct{ n *node }
-
-// Counts implements metrics.Leases.
-func (h heldLeases) Counts() (claims, sessions int) {
-	if a := h.n.act.Load(); a != nil {
-		return a.leases.Counts()
-	}
-	return 0, 0
-}
-
-// registerState adds the gauges of ledger, leases and nodes to the metrics.
-func (n *node) registerState() {
-	n.metrics.RegisterState(n.store, heldLeases{n})
-	n.metrics.RegisterCluster(n.clusterState)
 }
 
 // errNotActing is the error of a check that needs a node that acts.

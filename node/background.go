@@ -13,7 +13,7 @@ import (
 // startBackground starts the loops that bound the data on disk: compaction of an embedded etcd, and retention.
 func (n *node) startBackground() {
 	n.parts.start("compactor", func(ctx context.Context) error {
-		compactor := etcdlease.Compactor{Client: n.etcd.client, Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(n.compactorEvents())}
+		compactor := etcdlease.Compactor{Client: n.etcd.client, Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(compactorEvents(n.cfg.Logger, &n.etcdFull))}
 		if n.etcd.member == nil {
 			compactor.Settings.Interval = cmp.Or(compactor.Settings.Interval, 5*time.Second) // each check is a connection to every member
 		} else {

@@ -47,7 +47,7 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 	admin := auth.NewSecret(flight.AllNamespaces)
 	hash := sha256.Sum256([]byte(admin))
 	c := newTestClusterWith(t, peer.FoundOptions{TokenSHA256: hex.EncodeToString(hash[:])}, func(cfg *Config) {
-		cfg.NoCredentials, cfg.AllowPlainHTTP, cfg.FirstToken, cfg.WallOffset = false, true, func(string) {}, before
+		cfg.NoCredentials, cfg.Listen.AllowPlainHTTP, cfg.FirstToken.Print, cfg.Process.WallOffset = false, true, func(string) {}, before
 	})
 	send := func(i int, token, method, path, body string) (status int, answer string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, c.nodes[i].server.url()+path, strings.NewReader(body))
@@ -77,9 +77,9 @@ func testClockApart(t *testing.T, before, after time.Duration, third, over bool)
 	}
 
 	for i := range c.names {
-		c.configs[i].WallOffset = 0
+		c.configs[i].Process.WallOffset = 0
 	}
-	c.configs[0].WallOffset = after
+	c.configs[0].Process.WallOffset = after
 	for i := range c.names {
 		if i < 2 || third {
 			c.start(i)

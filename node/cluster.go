@@ -21,6 +21,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/durable"
 	"github.com/flightd/flightd/internal/gate"
+	"github.com/flightd/flightd/lease/etcdlease"
 )
 
 // cluster is what a node of a cluster knows of the other nodes. Its methods are safe for concurrent use.
@@ -93,7 +94,7 @@ func (n *node) openCluster() error {
 		return err
 	}
 	n.cluster = c
-	c.port.SetHandler(n.peerHandler())
+	c.port.SetHandler(peerAPI{n}.handler())
 	n.parts.start("port between nodes", func(ctx context.Context) error {
 		<-ctx.Done()
 		return c.port.Close()
@@ -268,10 +269,10 @@ func (n *node) checkMember() error {
 	if !n.cluster.hadEntry || n.cfg.Etcd.enabled() {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(n.etcdDir(), startingName)); err == nil {
+	if _, err := os.Stat(filepath.Join(n.cfg.etcdDir(), startingName)); err == nil {
 		return nil // MoveIntoCluster has made it, and etcd has not answered yet
 	}
-	dir := filepath.Join(n.etcdDir(), "member", "wal")
+	dir := filepath.Join(n.cfg.etcdDir(), "member", "wal")
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -305,7 +306,7 @@ func (n *node) startInCluster(ctx context.Context) error {
 		return err
 	}
 	n.parts.start("status of the nodes", func(ctx context.Context) error {
-		n.pollNodes(ctx)
+		(&poller{node: n}).run(ctx)
 		return nil
 	})
 	if err := n.store.AwaitDeployment(ctx); err != nil {
@@ -314,7 +315,7 @@ func (n *node) startInCluster(ctx context.Context) error {
 	if err := n.checkDeployment(); err != nil {
 		return err
 	}
-	if err := n.watchDirectory(); err != nil {
+	if err := watchDirectory(n.parts, &n.cfg); err != nil {
 		return err
 	}
 	if err := n.finishAcceptance(); err != nil {
@@ -323,7 +324,7 @@ func (n *node) startInCluster(ctx context.Context) error {
 	if err := n.openAsked(); err != nil {
 		return err
 	}
-	n.registerState()
+	monitor{n}.register()
 	n.record = n.newRecord()
 	n.startRecord()
 	if err := n.openProlonging(); err != nil {
@@ -332,14 +333,14 @@ func (n *node) startInCluster(ctx context.Context) error {
 	n.startBackground()
 	n.parts.start("terms", n.runTerms)
 	forwarder := newForwarder(n)
-	if err := n.openProgram(ctx, forwarder); err != nil {
+	if err := n.program.open(ctx, n, forwarder); err != nil {
 		return err
 	}
 	n.serveRequests(forwarder.forCallers())
 	n.awaitReady(ctx)
 	n.parts.start("leadership", func(ctx context.Context) error { // stops first
 		<-ctx.Done()
-		n.handOver(ctx)
+		handOver(ctx, n.store, n.cfg.Logger)
 		return nil
 	})
 	return nil
@@ -349,7 +350,24 @@ func (n *node) startInCluster(ctx context.Context) error {
 func (n *node) awaitReady(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
-	for ctx.Err() == nil && !n.readiness(ctx).Ready {
+	for m := (monitor{n}); ctx.Err() == nil && !m.readiness(ctx).Ready; {
 		n.cluster.waitChange(ctx, pollEvery)
 	}
+}
+
+// openProlonging opens the leases with which a node of a cluster renews sessions while no node leads. They create no session.
+func (n *node) openProlonging() (err error) {
+	n.prolonging, err = etcdlease.New(etcdlease.Config{
+		Client: n.etcd.client, Server: n.etcd.server(), Prefix: n.etcd.root.Prefix(n.store.Header().Deployment), Deployment: n.store.Header().Deployment,
+		Ledger: n.store,
+		Tuning: etcdlease.Tuning{Pool: -1},
+	})
+	if err != nil {
+		return err
+	}
+	n.parts.start("renewals without a leader", func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.withStopTimeout(ctx, n.prolonging.Close)
+	})
+	return nil
 }

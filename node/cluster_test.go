@@ -245,7 +245,7 @@ func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 		require.Equal(t, []string{c.names[i]}, answer.Header["Flightd-Node"])
 		require.Equal(t, []string{c.names[lead]}, answer.Header["Flightd-Leader"])
 		require.Len(t, answer.Header["Flightd-Index"], 1)
-		require.Equal(t, i != lead, c.nodes[i].about(t.Context()).LedgerTime.IsZero(), "only the leader knows the ledger's time")
+		require.Equal(t, i != lead, monitor{c.nodes[i].node}.about(t.Context()).LedgerTime.IsZero(), "only the leader knows the ledger's time")
 	}
 
 	// A large body goes through, too.
@@ -337,7 +337,7 @@ func TestCluster_ARequestIsSentOnce(t *testing.T) {
 	lead := c.leader()
 	at := c.nodes[(lead+1)%3]
 	port := c.nodes[lead].cluster.port
-	own := c.nodes[lead].peerHandler()
+	own := peerAPI{c.nodes[lead].node}.handler()
 	var posts, gets, refused atomic.Int32
 	port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -24,63 +24,85 @@ type Config struct {
 	// Cluster is the directory that `flightd cluster found` made for this node: the names and addresses of all nodes, and this
 	// node's certificate. Default: a lone node.
 	Cluster string
-	// Etcd is an etcd of the operator's own. Default: a member in this process.
-	Etcd ExternalEtcd
-	// Neighbours is the number of other nodes that share this machine's processors, memory and disk. Default: none.
-	Neighbours int
 	// Deployment is the only deployment whose ledger this node serves. Default: any.
 	Deployment string
-	// Listen is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,
-	// or AllowPlainHTTP. Default: 127.0.0.1:7420.
-	Listen string
-	// ListenMetrics is a second address, for metrics and health only, over plain HTTP and without a token. It must be
-	// a loopback address if NoCredentials is set. Default: none.
-	ListenMetrics string
-	// NoCredentials lets every program that reaches Listen act without a token, so Listen must be a loopback address.
+	// Etcd is an etcd of the operator's own. Default: a member in this process.
+	Etcd ExternalEtcd
+	// Listen has the addresses of the API and of the metrics.
+	Listen Listen
+	// NoCredentials lets every program that reaches Listen.Address act without a token, so that must be a loopback address.
 	// Requests that a web page can send are rejected. Default: requests need a token.
 	NoCredentials bool
+	// FirstToken says where the token "admin" goes. It is required unless NoCredentials is set.
+	FirstToken FirstToken
+	// Operator has what an operator orders for this start. Default: nothing.
+	Operator Operator
+	// Process describes the process that runs the node.
+	Process Process
+	// Logger gets warnings and errors. Default: none.
+	Logger *slog.Logger
+	// Ready is called once, when the node accepts requests. Default: none.
+	Ready func(Ready)
+
+	tuning tuning
+}
+
+// Listen has the addresses of a node.
+type Listen struct {
+	// Address is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,
+	// or AllowPlainHTTP. Default: 127.0.0.1:7420.
+	Address string
+	// Metrics is a second address, for metrics and health only, over plain HTTP and without a token. It must be
+	// a loopback address if Config.NoCredentials is set. Default: none.
+	Metrics string
 	// TLS has the files of the API's certificate. Default: plain HTTP.
 	TLS TLSFiles
-	// AllowPlainHTTP lets Listen be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
+	// AllowPlainHTTP lets Address be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
 	// clear text between the proxy and this node. Default: such a start fails.
 	AllowPlainHTTP bool
-	// FirstTokenFile is the file to which the token "admin" is written, with mode 0600. A file beside it, with .deployment
+}
+
+// FirstToken says where a start puts the token "admin" that it creates or replaces.
+type FirstToken struct {
+	// File is the file to which the token is written, with mode 0600. A file beside it, with .deployment
 	// at the end of its name, names the deployment that uses the token; a new ledger of another one rejects the token.
-	// Default: FirstToken is called.
-	FirstTokenFile string
-	// FirstToken is called with the token "admin" when a start creates or replaces it, before Ready. It, or
-	// FirstTokenFile, is required unless NoCredentials is set.
-	FirstToken func(secret string)
-	// NewAdminToken is the operator's reason to replace the token "admin" of all namespaces at this start, because it
-	// was lost. Default: the token is kept.
-	NewAdminToken string
-	// DedicatedProcess says that the process only runs this node, so that the metrics of process-wide libraries are
-	// the node's. Default: false.
-	DedicatedProcess bool
-	// RaiseLeaseEpoch is the operator's reason to start with an etcd that knows less than the ledger; it is stored in
-	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
-	// a start fails. A node of a cluster takes no reason: it starts with such an etcd, and its leader raises the epoch on request.
-	RaiseLeaseEpoch string
-	// WallOffset is added to the wall clock, for tests of clocks that are wrong. Default: 0.
-	WallOffset time.Duration
-	// Actor is the operator who gave the reason.
+	// Default: Print is called.
+	File string
+	// Print is called with the token, before Config.Ready.
+	Print func(secret string)
+}
+
+// Operator has what an operator orders for one start, with the reasons, which are stored in the ledger.
+type Operator struct {
+	// Actor is the operator who gave the reasons.
 	Actor string
+	// NewAdminToken is the reason to replace the token "admin" of all namespaces, because it was lost. Default: the token is kept.
+	NewAdminToken string
+	// RaiseLeaseEpoch is the reason to start with an etcd that knows less than the ledger. The start then raises the lease
+	// epoch. It has no effect on an etcd that is up to date. Default: such a start fails. A node of a cluster takes no reason:
+	// it starts with such an etcd, and its leader raises the epoch on request.
+	RaiseLeaseEpoch string
+}
+
+// Process describes the process that runs a node.
+type Process struct {
+	// Version is the version of the program, shown by the API.
+	Version string
+	// Dedicated says that the process only runs this node, so that the metrics of process-wide libraries are
+	// the node's. Default: false.
+	Dedicated bool
+	// Neighbours is the number of other nodes that share this machine's processors, memory and disk. Default: none.
+	Neighbours int
 	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an
 	// unknown outcome until its caller reports. Default: 10 s.
 	StopTimeout time.Duration
-	// Version is the version of the program, shown by the API.
-	Version string
-	// Logger gets warnings and errors. Default: none.
-	Logger *slog.Logger
+	// WallOffset is added to the wall clock, for tests of clocks that are wrong. Default: 0.
+	WallOffset time.Duration
 	// Crash has the points at which a test lets the process die. Default: none.
 	Crash *crashpoint.Set
-	// Ready is called once, when the node accepts requests. Default: none.
-	Ready func(Ready)
 	// Kill ends the process at once and does not return. It is called at most once, when ledger or etcd cannot
 	// continue, mostly because a write failed: no caller may get an answer after that. Default: clusterstore.Kill.
 	Kill func(why error)
-
-	tuning tuning
 }
 
 // tuning has the settings that only tests and measurements change.
@@ -101,7 +123,7 @@ type TLSFiles = cert.Files
 // Ready describes a node that accepts requests.
 type Ready struct {
 	URL        string // of the API
-	Metrics    string // URL of Config.ListenMetrics; "": none
+	Metrics    string // URL of Config.Listen.Metrics; "": none
 	Data       string // absolute path of the data directory
 	Deployment string
 	Ledger     wire.LedgerInfo // what the ledger held when the node was ready
@@ -115,13 +137,13 @@ type Ready struct {
 
 // Dev returns the configuration of `flightd dev`. Empty arguments mean the defaults.
 func Dev(data, listen string) Config {
-	return Config{Data: data, Listen: listen, NoCredentials: true}
+	return Config{Data: data, Listen: Listen{Address: listen}, NoCredentials: true}
 }
 
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Data, "flightd-data")
-	setDefault(&c.Listen, "127.0.0.1:7420")
-	setDefault(&c.StopTimeout, 10*time.Second)
+	setDefault(&c.Listen.Address, "127.0.0.1:7420")
+	setDefault(&c.Process.StopTimeout, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
 	setDefault(&c.tuning.recordEvery, 250*time.Millisecond)
 	setDefault(&c.tuning.directoryEvery, 250*time.Millisecond)
@@ -130,16 +152,16 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	if !c.NoCredentials && c.FirstTokenFile == "" && c.FirstToken == nil {
+	if !c.NoCredentials && c.FirstToken.File == "" && c.FirstToken.Print == nil {
 		return c, &flight.InvalidError{Field: "first_token_file", Detail: "missing: the first token would be lost"}
 	}
 	if c.Ready == nil {
 		c.Ready = func(Ready) {}
 	}
-	if c.Kill == nil {
-		c.Kill = clusterstore.Kill
+	if c.Process.Kill == nil {
+		c.Process.Kill = clusterstore.Kill
 	}
-	c.Kill = killOnce(c.Kill)
+	c.Process.Kill = killOnce(c.Process.Kill)
 	return c, c.check()
 }
 

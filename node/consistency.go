@@ -72,7 +72,7 @@ func (n *node) checkLedgerHistory(ctx context.Context, e *etcd, past clusterstor
 	}
 	records, err := e.root.RecordedEntries(ctx, e.client, past.Deployment, of)
 	if err != nil {
-		return n.etcdError(err)
+		return n.cfg.etcdError(err)
 	}
 	for _, r := range records {
 		lost.Recorded = clusterstore.EntryID(r)
@@ -161,23 +161,23 @@ func (n *node) recordLedger(ctx context.Context, record *etcdlease.LedgerRecord)
 }
 
 // checkEtcdHistory returns lease.ErrRegressed if etcd knows less than the ledger: the claims of running effects may be
-// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead. It also ends a raise that an earlier process, or an
+// missing. With Config.Operator.RaiseLeaseEpoch it raises the lease epoch instead. It also ends a raise that an earlier process, or an
 // earlier leader, has begun. Errors: lease.ErrRegressed, *EtcdError.
 func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
-			err = a.etcdError(err)
+			err = a.cfg.etcdError(err)
 		}
 	}()
 	err = a.leases.Ready(ctx)
-	reason := a.cfg.RaiseLeaseEpoch
+	reason := a.cfg.Operator.RaiseLeaseEpoch
 	switch ahead := (*lease.AheadError)(nil); {
 	case errors.As(err, &ahead) && ahead.Etcd == ahead.Ledger+1:
 		reason = "a raise that was begun before is ended"
 	case reason == "" || !errors.Is(err, lease.ErrRegressed):
 		return err
 	}
-	if err := a.raiseLeaseEpoch(ctx, a.cfg.Actor, reason, err); err != nil {
+	if err := a.raiseLeaseEpoch(ctx, a.cfg.Operator.Actor, reason, err); err != nil {
 		return err
 	}
 	return a.leases.Ready(ctx)
@@ -223,28 +223,31 @@ func (a *actor) raiseIfRegressed(ctx context.Context, actor, reason string) erro
 // nothing to raise.
 func (a *actor) raiseLeaseEpoch(ctx context.Context, actor, reason string, lost error) error {
 	was := a.store.Header().LeaseEpoch
-	inLedger := func(ctx context.Context) error { return a.raiseInLedger(ctx, was, actor, reason, lost) }
+	inLedger := func(ctx context.Context) error {
+		return raiseInLedger(ctx, a.store, a.cfg.Logger, &flight.RaiseEpoch{From: was, Actor: actor, Reason: reason}, lost)
+	}
 	if err := a.leases.RaiseEpoch(ctx, was, inLedger); err != nil {
 		return fmt.Errorf("raise the lease epoch: %w", err)
 	}
 	return nil
 }
 
-// raiseInLedger proposes the lease epoch after was, with its hold. Owners must not be able to renew a session of an older epoch.
-// A repeat changes nothing.
-func (n *node) raiseInLedger(ctx context.Context, was uint32, actor, reason string, lost error) error {
-	hold, open, err := epochHold(n.store)
+// raiseInLedger proposes the lease epoch after raise.From, with its hold. Owners must not be able to renew a session of an older
+// epoch. A repeat changes nothing.
+func raiseInLedger(ctx context.Context, store *clusterstore.Store, log *slog.Logger, raise *flight.RaiseEpoch, lost error) error {
+	hold, open, err := epochHold(store)
 	if err != nil {
 		return err
 	}
-	reply, err := n.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Actor: actor, Reason: reason})
+	raise.Hold = hold
+	reply, err := store.Propose(ctx, raise)
 	if err == nil && reply.Decision != flight.DecisionAccepted {
 		err = fmt.Errorf("the ledger decided %v", reply.Decision)
 	}
 	if err != nil {
 		return err
 	}
-	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "actor", actor, "reason", reason,
+	log.Warn("the lease epoch was raised", "from", raise.From, "to", raise.From+1, "actor", raise.Actor, "reason", raise.Reason,
 		"open_attempts", open, "hold", hold, "cause", lost)
 	return nil
 }

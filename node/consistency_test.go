@@ -70,7 +70,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 		cfg := Dev(data, "127.0.0.1:0")
 		err = startError(t, cfg)
 		require.ErrorIs(t, err, lease.ErrRegressed, "%s: the start returned %v", loss.name, err)
-		cfg.RaiseLeaseEpoch, cfg.Actor = "the disk of etcd died", "ann"
+		cfg.Operator.RaiseLeaseEpoch, cfg.Operator.Actor = "the disk of etcd died", "ann"
 		for start := range 2 { // the second one finds nothing to raise
 			in = openConfig(t, cfg)
 			openAttempt(t, in.server.url(), fmt.Sprintf("new-%d-%d", i, start))
@@ -156,7 +156,7 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 		cfg := Dev(data, "127.0.0.1:0")
 		for _, why := range []string{"", "a reason for something else"} {
 			var lost *LedgerLostError
-			cfg.RaiseLeaseEpoch = why
+			cfg.Operator.RaiseLeaseEpoch = why
 			require.ErrorAs(t, startError(t, cfg), &lost, "with the older ledger: %+v", lost)
 			require.Less(t, lost.Last.Index, lost.Recorded.Index, "with the older ledger: %+v", lost)
 		}
@@ -167,7 +167,7 @@ func TestOlderLedgerIsRejected(t *testing.T) {
 	err = errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd")), writePlace(data))
 	require.NoError(t, err)
 	cfg := Dev(data, "127.0.0.1:0")
-	cfg.RaiseLeaseEpoch = "the newer ledger is gone for good"
+	cfg.Operator.RaiseLeaseEpoch = "the newer ledger is gone for good"
 	in = openConfig(t, cfg)
 	openAttempt(t, in.server.url(), "late")
 }
@@ -194,7 +194,7 @@ func TestUnreadableEtcdValueIsAnEtcdError(t *testing.T) {
 		require.Equal(t, dir, broken.Dir, "%s: the start returned %v", name, err)
 		err = os.Rename(dir, filepath.Join(t.TempDir(), "aside"))
 		require.NoError(t, err)
-		cfg.RaiseLeaseEpoch = "its etcd was damaged"
+		cfg.Operator.RaiseLeaseEpoch = "its etcd was damaged"
 		in = openConfig(t, cfg)
 		openAttempt(t, in.server.url(), "two")
 	}

@@ -12,56 +12,57 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/durable"
 )
 
 // ensureAdminToken creates the token "admin", which has all verbs in all namespaces, if the ledger has no token at all. If
-// the operator has given a reason in Config.NewAdminToken, ensureAdminToken replaces that token.
+// the operator has given a reason in Config.Operator.NewAdminToken, ensureAdminToken replaces that token.
 //
 // Crash safety: the secret is written or printed before the ledger has it. If the process dies between the two, the next
 // start finds no token: it prints another secret, or registers the one in FirstTokenFile.
-func (n *node) ensureAdminToken(ctx context.Context) error {
+func ensureAdminToken(ctx context.Context, cfg *Config, store *clusterstore.Store) error {
 	id := auth.TokenID(flight.AllNamespaces, auth.AdminName)
-	old := n.store.Document(id)
-	put := &flight.PutDocument{ID: id, Actor: n.cfg.Actor, Reason: n.cfg.NewAdminToken}
+	old := store.Document(id)
+	put := &flight.PutDocument{ID: id, Actor: cfg.Operator.Actor, Reason: cfg.Operator.NewAdminToken}
 	switch {
-	case n.cfg.NoCredentials:
+	case cfg.NoCredentials:
 		return nil
-	case n.cfg.NewAdminToken != "" && old != nil:
+	case cfg.Operator.NewAdminToken != "" && old != nil:
 		put.Expect = old.Version
-	case n.cfg.NewAdminToken == "" && len(n.store.Documents(flight.KindToken)) > 0:
-		if _, err := os.Stat(n.cfg.FirstTokenFile); n.cfg.FirstTokenFile != "" && err != nil {
-			n.cfg.Logger.Info("first_token_file is unused: this ledger has tokens already", "file", n.cfg.FirstTokenFile)
+	case cfg.Operator.NewAdminToken == "" && len(store.Documents(flight.KindToken)) > 0:
+		if _, err := os.Stat(cfg.FirstToken.File); cfg.FirstToken.File != "" && err != nil {
+			cfg.Logger.Info("first_token_file is unused: this ledger has tokens already", "file", cfg.FirstToken.File)
 		}
 		return nil
-	case n.cfg.NewAdminToken == "":
+	case cfg.Operator.NewAdminToken == "":
 		put.Reason = "the first token of this ledger"
 	}
 	secret := auth.NewSecret(flight.AllNamespaces)
 	switch {
-	case n.cfg.FirstTokenFile != "":
+	case cfg.FirstToken.File != "":
 		var err error
-		if secret, err = storeSecret(n.cfg.FirstTokenFile, secret, n.store.Header().Deployment, n.cfg.NewAdminToken != ""); err != nil {
+		if secret, err = storeSecret(cfg.FirstToken.File, secret, store.Header().Deployment, cfg.Operator.NewAdminToken != ""); err != nil {
 			return err
 		}
-	case n.cfg.FirstToken != nil:
-		n.cfg.FirstToken(secret)
+	case cfg.FirstToken.Print != nil:
+		cfg.FirstToken.Print(secret)
 	default:
 		return &flight.InvalidError{Field: "first_token_file", Detail: "missing: the first token would be lost; name a file for it"}
 	}
-	token := &auth.Token{Verbs: auth.AllVerbs, Secrets: []auth.Secret{{SHA256: sha256.Sum256([]byte(secret)), CreatedAt: n.store.Now()}}}
+	token := &auth.Token{Verbs: auth.AllVerbs, Secrets: []auth.Secret{{SHA256: sha256.Sum256([]byte(secret)), CreatedAt: store.Now()}}}
 	put.Body = token.Encode()
-	reply, err := n.store.Propose(ctx, put)
+	reply, err := store.Propose(ctx, put)
 	if err == nil && reply.Decision != flight.DecisionAccepted {
 		err = fmt.Errorf("the ledger answered %s", reply.Decision)
 	}
 	if err != nil {
 		return fmt.Errorf("create the token %s: %w", auth.AdminName, err)
 	}
-	if n.cfg.FirstTokenFile != "" {
-		n.cfg.Logger.Info("the token admin, with all rights in all namespaces, is in first_token_file", "file", n.cfg.FirstTokenFile)
+	if cfg.FirstToken.File != "" {
+		cfg.Logger.Info("the token admin, with all rights in all namespaces, is in first_token_file", "file", cfg.FirstToken.File)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func startClosed(t *testing.T, data string, change func(*Config)) (l *runningNod
 	t.Helper()
 	l = startNodeWith(t, data, func(c *Config) {
 		c.NoCredentials = false
-		c.FirstToken = func(secret string) { first = secret }
+		c.FirstToken.Print = func(secret string) { first = secret }
 		if change != nil {
 			change(c)
 		}
@@ -49,7 +49,7 @@ func TestFirstToken(t *testing.T) {
 	require.Empty(t, again)
 	require.Equal(t, http.StatusOK, n.statusAs(first))
 	n.end()
-	n, replaced := startClosed(t, data, func(c *Config) { c.NewAdminToken, c.Actor = "the token was lost", "ada" })
+	n, replaced := startClosed(t, data, func(c *Config) { c.Operator.NewAdminToken, c.Operator.Actor = "the token was lost", "ada" })
 	require.Equal(t, http.StatusOK, n.statusAs(replaced))
 	require.Equal(t, http.StatusUnauthorized, n.statusAs(first))
 }
@@ -57,7 +57,7 @@ func TestFirstToken(t *testing.T) {
 // A process that died after it wrote the file finds its token there, and so does an operator who has put one there.
 func TestFirstTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	inFile := func(c *Config) { c.FirstTokenFile = file }
+	inFile := func(c *Config) { c.FirstToken.File = file }
 	given := auth.NewSecret(flight.AllNamespaces)
 	require.NoError(t, os.WriteFile(file, []byte(given+"\n"), 0o600))
 	n, called := startClosed(t, t.TempDir(), inFile)
@@ -77,12 +77,12 @@ func TestFirstTokenFile(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	n.end()
 
-	n, _ = startClosed(t, data, func(c *Config) { inFile(c); c.NewAdminToken = "it has leaked" })
+	n, _ = startClosed(t, data, func(c *Config) { inFile(c); c.Operator.NewAdminToken = "it has leaked" })
 	require.Equal(t, http.StatusUnauthorized, n.statusAs(first), "a token in the file does not survive its replacement")
 	n.end()
 
 	var invalid *flight.InvalidError
-	require.ErrorAs(t, Run(t.Context(), Config{Data: t.TempDir(), Listen: "127.0.0.1:0"}), &invalid, "nobody would get the first token")
+	require.ErrorAs(t, Run(t.Context(), Config{Data: t.TempDir(), Listen: Listen{Address: "127.0.0.1:0"}}), &invalid, "nobody would get the first token")
 }
 
 // A used token does not reach another ledger, also not if the operator had put it there: its callers would repeat their
@@ -93,12 +93,12 @@ func TestFirstTokenFileOfAnotherDeployment(t *testing.T) {
 		if given {
 			require.NoError(t, os.WriteFile(file, []byte(auth.NewSecret(flight.AllNamespaces)+"\n"), 0o600))
 		}
-		n, _ := startClosed(t, data, func(c *Config) { c.FirstTokenFile = file })
+		n, _ := startClosed(t, data, func(c *Config) { c.FirstToken.File = file })
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		n.end()
 		var invalid *flight.InvalidError
-		other := Config{Data: filepath.Join(t.TempDir(), "data"), FirstTokenFile: file}
+		other := Config{Data: filepath.Join(t.TempDir(), "data"), FirstToken: FirstToken{File: file}}
 		_, err = Init(t.Context(), other)
 		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, "first_token_file", invalid.Field)
@@ -106,7 +106,7 @@ func TestFirstTokenFileOfAnotherDeployment(t *testing.T) {
 		_, err = storeSecret(file, auth.NewSecret(flight.AllNamespaces), "another", false)
 		require.ErrorAs(t, err, &invalid, "a ledger that Init has left without a token")
 		require.Contains(t, invalid.Detail, "deployment")
-		n, _ = startClosed(t, data, func(c *Config) { c.FirstTokenFile = file })
+		n, _ = startClosed(t, data, func(c *Config) { c.FirstToken.File = file })
 		require.Equal(t, http.StatusOK, n.statusAs(strings.TrimSpace(string(text))))
 		n.end()
 	}

@@ -71,7 +71,7 @@ func TestDefragTurn_IsPosted(t *testing.T) {
 	n := &node{}
 	ask := func(method string) int {
 		answer := httptest.NewRecorder()
-		n.peerHandler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, defragPath, http.NoBody))
+		peerAPI{n}.handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, defragPath, http.NoBody))
 		return answer.Code
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet))

@@ -20,18 +20,18 @@ func (e *DirectoryLostError) Error() string {
 
 // ownFiles returns the files of the data directory that exist as long as a node runs. A node keeps them open, so that the file
 // system gives their inode numbers to no other file.
-func (n *node) ownFiles() []string {
+func (c *Config) ownFiles() []string {
 	files := []string{"", lockName, "ledger", "ledger/log"}
-	if n.etcd.member != nil {
+	if !c.Etcd.enabled() {
 		files = append(files, "etcd", "etcd/member")
 	}
 	return files
 }
 
-// watchDirectory looks every tuning.directoryEvery whether the data directory is still this node's, and calls Config.Kill
+// watchDirectory looks every tuning.directoryEvery whether the data directory is still this node's, and calls Config.Process.Kill
 // if it is not: the operating system accepts writes to files that have lost their names, and a second node could lock a
 // new directory of the same name.
-func (n *node) watchDirectory() (err error) {
+func watchDirectory(parts *group, cfg *Config) (err error) {
 	var open []*os.File
 	closeAll := func() (err error) {
 		for _, f := range open {
@@ -39,15 +39,15 @@ func (n *node) watchDirectory() (err error) {
 		}
 		return err
 	}
-	for _, name := range n.ownFiles() {
-		f, err := os.Open(filepath.Join(n.cfg.Data, name))
+	for _, name := range cfg.ownFiles() {
+		f, err := os.Open(filepath.Join(cfg.Data, name))
 		if err != nil {
 			return errors.Join(err, closeAll())
 		}
 		open = append(open, f)
 	}
-	n.parts.start("directory watch", func(ctx context.Context) error {
-		tick := time.NewTicker(n.cfg.tuning.directoryEvery)
+	parts.start("directory watch", func(ctx context.Context) error {
+		tick := time.NewTicker(cfg.tuning.directoryEvery)
 		defer tick.Stop()
 		for {
 			select {
@@ -57,7 +57,7 @@ func (n *node) watchDirectory() (err error) {
 			}
 			for _, f := range open {
 				if lost := checkStillOwn(f); lost != nil {
-					n.cfg.Kill(lost)
+					cfg.Process.Kill(lost)
 					return errors.Join(lost, closeAll())
 				}
 			}

@@ -39,8 +39,8 @@ func TestWatchDirectory_ADeletedOneEndsTheNode(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(data, lockName), nil, 0o600))
 		killed := make(chan error, 1)
-		n := &node{etcd: &etcd{member: &embed.Etcd{}}, parts: newGroup(1), cfg: Config{Data: data, Kill: func(why error) { killed <- why }, tuning: tuning{directoryEvery: time.Millisecond}}}
-		require.NoError(t, n.watchDirectory())
+		n := &node{etcd: &etcd{member: &embed.Etcd{}}, parts: newGroup(1), cfg: Config{Data: data, Process: Process{Kill: func(why error) { killed <- why }}, tuning: tuning{directoryEvery: time.Millisecond}}}
+		require.NoError(t, watchDirectory(n.parts, &n.cfg))
 		require.NoError(t, lose(data))
 		var lost *DirectoryLostError
 		require.ErrorAs(t, <-killed, &lost, name)

@@ -7,7 +7,7 @@
 //	http            answers "starting" until the API is ready, and until the process ends. The settings of addresses and
 //	                TLS are checked before anything is changed (listen.go, tls.go); connections.go bounds what callers
 //	                that have not sent a complete request can hold
-//	metrics         Config.ListenMetrics, if set: metrics and health, from the start of the process to its end, too
+//	metrics         Config.Listen.Metrics, if set: metrics and health, from the start of the process to its end, too
 //	ledger          opened concurrently with etcd: both take the longest. Raft starts when the ledger holds what etcd has
 //	                recorded of it (consistency.go)
 //	etcd            embedded, without a socket; this process calls it directly. Its files are checked before the start
@@ -52,6 +52,6 @@
 //	                                       ledger's rules alone decide whether a report is accepted
 //	with reports in the spool              proposes them again
 //	because a write of ledger or etcd      finds every acknowledged write: the process ended before it answered a caller
-//	failed                                 (Config.Kill)
+//	failed                                 (Config.Process.Kill)
 //	during a stop                          finds the same as after a crash at that point
 package node

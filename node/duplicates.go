@@ -65,11 +65,11 @@ func takeDuplicates(from *clusterstore.Store) (counts [][]byte) {
 }
 
 // addDuplicates adds the counts of another node to those that this node proposes.
-func (n *node) addDuplicates(counts [][]byte) {
+func addDuplicates(to *clusterstore.Store, counts [][]byte) {
 	for _, text := range counts {
 		c, err := flight.Decode(text)
 		if count, ok := c.(*flight.CountDuplicates); err == nil && ok {
-			n.store.AddDuplicates(count)
+			to.AddDuplicates(count)
 		}
 	}
 }

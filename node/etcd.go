@@ -128,11 +128,11 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 	return e, nil
 }
 
-// etcdConfig returns the configuration of this node's member.
-func (n *node) etcdConfig() *embed.Config {
-	cfg := etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger)
-	if n.cluster != nil {
-		n.cluster.configureEtcd(cfg)
+// etcdConfig returns the configuration of this node's member; others is nil at a lone node.
+func (c *Config) etcdConfig(others *cluster) *embed.Config {
+	cfg := etcdConfig(c.etcdDir(), c.tuning.etcdQuota, c.Logger)
+	if others != nil {
+		others.configureEtcd(cfg)
 	}
 	return cfg
 }
@@ -154,7 +154,7 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
-	// It warns of each attempt to reach a node that is away; pollNodes says that once.
+	// It warns of each attempt to reach a node that is away; the poller says that once.
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapToSlog{log: c.log}, zap.IncreaseLevel(zap.ErrorLevel)))
 }
 

@@ -77,8 +77,8 @@ const sayEvery = 10 * time.Second
 // connectEtcd connects to the etcd of Config.Etcd and returns when it answers. It waits for an etcd that does not answer, as
 // long as ctx does: the hosts may start in any order. Errors: *EtcdError for a version that is not supported or when ctx ends,
 // *flight.InvalidError for certificate files.
-func (n *node) connectEtcd(ctx context.Context) (*etcd, error) {
-	cfg := &n.cfg.Etcd
+func (c *Config) connectEtcd(ctx context.Context) (*etcd, error) {
+	cfg := &c.Etcd
 	dial := clientv3.Config{Endpoints: cfg.Endpoints}
 	if cfg.usesTLS() {
 		var err error
@@ -105,10 +105,10 @@ func (n *node) connectEtcd(ctx context.Context) (*etcd, error) {
 		}
 		if errors.Is(err, etcdlease.ErrOldServer) || ctx.Err() != nil {
 			e.close()
-			return nil, n.etcdError(err)
+			return nil, c.etcdError(err)
 		}
 		if time.Since(said) >= sayEvery {
-			n.cfg.Logger.Warn("etcd does not answer; the start waits for it", "endpoints", cfg.Endpoints, "error", err)
+			c.Logger.Warn("etcd does not answer; the start waits for it", "endpoints", cfg.Endpoints, "error", err)
 			said = time.Now()
 		}
 		clock.Sleep(ctx, 200*time.Millisecond)
@@ -116,9 +116,9 @@ func (n *node) connectEtcd(ctx context.Context) (*etcd, error) {
 }
 
 // etcdError is an error of this node's etcd that a person must repair.
-func (n *node) etcdError(cause error) error {
-	if n.cfg.Etcd.enabled() {
-		return &EtcdError{Endpoints: n.cfg.Etcd.Endpoints, Cause: cause}
+func (c *Config) etcdError(cause error) error {
+	if c.Etcd.enabled() {
+		return &EtcdError{Endpoints: c.Etcd.Endpoints, Cause: cause}
 	}
-	return &EtcdError{Dir: n.etcdDir(), Cause: cause}
+	return &EtcdError{Dir: c.etcdDir(), Cause: cause}
 }

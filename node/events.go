@@ -1,6 +1,8 @@
 package node
 
 import (
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -13,12 +15,12 @@ import (
 // The functions in this file log the events that an operator should see. Each line about a flight has its key. The
 // metrics handle the same events first and then call these functions.
 
-func (n *node) executorEvents() executor.Events {
-	log := n.cfg.Logger
+// executorEvents also notes the keys that were asked for after a restore.
+func executorEvents(log *slog.Logger, asked **askedKeys) executor.Events {
 	return executor.Events{
 		Called: func(key flight.Key, result string, _ time.Duration) {
 			if result == executor.ResultReconciling {
-				n.asked.add(key)
+				(*asked).add(key)
 			}
 		},
 		InDoubt: func(key flight.Key, attempt uint32, cause string) {
@@ -38,8 +40,7 @@ func (n *node) executorEvents() executor.Events {
 	}
 }
 
-func (n *node) leaseEvents() lease.Events {
-	log := n.cfg.Logger
+func leaseEvents(log *slog.Logger) lease.Events {
 	return lease.Events{
 		SessionEnded: func(_ flight.SessionID, cause error, leases int) {
 			if why := lease.LostReason(cause); why != "" && leases > 0 {
@@ -56,12 +57,11 @@ func (n *node) leaseEvents() lease.Events {
 	}
 }
 
-func (n *node) storeEvents() clusterstore.Events {
-	log := n.cfg.Logger
+func storeEvents(log *slog.Logger, others *cluster, events *executor.Events) clusterstore.Events {
 	return clusterstore.Events{
 		Leader: func(bool) {
-			if n.cluster != nil {
-				n.cluster.changed.Broadcast()
+			if others != nil {
+				others.changed.Broadcast()
 			}
 		},
 		Spooled: func(key flight.Key) {
@@ -71,7 +71,7 @@ func (n *node) storeEvents() clusterstore.Events {
 			log.Info("the ledger has stored a report from the spool", "key", key.String())
 		},
 		ReportedLate: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
-			n.events.PublishReport(&reply, number, outcome)
+			events.PublishReport(&reply, number, outcome)
 		},
 		Stalled: func(op string, after time.Duration) {
 			log.Error("the disk stalls; the process exits", "operation", op, "after", after)
@@ -89,8 +89,7 @@ func (n *node) storeEvents() clusterstore.Events {
 	}
 }
 
-func (n *node) compactorEvents() etcdlease.CompactorEvents {
-	log := n.cfg.Logger
+func compactorEvents(log *slog.Logger, etcdFull *atomic.Bool) etcdlease.CompactorEvents {
 	return etcdlease.CompactorEvents{
 		NearQuota: func(near bool, used, quota int64) {
 			if near {
@@ -98,7 +97,7 @@ func (n *node) compactorEvents() etcdlease.CompactorEvents {
 			}
 		},
 		NoSpace: func(full bool) {
-			n.etcdFull.Store(full)
+			etcdFull.Store(full)
 			if full {
 				log.Error("etcd is full and rejects claims; receipts are still returned")
 			} else {

@@ -43,7 +43,7 @@ func TestEveryLineAboutAFlightHasItsKey(t *testing.T) {
 	key := flight.MustKey("billing/charge/order-42")
 	about := 0
 	for _, events := range []any{
-		n.metrics.Executor(n.executorEvents()), n.metrics.Leases(n.leaseEvents()), n.metrics.Store(n.storeEvents()), n.compactorEvents(),
+		n.metrics.Executor(executorEvents(n.cfg.Logger, &n.asked)), n.metrics.Leases(leaseEvents(n.cfg.Logger)), n.metrics.Store(storeEvents(n.cfg.Logger, nil, &n.events)), compactorEvents(n.cfg.Logger, &n.etcdFull),
 	} {
 		v := reflect.ValueOf(events)
 		for i := range v.NumField() {

@@ -19,7 +19,7 @@ import (
 func TestForgedTokensChangeNothing(t *testing.T) {
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
 	var admin string
-	cfg.NoCredentials, cfg.FirstToken = false, func(secret string) { admin = secret }
+	cfg.NoCredentials, cfg.FirstToken.Print = false, func(secret string) { admin = secret }
 	cfg.tuning.recordEvery = time.Hour
 	n := openConfig(t, cfg)
 	recorded := func() bool { return n.store.Header().GuardCounter > 0 } // the start records the counter of etcd's guard key

@@ -51,7 +51,9 @@ type forwarder struct {
 }
 
 func newForwarder(n *node) *forwarder {
-	return &forwarder{n: n, local: n.localAPI(), reads: n.readAPI()}
+	f := &forwarder{n: n}
+	f.local, f.reads = f.localAPI(), f.readAPI()
+	return f
 }
 
 // forCallers returns the handler for callers who connect.
@@ -158,7 +160,7 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "https", leader
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // as it was written: the leader judges it
-			p.Out.Header[headerCaller], p.Out.Header[headerTokens] = []string{r.RemoteAddr}, []string{f.n.asksForTokens()}
+			p.Out.Header[headerCaller], p.Out.Header[headerTokens] = []string{r.RemoteAddr}, []string{f.n.cfg.asksForTokens()}
 			p.Out.Header.Del(headerProgram) // a caller's means nothing
 			if httpapi.NodeOf(r.Context()) != "" {
 				p.Out.Header[headerProgram] = []string{"1"}
@@ -184,23 +186,23 @@ func (f *forwarder) forward(w http.ResponseWriter, r *http.Request, leader strin
 }
 
 // asksForTokens says whether this node asks callers for tokens, as the value of headerTokens.
-func (n *node) asksForTokens() string {
-	if n.cfg.NoCredentials {
+func (c *Config) asksForTokens() string {
+	if c.NoCredentials {
 		return "no"
 	}
 	return "yes"
 }
 
 // serveForwarded serves a request that another node has passed on.
-func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
-	a := n.act.Load()
+func (p peerAPI) serveForwarded(w http.ResponseWriter, r *http.Request) {
+	a := p.act.Load()
 	if a == nil {
 		w.Header().Set(headerNotLeader, "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	if taken := r.Header.Get(headerTokens); taken != n.asksForTokens() {
-		n.cfg.Logger.Error("a node of the cluster asks callers for tokens, and another one does not: its requests are rejected", "this_node_asks", n.asksForTokens(), "other_node_asks", taken)
+	if taken := r.Header.Get(headerTokens); taken != p.cfg.asksForTokens() {
+		p.cfg.Logger.Error("a node of the cluster asks callers for tokens, and another one does not: its requests are rejected", "this_node_asks", p.cfg.asksForTokens(), "other_node_asks", taken)
 		httpapi.Problem(wire.NoLeader, "the nodes of this cluster disagree whether callers need a token").ServeHTTP(w, r)
 		return
 	}
@@ -214,11 +216,11 @@ func (n *node) serveForwarded(w http.ResponseWriter, r *http.Request) {
 }
 
 // localAPI serves what this node answers without the leader: the routes that describe it, and renewals.
-func (n *node) localAPI() http.Handler {
-	a := &actor{node: n}
-	a.remote = prolonger{leases: n.prolonging}
-	if !n.cfg.NoCredentials {
-		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
+func (f *forwarder) localAPI() http.Handler {
+	a := &actor{node: f.n}
+	a.remote = prolonger{leases: f.n.prolonging}
+	if !f.n.cfg.NoCredentials {
+		a.tokens = auth.NewDirectory(f.n.store, f.n.cfg.Logger)
 	}
 	cfg := a.apiConfig()
 	cfg.Cluster.LedgerBehind = nil // this node may lag

@@ -279,8 +279,8 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 		_, err = in.etcd.client.Put(t.Context(), "filler/"+strconv.Itoa(i), filler)
 	}
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace, "filling ended with %v", err)
-	await(t, "the node is not ready", func() bool { return !in.readiness(t.Context()).Ready })
-	checks := in.readiness(t.Context()).Checks
+	await(t, "the node is not ready", func() bool { return !monitor{in.node}.readiness(t.Context()).Ready })
+	checks := monitor{in.node}.readiness(t.Context()).Checks
 	require.Equal(t, "etcd", checks[1].Name, "the checks are %+v", checks)
 	require.Contains(t, checks[1].Error, "full", "the checks are %+v", checks)
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
@@ -307,7 +307,7 @@ func TestReadinessReportsFullDisk(t *testing.T) {
 	require.NoError(t, err, "a new flight: %d %s %v", status, body, err)
 	require.Equal(t, http.StatusServiceUnavailable, status, "a new flight: %d %s %v", status, body, err)
 	require.Contains(t, body, "disk", "a new flight: %d %s %v", status, body, err)
-	r := in.readiness(t.Context())
+	r := monitor{in.node}.readiness(t.Context())
 	require.False(t, r.Ready, "readiness is %+v", r)
 	require.Equal(t, "ledger", r.Checks[0].Name, "readiness is %+v", r)
 	require.Contains(t, r.Checks[0].Error, "disk", "readiness is %+v", r)

@@ -14,21 +14,21 @@ import (
 // alive returns nil if the API's handler answers and, at a lone node, the ledger applied a proposal. It does not use the
 // network: at the limit of connections a healthy node may accept none for a while. A node of a cluster proposes nothing: a
 // follower cannot, and a leader without a majority is not cured by a restart.
-func (n *node) alive(ctx context.Context) error {
+func (m monitor) alive(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/livez", http.NoBody)
 	if err != nil {
 		return err
 	}
 	r.Host = "localhost"
 	answer := &statusWriter{}
-	n.server.ServeHTTP(answer, r)
+	m.server.ServeHTTP(answer, r)
 	if answer.status != http.StatusOK {
 		return fmt.Errorf("/livez answers %d", answer.status)
 	}
-	if n.cluster != nil {
+	if m.cluster != nil {
 		return nil
 	}
-	if _, err = n.store.Propose(ctx, &flight.Tick{}); err != nil {
+	if _, err = m.store.Propose(ctx, &flight.Tick{}); err != nil {
 		return fmt.Errorf("the ledger applies no proposal: %w", err)
 	}
 	return nil
@@ -70,13 +70,13 @@ type check struct {
 
 // readiness checks ledger, etcd and leases, and returns the error of each that cannot take new flights. A node that does
 // not act is ready if the leader is, as far as this node knows.
-func (n *node) readiness(ctx context.Context) wire.Ready {
+func (m monitor) readiness(ctx context.Context) wire.Ready {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	r := wire.Ready{Ready: true}
-	checks := []check{{"ledger", n.ledgerReady}, {"etcd", n.etcdReady}, {"leases", n.leasesReady}}
-	if n.act.Load() == nil {
-		checks = []check{{"leader", n.leaderReady}}
+	checks := []check{{"ledger", m.ledgerReady}, {"etcd", m.etcdReady}, {"leases", m.leasesReady}}
+	if m.act.Load() == nil {
+		checks = []check{{"leader", m.leaderReady}}
 	}
 	for _, part := range checks {
 		c := wire.Check{Name: part.name, OK: true}
@@ -88,20 +88,20 @@ func (n *node) readiness(ctx context.Context) wire.Ready {
 	return r
 }
 
-func (n *node) ledgerReady(context.Context) error {
-	if _, leading := n.store.Applied(); !leading {
+func (m monitor) ledgerReady(context.Context) error {
+	if _, leading := m.store.Applied(); !leading {
 		return errors.New("the ledger has no leader")
 	}
-	return n.store.CheckDiskSpace()
+	return m.store.CheckDiskSpace()
 }
 
 // leaderReady returns nil if another node leads the ledger, and has said lately that it acts.
-func (n *node) leaderReady(context.Context) error {
-	leader := n.store.Leader()
-	switch v := n.cluster.viewOf(leader); {
+func (m monitor) leaderReady(context.Context) error {
+	leader := m.store.Leader()
+	switch v := m.cluster.viewOf(leader); {
 	case leader == "":
 		return errors.New("no node leads the ledger")
-	case leader == n.cluster.name():
+	case leader == m.cluster.name():
 		return errors.New("this node leads the ledger and does not act yet")
 	case v == nil || time.Since(v.sent) > 4*pollEvery:
 		return fmt.Errorf("node %s, which leads the ledger, does not answer", leader)
@@ -111,16 +111,16 @@ func (n *node) leaderReady(context.Context) error {
 	return nil
 }
 
-func (n *node) leasesReady(ctx context.Context) error {
-	if a := n.act.Load(); a != nil {
+func (m monitor) leasesReady(ctx context.Context) error {
+	if a := m.act.Load(); a != nil {
 		return a.leases.Ready(ctx)
 	}
 	return errNotActing
 }
 
-func (n *node) etcdReady(ctx context.Context) error {
-	if n.etcdFull.Load() {
+func (m monitor) etcdReady(ctx context.Context) error {
+	if m.etcdFull.Load() {
 		return errors.New("etcd is full and rejects claims")
 	}
-	return n.etcd.answers(ctx)
+	return m.etcd.answers(ctx)
 }

@@ -14,19 +14,19 @@ import (
 func TestAlive(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
 	before, _ := in.store.Applied()
-	require.NoError(t, in.alive(t.Context()))
+	require.NoError(t, monitor{in.node}.alive(t.Context()))
 	after, _ := in.store.Applied()
 	require.Greater(t, after, before, "the ledger has applied a proposal")
 
 	api := *in.server.api.Load()
 	in.server.setAPI(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
-	require.ErrorContains(t, in.alive(t.Context()), "500")
+	require.ErrorContains(t, monitor{in.node}.alive(t.Context()), "500")
 	in.server.setAPI(api)
-	require.NoError(t, in.alive(t.Context()))
+	require.NoError(t, monitor{in.node}.alive(t.Context()))
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, in.alive(ended), context.Canceled)
+	require.ErrorIs(t, monitor{in.node}.alive(ended), context.Canceled)
 	require.NoError(t, in.stopNode())
-	require.ErrorIs(t, in.alive(t.Context()), clusterstore.ErrClosed)
+	require.ErrorIs(t, monitor{in.node}.alive(t.Context()), clusterstore.ErrClosed)
 }

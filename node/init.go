@@ -67,7 +67,7 @@ func (e *WrongDeploymentError) Error() string {
 // If the process dies before Init has returned, the directory either has a ledger, and Run continues with the step that is
 // missing, or it has none, and Init accepts it again.
 func Init(ctx context.Context, cfg Config) (deployment string, err error) {
-	cfg.Listen, cfg.ListenMetrics, cfg.TLS = "", "", TLSFiles{}
+	cfg.Listen = Listen{}
 	n, err := newNode(cfg)
 	if err != nil {
 		return "", err
@@ -84,14 +84,14 @@ func Init(ctx context.Context, cfg Config) (deployment string, err error) {
 }
 
 func (n *node) create(ctx context.Context) (deployment string, err error) {
-	hasLedger, found, err := n.inspectData()
+	hasLedger, found, err := n.cfg.inspectData()
 	switch {
 	case err != nil:
 		return "", err
 	case hasLedger || len(found) > 0:
 		return "", &NotEmptyError{Dir: n.cfg.Data, Found: found}
 	}
-	if err := n.checkFirstTokenFile(); err != nil {
+	if err := n.cfg.checkFirstTokenFile(); err != nil {
 		return "", err
 	}
 	if err := n.lock(); err != nil {
@@ -103,12 +103,12 @@ func (n *node) create(ctx context.Context) (deployment string, err error) {
 	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
 		return "", err
 	}
-	return n.store.Header().Deployment, n.ensureAdminToken(ctx)
+	return n.store.Header().Deployment, ensureAdminToken(ctx, &n.cfg, n.store)
 }
 
 // checkFirstTokenFile returns *flight.InvalidError if the first token cannot be stored, before there is a ledger without it.
-func (n *node) checkFirstTokenFile() error {
-	path := n.cfg.FirstTokenFile
+func (c *Config) checkFirstTokenFile() error {
+	path := c.FirstToken.File
 	if path == "" {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (n *node) checkFirstTokenFile() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
 			var dir string
-			if dir, err = filepath.Abs(filepath.Dir(path)); dir != n.cfg.Data { // which is created
+			if dir, err = filepath.Abs(filepath.Dir(path)); dir != c.Data { // which is created
 				err = fmt.Errorf("the directory %s does not exist", dir)
 			}
 		}
@@ -132,32 +132,32 @@ func (n *node) checkFirstTokenFile() error {
 
 // checkLedgerExists returns *NoLedgerError if the data directory has no ledger, unless a developer's node may create it.
 // It changes nothing.
-func (n *node) checkLedgerExists() error {
-	hasLedger, found, err := n.inspectData()
-	if err != nil || hasLedger || n.cfg.NoCredentials && n.cfg.Deployment == "" || n.cfg.Cluster != "" { // the nodes of a cluster found their ledger together
+func (c *Config) checkLedgerExists() error {
+	hasLedger, found, err := c.inspectData()
+	if err != nil || hasLedger || c.NoCredentials && c.Deployment == "" || c.Cluster != "" { // the nodes of a cluster found their ledger together
 		return err
 	}
-	_, err = os.Stat(n.cfg.Data)
-	return &NoLedgerError{Dir: n.cfg.Data, Absent: errors.Is(err, fs.ErrNotExist), Found: found}
+	_, err = os.Stat(c.Data)
+	return &NoLedgerError{Dir: c.Data, Absent: errors.Is(err, fs.ErrNotExist), Found: found}
 }
 
 // inspectData makes Config.Data absolute, and reports whether the directory has a ledger, and the names in it. It omits the
 // first token, and the files that a start leaves if it ends before there is a ledger. A directory that cannot be read
 // counts as one with a ledger: opening it returns the error.
-func (n *node) inspectData() (has bool, found []string, err error) {
-	if n.cfg.Data, err = filepath.Abs(n.cfg.Data); err != nil {
+func (c *Config) inspectData() (has bool, found []string, err error) {
+	if c.Data, err = filepath.Abs(c.Data); err != nil {
 		return false, nil, err
 	}
-	has, err = hasLedger(n.cfg.Data)
+	has, err = hasLedger(c.Data)
 	has = has || err != nil
-	_, etcdErr := os.Stat(filepath.Join(n.etcdDir(), startingName))
-	all, err := os.ReadDir(n.cfg.Data)
+	_, etcdErr := os.Stat(filepath.Join(c.etcdDir(), startingName))
+	all, err := os.ReadDir(c.Data)
 	for _, f := range all {
 		switch name := f.Name(); {
 		case name == lockName, name == placeName, strings.HasPrefix(name, durable.TempPrefix):
 		case name == "lost+found": // is in every new ext4 volume
 		case name == "ledger" && !has, name == "etcd" && etcdErr == nil:
-		case n.isInData(name, n.cfg.FirstTokenFile), n.isInData(name, deploymentFile(n.cfg.FirstTokenFile)):
+		case c.isInData(name, c.FirstToken.File), c.isInData(name, deploymentFile(c.FirstToken.File)):
 		default:
 			found = append(found, name)
 		}
@@ -169,8 +169,8 @@ func (n *node) inspectData() (has bool, found []string, err error) {
 }
 
 // isInData reports whether a path leads to the file of that name in the data directory.
-func (n *node) isInData(name, path string) bool {
-	here, err := os.Stat(filepath.Join(n.cfg.Data, name))
+func (c *Config) isInData(name, path string) bool {
+	here, err := os.Stat(filepath.Join(c.Data, name))
 	there, otherErr := os.Stat(path)
 	return err == nil && otherErr == nil && os.SameFile(here, there)
 }

@@ -18,7 +18,7 @@ import (
 
 // closed returns the configuration of a node that demands tokens.
 func closed(data string) Config {
-	return Config{Data: data, Listen: "127.0.0.1:0", FirstToken: func(string) {}}
+	return Config{Data: data, Listen: Listen{Address: "127.0.0.1:0"}, FirstToken: FirstToken{Print: func(string) {}}}
 }
 
 // A start with a directory that is absent, empty or another one creates nothing there: an empty ledger would let every
@@ -79,10 +79,10 @@ func TestInit_NeedsAnEmptyDirectory(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(data, file), nil, 0o600))
 	}
 	cfg := closed(data)
-	cfg.FirstTokenFile = filepath.Join(data, "first-token")
+	cfg.FirstToken.File = filepath.Join(data, "first-token")
 	_, err = Init(t.Context(), cfg)
 	require.NoError(t, err)
-	require.FileExists(t, cfg.FirstTokenFile)
+	require.FileExists(t, cfg.FirstToken.File)
 	require.NoFileExists(t, filepath.Join(data, durable.TempPrefix+"1"))
 }
 
@@ -116,7 +116,7 @@ func TestRun_APinnedNodeServesOneDeployment(t *testing.T) {
 // The node says what its ledger holds.
 func TestLedgerInfo(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
-	require.True(t, in.ledgerInfo(true).Empty)
+	require.True(t, ledgerInfo(in.store, true).Empty)
 	for _, id := range []string{"1", "2", "3"} {
 		_, err := in.act.Load().exec.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/" + id)}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			if id == "3" {
@@ -126,18 +126,18 @@ func TestLedgerInfo(t *testing.T) {
 		})
 		require.Equal(t, id == "3", err != nil)
 	}
-	info := in.ledgerInfo(true)
+	info := ledgerInfo(in.store, true)
 	require.False(t, info.Empty)
 	require.Equal(t, [...]int64{3, 1}, [...]int64{info.Flights, info.InDoubt})
 	require.WithinDuration(t, time.Now(), info.Newest.Time, time.Minute)
-	require.Zero(t, in.ledgerInfo(false))
+	require.Zero(t, ledgerInfo(in.store, false))
 }
 
 // The figures of the ledger are shown where the metrics have them, and not to a caller without a token.
 func TestReadyz_ShowsTheLedger(t *testing.T) {
 	var metricsURL string
 	n, _ := startClosed(t, t.TempDir(), func(c *Config) {
-		c.ListenMetrics = "127.0.0.1:0"
+		c.Listen.Metrics = "127.0.0.1:0"
 		ready := c.Ready
 		c.Ready = func(r Ready) {
 			_, err := r.Executor.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/1")}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -163,7 +163,7 @@ func TestInit_ChecksTheFirstTokenFileFirst(t *testing.T) {
 	data := filepath.Join(parent, "data")
 	for _, file := range []string{readable, filepath.Join(parent, "missing", "token")} {
 		cfg := closed(data)
-		cfg.FirstTokenFile = file
+		cfg.FirstToken.File = file
 		var invalid *flight.InvalidError
 		_, err := Init(t.Context(), cfg)
 		require.ErrorAs(t, err, &invalid, file)
@@ -171,7 +171,7 @@ func TestInit_ChecksTheFirstTokenFileFirst(t *testing.T) {
 		require.NoDirExists(t, data)
 	}
 	cfg := closed(data)
-	cfg.FirstTokenFile = filepath.Join(data, "token")
+	cfg.FirstToken.File = filepath.Join(data, "token")
 	_, err := Init(t.Context(), cfg)
 	require.NoError(t, err)
 }

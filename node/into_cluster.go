@@ -18,12 +18,12 @@ import (
 // If the process dies at any point, MoveIntoCluster can be called again. Errors: *NoLedgerError, *LockedError, *LedgerLostError,
 // *EtcdError, or those of the file system.
 func MoveIntoCluster(ctx context.Context, cfg Config, name string) (clusterID string, err error) {
-	cfg.Listen, cfg.ListenMetrics, cfg.TLS = "", "", TLSFiles{}
+	cfg.Listen = Listen{}
 	n, err := newNode(cfg)
 	if err != nil {
 		return "", err
 	}
-	if hasLedger, found, err := n.inspectData(); err != nil || !hasLedger {
+	if hasLedger, found, err := n.cfg.inspectData(); err != nil || !hasLedger {
 		_, absent := os.Stat(n.cfg.Data)
 		return "", errors.Join(err, &NoLedgerError{Dir: n.cfg.Data, Absent: absent != nil, Found: found})
 	}
@@ -38,7 +38,7 @@ func MoveIntoCluster(ctx context.Context, cfg Config, name string) (clusterID st
 		return "", err
 	}
 	aside := filepath.Join(n.cfg.Data, replacedEtcd)
-	err = errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), prepareEtcdDir(n.etcdDir()), durable.SyncDir(n.cfg.Data))
+	err = errors.Join(os.RemoveAll(aside), os.Rename(n.cfg.etcdDir(), aside), prepareEtcdDir(n.cfg.etcdDir()), durable.SyncDir(n.cfg.Data))
 	return clusterID, errors.Join(err, lock.Close())
 }
 
@@ -49,11 +49,12 @@ func (n *node) moveIntoCluster(ctx context.Context, name string) (clusterID stri
 	if err := n.openStores(ctx); err != nil { // it compares the ledger with what etcd has recorded
 		return "", err
 	}
-	if err := n.raiseInLedger(ctx, n.store.Header().LeaseEpoch, n.cfg.Actor, n.cfg.RaiseLeaseEpoch, errors.New("the ledger becomes that of a cluster, with a new etcd")); err != nil {
+	raise := &flight.RaiseEpoch{From: n.store.Header().LeaseEpoch, Actor: n.cfg.Operator.Actor, Reason: n.cfg.Operator.RaiseLeaseEpoch}
+	if err := raiseInLedger(ctx, n.store, n.cfg.Logger, raise, errors.New("the ledger becomes that of a cluster, with a new etcd")); err != nil {
 		return "", err
 	}
 	for _, d := range n.store.Documents(flight.KindReplacement) { // of a cluster whose backup was restored
-		if _, err := n.store.Propose(ctx, &flight.DeleteDocument{ID: d.ID, Expect: d.Version, Actor: n.cfg.Actor, Reason: n.cfg.RaiseLeaseEpoch}); err != nil {
+		if _, err := n.store.Propose(ctx, &flight.DeleteDocument{ID: d.ID, Expect: d.Version, Actor: n.cfg.Operator.Actor, Reason: n.cfg.Operator.RaiseLeaseEpoch}); err != nil {
 			return "", err
 		}
 	}

@@ -34,7 +34,7 @@ func TestMoveIntoCluster(t *testing.T) {
 		require.NoError(t, store.Close(t.Context()))
 		move := func() (id string, err error) {
 			cfg := Dev(data, "")
-			cfg.RaiseLeaseEpoch, cfg.Actor = "a test", "ann"
+			cfg.Operator.RaiseLeaseEpoch, cfg.Operator.Actor = "a test", "ann"
 			return MoveIntoCluster(t.Context(), cfg, "a")
 		}
 		return peer.FoundOptions{From: func() (string, error) {

@@ -2,18 +2,21 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/flightd/flightd/clusterstore"
 )
 
 // handOver hands the leadership of the ledger to another node, so that a stop costs no election.
-func (n *node) handOver(ctx context.Context) {
+func handOver(ctx context.Context, store *clusterstore.Store, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if _, leads := n.store.Leading(); !leads {
+	if _, leads := store.Leading(); !leads {
 		return
 	}
-	if err := n.store.TransferLeadership(ctx, ""); err != nil {
-		n.cfg.Logger.Info("leadership was not handed over; the others elect a leader", "error", err)
+	if err := store.TransferLeadership(ctx, ""); err != nil {
+		log.Info("leadership was not handed over; the others elect a leader", "error", err)
 	}
 }
 
@@ -57,24 +60,24 @@ func (f *fitness) successor(now time.Time, fit, leads bool, applied uint64, cand
 const maxBehind = 1000
 
 // leaveToFitNode hands leadership to a node that can take new work, if this one cannot.
-func (n *node) leaveToFitNode(ctx context.Context, w *fitness) {
-	_, leads := n.store.Leading()
-	c := n.cluster
+func (p *poller) leaveToFitNode(ctx context.Context) {
+	_, leads := p.store.Leading()
+	c := p.cluster
 	c.mu.Lock()
 	candidates := make(map[string]*view, len(c.views))
 	for name, v := range c.views {
 		candidates[name] = v
 	}
-	to := w.successor(time.Now(), n.etcdAnswers.Load() && !n.etcdRefused.Load() && n.store.CheckDiskSpace() == nil, leads, n.store.LastApplied().Index, candidates)
+	to := p.fit.successor(time.Now(), p.etcdAnswers.Load() && !p.etcdRefused.Load() && p.store.CheckDiskSpace() == nil, leads, p.store.LastApplied().Index, candidates)
 	instance := c.members.Instances[to]
 	c.mu.Unlock()
 	if to == "" {
 		return
 	}
-	n.cfg.Logger.Warn("this node leads the ledger and cannot use its etcd, or its disk is nearly full: leadership goes to another node", "node", to)
+	p.cfg.Logger.Warn("this node leads the ledger and cannot use its etcd, or its disk is nearly full: leadership goes to another node", "node", to)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := n.store.TransferLeadership(ctx, instance); err != nil {
-		n.cfg.Logger.Warn("leadership was not handed over", "node", to, "error", err)
+	if err := p.store.TransferLeadership(ctx, instance); err != nil {
+		p.cfg.Logger.Warn("leadership was not handed over", "node", to, "error", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // is *flight.InvalidError with the name of the setting.
 func (c *Config) check() error {
 	invalid := func(setting, detail string) error { return &flight.InvalidError{Field: setting, Detail: detail} }
-	switch f := c.TLS; {
+	switch f := c.Listen.TLS; {
 	case f.Cert != "" && f.Key == "":
 		return invalid("tls_key", "missing: tls_cert is set; set tls_key to the file of its private key")
 	case f.Cert == "" && f.Key != "":
@@ -22,16 +22,16 @@ func (c *Config) check() error {
 	if err := c.Etcd.check(); err != nil {
 		return err
 	}
-	if c.Cluster != "" && c.RaiseLeaseEpoch != "" { // it would count whenever this node leads, and a person means it once
+	if c.Cluster != "" && c.Operator.RaiseLeaseEpoch != "" { // it would count whenever this node leads, and a person means it once
 		return invalid("raise_lease_epoch", "a cluster raises it while it runs; start the node without, and run flightd cluster raise-lease-epoch --reason WHY")
 	}
-	if err := c.checkAddress("listen", c.Listen); err != nil {
+	if err := c.checkAddress("listen", c.Listen.Address); err != nil {
 		return err
 	}
-	if c.ListenMetrics == "" {
+	if c.Listen.Metrics == "" {
 		return nil
 	}
-	return c.checkAddress("listen_metrics", c.ListenMetrics)
+	return c.checkAddress("listen_metrics", c.Listen.Metrics)
 }
 
 // checkAddress checks the address of a setting as it is written. The only name that counts as this machine is localhost.
@@ -56,7 +56,7 @@ func (c *Config) checkReach(setting, host string, loopback bool) error {
 	case c.NoCredentials:
 		return &flight.InvalidError{Field: setting, Detail: fmt.Sprintf(
 			"%q is not a loopback address, and requests need no token here; use 127.0.0.1, or a node that requires tokens", host)}
-	case setting == "listen" && c.TLS.Cert == "" && !c.AllowPlainHTTP:
+	case setting == "listen" && c.Listen.TLS.Cert == "" && !c.Listen.AllowPlainHTTP:
 		return &flight.InvalidError{Field: setting, Detail: fmt.Sprintf(
 			"%q is not a loopback address, and tokens would travel in clear text; set tls_cert and tls_key, or allow_plain_http if a proxy in front ends TLS", host)}
 	}

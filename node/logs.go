@@ -29,7 +29,7 @@ type filterHandler struct{ slog.Handler }
 
 // expectedWarnings lists them. A single voter gets no heartbeat before it elects itself, a member without a network
 // needs no signed tokens, and a new member has no storage version before its first entry. That a node of a cluster does not
-// answer is said once, by pollNodes.
+// answer is said once, by the poller.
 func expectedWarnings() []string {
 	return []string{
 		"raft: heartbeat timeout reached, starting election",

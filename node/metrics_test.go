@@ -26,7 +26,7 @@ func monitoredNode(t *testing.T, change ...func(*Config)) Ready {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.ListenMetrics, cfg.Version, cfg.DedicatedProcess = "127.0.0.1:0", "1.2.3", true
+	cfg.Listen.Metrics, cfg.Process.Version, cfg.Process.Dedicated = "127.0.0.1:0", "1.2.3", true
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -120,7 +120,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 
 func withTLS(a *authority) func(*Config) {
 	a.write(1)
-	return func(c *Config) { c.TLS = a.files() }
+	return func(c *Config) { c.Listen.TLS = a.files() }
 }
 
 func TestCertificateExpiryIsExported(t *testing.T) {
@@ -138,7 +138,7 @@ func TestCertificateExpiryIsExported(t *testing.T) {
 // A node that requires tokens serves metrics and health at its second address to other machines, too, and metrics
 // nowhere else. Neither address lets a web page of another origin read an answer.
 func TestMonitoringWithCredentials(t *testing.T) {
-	r := monitoredNode(t, func(c *Config) { c.NoCredentials, c.FirstToken = false, func(string) {} })
+	r := monitoredNode(t, func(c *Config) { c.NoCredentials, c.FirstToken.Print = false, func(string) {} })
 	for _, path := range []string{"/metrics", "/metrics/etcd", "/metrics/raft", "/livez", "/readyz", "/problems/in_doubt"} {
 		for _, base := range []string{r.Metrics, r.URL} {
 			req, err := http.NewRequest(http.MethodGet, base+path, nil)
@@ -218,7 +218,7 @@ func TestMetricsAddressHasNothingElse(t *testing.T) {
 
 func TestMetricsAddressIsLoopback(t *testing.T) {
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.ListenMetrics = "0.0.0.0:9464"
+	cfg.Listen.Metrics = "0.0.0.0:9464"
 	var invalid *flight.InvalidError
 	require.ErrorAs(t, Run(t.Context(), cfg), &invalid)
 	require.Equal(t, "listen_metrics", invalid.Field)
@@ -228,7 +228,7 @@ func TestMetricsAddressIsLoopback(t *testing.T) {
 func TestScrapesDuringAStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.ListenMetrics = "127.0.0.1:0"
+	cfg.Listen.Metrics = "127.0.0.1:0"
 	ready, done := make(chan Ready, 1), make(chan error, 1)
 	cfg.Ready = func(r Ready) { ready <- r }
 	go func() { done <- Run(ctx, cfg) }()

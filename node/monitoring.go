@@ -6,35 +6,54 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
-// monitoringConnections is the largest number of open connections of Config.ListenMetrics.
+// monitor answers what operators and load balancers ask of a node: its health, its figures, and its cluster as it sees it.
+type monitor struct{ *node }
+
+// register adds the gauges of ledger, leases and nodes to the metrics.
+func (m monitor) register() {
+	m.metrics.RegisterState(m.store, m)
+	m.metrics.RegisterCluster(m.clusterState)
+}
+
+// Counts implements metrics.Leases.
+func (m monitor) Counts() (claims, sessions int) {
+	if a := m.act.Load(); a != nil {
+		return a.leases.Counts()
+	}
+	return 0, 0
+}
+
+// monitoringConnections is the largest number of open connections of Config.Listen.Metrics.
 const monitoringConnections = 128
 
-// serveMonitoring serves metrics and health on Config.ListenMetrics, if set. The address answers during the start and
+// serve answers requests for metrics and health on Config.Listen.Metrics, if set. The address answers during the start and
 // the stop of the node, too. Requests need no token there, so the answers name no key and no caller.
-func (n *node) serveMonitoring() error {
-	if n.cfg.ListenMetrics == "" {
+func (m monitor) serve() error {
+	if m.cfg.Listen.Metrics == "" {
 		return nil
 	}
-	listener, err := n.cfg.listen("listen_metrics", n.cfg.ListenMetrics)
+	listener, err := m.cfg.listen("listen_metrics", m.cfg.Listen.Metrics)
 	if err != nil {
 		return err
 	}
-	n.metricsURL = "http://" + listener.Addr().String()
+	m.metricsURL = "http://" + listener.Addr().String()
 	routes := map[string]http.Handler{}
 	for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
-		routes[path] = n.metrics.Handler()
+		routes[path] = m.metrics.Handler()
 	}
 	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version", "GET /problems/{code}"} {
-		routes[path] = n.server
+		routes[path] = m.server
 	}
-	server := httpapi.Server(n.cfg.ListenMetrics, httpapi.NewMonitoring(routes, n.cfg.NoCredentials, n.cfg.Logger))
-	server.ErrorLog, server.ReadTimeout, server.WriteTimeout = httpErrors(n.cfg.Logger), 15*time.Second, time.Minute
-	connections := newConnections(listener, min(monitoringConnections, n.cfg.tuning.connections), nil)
+	server := httpapi.Server(m.cfg.Listen.Metrics, httpapi.NewMonitoring(routes, m.cfg.NoCredentials, m.cfg.Logger))
+	server.ErrorLog, server.ReadTimeout, server.WriteTimeout = httpErrors(m.cfg.Logger), 15*time.Second, time.Minute
+	connections := newConnections(listener, min(monitoringConnections, m.cfg.tuning.connections), nil)
 	connections.watch(server)
-	n.parts.start("metrics", func(ctx context.Context) error {
+	m.parts.start("metrics", func(ctx context.Context) error {
 		served := make(chan error, 1) // the part waits for it in every case
 		go func() { served <- server.Serve(connections) }()
 		select {
@@ -49,4 +68,51 @@ func (n *node) serveMonitoring() error {
 		return err
 	})
 	return nil
+}
+
+// loneNode is the name of a lone node in the description of its cluster.
+const loneNode = "lone"
+
+// clusterState describes the nodes as this one sees them.
+func (m monitor) clusterState() wire.Cluster {
+	if m.cluster == nil {
+		applied := m.store.LastApplied().Index
+		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel}
+		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
+	}
+	own := peerAPI{m.node}.status()
+	state := wire.Cluster{ID: m.cluster.founding.ClusterID, Leader: own.Leader}
+	leader := own.Applied
+	if v := m.cluster.viewOf(own.Leader); v != nil {
+		leader = v.status.Applied
+	}
+	for _, node := range m.cluster.founding.Nodes {
+		about, out, then := own, wire.ClusterNode{Name: node.Name, Role: wire.RoleFollower, Address: node.Address, Etcd: node.Etcd}, leader
+		if v := m.cluster.viewOf(node.Name); node.Name != m.cluster.name() {
+			if v == nil {
+				v = &view{err: errors.New("it has not answered since this node started")}
+			}
+			about = v.status
+			if state.Leader == m.cluster.name() && v.err == nil {
+				then = v.own // when the node was asked
+			}
+			out.ClockMS = v.wall.Milliseconds()
+			if v.err != nil {
+				out.Role, out.Problem = wire.RoleUnreachable, v.err.Error()
+			}
+			if !v.sent.IsZero() {
+				out.SeenBefore = time.Since(v.sent).Milliseconds()
+			}
+		}
+		if out.Role == wire.RoleFollower && node.Name == state.Leader {
+			out.Role = wire.RoleLeader
+		}
+		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
+		out.Behind = max(then, about.Applied) - about.Applied
+		if waits := own.Members.pending(node.Name); waits != "" {
+			out.Problem = waits
+		}
+		state.Nodes = append(state.Nodes, out)
+	}
+	return state
 }

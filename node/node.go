@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/internal/cert"
@@ -34,7 +34,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if cfg.DedicatedProcess {
+	if cfg.Process.Dedicated {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
-	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Ledger: n.ledgerInfo(true), Took: time.Since(n.startedAt), Executor: n.executor(), Alive: n.alive})
+	n.cfg.Ready(Ready{URL: n.server.url(), Metrics: n.metricsURL, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Ledger: ledgerInfo(n.store, true), Took: time.Since(n.startedAt), Executor: n.executor(), Alive: monitor{n}.alive})
 	return n.parts.wait(ctx)
 }
 
@@ -57,9 +57,9 @@ func newNode(cfg Config) (*node, error) {
 	}
 	cfg.Logger = slog.New(auth.RedactingHandler(filterWarnings(cfg.Logger).Handler()))
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
-	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
-	if cfg.TLS.Cert != "" {
-		if n.certs, err = cert.Serve(cfg.TLS, cfg.Logger); err != nil {
+	n.metrics = metrics.New(metrics.Config{Version: cfg.Process.Version, TTL: lease.DefaultTTL})
+	if cfg.Listen.TLS.Cert != "" {
+		if n.certs, err = cert.Serve(cfg.Listen.TLS, cfg.Logger); err != nil {
 			return nil, err
 		}
 		n.metrics.RegisterCertificate(n.certs.Expires)
@@ -86,17 +86,17 @@ type node struct {
 	openStore  atomic.Pointer[clusterstore.Store]
 	etcd       *etcd
 	record     *etcdlease.LedgerRecord
-	act        atomic.Pointer[actor]         // nil while this node does not lead
-	cluster    *cluster                      // nil: a lone node
-	prolonging *lease.Lessor                 // renews sessions while no node leads; nil at a lone node
-	program    atomic.Pointer[client.Client] // of the program that embeds this node; nil at a lone node, and during the start
+	act        atomic.Pointer[actor] // nil while this node does not lead
+	cluster    *cluster              // nil: a lone node
+	prolonging *lease.Lessor         // renews sessions while no node leads; nil at a lone node
+	program    program               // that embeds this node; none at a lone node, and during the start
 
 	metrics    *metrics.Metrics
 	events     executor.Events // metrics and log
 	metricsURL string          // URL of the metrics' own address; "": none
 	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
 	defrag     defragTurn      // of the embedded member, in a cluster
-	// etcdAnswers says whether etcd has answered the newest request of pollNodes.
+	// etcdAnswers says whether etcd has answered the newest request of the poller.
 	etcdAnswers atomic.Bool
 	// etcdRefused: this node leads and uses no etcd that has lost data or is another deployment's. Its settings may be wrong.
 	etcdRefused atomic.Bool
@@ -120,13 +120,13 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.checkDeployment(); err != nil {
 		return err
 	}
-	if err := n.watchDirectory(); err != nil {
+	if err := watchDirectory(n.parts, &n.cfg); err != nil {
 		return err
 	}
 	if err := n.acceptRestore(ctx); err != nil {
 		return err
 	}
-	n.registerState()
+	monitor{n}.register()
 	n.record = n.newRecord()
 	a := &actor{node: n, parts: n.parts}
 	if err := a.openLeases(); err != nil {
@@ -141,7 +141,7 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.store.RaiseFeatureLevel(ctx); err != nil {
 		return err
 	}
-	if err := n.ensureAdminToken(ctx); err != nil {
+	if err := ensureAdminToken(ctx, &n.cfg, n.store); err != nil {
 		return err
 	}
 	if err := a.openExecutor(ctx); err != nil {
@@ -162,19 +162,19 @@ func (n *node) start(ctx context.Context) error {
 // lockAndListen locks the data directory, listens on the address and serves "starting". A start without a ledger, and a
 // second node with the same directory or address, fail here, before they change any data.
 func (n *node) lockAndListen() error {
-	if err := n.checkLedgerExists(); err != nil {
+	if err := n.cfg.checkLedgerExists(); err != nil {
 		return err
 	}
 	if err := n.lock(); err != nil {
 		return err
 	}
-	listener, err := n.cfg.listen("listen", n.cfg.Listen)
+	listener, err := n.cfg.listen("listen", n.cfg.Listen.Address)
 	if err != nil {
 		return err
 	}
 	n.server = newServer(listener, n.cfg.tuning.connections, n.certs, n.cfg.Logger)
 	n.parts.start("http", n.server.serve)
-	return n.serveMonitoring()
+	return monitor{n}.serve()
 }
 
 // lock locks the data directory, which is created if it does not exist.
@@ -208,21 +208,21 @@ func (n *node) openStores(ctx context.Context) error {
 	if err := n.setEtcdAside(); err != nil {
 		return err
 	}
-	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
+	n.events = n.metrics.Executor(executorEvents(n.cfg.Logger, &n.asked)) // the ledger emits events before there is an executor
 	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
 		var o opened
 		if n.cfg.Etcd.enabled() {
-			o.etcd, o.err = n.connectEtcd(ctx)
+			o.etcd, o.err = n.cfg.connectEtcd(ctx)
 		} else {
-			o.etcd, o.err = startEtcd(ctx, n.etcdConfig(), n.cfg.Kill)
+			o.etcd, o.err = startEtcd(ctx, n.cfg.etcdConfig(n.cluster), n.cfg.Process.Kill)
 		}
 		started <- o
 	}()
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
-		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
-		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
+		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(storeEvents(n.cfg.Logger, n.cluster, &n.events)),
+		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Process.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
 			o := other()
 			if o.err != nil {
@@ -231,7 +231,7 @@ func (n *node) openStores(ctx context.Context) error {
 			return n.checkLedgerHistory(ctx, o.etcd, past)
 		},
 	}
-	if n.cfg.Neighbours > 0 { // their syncs share one disk
+	if n.cfg.Process.Neighbours > 0 { // their syncs share one disk
 		cfg.Limits.StallTimeout = sharedStall
 	}
 	if c := n.cluster; c != nil {
@@ -261,8 +261,31 @@ func (n *node) openStores(ctx context.Context) error {
 	return errors.Join(err, o.err)
 }
 
+// soleName is the name of a lone node's sessions and records in etcd.
+const soleName = "dev"
+
+// name is the name under which this node's sessions and records are stored in etcd. A restart finds and revokes the
+// sessions of this name, so it must not change.
+func (n *node) name() string {
+	if n.cluster != nil {
+		return n.cluster.name()
+	}
+	return soleName
+}
+
+// executor returns the executor for programs that embed this node. In a cluster it has no method besides Do.
+func (n *node) executor() effect.Doer {
+	if program := n.program.Load(); program != nil {
+		return struct{ effect.Doer }{program}
+	}
+	if a := n.act.Load(); a != nil && a.exec != nil {
+		return newCountingDoer(a.exec, n.store)
+	}
+	return nil
+}
+
 // wall returns this node's wall clock.
-func (n *node) wall() time.Time { return time.Now().Add(n.cfg.WallOffset) }
+func (n *node) wall() time.Time { return time.Now().Add(n.cfg.Process.WallOffset) }
 
 // sharedStall is how long a write may take on a disk that several nodes share.
 const sharedStall = 30 * time.Second
@@ -270,7 +293,7 @@ const sharedStall = 30 * time.Second
 // errEtcdFailed ends the opening of the ledger when etcd has not started; openStores returns etcd's error.
 var errEtcdFailed = errors.New("etcd has not started")
 
-func (n *node) etcdDir() string { return filepath.Join(n.cfg.Data, "etcd") }
+func (c *Config) etcdDir() string { return filepath.Join(c.Data, "etcd") }
 
 // waitForEtcd closes the member when ctx ends. An earlier stop of the member is an error.
 func (n *node) waitForEtcd(ctx context.Context) error {
@@ -288,10 +311,10 @@ func (n *node) waitForEtcd(ctx context.Context) error {
 // record remains valid.
 const clusterStop = time.Second
 
-// withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended. It is no error that an
+// withStopTimeout calls stop with a context that ends after Config.Process.StopTimeout, although ctx has ended. It is no error that an
 // etcd of the operator's own is away then: sessions expire by themselves.
 func (n *node) withStopTimeout(ctx context.Context, stop func(context.Context) error) error {
-	most := n.cfg.StopTimeout
+	most := n.cfg.Process.StopTimeout
 	if n.cluster != nil {
 		most = clusterStop
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/client"
@@ -15,12 +16,15 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// openProgram starts the executor for the program that embeds this node of a cluster: a client whose requests the forwarder takes in
+// program has the executor of the program that embeds a node of a cluster.
+type program struct{ atomic.Pointer[client.Client] }
+
+// open starts the executor for the program that embeds this node of a cluster: a client whose requests the forwarder takes in
 // this process, as it takes those of callers. The program is trusted as the node is, and needs no token.
 //
 // Its reports wait in the data directory while no node leads the ledger, and the next start sends those that are left. Its stop
-// waits for running effects and their reports at most for Config.StopTimeout, while this node passes requests on.
-func (n *node) openProgram(ctx context.Context, forwarder http.Handler) error {
+// waits for running effects and their reports at most for Config.Process.StopTimeout, while this node passes requests on.
+func (p *program) open(ctx context.Context, n *node, forwarder http.Handler) error {
 	name := n.cluster.name()
 	asNode := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.RemoteAddr = "node/" + name
@@ -31,10 +35,10 @@ func (n *node) openProgram(ctx context.Context, forwarder http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("open the executor: %w", err)
 	}
-	n.program.Store(program)
+	p.Store(program)
 	n.parts.start("executor", func(ctx context.Context) error {
 		<-ctx.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.Process.StopTimeout)
 		defer cancel()
 		return program.Close(ctx)
 	})
@@ -42,8 +46,8 @@ func (n *node) openProgram(ctx context.Context, forwarder http.Handler) error {
 }
 
 // sessionsInUse returns the sessions that the program of this node uses for running effects, also those that ended in etcd.
-func (n *node) sessionsInUse() []string {
-	if program := n.program.Load(); program != nil {
+func (p *program) sessionsInUse() []string {
+	if program := p.Load(); program != nil {
 		return program.SessionsInUse()
 	}
 	return nil
@@ -56,23 +60,23 @@ const inUseTimeout = time.Second
 // does not answer within inUseTimeout uses none. It returns none for a TTL after etcd was away, so that owners report first.
 //
 // Only ends are delayed: a session that has ended in etcd starts nothing, and a report needs none.
-func (n *node) mayEnd(ctx context.Context, ended []flight.Session) []flight.Session {
-	if n.etcdOutage.within(time.Now(), lease.DefaultTTL) {
+func (a *actor) mayEnd(ctx context.Context, ended []flight.Session) []flight.Session {
+	if a.etcdOutage.within(time.Now(), lease.DefaultTTL) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, inUseTimeout)
 	defer cancel()
-	answers := make([][]string, len(n.cluster.others()))
+	answers := make([][]string, len(a.cluster.others()))
 	var asked sync.WaitGroup
-	for i, name := range n.cluster.others() {
+	for i, name := range a.cluster.others() {
 		asked.Go(func() {
-			if n.cluster.ask(ctx, name, sessionsPath, &answers[i]) != nil {
+			if a.cluster.ask(ctx, name, sessionsPath, &answers[i]) != nil {
 				answers[i] = nil
 			}
 		})
 	}
 	asked.Wait()
-	used := slices.Concat(append(answers, n.sessionsInUse())...)
+	used := slices.Concat(append(answers, a.program.sessionsInUse())...)
 	return slices.DeleteFunc(ended, func(s flight.Session) bool { return slices.Contains(used, string(s.ID)) })
 }
 

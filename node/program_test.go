@@ -56,7 +56,7 @@ func TestProgram_ActsOnceAtEveryNode(t *testing.T) {
 	secret := auth.NewSecret(flight.AllNamespaces)
 	sum := sha256.Sum256([]byte(secret))
 	c := newTestClusterWith(t, peer.FoundOptions{TokenSHA256: hex.EncodeToString(sum[:])}, func(cfg *Config) {
-		cfg.NoCredentials, cfg.FirstToken = false, func(string) {}
+		cfg.NoCredentials, cfg.FirstToken.Print = false, func(string) {}
 	})
 	for n := range 3 {
 		require.EqualValues(t, 1, payOnce(t, c.nodes[:], fmt.Sprint("order-", n)))
@@ -129,7 +129,7 @@ func TestProgram_StopWaitsForRunningEffects(t *testing.T) {
 func TestProgram_ReportWaitsForALeader(t *testing.T) {
 	long(t)
 	t.Parallel()
-	c := newTestClusterWith(t, peer.FoundOptions{}, func(cfg *Config) { cfg.StopTimeout = time.Second })
+	c := newTestClusterWith(t, peer.FoundOptions{}, func(cfg *Config) { cfg.Process.StopTimeout = time.Second })
 	at := (c.leader() + 1) % 3
 	heal := func() {}
 	_, err := c.nodes[at].executor().Do(t.Context(), effect.Call{Key: flight.MustKey("default/pay/cut")}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -155,7 +155,7 @@ func TestProgram_LostSessionOfALivingNode(t *testing.T) {
 	c := newTestCluster(t)
 	lead := c.leader()
 	at := c.nodes[(lead+1)%3]
-	own := at.peerHandler()
+	own := peerAPI{at.node}.handler()
 	defer at.cluster.port.SetHandler(own)
 	for _, answers := range []bool{true, false} {
 		var asked atomic.Int32

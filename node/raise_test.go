@@ -41,7 +41,7 @@ func TestHazard66_ALoneNodeEndsARaiseThatWasBegun(t *testing.T) {
 // The reason of a start would count whenever the node leads, so a cluster takes none.
 func TestRaiseLeaseEpoch_IsNoSettingOfACluster(t *testing.T) {
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.Cluster, cfg.RaiseLeaseEpoch = t.TempDir(), "etcd was restored"
+	cfg.Cluster, cfg.Operator.RaiseLeaseEpoch = t.TempDir(), "etcd was restored"
 	var invalid *flight.InvalidError
 	require.ErrorAs(t, startError(t, cfg), &invalid)
 	require.Equal(t, "raise_lease_epoch", invalid.Field)

@@ -57,57 +57,57 @@ func (f *freshness) completeAt(own uint64) time.Time {
 }
 
 // askApplied asks the leader which entries it has applied.
-func (n *node) askApplied(ctx context.Context) {
-	c := n.cluster
-	leader := n.store.Leader()
+func (p *poller) askApplied(ctx context.Context) {
+	c := p.cluster
+	leader := p.store.Leader()
 	if leader == "" || leader == c.name() {
 		return
 	}
 	var answer applied
 	asked := time.Now()
 	if c.ask(ctx, leader, appliedPath, &answer) == nil {
-		c.fresh.Store(c.fresh.Load().next(freshness{index: answer.Index, asked: asked}, n.store.LastApplied().Index))
+		c.fresh.Store(c.fresh.Load().next(freshness{index: answer.Index, asked: asked}, p.store.LastApplied().Index))
 	}
 }
 
 // serveApplied answers which entries this node has applied, if it acts and a majority confirms that now: no other node has
 // acknowledged anything that is not in them. The node's own view is as complete, for the time after its term.
-func (n *node) serveApplied(w http.ResponseWriter, r *http.Request) {
-	a, asked := n.act.Load(), time.Now()
+func (p peerAPI) serveApplied(w http.ResponseWriter, r *http.Request) {
+	a, asked := p.act.Load(), time.Now()
 	if a == nil || a.check.stillLeads(r.Context()) != nil || a.over() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	answer := applied{n.store.LastApplied().Index}
-	n.cluster.fresh.Store(&freshness{index: answer.Index, asked: asked})
+	answer := applied{p.store.LastApplied().Index}
+	p.cluster.fresh.Store(&freshness{index: answer.Index, asked: asked})
 	writeAnswer(w, answer)
 }
 
 // viewAge returns how long ago this node's view was complete; false: not known.
-func (n *node) viewAge() (age time.Duration, known bool) {
-	if n.act.Load() != nil {
+func (f *forwarder) viewAge() (age time.Duration, known bool) {
+	if f.n.act.Load() != nil {
 		return 0, true
 	}
-	at := n.cluster.fresh.Load().completeAt(n.store.LastApplied().Index)
+	at := f.n.cluster.fresh.Load().completeAt(f.n.store.LastApplied().Index)
 	return time.Since(at), !at.IsZero()
 }
 
 // mayAnswer reports whether this node's view is known, and new enough to judge tokens by if it asks for them.
-func (n *node) mayAnswer() bool {
-	age, known := n.viewAge()
-	return known && (n.cfg.NoCredentials || age <= maxTokenAge)
+func (f *forwarder) mayAnswer() bool {
+	age, known := f.viewAge()
+	return known && (f.n.cfg.NoCredentials || age <= maxTokenAge)
 }
 
 // readAPI serves what a node that does not lead answers from its own ledger.
-func (n *node) readAPI() http.Handler {
-	a := &actor{node: n}
-	if !n.cfg.NoCredentials {
-		a.tokens = auth.NewDirectory(n.store, n.cfg.Logger)
-		a.limits = auth.NewLimiter(a.tokens, n.store, auth.NodeLimits{})
+func (f *forwarder) readAPI() http.Handler {
+	a := &actor{node: f.n}
+	if !f.n.cfg.NoCredentials {
+		a.tokens = auth.NewDirectory(f.n.store, f.n.cfg.Logger)
+		a.limits = auth.NewLimiter(a.tokens, f.n.store, auth.NodeLimits{})
 	}
-	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: n.store, Reader: n.store, Events: n.events})}
+	a.remote = replayer{replays: remote.NewReplays(remote.Config{Ledger: f.n.store, Reader: f.n.store, Events: f.n.events})}
 	cfg := a.apiConfig()
-	cfg.Cluster.Follower = n.mayAnswer
+	cfg.Cluster.Follower = f.mayAnswer
 	cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied
 	return httpapi.New(cfg)
 }
@@ -140,10 +140,10 @@ func isRead(r *http.Request) bool {
 
 // answerHere answers a request from this node's own ledger. If it returns false, nothing was answered, and the request is as it was.
 func (f *forwarder) answerHere(w http.ResponseWriter, r *http.Request, body []byte) bool {
-	if !isRead(r) || !f.n.mayAnswer() {
+	if !isRead(r) || !f.mayAnswer() {
 		return false
 	}
-	age, _ := f.n.viewAge()
+	age, _ := f.viewAge()
 	if leader := f.n.store.Leader(); leader != "" {
 		w.Header().Set(wire.HeaderLeader, leader)
 	}

@@ -103,7 +103,7 @@ func (c *testCluster) complete(i int) {
 
 // passedOn counts the requests that the leader gets from other nodes.
 func (c *testCluster) passedOn(lead int) (count *atomic.Int32) {
-	own := c.nodes[lead].peerHandler()
+	own := peerAPI{c.nodes[lead].node}.handler()
 	count = new(atomic.Int32)
 	c.nodes[lead].cluster.port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -223,7 +223,7 @@ func TestCluster_FollowerAnswersFinalReceipts(t *testing.T) {
 // A token is judged by a view that is a minute old at most, and only the leader rejects one.
 func TestCluster_FollowerJudgesTokens(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken = false, func(string) {} })
+	c := newTestCluster(t, func(cfg *Config) { cfg.NoCredentials, cfg.FirstToken.Print = false, func(string) {} })
 	lead := c.leader()
 	at := (lead + 1) % 3
 	require.Eventually(t, func() bool { return c.fetch(lead, http.MethodGet, "/v1/whoami", "").status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
@@ -251,7 +251,7 @@ func TestCluster_FollowerJudgesTokens(t *testing.T) {
 	require.Less(t, time.Since(revoked), 1500*time.Millisecond)
 
 	// The leader does not say any more how far it is. Its entries still arrive.
-	own := c.nodes[lead].peerHandler()
+	own := peerAPI{c.nodes[lead].node}.handler()
 	muted := http.NewServeMux()
 	muted.Handle("/", own)
 	var asked atomic.Int32
@@ -376,7 +376,7 @@ func TestCluster_DuplicatesAtAFollowerAreCounted(t *testing.T) {
 	at := (lead + 1) % 3
 	id := c.run(lead, "done", succeeded)
 	c.complete(at)
-	own := c.nodes[lead].peerHandler()
+	own := peerAPI{c.nodes[lead].node}.handler()
 	var opens atomic.Int32
 	c.nodes[lead].cluster.port.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {

@@ -180,13 +180,13 @@ func (m *members) mayReplace(name, leader string, others map[string]*view, while
 
 // replacementOf returns the document that makes the bearer of a certificate the successor of a node, or nil
 // if the ledger has it.
-func (n *node) replacementOf(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid) {
-	c := n.cluster
+func (a *actor) replacementOf(name, certificate string, whileRunning bool) (*flight.PutDocument, *wire.Invalid) {
+	c := a.cluster
 	if _, found := c.founding.Node(name); !found {
 		return nil, &wire.Invalid{Code: wire.NotFound, Hint: "flightd cluster status lists the nodes", FieldError: wire.FieldError{Parameter: "name", Detail: "the cluster has no node of this name"}}
 	}
 	put := &flight.PutDocument{ID: replacementID(name)}
-	if d := n.store.Document(put.ID); d != nil {
+	if d := a.store.Document(put.ID); d != nil {
 		var r replacement
 		if json.Unmarshal(d.Body, &r) == nil && r.Certificate == certificate {
 			return nil, nil

@@ -92,10 +92,10 @@ func (n *node) setEtcdAside() error {
 		return nil
 	}
 	aside := filepath.Join(n.cfg.Data, replacedEtcd)
-	if _, err := os.Stat(n.etcdDir()); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(n.cfg.etcdDir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(aside), os.Rename(n.etcdDir(), aside), durable.SyncDir(n.cfg.Data))
+	return errors.Join(os.RemoveAll(aside), os.Rename(n.cfg.etcdDir(), aside), durable.SyncDir(n.cfg.Data))
 }
 
 // acceptRestore proposes the operator's word.

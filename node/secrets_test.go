@@ -38,7 +38,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	ca.write(1)
 	var admin, metricsURL string
 	n := startNodeWith(t, data, func(c *Config) {
-		c.NoCredentials, c.FirstToken, c.TLS, c.ListenMetrics = false, func(secret string) { admin = secret }, ca.files(), "127.0.0.1:0"
+		c.NoCredentials, c.FirstToken.Print, c.Listen.TLS, c.Listen.Metrics = false, func(secret string) { admin = secret }, ca.files(), "127.0.0.1:0"
 		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		ready := c.Ready
 		c.Ready = func(r Ready) { metricsURL = r.Metrics; ready(r) }

@@ -135,7 +135,7 @@ func TestSlowCallersDoNotStopOthers(t *testing.T) {
 			a := newAuthority(t)
 			a.write(1)
 			cfg := Dev(t.TempDir(), "127.0.0.1:0")
-			cfg.TLS, cfg.tuning.connections = a.files(), limit
+			cfg.Listen.TLS, cfg.tuning.connections = a.files(), limit
 			in := openConfig(t, cfg)
 			url, client := in.server.url(), a.client()
 			client.Transport.(*http.Transport).MaxIdleConnsPerHost = 8

@@ -61,14 +61,19 @@ const (
 	pollTimeout = 450 * time.Millisecond
 )
 
-// pollNodes asks all other nodes for their status every pollEvery, until ctx ends.
-func (n *node) pollNodes(ctx context.Context) {
+// poller keeps what a node of a cluster knows of the other nodes up to date, and hands leadership over if this one is not fit.
+type poller struct {
+	*node
+	fit fitness
+}
+
+// run asks all other nodes for their status every pollEvery, until ctx ends.
+func (p *poller) run(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	var fit fitness
 	for ctx.Err() == nil {
-		n.pollOnce(ctx)
-		n.leaveToFitNode(ctx, &fit)
+		p.once(ctx)
+		p.leaveToFitNode(ctx)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -76,37 +81,37 @@ func (n *node) pollNodes(ctx context.Context) {
 	}
 }
 
-func (n *node) pollOnce(ctx context.Context) {
-	c := n.cluster
+func (p *poller) once(ctx context.Context) {
+	c := p.cluster
 	bounded, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	var asked sync.WaitGroup
 	for _, name := range c.others() {
 		asked.Go(func() {
-			v := &view{sent: time.Now(), own: n.store.LastApplied().Index}
+			v := &view{sent: time.Now(), own: p.store.LastApplied().Index}
 			path := statusPath
-			if n.act.Load() != nil {
+			if p.act.Load() != nil {
 				path = leaderStatusPath
 			}
 			v.err = c.ask(bounded, name, path, &v.status)
 			took := time.Since(v.sent)
-			n.addDuplicates(v.status.Duplicates)
+			addDuplicates(p.store, v.status.Duplicates)
 			v.status.Duplicates = nil
-			v.wall = v.status.Wall.Sub(v.sent.Add(n.cfg.WallOffset + took/2)).Round(time.Millisecond)
+			v.wall = v.status.Wall.Sub(v.sent.Add(p.cfg.Process.WallOffset + took/2)).Round(time.Millisecond)
 			c.setView(name, v)
 		})
 	}
 	asked.Go(func() {
-		err := n.etcd.answers(bounded)
-		n.etcdAnswers.Store(err == nil)
-		n.etcdOutage.note(time.Now(), err == nil)
+		err := p.etcd.answers(bounded)
+		p.etcdAnswers.Store(err == nil)
+		p.etcdOutage.note(time.Now(), err == nil)
 	})
-	asked.Go(func() { n.askApplied(bounded) })
+	asked.Go(func() { p.askApplied(bounded) })
 	asked.Wait()
-	if err := n.updateMembers(); err != nil {
-		n.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
+	if err := p.updateMembers(); err != nil {
+		p.cfg.Logger.Warn("storing the members of the cluster failed; it is retried", "error", err)
 	}
-	n.store.SetPeerClocks(c.walls(time.Now(), n.cfg.WallOffset))
+	p.store.SetPeerClocks(c.walls(time.Now(), p.cfg.Process.WallOffset))
 	c.changed.Broadcast()
 }
 
@@ -154,16 +159,16 @@ func (c *cluster) walls(now time.Time, own time.Duration) (walls []time.Time) {
 }
 
 // updateMembers stores the members of raft's newest configuration, or newer ones that another member has told.
-func (n *node) updateMembers() error {
+func (p *poller) updateMembers() error {
 	var err error
-	for _, name := range n.cluster.others() {
-		if v := n.cluster.viewOf(name); v != nil {
-			err = errors.Join(err, n.cluster.storeMembers(v.status.Members))
+	for _, name := range p.cluster.others() {
+		if v := p.cluster.viewOf(name); v != nil {
+			err = errors.Join(err, p.cluster.storeMembers(v.status.Members))
 		}
 	}
 	newest := members{Instances: make(map[string]string)}
-	replaced, changed, readErr := replacements(n.store.Documents(flight.KindReplacement))
-	voters, index, votersErr := n.store.Voters() // read later: a node with a document has the voters before it
+	replaced, changed, readErr := replacements(p.store.Documents(flight.KindReplacement))
+	voters, index, votersErr := p.store.Voters() // read later: a node with a document has the voters before it
 	if err := errors.Join(err, readErr, votersErr); err != nil || index == 0 {
 		return err
 	}
@@ -174,37 +179,40 @@ func (n *node) updateMembers() error {
 		}
 		newest.Instances[v.Address] = v.ID
 	}
-	return n.cluster.storeMembers(newest)
+	return p.cluster.storeMembers(newest)
 }
 
+// peerAPI answers the other nodes of a cluster, as far as this node has started.
+type peerAPI struct{ *node }
+
 // status describes this node.
-func (n *node) status() status {
-	s := status{Node: n.cluster.name(), Instance: n.cluster.instance, Version: n.cfg.Version, Wall: n.wall(), Reads: flight.MaxLevel, Members: n.cluster.foundingAnswer().Members}
-	s.Joins = n.cluster.joins()
-	store := n.openStore.Load()
+func (p peerAPI) status() status {
+	s := status{Node: p.cluster.name(), Instance: p.cluster.instance, Version: p.cfg.Process.Version, Wall: p.wall(), Reads: flight.MaxLevel, Members: p.cluster.foundingAnswer().Members}
+	s.Joins = p.cluster.joins()
+	store := p.openStore.Load()
 	if store == nil {
 		return s
 	}
 	last := store.LastApplied()
-	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), n.act.Load() != nil
-	s.EtcdOK, s.DiskOK = n.etcdAnswers.Load(), store.CheckDiskSpace() == nil
-	s.DefragDue, s.EtcdFull = n.defrag.wants()
+	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), p.act.Load() != nil
+	s.EtcdOK, s.DiskOK = p.etcdAnswers.Load(), store.CheckDiskSpace() == nil
+	s.DefragDue, s.EtcdFull = p.defrag.wants()
 	return s
 }
 
 // awaitApplied waits until every other node that answers has applied what this one has, at most a second. It returns the names
 // of the others.
-func (n *node) awaitApplied(ctx context.Context) (notYet []string) {
+func (a *actor) awaitApplied(ctx context.Context) (notYet []string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	own := n.store.LastApplied().Index
+	own := a.store.LastApplied().Index
 	var mu sync.Mutex // guards notYet
 	var asked sync.WaitGroup
-	for _, name := range n.cluster.others() {
+	for _, name := range a.cluster.others() {
 		asked.Go(func() {
 			for {
 				var s status
-				if err := n.cluster.ask(ctx, name, statusPath, &s); err == nil && s.Applied >= own {
+				if err := a.cluster.ask(ctx, name, statusPath, &s); err == nil && s.Applied >= own {
 					return
 				}
 				select {
@@ -236,26 +244,26 @@ func (c *cluster) levels() map[string]uint32 {
 	return levels
 }
 
-// peerHandler serves the requests of other nodes: their own, and those of callers, which name the caller.
-func (n *node) peerHandler() http.Handler {
+// handler serves the requests of other nodes: their own, and those of callers, which name the caller.
+func (p peerAPI) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.cluster.foundingAnswer()) })
+	mux.HandleFunc("GET "+foundingPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, p.cluster.foundingAnswer()) })
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
-		s := n.status()
-		if store := n.openStore.Load(); store != nil && r.URL.Query().Has("leader") {
+		s := p.status()
+		if store := p.openStore.Load(); store != nil && r.URL.Query().Has("leader") {
 			s.Duplicates = takeDuplicates(store)
 		}
 		writeAnswer(w, s)
 	})
-	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, n.sessionsInUse()) })
-	mux.HandleFunc("GET "+appliedPath, n.serveApplied)
+	mux.HandleFunc("GET "+sessionsPath, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, p.program.sessionsInUse()) })
+	mux.HandleFunc("GET "+appliedPath, p.serveApplied)
 	mux.HandleFunc("POST "+defragPath, func(w http.ResponseWriter, _ *http.Request) {
-		n.defrag.give()
+		p.defrag.give()
 		writeAnswer(w, struct{}{})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header[headerCaller] != nil { // whatever its path
-			n.serveForwarded(w, r)
+			p.serveForwarded(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)

@@ -23,7 +23,7 @@ func (n *node) runTerms(ctx context.Context) error {
 	defer ending.Wait()
 	for ctx.Err() == nil {
 		if term, leads := n.store.Leading(); leads {
-			if err := n.actIn(ctx, term, &ending); err != nil {
+			if err := (&actor{node: n, parts: newGroup(maxParts), term: term}).lead(ctx, &ending); err != nil {
 				n.cfg.Logger.Warn("this node leads the ledger and cannot act; it is retried", "error", err)
 			}
 		}
@@ -32,16 +32,15 @@ func (n *node) runTerms(ctx context.Context) error {
 	return nil
 }
 
-// actIn acts until the term or ctx ends. The parts of the actor end afterwards, in a goroutine that ending counts: a part may
+// lead acts until the term or ctx ends. The parts of the actor end afterwards, in a goroutine that ending counts: a part may
 // wait for an etcd that does not answer, and the next term does not.
-func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) error {
-	a := &actor{node: n, parts: newGroup(maxParts), term: term}
+func (a *actor) lead(ctx context.Context, ending *sync.WaitGroup) error {
 	a.lifetime, a.end = context.WithCancelCause(ctx)
 	defer ending.Go(func() {
 		canceled, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		cancel()
 		if err := a.parts.wait(canceled); err != nil {
-			n.cfg.Logger.Info("a part of this node's last term ended with an error", "term", term, "error", err)
+			a.cfg.Logger.Info("a part of this node's last term ended with an error", "term", a.term, "error", err)
 		}
 	})
 	defer a.end(&effect.Unavailable{Code: string(wire.LeaderLost), Cause: errTermOver})
@@ -52,7 +51,7 @@ func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) e
 	if err := a.openRemote(); err != nil {
 		return err
 	}
-	a.handler, a.check.barrier = a.api(), n.store.Barrier
+	a.handler, a.check.barrier = a.api(), a.store.Barrier
 	a.parts.start("lease epoch", a.endRaises)
 	a.parts.start("first proposals", func(ctx context.Context) error {
 		a.proposeFirst(ctx)
@@ -67,14 +66,14 @@ func (n *node) actIn(ctx context.Context, term uint64, ending *sync.WaitGroup) e
 		a.giveTurns(ctx)
 		return nil
 	})
-	n.act.Store(a)
-	n.cfg.Logger.Info("this node leads the ledger and acts", "term", term)
-	n.cluster.changed.Broadcast()
+	a.act.Store(a)
+	a.cfg.Logger.Info("this node leads the ledger and acts", "term", a.term)
+	a.cluster.changed.Broadcast()
 	for !a.over() && ctx.Err() == nil {
-		n.cluster.waitChange(ctx, 100*time.Millisecond)
+		a.cluster.waitChange(ctx, 100*time.Millisecond)
 	}
-	n.act.Store(nil)
-	n.cfg.Logger.Info("this node does not act any more", "term", term)
+	a.act.Store(nil)
+	a.cfg.Logger.Info("this node does not act any more", "term", a.term)
 	return nil
 }
 

@@ -161,7 +161,7 @@ func TestTLS_UnusableFilesFailTheStart(t *testing.T) {
 			}
 		}
 		data := filepath.Join(dir, "data")
-		err := Run(t.Context(), Config{Data: data, Listen: "127.0.0.1:0", NoCredentials: true, TLS: files})
+		err := Run(t.Context(), Config{Data: data, NoCredentials: true, Listen: Listen{Address: "127.0.0.1:0", TLS: files}})
 		var invalid *flight.InvalidError
 		require.ErrorAs(t, err, &invalid, name)
 		require.Equal(t, c.setting, invalid.Field, name)

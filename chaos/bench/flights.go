@@ -70,7 +70,7 @@ func (o *options) largeOrder(n uint64) order {
 	l := order{effect.Call{Key: orderKey(n), Submission: submission(input, fingerprint)}, answer,
 		func(context.Context, *effect.Attempt) (effect.Answer, error) { return answer, nil }}
 	l.Submission.Policy.AttemptTimeout = 30 * time.Second
-	if n >= o.stored && n < o.stored+o.ending {
+	if n >= o.large.stored && n < o.large.stored+o.large.ending {
 		l.Submission.Policy.Retention = shortRetention
 	}
 	return l

@@ -44,11 +44,11 @@ type report struct {
 // runPart runs a part in this process, and writes its report as one line.
 func runPart(ctx context.Context, o *options) error {
 	all := append(steps(), part{"open", openPart}, part{"busy", busyPart}, part{"callers", callersPart})
-	n := slices.IndexFunc(all, func(p part) bool { return p.name == o.part })
+	n := slices.IndexFunc(all, func(p part) bool { return p.name == o.large.part })
 	if n < 0 {
-		return fmt.Errorf("-part %s: unknown part", o.part)
+		return fmt.Errorf("-part %s: unknown part", o.large.part)
 	}
-	if o.part != "callers" {
+	if o.large.part != "callers" {
 		node.Tune(1) // as flightd itself does
 	}
 	r := &report{Results: make(results)}
@@ -100,7 +100,7 @@ func measureLarge(ctx context.Context, o *options, out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "%s; %d receipts of %d to %d random bytes, with inputs of %d to %d in base64, and %d more whose retention ends in the run; medians of %d rounds of %v.\n\n",
-		describeHost(), o.stored, bodyFrom, bodyTo, inputFrom, inputTo, o.ending, o.rounds, o.span)
+		describeHost(), o.large.stored, bodyFrom, bodyTo, inputFrom, inputTo, o.large.ending, o.rounds, o.span)
 	return writeTable(out, rows)
 }
 

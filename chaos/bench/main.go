@@ -37,21 +37,28 @@ type options struct {
 	only     string
 	postgres string
 	dir      string
-	profile  string
-	memory   string
 	url      string
 	binary   string
-	stored   uint64 // receipts of a large ledger that stay; 0: the table of workloads
-	ending   uint64 // receipts of a large ledger whose retention ends in the run
-	part     string // of a large ledger's measurement, in this process; "": all, each in a process of its own
+	large    largeOptions
+	profiles profileOptions
 }
+
+// largeOptions are those of a large ledger.
+type largeOptions struct {
+	stored uint64 // receipts that stay; 0: the table of workloads
+	ending uint64 // receipts whose retention ends in the run
+	part   string // of the measurement, in this process; "": all, each in a process of its own
+}
+
+// profileOptions are names of files; "": none.
+type profileOptions struct{ cpu, memory string }
 
 func run(ctx context.Context, args []string) error {
 	o, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if o.part != "" {
+	if o.large.part != "" {
 		return runPart(ctx, o)
 	}
 	if o.dir, err = os.MkdirTemp(o.dir, "flightd-bench-"); err != nil {
@@ -59,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(o.dir)
 	node.Tune(1) // as flightd does; the raw path profits, too
-	if o.stored > 0 {
+	if o.large.stored > 0 {
 		return measureLarge(ctx, o, os.Stdout)
 	}
 	debug.SetMemoryLimit(math.MaxInt64) // Tune's limit is for one node; here are two etcds and three ledgers
@@ -86,21 +93,21 @@ func parse(args []string) (o *options, err error) {
 	flags.StringVar(&o.dir, "dir", "", "directory for data, which is removed at the end (default: the system's temporary directory)")
 	flags.StringVar(&o.url, "url", "", "measure only the flightd at this URL, over HTTP")
 	flags.StringVar(&o.binary, "three", "", "compare one process of this flightd with three that are one cluster, over HTTP")
-	flags.Uint64Var(&o.stored, "stored", 0, "measure a ledger with this number of receipts, which are stored first")
+	flags.Uint64Var(&o.large.stored, "stored", 0, "measure a ledger with this number of receipts, which are stored first")
 	ending := flags.Int64("ending", -1, "with -stored: number of additional receipts that expire in the run (default: a tenth)")
-	flags.StringVar(&o.part, "part", "", "with -stored: run one part in this process, on the data in -dir (internal)")
-	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of all rounds; with -stored, beginning of the name of a file for each part")
-	flags.StringVar(&o.memory, "memprofile", "", "file for an allocation profile of all rounds, likewise")
+	flags.StringVar(&o.large.part, "part", "", "with -stored: run one part in this process, on the data in -dir (internal)")
+	flags.StringVar(&o.profiles.cpu, "cpuprofile", "", "file for a CPU profile of all rounds; with -stored, beginning of the name of a file for each part")
+	flags.StringVar(&o.profiles.memory, "memprofile", "", "file for an allocation profile of all rounds, likewise")
 	callers := flags.String("callers", "", `numbers of callers (default "1,64,256"; with -stored "64")`)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	o.ending = uint64(*ending)
+	o.large.ending = uint64(*ending)
 	if *ending < 0 {
-		o.ending = o.stored / 10
+		o.large.ending = o.large.stored / 10
 	}
 	switch {
-	case *callers == "" && o.stored > 0:
+	case *callers == "" && o.large.stored > 0:
 		*callers = "64"
 	case *callers == "":
 		*callers = "1,64,256"
@@ -115,7 +122,7 @@ func parse(args []string) (o *options, err error) {
 	if o.rounds < 1 || o.span <= 0 {
 		return nil, fmt.Errorf("-rounds and -span must be positive")
 	}
-	if o.stored > 0 && o.stored < 10_000 {
+	if o.large.stored > 0 && o.large.stored < 10_000 {
 		return nil, fmt.Errorf("-stored must be at least 10000")
 	}
 	return o, nil
@@ -123,8 +130,8 @@ func parse(args []string) (o *options, err error) {
 
 // profiled calls f and writes the profiles of it that the options ask for.
 func profiled(o *options, f func() error) error {
-	if o.profile != "" {
-		file, err := os.Create(o.profile + o.part)
+	if o.profiles.cpu != "" {
+		file, err := os.Create(o.profiles.cpu + o.large.part)
 		if err != nil {
 			return err
 		}
@@ -134,10 +141,10 @@ func profiled(o *options, f func() error) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := f(); err != nil || o.memory == "" {
+	if err := f(); err != nil || o.profiles.memory == "" {
 		return err
 	}
-	file, err := os.Create(o.memory + o.part)
+	file, err := os.Create(o.profiles.memory + o.large.part)
 	if err != nil {
 		return err
 	}

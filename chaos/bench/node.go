@@ -35,13 +35,13 @@ func openFlightd(ctx context.Context, data string, need access) (*flightd, error
 	ctx, stop := context.WithCancel(ctx)
 	f := &flightd{stop: stop, done: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
-	cfg := node.Config{Data: data, Listen: "127.0.0.1:0", NoCredentials: !need.token, Ready: func(r node.Ready) { ready <- r }}
+	cfg := node.Config{Data: data, NoCredentials: !need.token, Ready: func(r node.Ready) { ready <- r }, Listen: node.Listen{Address: "127.0.0.1:0"}}
 	opts := []client.Option{client.WithNamespace("bench")}
-	cfg.FirstToken = func(secret string) { opts = append(opts, client.WithToken(secret)) } // before Ready
+	cfg.FirstToken.Print = func(secret string) { opts = append(opts, client.WithToken(secret)) } // before Ready
 	var err error
 	if need.tls {
 		var trust *tls.Config
-		trust, err = writeCertificate(data, &cfg.TLS)
+		trust, err = writeCertificate(data, &cfg.Listen.TLS)
 		opts = append(opts, client.WithTLSConfig(trust))
 	}
 	if err == nil && need.token {

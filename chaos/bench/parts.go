@@ -57,7 +57,7 @@ func loadPart(ctx context.Context, o *options, r *report) error {
 		return err
 	}
 	const loaders, batchSize, logged = 4, 1000, 500
-	all, start := o.stored+o.ending, time.Now()
+	all, start := o.large.stored+o.large.ending, time.Now()
 	_, err = load{callers: loaders, more: func(n uint64) bool { return n*batchSize < all }, once: func(ctx context.Context, n uint64) error {
 		if n%logged == 0 {
 			fmt.Fprintf(os.Stderr, "%d receipts after %v\n", n*batchSize, time.Since(start).Round(time.Second))
@@ -117,7 +117,7 @@ func openPart(ctx context.Context, o *options, r *report) error {
 	if err != nil {
 		return err
 	}
-	key := orderKey(rand.Uint64N(o.stored))
+	key := orderKey(rand.Uint64N(o.large.stored))
 	f, err := s.Flight(key.FlightID())
 	if err != nil || f == nil || f.State != flight.StateSucceeded {
 		return fmt.Errorf("%s: not found: %v", key, err)
@@ -151,7 +151,7 @@ func ledgerPart(ctx context.Context, o *options, r *report) error {
 	read := func(keys uint64) func(context.Context, uint64) error {
 		return func(context.Context, uint64) error { return readReceipt(full, orderKey(rand.Uint64N(keys))) }
 	}
-	err = r.compare(ctx, o, 1, workload{name: ledgerRandom, once: read(o.stored)}, workload{name: ledgerHot, once: read(hotKeys)})
+	err = r.compare(ctx, o, 1, workload{name: ledgerRandom, once: read(o.large.stored)}, workload{name: ledgerHot, once: read(hotKeys)})
 	if err == nil {
 		err = r.compare(ctx, o, o.many(), workload{name: ledgerFull, once: o.newKeysIn(full)}, workload{name: ledgerEmpty, once: o.newKeysIn(empty)})
 	}
@@ -234,7 +234,7 @@ func memoryPart(ctx context.Context, o *options, r *report) error {
 		return err
 	}
 	r.row("start of a whole node", "5 s", "%.2f s", time.Since(o.began).Seconds())
-	execute, replay, start := newKeys(n.local, o.largeOrder), replays(n.local, o.largeOrder, o.stored), time.Now()
+	execute, replay, start := newKeys(n.local, o.largeOrder), replays(n.local, o.largeOrder, o.large.stored), time.Now()
 	_, err = load{callers: o.many(), more: func(uint64) bool { return time.Since(start) < 15*o.span }, once: func(ctx context.Context, n uint64) error {
 		return errors.Join(execute(ctx, n), replay(ctx, n))
 	}}.run(ctx, unusedNumbers())
@@ -304,5 +304,5 @@ func callersPart(ctx context.Context, o *options, r *report) error {
 }
 
 func replayPair(o *options, doer effect.Doer) (random, hot workload) {
-	return workload{name: "random replay", once: replays(doer, o.largeOrder, o.stored)}, workload{name: "hot replay", once: replays(doer, o.largeOrder, hotKeys)}
+	return workload{name: "random replay", once: replays(doer, o.largeOrder, o.large.stored)}, workload{name: "hot replay", once: replays(doer, o.largeOrder, hotKeys)}
 }

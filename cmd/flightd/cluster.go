@@ -143,7 +143,7 @@ func foundCluster(a *cli.App, out string, nodes []peer.Node, tokenFile, data str
 // moveIntoCluster prepares the ledger of a lone node for node name of a cluster.
 func moveIntoCluster(ctx context.Context, a *cli.App, data, name string) (clusterID string, err error) {
 	cfg := node.Dev(data, "127.0.0.1:0")
-	cfg.RaiseLeaseEpoch = "the ledger becomes that of a cluster"
+	cfg.Operator.RaiseLeaseEpoch = "the ledger becomes that of a cluster"
 	if err := completeConfig(a, &cfg); err != nil {
 		return "", err
 	}

@@ -105,7 +105,7 @@ func (d *devNodes) prepare() error {
 // config returns the configuration of node n.
 func (d *devNodes) config(n int) node.Config {
 	cfg := node.Dev(filepath.Join(d.data, devNodeName(n)), d.address(n))
-	cfg.Cluster, cfg.Neighbours = d.founding(n), d.nodes-1
+	cfg.Cluster, cfg.Process.Neighbours = d.founding(n), d.nodes-1
 	return cfg
 }
 

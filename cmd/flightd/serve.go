@@ -118,7 +118,7 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 				return err
 			}
 			cfg := node.Dev(a.Setting("data").Value, a.Setting("listen").Value)
-			cfg.RaiseLeaseEpoch = once.raiseLeaseEpoch
+			cfg.Operator.RaiseLeaseEpoch = once.raiseLeaseEpoch
 			return runNode(cmd.Context(), a, cfg)
 		},
 	}
@@ -141,9 +141,13 @@ func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
 func serveConfig(a *cli.App, once onceFlags) (cfg node.Config, err error) {
 	cfg = node.Config{
-		Data: a.Setting("data").Value, Cluster: a.Setting("cluster").Value, Listen: a.Setting("listen").Value, FirstTokenFile: a.Setting("first_token_file").Value,
-		TLS:        node.TLSFiles{Cert: a.Setting("tls_cert").Value, Key: a.Setting("tls_key").Value, ClientCA: a.Setting("tls_client_ca").Value},
-		FirstToken: func(secret string) { printFirstToken(a, secret) }, NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch,
+		Data: a.Setting("data").Value, Cluster: a.Setting("cluster").Value,
+		Listen: node.Listen{
+			Address: a.Setting("listen").Value,
+			TLS:     node.TLSFiles{Cert: a.Setting("tls_cert").Value, Key: a.Setting("tls_key").Value, ClientCA: a.Setting("tls_client_ca").Value},
+		},
+		FirstToken: node.FirstToken{File: a.Setting("first_token_file").Value, Print: func(secret string) { printFirstToken(a, secret) }},
+		Operator:   node.Operator{NewAdminToken: once.newAdminToken, RaiseLeaseEpoch: once.raiseLeaseEpoch},
 	}
 	if a.Setting("data").Source == cli.FromDefault {
 		cfg.Data = cmp.Or(a.Env("STATE_DIRECTORY"), cli.ServeData) // systemd sets the variable for StateDirectory=
@@ -155,7 +159,7 @@ func serveConfig(a *cli.App, once onceFlags) (cfg node.Config, err error) {
 	if cfg.Etcd.AllowPlainHTTP, err = a.BoolSetting("etcd_allow_plain_http"); err != nil {
 		return cfg, err
 	}
-	cfg.AllowPlainHTTP, err = a.BoolSetting("allow_plain_http")
+	cfg.Listen.AllowPlainHTTP, err = a.BoolSetting("allow_plain_http")
 	return cfg, err
 }
 
@@ -168,10 +172,10 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 	if err != nil {
 		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
-	cfg.ListenMetrics = a.Setting("listen_metrics").Value
-	cfg.Crash = crash
+	cfg.Listen.Metrics = a.Setting("listen_metrics").Value
+	cfg.Process.Crash = crash
 	if offset := a.Env(wallOffsetEnv); offset != "" {
-		if cfg.WallOffset, err = time.ParseDuration(offset); err != nil {
+		if cfg.Process.WallOffset, err = time.ParseDuration(offset); err != nil {
 			return &cli.Error{Code: cli.ExitConfig, Err: fmt.Errorf("%s: %w", wallOffsetEnv, err)}
 		}
 	}
@@ -193,7 +197,7 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 			})
 		}
 	}
-	node.Tune(1 + cfg.Neighbours)
+	node.Tune(1 + cfg.Process.Neighbours)
 	notified := make(chan struct{}) // closed when the supervisor was notified; runNode waits for it below
 	stop := context.AfterFunc(ctx, func() {
 		defer close(notified)
@@ -211,8 +215,8 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 // completeConfig sets what every start of a node needs.
 func completeConfig(a *cli.App, cfg *node.Config) (err error) {
 	cfg.Deployment = a.Setting("deployment").Value
-	cfg.Version, cfg.DedicatedProcess = a.Version, true
-	cfg.Kill, cfg.Actor = func(why error) { exitNode(a, why) }, cli.ActorName("")
+	cfg.Process.Version, cfg.Process.Dedicated = a.Version, true
+	cfg.Process.Kill, cfg.Operator.Actor = func(why error) { exitNode(a, why) }, cli.ActorName("")
 	cfg.Logger, err = logger(a)
 	return err
 }
@@ -286,9 +290,9 @@ func accessText(cfg *node.Config) string {
 	switch {
 	case cfg.NoCredentials:
 		return "this machine only, no credentials"
-	case cfg.TLS.ClientCA != "":
+	case cfg.Listen.TLS.ClientCA != "":
 		return "TLS, client certificates, tokens"
-	case cfg.TLS.Cert != "":
+	case cfg.Listen.TLS.Cert != "":
 		return "TLS, tokens"
 	}
 	return "plain HTTP, tokens"

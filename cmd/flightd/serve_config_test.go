@@ -34,10 +34,10 @@ func TestServe_ConfigOfTheNode(t *testing.T) {
 	require.NoError(t, a.ResolveSettings(serve))
 	cfg, err := serveConfig(a, onceFlags{raiseLeaseEpoch: "etcd is gone", newAdminToken: "lost"})
 	require.NoError(t, err)
-	require.Equal(t, node.TLSFiles{Cert: cert, Key: key, ClientCA: "/ca.crt"}, cfg.TLS)
+	require.Equal(t, node.TLSFiles{Cert: cert, Key: key, ClientCA: "/ca.crt"}, cfg.Listen.TLS)
 	require.Equal(t, [...]string{"0.0.0.0:7420", "/state", "/env/token", "lost", "etcd is gone"},
-		[...]string{cfg.Listen, cfg.Data, cfg.FirstTokenFile, cfg.NewAdminToken, cfg.RaiseLeaseEpoch})
-	require.True(t, cfg.AllowPlainHTTP)
+		[...]string{cfg.Listen.Address, cfg.Data, cfg.FirstToken.File, cfg.Operator.NewAdminToken, cfg.Operator.RaiseLeaseEpoch})
+	require.True(t, cfg.Listen.AllowPlainHTTP)
 	require.False(t, cfg.NoCredentials, "serve never serves without credentials")
 	delete(env, "STATE_DIRECTORY")
 	cfg, err = serveConfig(a, onceFlags{})
@@ -62,8 +62,8 @@ func TestServe_UnreadableKeyIsNamed(t *testing.T) {
 
 // TestServe_RejectedStartsHaveHints: a node that does not start because of a setting ends with ExitConfig and the remedy.
 func TestServe_RejectedStartsHaveHints(t *testing.T) {
-	open := node.Config{Listen: "0.0.0.0:7420"}
-	secure := node.Config{Listen: "7420", TLS: node.TLSFiles{Cert: "c"}}
+	open := node.Config{Listen: node.Listen{Address: "0.0.0.0:7420"}}
+	secure := node.Config{Listen: node.Listen{Address: "7420", TLS: node.TLSFiles{Cert: "c"}}}
 	for name, test := range map[string]struct {
 		field string
 		cfg   node.Config
@@ -71,7 +71,7 @@ func TestServe_RejectedStartsHaveHints(t *testing.T) {
 	}{
 		"plain":           {"listen", open, "run flightd cert init DIR and set --tls-cert and --tls-key, or set --allow-plain-http if a proxy in front ends TLS"},
 		"no address":      {"listen", secure, "as in 0.0.0.0:7420"},
-		"dev":             {"listen", node.Config{Listen: "0.0.0.0:1", NoCredentials: true}, "flightd serve serves other machines"},
+		"dev":             {"listen", node.Config{NoCredentials: true, Listen: node.Listen{Address: "0.0.0.0:1"}}, "flightd serve serves other machines"},
 		"certificate":     {"tls_cert", secure, "flightd cert init DIR"},
 		"no directory":    {"first_token_file", secure, "--first-token-file"},
 		"monitoring":      {"listen_metrics", secure, "--listen-metrics"},
@@ -104,8 +104,8 @@ func TestServe_Banner(t *testing.T) {
 	for want, cfg := range map[string]node.Config{
 		"(this machine only, no credentials)": {NoCredentials: true},
 		"(plain HTTP, tokens)":                {},
-		"(TLS, tokens)":                       {TLS: node.TLSFiles{Cert: "c"}},
-		"(TLS, client certificates, tokens)":  {TLS: node.TLSFiles{Cert: "c", ClientCA: "a"}},
+		"(TLS, tokens)":                       {Listen: node.Listen{TLS: node.TLSFiles{Cert: "c"}}},
+		"(TLS, client certificates, tokens)":  {Listen: node.Listen{TLS: node.TLSFiles{Cert: "c", ClientCA: "a"}}},
 	} {
 		var out, talk bytes.Buffer
 		a := &cli.App{Terminal: cli.Terminal{Out: &out, Err: &talk}}

@@ -94,11 +94,11 @@ const tlsFilesHint = "--tls-cert and --tls-key name the PEM files of a certifica
 
 // configHint describes the values that a field of the configuration takes. It returns "" if the error says enough.
 func configHint(field string, cfg *node.Config) string {
-	_, _, noAddress := net.SplitHostPort(cfg.Listen)
+	_, _, noAddress := net.SplitHostPort(cfg.Listen.Address)
 	switch {
 	case field == "listen" && cfg.NoCredentials:
 		return "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420; flightd serve serves other machines"
-	case field == "listen" && cfg.TLS.Cert == "" && !cfg.AllowPlainHTTP && noAddress == nil:
+	case field == "listen" && cfg.Listen.TLS.Cert == "" && !cfg.Listen.AllowPlainHTTP && noAddress == nil:
 		return "other machines need TLS: run flightd cert init DIR and set --tls-cert and --tls-key, or set --allow-plain-http if a proxy in front ends TLS"
 	case field == "listen":
 		return "--listen and FLIGHTD_LISTEN take an address and a port, as in 0.0.0.0:7420"

@@ -25,7 +25,7 @@ func main() {
 	cfg := node.Dev("", "")
 	flag.StringVar(&cfg.Cluster, "cluster", "", "directory of this node, from flightd cluster found")
 	flag.StringVar(&cfg.Data, "data", "", "data directory of this node")
-	flag.StringVar(&cfg.Listen, "listen", "", "address of this node's API")
+	flag.StringVar(&cfg.Listen.Address, "listen", "", "address of this node's API")
 	order := flag.String("order", "order-42", "order to pay")
 	book := flag.String("book", "payments.txt", "file that stands for the provider: it gets a line for each payment")
 	flag.Parse()

@@ -127,6 +127,28 @@ func TestClaimWhileTheGuardKeyChanges(t *testing.T) {
 	})
 }
 
+// Attempts of remote sessions end with ReleaseClaim, also repeated: the claims that are left are lost with the session, and no others.
+func TestReleasedClaimsAreNotLostWithTheirSession(t *testing.T) {
+	ended := make(chan int, 1)
+	events := lease.Events{SessionEnded: func(_ flight.SessionID, _ error, leases int) { ended <- leases }}
+	inBubble(t, leasetest.Options{Events: events, Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
+		s := newSession(t, f, lease.Spec{TTL: ttl})
+		claim(t, s, key("lost"))
+		claim(t, s, key("released")).Release()
+		nonce := leasetest.NewNonce()
+		l, err := s.Reserve(t.Context(), key("reported"), nonce)
+		require.NoError(t, err)
+		require.NoError(t, l.Claim(t.Context()))
+		f.ReleaseClaim(key("reported"), s.Ref().ID, nonce)
+		f.ReleaseClaim(key("reported"), s.Ref().ID, nonce)
+		f.ReleaseClaim(key("elsewhere"), s.Ref().ID, leasetest.NewNonce())
+		require.Eventually(t, func() bool { return len(claims(t, f)) == 1 }, ttl/2, time.Millisecond)
+		f.Etcd.Expire(s.Ref().ID)
+		time.Sleep(ttl)
+		require.Equal(t, 1, <-ended)
+	})
+}
+
 // Each loss has a reason, and open leases and sessions are counted.
 func TestLossesHaveAReason(t *testing.T) {
 	type end struct {
