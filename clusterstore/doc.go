@@ -32,7 +32,7 @@
 // # Due flights
 //
 // flight.Due is derived from the live flights, too: when an attempt, a callback or a sleeping saga is overdue, which submitted
-// jobs may be handed out, and how they stand in their lanes (due.go). Of all this, only whether a lane lets a flight open
+// jobs may be handed out, and how they stand in their lanes. Of all this, only whether a lane lets a flight open
 // decides anything in the state machine. No route submits jobs yet.
 //
 // # Feed
