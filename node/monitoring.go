@@ -80,7 +80,7 @@ func (m monitor) clusterState() wire.Cluster {
 		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel}
 		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
 	}
-	own := peerAPI{m.node}.status()
+	own := peerAPI(m).status()
 	state := wire.Cluster{ID: m.cluster.founding.ClusterID, Leader: own.Leader}
 	leader := own.Applied
 	if v := m.cluster.viewOf(own.Leader); v != nil {
