@@ -13,9 +13,14 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// openStore opens a store that the test closes.
+// openStore opens a store that the test closes. Its clock is the test's: the system's counts since boot, which is real time in
+// tests with a fake clock, so a slow machine would move the ledger's time.
 func openStore(tb testing.TB, cfg Config) *Store {
 	tb.Helper()
+	if cfg.Clock.Mono == nil {
+		start := time.Now()
+		cfg.Clock.Mono = func() time.Duration { return time.Since(start) }
+	}
 	s, err := Open(context.Background(), cfg)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, s.Close(context.Background())) })
