@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -258,12 +259,12 @@ func (p *proxy) hideIndex(request http.Header) {
 }
 
 // checkIndex checks that a request is not answered from a ledger that is older than its caller was told. A node that has no such
-// ledger answers with a retryable error. A renewal that no leader takes is done in etcd alone: its answer grants no trust, and says
-// nothing about the ledger.
+// ledger answers with a retryable error. Two kinds of answers say nothing about the ledger: that of a server that does not admit the
+// caller, which may have another ledger; and that of a renewal which no leader took, and which grants no trust.
 func (p *proxy) checkIndex(request *http.Request, answer *http.Response, data []byte) {
 	known, err := wire.ParseIndex(request.Header.Get(wire.HeaderIndex))
-	otherLedger := answer.StatusCode == http.StatusMisdirectedRequest // and its positions are not comparable
-	if err != nil || otherLedger || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
+	admitted := !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest}, answer.StatusCode)
+	if err != nil || !admitted || answer.StatusCode >= http.StatusInternalServerError || bytes.Contains(data, []byte(`"trust_ms":0`)) {
 		return
 	}
 	if own, err := wire.ParseIndex(answer.Header.Get(wire.HeaderIndex)); err != nil || known.After(own) {
