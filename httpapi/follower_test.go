@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,34 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
-	"github.com/flightd/flightd/remote"
 )
-
-// behind is the ledger of the API at a node that is behind.
-type behind struct {
-	httpapi.Ledger
-	late *flightdtest.Follower
-}
-
-func (b behind) Header() flight.Header                       { return b.late.Header() }
-func (b behind) Flight(id flight.ID) (*flight.Flight, error) { return b.late.Flight(id) }
-func (b behind) Wait(ctx context.Context, id flight.ID, v flight.Version) (*flight.Flight, error) {
-	return b.late.Wait(ctx, id, v)
-}
-
-// replays answers opens from the same view.
-type replays struct {
-	httpapi.Remote
-	from remote.Replays
-}
-
-func (rs replays) Open(_ context.Context, r remote.OpenRequest) (remote.OpenAnswer, error) {
-	return rs.from.Open(r)
-}
 
 // A follower that lags behind shows final receipts alone, as the leader has shown them, and with the versions that they had. One that
 // is up to date shows all of them. Keys are freed, redacted, retried and cancelled
@@ -56,11 +31,7 @@ func TestFollower_ShowsFinalReceiptsAlone(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	leader := &testServer{t: t, fake: fake, url: server.URL}
-	cfg := fake.Config()
-	cfg.Ledger = behind{cfg.Ledger, late}
-	cfg.Remote = replays{from: remote.NewReplays(remote.Config{Ledger: late, Reader: late})}
-	cfg.Cluster.Follower = func() bool { return true }
-	follower := httpapi.New(cfg)
+	follower := httpapi.New(fake.FollowerConfig(late))
 
 	open := func(key, input int) string {
 		return fmt.Sprintf(`{"action":"pay","id":"k%d","input":{"n":%d},"nonce":"%016x"}`, key, input, random.Uint64())

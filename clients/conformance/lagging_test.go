@@ -17,12 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
-	"github.com/flightd/flightd/remote"
 )
 
 // TestSoakOfALaggingNode runs clients of all languages against two nodes in this process, on the ledger of flightdtest. Every proxy
@@ -33,10 +31,7 @@ func TestSoakOfALaggingNode(t *testing.T) {
 	runSeeds(t, func(t *testing.T, seed uint64) {
 		leader := httpapitest.New(t)
 		late := &lateNode{view: leader.Ledger.Follower(), leader: httpapi.New(leader.Config())}
-		cfg := leader.Config()
-		cfg.Ledger = lateLedger{cfg.Ledger, late.view}
-		cfg.Remote = replays{from: remote.NewReplays(remote.Config{Ledger: late.view, Reader: late.view})}
-		cfg.Cluster.Follower = func() bool { return true }
+		cfg := leader.FollowerConfig(late.view)
 		cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil }
 		late.own = httpapi.New(cfg)
 		h := &server{t: t}
@@ -87,28 +82,4 @@ func (n *lateNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	n.leader.ServeHTTP(w, r)
-}
-
-// lateLedger is the ledger of the API at a node that lags.
-type lateLedger struct {
-	httpapi.Ledger
-	late *flightdtest.Follower
-}
-
-func (l lateLedger) Header() flight.Header { return l.late.Header() }
-
-func (l lateLedger) Flight(id flight.ID) (*flight.Flight, error) { return l.late.Flight(id) }
-
-func (l lateLedger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
-	return l.late.Wait(ctx, id, seen)
-}
-
-// replays serves opens of keys with a final receipt. No other method is called.
-type replays struct {
-	httpapi.Remote
-	from remote.Replays
-}
-
-func (rs replays) Open(_ context.Context, r remote.OpenRequest) (remote.OpenAnswer, error) {
-	return rs.from.Open(r)
 }
