@@ -7,8 +7,11 @@ func (t *transition) submit(c *Submit) Decision {
 		return d
 	}
 	if t.absent() {
-		if !t.mayOpenStep(&c.Submission) {
+		switch {
+		case !t.mayOpenStep(&c.Submission):
 			return DecisionFenced
+		case t.header.Reconciling: // an import of what has happened creates the flight, and must find the key unused
+			return DecisionReconciling
 		}
 		t.createFlight(&c.Submission)
 		if c.Queue != nil {

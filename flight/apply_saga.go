@@ -63,15 +63,16 @@ func (t *transition) sealKey(*SealKey) Decision {
 	return DecisionAccepted
 }
 
-// suspend puts a saga to sleep, or lets an attempt wait for its callback. It counts no retry.
+// suspend puts a saga to sleep, or lets an attempt wait for its callback. It counts no retry. A callback may come before its
+// suspend, which then finds the attempt reported and changes nothing.
 func (t *transition) suspend(c *Suspend) Decision {
 	f := t.flight()
 	a := f.Newest()
 	if a == nil || c.Generation != f.Generation || !t.isTokenOf(a, c.Token) {
 		return DecisionFenced
 	}
-	if f.State == StateWaiting {
-		return DecisionAccepted // a repeat
+	if f.State == StateWaiting || c.Wake.Callback && a.ReportedOutcomes != 0 {
+		return DecisionAccepted // a repeat, or the callback was faster
 	}
 	if !a.IsOpen() || !c.Wake.Callback && !f.Policy.Saga {
 		return DecisionFenced

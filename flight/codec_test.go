@@ -71,7 +71,7 @@ func (f *filler) fill(v reflect.Value) {
 		v.SetUint(uint64(*f) * 101)
 	case reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(*f) * 1001)
-	case reflect.Int8:
+	case reflect.Int16:
 		v.SetInt(-int64(*f % 100))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*f) * 1_000_003)

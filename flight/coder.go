@@ -229,7 +229,7 @@ func (c *coder) endList() {
 }
 
 type integer interface {
-	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int | ~int8 | ~int64
+	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int | ~int16 | ~int64
 }
 
 // numberField is a number that is left out when it is zero.

@@ -354,7 +354,7 @@ func draw(t *rapid.T, v reflect.Value) {
 		v.SetBool(rapid.Bool().Draw(t, "bool"))
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		v.SetUint(drawNumber(t) & (math.MaxUint64 >> (64 - v.Type().Bits())))
-	case reflect.Int8, reflect.Int, reflect.Int64:
+	case reflect.Int16, reflect.Int, reflect.Int64:
 		v.SetInt(int64(drawNumber(t)) << (64 - v.Type().Bits()) >> (64 - v.Type().Bits()))
 		if rapid.Bool().Draw(t, "minus") {
 			v.SetInt(-v.Int())

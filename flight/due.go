@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/google/btree"
@@ -14,7 +13,7 @@ import (
 // Queue is what a submission says about the place of a job. Only a Submit with a Queue makes a flight a job: workers claim
 // it, and it stands in its lane.
 type Queue struct {
-	Priority int8   `cbor:"1,keyasint,omitempty"` // jobs of one action with a greater priority are handed out first
+	Priority int16  `cbor:"1,keyasint,omitempty"` // jobs of one action with a greater priority are handed out first
 	Lane     string `cbor:"2,keyasint,omitempty"` // "": the job stands in no lane
 	Limit    uint16 `cbor:"3,keyasint,omitempty"` // how many jobs of the lane may be open at once; 0: one
 	RunAt    Time   `cbor:"4,keyasint,omitempty"` // earliest time of the first attempt; 0: at once
@@ -61,6 +60,7 @@ type job struct {
 	lane  *lane // nil: it stands in none
 	state State
 	held  bool // its lane does not let it open
+	first bool // it is one of its lane's open
 	start timer
 }
 
@@ -72,8 +72,8 @@ type pool struct {
 }
 
 // next returns the first ready job of a lower priority.
-func (p *pool) next(priority int8) (next *job, ok bool) {
-	if priority == math.MinInt8 {
+func (p *pool) next(priority int16) (next *job, ok bool) {
+	if priority == math.MinInt16 {
 		return nil, false
 	}
 	p.ready.AscendGreaterOrEqual(&job{place: Place{Queue: Queue{Priority: priority - 1}}}, func(j *job) bool {
@@ -282,14 +282,17 @@ func (l *lane) first() (open []*job) {
 func (d *Due) admit(l *lane) {
 	was := l.open
 	l.open = l.first()
+	for _, j := range was {
+		j.first = false
+	}
 	for _, j := range l.open {
-		if j.held {
+		if j.first = true; j.held {
 			j.held = false
 			d.place(j)
 		}
 	}
 	for _, j := range was { // a later job that had no other before it, and was not due
-		if !j.held && !slices.Contains(l.open, j) && d.jobs[j.id] == j {
+		if !j.held && !j.first && d.jobs[j.id] == j {
 			d.unplace(j)
 			j.held = true
 		}

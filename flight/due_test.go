@@ -21,7 +21,7 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 	key := flight.MustKey(fmt.Sprintf("test/%s/order-%d", []string{"charge", "mail"}[n%2], n))
 	f := &flight.Flight{ID: key.FlightID(), Key: key, Generation: 1, Steps: time.Duration(random.IntN(3)) * time.Second}
 	f.Place = &flight.Place{Due: flight.Time(random.IntN(100)), Since: flight.Version{Index: random.Uint64N(50), Pos: uint32(n)}, Queue: flight.Queue{
-		Priority: int8(random.IntN(3)), Lane: []string{"", "a", "b"}[random.IntN(3)], Limit: uint16(random.IntN(4))}}
+		Priority: int16(random.IntN(3)), Lane: []string{"", "a", "b"}[random.IntN(3)], Limit: uint16(random.IntN(4))}}
 	if before != nil && random.IntN(4) > 0 {
 		f.Place = before.Place
 	}
@@ -282,4 +282,6 @@ func TestDue_RunAt(t *testing.T) {
 	require.Equal(t, flight.Time(700), late.Place.Due, "not before its submission")
 	require.Equal(t, flight.LevelJobs, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{}}))
 	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Submit{}))
+	require.Equal(t, flight.LevelJobs, flight.RequiredLevel(&flight.Suspend{Wake: flight.Wake{Callback: true}}))
+	require.Equal(t, flight.LevelBase, flight.RequiredLevel(&flight.Suspend{}))
 }

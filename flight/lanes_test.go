@@ -221,6 +221,7 @@ func TestLanes_Explored(t *testing.T) {
 					t.Logf("%s after %s (%d states)", broken, strings.Join(trace, ", "), len(list))
 					return
 				}
+				require.Less(t, n, 200_000, "the states have no end")
 				next := w.successors(t, &rule)
 				moves := false
 				for by, world := range next {

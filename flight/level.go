@@ -11,7 +11,7 @@ const (
 	// LevelRestore adds restores of the ledger, steps of its clock that move the deadlines of holders, and the withdrawal of
 	// a session that holds no flight.
 	LevelRestore uint32 = 3
-	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane.
+	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane, and attempts that wait for a callback.
 	LevelJobs uint32 = 4
 	// MaxLevel is the highest level that this build reads.
 	MaxLevel = LevelJobs
@@ -31,8 +31,15 @@ func RequiredLevel(c Command) uint32 {
 	if tick, ok := c.(*Tick); ok && tick.StepTo > 0 {
 		return LevelRestore
 	}
-	if submit, ok := c.(*Submit); ok && submit.Queue != nil {
-		return LevelJobs
+	switch c := c.(type) {
+	case *Submit:
+		if c.Queue != nil {
+			return LevelJobs
+		}
+	case *Suspend:
+		if c.Wake.Callback {
+			return LevelJobs
+		}
 	}
 	return c.kind().level()
 }

@@ -151,6 +151,9 @@ func TestRules(t *testing.T) {
 		{"Open repeated while the attempt waits for its callback", hold, []step{open(1, nonce1), suspend(1, callback)}, open(1, nonce1), flight.DecisionFenced, flight.StateWaiting},
 		{"WakeUp after the callback's deadline", hold, []step{open(1, nonce1), suspend(1, callback), afterTime(10 * time.Second)}, wakeUp, flight.DecisionInDoubt, flight.StateInDoubt},
 		{"Report by the callback", hold, []step{open(1, nonce1), suspend(1, callback)}, report(1, flight.OutcomeSucceeded, "x"), flight.DecisionAccepted, flight.StateSucceeded},
+		{"Suspend after its callback", hold, []step{open(1, nonce1), report(1, flight.OutcomeSucceeded, "x")}, suspend(1, callback), flight.DecisionAccepted, flight.StateSucceeded},
+		{"Suspend of a lost attempt", hold, []step{open(1, nonce1), endSession(1)}, suspend(1, callback), flight.DecisionFenced, flight.StateInDoubt},
+		{"Report by the callback of a lost attempt", hold, []step{open(1, nonce1), suspend(1, callback), afterTime(10 * time.Second), wakeUp}, report(1, flight.OutcomeSucceeded, "x"), flight.DecisionAccepted, flight.StateSucceeded},
 
 		{"Cancel of a ready flight", hold, []step{submit}, cancel, flight.DecisionAccepted, flight.StateCancelled},
 		{"Cancel of a running flight is recorded", hold, []step{open(1, nonce1)}, cancel, flight.DecisionAccepted, flight.StateRunning},

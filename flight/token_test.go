@@ -4,7 +4,9 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,4 +57,50 @@ func TestToken_EmptySecret(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, token, got)
 	require.Equal(t, uint32(1), generation)
+}
+
+// A fencing token and a callback token are never accepted as each other, and a callback token with another digit as nothing.
+func TestCallbackToken(t *testing.T) {
+	secret, id := []byte("secret"), MustKey("n/a/1").FlightID()
+	token := CallbackToken{ID: id, Generation: 3, Token: Token{StoreEpoch: 1, Number: 2}}
+	sealed := token.Seal(secret)
+	got, ok := UnsealCallback(sealed, secret)
+	require.True(t, ok)
+	require.Equal(t, token, got)
+	require.Empty(t, token.Seal(nil))
+
+	fencing := token.Token.Seal(secret, id, 3, "session")
+	_, _, err := Unseal(sealed, secret, id)
+	require.Error(t, err)
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(sealed, CallbackPrefix))
+	require.NoError(t, err)
+	numbers := append(append([]byte{0, 0, 0, 1}, 0, 0, 0, 2), append([]byte{0, 0, 0, 3}, make([]byte, 8)...)...)
+	_, _, err = Unseal(hex.EncodeToString(numbers)+"."+hex.EncodeToString(raw[callbackNumbers:]), secret, id)
+	require.Error(t, err, "the MAC of a callback token is not that of a fencing token")
+	wrong := []string{"", CallbackPrefix, fencing, CallbackPrefix + fencing, sealed + "A", sealed[:len(sealed)-1], strings.ToUpper(sealed), strings.TrimPrefix(sealed, CallbackPrefix)}
+	for i := range raw {
+		forged := slices.Clone(raw)
+		forged[i] ^= 1
+		wrong = append(wrong, CallbackPrefix+base64.RawURLEncoding.EncodeToString(forged))
+	}
+	for _, s := range wrong {
+		_, ok := UnsealCallback(s, secret)
+		require.False(t, ok, s)
+	}
+	_, ok = UnsealCallback(sealed, []byte("other"))
+	require.False(t, ok)
+	_, ok = UnsealCallback(sealed, nil)
+	require.False(t, ok)
+}
+
+// Under resend every attempt of a generation has the same callback token, under the other policies its own.
+func TestCallbackToken_Attempts(t *testing.T) {
+	h := Header{StoreEpoch: 1}
+	f := &Flight{Generation: 2, Attempts: []Attempt{{Number: 7}}, AttemptCount: 1}
+	first := f.CallbackToken(&h)
+	require.Equal(t, Token{StoreEpoch: 1, Number: 7}, first.Token)
+	f.Attempts, f.AttemptCount = append(f.Attempts, Attempt{Number: 8}), 2
+	require.Equal(t, Token{StoreEpoch: 1, Number: 8}, f.CallbackToken(&h).Token)
+	f.Policy.Recovery = RecoveryResend
+	require.Equal(t, first, f.CallbackToken(&h))
 }

@@ -110,7 +110,8 @@
 //
 // Time as numbers (a deadline is an event, and the rules promise only the order of events); more than three callers;
 // raft itself, whose log is one sequence here; clocks that drift, except control RN3; frozen machines that send an effect
-// after their trust has ended (the provider's token or key is for those); suspended attempts and callbacks; Rebind;
+// after their trust has ended (the provider's token or key is for those); Rebind; suspended attempts and callbacks, which package
+// flight explores (TestCallbacks_Explored);
 // closing a session manually; redactions, retention and generations; claims together with reports in steps; several raft
 // groups; a pool's step with its own undo; two competing workers of jobs; look-ups and one-shot sessions across a restore;
 // a ledger and an etcd restored together.
