@@ -21,6 +21,7 @@ type Attempt struct {
 	directSends     atomic.Int32                  // calls of Sending that returned nil; their requests are not observed here
 	transportSends  atomic.Int32                  // unsafe requests through Transport with at least one written byte
 	firstSend       atomic.Pointer[clock.Instant] // start of the first send that may have changed something; set only with a Window
+	suspended       atomic.Pointer[Suspended]     // set by Suspend
 	redirects       sync.Map                      // redirect answers, by *http.Response: following one is not a second send
 }
 
@@ -37,6 +38,9 @@ type Spec struct {
 	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
 	MayStart       func() error           // nil while an effect may still be started
 	Context        context.Context        // the attempt's own
+	CallbackURL    string                 // where the provider reports the outcome; "": Call.Callback is not set
+	// Suspend hands the attempt over to its callback, and returns the deadline; nil: Call.Callback is not set.
+	Suspend func(ctx context.Context, within time.Duration) (until time.Time, err error)
 }
 
 const (
@@ -72,6 +76,36 @@ func (a *Attempt) Traceparent() string {
 
 // Input returns a copy of the input as first submitted. A resend must send exactly these bytes.
 func (a *Attempt) Input() []byte { return bytes.Clone(a.spec.Input.Data) }
+
+// CallbackURL returns the URL at which the provider reports the outcome of this attempt, if Call.Callback is set: give it to the
+// provider together with the work, then call Suspend. It is a secret. Under resend it is the same for every attempt.
+func (a *Attempt) CallbackURL() string { return a.spec.CallbackURL }
+
+// Suspend hands the attempt over to its callback, for at most the given time. The handler has started the effect, and returns the
+// error of Suspend: then the process may end, and the attempt waits for its callback. After the deadline the outcome is unknown,
+// and the recovery decides. From the call on the attempt sends nothing more, whether Suspend succeeds or not.
+//
+// The error is *Suspended if the attempt waits, or if its callback came first. After any other error the attempt may or may
+// not wait. If the process dies during Suspend, the attempt waits, or ends with its session.
+func (a *Attempt) Suspend(ctx context.Context, within time.Duration) error {
+	if a.spec.Suspend == nil {
+		return errors.New("the attempt cannot wait for a callback: the call must set Callback, and run through a client")
+	}
+	a.state.Or(stateOver)
+	until, err := a.spec.Suspend(ctx, within)
+	if err != nil {
+		return err
+	}
+	s := &Suspended{Key: a.spec.Key, Until: until}
+	a.suspended.Store(s)
+	return s
+}
+
+// IsSuspended reports whether a handler's error says that this attempt was suspended. The error of another flight does not.
+func (a *Attempt) IsSuspended(err error) bool {
+	var s *Suspended
+	return errors.As(err, &s) && s == a.suspended.Load()
+}
 
 // Previous returns the previous attempt, or nil for the first.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }

@@ -14,6 +14,9 @@ type Call struct {
 	Submission flight.Submission
 	// LookUp asks the provider whether the effect happened. Recovery verify needs it, and so does a policy with Lookup.
 	LookUp LookUp
+	// Callback says that the handler may hand its attempt over to a callback: see Attempt.Suspend. It needs a client, and a server
+	// with a public URL; else nothing is opened.
+	Callback bool
 	// Wait bounds the wait for another caller's attempt; 0 waits until the caller's context ends.
 	Wait time.Duration
 }

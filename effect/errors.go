@@ -261,6 +261,17 @@ type Unsettled struct {
 func (e *Unsettled) Error() string { return fmt.Sprintf("%s: %s: %v", e.Key, e.Outcome, e.Err) }
 func (e *Unsettled) Unwrap() error { return e.Err }
 
+// Suspended means that the effect was started, and that the attempt waits for its callback. Another call of the key waits for it,
+// too, and gets the receipt.
+type Suspended struct {
+	Key   flight.Key
+	Until time.Time // after it the outcome is unknown; zero: the callback has come already
+}
+
+func (e *Suspended) Error() string {
+	return fmt.Sprintf("%s waits for its callback until %s", e.Key, e.Until.Format(time.RFC3339))
+}
+
 // Missing means that there is no such flight: its key was never used, or was freed.
 type Missing struct {
 	ID flight.ID

@@ -32,9 +32,11 @@ const (
 	BeforeReport  Point = "before-report"
 	AfterReport   Point = "after-report"
 	BeforeRelease Point = "before-release"
+	BeforeSuspend Point = "before-suspend" // only of a flight whose attempt waits for a callback; see All
+	AfterSuspend  Point = "after-suspend"
 )
 
-// All returns the points in the order in which a flight passes them.
+// All returns the points in the order in which a flight passes them that waits for no callback.
 func All() []Point {
 	return []Point{BeforeOpen, DuringOpen, AfterOpen, BeforeSend, AfterEffect, BeforeReport, AfterReport, BeforeRelease}
 }
@@ -62,8 +64,8 @@ func Parse(s string) (*Set, error) {
 				return nil, fmt.Errorf("%s: %q: after the @ must be the number of the pass that kills, from 1", Env, word)
 			}
 		}
-		if !slices.Contains(All(), Point(name)) {
-			return nil, fmt.Errorf("%s: %q is not a crash point; allowed: %v", Env, name, All())
+		if allowed := append(All(), BeforeSuspend, AfterSuspend); !slices.Contains(allowed, Point(name)) {
+			return nil, fmt.Errorf("%s: %q is not a crash point; allowed: %v", Env, name, allowed)
 		}
 		left[Point(name)] = n
 	}

@@ -18,6 +18,7 @@ type Completion struct {
 	Answer     effect.Answer // the receipt; zero if Outcome has no receipt. The runner owns the bytes
 	Err        error
 	NotStarted bool // the handler was not called: nothing was sent, nor will be
+	Suspended  bool // the handler has handed the attempt over to its callback: nothing is reported
 	Late       bool // the handler returned after it was reported as hung
 }
 
@@ -90,7 +91,7 @@ func callHandler(spec *effect.Spec, h effect.Handler, end *Completion) {
 		if p := recover(); p != nil {
 			end.Err = fmt.Errorf("the handler panicked: %v", p)
 		}
-		end.Outcome = effect.Classify(end.Err, at)
+		end.Outcome, end.Suspended = effect.Classify(end.Err, at), at.IsSuspended(end.Err)
 		switch {
 		case !end.Outcome.Final():
 			end.Answer = effect.Answer{}

@@ -28,7 +28,8 @@ type Transport interface {
 // Attempt is the result of an Open: an open attempt, or the verification of the attempt before it.
 type Attempt interface {
 	// Report sends the end of the attempt to the ledger, and returns the answer that follows. If Completion.NotStarted
-	// is set, the handler was not called and never will be. *effect.Unrecorded: the report is not in the ledger yet,
+	// is set, the handler was not called and never will be. If Completion.Suspended is set, the ledger knows the end already, and
+	// the answer is that of the flight. *effect.Unrecorded: the report is not in the ledger yet,
 	// and is sent again.
 	Report(ctx context.Context, end Completion) (Answer, error)
 	// Verify sends the finding of a look-up. It is answered like Open.
