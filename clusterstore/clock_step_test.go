@@ -76,6 +76,9 @@ func TestHazard25_StepEndsNoHolder(t *testing.T) {
 		},
 	} {
 		for _, upgraded := range []bool{false, true} {
+			if upgraded && name == "callback" {
+				continue // a ledger of a lower level has no callbacks
+			}
 			t.Run(name+map[bool]string{true: ", upgraded"}[upgraded], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := &fakeClock{wall: time.UnixMilli(1_700_000_000_000)}

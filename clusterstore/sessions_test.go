@@ -33,6 +33,7 @@ func endedOf(s *Store, id flight.SessionID) *flight.EndSession {
 // manySessions creates flights held by sessions in every way, some that no session holds, and ended sessions.
 func manySessions(t *testing.T, s *Store) {
 	t.Helper()
+	propose(t, s, &flight.RaiseLevel{Level: flight.LevelJobs})
 	for n := range 40 {
 		opened := openUnder(t, s, n, flight.SessionID(fmt.Sprint("session-", n%4)), flight.Policy{Recovery: flight.RecoveryVerify})
 		require.Equal(t, flight.DecisionProceed, opened.Decision)
@@ -48,9 +49,8 @@ func manySessions(t *testing.T, s *Store) {
 			require.Equal(t, flight.DecisionAccepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
 		}
 	}
-	propose(t, s, &flight.RaiseLevel{Level: flight.LevelJobs})
 	for n := range 10 { // jobs: some in a lane, some due later
-		submit := &flight.Submit{Key: testKey(100 + n), Queue: &flight.Queue{Priority: int8(n % 3), Lane: []string{"", "a"}[n%2]}}
+		submit := &flight.Submit{Key: testKey(100 + n), Queue: &flight.Queue{Priority: int16(n % 3), Lane: []string{"", "a"}[n%2]}}
 		if n%4 == 0 {
 			submit.Queue.RunAt = s.Now().Add(time.Duration(n) * time.Hour)
 		}

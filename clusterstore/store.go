@@ -70,6 +70,9 @@ func (s *Store) Overdue(limit int) (overdue []flight.ID) {
 // Feed returns the feed of this node.
 func (s *Store) Feed() *Feed { return s.feed }
 
+// Jobs returns the submitted jobs.
+func (s *Store) Jobs() Jobs { return Jobs{s} }
+
 // Stats returns the figures. It does not wait and asks no other node.
 func (s *Store) Stats() Stats {
 	now := s.fsm.published.Load()

@@ -105,6 +105,9 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 			called(call.Key, label, time.Since(start))
 		}()
 	}
+	if call.Callback {
+		return effect.Result{}, &flight.InvalidError{Field: "callback", Detail: "an executor in process takes no callbacks; call through a client"}
+	}
 	if err := runner.CheckCall(&call, h); err != nil {
 		return effect.Result{}, err
 	}

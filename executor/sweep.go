@@ -252,7 +252,7 @@ func (s *Sweeper) removeOrphans(ctx context.Context) error {
 	orphans, remove := make(map[flight.Key]lease.ListedClaim), []lease.ListedClaim(nil)
 	for _, c := range claims {
 		f, err := s.cfg.Ledger.Flight(c.Key.FlightID())
-		if a := f.OpenAttempt(); err != nil || a != nil && a.Nonce == c.Nonce {
+		if a := f.OpenAttempt(); err != nil || a != nil && a.Nonce == c.Nonce && f.State == flight.StateRunning {
 			continue
 		}
 		if s.orphans[c.Key] == c {

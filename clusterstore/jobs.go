@@ -1,0 +1,88 @@
+package clusterstore
+
+import (
+	"context"
+	"iter"
+	"maps"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Jobs is this node's view of the submitted jobs. The node that leads the ledger hands them out.
+type Jobs struct{ store *Store }
+
+// Ready iterates over the jobs of an action that can be handed out now, in their order. The loop's body must not wait and must
+// not read the ledger: no entry is applied meanwhile.
+func (j Jobs) Ready(namespace, action string) iter.Seq[flight.ID] {
+	return func(yield func(flight.ID) bool) {
+		fs := j.store.fsm
+		fs.tablesMu.RLock()
+		defer fs.tablesMu.RUnlock()
+		fs.due.ReadyJobs(namespace, action)(yield)
+	}
+}
+
+// ProposeAll is that of the store.
+func (j Jobs) ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error) {
+	return j.store.ProposeAll(ctx, commands)
+}
+
+// OnReady sets the function that is called when a job can be handed out that could not before; nil: none. It is called while
+// entries are applied, so it must not wait and must not read the ledger.
+func (j Jobs) OnReady(f func(namespace, action string)) { j.store.fsm.jobReady.Store(&f) }
+
+// Advance makes the jobs ready whose time has come.
+func (j Jobs) Advance() {
+	fs, header := j.store.fsm, j.store.Header()
+	header.Now = j.store.Now()
+	fs.tablesMu.RLock()
+	next := fs.due.NextStart(&header)
+	fs.tablesMu.RUnlock()
+	if next == 0 || next > header.Now {
+		return
+	}
+	fs.tablesMu.Lock()
+	defer fs.tablesMu.Unlock()
+	fs.due.Advance(&header)
+}
+
+// Queued returns the number of jobs of a namespace that are not over.
+func (j Jobs) Queued(namespace string) int {
+	fs := j.store.fsm
+	fs.tablesMu.RLock()
+	defer fs.tablesMu.RUnlock()
+	return fs.due.QueuedIn(namespace)
+}
+
+// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, in no order.
+func (j Jobs) Pools(namespace string) (pools []flight.PoolStatus) {
+	fs := j.store.fsm
+	fs.tablesMu.RLock()
+	defer fs.tablesMu.RUnlock()
+	for p := range fs.due.Pools() {
+		if namespace == "" || p.Namespace == namespace {
+			p.States = maps.Clone(p.States)
+			pools = append(pools, p)
+		}
+	}
+	return pools
+}
+
+// Lane returns the jobs of a lane that are not over, in their order, and how many of them may be open at once.
+func (j Jobs) Lane(namespace, action, lane string) (jobs []flight.ID, open int) {
+	fs := j.store.fsm
+	fs.tablesMu.RLock()
+	defer fs.tablesMu.RUnlock()
+	for id, mayOpen := range fs.due.LaneJobs(namespace, action, lane) {
+		if jobs = append(jobs, id); mayOpen {
+			open++
+		}
+	}
+	return jobs, open
+}
+
+func (fs *fsm) notifyReady(namespace, action string) {
+	if f := fs.jobReady.Load(); f != nil && *f != nil {
+		(*f)(namespace, action)
+	}
+}
