@@ -76,6 +76,9 @@ func (c *openCall) answerGranted(d flight.Decision) (OpenAnswer, error) {
 	}
 	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.PreviousAttempt(f)
 	h := c.cfg.Reader.Header()
+	if c.req.Callback && c.req.PublicURL != "" {
+		o.CallbackURL = c.req.PublicURL + CallbackPath + f.CallbackToken(&h).Seal(h.Secret)
+	}
 	if left, bounded := f.ResendLeft(h.Latest(c.cfg.Reader.Now())); bounded {
 		left += served
 		o.ResendWithin = &left

@@ -11,6 +11,7 @@
 //	open.go         the loop of an open: read, decide, act
 //	answer.go       answers and errors
 //	report.go       report and abandon
+//	callback.go     attempts that wait for their callback
 //	verification.go the finding of a look-up, and the open that follows from it
 //	session.go      sessions: created, renewed, closed
 //	service.go      configuration, start and stop, background work
@@ -94,6 +95,12 @@
 //	before-report    yes      open     the repeat of the report is accepted
 //	after-report     yes      closed   the repeat is accepted again and changes nothing
 //	before-release   yes      closed   the same; the repeat releases the claim and ends a one-shot session
+//	before-suspend   yes      open     the repeat of the suspend hands the attempt over
+//	after-suspend    yes      waiting  the repeat is accepted again, and releases the claim. Without a repeat the claim stays until
+//	                                   the search for orphans or the end of the session; it blocks nobody
+//
+// A callback passes before-report, after-report and before-release as a report does, and its provider calls again:
+// testdata/callback-*.
 //
 // The caller dies, alone or together with the node: testdata/caller-* and testdata/both-*. Its session is not renewed
 // any more, so the sweeper has the proof a TTL later.

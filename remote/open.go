@@ -180,7 +180,10 @@ func (c *openCall) waitForChange(limit time.Duration) error {
 // If the process dies after the Open was committed, the attempt is open, and the caller's repeat finds it by its nonce.
 // Close waits for the goroutine that claims.
 func (c *openCall) claimAndOpen(ctx context.Context) error {
-	if c.unlock == nil {
+	switch {
+	case c.req.Callback && c.req.PublicURL == "":
+		return NoCallbacksError()
+	case c.unlock == nil:
 		return c.lockKey(ctx)
 	}
 	c.requestCtx = c.requestDeadline.Context()

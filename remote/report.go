@@ -22,45 +22,65 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 	if req.Outcome < flight.OutcomeSucceeded || req.Outcome > flight.OutcomeUnknown {
 		return nil, &flight.InvalidError{Field: "outcome", Detail: "unknown outcome; allowed: succeeded, refused, not_done, unknown"}
 	}
-	token, generation, err := flight.Unseal(req.FencingToken, s.cfg.Reader.Header().Secret, req.ID)
-	switch {
-	case err != nil:
-		return nil, err
-	case token.Number&verificationBit != 0:
-		return nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is a verification token, not the fencing token of an attempt; send it to /verification"}
+	t, f, err := s.target(req.ID, req.Key, req.FencingToken)
+	if err != nil {
+		return f, err
 	}
-	if req.Key.IsZero() {
-		f, err := s.cfg.Ledger.Flight(req.ID)
+	return s.report(ctx, &flight.Report{Key: t.key, Generation: t.generation, Token: t.token, Outcome: req.Outcome,
+		ExternalID: req.ExternalID, Body: req.Body, Error: req.Error, RetryAfter: req.RetryAfter})
+}
+
+// target is the attempt that a fencing token names.
+type target struct {
+	key        flight.Key
+	generation uint32
+	token      flight.Token
+}
+
+// target reads a fencing token, and the key of its flight if the request has none. With *effect.Fenced it returns a tombstone.
+func (s *Service) target(id flight.ID, key flight.Key, fencingToken string) (t target, tombstone *flight.Flight, err error) {
+	t.key = key
+	switch t.token, t.generation, err = flight.Unseal(fencingToken, s.cfg.Reader.Header().Secret, id); {
+	case err != nil:
+		return t, nil, err
+	case t.token.Number&verificationBit != 0:
+		return t, nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is a verification token, not the fencing token of an attempt; send it to /verification"}
+	}
+	if key.IsZero() {
+		f, err := s.cfg.Ledger.Flight(id)
 		switch {
 		case err != nil:
-			return nil, answer.Unavailable(flight.Key{}, err)
+			return t, nil, answer.Unavailable(flight.Key{}, err)
 		case f == nil:
-			return nil, &effect.Missing{ID: req.ID}
+			return t, nil, &effect.Missing{ID: id}
 		case f.Key.IsZero():
-			return f, &effect.Fenced{} // a tombstone, which stores no evidence
+			return t, f, &effect.Fenced{} // a tombstone, which stores no evidence
 		}
-		req.Key = f.Key
+		t.key = f.Key
 	}
-	if req.Key.FlightID() != req.ID {
-		return nil, &flight.InvalidError{Field: "key", Detail: "the key is not the key of the flight"}
+	if t.key.FlightID() != id {
+		return t, nil, &flight.InvalidError{Field: "key", Detail: "the key is not the key of the flight"}
 	}
+	return t, nil, nil
+}
+
+// report commits a report, of the caller of an attempt or of its callback.
+func (s *Service) report(ctx context.Context, r *flight.Report) (*flight.Flight, error) {
 	s.cfg.Crash(crashpoint.BeforeReport)
 	// Point of no return: once committed or spooled, the outcome survives this process. The caller stores it until it
 	// is answered.
-	reply, err := s.cfg.Ledger.Report(ctx, &flight.Report{
-		Key: req.Key, Generation: generation, Token: token, Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error,
-	})
+	reply, err := s.cfg.Ledger.Report(ctx, r)
 	switch {
 	case errors.Is(err, effect.ErrPending), errors.Is(err, effect.ErrAmbiguous):
 		return nil, &effect.Unavailable{Code: "report_pending", Cause: err}
 	case err != nil:
-		return nil, answer.Unavailable(req.Key, err)
+		return nil, answer.Unavailable(r.Key, err)
 	}
 	s.cfg.Crash(crashpoint.AfterReport)
-	s.cfg.Events.PublishReport(&reply, token.Number, req.Outcome)
-	s.releaseEnded(req.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == token })
+	s.cfg.Events.PublishReport(&reply, r.Token.Number, r.Outcome)
+	s.releaseEnded(r.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == r.Token })
 	if reply.Decision != flight.DecisionAccepted {
-		return reply.Flight, &effect.Fenced{Key: req.Key}
+		return reply.Flight, &effect.Fenced{Key: r.Key}
 	}
 	return reply.Flight, nil
 }

@@ -148,14 +148,14 @@ func (s *Service) endSession(ctx context.Context, id flight.SessionID) {
 // of its wait may end without a change of the flight.
 const retryPause = time.Second
 
-// releaseEnded removes an ended attempt's keys from etcd, whichever node created them: the claim, and the session if it
-// is a one-shot session.
+// releaseEnded removes from etcd the keys of an attempt that has ended or waits for its callback, whichever node created them:
+// the claim, and the session if it is a one-shot session.
 func (s *Service) releaseEnded(key flight.Key, f *flight.Flight, match func(*flight.Attempt) bool) {
 	if f == nil {
 		return
 	}
 	for _, a := range f.Attempts {
-		if !match(&a) || a.IsOpen() {
+		if !match(&a) || a.IsOpen() && f.State != flight.StateWaiting {
 			continue
 		}
 		s.cfg.Crash(crashpoint.BeforeRelease)

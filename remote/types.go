@@ -17,11 +17,14 @@ type OpenRequest struct {
 	// it once per nonce. 0: this node sets it.
 	NotAfter flight.Time
 	// Session holds the attempt; empty: a session is created for this open alone, and ends with its report.
-	Session flight.SessionID
-	Owner   string
-	TTL     time.Duration // of a session that is created; 0: the default
-	Wait    time.Duration // how long to wait for another holder's attempt; 0: not at all
-	NoNonce bool          // the caller sent no nonce and cannot repeat the open; this node creates Nonce
+	Session  flight.SessionID
+	Owner    string
+	TTL      time.Duration // of a session that is created; 0: the default
+	Wait     time.Duration // how long to wait for another holder's attempt; 0: not at all
+	Callback bool          // the answer to proceed has the callback URL
+	// PublicURL is that of the API, without a slash at its end; "": nothing is opened for a callback.
+	PublicURL string
+	NoNonce   bool // the caller sent no nonce and cannot repeat the open; this node creates Nonce
 	// StillAllowed is called after each wait, and before an attempt is opened. If it returns an error, that is the answer,
 	// and nothing is opened. nil: the caller stays allowed.
 	StillAllowed func() error
@@ -41,6 +44,7 @@ type OpenAnswer struct {
 	Trust          time.Duration    // counted from when the caller sent the request
 	RenewEvery     time.Duration
 	ResendWithin   *time.Duration  // with DecisionProceed: the effect must start within it, counted like Trust; nil: no bound
+	CallbackURL    string          // with DecisionProceed, if it was asked for
 	Previous       *flight.Attempt // the attempt before; nil: none
 	PolicyDiffers  bool            // the first caller's policy applies, and differs from the request's
 }
@@ -63,6 +67,24 @@ type ReportRequest struct {
 	ExternalID   string
 	Body         flight.Blob
 	Error        string
+	RetryAfter   time.Duration // with OutcomeNotDone: the pause that the provider has asked for
+}
+
+// SuspendRequest hands an attempt over to its callback.
+type SuspendRequest struct {
+	ID           flight.ID
+	Key          flight.Key // zero: this node reads it from the flight
+	FencingToken string
+	Until        flight.Time // the deadline of the callback
+}
+
+// CallbackRequest is the report of a callback.
+type CallbackRequest struct {
+	Token      flight.CallbackToken
+	Outcome    flight.Outcome
+	ExternalID string
+	Body       flight.Blob
+	Error      string
 }
 
 // VerificationRequest reports the finding of a look-up.

@@ -55,6 +55,7 @@ type OpenAnswer struct {
 	TrustMS          int64           `json:"trust_ms,omitzero"` // counted from when the request was sent
 	RenewEveryMS     int64           `json:"renew_every_ms,omitzero" limit:"count"`
 	ResendMS         *int64          `json:"resend_ms,omitzero" limit:"count"` // counted like trust_ms: the effect must start within it, or not at all; nil: no bound
+	CallbackURL      string          `json:"callback_url,omitzero"`            // with callback: a secret; its bearer may report the attempt
 	Deployment       string          `json:"deployment,omitzero"`              // owns the attempt and takes its report
 	PolicyDiffers    bool            `json:"policy_differs,omitzero"`          // the first caller declared another policy, which applies
 	Policy           *Policy         `json:"policy,omitzero"`                  // the policy that applies, if it differs
@@ -65,6 +66,11 @@ type OpenAnswer struct {
 // AbandonAnswer is the answer to an abandon.
 type AbandonAnswer struct {
 	Nonce string `json:"nonce"` // of the abandoned open
+}
+
+// CallbackAnswer is the answer to a callback. It says nothing more of the flight: a provider is not a caller.
+type CallbackAnswer struct {
+	Outcome string `json:"outcome"` // that is recorded
 }
 
 // Attempt is one try to perform the effect.
@@ -95,7 +101,8 @@ type Flight struct {
 	Overlap             bool                 `json:"overlap,omitzero"`   // evidence of a second effect was seen
 	CreatedAt           Time                 `json:"created_at,omitzero"`
 	NotBefore           Time                 `json:"not_before,omitzero"`
-	HeldUntil           Time                 `json:"held_until,omitzero"` // the open attempt is not taken over before this time: etcd lost its claim
+	HeldUntil           Time                 `json:"held_until,omitzero"`     // the open attempt is not taken over before this time: etcd lost its claim
+	CallbackUntil       Time                 `json:"callback_until,omitzero"` // the attempt waits for its callback, until then
 	FinishedAt          Time                 `json:"finished_at,omitzero"`
 	ExpiresAt           Time                 `json:"expires_at,omitzero"`
 	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`

@@ -21,6 +21,7 @@ const (
 	InFlight             Code = "idempotency_in_flight"
 	InDoubt              Code = "in_doubt"
 	Fenced               Code = "fenced"
+	CallbackEarly        Code = "callback_early"
 	OpenExpired          Code = "open_expired"
 	SessionInUse         Code = "session_in_use"
 	ApprovalPending      Code = "approval_pending"
@@ -31,6 +32,7 @@ const (
 	UnsupportedMediaType Code = "unsupported_media_type"
 	WrongDeployment      Code = "wrong_deployment"
 	Conflict             Code = "idempotency_conflict"
+	CallbacksOff         Code = "callbacks_off"
 	FlightFailed         Code = "flight_failed"
 	PreconditionRequired Code = "precondition_required"
 	RateLimited          Code = "rate_limited"
@@ -95,6 +97,9 @@ var classes = []Class{
 	{OpenExpired, http.StatusConflict, false, "The open has expired",
 		"draw a new nonce, and set not_after at most 60 s ahead of the ledger's time, which is ledger_time in this problem",
 		"The ledger's time is past the open's not_after, or not_after is too far ahead of it: more than 60 s for an open, more than an hour for an abandon. Nothing was opened."},
+	{CallbackEarly, http.StatusConflict, true, "The callback is early",
+		"send the same callback again, as long as Retry-After says later",
+		"The attempt has not been handed over to its callback yet, so its caller may still act. A success is accepted even so; after every other outcome another caller could act beside the first. Nothing was changed."},
 	{SessionInUse, http.StatusConflict, false, "The session has open attempts",
 		"report or abandon the session's open attempts, then close it; a renewal lists them",
 		"Some attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},
@@ -122,6 +127,9 @@ var classes = []Class{
 	{Conflict, http.StatusUnprocessableEntity, false, "The key belongs to another input",
 		"if the intent differs, use another id; if the differing fields are generated, leave them out of the fingerprint, or compare the key only (fingerprint none; in the clients the option KeyDecides, key_decides or keyDecides)",
 		"The key was first used with another input. No effect was started, and the stored receipt is not returned, because it belongs to the first input."},
+	{CallbacksOff, http.StatusUnprocessableEntity, false, "This server takes no callbacks",
+		"set public_url to the URL at which providers reach this server, on every node, and restart it",
+		"The server has no public_url, so it cannot tell a provider where to report. Nothing was changed."},
 	{FlightFailed, http.StatusFailedDependency, false, "The flight ended without success",
 		"the answer is final, and every repeat gets it; to try again, use a new id, or, if the flight has no receipt and its input is not erased, run flightd flights retry",
 		"The provider refused the request, the retries are used up, or the flight was cancelled. The flight is in the body."},

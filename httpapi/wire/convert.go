@@ -44,6 +44,14 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	return w
 }
 
+// CallbackUntil returns the time until which an attempt waits for its callback; zero: it waits for none.
+func CallbackUntil(f *flight.Flight, h flight.Header) Time {
+	if f.State != flight.StateWaiting || !f.Wake.Callback {
+		return Time{}
+	}
+	return timeOf(f.Deadline(&h))
+}
+
 // HeldUntil returns the time before which the open attempt of a flight is not taken over, because etcd has lost its
 // session and a person has accepted that loss. It is zero if there is no such attempt.
 func HeldUntil(f *flight.Flight, h flight.Header, now flight.Time) Time {

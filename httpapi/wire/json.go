@@ -24,6 +24,7 @@ var limits = map[string]int64{
 	"wait_ms":     MaxWaitMS,
 	"ledger_time": MaxLedgerTime,
 	"tries":       1000,
+	"lane_limit":  math.MaxUint16,
 	"size":        math.MaxInt32,
 	"count":       math.MaxInt64,
 	"quota":       MaxLimit,
@@ -104,6 +105,15 @@ func checkLimits(pointer string, v reflect.Value, all []check) *Invalid {
 
 // decode reads a request strictly. A field that is null counts as missing, except the body of a receipt.
 func decode[T any](data []byte) (r T, bad *Invalid) {
+	if r, bad = decodeFields[T](data); bad != nil {
+		return r, bad
+	}
+	v := reflect.ValueOf(&r).Elem()
+	return r, checkLimits("", v, checksOf(v.Type()))
+}
+
+// decodeFields is decode without the limits of the fields.
+func decodeFields[T any](data []byte) (r T, bad *Invalid) {
 	const hint = "send a JSON object, at least {}"
 	switch text := bytes.TrimLeft(data, " \t\r\n"); {
 	case len(text) == 0:
@@ -114,8 +124,7 @@ func decode[T any](data []byte) (r T, bad *Invalid) {
 	if err := strictjson.DecodeRequest(data, &r); err != nil {
 		return r, invalidJSON(err)
 	}
-	v := reflect.ValueOf(&r).Elem()
-	return r, checkLimits("", v, checksOf(v.Type()))
+	return r, nil
 }
 
 func invalidJSON(err error) *Invalid {

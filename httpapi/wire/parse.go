@@ -152,6 +152,23 @@ func parseOpening(nonce string, notAfter, ttlMS int64, waitMS *int64) (o Opening
 	return o, bad
 }
 
+// Until returns the ledger time until which the attempt waits for its callback; now is the ledger's time.
+func (r *SuspendRequest) Until(now flight.Time) (until flight.Time, bad *Invalid) {
+	pointer := "/deadline"
+	switch until = flight.Time(r.Deadline); {
+	case r.Deadline != 0 && r.DeadlineMS != 0:
+		return 0, BadField("/deadline", "not allowed together with deadline_ms")
+	case r.Deadline == 0 && r.DeadlineMS == 0:
+		return 0, BadField("/deadline_ms", "missing; send how long the attempt waits for its callback")
+	case r.Deadline == 0:
+		pointer, until = "/deadline_ms", now+flight.Time(r.DeadlineMS)
+	}
+	if until <= now || until > now.Add(MaxDuration) {
+		return 0, BadField(pointer, "the callback must have time, at most %d ms (a year); the ledger's time is %d", MaxDuration.Milliseconds(), int64(now))
+	}
+	return until, nil
+}
+
 func (r *OpenRequest) submission() (flight.Submission, *Invalid) {
 	s := flight.Submission{}
 	var bad *Invalid

@@ -18,6 +18,7 @@ type OpenRequest struct {
 	Owner       string          `json:"owner,omitzero" limit:"word"`
 	TTLMS       int64           `json:"ttl_ms,omitzero" limit:"ms"` // of a session that this request creates
 	WaitMS      *int64          `json:"wait_ms,omitzero" limit:"wait_ms"`
+	Callback    bool            `json:"callback,omitzero"` // the answer proceed has a callback_url
 	Policy
 }
 
@@ -60,6 +61,23 @@ type ReportRequest struct {
 	Key          string `json:"key,omitzero" limit:"word"` // the full key, as the answer to the open names it
 	Outcome      string `json:"outcome" limit:"word"`      // succeeded, refused, not_done or unknown
 	Error        string `json:"error,omitzero" limit:"text"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitzero" limit:"ms"` // with not_done: the provider asked for this pause
+	Body
+}
+
+// SuspendRequest is the body of POST /v1/flights/{id}/suspend. It has exactly one deadline of the callback: deadline_ms counts
+// from the arrival of the request. The deadline of the first suspend counts for its repeats.
+type SuspendRequest struct {
+	FencingToken string `json:"fencing_token" limit:"token"`
+	Key          string `json:"key,omitzero" limit:"word"`
+	DeadlineMS   int64  `json:"deadline_ms,omitzero" limit:"ms"`
+	Deadline     int64  `json:"deadline,omitzero" limit:"ledger_time"`
+}
+
+// CallbackRequest is the body of POST /v1/callbacks/{token} without the parameter outcome.
+type CallbackRequest struct {
+	Outcome string `json:"outcome" limit:"word"`
+	Error   string `json:"error,omitzero" limit:"text"`
 	Body
 }
 
@@ -75,6 +93,7 @@ type VerificationRequest struct {
 	Owner        string `json:"owner,omitzero" limit:"word"`
 	TTLMS        int64  `json:"ttl_ms,omitzero" limit:"ms"`
 	WaitMS       *int64 `json:"wait_ms,omitzero" limit:"wait_ms"`
+	Callback     bool   `json:"callback,omitzero"`
 	Body
 }
 
@@ -108,6 +127,12 @@ func DecodeAbandon(data []byte) (AbandonRequest, *Invalid) { return decode[Aband
 // DecodeReport reads the body of a report.
 func DecodeReport(data []byte) (ReportRequest, *Invalid) { return decode[ReportRequest](data) }
 
+// DecodeSuspend reads the body of a suspend.
+func DecodeSuspend(data []byte) (SuspendRequest, *Invalid) { return decode[SuspendRequest](data) }
+
+// DecodeCallback reads the body of a callback.
+func DecodeCallback(data []byte) (CallbackRequest, *Invalid) { return decode[CallbackRequest](data) }
+
 // DecodeVerification reads the body of a verification.
 func DecodeVerification(data []byte) (VerificationRequest, *Invalid) {
 	return decode[VerificationRequest](data)
@@ -136,6 +161,9 @@ func (r *AbandonRequest) AppendJSON(b []byte) []byte { return strictjson.Append(
 
 // AppendJSON appends the request as JSON.
 func (r *ReportRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *SuspendRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
 
 // AppendJSON appends the request as JSON.
 func (r *VerificationRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

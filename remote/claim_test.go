@@ -1,0 +1,245 @@
+package remote_test
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/remote"
+)
+
+// jobsView is one node's view of submitted jobs.
+type jobsView struct {
+	*faultyLedger
+	all []flight.ID
+}
+
+// Ready implements remote.Jobs.
+func (v *jobsView) Ready(namespace, action string) iter.Seq[flight.ID] {
+	due, h := flight.NewDue(), v.Header()
+	for _, id := range v.all {
+		if f, err := v.Flight(id); err == nil && f != nil {
+			due.Update(nil, f)
+		}
+	}
+	h.Now = v.Now()
+	due.Advance(&h)
+	return due.ReadyJobs(namespace, action)
+}
+
+// Advance implements remote.Jobs.
+func (v *jobsView) Advance() {}
+
+// OnReady implements remote.Jobs: claims look every second.
+func (v *jobsView) OnReady(func(namespace, action string)) {}
+
+// poolsOf returns the pools of a node for the jobs with the numbers below count.
+func poolsOf(s *remote.Service, l *faultyLedger, count int) *remote.Pools {
+	v := &jobsView{faultyLedger: l}
+	for i := range count {
+		v.all = append(v.all, keyOf(fmt.Sprint(i)).FlightID())
+	}
+	return remote.NewPools(s, v)
+}
+
+// submitJobs submits the jobs with the numbers below count.
+func submitJobs(t *testing.T, p *remote.Pools, count int) {
+	t.Helper()
+	var requests []remote.SubmitRequest
+	for i := range count {
+		requests = append(requests, remote.SubmitRequest{Key: keyOf(fmt.Sprint(i)), Submission: submissionOf(`{}`, flight.Policy{Recovery: flight.RecoveryResend})})
+	}
+	for _, a := range p.Submit(t.Context(), requests) {
+		require.NoError(t, a.Err)
+		require.True(t, a.Queued)
+	}
+}
+
+// claimOf asks for jobs with a nonce that is valid for ten seconds.
+func claimOf(l *faultyLedger, s flight.SessionID, nonce string, slots int) remote.ClaimRequest {
+	return remote.ClaimRequest{Namespace: "billing", Actions: []string{"charge"}, Slots: slots, Session: s, Nonce: nonce, NotAfter: l.Now().Add(10 * time.Second),
+		Owner: "worker", Wait: 2 * time.Second}
+}
+
+// tokensOf returns the fencing token of each job that was handed out.
+func tokensOf(t *testing.T, jobs []remote.Job, err error) map[flight.Key]string {
+	t.Helper()
+	require.NoError(t, err)
+	tokens := make(map[flight.Key]string)
+	for i := range jobs {
+		tokens[jobs[i].Flight.Key] = jobs[i].FencingToken
+	}
+	require.Len(t, tokens, len(jobs))
+	return tokens
+}
+
+// withPools runs a test with the pools of two nodes over one ledger, and three jobs.
+func withPools(t *testing.T, run func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools)) {
+	t.Helper()
+	withTwoNodes(t, func(t *testing.T, a *faultyLedger, node, other *flightdtest.Flightd) {
+		here, there := poolsOf(node.Remote(), a, 3), poolsOf(other.Remote(), &faultyLedger{Follower: other.Ledger.Follower()}, 3)
+		submitJobs(t, here, 3)
+		run(t, a, other, here, there)
+	})
+}
+
+// A repeated claim, at any node, gets the jobs of which it was not told, and no others. When some of them have been reported, it
+// gets fewer.
+func TestClaim_Repeated_SameJobs(t *testing.T) {
+	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+		req := claimOf(a, session(t, fd), "first", 2)
+		jobs, err := here.Claim(t.Context(), req)
+		lost := tokensOf(t, jobs, err)
+		require.Len(t, lost, 2)
+		sleep(t, 3*time.Second)
+		for _, p := range []*remote.Pools{there, here, there} {
+			again, err := p.Claim(t.Context(), req)
+			require.Equal(t, lost, tokensOf(t, again, err))
+			for i := range again {
+				require.GreaterOrEqual(t, again[i].Age(), jobs[0].Age(), "its time-out has run since the first delivery")
+				require.Equal(t, wire.JobNonce("first", again[i].Flight.ID), again[i].Nonce)
+			}
+		}
+		report(t, fd, jobs[0].OpenAnswer, flight.OutcomeSucceeded, "ch_1")
+		for _, p := range []*remote.Pools{here, there} {
+			again, err := p.Claim(t.Context(), req)
+			require.Equal(t, map[flight.Key]string{jobs[1].Flight.Key: jobs[1].FencingToken}, tokensOf(t, again, err))
+		}
+		rest, err := there.Claim(t.Context(), claimOf(a, session(t, fd), "second", 9))
+		require.Len(t, tokensOf(t, rest, err), 1)
+		require.NotContains(t, lost, rest[0].Flight.Key)
+	})
+}
+
+// The node dies in the middle of a claim, and the worker repeats the claim at another node: it gets every job, and each of them has
+// one attempt.
+func TestClaim_NodeDies_NoJobLost(t *testing.T) {
+	for _, point := range []string{crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen} {
+		t.Run(point, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cl := newCluster(t)
+				dying, next := cl.node("n1", point), cl.node("n2", "")
+				pools := poolsOf(next.Service, next.ledger, 3)
+				submitJobs(t, pools, 3)
+				s, err := next.NewSession(t.Context(), 0, "worker")
+				require.NoError(t, err)
+				req := claimOf(next.ledger, s.Session, "nonce", 3)
+				go func() { _, _ = poolsOf(dying.Service, dying.ledger, 3).Claim(t.Context(), req) }()
+				sleep(t, time.Second)
+				require.True(t, dying.ledger.isDead())
+				jobs, err := pools.Claim(t.Context(), req)
+				require.NotEmpty(t, tokensOf(t, jobs, err))
+				if rest := 3 - len(jobs); rest > 0 { // the dead node has not opened them
+					more, err := pools.Claim(t.Context(), claimOf(next.ledger, s.Session, "next", 3))
+					require.Len(t, tokensOf(t, more, err), rest)
+					jobs = append(jobs, more...)
+				}
+				for i := range jobs {
+					f, err := next.Report(t.Context(), reportOf(jobs[i].OpenAnswer, flight.OutcomeSucceeded, "ch_1"))
+					require.NoError(t, err)
+					require.EqualValues(t, 1, f.AttemptCount)
+				}
+			})
+		})
+	}
+}
+
+// A job is handed out once, although two nodes offer it at the same time: to two workers, the second of which may have ended it when
+// the first one is answered, and to two sessions that use one nonce.
+func TestClaim_TwoNodesAtOnce_HandedOutOnce(t *testing.T) {
+	for _, row := range []struct {
+		nonce string
+		ended bool
+	}{{"first", false}, {"second", false}, {"second", true}} {
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+				var second []remote.Job
+				var err error
+				var once atomic.Bool
+				a.beforePropose = func(c flight.Command) { // both nodes have taken the jobs
+					if _, opens := c.(*flight.Open); opens && once.CompareAndSwap(false, true) {
+						second, err = there.Claim(t.Context(), claimOf(a, session(t, fd), row.nonce, 3))
+						for i := range second {
+							if row.ended {
+								report(t, fd, second[i].OpenAnswer, flight.OutcomeSucceeded, "ch_1")
+							}
+						}
+					}
+				}
+				first, failed := here.Claim(t.Context(), claimOf(a, session(t, fd), "first", 3))
+				require.NoError(t, failed)
+				require.NoError(t, err)
+				handed := append(slices.Clone(first), second...)
+				require.NotEmpty(t, second)
+				require.Len(t, tokensOf(t, handed, nil), 3)
+			})
+		})
+	}
+}
+
+// A nonce belongs to its session: another session that uses it gets no job of the first one.
+func TestClaim_OtherSession_OtherJobs(t *testing.T) {
+	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+		jobs, err := here.Claim(t.Context(), claimOf(a, session(t, fd), "nonce", 2))
+		handed := tokensOf(t, jobs, err)
+		for _, p := range []*remote.Pools{here, there} {
+			others, err := p.Claim(t.Context(), claimOf(a, session(t, fd), "nonce", 3))
+			for key := range tokensOf(t, others, err) {
+				require.NotContains(t, handed, key)
+			}
+		}
+	})
+}
+
+// The jobs of a claim whose worker is gone are handed out again when its session has ended, and not before.
+func TestClaim_WorkerGone_HandedOutAfterSession(t *testing.T) {
+	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+		jobs, err := here.Claim(t.Context(), claimOf(a, session(t, fd), "gone", 2))
+		require.Len(t, tokensOf(t, jobs, err), 2)
+		worker := session(t, fd)
+		defer keepRenewed(t, fd, worker)()
+		began, got := time.Now(), 0
+		for i := 0; got < 3; i++ {
+			next, err := there.Claim(t.Context(), claimOf(a, worker, fmt.Sprint(i), 3))
+			if got += len(tokensOf(t, next, err)); got > 1 {
+				require.Greater(t, time.Since(began), 14*time.Second, "the session of the gone worker lives")
+			}
+			require.Less(t, time.Since(began), 20*time.Second)
+		}
+	})
+}
+
+// slowLimits permits no attempt, and takes its time.
+type slowLimits struct{ limits }
+
+func (*slowLimits) AllowAttempt(flight.Key, bool) error {
+	time.Sleep(300 * time.Millisecond)
+	return errors.New("not now")
+}
+
+// A claim ends with its wait, also if there are more jobs that cannot be opened than it can try in the time until the first of them is
+// tried again.
+func TestClaim_NoJobCanBeOpened_EndsWithItsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { cfg.Limits = &slowLimits{limits{waits: 1}} }})
+		submitJobs(t, fd.Pools(), 20)
+		req := remote.ClaimRequest{Namespace: "billing", Actions: []string{"charge"}, Slots: 1, Session: session(t, fd), Nonce: "n",
+			NotAfter: fd.Ledger.Now().Add(20 * time.Second), Wait: 2 * time.Second}
+		began := time.Now()
+		jobs, err := fd.Pools().Claim(t.Context(), req)
+		require.NoError(t, err)
+		require.Empty(t, jobs)
+		require.Less(t, time.Since(began), 3*time.Second)
+	})
+}
