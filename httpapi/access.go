@@ -132,6 +132,17 @@ func (sc *scope) receiveBody(w http.ResponseWriter, r *http.Request, limit int64
 	return body, bad
 }
 
+// receiveLines reads a body with one JSON object per line, as receiveBody does.
+func (sc *scope) receiveLines(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
+		bad := unsupportedType(kind)
+		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
+		return nil, bad
+	}
+	r.Header.Del("Content-Type") // readBody accepts only JSON
+	return sc.receiveBody(w, r, limit)
+}
+
 // setStillAllowed makes an open authenticate its sender again after each wait.
 func (sc *scope) setStillAllowed(r *http.Request, req *remote.OpenRequest) {
 	if callerOf(r) == nil {

@@ -81,7 +81,7 @@ func (g *guardedServer) holdOpens(held chan<- struct{}, hold <-chan struct{}) {
 // somePath replaces the names in a pattern.
 func somePath(pattern string) (method, path string) {
 	method, path, _ = strings.Cut(pattern, " ")
-	return method, strings.NewReplacer("flights/{id}", "flights/"+flight.MustKey("billing/charge/1").FlightID().String(), "{id}", "x", "{code}", "forbidden",
+	return method, strings.NewReplacer("flights/{id}", "flights/"+flight.MustKey("billing/charge/1").FlightID().String(), "{id}", "x", "{code}", "forbidden", "{token}", "x",
 		"{namespace}", "billing", "{name}", "x").Replace(path)
 }
 
@@ -89,7 +89,7 @@ func somePath(pattern string) (method, path string) {
 func TestEveryRouteChecksTheToken(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{})
 	routes := httpapi.Routes()
-	public := []string{"GET /livez", "GET /readyz", "GET /openapi.json", "GET /problems/{code}"}
+	public := []string{"GET /livez", "GET /readyz", "GET /openapi.json", "GET /problems/{code}", "POST /v1/callbacks/{token}"}
 	for pattern, need := range routes {
 		t.Run(pattern, func(t *testing.T) {
 			method, path := somePath(pattern)

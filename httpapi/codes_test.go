@@ -118,6 +118,11 @@ func TestEveryCode(t *testing.T) {
 		wire.LedgerBehind: func() reply { return unavailable("ledger_behind") },
 		wire.LeaderLost:   func() reply { return unavailable("leader_lost") },
 		wire.Reconciling:  func() reply { return unavailable("reconciling") },
+		wire.CallbacksOff: func() reply { return unavailable("callbacks_off") },
+		wire.CallbackEarly: func() reply {
+			a := d.proceed(`{"action":"charge","id":"early","callback":true}`)
+			return d.callback(a, "", `{"outcome":"not_done"}`)
+		},
 	}
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {

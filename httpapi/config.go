@@ -14,6 +14,7 @@ import (
 // Config holds the dependencies of the API. Remote, Ledger, Operator and About.Ready have no default.
 type Config struct {
 	Remote    Remote
+	Pools     Pools // nil: the node takes and hands out no jobs
 	Ledger    Ledger
 	Operator  Operator
 	Documents Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
@@ -48,6 +49,8 @@ type Callers struct {
 	Limits *auth.Limiter
 	// LoopbackOnly wraps all routes in the function of that name.
 	LoopbackOnly bool
+	// PublicURL is the URL of the API as providers reach it, without a slash at its end; "": no attempt waits for a callback.
+	PublicURL string
 }
 
 // Cluster is what the node knows of the other nodes, and of its own place among them.
@@ -66,6 +69,8 @@ type Cluster struct {
 	// LedgerBehind reports whether the ledger does not reach a position that a caller was told, although this node leads. It is
 	// called if the position is later than the ledger's. nil: positions are not compared.
 	LedgerBehind func(ctx context.Context, position wire.Index) (bool, error)
+	// Lines wraps what serves each line of a batch, as the node wraps the handler for requests; nil: it does not.
+	Lines func(http.Handler) http.Handler
 	// Follower is set at a node that does not lead the ledger. Of flights without a final receipt it streams the events alone, its
 	// answers carry no ledger time, and it decides nothing: an answer with another status than 200, 304 and 424 means that the
 	// leader has to be asked. Follower reports whether the node knows the documents of a minute ago; if not, it takes no token.

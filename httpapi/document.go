@@ -37,7 +37,7 @@ func Document() ([]byte, error) {
 // routePatterns returns all routes, of a server that can serve none of them.
 func routePatterns() map[string]route {
 	cfg := &Config{}
-	return routes(cfg, newRouter(cfg).responder)
+	return routes(cfg, newRouter(cfg).responder, nil)
 }
 
 const preface = `flightd performs each business intent once. Callers, retries and restarts present the same key. At most one attempt at a time may perform the effect. The first outcome is stored as a receipt, and every caller gets that receipt.

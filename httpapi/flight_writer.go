@@ -64,7 +64,8 @@ func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *f
 	}
 	setFlightHeaders(w.Header(), f)
 	shown := wire.FlightOf(f, body, true)
-	shown.HeldUntil = wire.HeldUntil(f, fw.ledger.Header(), fw.ledger.Now())
+	header := fw.ledger.Header()
+	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 	return nil
 }

@@ -14,7 +14,11 @@ import (
 func New(cfg Config) http.Handler {
 	ro := newRouter(&cfg)
 	mux := http.NewServeMux()
-	for pattern, route := range routes(&cfg, ro.responder) {
+	lines := ro.withRequestID(mux)
+	if cfg.Cluster.Lines != nil {
+		lines = cfg.Cluster.Lines(lines)
+	}
+	for pattern, route := range routes(&cfg, ro.responder, lines) {
 		serve := route.serve
 		if !route.query {
 			serve = withoutQuery(serve)
@@ -53,8 +57,8 @@ type route struct {
 }
 
 // routes returns every route of the API by its pattern. Each subject has a type with its handlers, its ports and its routes.
-// operations describes each route; a test compares the two.
-func routes(cfg *Config, re *responder) map[string]route {
+// operations describes each route; a test compares the two. lines serves the lines of batches.
+func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	limits, duplicates := cfg.Callers.Limits, cfg.Events.Duplicates
 	if duplicates == nil {
 		duplicates = noDuplicates{}
@@ -64,9 +68,13 @@ func routes(cfg *Config, re *responder) map[string]route {
 	}
 	fw := &flightWriter{responder: re, flights: cfg.Ledger, limits: limits}
 	ds := &documentStore{responder: re, documents: cfg.Documents, operator: cfg.Operator, awaitNodes: cfg.Cluster.AwaitNodes}
+	calls := &callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment, cfg.Callers.PublicURL}
 	all := make(map[string]route)
 	for _, subject := range []interface{ routes() map[string]route }{
-		&callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment},
+		calls,
+		&callbackRoutes{calls, cfg.Remote},
+		&jobRoutes{fw, cfg.Pools, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&batchRoutes{re, lines, make(chan struct{}, maxLineWorkers)},
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
 		&flightRoutes{fw},
 		newEventRoutes(cfg, re, duplicates, limits),

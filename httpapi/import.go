@@ -20,7 +20,7 @@ func (dr *decisionRoutes) importReceipts(w http.ResponseWriter, r *http.Request)
 	dry, bad := parseDryRun(r)
 	var body []byte
 	if bad == nil {
-		body, bad = dr.readLines(w, r)
+		body, bad = dr.receiveLines(w, r, wire.MaxImportBody)
 	}
 	var who string
 	if bad == nil {
@@ -72,17 +72,6 @@ func parseDryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 		}
 	}
 	return dry, nil
-}
-
-// readLines reads a body with one JSON object per line.
-func (dr *decisionRoutes) readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
-	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
-		bad := unsupportedType(kind)
-		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
-		return nil, bad
-	}
-	r.Header.Del("Content-Type") // readBody accepts only JSON
-	return dr.receiveBody(w, r, wire.MaxImportBody)
 }
 
 // parseImports parses the lines. An empty line is rejected, because it may be a truncated one.

@@ -20,6 +20,7 @@ type callRoutes struct {
 	remote     Calls
 	duplicates DuplicateCounter
 	deployment string
+	publicURL  string // Callers.PublicURL
 }
 
 func (cr *callRoutes) routes() map[string]route {
@@ -49,7 +50,8 @@ func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) error {
 	defer end()
 	cr.setStillAllowed(r, &req)
 	answer, err := cr.remote.Open(r.Context(), req)
-	if isDuplicate(answer, err) {
+	var busy *effect.Busy
+	if isDuplicate(answer, err) && !(isLine(r) && errors.As(err, &busy)) { // the caller of a line that is busy asks again
 		cr.duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
 	}
 	var fenced *effect.Fenced
@@ -78,7 +80,10 @@ func (cr *callRoutes) openRequest(r *http.Request, body []byte) (req remote.Open
 		bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], parsed.Key)
 	}
 	req.Key, req.Submission = parsed.Key, parsed.Submission
-	cr.setOpening(r, &req, parsed.Opening, open.Session, open.Owner)
+	if cr.setOpening(r, &req, parsed.Opening, open.Session, open.Owner); isLine(r) {
+		req.Wait = 0 // the other lines of the batch do not wait for other callers, either
+	}
+	req.Callback, req.PublicURL = open.Callback, cr.publicURL
 	return req, open.Nonce, bad
 }
 
@@ -127,12 +132,23 @@ func (cr *callRoutes) writeOpenAnswer(w http.ResponseWriter, r *http.Request, ke
 
 // writeProceed writes the decision proceed or verify.
 func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) error {
+	out := cr.grantedAnswer(r, decision, nonce, &o, cr.deployment)
+	h := w.Header()
+	h[wire.HeaderFlightID] = []string{out.FlightID}
+	h[wire.HeaderState] = []string{o.Flight.State.String()}
+	h[wire.HeaderReplayed] = headerFalse
+	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// grantedAnswer is the answer proceed or verify.
+func (sc *scope) grantedAnswer(r *http.Request, decision, nonce string, o *remote.OpenAnswer, deployment string) wire.OpenAnswer {
 	f := o.Flight
 	out := wire.OpenAnswer{
 		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
-		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: cr.sealSession(r, o.Session),
+		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: sc.sealSession(r, o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
-		Deployment: cr.deployment,
+		CallbackURL: o.CallbackURL, Deployment: deployment,
 	}
 	if o.ResendWithin != nil {
 		ms := o.ResendWithin.Milliseconds()
@@ -149,12 +165,7 @@ func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, statu
 		out.Previous = wire.AttemptOf(o.Previous)
 	}
 	out.Policy = policyIfDifferent(f, o.PolicyDiffers)
-	h := w.Header()
-	h[wire.HeaderFlightID] = []string{out.FlightID}
-	h[wire.HeaderState] = []string{f.State.String()}
-	h[wire.HeaderReplayed] = headerFalse
-	writeResponse(w, r, status, typeJSON, out.AppendJSON)
-	return nil
+	return out
 }
 
 // policyIfDifferent returns the policy of a flight if it differs from the caller's; else nil.
@@ -259,6 +270,7 @@ func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request
 	}
 	opening, bad := v.Opening()
 	cr.setOpening(r, &req.Open, opening, v.Session, v.Owner)
+	req.Open.Callback, req.Open.PublicURL = v.Callback, cr.publicURL
 	return req, v.Nonce, bad
 }
 

@@ -13,6 +13,8 @@ import (
 func operations() []openapi.Operation {
 	return slices.Concat(
 		callerOperations(),
+		callbackOperations(),
+		jobOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),
@@ -26,6 +28,7 @@ func operations() []openapi.Operation {
 // The tags of the document.
 const (
 	tagCaller   = "caller-run"
+	tagJobs     = "jobs"
 	tagSessions = "sessions"
 	tagFlights  = "flights"
 	tagOperator = "operator"
@@ -36,6 +39,7 @@ const (
 func tags() []openapi.Tag {
 	return []openapi.Tag{
 		{Name: tagCaller, About: "You perform the effect yourself: you open the flight, act only if the answer is `proceed`, and report the outcome."},
+		{Name: tagJobs, About: "Workers perform the effect: you submit jobs, and workers claim those of their actions."},
 		{Name: tagSessions, About: "Each attempt belongs to a session. A session lives as long as you renew it. After it has ended, other callers may act on its keys. " +
 			"If you open a flight only now and then, you need no session of your own: an open without one creates a session that ends with the report."},
 		{Name: tagFlights, About: "Read flights, inputs, receipts and events."},
@@ -99,7 +103,7 @@ func callerOperations() []openapi.Operation {
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired,
-			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.RateLimited, wire.QuotaExceeded),
+			wire.LeaseLost, wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.RateLimited, wire.QuotaExceeded, wire.CallbacksOff),
 	}, {
 		Pattern: "POST /v1/flights:abandon", ID: "abandonOpen", Tag: tagCaller, Summary: "Give up an open",
 		About: "Send an abandon only if you have started no effect under this nonce and never will. If the effect may have started, report `unknown` instead.\n\n" +
@@ -109,6 +113,17 @@ func callerOperations() []openapi.Operation {
 		Example:  `{"action":"charge","id":"order-42","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"reason":"the caller was cancelled"}`,
 		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "no attempt is open under the nonce, and none will be opened", Content: jsonContent(wire.AbandonAnswer{})}},
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.Fenced, wire.OpenExpired, wire.TooManyOpen),
+	}, {
+		Pattern: "POST /v1/flights:batch", ID: "batchFlights", Tag: tagCaller, Summary: "Send many opens, reports and abandons in one request",
+		About: "Send one object per line, at most 1,000 lines and 4 MiB. Each line is answered as its own route would answer it, with a line of its own, in the order of completion, as soon as it is done. " +
+			"A line that is invalid or rejected changes nothing for the others. A line waits for no other caller: an open that would have to is answered `idempotency_in_flight` at once; send it again alone, with the same nonce, to wait.\n\n" +
+			"Token, deployment, index and trace of the request apply to every line; limits count each line. Count `trust_ms` and `resend_ms` from the moment when you sent the batch. " +
+			"If the batch is answered with another status than 200 below 500, no line was carried out. If the answer breaks off, or has no line for one of yours, treat that line as a request without an answer: repeat it with the same nonce.",
+		Parameters: []string{wire.HeaderNamespace}, Request: wire.BatchLine{}, LinesType: wire.TypeNDJSON,
+		Example: `{"open":{"action":"charge","id":"order-42","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000}}`,
+		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the answers to the lines", Headers: []string{"X-Accel-Buffering"},
+			Content: []openapi.Content{{Type: wire.TypeNDJSON, Value: wire.BatchAnswer{}}}}},
+		Problems: codes(bodyCodes, wire.RateLimited),
 	}, {
 		Pattern: "POST /v1/flights/{id}/report", ID: "reportFlight", Tag: tagCaller, Summary: "Report the outcome of an attempt",
 		About: "Repeat the report, to any node, until it is answered. Send `key`: without it, a node that does not know the flight yet answers `not_found`. " +
@@ -127,6 +142,31 @@ func callerOperations() []openapi.Operation {
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.NotFound, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired, wire.LeaseLost,
 			wire.Expired, wire.Conflict, wire.FlightFailed, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.QuotaExceeded),
+	}}
+}
+
+func callbackOperations() []openapi.Operation {
+	return []openapi.Operation{{
+		Pattern: "POST /v1/flights/{id}/suspend", ID: "suspendFlight", Tag: tagCaller, Summary: "Hand an attempt over to its callback",
+		About: "Open with `callback`, give the `callback_url` of the answer to the provider when you start the effect, then send this, and start nothing more. From then on your session does not hold the attempt: " +
+			"the callback, a report of your own, or the deadline ends it. At the deadline its outcome is unknown, and its recovery decides. Repeat the request, to any node, until it is answered. " +
+			"If the callback came first, the answer is the flight that it ended.",
+		Request: wire.SuspendRequest{}, Example: `{"fencing_token":"…","key":"default/render/film-7","deadline_ms":7200000}`,
+		Answers:  []openapi.Answer{flightAnswer("the attempt waits for its callback, or its callback was reported")},
+		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.LeaseUnavailable, wire.CallbacksOff),
+	}, {
+		Pattern: "POST /v1/callbacks/{token}", ID: "reportCallback", Tag: tagCaller, Summary: "Report the outcome of an attempt, for its provider",
+		About: "The URL is the right to report one attempt, so no other token is needed or read; keep it secret. With `outcome` in the query, the body is your own, of any content type, and becomes the receipt. Without it, the body says the outcome.\n\n" +
+			"A repeat of the same callback gets the same answer. Another one, or one that is too late, is answered `fenced`: it is stored as evidence and changes nothing else. " +
+			"Before the attempt was suspended, only `succeeded` is taken; after `callback_early` call again. After any answer from 500, too.",
+		Query: []openapi.Parameter{
+			{Name: "outcome", Schema: openapi.Schema{Type: "string", Enum: []string{"succeeded", "refused", "not_done", "unknown"}}, About: "the outcome; the whole body is the receipt"},
+			{Name: "external_id", Schema: typedSchema("string"), About: "with `outcome`: the id that the provider gave to the effect"},
+		},
+		AnyBody: "With `outcome` in the query: the receipt, of any content type.",
+		Request: wire.CallbackRequest{}, Example: `{"outcome":"succeeded","external_id":"job_7","body":{"video":"https://farm.example/7.mp4"}}`,
+		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the outcome is recorded", Content: jsonContent(wire.CallbackAnswer{})}},
+		Problems: codes(bodyCodes, wire.NotFound, wire.Fenced, wire.CallbackEarly, wire.ReportPending, wire.LeaseUnavailable),
 	}}
 }
 

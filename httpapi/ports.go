@@ -14,6 +14,7 @@ import (
 type Remote interface {
 	Calls
 	Sessions
+	Callbacks
 }
 
 // Calls are the requests about one flight. Errors are those of package effect, *flight.InvalidError, or the context's error.
@@ -23,6 +24,13 @@ type Calls interface {
 	Verify(ctx context.Context, req remote.VerificationRequest) (remote.OpenAnswer, error)
 	// Report returns the flight with *effect.Fenced, too, if this node knows it.
 	Report(ctx context.Context, req remote.ReportRequest) (*flight.Flight, error)
+}
+
+// Callbacks are the requests about attempts that wait for their callbacks. Errors are those of Calls. Both return the flight with
+// *effect.Fenced, too, if this node knows it.
+type Callbacks interface {
+	Suspend(ctx context.Context, req remote.SuspendRequest) (*flight.Flight, error)
+	Callback(ctx context.Context, req remote.CallbackRequest) (*flight.Flight, error)
 }
 
 // Sessions manages the sessions of such callers. Errors are those of Calls, *effect.LeaseLost if the session has

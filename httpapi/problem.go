@@ -153,11 +153,14 @@ func problemOfConflict(c *effect.Conflict) *wire.Problem {
 func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 	code := wire.Code(e.Code)
 	switch code {
-	case wire.NoLeader, wire.LeaderLost, wire.LedgerBehind, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling:
+	case wire.NoLeader, wire.LeaderLost, wire.LedgerBehind, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.Reconciling, wire.CallbackEarly, wire.CallbacksOff:
 	default:
 		code = wire.NoLeader
 	}
 	p := newKeyProblem(code, flight.Key{}, defaultRetryAfter)
+	if !p.Retryable {
+		p.RetryAfterMS = 0
+	}
 	if e.Cause != nil {
 		p.Detail = e.Cause.Error()
 	}
@@ -234,6 +237,13 @@ func (re *responder) writeError(w http.ResponseWriter, r *http.Request, err erro
 		re.writeAndLogProblem(w, r, made.problem, made.cause)
 		return
 	}
+	p := namedProblem(r, err)
+	hideMissing(r, p, err)
+	re.writeAndLogProblem(w, r, p, err)
+}
+
+// namedProblem is problemOf with the names of a named error.
+func namedProblem(r *http.Request, err error) *wire.Problem {
 	var subject named
 	errors.As(err, &subject)
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
@@ -244,8 +254,7 @@ func (re *responder) writeError(w http.ResponseWriter, r *http.Request, err erro
 	if p.FlightID == "" && !subject.key.IsZero() && p.Code != wire.Unauthenticated {
 		p.Key, p.FlightID = subject.key.String(), subject.key.FlightID().String()
 	}
-	hideMissing(r, p, err)
-	re.writeAndLogProblem(w, r, p, err)
+	return p
 }
 
 // writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one

@@ -112,7 +112,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	if req.Body, bad = report.Blob(); bad != nil {
 		return req, bad
 	}
-	req.ExternalID, req.Error = report.ExternalID, auth.Redact(report.Error)
+	req.ExternalID, req.Error, req.RetryAfter = report.ExternalID, auth.Redact(report.Error), time.Duration(report.RetryAfterMS)*time.Millisecond
 	return req, nil
 }
 

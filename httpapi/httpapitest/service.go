@@ -60,6 +60,20 @@ func (s service) Report(ctx context.Context, req remote.ReportRequest) (*flight.
 	return s.fake.Remote().Report(ctx, req)
 }
 
+func (s service) Suspend(ctx context.Context, req remote.SuspendRequest) (*flight.Flight, error) {
+	if err := s.fake.beforeCall(ctx, "Suspend"); err != nil {
+		return nil, err
+	}
+	return s.fake.Remote().Suspend(ctx, req)
+}
+
+func (s service) Callback(ctx context.Context, req remote.CallbackRequest) (*flight.Flight, error) {
+	if err := s.fake.beforeCall(ctx, "Callback"); err != nil {
+		return nil, err
+	}
+	return s.fake.Remote().Callback(ctx, req)
+}
+
 func (s service) NewSession(ctx context.Context, ttl time.Duration, owner string) (remote.SessionAnswer, error) {
 	if err := s.fake.beforeCall(ctx, "NewSession"); err != nil {
 		return remote.SessionAnswer{}, err

@@ -121,6 +121,10 @@ func (b *builder) requestBodyOf(o *Operation) *requestBody {
 		m.Example = json.RawMessage(o.Example)
 	}
 	r.Content.put(kind, m)
+	if o.AnyBody != "" {
+		r.Description = o.AnyBody
+		r.Content.put("*/*", media{})
+	}
 	return r
 }
 

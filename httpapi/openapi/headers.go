@@ -106,9 +106,11 @@ func receiptHeaders() map[string]header {
 // pathDocs documents each name in a path; the key includes the segment before it.
 func pathDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
-		"sessions/{id}":   {about: "the id of a session"},
-		"problems/{code}": {about: "a problem code"},
+		"flights/{id}":  {about: "the id of a flight", pattern: flightIDPattern},
+		"sessions/{id}": {about: "the id of a session"},
+
+		"callbacks/{token}": {about: "the callback token: the end of the `callback_url`"},
+		"problems/{code}":   {about: "a problem code"},
 
 		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
 		"{namespace}/{name}": {about: "the name of the token"},

@@ -17,6 +17,7 @@ type Operation struct {
 	Parameters []string
 	Query      []Parameter
 	Request    any    // a value of the body's type; nil: no body
+	AnyBody    string // what a body of any other type means, which a query then describes; "": the route takes none
 	LinesType  string // the content type of a body with one such value per line; "": the body is one JSON value
 	Example    string // an example of the body
 	Answers    []Answer

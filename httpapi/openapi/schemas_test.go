@@ -3,6 +3,7 @@ package openapi_test
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -131,6 +132,7 @@ func encode(t *testing.T, v any) []byte {
 func codecs() map[string]codec {
 	return map[string]codec{
 		"OpenRequest": requestCodec(wire.DecodeOpen), "AbandonRequest": requestCodec(wire.DecodeAbandon), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.DecodeReport), "VerificationRequest": requestCodec(wire.DecodeVerification),
+		"SuspendRequest": requestCodec(wire.DecodeSuspend), "CallbackRequest": requestCodec(wire.DecodeCallback), "CallbackAnswer": answerCodec[wire.CallbackAnswer],
 		"SessionRequest": requestCodec(wire.DecodeSession), "RenewRequest": requestCodec(wire.DecodeRenew),
 		"OperatorRequest": requestCodec(wire.DecodeOperator), "ResolveRequest": requestCodec(wire.DecodeResolve),
 		"OpenAnswer": answerCodec[wire.OpenAnswer], "AbandonAnswer": answerCodec[wire.AbandonAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
@@ -139,6 +141,7 @@ func codecs() map[string]codec {
 		"Policy": answerCodec[wire.Policy], "Attempt": answerCodec[wire.Attempt], "Attribution": answerCodec[wire.Attribution], "Resolution": answerCodec[wire.Resolution],
 		"Receipt": answerCodec[wire.Receipt], "Evidence": answerCodec[wire.Evidence], "PreviousGeneration": answerCodec[wire.PreviousGeneration], "Event": answerCodec[wire.Event],
 		"EventPage": answerCodec[wire.EventPage], "Gap": answerCodec[wire.Gap], "DuplicateStats": answerCodec[wire.DuplicateStats], "Caller": answerCodec[wire.Caller],
+		"BatchLine": requestCodec(wire.DecodeBatchLine), "BatchAnswer": answerCodec[wire.BatchAnswer],
 		"ImportLine": requestCodec(wire.DecodeImport), "ImportAnswer": answerCodec[wire.ImportAnswer], "ImportDifference": answerCodec[wire.ImportDifference],
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd], "EtcdMember": answerCodec[wire.EtcdMember],
 		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
@@ -148,6 +151,8 @@ func codecs() map[string]codec {
 		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
+		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
+		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
 	}
 }
@@ -209,6 +214,18 @@ func requestReaders() map[string]requestReader {
 			r.Nonce = cmp.Or(r.Nonce, "n") // a document cannot say that not_after needs it
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Parse("default"); return bad })
 		},
+		"SubmitRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeSubmit(data)
+			r.Lane = cmp.Or(r.Lane, "lane") // a document cannot say that lane_limit needs it
+			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default", 0); return bad })
+		},
+		"ClaimRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeClaim(data)
+			for i := range r.Actions {
+				r.Actions[i] = fmt.Sprint("charge", i) // keys have their own tests, and each is named once
+			}
+			return firstInvalid(func() *wire.Invalid { return bad }, r.Parse)
+		},
 		"AbandonRequest": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeAbandon(data)
 			if bad == nil && r.NotAfter == 0 {
@@ -218,6 +235,15 @@ func requestReaders() map[string]requestReader {
 		},
 		"ReportRequest": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeReport(data)
+			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseOutcome(r.Outcome); return bad }, blob(&r.Body))
+		},
+		"SuspendRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeSuspend(data)
+			r.Deadline, r.DeadlineMS = 0, cmp.Or(r.DeadlineMS, 1) // a document cannot say that one of them is needed
+			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Until(1); return bad })
+		},
+		"CallbackRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeCallback(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseOutcome(r.Outcome); return bad }, blob(&r.Body))
 		},
 		"VerificationRequest": func(data []byte) *wire.Invalid {
@@ -232,6 +258,7 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeSession(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, ttl(r.TTLMS))
 		},
+		"BatchLine": func(data []byte) *wire.Invalid { _, bad := wire.DecodeBatchLine(data); return bad },
 		"ImportLine": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeImport(data)
 			r.Key = "default/charge/order-42" // keys have their own tests

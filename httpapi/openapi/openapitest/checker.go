@@ -217,6 +217,9 @@ func (c *Checker) checkRequest(x *Exchange, op node, m pathMatch) error {
 	if contents.value == nil {
 		return nil
 	}
+	if contents.child("*/*").value != nil && x.URL.RawQuery != "" {
+		return nil
+	}
 	if content := contents.child("application/json"); content.value != nil {
 		return c.checkJSON(content.child("schema").pointer, x.RequestBody)
 	}
@@ -298,6 +301,9 @@ func (c *Checker) checkResponse(x *Exchange, r node) error {
 	}
 	if kind == "text/event-stream" {
 		return c.checkEach(content, streamMessages(x.Body))
+	}
+	if kind == "application/x-ndjson" {
+		return c.checkEach(content, bytes.Lines(x.Body))
 	}
 	if !strings.HasSuffix(kind, "json") || content.pointer == contents.child("*/*").pointer {
 		return nil

@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/remote"
+)
+
+// callbackRoutes serve callers that hand an attempt over to its callback, and the providers that call back.
+type callbackRoutes struct {
+	*callRoutes
+	callbacks Callbacks
+}
+
+func (cr *callbackRoutes) routes() map[string]route {
+	return map[string]route{
+		"POST /v1/flights/{id}/suspend": {serve: cr.suspend, access: with(auth.Submit | auth.Work)},
+		"POST /v1/callbacks/{token}":    {serve: cr.callback, access: anyone, query: true},
+	}
+}
+
+// suspend serves POST /v1/flights/{id}/suspend.
+func (cr *callbackRoutes) suspend(w http.ResponseWriter, r *http.Request) error {
+	req, bad := cr.suspendRequest(w, r)
+	switch {
+	case bad != nil:
+		return bad
+	case cr.publicURL == "":
+		return about(req.Key, remote.NoCallbacksError())
+	}
+	if req.Key.IsZero() {
+		if err := cr.mayReport(r, req.ID); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
+	defer cancel()
+	f, err := cr.callbacks.Suspend(ctx, req)
+	switch {
+	case err != nil && req.Key.IsZero():
+		return about(cr.keyOf(r, req.ID), err)
+	case err != nil:
+		return about(req.Key, err)
+	}
+	return cr.writeFlight(w, r, f)
+}
+
+func (cr *callbackRoutes) suspendRequest(w http.ResponseWriter, r *http.Request) (req remote.SuspendRequest, bad *wire.Invalid) {
+	if req.ID, bad = flightID(r); bad != nil {
+		return req, bad
+	}
+	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
+	if bad != nil {
+		return req, bad
+	}
+	suspend, bad := wire.DecodeSuspend(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.FencingToken = suspend.FencingToken; req.FencingToken == "" {
+		return req, wire.BadField("/fencing_token", "missing; send the fencing_token from the answer to the open")
+	}
+	if suspend.Key != "" {
+		if req.Key, bad = namedKey(r, suspend.Key, req.ID); bad != nil {
+			return req, bad
+		}
+	}
+	req.Until, bad = suspend.Until(cr.ledger.Now())
+	return req, bad
+}
+
+// callback serves POST /v1/callbacks/{token}. The answer says nothing about the flight: its reader is a provider.
+func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error {
+	header := cr.ledger.Header()
+	token, ok := flight.UnsealCallback(r.PathValue("token"), header.Secret)
+	if !ok { // before the body is read: it may be long, and its sender is nobody that flightd knows
+		return noCallback()
+	}
+	req, bad := callbackRequest(w, r)
+	if bad != nil {
+		return bad
+	}
+	req.Token = token
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
+	defer cancel()
+	f, err := cr.callbacks.Callback(ctx, req)
+	var missing *effect.Missing
+	var fenced *effect.Fenced
+	var unavailable *effect.Unavailable
+	switch {
+	case errors.As(err, &missing):
+		return noCallback()
+	case errors.As(err, &fenced):
+		if f != nil && f.State == flight.StateExpired {
+			cr.logExpiredReport(w, &remote.ReportRequest{Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error}, f)
+		}
+		return &effect.Fenced{}
+	case errors.As(err, &unavailable):
+		return &effect.Unavailable{Code: unavailable.Code, Cause: errors.New("the callback was not taken; send it again")}
+	case err != nil:
+		return err
+	}
+	return writeJSON(w, r, http.StatusOK, &wire.CallbackAnswer{Outcome: req.Outcome.String()})
+}
+
+// noCallback is the same for every token that is not, or no longer, the callback token of an attempt.
+func noCallback() error {
+	return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "no attempt has this callback URL"},
+		Hint: "call the URL that flightd gave for the job, unchanged"}
+}
+
+// callbackRequest reads a callback. With the parameter outcome the body is the provider's own, of any type, and becomes the
+// receipt. Without it the body says the outcome. No outcome is guessed: a notice of failure must not become a success.
+func callbackRequest(w http.ResponseWriter, r *http.Request) (req remote.CallbackRequest, bad *wire.Invalid) {
+	parameters, bad := queryParameters(r)
+	if bad != nil {
+		return req, bad
+	}
+	for name, values := range parameters {
+		switch {
+		case name != "outcome" && name != "external_id":
+			return req, wire.BadParameter(name, "unknown parameter; allowed: outcome, external_id")
+		case len(values) > 1:
+			return req, wire.BadParameter(name, "duplicate parameter")
+		}
+	}
+	var c wire.CallbackRequest
+	if len(parameters) > 0 {
+		c = wire.CallbackRequest{Outcome: parameters.Get("outcome"), Body: wire.Body{ExternalID: parameters.Get("external_id"), ContentType: r.Header.Get("Content-Type")}}
+		r.Header.Del("Content-Type") // readBody accepts only JSON
+		if c.Base64, bad = readBody(w, r, wire.MaxReportBody); bad != nil {
+			return req, bad
+		}
+	} else {
+		body, bad := readBody(w, r, wire.MaxReportBody)
+		if bad == nil {
+			c, bad = wire.DecodeCallback(body)
+		}
+		if bad != nil {
+			bad.Hint = "send {\"outcome\":\"succeeded\",\"body\":…}, or any body with ?outcome=succeeded in the URL"
+			return req, bad
+		}
+	}
+	if req.Outcome, bad = wire.ParseOutcome(c.Outcome); bad != nil {
+		return req, bad
+	}
+	if req.Body, bad = c.Blob(); bad != nil {
+		return req, bad
+	}
+	req.ExternalID, req.Error = c.ExternalID, auth.Redact(c.Error)
+	return req, nil
+}

@@ -1,0 +1,212 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/remote"
+)
+
+// Pools take jobs and hand them to workers. Errors are those of Calls.
+type Pools interface {
+	Submit(ctx context.Context, requests []remote.SubmitRequest) []remote.SubmitAnswer
+	Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error)
+	// Workers returns how many workers have asked for jobs of an action lately.
+	Workers(namespace, action string) int
+}
+
+// jobRoutes serve those who submit jobs, and the workers that perform them.
+type jobRoutes struct {
+	*flightWriter
+	pools      Pools // nil: the routes answer not_found
+	deployment string
+	publicURL  string // Callers.PublicURL
+}
+
+func (jr *jobRoutes) routes() map[string]route {
+	return map[string]route{
+		"POST /v1/flights:submit": {serve: jr.withPools(jr.submit), access: with(auth.Submit)},
+		"POST /v1/flights:claim":  {serve: jr.withPools(jr.claim), access: with(auth.Work)},
+	}
+}
+
+func (jr *jobRoutes) withPools(serve handler) handler {
+	if jr.pools == nil {
+		return func(http.ResponseWriter, *http.Request) error {
+			return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no jobs"}}
+		}
+	}
+	return serve
+}
+
+// submit serves POST /v1/flights:submit: one job, or a job on each line.
+func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
+	ns, bad := namespace(r)
+	if bad != nil {
+		return bad
+	}
+	if wire.IsNDJSONType(r.Header.Get("Content-Type")) {
+		return jr.submitLines(w, r, ns)
+	}
+	body, bad := jr.receiveBody(w, r, wire.MaxOpenBody)
+	if bad != nil {
+		return bad
+	}
+	req, err := jr.submitRequest(r, ns, body)
+	if err != nil {
+		return err
+	}
+	a := jr.pools.Submit(r.Context(), []remote.SubmitRequest{req})[0]
+	if a.Err != nil {
+		return about(req.Key, a.Err)
+	}
+	f, receipt, err := jr.loadReceiptBody(r, a.Flight)
+	if err != nil {
+		return about(req.Key, err)
+	}
+	setFlightHeaders(w.Header(), f)
+	status, out := http.StatusOK, wire.SubmitAnswer{Status: wire.StatusDuplicate, Flight: wire.FlightOf(f, receipt, true)}
+	if a.Queued {
+		status, out.Status = http.StatusCreated, wire.StatusQueued
+		if jr.pools.Workers(ns, req.Key.Name()) == 0 {
+			out.Warning = "no worker has asked for jobs of the action " + req.Key.Name() + " within a minute"
+		}
+	}
+	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// submitRequest parses a body, or a line. Its error names the key.
+func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req remote.SubmitRequest, err error) {
+	parsed, bad := wire.DecodeSubmit(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
+		return req, about(req.Key, bad)
+	}
+	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
+	if err == nil && (f == nil || f.State == flight.StateAbsent) {
+		err = jr.limits.AllowFlights(req.Key, 1)
+	}
+	if err != nil {
+		err = about(req.Key, err)
+	}
+	return req, err
+}
+
+// submitChunk is how many lines of one request are proposed at once.
+const submitChunk = 512
+
+// submitLines submits a job on each line, in their order, and answers with what became of each. A line that is not accepted changes
+// nothing for the others. If the process dies, some jobs are in the ledger; the same lines again find them.
+func (jr *jobRoutes) submitLines(w http.ResponseWriter, r *http.Request, ns string) error {
+	body, bad := jr.receiveLines(w, r, wire.MaxSubmitBody)
+	if bad != nil {
+		return bad
+	}
+	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
+	if len(lines) > wire.MaxSubmitLines {
+		bad := wire.BadField("", "more than %d lines; send the rest in another request", wire.MaxSubmitLines)
+		bad.Code = wire.PayloadTooLarge
+		return bad
+	}
+	w.Header()["Content-Type"] = []string{wire.TypeNDJSON}
+	number := 0
+	for chunk := range slices.Chunk(lines, submitChunk) {
+		out := jr.submitSome(r, ns, number, chunk)
+		number += len(chunk)
+		if _, err := w.Write(out); err != nil {
+			return nil // the caller has gone; it sends the same lines again
+		}
+	}
+	return nil
+}
+
+// submitSome submits the lines after the first number ones. It returns the lines to answer with.
+func (jr *jobRoutes) submitSome(r *http.Request, ns string, number int, lines [][]byte) (out []byte) {
+	requests, errs := make([]remote.SubmitRequest, 0, len(lines)), make([]error, len(lines))
+	for i, line := range lines {
+		var req remote.SubmitRequest
+		if req, errs[i] = jr.submitRequest(r, ns, bytes.TrimSpace(line)); errs[i] == nil {
+			requests = append(requests, req)
+		}
+	}
+	answers := jr.pools.Submit(r.Context(), requests)
+	for i, err := range errs {
+		line := wire.SubmitLine{Line: number + i + 1}
+		if err == nil {
+			a := answers[0]
+			answers = answers[1:]
+			if err = a.Err; err != nil {
+				err = about(requests[len(requests)-len(answers)-1].Key, err)
+			} else {
+				line.Status, line.ID, line.FlightID = wire.StatusDuplicate, a.Flight.Key.BusinessID(), a.Flight.ID.String()
+				if a.Queued {
+					line.Status = wire.StatusQueued
+				}
+			}
+		}
+		if err != nil {
+			line.Problem = namedProblem(r, err)
+			line.Status = string(line.Problem.Code)
+			jr.logProblem(r, line.Problem, err)
+		}
+		out = append(line.AppendJSON(out), '\n')
+	}
+	return out
+}
+
+// claim serves POST /v1/flights:claim. The answer comes when there is a job, or when the wait is over.
+func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
+	start := time.Now()
+	body, bad := jr.receiveBody(w, r, wire.MaxSmallBody)
+	if bad != nil {
+		return bad
+	}
+	claim, bad := wire.DecodeClaim(body)
+	if bad == nil {
+		bad = claim.Parse()
+	}
+	ns, foreign := namespace(r)
+	if bad == nil {
+		bad = foreign
+	}
+	if bad != nil {
+		return aboutOpen(flight.Key{}, claim.Nonce, bad)
+	}
+	var open remote.OpenRequest
+	jr.setStillAllowed(r, &open)
+	publicURL := ""
+	if claim.Callback {
+		publicURL = jr.publicURL
+	}
+	jobs, err := jr.pools.Claim(r.Context(), remote.ClaimRequest{
+		Namespace: ns, Actions: claim.Actions, Slots: int(claim.Slots), Session: jr.unsealSession(r, claim.Session), Nonce: claim.Nonce,
+		NotAfter: flight.Time(claim.NotAfter), Owner: auth.Redact(claim.Owner), Wait: wire.Wait(claim.WaitMS), StillAllowed: open.StillAllowed, PublicURL: publicURL,
+	})
+	if err != nil {
+		return aboutOpen(flight.Key{}, claim.Nonce, err)
+	}
+	out := wire.ClaimAnswer{Nonce: claim.Nonce, Jobs: make([]wire.Job, len(jobs))}
+	for i := range jobs {
+		j := &jobs[i]
+		decision := wire.DecisionProceed
+		if j.Decision == flight.DecisionVerify {
+			decision = wire.DecisionVerify
+		}
+		out.Jobs[i].OpenAnswer = jr.grantedAnswer(r, decision, j.Nonce, &j.OpenAnswer, jr.deployment)
+		policy := wire.PolicyOf(j.Flight.Policy)
+		out.Jobs[i].Policy, out.Jobs[i].PolicyDiffers = &policy, false
+		out.Jobs[i].AgeMS = j.Age().Milliseconds() + 1
+	}
+	out.ServedMS = time.Since(start).Milliseconds()
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
+}

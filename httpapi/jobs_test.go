@@ -1,0 +1,81 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// A bad submission, or a bad claim, gets a code and the invalid place. As a line it changes nothing for the others.
+func TestJobs_BadInput(t *testing.T) {
+	d := newTestServer(t)
+	session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+	const submits, claims = "/v1/flights:submit", "/v1/flights:claim"
+	job := func(fields string) string { return `{"action":"charge","id":"bad",` + fields + `}` }
+	claim := func(fields string) string {
+		return fmt.Sprintf(`{"session":%q,"nonce":"n","not_after":%d,"wait_ms":0,%s}`, session, time.Now().Add(10*time.Second).UnixMilli(), fields)
+	}
+	for _, c := range []struct{ path, body, at string }{
+		{submits, job(`"priority":1001`), "/priority"},
+		{submits, job(`"priority":-1001`), "/priority"},
+		{submits, job(`"priority":9223372036854775808`), "/priority"},
+		{submits, job(`"priority":65537`), "/priority"},
+		{submits, job(`"lane_limit":65536,"lane":"a"`), "/lane_limit"},
+		{submits, job(`"lane_limit":-1,"lane":"a"`), "/lane_limit"},
+		{submits, job(`"lane_limit":2`), "/lane_limit"},
+		{submits, job(`"lane":"` + strings.Repeat("x", 256) + `"`), "/lane"},
+		{submits, job(`"lane":"a\u0000b"`), "/lane"},
+		{submits, job("\"lane\":\"a\xffb\""), ""},
+		{submits, job(`"run_at":"10000-01-01T00:00:00Z"`), "/run_at"},
+		{submits, job(`"run_at":"1969-12-31T23:59:59Z"`), "/run_at"},
+		{submits, job(`"run_at":"tomorrow"`), "/run_at"},
+		{submits, job(`"delay_ms":9223372036854775807`), "/delay_ms"},
+		{submits, job(`"delay_ms":-1`), "/delay_ms"},
+		{submits, job(`"retry":{"attempts":0}`), "/retry/attempts"},
+		{submits, job(`"retry":{}`), "/retry/attempts"},
+		{submits, job(`"retry":{"attempts":1001}`), "/retry/attempts"},
+		{submits, job(`"retry":{"attempts":2,"first_ms":9223372036854775807}`), "/retry/first_ms"},
+		{claims, claim(`"actions":[],"slots":1`), "/actions"},
+		{claims, claim(`"actions":["a/b"],"slots":1`), "/actions/0"},
+		{claims, claim(`"actions":["charge","charge"],"slots":1`), "/actions/1"},
+		{claims, claim(`"actions":["charge"],"slots":0`), "/slots"},
+		{claims, claim(`"actions":["charge"],"slots":1001`), "/slots"},
+	} {
+		r := d.post(c.path, c.body)
+		require.Contains(t, []int{400, 422}, r.status, "%s: %s", c.body, r.body)
+		p := decodeBody[wire.Problem](t, r)
+		if c.at != "" {
+			require.NotEmpty(t, p.Errors, "%s: %s", c.body, r.body)
+			require.Equal(t, c.at, p.Errors[0].Pointer, "%s: %s", c.body, r.body)
+		}
+	}
+	require.Equal(t, http.StatusCreated, d.post(submits, `{"action":"charge","id":"year-9999","run_at":"9999-12-31T23:59:59Z"}`).status)
+	require.Equal(t, http.StatusCreated, d.post(submits, `{"action":"charge","id":"past","run_at":"1970-01-01T00:00:00Z"}`).status)
+	handler := httpapi.New(d.fake.Config())
+	sendLines := func(body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, submits, strings.NewReader(body))
+		r.Header.Set("Content-Type", wire.TypeNDJSON)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	r := sendLines("{\"action\":\"charge\",\"id\":\"1\"}\n\n{\"action\":\"charge\",\"id\":\"\xff\"}\n" + job(`"priority":1001`) + "\n{\"action\":\"charge\",\"id\":\"2\"}\r\n\n")
+	require.Equal(t, http.StatusOK, r.Code)
+	got := strings.Split(strings.TrimSpace(r.Body.String()), "\n")
+	require.Len(t, got, 5)
+	for i, status := range []string{"queued", "input_invalid", "input_invalid", "input_invalid", "queued"} {
+		require.Contains(t, got[i], fmt.Sprintf(`"line":%d,`, i+1))
+		require.Contains(t, got[i], `"status":"`+status+`"`)
+	}
+	require.Equal(t, http.StatusRequestEntityTooLarge, sendLines(strings.Repeat("{}\n", wire.MaxSubmitLines+1)).Code)
+	answer := decodeBody[wire.ClaimAnswer](t, d.post(claims, claim(`"actions":["charge"],"slots":1000`)))
+	require.Len(t, answer.Jobs, 3)
+}
