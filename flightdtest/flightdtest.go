@@ -3,6 +3,7 @@ package flightdtest
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type Flightd struct {
 	// Sweeper ends attempts whose session has ended.
 	Sweeper *executor.Sweeper
 	remote  *remote.Service
+	pools   *remote.Pools
 }
 
 // Remote returns the service for callers that perform their effects themselves.
@@ -86,7 +88,10 @@ func Open(tb testing.TB, o Options) *Flightd {
 	if fd.remote, err = remote.New(rcfg); err != nil {
 		tb.Fatalf("flightdtest: %v", err)
 	}
+	fd.pools = remote.NewPools(fd.remote, jobs{o.Ledger})
 	swept := make(chan struct{})
+	var pools sync.WaitGroup
+	pools.Go(func() { fd.pools.Run(ctx) })
 	go func() {
 		defer close(swept)
 		if !o.NoSweeper {
@@ -96,6 +101,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	tb.Cleanup(func() {
 		stop()
 		<-swept
+		pools.Wait()
 		fd.healAll()
 		over, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

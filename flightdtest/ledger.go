@@ -20,6 +20,8 @@ type Ledger struct {
 	header    flight.Header
 	flights   map[flight.ID]*flight.Flight
 	sessions  *flight.Sessions
+	due       *flight.Due
+	onReady   []func(namespace, action string)
 	bodies    map[bodyKey][]byte
 	history   map[flight.ID][]flight.Event
 	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
@@ -46,7 +48,12 @@ func NewLedger() *Ledger {
 		flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), bodies: make(map[bodyKey][]byte),
 		history: make(map[flight.ID][]flight.Event), waiting: make(map[flight.ID]chan struct{}),
 	}
-	l.arrived = sync.NewCond(&l.mu)
+	l.arrived, l.due = sync.NewCond(&l.mu), flight.NewDue()
+	l.due.Ready = func(namespace, action string) {
+		for _, f := range l.onReady {
+			f(namespace, action)
+		}
+	}
 	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
 	return l
 }
@@ -206,7 +213,7 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 		view.Saga = l.flights[key.Saga().FlightID()]
 	}
 	if open, ok := c.(*flight.Open); ok {
-		view.SessionEnded = l.sessions.HasEnded(open.Session.ID, l.header.Now)
+		view.SessionEnded, view.LaneBlocked = l.sessions.HasEnded(open.Session.ID, l.header.Now), l.due.LaneBlocks(id)
 	}
 	after, reply := flight.Apply(view, c)
 	l.header = after.Header
@@ -220,6 +227,7 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 		l.flights[id] = reply.Flight
 	}
 	l.sessions.Update(before, reply.Flight)
+	l.due.Update(before, l.flights[id])
 	l.history[id] = append(l.history[id], reply.Events...)
 	l.changed[id] = reply.Flight
 	if waiting := l.waiting[id]; waiting != nil {

@@ -30,6 +30,7 @@ type actor struct {
 	leases  *lease.Lessor
 	exec    *executor.Executor // nil in a cluster
 	remote  httpapi.Remote
+	pools   *remote.Pools
 	sweeper *executor.Sweeper
 	tokens  *auth.Directory
 	limits  *auth.Limiter
@@ -93,7 +94,11 @@ func (a *actor) openRemote() error {
 	if err != nil {
 		return err
 	}
-	a.remote = service
+	a.remote, a.pools = service, remote.NewPools(service, a.store.Jobs())
+	a.parts.start("jobs", func(ctx context.Context) error {
+		a.pools.Run(ctx)
+		return nil
+	})
 	a.parts.start("remote callers", func(ctx context.Context) error {
 		<-ctx.Done()
 		return a.withStopTimeout(ctx, service.Close)

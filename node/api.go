@@ -23,8 +23,15 @@ func (a *actor) apiConfig() httpapi.Config {
 		About: httpapi.About{Version: wire.Version{Version: a.cfg.Process.Version, Deployment: a.store.Header().Deployment},
 			Ready: m.readiness, Ledger: func(figures bool) wire.LedgerInfo { return ledgerInfo(a.store, figures) }, Node: m.about},
 	}
+	if a.pools != nil {
+		cfg.Pools = a.pools
+	}
+	if cfg.Callers.PublicURL = a.cfg.Listen.PublicURL; cfg.Callers.PublicURL == "" && a.cfg.NoCredentials {
+		cfg.Callers.PublicURL = a.server.url()
+	}
 	if a.cluster != nil {
 		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.replacementOf
+		cfg.Cluster.Lines = a.inTerm
 	}
 	if a.cfg.NoCredentials {
 		cfg.About.Metrics = a.metrics.Handler()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,9 @@ type Listen struct {
 	// AllowPlainHTTP lets Address be any address without TLS, for a proxy in front that ends TLS. Tokens then travel in
 	// clear text between the proxy and this node. Default: such a start fails.
 	AllowPlainHTTP bool
+	// PublicURL is the URL of the API as providers reach it, for callbacks: absolute, and the same at every node of a cluster.
+	// Default: with Config.NoCredentials the URL of Address, else no attempt waits for a callback.
+	PublicURL string
 }
 
 // FirstToken says where a start puts the token "admin" that it creates or replaces.
@@ -143,6 +147,7 @@ func Dev(data, listen string) Config {
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Data, "flightd-data")
 	setDefault(&c.Listen.Address, "127.0.0.1:7420")
+	c.Listen.PublicURL = strings.TrimSuffix(c.Listen.PublicURL, "/")
 	setDefault(&c.Process.StopTimeout, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
 	setDefault(&c.tuning.recordEvery, 250*time.Millisecond)

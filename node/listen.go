@@ -3,6 +3,8 @@ package node
 import (
 	"fmt"
 	"net"
+	"net/url"
+	"strings"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -18,6 +20,10 @@ func (c *Config) check() error {
 		return invalid("tls_cert", "missing: tls_key is set; set tls_cert to the file of its certificate")
 	case f.Cert == "" && f.ClientCA != "":
 		return invalid("tls_client_ca", "client certificates need TLS; set tls_cert and tls_key, too")
+	}
+	if u, err := url.Parse(c.Listen.PublicURL); c.Listen.PublicURL != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.ContainsAny(c.Listen.PublicURL, "?#")) {
+		return invalid("public_url", "it must be an absolute URL that begins with http:// or https://, without a user, a query or a fragment, as in https://flightd.example.com")
 	}
 	if err := c.Etcd.check(); err != nil {
 		return err

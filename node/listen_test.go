@@ -47,6 +47,12 @@ func TestConfig_AddressesAndTLS(t *testing.T) {
 		"dev with metrics everywhere":     {Config{NoCredentials: true, Listen: Listen{Metrics: ":9464"}}, "listen_metrics", "127.0.0.1"},
 		"tokens with metrics everywhere":  {Config: Config{Listen: Listen{Metrics: ":9464"}}},
 		"metrics without a port":          {Config{Listen: Listen{Metrics: "127.0.0.1"}}, "listen_metrics", "host:port"},
+		"public URL":                      {Config: Config{Listen: Listen{PublicURL: "https://flightd.example.com/effects/"}}},
+		"public URL without a scheme":     {Config{Listen: Listen{PublicURL: "flightd.example.com:7420"}}, "public_url", "https://"},
+		"public URL of another scheme":    {Config{Listen: Listen{PublicURL: "ftp://flightd.example.com"}}, "public_url", "https://"},
+		"public URL that is a path":       {Config{Listen: Listen{PublicURL: "/flightd"}}, "public_url", "https://"},
+		"public URL with a query":         {Config{Listen: Listen{PublicURL: "https://flightd.example.com?"}}, "public_url", "query"},
+		"public URL with a user":          {Config{Listen: Listen{PublicURL: "https://a:b@flightd.example.com"}}, "public_url", "user"},
 		"metrics do not excuse the other": {Config{Listen: Listen{Address: everywhere, Metrics: ":9464"}}, "listen", "tls_cert"},
 	} {
 		c.FirstToken.Print = func(string) {}

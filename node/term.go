@@ -112,13 +112,20 @@ func (a *actor) serveInTerm(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	defer context.AfterFunc(a.lifetime, func() { cancel(context.Cause(a.lifetime)) })()
 	w.Header().Set(wire.HeaderLeader, a.cluster.name())
-	a.handler.ServeHTTP(&answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
-		lost := status < http.StatusInternalServerError && a.over()
-		if !lost && needsLeaderCheck(r, status) {
-			lost = a.check.stillLeads(r.Context()) != nil || a.over()
-		}
-		return wire.LeaderLost, lost
-	}}, r.WithContext(ctx))
+	a.inTerm(a.handler).ServeHTTP(w, r.WithContext(ctx))
+}
+
+// inTerm returns a handler that has next answer a request, or a line of a batch, and gives the answer only if the term has not ended.
+func (a *actor) inTerm(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&answerFilter{ResponseWriter: w, request: r, replace: func(status int) (wire.Code, bool) {
+			lost := status < http.StatusInternalServerError && a.over()
+			if !lost && needsLeaderCheck(r, status) {
+				lost = a.check.stillLeads(r.Context()) != nil || a.over()
+			}
+			return wire.LeaderLost, lost
+		}}, r)
+	})
 }
 
 // answerFilter replaces answers by problems.
