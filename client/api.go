@@ -24,6 +24,7 @@ type (
 	RenewRequest        = wire.RenewRequest
 	Policy              = wire.Policy
 	ReportRequest       = wire.ReportRequest
+	SuspendRequest      = wire.SuspendRequest
 	VerificationRequest = wire.VerificationRequest
 	ResolveRequest      = wire.ResolveRequest
 	OperatorRequest     = wire.OperatorRequest
@@ -64,7 +65,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, "/v1/flights:open", r.AppendJSON(nil), r.Nonce, r.WaitMS)
+	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: r.AppendJSON(nil), nonce: r.Nonce}, r.WaitMS)
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
@@ -72,16 +73,14 @@ func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationReque
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, flightPath(key.FlightID(), "/verification"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
+	return c.open(ctx, key, request{path: flightPath(key.FlightID(), "/verification"), body: r.AppendJSON(nil), nonce: r.Nonce}, r.WaitMS)
 }
 
 // open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another
 // flight is an error: a caller that believed it would act without an attempt.
-func (re *requester) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
-	resp, err := re.ask(ctx, request{
-		method: http.MethodPost, path: path, body: body, key: key,
-		mustContain: flightAnswer(key), nonce: nonce, timeout: wire.Wait(waitMS) + defaultTryTimeout,
-	})
+func (re *requester) open(ctx context.Context, key flight.Key, r request, waitMS *int64) (OpenAnswer, error) {
+	r.method, r.key, r.mustContain, r.timeout = http.MethodPost, key, flightAnswer(key), wire.Wait(waitMS)+defaultTryTimeout
+	resp, err := re.ask(ctx, r)
 	var a *wire.OpenAnswer
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
 		a = &wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
@@ -124,7 +123,7 @@ func problemOf(err error) *Problem {
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	_, err := c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
+		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
 		accepts: func(body []byte) bool {
 			var a openOrAbandon
 			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
@@ -225,7 +224,7 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 
 // Flight reads one flight. The error wraps *Missing when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), mustContain: `"` + id.String() + `"`})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`})
 	return flightOf(id, resp, err)
 }
 
@@ -233,13 +232,31 @@ func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
 func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	resp, err := c.ask(ctx, request{
-		method: http.MethodGet, path: flightPath(id, ""), ifNoneMatch: `"` + seen + `"`,
+		method: http.MethodGet, path: flightPath(id, ""), flightID: id, ifNoneMatch: `"` + seen + `"`,
 		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
 		return c.Flight(ctx, id)
 	}
 	return flightOf(id, resp, err)
+}
+
+// WaitResult is Wait for the whole result.
+func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result, error) {
+	for seen := ""; ; {
+		f, err := c.WaitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2)
+		switch missing := (*effect.Missing)(nil); {
+		case ctx.Err() != nil:
+			return effect.Result{}, context.Cause(ctx)
+		case errors.As(err, &missing):
+			return effect.Result{}, fmt.Errorf("%s was never submitted: %w", key, err)
+		case err != nil:
+			return effect.Result{}, err
+		case isDecided(f):
+			return resultOf(f)
+		}
+		seen = f.Version
+	}
 }
 
 // Query selects the flights of List.
@@ -287,7 +304,7 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receiptOf: id.String()})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), flightID: id, isReceipt: true})
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +330,7 @@ type InputBody struct {
 // Input reads the exact bytes of a flight's input. The error wraps *Missing when the flight has no input or is unknown.
 // Its code is expired when the bytes were erased or the retention is over.
 func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receiptOf: id.String()}) // the headers are those of a receipt
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), flightID: id, isReceipt: true}) // the headers are those of a receipt
 	if err != nil {
 		return nil, err
 	}

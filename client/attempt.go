@@ -78,7 +78,7 @@ func (o *opening) openUntilAnswered(ctx context.Context) (OpenAnswer, error) {
 	s := &o.call.Submission
 	r := OpenRequest{
 		Fingerprint: s.Fingerprint.String(), Nonce: o.nonce, NotAfter: o.notAfter, Session: o.sessionID(),
-		Owner: o.client.opts.owner, Policy: wire.PolicyOf(s.Policy),
+		Owner: o.client.opts.owner, Policy: wire.PolicyOf(s.Policy), Callback: o.call.Callback,
 	}
 	if r.Session == "" {
 		r.TTLMS = o.client.opts.times.sessionTTL.Milliseconds()
@@ -173,6 +173,9 @@ func (o *opening) grantedAnswer(d runner.Decision, a *OpenAnswer) runner.Answer 
 		Key: o.key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
 		Input: o.input(a), Recovery: out.Policy.Recovery, Previous: previous(a.Previous),
 	}
+	if o.call.Callback {
+		out.Spec.CallbackURL, out.Spec.Suspend = a.CallbackURL, o.suspend
+	}
 	if d == runner.DecisionVerify && out.Spec.Previous != nil {
 		out.Spec.Number = out.Spec.Previous.Number
 	}
@@ -263,7 +266,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	wait := next.waitMS()
 	answer, err := o.client.Verify(ctx, o.key, VerificationRequest{
 		Verification: o.verification, Result: wire.FindingWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
-		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
+		Owner: o.client.opts.owner, WaitMS: &wait, Callback: o.call.Callback, Body: wire.BodyOf(flight.Sanitize(found.ExternalID), found.ContentType, found.Body),
 	})
 	if err == nil {
 		o.markGivenUp() // the answer has ended the look-up
@@ -279,15 +282,39 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 	return next.handleAnswer(ctx, &answer, err)
 }
 
+// suspend hands the attempt over to its callback.
+func (o *opening) suspend(ctx context.Context, within time.Duration) (until time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.client.opts.times.report)
+	defer cancel()
+	f, err := o.client.Suspend(ctx, o.key, SuspendRequest{FencingToken: o.token, DeadlineMS: max(1, within.Milliseconds())})
+	if err != nil {
+		return until, err
+	}
+	o.suspended.Store(f)
+	return f.CallbackUntil.Time, nil
+}
+
 // Report implements runner.Attempt.
 func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Answer, error) {
 	c := o.client
 	if end.NotStarted {
 		return retryAfterAbandon(c.runner.DrainContext, o.abandonInBackground(ctx), end.Err), nil
 	}
+	if end.Suspended { // the next renewal does not list the attempt
+		o.setPhase(phaseUnknown)
+		if f := o.suspended.Load(); isDecided(f) {
+			f.Source = effect.SourceExecuted.String()
+			result, err := resultOf(f)
+			return runner.Answer{Result: result}, err
+		}
+		return runner.Answer{}, end.Err
+	}
 	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
 	if end.Err != nil {
 		r.Error = flight.Sanitize(end.Err.Error())
+		if o.job {
+			r.RetryAfterMS = effect.RequestedPause(end.Err).Milliseconds()
+		}
 	}
 	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
 		r.Body = wire.BodyOf(flight.Sanitize(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)

@@ -35,6 +35,7 @@ type requester struct {
 	deployment  string // of WithDeployment, else "" until Connect has read it; constant from then on
 	ledgerClock ledgerClock
 	ledgerIndex ledgerIndex
+	gatherers   []gatherer // by server; nil: each request is sent by its own route
 }
 
 // roundTripper makes requests: an *http.Transport, or a handlerTransport.
@@ -68,6 +69,11 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	c := &Client{requester: requester{opts: o, deployment: o.deployment, servers: servers, http: newTransport(&o, tlsConfig)}}
 	if o.handler != nil {
 		c.http = handlerTransport{o.handler}
+	} else if !o.noBatches {
+		c.gatherers = make([]gatherer, len(servers))
+		for i := range servers {
+			c.gatherers[i].re, c.gatherers[i].server = &c.requester, servers[i]
+		}
 	}
 	c.runner = runner.New(transport{c}, o.times.hungAfter)
 	c.reporter = reporter{server: &c.requester, runner: c.runner}
@@ -119,6 +125,9 @@ func (c *Client) Close(ctx context.Context) error {
 	c.sessions.close(ctx)
 	c.runner.CancelBase()
 	c.loops.Close()
+	for i := range c.gatherers {
+		c.gatherers[i].running.Close()
+	}
 	c.http.CloseIdleConnections()
 	return late
 }

@@ -110,12 +110,16 @@ func TestCloseLeavesNoDoubt(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	for range 8 {
+	for round := range 12 {
 		var left atomic.Int64
 		left.Store(-1)
 		now := make(chan struct{})
 		g := newFixture(t)
-		c := g.connect()
+		requests, opts := int64(2*crowd), []client.Option{client.WithoutBatches()} // an open and a report each
+		if round%3 > 0 {
+			requests, opts = 4, nil // two batches of opens and two of reports, at least
+		}
+		c := g.connect(opts...)
 		g.useSession(c)
 		g.setFault(func(*http.Request) fault {
 			if left.Add(-1) == 0 {
@@ -123,7 +127,7 @@ func TestCloseLeavesNoDoubt(t *testing.T) {
 			}
 			return none
 		})
-		left.Store(1 + random.Int64N(2*crowd)) // an open and a report each
+		left.Store(1 + random.Int64N(requests))
 		var acted sync.Map
 		var calls sync.WaitGroup
 		for i := range crowd {

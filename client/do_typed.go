@@ -45,6 +45,10 @@ func WithPolicy(p flight.Policy) CallOption {
 // WithLookUp sets the function that asks the provider whether the effect happened. Recovery verify needs it.
 func WithLookUp(look effect.LookUp) CallOption { return func(c *effect.Call) { c.LookUp = look } }
 
+// WithCallback lets the handler hand its attempt over to a callback: see Attempt.CallbackURL and Attempt.Suspend. Do then returns
+// *Suspended, unless the callback came first.
+func WithCallback() CallOption { return func(c *effect.Call) { c.Callback = true } }
+
 // WithWaitTimeout bounds the wait for another caller's attempt. After it the error is *Busy.
 func WithWaitTimeout(d time.Duration) CallOption { return func(c *effect.Call) { c.Wait = d } }
 

@@ -23,6 +23,7 @@ type (
 	Unavailable = effect.Unavailable
 	Unrecorded  = effect.Unrecorded
 	Unsettled   = effect.Unsettled
+	Suspended   = effect.Suspended
 	Missing     = effect.Missing
 	LeaseLost   = effect.LeaseLost
 	OpenExpired = effect.OpenExpired

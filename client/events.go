@@ -128,7 +128,7 @@ func (er *eventReader) follow(ctx context.Context, server string) error {
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), wire.TypeEvents) {
 		body, err := readBody(answer)
-		return errors.Join(err, problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, ""))
+		return errors.Join(err, r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}))
 	}
 	er.client.ledgerIndex.note(answer.Header)
 	lines := bufio.NewScanner(answer.Body)

@@ -56,3 +56,11 @@ func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 // SendSpoolAgain sends each spooled report once, as the client does periodically.
 func (c *Client) SendSpoolAgain(ctx context.Context) { c.sendSpooled(ctx, c.spool.names()) }
+
+// Waiting returns how many requests wait for a batch to the first server.
+func (c *Client) Waiting() int {
+	g := &c.gatherers[0]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
+}

@@ -33,13 +33,16 @@ type request struct {
 	ifMatch     string
 	ifNoneMatch string
 	prefer      string
-	trace       string                 // traceparent of the call
-	key         flight.Key             // gives the namespace, and is named by errors; zero: none
-	actor       bool                   // name the operator
-	mustContain string                 // text that each successful answer of flightd contains; an answer without it comes from other software
-	receiptOf   string                 // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
-	nonce       string                 // of an open or an abandon: the answer must name the same nonce
-	accepts     func(body []byte) bool // reports whether a successful answer is that to this request; nil: isAnsweredBy does
+	trace       string                                // traceparent of the call
+	key         flight.Key                            // gives the namespace, and is named by errors; zero: none
+	actor       bool                                  // name the operator
+	mustContain string                                // text that each successful answer of flightd contains; an answer without it comes from other software
+	flightID    flight.ID                             // that the answer is about; zero: that of key
+	isReceipt   bool                                  // the answer must be the bytes of that flight's receipt or input, with headers that name it
+	nonce       string                                // of an open or an abandon: the answer must name the same nonce
+	accepts     func(body []byte) bool                // reports whether a successful answer is that to this request; nil: isAnsweredBy does
+	line        string                                // field of the request as a line of a batch; "": it is always sent by its own route
+	read        func(*http.Response, *response) error // reads the body of an answer 200; nil: into response.body
 
 	allNamespaces bool // all namespaces instead of one
 
@@ -58,6 +61,7 @@ type response struct {
 	sentAt         clock.Instant // right before the answered try was written
 	ledgerTime     int64         // ledger time in ms since 1970; 0 when the answer has none
 	mayHaveArrived bool          // an earlier try may still be carried out
+	inBatch        bool          // it is a line of the answer to a batch
 }
 
 const (
@@ -95,6 +99,10 @@ func (re *requester) ask(ctx context.Context, r request) (response, error) {
 		resp, err := re.try(ctx, server, &r)
 		if !retriedStale && !r.noStaleRetry && isStale(err) {
 			retriedStale, mayArrive, reason = true, mayArrive || mayHaveArrived(err), err
+			resp, err = re.try(ctx, server, &r)
+		}
+		if resp.inBatch && CodeOf(err) == wire.InFlight { // a line waits for no other caller
+			r.line, mayArrive = "", mayArrive || !isUnproposed(err)
 			resp, err = re.try(ctx, server, &r)
 		}
 		re.noteAnswer(ctx, server, probe, &resp, err)
@@ -196,6 +204,8 @@ func isStale(err error) bool {
 // out, and the next server may accept the request.
 func isRejectedUnread(err error) bool {
 	switch p := problemOf(err); {
+	case err == nil: // the usual case: saves allocations
+		return false
 	case p == nil:
 		return isRejectedByTLS(err)
 	case p.Code == wire.Internal:
@@ -229,13 +239,17 @@ func unavailableError(ctx context.Context, err error) error {
 
 // try sends the request to one server, once, and checks that the answer is flightd's and belongs to this request.
 func (re *requester) try(ctx context.Context, server int, r *request) (response, error) {
-	resp, err := re.send(ctx, re.servers[server], r)
+	send := func(ctx context.Context, r *request) (response, error) { return re.send(ctx, re.servers[server], r) }
+	if re.gatherers != nil {
+		send = re.gatherers[server].send
+	}
+	resp, err := send(ctx, r)
 	switch {
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		return resp, problemFrom(&resp, r.key, r.nonce)
-	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.receiptOf != "" && !isReceipt(&resp, r.receiptOf):
+		return resp, r.problemFrom(&resp)
+	case !bytes.Contains(resp.body, []byte(r.mustContain)), !r.isAnsweredBy(resp.body), r.isReceipt && !isReceipt(&resp, r.flightID):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(describeForeignAnswer(&resp))}
 	case r.path == versionPath && re.deployment != "": // this route answers the callers of every deployment
 		if v, err := decode[Version](resp, nil); err != nil || v.Deployment != re.deployment {
@@ -303,7 +317,11 @@ func (re *requester) send(ctx context.Context, server string, r *request) (resp 
 		defer answer.Body.Close()
 		resp.status, resp.header = answer.StatusCode, answer.Header
 		resp.ledgerTime, _ = strconv.ParseInt(answer.Header.Get(wire.HeaderLedgerTime), 10, 64) // 0: none
-		resp.body, err = readBody(answer)
+		if r.read != nil && resp.status == http.StatusOK {
+			err = r.read(answer, &resp)
+		} else {
+			resp.body, err = readBody(answer)
+		}
 	}
 	if err == nil {
 		return resp, nil
@@ -396,7 +414,7 @@ var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 // request was rejected, its 5xx that the outcome is unknown.
 //
 // The problem of another flight or nonce than the request's is the answer to another request.
-func problemFrom(resp *response, key flight.Key, nonce string) error {
+func (r *request) problemFrom(resp *response) error {
 	var document struct {
 		Problem
 		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
@@ -411,10 +429,14 @@ func problemFrom(resp *response, key flight.Key, nonce string) error {
 		}
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: describeForeignAnswer(resp)}
 	}
-	if about := flightIDOf(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
+	wanted := r.flightID
+	if !r.key.IsZero() {
+		wanted = r.key.FlightID()
+	}
+	if about := flightIDOf(&p); wanted != (flight.ID{}) && about != "" && about != wanted.String() {
 		return wrongFlightError(about)
 	}
-	if nonce != "" && p.Nonce != "" && p.Nonce != nonce {
+	if r.nonce != "" && p.Nonce != "" && p.Nonce != r.nonce {
 		return &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is that to another open of the flight")}
 	}
 	p.Status = resp.status
@@ -423,7 +445,7 @@ func problemFrom(resp *response, key flight.Key, nonce string) error {
 			p.RetryAfterMS = int64(seconds) * 1000
 		}
 	}
-	return newError(p, key)
+	return newError(p, r.key)
 }
 
 func describeForeignAnswer(resp *response) string {
@@ -432,10 +454,10 @@ func describeForeignAnswer(resp *response) string {
 
 // isReceipt reports whether resp has the bytes of that flight's receipt, or the stored beginning of a longer one. An
 // answer of other software has no digest, and a truncated body has another one.
-func isReceipt(resp *response, flightID string) bool {
+func isReceipt(resp *response, id flight.ID) bool {
 	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
 	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
-	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == flightID && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
+	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == id.String() && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
 }
 
 // decode reads an answer. Unknown fields are ignored: later versions may have added them.

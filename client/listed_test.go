@@ -160,7 +160,7 @@ func TestManyListedAttempts(t *testing.T) {
 			case <-paged:
 				return none
 			default:
-				return map[bool]fault{true: refused}[hasSuffix(r, "/report")]
+				return map[bool]fault{true: refused}[hasSuffix(r, "/report") || hasSuffix(r, ":batch")]
 			}
 		})
 		for i := range remote.MaxListed + 10 {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -37,7 +38,8 @@ type opening struct {
 	call           *effect.Call
 	waitUntil      time.Time // end of the wait for other callers; zero: none
 
-	token, verification string // fencing token of its attempt, or token of its verification
+	suspended           atomic.Pointer[Flight] // the answer to its suspend
+	token, verification string                 // fencing token of its attempt, or token of its verification
 
 	session    *session // has it in its table; its mutex guards the fields below; nil: no answer has named a session yet
 	phase      phase
@@ -47,6 +49,7 @@ type opening struct {
 	spooledAt  time.Time               // when that file was written
 	report     []byte                  // the stored report, in phaseReported
 	abandoning bool                    // an abandon is being sent
+	job        bool                    // a worker's: its policy may declare retries
 	left       bool                    // given up after answers without a proposal, and not taken by session.takeLeft
 }
 

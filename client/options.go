@@ -33,8 +33,14 @@ type options struct {
 	token      tokenSource // never nil after newOptions
 	tokenFile  string
 	tls        tlsOptions
-	handler    http.Handler                                                         // nil: requests go to the servers
-	dial       func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
+	transportOptions
+}
+
+// transportOptions say how requests travel.
+type transportOptions struct {
+	noBatches bool
+	handler   http.Handler                                                         // nil: requests go to the servers
+	dial      func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
 type spoolOptions struct {
@@ -89,6 +95,10 @@ func WithReportTimeout(d time.Duration) Option { return func(o *options) { o.tim
 // WithRetryTimeout sets how long a request is repeated while no server answers, or all are unavailable. The default is
 // 10 s. The end of the context comes first. For reports, WithReportTimeout applies.
 func WithRetryTimeout(d time.Duration) Option { return func(o *options) { o.times.retry = d } }
+
+// WithoutBatches sends each request by itself. By default, opens, reports and abandons that come while others are on their way to a
+// server are sent in one request: see POST /v1/flights:batch.
+func WithoutBatches() Option { return func(o *options) { o.noBatches = true } }
 
 // WithLogger sets the logger for reports that are not recorded yet, and for unreadable spool files. The default is
 // slog.Default.

@@ -35,6 +35,25 @@ func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 	return f, err
 }
 
+// Suspend hands an attempt over to its callback: its caller has started the effect and leaves. An error that wraps *Fenced means
+// that the attempt had ended. After an error without an answer the attempt may or may not wait; a repeat is safe.
+func (re *requester) Suspend(ctx context.Context, key flight.Key, r SuspendRequest) (*Flight, error) {
+	r.Key = key.String()
+	f := new(Flight)
+	_, err := re.ask(ctx, request{
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/suspend"), body: r.AppendJSON(nil), key: key,
+		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
+		accepts: func(body []byte) bool { // a flight that runs is the answer to another request
+			*f = Flight{}
+			return wire.DecodeAnswer(body, f) == nil && f.ID == key.FlightID().String() && f.State != flight.StateRunning.String()
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 // recordReport is Record with the values of the call's context, and the number of the attempt; 0: not known. With
 // *Unrecorded it also returns the report's name in the spool.
 func (rep *reporter) recordReport(values context.Context, key flight.Key, r ReportRequest, attempt uint32) (f *Flight, name string, err error) {
@@ -150,7 +169,7 @@ func (rep *reporter) untilForcedClose(ctx context.Context) (_ context.Context, s
 
 func (re *requester) newReportRequest(key flight.Key, body []byte) request {
 	return request{
-		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), line: "report", body: body, key: key,
 		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
 	}
 }

@@ -61,7 +61,7 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body}, r.key, "")
+		return r.problemFrom(&response{status: answer.StatusCode, header: answer.Header, body: body})
 	}
 	if _, err = io.Copy(w, answer.Body); errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF // the server closed the connection in the middle

@@ -36,6 +36,7 @@ type session struct {
 	handling         map[string]bool     // nonces of listed attempts whose report or abandon is being sent
 	retired          bool                // no new opens
 	listedAt         clock.Instant       // when the last renewal was sent whose list was read
+	claims           []*sentClaim        // of which a copy may still open attempts
 }
 
 // maxNonces bounds session.nonces: a session with more is retired and replaced. A server lets one session hold about as
@@ -67,7 +68,7 @@ func (o *opening) update(change func()) {
 	if o.phase == phaseUnknown {
 		delete(s.nonces, wire.NonceHex(o.nonce))
 	}
-	over, full := s.retired && !s.anyNonce((*opening).needsSession), !s.retired && len(s.nonces) > maxNonces
+	over, full := s.retired && !s.isNeeded((*opening).needsSession), !s.retired && len(s.nonces) > maxNonces
 	s.mu.Unlock()
 	switch {
 	case over:
@@ -123,7 +124,7 @@ func (o *opening) holdsSessionForReport(p *spool) bool {
 func (s *session) isObsolete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.retired && !s.anyNonce(func(o *opening) bool {
+	return s.retired && !s.isNeeded(func(o *opening) bool {
 		return o.needsSession() && o.phase != phaseSpooled || o.holdsSessionForReport(s.client.spool)
 	})
 }
@@ -183,7 +184,7 @@ func (s *session) takeLeft() (left []*opening) {
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	over := !s.anyNonce((*opening).needsSession)
+	over := !s.isNeeded((*opening).needsSession)
 	s.mu.Unlock()
 	s.client.sessions.retire(s)
 	if over {
@@ -305,6 +306,9 @@ func (s *session) handleListing(open []wire.OpenAttempt, asked clock.Instant) {
 		}
 		s.mu.Lock()
 		o := s.nonces[attempt.Nonce]
+		if o == nil {
+			o = s.openingOfClaim(key, attempt.Nonce)
+		}
 		if o == nil {
 			o = &opening{key: key}
 		}

@@ -74,6 +74,18 @@ func (ss *sessions) acquire(ctx context.Context) (s *session, sessionless bool, 
 	}
 }
 
+// require returns the session for new attempts. Unlike acquire, it never returns nil without an error.
+func (ss *sessions) require(ctx context.Context) (*session, error) {
+	ss.mu.Lock()
+	ss.performed = true
+	ss.mu.Unlock()
+	s, _, err := ss.acquire(ctx)
+	if s == nil && err == nil {
+		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("no session could be created")}
+	}
+	return s, err
+}
+
 // endCreate ends the creation of a session; s is nil when it failed. A session whose trust is already over does not
 // become current.
 func (ss *sessions) endCreate(s *session) {

@@ -74,6 +74,7 @@ func TestReportsNameTheirKey(t *testing.T) {
 		return none
 	})
 	c := g.connect()
+	c.WaitForSpool(t.Context())
 	g.waitForFlight(key, func(f *flight.Flight) bool { return f.State.Terminal() })
 	_, err := c.Report(t.Context(), key, client.ReportRequest{FencingToken: "x", Outcome: "unknown"})
 	require.Error(t, err)

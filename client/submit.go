@@ -1,0 +1,248 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// SubmitRequest is a job as the API has it.
+type SubmitRequest = wire.SubmitRequest
+
+// The states of a Job.
+const (
+	Queued    = wire.StatusQueued    // the job is new
+	Duplicate = wire.StatusDuplicate // the key had a flight already, with the same input
+)
+
+// Job is a submitted job.
+type Job struct {
+	Key     flight.Key
+	Status  string  // Queued or Duplicate
+	Warning string  // for people; empty: none
+	Flight  *Flight // as the server knew it; with its receipt if it has ended
+}
+
+// Submit asks the workers of the key's action to perform its effect, and does not wait for it. The same key is the same job,
+// for every caller and however often it is submitted. Without a policy among the options, the action's document applies, else hold.
+// Errors: *Conflict for another input, *Expired, *Unavailable, *flight.InvalidError, *Error.
+func (re *requester) Submit(ctx context.Context, ref Ref, input any, opts ...JobOption) (*Job, error) {
+	r, err := newSubmitRequest(ref.name, ref.id, input, opts)
+	if err != nil {
+		return nil, err
+	}
+	return re.SubmitJob(ctx, *r)
+}
+
+// SubmitJob is Submit for a request as the API has it.
+func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, error) {
+	key, err := flight.NewKey(re.opts.namespace, r.Action, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	a, err := decode[wire.SubmitAnswer](re.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), key: key, mustContain: flightAnswer(key),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return &Job{Key: key, Status: a.Status, Warning: a.Warning, Flight: a.Flight}, nil
+}
+
+func newSubmitRequest(action, id string, input any, opts []JobOption) (*wire.SubmitRequest, error) {
+	var o jobOptions
+	for _, opt := range opts {
+		opt.applyToJob(&o)
+	}
+	data, err := json.Marshal(input)
+	if err != nil {
+		return nil, &flight.InvalidError{Field: "input", Detail: err.Error()}
+	}
+	r := &wire.SubmitRequest{Action: action, ID: id, Lane: o.lane, LaneLimit: int64(o.laneLimit), Priority: int64(o.priority), DelayMS: o.delay.Milliseconds(), Retry: o.retry}
+	if o.declared {
+		r.Policy = wire.PolicyOf(o.policy)
+	}
+	if string(data) != "null" {
+		r.Input = data
+	}
+	if !o.runAt.IsZero() {
+		r.RunAt = o.runAt.UTC().Format(time.RFC3339Nano)
+	}
+	return r, nil
+}
+
+// SubmitResult says what became of one job of SubmitAll.
+type SubmitResult struct {
+	ID     string
+	Status string // Queued, Duplicate, or the code of Err
+	Err    error  // *Error; nil: the job is in the queue, or was before
+}
+
+// maxSubmitBatch is the length of a request of SubmitAll in bytes, or the first one that is longer.
+const maxSubmitBatch = 1 << 20
+
+// SubmitAll submits jobs of one action, in batches, and yields what became of each, in order. A rejected job changes nothing for
+// the others. After an error of a whole batch the iteration ends; all jobs again, from the first, is harmless.
+func (re *requester) SubmitAll(ctx context.Context, action string, jobs iter.Seq2[string, any], opts ...JobOption) iter.Seq2[SubmitResult, error] {
+	return func(yield func(SubmitResult, error) bool) {
+		var lines []byte
+		var ids []string
+		flush := func() bool {
+			results, err := re.SubmitLines(ctx, lines, ids)
+			lines, ids = lines[:0], ids[:0]
+			for _, r := range results {
+				if !yield(r, nil) {
+					return false
+				}
+			}
+			return err == nil || yield(SubmitResult{}, err) && false
+		}
+		for id, input := range jobs {
+			r, err := newSubmitRequest(action, id, input, opts)
+			if err != nil {
+				if len(ids) > 0 && !flush() || !yield(SubmitResult{ID: id, Status: string(wire.InputInvalid), Err: err}, nil) {
+					return
+				}
+				continue
+			}
+			lines, ids = append(r.AppendJSON(lines), '\n'), append(ids, id)
+			if (len(lines) >= maxSubmitBatch || len(ids) == wire.MaxSubmitLines) && !flush() {
+				return
+			}
+		}
+		if len(ids) > 0 {
+			flush()
+		}
+	}
+}
+
+// SubmitLines submits one SubmitRequest per line, as JSON, in one request, and returns what became of each. ids are those of the
+// lines. After an error any of them may be queued; the same lines again are harmless.
+func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string) (results []SubmitResult, err error) {
+	_, err = re.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:submit", body: lines, contentType: wire.TypeNDJSON, timeout: time.Minute,
+		accepts: func(body []byte) bool {
+			results = results[:0]
+			for line := range bytes.Lines(body) {
+				var l wire.SubmitLine
+				n := len(results)
+				if wire.DecodeAnswer(line, &l) != nil || n == len(ids) || l.Line != n+1 || l.ID != "" && l.ID != ids[n] {
+					return false
+				}
+				r := SubmitResult{ID: ids[n], Status: l.Status}
+				if l.Problem != nil {
+					r.Err = newError(*l.Problem, flight.Key{})
+				}
+				results = append(results, r)
+			}
+			return len(results) == len(ids)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// Wait waits until a job has ended, and returns its receipt, decoded from JSON. Anybody may wait, and later, by its key. Errors:
+// *Declined, *Failed, *InDoubt for a flight that needs a person, *Expired, and those of ctx.
+func Wait[T any](ctx context.Context, c *Client, key flight.Key) (T, error) {
+	var zero T
+	result, err := c.WaitResult(ctx, key)
+	if err != nil {
+		return zero, err
+	}
+	return valueOf[T](result)
+}
+
+// JobOption is an option of Submit, SubmitAll and Work.
+type JobOption interface{ applyToJob(*jobOptions) }
+
+type jobOptions struct {
+	policy    flight.Policy
+	declared  bool // a policy was declared
+	retry     *wire.Retry
+	lookUp    effect.LookUp
+	lane      string
+	laneLimit int
+	priority  int
+	runAt     time.Time
+	delay     time.Duration
+}
+
+type jobOption func(*jobOptions)
+
+func (jo jobOption) applyToJob(o *jobOptions) { jo(o) }
+
+// RunAt sets the earliest time of the first attempt.
+func RunAt(t time.Time) JobOption { return jobOption(func(o *jobOptions) { o.runAt = t }) }
+
+// Delay sets the earliest time of the first attempt, from the submission.
+func Delay(d time.Duration) JobOption { return jobOption(func(o *jobOptions) { o.delay = d }) }
+
+// Lane puts the job into a lane of its action: the jobs of a lane run one at a time, in the order of their submission.
+func Lane(name string) JobOption { return jobOption(func(o *jobOptions) { o.lane = name }) }
+
+// LaneLimit lets at most n jobs of the lane run at once.
+func LaneLimit(n int) JobOption { return jobOption(func(o *jobOptions) { o.laneLimit = n }) }
+
+// Priority sets the priority, from -1000 to 1000. Jobs of a greater one are handed out first.
+func Priority(n int) JobOption { return jobOption(func(o *jobOptions) { o.priority = n }) }
+
+func declare(change func(*flight.Policy)) JobOption {
+	return jobOption(func(o *jobOptions) { o.declared = true; change(&o.policy) })
+}
+
+// Hold declares the recovery hold: after a crash between effect and report, a person decides.
+func Hold() JobOption { return declare(func(p *flight.Policy) { p.Recovery = flight.RecoveryHold }) }
+
+// Resend declares the recovery resend: the provider honours the idempotency key for the window (0: always).
+func Resend(window time.Duration) JobOption {
+	return declare(func(p *flight.Policy) { p.Recovery, p.ProviderWindow = flight.RecoveryResend, window })
+}
+
+// Timeout bounds an attempt.
+func Timeout(d time.Duration) JobOption {
+	return declare(func(p *flight.Policy) { p.AttemptTimeout = d })
+}
+
+// JobPolicy declares a whole policy.
+func JobPolicy(policy flight.Policy) JobOption {
+	return declare(func(p *flight.Policy) { *p = policy })
+}
+
+// Verify declares the recovery verify: after a crash, look asks the provider, not before settle is over. It returns nil for an
+// effect that did not happen.
+func Verify[O any](look func(ctx context.Context, at Attempt) (*O, error), settle time.Duration) JobOption {
+	return jobOption(func(o *jobOptions) {
+		o.declared, o.policy.Recovery, o.policy.SettleDelay = true, flight.RecoveryVerify, settle
+		o.lookUp = func(ctx context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
+			found, err := look(ctx, at)
+			switch {
+			case err != nil:
+				return flight.FindingNone, effect.Answer{}, err
+			case found == nil:
+				return flight.FindingNotHappened, effect.Answer{}, nil
+			}
+			return flight.FindingHappened, answerOf(*found), nil
+		}
+	})
+}
+
+// Retry says how often a job is handed out again after its effect surely did not happen.
+type Retry struct {
+	Attempts   int           // the first one included
+	First, Max time.Duration // pauses; 0: the server's
+	Within     time.Duration // from the first attempt; 0: no bound
+}
+
+func (r Retry) applyToJob(o *jobOptions) {
+	o.retry = &wire.Retry{Attempts: int64(r.Attempts), FirstMS: r.First.Milliseconds(), MaxMS: r.Max.Milliseconds(), WithinMS: r.Within.Milliseconds()}
+}

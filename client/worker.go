@@ -1,0 +1,353 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
+)
+
+// Worker claims jobs and performs them, under the session of its client. Work adds an action; Run works until its context ends.
+type Worker struct {
+	client      *Client
+	runner      *runner.Runner
+	concurrency int
+	drain       time.Duration
+	actions     map[string]*jobHandler
+	names       []string
+	freed       chan struct{} // receives when a job has ended
+}
+
+// jobHandler performs the jobs of one action.
+type jobHandler struct {
+	effect effect.Handler
+	lookUp effect.LookUp
+}
+
+// WorkerOption is an option of Client.Worker.
+type WorkerOption func(*Worker)
+
+// Concurrency sets how many jobs run at once; the default is 8.
+func Concurrency(n int) WorkerOption { return func(w *Worker) { w.concurrency = n } }
+
+// Drain sets how long Run waits for running jobs after its context has ended; the default is 30 s. Then their contexts end.
+func Drain(d time.Duration) WorkerOption { return func(w *Worker) { w.drain = d } }
+
+// Worker makes a worker.
+func (c *Client) Worker(opts ...WorkerOption) *Worker {
+	w := &Worker{client: c, concurrency: 8, drain: 30 * time.Second, actions: make(map[string]*jobHandler), freed: make(chan struct{}, 1)}
+	for _, opt := range opts {
+		opt(w)
+	}
+	w.runner = runner.New(jobTransport{c}, c.opts.times.hungAfter)
+	return w
+}
+
+// Work lets the worker perform the jobs of an action. An input that does not decode into I is not done, with the reason. What fn
+// returns is read like the result of Do's function.
+func Work[I, O any](w *Worker, action string, fn func(ctx context.Context, at Attempt, in I) (O, error), opts ...JobOption) {
+	var o jobOptions
+	for _, opt := range opts {
+		opt.applyToJob(&o)
+	}
+	w.Handle(action, o.lookUp, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		var in I
+		if data := at.Input(); len(data) > 0 {
+			if err := json.Unmarshal(data, &in); err != nil {
+				return effect.Answer{}, NotDone(fmt.Errorf("the input is not a %T: %w", in, err))
+			}
+		}
+		out, err := fn(ctx, at, in)
+		if err != nil {
+			return effect.Answer{}, err
+		}
+		return answerOf(out), nil
+	})
+}
+
+// Handle is Work for a handler of package effect, which reads the input and makes the answer itself. Without a look-up (nil), a job
+// that has to be verified is left to another worker, or to a person. The last handler of an action counts.
+func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler) {
+	if w.actions[action] == nil {
+		w.names = append(w.names, action)
+	}
+	w.actions[action] = &jobHandler{effect: h, lookUp: lookUp}
+}
+
+// claimWait is how long a claim waits for jobs at the server.
+const claimWait = 15 * time.Second
+
+// Run claims and performs jobs until ctx ends. Then it claims nothing more, gives back what was handed out and not begun, and waits
+// for running jobs and their reports. If the process dies, its jobs end with its session, by their policies. Run returns *Error if
+// the server rejects the first claim, such as for a token without the verb work.
+func (w *Worker) Run(ctx context.Context) error {
+	if len(w.names) == 0 || w.concurrency < 1 {
+		return &flight.InvalidError{Field: "worker", Detail: "a worker needs an action (Work) and a concurrency of at least 1"}
+	}
+	c := w.client
+	if !c.runner.Work.Enter() {
+		return effect.ErrClosed
+	}
+	defer c.runner.Work.Leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.runner.DrainContext, cancel)()
+	var jobs sync.WaitGroup
+	slots := make(chan struct{}, w.concurrency)
+	pause, claimedBefore := minRetryPause, false
+	for ctx.Err() == nil {
+		if len(slots) == cap(slots) {
+			select {
+			case <-w.freed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		sent := time.Now()
+		claimed, err := w.claim(ctx, min(cap(slots)-len(slots), wire.MaxSlots))
+		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once
+		if (err != nil || len(claimed) == 0 && !waited) && ctx.Err() == nil {
+			if code := CodeOf(err); !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
+				return err // no job was handed out
+			}
+			if err != nil {
+				c.opts.logger.Warn("flightd: no jobs could be claimed; trying again", "error", err)
+			}
+			clock.Sleep(ctx, clock.Jitter(pause))
+			pause = min(2*pause, maxRetryPause)
+			continue
+		}
+		pause, claimedBefore = minRetryPause, true
+		for _, j := range claimed {
+			slots <- struct{}{} // has room: no other goroutine takes slots
+			jobs.Go(func() {
+				defer func() {
+					<-slots
+					select {
+					case w.freed <- struct{}{}:
+					default:
+					}
+				}()
+				w.perform(ctx, j)
+			})
+		}
+	}
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), w.drain)
+	defer done()
+	late := w.runner.Close(stop)
+	w.runner.CancelBase()
+	jobs.Wait()
+	return late
+}
+
+// perform performs one job.
+func (w *Worker) perform(ctx context.Context, j *handedJob) {
+	h := w.actions[j.opening.key.Name()]
+	call := j.opening.call
+	call.LookUp = h.lookUp
+	var err error
+	if ctx.Err() == nil {
+		if err = runner.CheckCall(call, h.effect); err == nil {
+			_, err = w.runner.Do(context.WithValue(context.WithoutCancel(ctx), handedKey{}, j), *call, h.effect, 0)
+		}
+	}
+	if !j.taken { // not begun: another worker may
+		j.opening.abandonInBackground(context.WithoutCancel(ctx))
+		clock.Sleep(ctx, maxRetryPause) // this one cannot, and would be handed it again at once
+	}
+	var declined *effect.Declined
+	if err != nil && !errors.As(err, &declined) {
+		w.client.opts.logger.Warn("flightd: a job has not succeeded", "key", call.Key.String(), "error", err)
+	}
+}
+
+// handedJob is a job that a claim was answered with.
+type handedJob struct {
+	opening *opening
+	answer  OpenAnswer
+	taken   bool // the runner has it; set by the goroutine that runs the call, before it returns
+}
+
+type handedKey struct{}
+
+// jobTransport implements runner.Transport for jobs: Open takes the job that was handed out.
+type jobTransport struct{ *Client }
+
+// Renew implements runner.Transport. The job's attempt belongs to one session.
+func (t jobTransport) Renew(context.Context) error { return nil }
+
+// errOtherWorker is the end of a call whose job is to be handed out once more.
+var errOtherWorker = errors.New("the attempt has ended, and the job is handed out again")
+
+// Open implements runner.Transport.
+func (t jobTransport) Open(ctx context.Context, call *effect.Call, _ time.Time) (runner.Answer, error) {
+	j, _ := ctx.Value(handedKey{}).(*handedJob)
+	if j == nil || j.taken || j.opening.key != call.Key {
+		return runner.Answer{}, errOtherWorker
+	}
+	j.taken = true
+	d := runner.DecisionProceed
+	if j.answer.Decision == wire.DecisionVerify {
+		d = runner.DecisionVerify
+	}
+	return j.opening.grantedAnswer(d, &j.answer), nil
+}
+
+// claim asks for jobs once, under the client's session. A claim that is not answered is given up: what it may have been handed
+// is abandoned, now or when a renewal lists it.
+func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
+	c := w.client
+	s, err := c.sessions.require(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claim := s.beginClaim()
+	if claim == nil { // it was just retired
+		return nil, nil
+	}
+	wait := claimWait.Milliseconds()
+	r := wire.ClaimRequest{Session: s.id, Nonce: claim.nonce, NotAfter: claim.notAfter, Actions: w.names, Slots: int64(slots), WaitMS: &wait, Owner: c.opts.owner, Callback: true}
+	jobs, err := w.sendClaim(ctx, s, claim, &r)
+	var lost *effect.LeaseLost
+	switch {
+	case err == nil:
+		return jobs, nil
+	case errors.As(err, &lost):
+		s.markLost()
+		s.stopRenewing()
+	case problemOf(err) == nil: // perhaps jobs were handed out whose answer was lost: ask once more, without a wait
+		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTryTimeout)
+		defer cancel()
+		*r.WaitMS = 0
+		if jobs, failed := w.sendClaim(again, s, claim, &r); failed == nil {
+			if ctx.Err() == nil {
+				return jobs, nil
+			}
+			for _, j := range jobs {
+				j.opening.abandonInBackground(context.WithoutCancel(ctx))
+			}
+		}
+	}
+	s.endClaim(claim, nil)
+	return nil, err
+}
+
+// sendClaim sends a claim until a server answers, and begins to track the jobs in the answer.
+func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r *wire.ClaimRequest) ([]*handedJob, error) {
+	resp, err := w.client.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:claim", body: r.AppendJSON(nil), nonce: claim.nonce, timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
+	})
+	a, err := decode[wire.ClaimAnswer](resp, err)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []*handedJob
+	for i := range a.Jobs {
+		if j := newHandedJob(s, claim, &a.Jobs[i], resp.sentAt, a.ServedMS); j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	s.endClaim(claim, jobs)
+	return jobs, nil
+}
+
+// newHandedJob reads one job of an answer. It returns nil for one that this process cannot perform: the renewals list it, and it is
+// abandoned.
+func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant, servedMS int64) *handedJob {
+	c := s.client
+	key, err := flight.ParseStoredKey(j.Key)
+	if err != nil || j.Session != s.id || j.FlightID != key.FlightID().String() || j.Nonce != wire.JobNonce(claim.nonce, key.FlightID()) ||
+		j.Policy == nil || j.Deployment != c.deployment {
+		return nil
+	}
+	policy, bad := j.Policy.Flight()
+	if bad != nil {
+		return nil
+	}
+	call := &effect.Call{Key: key, Submission: flight.Submission{Policy: policy}, Callback: j.CallbackURL != ""}
+	o := &opening{client: c, key: key, call: call, nonce: j.Nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, phase: phaseAwaited, job: true}
+	answer := OpenAnswer{OpenAnswer: j.OpenAnswer, SentAt: sent.Time, sentAt: sent}
+	call.Submission.Input = o.input(&answer)
+	o.firstSent = sent.Add(time.Duration(servedMS-j.AgeMS) * time.Millisecond) // or earlier: the attempt's time-out runs from then
+	return &handedJob{opening: o, answer: answer}
+}
+
+// sentClaim is a claim request, from before it is sent until no copy of it can open an attempt.
+type sentClaim struct {
+	nonce     string
+	notAfter  int64
+	expiresAt clock.Instant // not_after has surely passed
+	ended     bool
+	handed    map[flight.ID]bool // by its answer
+}
+
+// beginClaim makes a claim, before it is sent under the session. It returns nil if the session is retired.
+func (s *session) beginClaim() *sentClaim {
+	clk := &s.client.ledgerClock
+	validity := clk.validity(claimWait)
+	claim := &sentClaim{nonce: newNonce(), notAfter: clk.notAfter(validity), expiresAt: clock.Now().Add(validity)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return nil
+	}
+	for len(s.claims) > 0 && s.claims[0].ended && s.claims[0].expiresAt.Remaining() < -s.renewEvery { // a renewal has listed what its copies opened
+		s.claims = s.claims[1:]
+	}
+	s.claims = append(s.claims, claim)
+	return claim
+}
+
+// endClaim ends a claim. Attempts of its nonce that are listed later, and are not among the jobs, are abandoned.
+func (s *session) endClaim(claim *sentClaim, jobs []*handedJob) {
+	s.mu.Lock()
+	claim.ended, claim.handed = true, make(map[flight.ID]bool, len(jobs))
+	for _, j := range jobs {
+		claim.handed[j.opening.key.FlightID()] = true
+		j.opening.session = s
+		s.nonces[wire.NonceHex(j.opening.nonce)] = j.opening
+	}
+	over := s.retired && !s.isNeeded((*opening).needsSession)
+	s.mu.Unlock()
+	if over {
+		s.stopRenewing()
+	}
+}
+
+// openingOfClaim returns the opening of a listed attempt that a claim of this session has opened, although no job of it was
+// handed to this process: while the claim is not answered, its answer may still bring the job; then nobody knows it. It returns nil
+// for any other attempt. The caller holds s.mu.
+func (s *session) openingOfClaim(key flight.Key, nonceHex string) *opening {
+	id := key.FlightID()
+	for _, claim := range s.claims {
+		nonce := wire.JobNonce(claim.nonce, id)
+		if wire.NonceHex(nonce) != nonceHex || claim.handed[id] {
+			continue
+		}
+		o := &opening{client: s.client, key: key, nonce: nonce, notAfter: claim.notAfter, expiresAt: claim.expiresAt, session: s, phase: phaseAwaited}
+		if claim.ended {
+			o.phase = phaseGivenUp
+		}
+		return o
+	}
+	return nil
+}
+
+// isNeeded reports whether the session has to be renewed for a claim, or for a nonce of that kind. The caller holds s.mu.
+func (s *session) isNeeded(kind func(*opening) bool) bool {
+	for _, claim := range s.claims {
+		if !claim.ended {
+			return true
+		}
+	}
+	return s.anyNonce(kind)
+}

@@ -1,0 +1,250 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// work runs a worker of the action charge until the test ends, or stop is called.
+func (fi *fixture) work(c *client.Client, fn func(ctx context.Context, at client.Attempt, in int) (int, error), opts ...client.WorkerOption) (stop func()) {
+	w := c.Worker(opts...)
+	client.Work(w, "charge", fn)
+	ctx, cancel := context.WithCancel(fi.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	fi.t.Cleanup(stop)
+	return stop
+}
+
+func (fi *fixture) submit(c *client.Client, id string, opts ...client.JobOption) flight.Key {
+	fi.t.Helper()
+	job, err := c.Submit(fi.t.Context(), client.Key("charge", id), 1, opts...)
+	require.NoError(fi.t, err)
+	return job.Key
+}
+
+// The answer to a claim is lost after a job was handed out. The repeat brings the same attempt, which is performed once.
+func TestWorker_LostAnswerToAClaim_SameJob(t *testing.T) {
+	g := newFixture(t)
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond }) // renewals list the attempt meanwhile
+	c := g.connect()
+	g.faultOnce(":claim", cutAfter)
+	var begun atomic.Int32
+	key := g.submit(c, "1")
+	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return int(begun.Add(1)), nil })
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 1, got)
+	f := g.flight(key)
+	require.EqualValues(t, 1, f.AttemptNumber(), "the repeat got the first attempt")
+	g.neverAbandoned(key)
+}
+
+// No answer to a claim comes although a job was handed out: the claim is given up. Nobody has begun the job, so it is given back,
+// without a doubt, and handed out again.
+func TestWorker_ClaimGivenUp_JobIsGivenBack(t *testing.T) {
+	g := newFixture(t)
+	g.fake.SetFaults(func(l *httpapitest.Faults) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect(client.WithRetryTimeout(50 * time.Millisecond))
+	key := g.submit(c, "1")
+	var abandoned atomic.Bool
+	g.setFault(func(r *http.Request) fault {
+		switch {
+		case hasSuffix(r, ":abandon"):
+			abandoned.Store(true)
+		case hasSuffix(r, ":claim") && !abandoned.Load():
+			return cutAfter
+		}
+		return none
+	})
+	var begun atomic.Int32
+	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return int(begun.Add(1)), nil })
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 1, got)
+	f := g.flight(key)
+	require.Greater(t, f.AttemptNumber(), uint32(1))
+	require.False(t, f.Tainted(), "nobody had begun the first attempt")
+}
+
+// A worker is stopped while the answer to its claim is on its way: it asks once more, and gives back what it was handed.
+func TestWorker_StoppedDuringAClaim_GivesBack(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	key := g.submit(c, "1")
+	g.faultOnce(":claim", cutLate)
+	stop := g.work(c, func(context.Context, client.Attempt, int) (int, error) {
+		t.Error("the job was begun")
+		return 0, nil
+	})
+	<-g.reached
+	require.NotNil(t, g.flight(key).OpenAttempt())
+	stop()
+	f := g.waitForFlight(key, func(f *flight.Flight) bool { return f.OpenAttempt() == nil })
+	require.False(t, f.Tainted(), "nobody began it")
+	require.Equal(t, flight.StateReady, f.State)
+}
+
+// What a handler returns says what became of the job; its policy says what follows.
+func TestWorker_Outcomes(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	unreadable, err := c.Submit(t.Context(), client.Key("charge", "unreadable"), "text", client.Retry{Attempts: 1})
+	require.NoError(t, err)
+	refused, unknown := g.submit(c, "refused"), g.submit(c, "unknown")
+	panics := g.submit(c, "panics")
+	g.work(c, func(_ context.Context, at client.Attempt, _ int) (int, error) {
+		switch at.Key().BusinessID() {
+		case "refused":
+			return 0, client.Refused(errors.New("card declined"))
+		case "panics":
+			require.NoError(t, at.Sending())
+			panic("a bug")
+		}
+		require.NoError(t, at.Sending())
+		return 0, errors.New("the connection broke")
+	})
+	var declined *client.Declined
+	_, err = client.Wait[int](t.Context(), c, refused)
+	require.ErrorAs(t, err, &declined)
+	for _, key := range []flight.Key{unknown, panics} {
+		var doubt *client.InDoubt
+		_, err = client.Wait[int](t.Context(), c, key)
+		require.ErrorAs(t, err, &doubt, "%s", key)
+	}
+	var failed *client.Failed
+	_, err = client.Wait[int](t.Context(), c, unreadable.Key)
+	require.ErrorAs(t, err, &failed)
+	require.Contains(t, g.flight(unreadable.Key).Newest().Error, "not a int")
+}
+
+// A job whose effect is unknown is looked up by the next worker, under recovery verify.
+func TestWorker_Verify_LooksUpFirst(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	var effects, looks atomic.Int32
+	w := c.Worker()
+	look := client.Verify(func(context.Context, client.Attempt) (*int, error) {
+		looks.Add(1)
+		found := 42
+		return &found, nil
+	}, time.Millisecond)
+	client.Work(w, "charge", func(_ context.Context, at client.Attempt, _ int) (int, error) {
+		effects.Add(1)
+		require.NoError(t, at.Sending())
+		return 0, errors.New("the answer was lost")
+	}, look)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	key := g.submit(c, "1", look)
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 42, got)
+	require.EqualValues(t, 1, effects.Load())
+	require.EqualValues(t, 1, looks.Load())
+}
+
+// Jobs of several workers are performed once each.
+func TestWorker_Several_OnceEach(t *testing.T) {
+	g := newFixture(t)
+	var mu sync.Mutex
+	performed := make(map[string]int)
+	for range 3 {
+		g.work(g.connect(), func(_ context.Context, at client.Attempt, _ int) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			performed[at.Key().BusinessID()]++
+			return 1, nil
+		}, client.Concurrency(3))
+	}
+	c := g.connect()
+	var keys []flight.Key
+	for i := range 60 {
+		keys = append(keys, g.submit(c, fmt.Sprint(i)))
+	}
+	for _, key := range keys {
+		_, err := client.Wait[int](t.Context(), c, key)
+		require.NoError(t, err)
+	}
+	for id, n := range performed {
+		require.Equal(t, 1, n, id)
+	}
+	require.Len(t, performed, 60)
+}
+
+// A job may be handed over to its provider's callback: the worker leaves, and the callback brings the receipt.
+func TestWorker_Suspends(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	key := g.submit(c, "1")
+	var url atomic.Pointer[string]
+	stop := g.work(c, func(ctx context.Context, at client.Attempt, _ int) (int, error) {
+		given := at.CallbackURL()
+		url.Store(&given)
+		return 0, at.Suspend(ctx, time.Hour)
+	})
+	g.waitForFlight(key, func(f *flight.Flight) bool { return f.State == flight.StateWaiting })
+	stop()
+	path := strings.TrimPrefix(*url.Load(), "http://flightd.test")
+	answer, err := http.Post(g.server.URL+path+"?outcome=succeeded", "application/json", strings.NewReader("42"))
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 42, got)
+}
+
+// A worker that cannot perform a job, because it has no look-up, gives it back and lets others claim it: it does not claim it again at
+// once.
+func TestWorker_NoLookUp_ClaimsSeldom(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	var abandons atomic.Int32
+	again := make(chan struct{})
+	g.setFault(func(r *http.Request) fault {
+		if hasSuffix(r, ":abandon") && abandons.Add(1) == 9 { // each of the eight slots has had the job
+			close(again)
+		}
+		return none
+	})
+	g.submit(c, "1", client.JobPolicy(flight.Policy{Recovery: flight.RecoveryVerify, SettleDelay: time.Millisecond}))
+	began := time.Now()
+	g.work(c, func(context.Context, client.Attempt, int) (int, error) { return 1, nil })
+	<-again
+	require.Greater(t, time.Since(began), 900*time.Millisecond)
+}
+
+// An action that is named twice is claimed once, for the last handler.
+func TestWorker_ActionTwice_LastHandler(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect()
+	w := c.Worker()
+	for i := range 2 {
+		client.Work(w, "charge", func(context.Context, client.Attempt, int) (int, error) { return i, nil })
+	}
+	key := g.submit(c, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	got, err := client.Wait[int](t.Context(), c, key)
+	require.NoError(t, err)
+	require.Equal(t, 1, got)
+}
