@@ -67,7 +67,7 @@ func flagWords(f *pflag.Flag) []string {
 		return kindWords()
 	case "verbs":
 		return verbWords()
-	case "input", "data", "receipt", "config", "token-file", "ca-file", "client-cert", "client-key", "tls-cert", "tls-key", "tls-client-ca", "etcd-cert", "etcd-key", "etcd-ca", "first-token-file":
+	case "input", "file", "data", "receipt", "config", "token-file", "ca-file", "client-cert", "client-key", "tls-cert", "tls-key", "tls-client-ca", "etcd-cert", "etcd-key", "etcd-ca", "first-token-file":
 		return nil
 	}
 	if f.NoOptDefVal != "" { // a boolean

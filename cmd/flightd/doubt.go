@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,9 +44,10 @@ type resolution struct {
 
 func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 	var v resolution
+	many := &selection{states: []string{flight.StateInDoubt.String()}}
 	c := &cobra.Command{
-		Use:   "resolve KEY-or-ID (--happened (--receipt R | --external-id ID | --no-receipt) | --did-not-happen | --fail)",
-		Short: "Resolve a flight in doubt; waiting callers get the result",
+		Use:   "resolve (KEY-or-ID | --action NAME | --prefix KEY | --since TIME) (--happened (--receipt R | --external-id ID | --no-receipt) | --did-not-happen | --fail)",
+		Short: "Resolve a flight in doubt, or many; waiting callers get the result",
 		Long: `Resolves a flight in doubt by the decision of a person who has checked whether the effect happened.
 
   --happened        the effect happened; --receipt and --external-id become the receipt that every later caller gets. With
@@ -55,10 +56,13 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
   --did-not-happen  the effect did not happen; the next caller runs it
   --fail            the effect did not happen and must not be tried again
 
+--action, --prefix and --since select many flights in doubt for one decision. Their number and three of their inputs are shown
+first. A flight that changes meanwhile is skipped and counted.
+
 --reason records how the person knows. Without a terminal, --yes is required.`,
 		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'the bank statement shows it'
-  flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
-		Args: cli.ExactArgs(1, "a key or an id"),
+  flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'
+  flightd doubt resolve --action mail --since 1h --did-not-happen --reason 'the log of the mail server'`,
 
 		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,7 +70,18 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(args) == 0 && v.happened && !v.noReceipt {
+				return cli.UsageError("one receipt cannot be that of many flights; --happened needs --no-receipt here")
+			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				if len(args) == 0 {
+					return many.decideMany(cmd.Context(), a, c, meaning, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
+						doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
+					}, func(id flight.ID, f *client.Flight) error {
+						_, err := c.Resolve(cmd.Context(), id, f.Version, r)
+						return err
+					})
+				}
 				return resolveDoubt(cmd.Context(), a, c, args[0], r, meaning)
 			}, client.WithActor(cli.ActorName(v.Actor)))
 		},
@@ -79,6 +94,7 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
 	flags.BoolVar(&v.noReceipt, "no-receipt", false, "with --happened: there is neither a receipt nor an external id")
 	v.Add(flags)
+	many.add(c)
 	return c
 }
 
@@ -123,7 +139,7 @@ func resolveRequest(a *cli.App, v resolution) (r client.ResolveRequest, word str
 		word += ", and later callers get no result"
 	}
 	if r.ExternalID, r.NoReceipt = v.externalID, v.noReceipt; len(body) > 0 {
-		r.Base64, r.ContentType = body, contentTypeOf(body)
+		r.Base64, r.ContentType = body, cli.ContentTypeOf(body)
 	}
 	return r, word, nil
 }
@@ -150,17 +166,6 @@ func resultText(result string) string {
 		return "it did not happen and must not run"
 	}
 	return result
-}
-
-// contentTypeOf returns the content type of a receipt body given by a person.
-func contentTypeOf(body []byte) string {
-	switch {
-	case json.Valid(body):
-		return "application/json"
-	case utf8.Valid(body):
-		return "text/plain; charset=utf-8"
-	}
-	return "application/octet-stream"
 }
 
 func resolveDoubt(ctx context.Context, a *cli.App, c *client.Client, word string, r client.ResolveRequest, meaning string) error {

@@ -18,12 +18,11 @@ import (
 )
 
 func newFlightsCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("flights", "List, show and watch flights; cancel, retry, redact and free them",
-		newFlightsListCommand(a), newFlightsGetCommand(a), newFlightsWatchCommand(a),
+	return cli.CommandGroup("flights", "List, show, watch and wait for flights; cancel, retry, redact and free them",
+		newFlightsListCommand(a), newFlightsGetCommand(a), newFlightsWatchCommand(a), newFlightsWaitCommand(a),
 		newOperatorCommand(a, "cancel", "scheduled ready awaiting_approval running waiting in_doubt", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
-		newOperatorCommand(a, "retry", "failed cancelled", "Let a flight that ended without a receipt run again",
-			true, "let %s run again?", (*client.Client).Retry),
+		newRetryCommand(a),
 		newOperatorCommand(a, "redact", "", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
 		newOperatorCommand(a, "free", "", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
@@ -222,6 +221,9 @@ func flightRows(f *client.Flight) (rows [][]string) {
 	if m := f.CancelRequested; m != nil {
 		add("cancel requested", "%s by %s: %s", cli.FormatTime(m.At.Time), m.Actor, m.Reason)
 	}
+	if !f.CallbackUntil.IsZero() {
+		add("callback", "%s", callbackText(f))
+	}
 	if !f.HeldUntil.IsZero() {
 		add("held", "%s", heldText(f))
 	}
@@ -244,6 +246,32 @@ func freedBy(f *client.Flight) string {
 	}
 	last := f.PreviousGenerations[len(f.PreviousGenerations)-1]
 	return fmt.Sprintf("%s by %s: %s; its state was %s", cli.FormatTime(last.At.Time), last.Actor, last.Reason, last.State)
+}
+
+// newRetryCommand returns the command that lets one flight, or many, run again.
+func newRetryCommand(a *cli.App) *cobra.Command {
+	const states = "failed cancelled"
+	c := newOperatorCommand(a, "retry", states, "Let a flight, or many, that ended without a receipt run again", true, "let %s run again?", (*client.Client).Retry)
+	c.Use = "retry (KEY-or-ID | --action NAME | --prefix KEY | --since TIME | --state STATE)"
+	c.Example += "\n  flightd flights retry --action charge --state failed --since 1h --reason 'the bank is back'   # asks first, with their number"
+	many, one := &selection{states: strings.Fields(states)}, c.RunE
+	many.add(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return one(cmd, args)
+		}
+		d := cli.OperatorFlags{Reason: cmd.Flag("reason").Value.String(), Actor: cmd.Flag("actor").Value.String()}
+		if err := d.Check(); err != nil {
+			return err
+		}
+		return a.WithClient(cmd.Context(), func(c *client.Client) error {
+			return many.decideMany(cmd.Context(), a, c, "let them run again", flightTable, func(id flight.ID, f *client.Flight) error {
+				_, err := c.Retry(cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.Reason})
+				return err
+			})
+		}, client.WithActor(cli.ActorName(d.Actor)))
+	}
+	return c
 }
 
 // operatorCall is a client method that carries out an operator's decision on one flight.

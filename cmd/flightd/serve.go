@@ -135,7 +135,7 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 // nodeFlags adds the flags that serve and dev share.
 func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 	flags.StringVar(&once.raiseLeaseEpoch, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
-	cli.AddSettings(flags, "log_level", "log_format")
+	cli.AddSettings(flags, "public_url", "log_level", "log_format")
 }
 
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
@@ -172,7 +172,7 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 	if err != nil {
 		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
-	cfg.Listen.Metrics = a.Setting("listen_metrics").Value
+	cfg.Listen.Metrics, cfg.Listen.PublicURL = a.Setting("listen_metrics").Value, a.Setting("public_url").Value
 	cfg.Process.Crash = crash
 	if offset := a.Env(wallOffsetEnv); offset != "" {
 		if cfg.Process.WallOffset, err = time.ParseDuration(offset); err != nil {

@@ -98,3 +98,14 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	require.Equal(t, 0, r.code, "no terminal: %v", r)
 	require.NotContains(t, r.err, "[y/N]", "no terminal: %v", r)
 }
+
+// TestConfirm_ManyFlights: the question has their number.
+func TestConfirm_ManyFlights(t *testing.T) {
+	s := startServer(t)
+	s.doubts(2)
+	for _, test := range []struct{ typed, state string }{{"n\n", "in_doubt"}, {"y\n", "failed"}} {
+		text := onTerminal(t, []string{"FLIGHTD_ADDR=" + s.url()}, test.typed, "doubt", "resolve", "--action", "mail", "--fail", "--reason", "looked")
+		require.Contains(t, text, "2 flights: it did not happen and must not run; go on? [y/N]")
+		require.Equal(t, map[string]int{test.state: 2}, s.states(), "%q", text)
+	}
+}

@@ -207,6 +207,9 @@ func stateText(f *client.Flight) string {
 			s += "; the running attempt learns it at its next renewal, and its report decides"
 		}
 	}
+	if !f.CallbackUntil.IsZero() {
+		s += "\n     " + callbackText(f)
+	}
 	if !f.HeldUntil.IsZero() {
 		s += "\n     " + heldText(f)
 	}
@@ -214,6 +217,11 @@ func stateText(f *client.Flight) string {
 		s += "\n     OVERLAP: the evidence names a second effect; see flightd flights get " + f.ID + " -o json"
 	}
 	return s
+}
+
+// callbackText explains what an attempt waits for whose caller has left.
+func callbackText(f *client.Flight) string {
+	return "its effect was started, and it waits for the callback of its provider until " + cli.FormatTime(f.CallbackUntil.Time) + "; then its outcome is unknown, and its recovery decides"
 }
 
 // heldText explains why no caller takes over a flight although its holder may be dead.

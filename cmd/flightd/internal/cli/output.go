@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -210,7 +211,7 @@ func LedgerText(l *wire.LedgerInfo, now time.Time) string {
 	if l.Empty {
 		return "new and empty"
 	}
-	text := groupDigits(l.Flights) + " flights"
+	text := GroupDigits(l.Flights) + " flights"
 	if l.Flights == 1 {
 		text = "1 flight"
 	}
@@ -218,7 +219,7 @@ func LedgerText(l *wire.LedgerInfo, now time.Time) string {
 		text += ", newest " + AgeText(now.Sub(l.Newest.Time)) + " ago"
 	}
 	if l.InDoubt > 0 {
-		text += ", " + groupDigits(l.InDoubt) + " in doubt"
+		text += ", " + GroupDigits(l.InDoubt) + " in doubt"
 	}
 	return text
 }
@@ -236,9 +237,9 @@ func AgeText(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// groupDigits writes a number with a comma before each group of three digits.
-func groupDigits(n int64) string {
-	text := strconv.FormatInt(n, 10)
+// GroupDigits writes a number with a comma before each group of three digits.
+func GroupDigits[T int | int64](n T) string {
+	text := strconv.FormatInt(int64(n), 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
 	}
@@ -264,4 +265,15 @@ func ReadFile(a *App, name string, limit int64) ([]byte, error) {
 		return nil, UsageError("%s has more than %d bytes", name, limit)
 	}
 	return data, nil
+}
+
+// ContentTypeOf returns the content type of a receipt that a person or a command wrote.
+func ContentTypeOf(body []byte) string {
+	switch {
+	case json.Valid(body):
+		return "application/json"
+	case utf8.Valid(body):
+		return "text/plain; charset=utf-8"
+	}
+	return "application/octet-stream"
 }

@@ -26,6 +26,9 @@ func (a *App) Paint(w io.Writer, c Colour, word string) string {
 	return string(c) + word + string(reset)
 }
 
+// OnTerminal reports whether messages go to a terminal.
+func (a *App) OnTerminal() bool { return isTerminal(a.Err) }
+
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

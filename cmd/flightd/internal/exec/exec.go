@@ -12,7 +12,6 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/lease"
 )
 
 // commandInput is the stored input of a flight: enough to recognize the command. It has no arguments: they may be
@@ -55,11 +54,8 @@ func newCall(a *cli.App, f *Flags, argv []string) (effect.Call, error) {
 	if call.Key, err = a.NewKey(f.key); err != nil {
 		return call, err
 	}
-	if f.ttl < lease.MinTTL || f.ttl > lease.MaxTTL || f.ttl%time.Second != 0 {
-		return call, cli.UsageError("--ttl %v: whole seconds from %v to %v", f.ttl, lease.MinTTL, lease.MaxTTL)
-	}
-	if f.timeout < 0 || f.reportWait < 0 {
-		return call, cli.UsageError("--timeout and --report-wait cannot be negative")
+	if err := f.check(); err != nil {
+		return call, err
 	}
 	if f.capture > flight.MaxReceiptBody {
 		return call, cli.UsageError("--capture %s: a receipt keeps at most %d KiB", f.capture.String(), flight.MaxReceiptBody>>10)

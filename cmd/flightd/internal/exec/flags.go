@@ -50,16 +50,32 @@ func (f *Flags) CheckArgs(dash int, args []string) error {
 // Add adds the flags to those of a command.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.key, "key", "k", "", "ID or NAME/ID of the intent, where %2F is a / of the id; build it from business identifiers, never from the clock or the attempt")
-	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time, with unknown outcome whatever its exit code; 0: never")
 	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
 	flags.BoolVar(&f.truncated, "allow-truncated", false, "exit with the command's own code even if the replayed output is not complete")
 	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
+	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
+	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
+	f.addCommon(flags)
+}
+
+// addCommon adds the flags that exec and work share.
+func (f *Flags) addCommon(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays blocked after this process dies; whole seconds, at least 2s")
 	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
 	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
-	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
 	flags.Var(f.leaseLost, "on-lease-lost", "if the session is lost during the run: let the command finish, or kill it")
-	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
 	flags.DurationVar(&f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")
+}
+
+// check rejects values of the flags that no server is needed for.
+func (f *Flags) check() error {
+	if f.ttl < lease.MinTTL || f.ttl > lease.MaxTTL || f.ttl%time.Second != 0 {
+		return cli.UsageError("--ttl %v: whole seconds from %v to %v", f.ttl, lease.MinTTL, lease.MaxTTL)
+	}
+	if f.timeout < 0 || f.reportWait < 0 {
+		return cli.UsageError("--timeout and --report-wait cannot be negative")
+	}
+	return nil
 }

@@ -54,18 +54,26 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	if err := json.Unmarshal(at.Input(), &input); err != nil {
 		return effect.Answer{}, effect.NotDone(fmt.Errorf("the stored input was not written by exec: %w", err))
 	}
-	spec := childSpec{argv: e.argv, env: e.environment(at), out: &e.capture.out, err: &e.capture.err}
-	if stdin := input.stdin(); stdin != nil {
+	end, err := e.runCommand(ctx, at, input.stdin(), &e.capture.err)
+	if err != nil {
+		return effect.Answer{}, err
+	}
+	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end)
+}
+
+// runCommand runs the command of an attempt, for exec and for work, and waits for its end. After an error nothing was started.
+func (e *execution) runCommand(ctx context.Context, at *effect.Attempt, stdin []byte, stderr io.Writer) (childEnd, error) {
+	spec := childSpec{argv: e.argv, env: e.environment(at), out: &e.capture.out, err: stderr}
+	if stdin != nil {
 		spec.stdin = bytes.NewReader(stdin)
 	}
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
 	c, err := e.start(at, kill, spec)
 	if err != nil {
-		return effect.Answer{}, err
+		return childEnd{}, err
 	}
-	end := e.waitCommand(ctx, at, c)
-	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end)
+	return e.waitCommand(ctx, at, c), nil
 }
 
 // environment returns the command's environment, with the variables of its attempt.
@@ -385,7 +393,7 @@ func Run(ctx context.Context, a *cli.App, f *Flags, argv []string) error {
 	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(int(f.capture), a.Out, a.Err)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer e.forwardSignals(cancel)()
+	defer catchSignals(func(s syscall.Signal) { e.onSignal(s, cancel) })()
 	c, err := a.Connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
 	if err != nil {
 		e.mu.Lock()

@@ -13,17 +13,15 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 )
 
-// forwardSignals forwards this process's signals to the command while it runs. Before the start they end the wait;
-// after the command's end they end the retries of its report, which then stays in the spool. Ignored signals stay
-// ignored, so that a command under nohup survives a logout. SIGPIPE is caught, so that a closed output does not end a
-// running effect.
+// catchSignals calls handle with each signal of this process. Ignored signals stay ignored, so that a command under nohup
+// survives a logout. SIGPIPE is caught and not handled, so that a closed output does not end a running effect.
 //
 // stop ends the goroutine and waits for it.
-func (e *execution) forwardSignals(cancel context.CancelCauseFunc) (stop func()) {
+func catchSignals(handle func(syscall.Signal)) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGPIPE)
-	if forwarded := cli.NotIgnored(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP); len(forwarded) > 0 {
-		signal.Notify(signals, forwarded...)
+	if caught := cli.NotIgnored(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP); len(caught) > 0 {
+		signal.Notify(signals, caught...)
 	}
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() { // stop waits for it
@@ -31,7 +29,9 @@ func (e *execution) forwardSignals(cancel context.CancelCauseFunc) (stop func())
 		for {
 			select {
 			case s := <-signals:
-				e.onSignal(s, cancel)
+				if number, ok := s.(syscall.Signal); ok && number != syscall.SIGPIPE {
+					handle(number)
+				}
 			case <-quit:
 				return
 			}
@@ -44,14 +44,13 @@ func (e *execution) forwardSignals(cancel context.CancelCauseFunc) (stop func())
 	}
 }
 
-// onSignal handles one signal.
-func (e *execution) onSignal(s os.Signal, cancel context.CancelCauseFunc) {
-	number, ok := s.(syscall.Signal)
+// onSignal handles one signal: it is forwarded to the command while it runs. Before the start it ends the wait; after the
+// command's end it ends the retries of its report, which then stays in the spool.
+func (e *execution) onSignal(s syscall.Signal, cancel context.CancelCauseFunc) {
 	switch {
-	case !ok || number == syscall.SIGPIPE:
-	case number == syscall.SIGTSTP:
+	case s == syscall.SIGTSTP:
 		e.suspend()
-	case e.handleSignal(number, cancel):
+	case e.handleSignal(s, cancel):
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = e.client.Close(ended) // a report that is not stored by now stays in the spool

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+)
+
+// TestDev_DiesBetweenSuspendAndCallback: a worker hands its attempt over and leaves, flightd is killed and started again, and the
+// provider calls back, twice. Every later call gets that receipt, and no log has the callback token.
+func TestDev_DiesBetweenSuspendAndCallback(t *testing.T) {
+	s := startServer(t)
+	s.kill()
+	s.flags = []string{"--log-level", "debug"}
+	s.start()
+	type video struct{ URL string }
+	var handlers int
+	var url string
+	render := func() (video, error) {
+		c, err := client.Connect(t.Context(), s.url(), client.WithSpool(t.TempDir()))
+		require.NoError(t, err)
+		v, err := client.Do(t.Context(), c, client.Key("render", "film-7"), map[string]int{"scene": 1}, func(ctx context.Context, at client.Attempt) (video, error) {
+			handlers++
+			url = at.CallbackURL()
+			return video{}, at.Suspend(ctx, time.Hour)
+		}, client.WithCallback())
+		require.NoError(t, c.Close(t.Context()))
+		return v, err
+	}
+	_, err := render()
+	var suspended *client.Suspended
+	require.ErrorAs(t, err, &suspended)
+	why := s.flightd("why", "render/film-7")
+	require.Contains(t, why.out, "waits for the callback of its provider until", "%v", why)
+	s.kill()
+	logs := s.log.String()
+	s.start()
+	require.Equal(t, "waiting", s.flight("render/film-7").State)
+	require.True(t, strings.HasPrefix(url, s.url()+"/v1/callbacks/"), "%s", url)
+	post := func(body string) int {
+		answer, err := http.Post(url, "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	const done = `{"outcome":"succeeded","external_id":"job_7","body":{"URL":"https://farm.example/7.mp4"}}`
+	require.Equal(t, http.StatusOK, post(done))
+	require.Equal(t, http.StatusOK, post(done))
+	require.Equal(t, http.StatusConflict, post(`{"outcome":"refused"}`))
+	v, err := render()
+	require.NoError(t, err)
+	require.Equal(t, video{"https://farm.example/7.mp4"}, v)
+	require.Equal(t, 1, handlers)
+	s.kill()
+	_, token, _ := strings.Cut(url, "/v1/callbacks/")
+	require.NotContains(t, logs+s.log.String(), token[:len(token)-10])
+	require.Contains(t, s.log.String(), "/v1/callbacks/fltd_(hidden)", "debug logs name the rejected request")
+}

@@ -1,0 +1,118 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// WorkFlags hold the flags of work.
+type WorkFlags struct {
+	Flags
+	concurrency int
+	drain       time.Duration
+}
+
+// NewWorkFlags returns the defaults of the flags that have a type of their own.
+func NewWorkFlags() *WorkFlags { return &WorkFlags{Flags: *NewFlags()} }
+
+// CheckArgs rejects a command line without actions before the --, or without a command behind it. dash is the number of arguments
+// before the --, or negative without one.
+func (wf *WorkFlags) CheckArgs(dash int, args []string) error {
+	if dash < 1 || len(args) == dash {
+		return cli.UsageError("name an action, and write the command after --, as in flightd work charge -- ./charge.sh")
+	}
+	return nil
+}
+
+// Add adds the flags to those of a command.
+func (wf *WorkFlags) Add(flags *pflag.FlagSet) {
+	flags.IntVar(&wf.concurrency, "concurrency", 1, "how many jobs run at once, at most 1000")
+	flags.DurationVar(&wf.drain, "drain", 30*time.Second, "how long to wait for running commands after a signal; then they are ended")
+	wf.addCommon(flags)
+}
+
+// errSecondSignal ends the commands that a worker waits for.
+var errSecondSignal = errors.New("a second signal ended the worker")
+
+// Work performs the jobs of the actions by a command, until a signal. Then it claims nothing more, and returns when the running
+// commands have ended and are reported. If the process dies, its commands are killed, and the policies of their jobs decide.
+func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	if f.concurrency < 1 || f.concurrency > wire.MaxSlots || f.drain < 0 {
+		return cli.UsageError("--concurrency must be 1 to %d, and --drain cannot be negative", wire.MaxSlots)
+	}
+	for _, action := range actions {
+		if _, err := flight.NewKey(a.Namespace, action, "id"); err != nil {
+			return cli.UsageError("action %s: %v", action, err)
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	kill, killAll := context.WithCancel(context.WithoutCancel(ctx))
+	defer killAll()
+	defer catchSignals(func(s syscall.Signal) {
+		switch {
+		case s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
+		case s == syscall.SIGTSTP:
+			a.Say("a worker cannot be stopped with Ctrl-Z, since its session would end; Ctrl-C ends it when its commands have ended")
+		case ctx.Err() == nil:
+			a.Say("%v: no more jobs are claimed; the worker ends when its commands have ended, or after %v (--drain); another signal ends them", s, f.drain)
+			stop()
+		default:
+			killAll()
+		}
+	})()
+	c, err := a.Connect(ctx, client.WithSessionTTL(f.ttl), client.WithReportTimeout(max(f.reportWait, time.Millisecond)))
+	if err != nil {
+		return err
+	}
+	w := c.Worker(client.Concurrency(f.concurrency), client.Drain(f.drain))
+	for _, action := range actions {
+		w.Handle(action, nil, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			e := &execution{app: a, flags: &f.Flags, argv: argv, capture: newCapture(flight.MaxReceiptBody, io.Discard, io.Discard)}
+			ctx, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			defer context.AfterFunc(kill, func() { cancel(errSecondSignal) })()
+			end, err := e.runCommand(ctx, at, at.Input(), a.Err)
+			if err != nil {
+				return effect.Answer{}, err
+			}
+			return jobAnswer(end.code, e.capture), e.classify(end)
+		})
+	}
+	a.Say("working on %s; Ctrl-C ends it", strings.Join(actions, ", "))
+	err = w.Run(ctx)
+	done, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.CloseTimeout)
+	defer cancel()
+	_ = c.Close(done) // a report that was not stored stays in the spool
+	return a.CallError(err)
+}
+
+// jobAnswer returns the standard output of a command as the receipt of its job. Output that is too long for a receipt is in a
+// document of exec, which says so.
+func jobAnswer(code int, c *capture) effect.Answer {
+	c.mu.Lock()
+	out, size := c.out.kept.Bytes(), c.out.size
+	c.mu.Unlock()
+	switch {
+	case int64(len(out)) < size:
+		return effect.Answer{ContentType: receiptType, Body: encodeReceipt(code, c)}
+	case len(out) == 0:
+		return effect.Answer{}
+	}
+	return effect.Answer{ContentType: cli.ContentTypeOf(out), Body: out}
+}

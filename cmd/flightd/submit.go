@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// submitFlags hold the command line of a submission.
+type submitFlags struct {
+	file, input             string
+	wait                    cli.WaitValue
+	job                     client.SubmitRequest // the fields that a line does not have
+	recovery                *cli.Choice
+	window, timeout, settle time.Duration
+	delay                   time.Duration
+	attempts                int
+}
+
+func newSubmitCommand(a *cli.App) *cobra.Command {
+	s := submitFlags{recovery: &cli.Choice{Words: []string{"hold", "resend", "verify"}}}
+	c := &cobra.Command{
+		Use:   "submit ACTION [ID]",
+		Short: "Submit jobs for the workers of an action; the same key is the same job",
+		Long: `Submits one job, or one for each line of a file (-f), and does not wait for its effect. A worker of the action performs it:
+see flightd work. The same key is the same job, however often it is submitted, so a submission may be interrupted and
+repeated. For each line:
+
+  id            the id of the key; required
+  input         JSON; the workers get it as it is
+  lane, lane_limit
+                jobs of a lane run one at a time, or at most so many, in the order of their submission
+  priority      -1000 to 1000; jobs of a greater one are handed out first
+  run_at, delay_ms
+                the earliest time of the first attempt, as in 2027-01-31T09:30:00Z, or from now
+  recovery, provider_window_ms, settle_ms, attempt_timeout_ms, retention
+                the policy; the first submission of a key declares it
+  retry         {"attempts": 8, "first_ms": 1000, "max_ms": 60000, "within_ms": 0}
+
+The flags are for the lines without the field. A job without a policy has that of its action, else hold.
+
+A rejected line changes nothing for the others. It is printed with its number, its code and a hint, and the exit code is 1.
+A conflict is a line whose key has another input.`,
+		Example: `  flightd submit charge order-42 --input '{"cents": 1999}'
+  flightd submit charge order-42 --input @order.json --wait 1m    # prints the receipt
+  flightd submit charge -f orders.ndjson --recovery resend --provider-window 24h --attempts 8
+  jq -c '{id: .number, input: .}' orders.json | flightd submit charge -f -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 || (s.file != "") == (len(args) == 2) {
+				return cli.UsageError("name an action, and the id of one job or a file of jobs with -f")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.job.Action = args[0]
+			switch {
+			case s.file != "" && (s.input != "" || s.wait != 0):
+				return cli.UsageError("--input and --wait are for one job")
+			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0:
+				return cli.UsageError("a duration cannot be negative")
+			}
+			s.job.Policy = wire.Policy{Recovery: s.recovery.Value, ProviderWindowMS: s.window.Milliseconds(), SettleMS: s.settle.Milliseconds(), AttemptTimeoutMS: s.timeout.Milliseconds()}
+			if s.job.DelayMS = s.delay.Milliseconds(); s.attempts > 0 {
+				s.job.Retry = &wire.Retry{Attempts: int64(s.attempts)}
+			}
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				if s.file != "" {
+					return submitFile(cmd.Context(), a, c, &s)
+				}
+				s.job.ID = args[1]
+				return submitOne(cmd.Context(), a, c, &s)
+			}, client.WithRetryTimeout(watchTimeout))
+		},
+	}
+	flags := c.Flags()
+	flags.StringVarP(&s.file, "file", "f", "", "file with a job on each line; - reads standard input")
+	flags.StringVar(&s.input, "input", "", "the input of one job, as JSON; @FILE reads a file, @- standard input")
+	flags.Var(&s.wait, "wait", "wait for the receipt of one job and print it: a duration, 0 or forever")
+	flags.StringVar(&s.job.Lane, "lane", "", "put the jobs into this lane of the action")
+	flags.Int64Var(&s.job.LaneLimit, "lane-limit", 0, "how many jobs of the lane may run at once; 0: one")
+	flags.Int64Var(&s.job.Priority, "priority", 0, "-1000 to 1000; jobs of a greater one are handed out first")
+	flags.StringVar(&s.job.RunAt, "run-at", "", "earliest time of the first attempt, as in 2027-01-31T09:30:00Z")
+	flags.DurationVar(&s.delay, "delay", 0, "earliest time of the first attempt, from now")
+	flags.Var(s.recovery, "recovery", "what follows an unknown outcome; empty: as the action declares it, else hold")
+	flags.DurationVar(&s.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
+	flags.DurationVar(&s.settle, "settle", 0, "with --recovery verify: how long after an attempt the provider is asked")
+	flags.DurationVar(&s.timeout, "timeout", 0, "end an attempt after this time; 0: never")
+	flags.IntVar(&s.attempts, "attempts", 0, "how many attempts may end without an effect; 0: eight")
+	return c
+}
+
+// submitOne submits one job, and with --wait prints its receipt.
+func submitOne(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags) error {
+	input := []byte(s.input)
+	if name, isFile := strings.CutPrefix(s.input, "@"); isFile {
+		var err error
+		if input, err = cli.ReadFile(a, name, flight.MaxInput); err != nil {
+			return err
+		}
+	}
+	if len(input) > 0 && !json.Valid(input) {
+		return &cli.Error{Code: cli.ExitUsage, Err: errors.New("--input is not JSON"), Hint: `quote a text, as in '"text"'; @FILE reads a file`}
+	}
+	if len(input) > 0 {
+		s.job.Input = input
+	}
+	job, err := c.SubmitJob(ctx, s.job)
+	if err != nil {
+		return err
+	}
+	if job.Warning != "" {
+		a.Say("%s", job.Warning)
+	}
+	if s.wait != 0 {
+		return waitForReceipt(ctx, a, c, job.Key, time.Duration(s.wait))
+	}
+	f := job.Flight
+	return a.Print(map[string]any{"status": job.Status, "flight": f}, func(b *strings.Builder) {
+		fmt.Fprintf(b, "%s: %s, %s\n", displayKey(f), job.Status, f.State)
+	}, f.ID)
+}
+
+// submitSummary says what became of the lines of a file.
+type submitSummary struct {
+	Read       int `json:"read"`
+	Queued     int `json:"queued"`
+	Duplicates int `json:"duplicates"`
+	Conflicts  int `json:"conflicts"`
+	Rejected   int `json:"rejected"` // for another reason
+}
+
+func (su *submitSummary) String() string {
+	text := fmt.Sprintf("%s read: %s queued, %s, %s", cli.GroupDigits(su.Read), cli.GroupDigits(su.Queued),
+		cli.Pluralize(su.Duplicates, "duplicate", "duplicates"), cli.Pluralize(su.Conflicts, "conflict", "conflicts"))
+	if su.Rejected > 0 {
+		text += fmt.Sprintf(", %d rejected", su.Rejected)
+	}
+	return text + "; safe to run again"
+}
+
+// submitFile submits a job for each line, in the order of the lines, in batches of as many lines as can be read without waiting.
+// If the process dies, some jobs are queued; the same file again finds them.
+func submitFile(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags) error {
+	from := a.In
+	if s.file != "-" {
+		file, err := os.Open(s.file)
+		if err != nil {
+			return &cli.Error{Code: cli.ExitUsage, Err: err}
+		}
+		defer file.Close()
+		from = file
+	}
+	in := bufio.NewReaderSize(from, maxLine)
+	lines := &lineReader{in: in}
+	var (
+		sum     submitSummary
+		body    []byte
+		ids     []string
+		numbers []int // of the lines in body
+		shown   = time.Now()
+	)
+	reject := func(number int, message, hint string) {
+		switch n := sum.Conflicts + sum.Rejected; {
+		case n <= maxInvalidLines:
+			a.Complain(fmt.Sprintf("line %d: %s", number, message), hint)
+		case n == maxInvalidLines+1:
+			a.Say("further rejected lines are counted, and not shown")
+		}
+	}
+	flush := func() error {
+		if len(ids) == 0 {
+			return nil
+		}
+		results, err := c.SubmitLines(ctx, body, ids)
+		for i, r := range results {
+			switch problem := (*client.Error)(nil); {
+			case r.Status == client.Queued:
+				sum.Queued++
+			case r.Status == client.Duplicate:
+				sum.Duplicates++
+			case errors.As(r.Err, &problem):
+				if sum.Rejected++; problem.Problem.Code == wire.Conflict {
+					sum.Rejected, sum.Conflicts = sum.Rejected-1, sum.Conflicts+1
+				}
+				_, message, hint := cli.Explain(a.CallError(problem))
+				reject(numbers[i], message, hint)
+			}
+		}
+		body, ids, numbers = body[:0], ids[:0], numbers[:0]
+		if err == nil && a.OnTerminal() && time.Since(shown) > time.Second {
+			shown = time.Now()
+			a.Say("%s", &sum)
+		}
+		return err
+	}
+	var err error
+	for err == nil {
+		line, failed := lines.next()
+		if failed != nil && !errors.Is(failed, errLongLine) {
+			err = cmp.Or(flush(), failed)
+			break
+		}
+		if len(line) > 0 || failed != nil {
+			sum.Read++
+			r, bad := wire.DecodeSubmit(line)
+			switch {
+			case failed != nil:
+				bad = wire.BadField("", "%v", failed)
+			case bad == nil && r.Action != "" && r.Action != s.job.Action:
+				bad = wire.BadField("/action", "is %s; the command submits jobs of %s", r.Action, s.job.Action)
+			}
+			if bad == nil {
+				fillJob(&r, &s.job)
+				body, ids, numbers = append(r.AppendJSON(body), '\n'), append(ids, r.ID), append(numbers, lines.number)
+			} else {
+				sum.Rejected++
+				reject(lines.number, fmt.Sprintf("%s: %v", bad.Code, bad), bad.Hint)
+			}
+		}
+		if in.Buffered() == 0 || len(ids) == maxSubmitLines || len(body) > maxSubmitBody {
+			err = flush()
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		a.Say("%s", &sum)
+		return err
+	}
+	if err := a.Print(&sum, func(b *strings.Builder) { fmt.Fprintln(b, &sum) }); err != nil {
+		return err
+	}
+	if sum.Conflicts+sum.Rejected > 0 {
+		return cli.ExitStatus(cli.ExitFailed)
+	}
+	return nil
+}
+
+// The lines of one request, and their bytes, less the last line.
+const (
+	maxSubmitLines = 2000
+	maxSubmitBody  = 1 << 20
+)
+
+// fillJob sets the fields that a line does not have.
+func fillJob(r, flags *client.SubmitRequest) {
+	r.Action = flags.Action
+	if r.Lane = cmp.Or(r.Lane, flags.Lane); r.Lane != "" {
+		r.LaneLimit = cmp.Or(r.LaneLimit, flags.LaneLimit)
+	}
+	if r.RunAt == "" && r.DelayMS == 0 {
+		r.RunAt, r.DelayMS = flags.RunAt, flags.DelayMS
+	}
+	if r.Policy == (wire.Policy{}) {
+		r.Policy = flags.Policy
+	}
+	r.Priority, r.Retry = cmp.Or(r.Priority, flags.Priority), cmp.Or(r.Retry, flags.Retry)
+}
