@@ -323,7 +323,7 @@ func rejectedWhileAnotherIsDown(t *trial) {
 	for range addresses {
 		for _, f := range []fault{{cut: true}, {drop: true}} {
 			t.proxy.setFaults(func(path string) fault {
-				if strings.HasSuffix(path, ":open") {
+				if strings.HasSuffix(path, ":open") || strings.HasSuffix(path, ":batch") {
 					return f
 				}
 				return fault{}

@@ -17,7 +17,7 @@ import (
 // scenarios are all scenarios. Each has its own key, proxy, provider and spool. Scenarios that do not kill flightd
 // share one server, so that they run in parallel.
 func scenarios() []scenario {
-	return append(slices.Concat(middleboxScenarios(), copiesScenarios(), clusterScenarios()), []scenario{
+	return append(slices.Concat(middleboxScenarios(), copiesScenarios(), sessionScenarios(), jobScenarios(), clusterScenarios()), []scenario{
 		{"many-callers", manyCallers}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneAfterSuccess}, {"unknown-stops-attempt", unknownStopsAttempt},
 		{"resend-in-one-attempt", resendInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld}, {"resolved-without-receipt", resolvedWithoutReceipt},

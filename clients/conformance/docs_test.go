@@ -53,6 +53,7 @@ func runBlock(t *testing.T, x *terminal, text string) string {
 var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 	"docs/operations.md": nil,
 	"docs/monitoring.md": nil,
+	"docs/workers.md":    nil,
 	"docs/large-stores.md": func(t *testing.T, x *terminal, blocks []block) {
 		example := slices.IndexFunc(blocks, func(b block) bool { return b.language == "json" })
 		require.NotEqual(t, -1, example)

@@ -9,7 +9,7 @@ interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
-  twice?: boolean; again?: boolean;
+  twice?: boolean; again?: boolean; submit?: number;
 }
 
 interface Charge { id: string }
@@ -55,7 +55,27 @@ async function actAfterCallback(client: Client, f: Flight, call: Call, after: st
   await http(after);
 }
 
+/** Performs the jobs of the action charge. */
+function work(client: Client, effect: string): void {
+  const worker = client.worker({ concurrency: 8 });
+  worker.on("charge", {}, async (order, job) => {
+    const charge: Charge = await http(effect, order, job.headers);
+    job.externalId = charge.id;
+    return charge;
+  });
+  void worker.run();
+}
+
+/** Submits a job several times, and waits for its end. */
+async function submit(client: Client, call: Call, times: number): Promise<object> {
+  const said: string[] = [];
+  const policy = { recovery: call.recovery ?? "hold", ...(call.provider_window_ms ? { window: call.provider_window_ms } : {}) };
+  for (let i = 0; i < times; i++) said.push((await client.submit(call.name, call.id, call.input, policy)).status);
+  return { source: said.join(" "), value: (await client.wait(call.name, call.id)).value };
+}
+
 async function once(client: Client, call: Call): Promise<object> {
+  if (call.submit) return submit(client, call, call.submit);
   const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
     if (call.leave_behind) {
       void actAfterCallback(client, f, call, call.leave_behind);
@@ -103,6 +123,7 @@ for await (const text of createInterface({ input: process.stdin })) {
       spool: line.spool, retryTimeoutMs: line.retry_timeout_ms, reportWaitMs: line.report_wait_ms,
       ...(line.ttl_s ? { ttlSeconds: line.ttl_s } : {}),
     });
+    if (line.work) work(client, line.work);
     continue;
   }
   for (let caller = 0; caller < line.callers; caller++) void run(client, line, caller);

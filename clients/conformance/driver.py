@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import signal
 import sys
 import threading
 import urllib.error
@@ -68,7 +69,29 @@ def act_after_block(client, f, call):
         http(call["leave_behind"])
 
 
+def work(client, effect):
+    """Performs the jobs of the action charge."""
+    @client.worker("charge")
+    def charge(job, order):
+        charged = http(effect, json.dumps(order).encode(), job.headers)
+        job.external_id = charged["id"]
+        return charged
+    threading.Thread(target=client.run, kwargs={"concurrency": 8}, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: client.stop())  # run does that by itself in the main thread
+
+
+def submit(client, call):
+    """Submits a job several times, and waits for its end."""
+    policy = {"recovery": call.get("recovery") or "hold"}
+    if call.get("provider_window_ms"):
+        policy["window"] = seconds(call, "provider_window_ms")
+    said = [client.submit(call["name"], call["id"], call.get("input"), **policy).status for _ in range(call["submit"])]
+    return {"source": " ".join(said), "value": client.wait(call["name"], call["id"])}
+
+
 def once(client, call):
+    if call.get("submit"):
+        return submit(client, call)
     flight = client.once(
         call["name"], call["id"], call.get("input"), recovery=call.get("recovery") or "hold",
         look_up=look_up_at(call.get("look")), wait=seconds(call, "wait_ms"), settle=seconds(call, "settle_ms"),
@@ -124,6 +147,8 @@ def main():
     client = flightd.Client(setup["address"], ttl=setup.get("ttl_s"), spool=setup["spool"],
                             retry_timeout=setup["retry_timeout_ms"] / 1000,
                             report_wait=setup["report_wait_ms"] / 1000)
+    if setup.get("work"):
+        work(client, setup["work"])
     for text in sys.stdin:
         call = json.loads(text)
         for caller in range(call["callers"]):

@@ -72,6 +72,7 @@ type setup struct {
 	Spool          string `json:"spool"`
 	RetryTimeoutMS int    `json:"retry_timeout_ms"`
 	ReportWaitMS   int    `json:"report_wait_ms"`
+	Work           string `json:"work,omitempty"` // the effect of jobs that the driver performs
 
 	env []string // of the process
 }
@@ -95,6 +96,7 @@ type call struct {
 	Twice            bool   `json:"twice,omitempty"`        // call the effect a second time in the same attempt
 	Again            bool   `json:"again,omitempty"`        // call the effect a second time, after an error
 	Inner            string `json:"inner,omitempty"`        // id of a flight inside this effect; its own effect is not done
+	Submit           int    `json:"submit,omitempty"`       // submit a job that often, and wait for its end
 	LeaveBehind      string `json:"leave_behind,omitempty"` // requested by the leftover goroutine after its effect
 }
 

@@ -26,10 +26,11 @@ var ofFirstScreen = []string{"first-screen", "install", "team"}
 var expectedOutput = map[string][2]string{
 	"python":        {"executed ch_17\n", "replayed ch_17\n"},
 	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
-	"typescript":    {"executed ch_17\n", "replayed ch_17\n"},
-	"sh":            {"executed ch_17\n", "replayed ch_17\n"},
-	"sh-token":      {"proceed\n", "idempotency_in_flight\n"},
-	"webhook":       {"200 200\n", "200 200\n"},
+	"python-worker": {"duplicate\nr_17\n", "duplicate\nr_17\n"}, "typescript-worker": {"duplicate\ni_17\n", "duplicate\ni_17\n"},
+	"typescript": {"executed ch_17\n", "replayed ch_17\n"},
+	"sh":         {"executed ch_17\n", "replayed ch_17\n"},
+	"sh-token":   {"proceed\n", "idempotency_in_flight\n"},
+	"webhook":    {"200 200\n", "200 200\n"},
 }
 
 // TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.

@@ -23,21 +23,31 @@ NotDone from one ``effect()`` covers that effect alone. If another effect of the
 NotDone belongs to another flight inside the block, it counts as any other error. After an ``effect()`` of unknown outcome
 the block starts no further effect, except under ``resend``.
 
+Workers perform jobs that others have submitted; the same key is the same job, however often it is submitted:
+
+    @client.worker("charge", recovery="resend", window="24h", retry=8, timeout=30)
+    def charge(job, order):                            # the whole handler is the effect; async def works, too
+        return requests.post(URL, json=order, headers=job.headers)
+
+    client.submit("charge", order.id, order)           # or submit_all
+    receipt = charge.wait(order.id, timeout=60)
+    client.run(concurrency=16)                         # `python -m flightd worker app:client` does the same
+
 The default policy is ``hold``: after an unknown outcome nobody acts until a person has decided (``InDoubt``). Use
 ``resend`` for providers that honour ``f.idempotency_key``, and ``verify`` for providers that can be asked (``look_up``).
 
-Each flight has its own session. A thread renews it while the block runs, and the report ends it. The right to start the
-effect counts from the moment a request was *sent*; after it has expired, ``effect()`` raises ``LeaseLost`` and nothing
-starts. An open whose caller gives up is abandoned, so that the ledger records that nothing was sent. A report that no
-server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the
-next client delivers it.
+A client has one session for all its flights, which one thread renews. A client that acts less than once a minute has none:
+the server makes one for each of its attempts. The right to start the effect counts from the moment a request was *sent*;
+after it has expired, ``effect()`` raises ``LeaseLost`` and nothing starts. An open whose caller gives up is abandoned, so
+that the ledger records that nothing was sent. A report that no server accepts is fsynced to
+``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the next client delivers it.
 
 ``FLIGHTD_ADDR`` names the servers (several servers of one deployment are separated by commas; the leader is preferred),
 ``FLIGHTD_NAMESPACE`` the namespace, and ``FLIGHTD_DEPLOYMENT`` the only deployment that may answer. ``FLIGHTD_TOKEN`` is
 the token, or ``FLIGHTD_TOKEN_FILE`` names its file, and ``FLIGHTD_CA_FILE`` the authorities that an https server is
 checked against. A token of one namespace ends with the namespace, which is then the default. All calls block, and may
-come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is forked inside a block can neither act for
-the flight nor end it.
+come from many threads; in asyncio, use ``asyncio.to_thread``. A process that is forked has sessions of its own. If it is
+forked inside a block, it can neither act for the flight nor end it.
 """
 
 from __future__ import annotations
@@ -46,11 +56,15 @@ import atexit
 import base64
 import collections
 import contextlib
+import dataclasses
+import datetime
 import functools
 import hashlib
 import http.client
+import inspect
 import io
 import ipaddress
+import itertools
 import json
 import logging
 import os
@@ -58,9 +72,11 @@ import random
 import re
 import secrets
 import select
+import signal
 import socket
 import ssl
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -68,14 +84,16 @@ import urllib.parse
 import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast
+from typing import (
+    Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast, get_type_hints,
+)
 
 _fcntl: Any = None
 with contextlib.suppress(ImportError):  # not available on every system
     import fcntl as _fcntl
 
 __all__ = [
-    "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
+    "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "ok", "raise_for_status", "http_status", "Handler", "Submitted",
     "Error", "Refused", "NotDone", "InDoubt", "Conflict", "Busy", "Unapproved", "Expired", "Fenced", "Failed",
     "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost", "ReceiptTruncated", "NOT_DONE_STATUSES",
 ]
@@ -97,11 +115,18 @@ _ABANDON_WAIT = 2.0  # seconds to wait for the first try of an abandon before th
 _ABANDON_TIMEOUT = 600.0  # seconds for which an abandon is retried while no server answers
 _MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, and its attempt ends with its session
 _MAX_LEFT = 1000  # opens whose abandon is sent later; the oldest is dropped
+_MAX_NONCES = 4000  # that a session remembers; one with more is replaced. A server lets it hold about as many attempts
+_IDLE_SESSION_TIMEOUT = 60.0  # seconds until a session that nothing needs is closed
+_REPORT_HOLD = 600.0  # seconds for which a session is renewed for a report on disk, so that no other caller acts
+_CLOSE_TIMEOUT = 2.0  # seconds for the request that closes a session
+_CLAIM_WAIT = 15.0  # seconds that a claim waits for jobs at the server
+_MAX_SLOTS = 1000  # jobs that one claim may ask for
+_MAX_BATCH_LINES, _MAX_BATCH_BYTES = 1000, 1 << 20  # of a request of submit_all
+_MAX_INVALID_INPUTS = 3  # in a row, until a worker claims no more jobs of the action
 _LEFT_INTERVAL = 1.0  # seconds between two abandons of one key that are sent later
 _LEFT_GRACE = 0.1  # seconds after not_after until such an abandon is sent, if the ledger's time was estimated too late
 _LAST_ABANDONS_TIMEOUT = 2.0  # seconds for these abandons at the end of the program
 _LOOK_UP_TIMEOUT = 30.0  # seconds for a look-up if the flight has no time-out
-_LOOK_UP_GRACE = 15.0  # seconds after the end of that time until the session of a hanging look-up is no longer renewed
 _IDLE_TIMEOUT = 20.0  # seconds until an idle connection is no longer reused
 _MIN_PROBE_PAUSE = 1.0  # seconds between two probes for the leader; doubled with each probe that fails
 _MAX_PROBE_PAUSE = 90.0  # longer than a try takes, so that one probe at a time is in flight
@@ -144,11 +169,12 @@ class NotDone(Error):
     """Raise it when the effect surely did not happen this time. The key is free again."""
 
     code = "not_done"
+    retry_after = 0.0  #: seconds for which the provider asked to wait
     _left_at = 0.0
     _scope = ""
 
-    def _with_scope(self, scope: str) -> "NotDone":
-        self._scope = scope
+    def _with_scope(self, scope: str, retry_after: float) -> "NotDone":
+        self._scope, self.retry_after = scope, retry_after
         return self
 
 
@@ -344,6 +370,10 @@ def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", n
     The answer must name the flight or session of the request. A proxy that mixes up answers could otherwise let a caller
     act without an attempt, or two callers of one flight by one answer. Older servers do not name the nonce.
     """
+    if must_contain.startswith("lines:"):
+        with contextlib.suppress(ValueError, AttributeError):
+            return [json.loads(line).get("line") for line in data.splitlines()] == list(range(1, int(must_contain[6:]) + 1))
+        return False
     if must_contain.startswith("sha256:"):  # the digest of a receipt: no other bytes match
         return _digest(data) == must_contain
     with contextlib.suppress(ValueError):
@@ -354,6 +384,12 @@ def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", n
             return bool(answer["nonce"] == nonce) and "decision" not in answer
         if must_contain == "state":
             return bool(answer.get("id") == path.split("/")[3]) and (report is None or report.is_shown_by(answer))
+        if must_contain == "status":  # of a submission
+            return _flight_id_of(answer) == flight_id
+        if must_contain == "jobs":
+            return bool(answer.get("nonce") == nonce) and isinstance(answer["jobs"], list)
+        if must_contain == "session":  # a new one; that of another caller would end with its work
+            return bool(answer["session"] and answer.get("nonce") == nonce) and "decision" not in answer
         if must_contain == "trust_ms":  # the answer to an open has this field, too
             return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
         return must_contain != "decision" or (
@@ -387,12 +423,13 @@ def _is_own_problem(e: Error) -> bool:
     return _flight_id_of(e.problem) != "" and bool(e.problem.get("nonce"))
 
 
-def _listed_action_for(state: str) -> str:
+def _listed_action_for(state: str, listed_before: bool) -> str:
     """Returns the action for an attempt that a renewal lists as open, given the state of its nonce. An attempt that may
-    have started is never abandoned. See docs/protocol.md, rule 8."""
-    if state in ("awaited", "held", "spooled"):
-        return "nothing"
-    return "abandon" if state == "given up" else "report"
+    have started is never abandoned. The answer may be older than the state, so a report is sent only if the renewal before
+    has listed the attempt, too. See docs/protocol.md, rule 8."""
+    if state == "given up":
+        return "abandon"
+    return "nothing" if state in ("awaited", "held", "spooled") or not listed_before else "report"
 
 
 def _digest(data: bytes) -> str:
@@ -442,8 +479,50 @@ def raise_for_status(answer: Any, text: str = "", *, method: str = "",
         if status in _REFUSED_STATUSES:
             raise Refused(message)._with_scope(scope)
         if status in NOT_DONE_STATUSES or safe and 300 <= status < 400:
-            raise NotDone(message)._with_scope(scope)
+            raise NotDone(message)._with_scope(scope, _retry_after(answer))
     raise Error(message, code="unknown")
+
+
+def ok(answer: Any, *, method: str = "", redirects: Union[bool, Sequence[int], None] = None) -> Any:
+    """Returns the body of a provider's answer of 2xx, for the receipt: decoded JSON, text as str, anything else as bytes.
+    For every other answer it raises the error of ``raise_for_status``, with the body as its text. ``f.result`` may be the
+    answer itself: the end of the block calls ``ok``."""
+    content = getattr(_answer_of(answer), "content", None)  # requests and httpx
+    if not isinstance(content, bytes):
+        content = answer.read() if callable(getattr(answer, "read", None)) else b""  # urllib
+    if not isinstance(content, bytes):
+        raise TypeError(f"the body of a {type(answer).__name__} cannot be read here; pass it to raise_for_status, and return its body")
+    raise_for_status(answer, content[:_MAX_TEXT // 2].decode("utf-8", "replace"), method=method, redirects=redirects)
+    return _decode(answer.headers.get("Content-Type") or "", content)
+
+
+def http_status(e: Optional[BaseException]) -> int:
+    """Returns the status with which a webhook handler answers after a call that raised this error, or None: 200 if another
+    delivery changes nothing, 422 for another input, and 503 if the sender should deliver it again."""
+    final = e is None or isinstance(e, (Declined, Failed, Expired, ReceiptTruncated))
+    return 200 if final else 422 if isinstance(e, Conflict) else 503
+
+
+def _recognised(e: BaseException) -> Optional[Error]:
+    """Returns the error that a raised answer of an HTTP library means, if it is the proof of one request that could change
+    something. An error about a GET says nothing about the effect."""
+    answer = _answer_of(e)
+    if isinstance(e, Error) or _status_of(answer) is None or _read_answer(answer)[1].upper() in _SAFE_METHODS:
+        return None
+    try:
+        raise_for_status(answer, _to_text(e))
+    except (Refused, NotDone) as known:
+        return known
+    except Error:
+        pass
+    return None
+
+
+def _retry_after(answer: Any) -> float:
+    """Returns the seconds of the header Retry-After, a day at most; 0 if it has none."""
+    headers = getattr(_answer_of(answer), "headers", None)
+    seconds = str((headers.get("Retry-After") if headers else "") or "")
+    return min(float(seconds), 86_400.0) if _DECIMAL.fullmatch(seconds) else 0.0
 
 
 def _read_answer(answer: Any) -> Tuple[int, str, Union[bool, Sequence[int]]]:
@@ -451,8 +530,7 @@ def _read_answer(answer: Any) -> Tuple[int, str, Union[bool, Sequence[int]]]:
 
     urllib does not tell whether it has followed a redirect. It follows those of a POST with a GET, so the method of an
     answer that nobody has named tells: any other method than GET and HEAD was not redirected."""
-    if getattr(answer, "response", None) is not None:  # an error of requests or httpx
-        answer = answer.response
+    answer = _answer_of(answer)
     status = _status_of(answer)
     if status is None:
         raise TypeError(f"raise_for_status takes an HTTP answer or its status, not {type(answer).__name__}")
@@ -463,6 +541,12 @@ def _read_answer(answer: Any) -> Tuple[int, str, Union[bool, Sequence[int]]]:
         return status, getattr(request, "method", None) or "POST", [_status_of(r) or 0 for r in history]
     method = getattr(getattr(answer, "fp", None), "_method", None) or getattr(answer, "_method", None)
     return status, "POST", method in (None, "GET", "HEAD")
+
+
+def _answer_of(e: Any) -> Any:
+    """Returns the answer that an error of requests or httpx has, or the value itself."""
+    answer = getattr(e, "response", None)
+    return e if answer is None else answer  # an answer of requests with an error status is false
 
 
 def _status_of(answer: Any) -> Optional[int]:
@@ -531,7 +615,8 @@ class _TimeWindow:
         self._lost = False
 
     def extend(self, sent_at: _Instant, ms: int) -> None:
-        if sent_at.mono + ms / 1000 > self._until.mono:
+        """Extends a window that is not over."""
+        if self.remaining() > 0 and sent_at.mono + ms / 1000 > self._until.mono:
             self._until = _Instant(*(at + ms / 1000 for at in sent_at))
 
     def mark_lost(self) -> None:
@@ -544,15 +629,263 @@ class _TimeWindow:
 
 
 class _Nonce:
-    """Identifies one open. The caller records it before the first request. Its state is "awaited", "held" by a block,
-    "given up" before the effect started, or "final" if nothing is open under it and nothing will be."""
+    """Identifies one open of a flight. The caller records it before the first request. Its state is one of:
+
+    awaited   its open has no final answer yet, or its look-up is running
+    held      by a block: the effect may have started
+    spooled   the block has ended, and its report is on disk
+    reported  the ledger has stored a report of not_done
+    given up  before the effect started
+    final     nothing is open under it, and nothing will be
+    """
+
+    def __init__(self, flight: "Flight", ledger_ms: int, validity_ms: int, text: str = "") -> None:
+        self.text, self.not_after = text or secrets.token_urlsafe(16), ledger_ms + validity_ms
+        self.id = _nonce_id(self.text)
+        self.made_at, self.state, self.flight = _now(), "awaited", flight
+        self.validity = _TimeWindow(self.made_at, validity_ms)  # until not_after
+        self.may_have_arrived = False  # a request whose answer is not known, or says that it was proposed
+        self.session: Optional[_Session] = None  # has it in its table
+        self.attempt = 0  # number of its attempt
+        self.report: Optional[Dict[str, Any]] = None  # of its attempt
+        self.spooled_at, self.file = 0.0, ""  # of that report
+        self.abandoning = False  # its abandon is not accepted yet
+        self.settled = False  # given up, and nothing is open under it
+
+    def finish(self) -> None:
+        self.state = "final"
+        if self.session is not None:
+            self.session.remove(self)
+
+    def end_report(self, accepted: bool) -> None:
+        """Notes whether the ledger has the report of the attempt. A report of not_done is kept: if an old renewal lists the
+        attempt once more, it is repeated, because an unknown outcome would put the flight in doubt."""
+        if accepted and (self.report or {}).get("outcome") != "not_done":
+            self.finish()
+        elif accepted:
+            self.state = "reported"
+        elif self.state == "held":  # the session ends if its report stays on disk
+            self.state, self.spooled_at = "spooled", time.monotonic()
+            cast(_Session, self.session).retire()
+
+    def has_spooled_report(self) -> bool:
+        return self.state == "spooled" and self.flight._client._spool.has(self.file)
+
+    def needs_session(self) -> bool:
+        """Reports whether the session has to be renewed for this nonce. If it was given up after answers without a proposal,
+        a copy of its open may open an attempt until not_after, and a renewal lists it."""
+        if self.state == "given up":
+            return self.abandoning or not self.settled and self.validity.remaining() > 0
+        return self.state in ("awaited", "held") or (
+            self.has_spooled_report() and time.monotonic() - self.spooled_at < _REPORT_HOLD)
+
+
+def _nonce_id(text: str) -> str:
+    """Returns the form in which a renewal lists a nonce."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class _Claim:
+    """A request for jobs. The nonces of the attempts that it opens are its own, a dot and the flight's id."""
 
     def __init__(self, ledger_ms: int, validity_ms: int) -> None:
         self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + validity_ms
-        self.id = hashlib.sha256(self.text.encode()).hexdigest()[:32]  # the form in which a renewal lists it
-        self.made_at, self.state = _now(), "awaited"
-        self.validity = _TimeWindow(self.made_at, validity_ms)  # until not_after
-        self.may_have_arrived = False  # a request whose answer is not known, or says that it was proposed
+        self.validity = _TimeWindow(_now(), validity_ms)
+        self.session: Optional[_Session] = None
+        self.ended = False  # it was answered, or given up; what it has opened otherwise is abandoned. client._lock guards it
+        self.handed: Set[str] = set()  # flights of its answer
+
+
+class _Session:
+    """A session at the server, and the nonces that were sent under it. One thread renews it until the session is lost, or
+    takes no new opens and no nonce needs it."""
+
+    def __init__(self, client: "Client", answer: Dict[str, Any], sent_at: _Instant, only: Optional[_Nonce] = None) -> None:
+        self.id, self.trust = str(answer["session"]), _TimeWindow(sent_at, answer.get("trust_ms") or 0)
+        self._client, self._interval = client, max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
+        self._path, self._stop = f"/v1/sessions/{urllib.parse.quote(self.id, safe='')}/", threading.Event()
+        self.one_shot = only is not None  # made by the server for one open; it ends with the attempt
+        self._retired = self.one_shot  # no new opens. client._lock guards it, and the next three fields
+        self._nonces: Dict[str, _Nonce] = {}  # by id
+        self._claims: List[_Claim] = []  # of which a copy may still open attempts
+        self._used_at = time.monotonic()
+        self._listed_before: Set[str] = set()  # nonces that the previous renewal listed unexpectedly
+        if only is not None:
+            only.session, self._nonces[only.id] = self, only
+        client._sessions.add(self)
+        threading.Thread(target=self._renew_loop, name="flightd-renew", daemon=True).start()
+
+    def add(self, nonce: _Nonce) -> bool:
+        """Adds a nonce before its first open is sent. Returns False if the session takes no new opens."""
+        with self._client._lock:
+            if self._retired:
+                return False
+            nonce.session, self._nonces[nonce.id], self._used_at = self, nonce, time.monotonic()
+            full = len(self._nonces) > _MAX_NONCES
+        if full:
+            self.retire()
+        return True
+
+    def add_claim(self, claim: _Claim) -> bool:
+        """Adds a claim before it is sent. Returns False if the session takes no new opens."""
+        with self._client._lock:
+            self._claims = [c for c in self._claims if not c.ended or c.validity.remaining() > -2 * self._interval]
+            if not self._retired:
+                self._claims.append(claim)
+                claim.session = self
+            return not self._retired
+
+    def end_claim(self, claim: _Claim, jobs: List["Flight"]) -> bool:
+        """Ends a claim, and adds the jobs of its answer. Returns False if it has ended before."""
+        with self._client._lock:
+            if claim.ended:
+                return False
+            claim.ended, claim.handed = True, {f.flight_id for f in jobs}
+            for f in jobs:
+                f._nonce.session, self._nonces[f._nonce.id] = self, f._nonce
+            return True
+
+    def _nonce_of_claim(self, attempt: Dict[str, Any]) -> Optional[_Nonce]:
+        """Returns the nonce of a listed attempt that a claim has opened, and whose job no answer has brought: while the claim
+        is not answered, its answer may bring it; then nobody knows it."""
+        for claim in list(self._claims):
+            text = f"{claim.text}.{attempt['flight_id']}"
+            if _nonce_id(text) == attempt["nonce"] and attempt["flight_id"] not in claim.handed:
+                nonce = self._client._new_job(claim, attempt["key"], {})._nonce
+                with self._client._lock:
+                    if claim.ended:
+                        nonce.state, nonce.session, self._nonces[nonce.id] = "given up", self, nonce
+                return nonce
+        return None
+
+    def remove(self, nonce: _Nonce) -> None:
+        with self._client._lock:
+            self._nonces.pop(nonce.id, None)
+
+    def nonces(self) -> List[_Nonce]:
+        with self._client._lock:
+            return list(self._nonces.values())
+
+    def retire(self) -> None:
+        """Ends new opens under the session."""
+        with self._client._lock:
+            self._retired = True
+            if self._client._session is self:
+                self._client._session = None
+
+    def mark_lost(self) -> None:
+        """Ends the right to start effects under the session. No renewal lists its attempts any more, so the opens that were
+        left are abandoned later."""
+        self.trust.mark_lost()
+        self.retire()
+        for nonce in self._take_left():
+            self._client._leave(nonce)
+
+    def _take_left(self) -> List[_Nonce]:
+        """Returns the given-up nonces under which an attempt may be open, each once."""
+        left = [n for n in self.nonces() if n.state == "given up" and not n.abandoning and not n.settled]
+        for nonce in left:
+            nonce.settled = True
+        return left
+
+    def _renew_loop(self) -> None:
+        """Runs in a daemon thread. Nobody waits for it."""
+        pause = self._interval
+        while not self._stop.wait(pause) and not self._is_over():
+            pause = self._interval
+            try:
+                self.renew()
+            except Exception as e:  # an answer that cannot be decoded, or is that to another renewal, must not end the renewals
+                if isinstance(e, LeaseLost) and e.problem.get("session") == self.id:
+                    self.mark_lost()
+                    break
+                pause = min(self._interval, 1.0)
+        if not self._stop.is_set():
+            self.close()
+
+    def _is_over(self) -> bool:
+        """Reports whether nothing needs the session. An idle one is retired, and the next open does without a session."""
+        needed = any(n.needs_session() for n in self.nonces()) or any(not c.ended for c in list(self._claims))
+        with self._client._lock:
+            if needed:
+                self._used_at = time.monotonic()
+            elif not self._retired and time.monotonic() - self._used_at > _IDLE_SESSION_TIMEOUT:
+                self._retired, self._client._performed = True, False
+                if self._client._session is self:
+                    self._client._session = None
+            return self._retired and not needed
+
+    def renew(self) -> None:
+        """Renews the session once, and handles the attempts that the answer lists as open."""
+        nonces = self.nonces()
+        lines = sorted(f"{n.id} {n.attempt}\n" for n in nonces if n.state in ("held", "spooled"))
+        # The digest of the attempts that this client knows to be open under the session.
+        request = {"open_digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32]}
+        past = [n for n in nonces if n.state == "given up" and not n.may_have_arrived and n.validity.remaining() <= 0]
+        listed: List[Dict[str, Any]] = []
+        while True:
+            answer, sent_at = self._client._ask("POST", self._path + "renew", request, must_contain="trust_ms",
+                                                timeout=max(self._interval / 2, 1.0), tries=1)
+            self.trust.extend(sent_at, answer["trust_ms"])
+            for nonce in nonces:
+                if nonce.flight.flight_id in (answer.get("cancel_requested") or []):
+                    nonce.flight.cancel_requested = True
+            page = answer.get("open") or []
+            listed += page
+            if not answer.get("more") or not page or page[-1]["flight_id"] == request.get("after"):
+                break
+            request["after"] = page[-1]["flight_id"]
+        self._handle_listed(listed)
+        for nonce in past:
+            nonce.settled = True
+
+    def _handle_listed(self, listed: List[Dict[str, Any]]) -> None:
+        """Handles the attempts that a renewal lists as open. What takes too long is handled after the next renewal."""
+        until, before, self._listed_before = time.monotonic() + self._interval / 2, self._listed_before, set()
+        for attempt in listed:
+            flight_id = attempt["flight_id"]
+            nonce = self._nonces.get(attempt["nonce"]) or self._nonce_of_claim(attempt)
+            state = nonce.state if nonce else "unknown"
+            if nonce and state == "spooled" and not nonce.has_spooled_report():
+                state = "unknown"
+            if flight_id != _flight_id_for_key(attempt["key"]) or nonce and nonce.flight._id != flight_id:
+                continue
+            if state not in ("awaited", "held", "spooled"):
+                self._listed_before.add(attempt["nonce"])
+            action = _listed_action_for(state, attempt["nonce"] in before)
+            if action == "abandon" and nonce and not nonce.abandoning:
+                self._client._abandon_in_background(nonce)
+            if action == "report" and time.monotonic() < until:
+                self.retire()  # if the report does not end the attempt, the end of the session does
+                report = nonce.report if nonce and nonce.report else {
+                    "fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
+                    "error": "the holder of the session has no record of the attempt"}
+                with contextlib.suppress(Error):
+                    self._client._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state",
+                                      report=_Report(attempt["attempt"], report["outcome"]), timeout=1.0, tries=1)
+
+    def close(self) -> None:
+        """Closes the session at the server. While an effect runs under it, it is renewed, and closed afterwards; with a report
+        on disk it ends by its time to live, and until then no other caller acts."""
+        self.retire()
+        trusted = self.trust.remaining() > 0
+        if trusted and any(n.state == "held" for n in self.nonces()):
+            return
+        self._stop.set()
+        self._client._sessions.discard(self)
+        if self.one_shot or not trusted or any(n.state == "spooled" and n.needs_session() for n in self.nonces()):
+            return
+        for last in (False, True):
+            try:
+                self._client._ask("POST", self._path + "close", {}, must_contain="", timeout=_CLOSE_TIMEOUT, tries=1)
+                return
+            except Error as e:
+                if e.code != "session_in_use" or last:
+                    return
+            with contextlib.suppress(Exception):
+                self.renew()  # lists what claims have opened
+            for nonce in [n for n in self.nonces() if n.state == "given up" and not n.settled]:
+                nonce.flight._abandon(nonce, _CLOSE_TIMEOUT)
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
@@ -622,7 +955,7 @@ class Flight:
                  look_up: Optional[Callable[["Flight"], Any]], key: str) -> None:
         self._client, self._request, self._look_up = client, request, look_up
         self._until = None if wait is None else time.monotonic() + wait
-        self._trust, self._stop_renewing = _TimeWindow(), threading.Event()
+        self._trust = _TimeWindow()  # that of the attempt's session
         self._entered = self._decided = self._effect_started = self._block_ended = False
         # Guards the start of an effect against the end of the block, and the counters below.
         self._effect_lock = threading.Lock()
@@ -635,9 +968,10 @@ class Flight:
         self._has_unknown_effect = False  # an effect has ended with an unknown outcome
         self._rejected_effect: Optional[LeaseLost] = None  # the error of an effect that was not allowed after it
         self._look_up_until: Optional[float] = None
-        self._nonces: Dict[str, _Nonce] = {}  # by id
-        self._nonce = _Nonce(0, 0)  # the newest one
+        self._nonces: List[_Nonce] = []
+        self._nonce = _Nonce(self, 0, 0)  # the newest one
         self._policy = request
+        self._job: Optional[Tuple[Dict[str, Any], _Instant]] = None  # the answer that has handed it out, and when it was asked for
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id_for_key(key)
         self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
@@ -681,9 +1015,12 @@ class Flight:
             yield self
             unknown = False
         except BaseException as e:
-            unknown = happened = not self._is_own_error(e)
+            known = _recognised(e)
+            unknown = happened = not self._is_own_error(known or e)
             if not happened:
-                self._effect_errors.append(e)
+                self._effect_errors.append(known or e)
+            if known is not None:
+                raise known from e
             raise
         finally:
             with self._effect_lock:
@@ -744,13 +1081,29 @@ class Flight:
                 self._set_result(answer["flight"])
                 self.replayed = True
             else:
-                self._start_renewing(answer, self._trust, self._stop_renewing)
                 self._nonce.state = "held"
         except BaseException:  # the block will not run
-            self._stop_renewing.set()
             self._abandon_unused()
             raise
         return self
+
+    async def __aenter__(self) -> "Flight":
+        """Opens in a thread. If the task is cancelled meanwhile, the attempt ends as not done."""
+        import asyncio
+        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            def leave() -> None:
+                with contextlib.suppress(Exception):
+                    self.__exit__(asyncio.CancelledError, asyncio.CancelledError("the task was cancelled"), None)
+            entering.add_done_callback(lambda e: e.cancelled() or e.exception() or threading.Thread(target=leave).start())
+            raise
+
+    async def __aexit__(self, *error: Any) -> bool:
+        """Reports in a thread, which the end of the task does not interrupt."""
+        import asyncio
+        return await asyncio.shield(asyncio.to_thread(self.__exit__, *error))
 
     def _reject_fork(self) -> None:
         """Raises LeaseLost in a fork: only the parent renews, acts and reports."""
@@ -776,11 +1129,14 @@ class Flight:
 
     def _new_nonce(self) -> None:
         self._reject_fork()
-        self._nonce = _Nonce(self._client._ledger_ms(), self._wait_ms(0.0) + self._client._open_margin_ms)
-        self._nonces[self._nonce.id] = self._nonce
+        self._nonce = _Nonce(self, self._client._ledger_ms(), self._wait_ms(0.0) + self._client._open_margin_ms)
+        self._client._choose_session(self._nonce)
+        self._nonces.append(self._nonce)
 
     def _open(self) -> Dict[str, Any]:
         """Opens until the block may run, the flight is decided, or the wait is over. Returns the last answer."""
+        if self._job is not None:
+            return self._open_job(self._job)
         self._client._connect("")
         self._new_nonce()
         failures = 0  # opens in a row without a result
@@ -790,7 +1146,7 @@ class Flight:
             try:
                 answer, sent_at = self._send_open("/v1/flights:open", self._request)
                 if answer["decision"] == "verify":
-                    answer, sent_at = self._verify(answer)
+                    answer, sent_at = self._verify(answer, sent_at)
                 if answer["decision"] == "replay":
                     return answer
                 if answer["decision"] != "proceed":
@@ -802,6 +1158,8 @@ class Flight:
                     return answer
                 raise LeaseLost(f"{self.key}: {reason}: the effect did not start")
             except (Busy, LeaseLost, Fenced, Unavailable) as e:
+                if isinstance(e, LeaseLost) and e.problem.get("nonce") and self._nonce.session is not None:
+                    self._nonce.session.mark_lost()
                 failures = 0 if isinstance(e, Busy) else failures + 1
                 # The estimate of ledger time was wrong; the answer has corrected it.
                 expired = e.code == "open_expired" and failures <= 3
@@ -816,12 +1174,29 @@ class Flight:
                 if self._nonce.state != "awaited":
                     self._new_nonce()
 
+    def _open_job(self, job: Tuple[Dict[str, Any], _Instant]) -> Dict[str, Any]:
+        """Takes the attempt, or the look-up, that a claim was answered with. After its end the job is handed out again."""
+        answer, sent_at = job
+        if self._nonce.state != "awaited":
+            raise Unsettled(f"{self.key}: the attempt has ended, and the job is handed out again")
+        if answer["decision"] == "verify":
+            answer, sent_at = self._verify(answer, sent_at)
+        if answer["decision"] == "proceed":
+            self._accept_attempt(answer, sent_at)
+            if self._expiry_reason():
+                raise LeaseLost(f"{self.key}: {self._expiry_reason()}: the effect did not start")
+        return answer
+
     def _send_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
         """Sends an open, or a verification, which gets the same kind of answer, and marks the nonce if it is final."""
         nonce = self._nonce
         wait, may_have_arrived = self._wait_ms(self._waited()), nonce.may_have_arrived
         nonce.may_have_arrived = True
         request = dict(request, nonce=nonce.text, not_after=nonce.not_after, owner=self._client._owner(), wait_ms=wait)
+        if nonce.session is not None and not nonce.session.one_shot:
+            request["session"] = nonce.session.id
+        elif self._client._ttl is not None:
+            request["ttl_ms"] = int(self._client._ttl * 1000)
         try:
             answer, sent_at = self._client._ask("POST", path, request, must_contain="decision", flight_id=self._id,
                                                 nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT)
@@ -829,7 +1204,7 @@ class Flight:
         except Error as e:
             only = not may_have_arrived and not e._may_have_arrived
             if _is_final(e, only):
-                nonce.state = "final"
+                nonce.finish()
             elif only and _is_unproposed(e):
                 nonce.may_have_arrived = False
             self._client._adapt_open_margin(expired=e.code == "open_expired")
@@ -837,21 +1212,22 @@ class Flight:
                 raise
             answer, sent_at = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made_at  # it failed
         if answer["decision"] == "replay":
-            nonce.state = "final"
+            nonce.finish()
         return answer, sent_at
 
     def _abandon_unused(self, wait: float = 0.0) -> None:
         """Abandons the opens that will not be used: no other caller can state that nothing was sent. It waits for the first
         try, up to wait seconds; a new open of the key would otherwise meet this caller's own doubt. An open whose answers
-        all came without a proposal is abandoned later, for a copy that the network may have made."""
+        all came without a proposal is abandoned later, for a copy that the network may have made: when a renewal lists it,
+        or without a session after its not_after."""
         until = time.monotonic() + wait
-        for nonce in list(self._nonces.values()):
+        for nonce in self._nonces:
             if nonce.state == "awaited" and self._pid == os.getpid():  # a fork leaves its parent's opens alone
                 nonce.state = "given up"
                 if nonce.may_have_arrived:
-                    self._client._abandon_in_background(functools.partial(self._abandon, nonce), until)
-                else:
-                    self._client._leave(_Left(self.key, nonce.validity, functools.partial(self._abandon, nonce)))
+                    self._client._abandon_in_background(nonce, until)
+                elif nonce.session is None:
+                    self._client._leave(nonce)
 
     def _abandon(self, nonce: _Nonce, timeout: float = 5.0) -> bool:
         """States that nothing was and will be sent under a nonce. Returns False while no server has accepted that."""
@@ -861,27 +1237,30 @@ class Flight:
             self._client._ask("POST", "/v1/flights:abandon", abandon, must_contain="nonce", nonce=nonce.text,
                               flight_id=self._id, timeout=timeout, retry_timeout=timeout)
         except Exception as e:  # also an answer that cannot be decoded
-            return isinstance(e, Error) and _is_own_problem(e) and _report_result_of(e, self._id) == "rejected"
+            if not isinstance(e, Error) or not _is_own_problem(e) or _report_result_of(e, self._id) != "rejected":
+                return False
+        nonce.abandoning, nonce.settled = False, True
         return True
 
-    def _verify(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
+    def _verify(self, answer: Dict[str, Any], sent_at: _Instant) -> Tuple[Dict[str, Any], _Instant]:
         """Calls look_up and reports its finding under a new nonce. Returns the answer, which is that of an open."""
         self._set_details(answer)
         if self._look_up is None:
             raise InDoubt(f"{self.key}: an earlier effect has an unknown outcome and must be looked up; pass look_up",
                           problem=answer)
-        open_nonce, stop = self._nonce, threading.Event()
-        bound = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK_UP_TIMEOUT) / 1000
-        self._look_up_until = time.monotonic() + bound
-        self._start_renewing(answer, _TimeWindow(), stop, self._look_up_until + _LOOK_UP_GRACE)
+        looked = self._nonce
+        self._client._adopt(looked, answer, sent_at)
+        self._look_up_until = time.monotonic() + (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK_UP_TIMEOUT) / 1000
+        verification = self._verification_of(answer, self._call_look_up())
+        self._new_nonce()
         try:
-            verification = self._verification_of(answer, self._call_look_up())
-            self._new_nonce()
             answer, sent_at = self._send_open(f"/v1/flights/{self.flight_id}/verification", verification)
-            open_nonce.state = "final"
-            return answer, sent_at
-        finally:
-            stop.set()
+        except Error:
+            looked.state = "given up"
+            self._client._abandon_in_background(looked)
+            raise
+        looked.finish()
+        return answer, sent_at
 
     def _call_look_up(self) -> Union[Happened, NotHappened, None]:
         try:
@@ -894,8 +1273,6 @@ class Flight:
 
     def _verification_of(self, answer: Dict[str, Any], found: Union[Happened, NotHappened, None]) -> Dict[str, Any]:
         verification = {"verification": answer["verification"], "result": "unknown"}
-        if "ttl_ms" in self._request:
-            verification["ttl_ms"] = self._request["ttl_ms"]
         if isinstance(found, Happened):
             verification.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
         elif isinstance(found, NotHappened):
@@ -915,62 +1292,18 @@ class Flight:
     def _accept_attempt(self, answer: Dict[str, Any], sent_at: _Instant) -> None:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
         self._set_details(answer)
-        self._trust = _TimeWindow(sent_at, answer["trust_ms"])
+        self._nonce.attempt = self.attempt
+        self._trust = self._client._adopt(self._nonce, answer, sent_at).trust
         timeout, resend = self._policy.get("attempt_timeout_ms"), answer.get("resend_ms")
         self._deadline = _TimeWindow(self._nonce.made_at, timeout) if timeout else None
         self._resend_window = None if resend is None else _TimeWindow(sent_at, resend)
-
-    def _start_renewing(self, answer: Dict[str, Any], trust: _TimeWindow, stop: threading.Event,
-                        until: float = float("inf")) -> None:
-        """Starts the thread that renews the session of an answer: while the block runs and its report is sent, or for the
-        time of a look-up. A look-up that hangs must not keep others from looking."""
-        interval = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
-        attempts = f"{self._nonce.id} {answer.get('attempt')}\n" if answer["decision"] == "proceed" else ""
-        # The digest of the attempts that this client knows to be open under the session.
-        digest = hashlib.sha256(attempts.encode()).hexdigest()[:32]
-        args = (answer["session"], digest, interval, trust, stop, until)
-        threading.Thread(target=self._renew_loop, args=args, name="flightd-renew", daemon=True).start()
-
-    def _renew_loop(self, session: str, digest: str, interval: float, trust: _TimeWindow, stop: threading.Event,
-                    until: float) -> None:
-        """Runs in a daemon thread until stop is set, until is over, or the lease is lost. Nobody waits for it."""
-        pause, path = interval, f"/v1/sessions/{urllib.parse.quote(session, safe='')}/renew"
-        while not stop.wait(pause) and time.monotonic() < until:
-            pause = interval
-            try:
-                answer, sent_at = self._client._ask("POST", path, {"open_digest": digest}, must_contain="trust_ms",
-                                                    timeout=max(interval / 2, 1.0), tries=1)
-                trust.extend(sent_at, answer["trust_ms"])
-                if self.flight_id in (answer.get("cancel_requested") or []):
-                    self.cancel_requested = True
-                for attempt in answer.get("open") or []:
-                    self._handle_listed(attempt)
-            except Exception as e:  # an answer that cannot be decoded, or is that to another renewal, must not end the renewals
-                if isinstance(e, LeaseLost) and e.problem.get("session") == session:
-                    trust.mark_lost()
-                    return
-                pause = min(interval, 1.0)
-
-    def _handle_listed(self, attempt: Dict[str, Any]) -> None:
-        """Handles an attempt that a renewal lists as open."""
-        nonce = self._nonces.get(attempt["nonce"])
-        action = _listed_action_for(nonce.state if nonce else "unknown")
-        if action == "abandon" and nonce:
-            self._client._abandon_in_background(functools.partial(self._abandon, nonce))
-        if action == "report":
-            report = {"fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
-                      "error": "its caller has no record of the attempt"}
-            self._client._ask("POST", f"/v1/flights/{attempt['flight_id']}/report", report, must_contain="state",
-                              report=_Report(attempt["attempt"], "unknown"), timeout=1.0, tries=1)
 
     # Reporting.
 
     def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
-        own = self._is_own_error(exc)
-        if isinstance(exc, (NotDone, Refused)):
-            exc._left_at = time.monotonic()
         if self._decided:
+            self._note_left(exc)
             self._block_ended = True
             return isinstance(exc, _LeaveBlock) and exc.flight is self
         if self._pid != os.getpid():
@@ -978,14 +1311,18 @@ class Flight:
         interrupted = exc is not None and not isinstance(exc, Exception)
         if exc is None:
             exc = self._rejected_effect  # also if the block caught it: the earlier effect still has an unknown outcome
-        status = _status_of(self.result)
-        if exc is None and status is not None and not 200 <= status < 300:
-            exc = Error(f"the result is an HTTP answer of status {status}; pass it to flightd.raise_for_status in effect()", code="unknown")
+        if exc is None and _status_of(self.result) is not None:
+            try:
+                self.result = ok(self.result)
+            except Exception as e:
+                exc = e
+        own = self._is_own_error(exc)
+        self._note_left(exc)
         try:
             with self._effect_lock:
                 self._block_ended = True
             outcome, text = self._classify(exc, own)
-            flight = self._report(outcome, text)
+            flight = self._report(outcome, text, getattr(exc, "retry_after", 0.0) if own else 0.0)
         except (Fenced, Unrecorded) as e:
             if interrupted:
                 return False
@@ -993,10 +1330,15 @@ class Flight:
                 return self._after_fence(e, exc)
             raise e from (exc or e.__cause__)
         finally:
-            self._stop_renewing.set()
+            self._nonce.end_report(accepted=False)  # unless it was
         if interrupted:
             return False  # the interrupt of the program goes on
         return self._finish(flight, outcome, exc)
+
+    @staticmethod
+    def _note_left(e: Optional[BaseException]) -> None:
+        if isinstance(e, (NotDone, Refused)):
+            e._left_at = time.monotonic()
 
     def _classify(self, exc: Optional[BaseException], own: bool) -> Tuple[str, str]:
         text = "" if exc is None else f"{type(exc).__name__}: {_to_text(exc)}"
@@ -1017,18 +1359,22 @@ class Flight:
             return "not_done", text
         return "unknown", text
 
-    def _report(self, outcome: str, text: str) -> Dict[str, Any]:
+    def _report(self, outcome: str, text: str, retry_after: float) -> Dict[str, Any]:
         report: Dict[str, Any] = {"fencing_token": self.fencing_token, "key": self.key, "outcome": outcome}
         if text:
             report["error"] = _truncate(text)
+        if outcome == "not_done" and retry_after > 0:
+            report["retry_after_ms"] = int(1000 * retry_after)
         if outcome in ("succeeded", "refused"):
-            content_type, body = _encode(self.result, self.content_type)
+            answered = outcome == "refused" and _status_of(self.result) is not None  # the text of the error has its body
+            content_type, body = _encode(None if answered else self.result, self.content_type)
             if outcome == "refused" and not body:
                 content_type, body = "text/plain; charset=utf-8", text.partition(": ")[2].encode("utf-8", "replace")
             report.update(_body_fields(self.external_id, content_type, body))
             if content_type and body:
                 self.result = _decode(content_type, body)  # as every duplicate will get it
-        return self._client._record_report(self.key, self.flight_id, report, self.attempt, self.result)
+        self._nonce.report = report
+        return self._client._record_report(self._nonce, self.result)
 
     def _finish(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
         if flight["state"] in _DECIDED_STATES:
@@ -1111,14 +1457,6 @@ _ENDED_STATES = ("succeeded", "failed", "cancelled", "expired")
 _DECIDED_STATES = (*_ENDED_STATES, "in_doubt", "awaiting_approval")
 
 
-class _Left(NamedTuple):
-    """An open that was given up after answers without a proposal, and its abandon, which is sent later."""
-
-    key: str
-    validity: _TimeWindow
-    abandon: Callable[..., bool]
-
-
 def _receipt(r: Dict[str, Any]) -> Receipt:
     kind, truncated = r.get("content_type", ""), bool(r.get("truncated"))
     value = r["body"] if "body" in r else _decode(kind, base64.b64decode(r.get("body_base64", "")), truncated)
@@ -1177,10 +1515,13 @@ class Client:
         self._lock = threading.Lock()
         self._ledger_clock = 0, _now()  # the ledger's time in ms, 0 if no answer has named it, and when one did
         self._ledger_index = (0, 0)  # the greatest position (epoch, entry) that an answer named; each request sends it
-        self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_MAX_ABANDONS)
+        self._abandons: Deque[Tuple[float, _Nonce]] = collections.deque(maxlen=_MAX_ABANDONS)
         self._abandon_loop_runs = False
-        self._left: Deque[_Left] = collections.deque(maxlen=_MAX_LEFT)
+        self._left: Deque[_Nonce] = collections.deque(maxlen=_MAX_LEFT)  # opens whose abandon is sent later
         self._left_loop_runs = False
+        self._forget_sessions()
+        self._handlers: Dict[str, Handler] = {}  # by action
+        self._stop_worker = threading.Event()
         self._open_margin_ms = _MIN_OPEN_MARGIN_MS
         self._spool_thread: Optional[threading.Thread] = None
         self._closed = threading.Event()
@@ -1193,6 +1534,7 @@ class Client:
         self._abandons.clear()
         self._left.clear()
         self._abandon_loop_runs = self._left_loop_runs = False
+        self._forget_sessions()
         if closed:
             self._closed.set()
         self._spool.reset_after_fork()
@@ -1232,7 +1574,7 @@ class Client:
         if wait != wait:
             raise ValueError("wait is not a number")
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
-                                    ("provider_window_ms", provider_window), ("ttl_ms", self._ttl)):
+                                    ("provider_window_ms", provider_window)):
             if seconds is not None:
                 request[field_name] = int(seconds * 1000)
         if retention:
@@ -1241,21 +1583,220 @@ class Client:
             request["lookup"] = True
         return Flight(self, request, wait, look_up, f"{self.namespace}/{name}/{id}")
 
+    def call(self, name: str, id: str, input: Any, act: Callable[[Flight], Any], *, retries: int = 0, **options: Any) -> Any:
+        """Calls ``act`` once for the key, inside ``effect()``, and returns its result. After a ``NotDone`` it calls again, up
+        to ``retries`` times, after the provider's pause or one that doubles from 0.1 s. ``options`` are those of ``once``."""
+        for pause in (0.1 * 2 ** min(n, 7) for n in range(retries + 1)):
+            try:
+                with self.once(name, id, input, **options) as f, f.effect():
+                    f.result = act(f)
+                return f.result
+            except (NotDone, Unsettled) as e:
+                retries -= 1
+                if retries < 0 or isinstance(e, Unsettled) and e.outcome != "not_done":
+                    raise
+                time.sleep(getattr(e, "retry_after", 0.0) or pause * random.uniform(0.5, 1.5))
+        raise AssertionError
+
+    def get(self, name: str, id: str) -> Optional[Dict[str, Any]]:
+        """Returns the flight of a key as the server stores it, with ``state`` and, if it has ended, ``receipt``; None if the
+        key was never used."""
+        try:
+            return self._ask("GET", "/v1/flights/" + _flight_id_for_key(f"{self.namespace}/{name}/{id}"), must_contain="state")[0]
+        except Error as e:
+            if e.code != "not_found":
+                raise
+            return None
+
+    # Jobs.
+
+    def submit(self, name: str, id: str, input: Any = None, **options: Any) -> "Submitted":
+        """Asks the workers of an action to perform its effect, and does not wait for it. The same key is the same job.
+
+        run_at, delay      earliest time of the first attempt: a datetime with a time zone, or seconds or "10m" from now
+        lane, lane_limit   jobs of a lane run one at a time, or as many at once as the limit, in the order of submission
+        priority           -1000 to 1000; jobs of a greater one are handed out first
+        retry              how often an attempt is made, the first included, while nothing happened
+        recovery, window, settle, timeout, retention  the policy, as in ``worker``; default that of the worker that this
+                           process declares, else the action's own, else hold
+
+        It raises Conflict for another input, and Unavailable."""
+        request = self._job_request(name, id, input, options)
+        flight_id = _flight_id_for_key(f"{self.namespace}/{name}/{id}")
+        answer, _ = self._ask("POST", "/v1/flights:submit", request, must_contain="status", flight_id=flight_id)
+        if answer.get("warning"):
+            _log.warning("flightd: %s/%s: %s", name, id, answer["warning"])
+        return Submitted(answer["status"], answer["flight"].get("key", ""), answer.get("warning", ""))
+
+    def submit_all(self, name: str, jobs: Iterable[Tuple[str, Any]], **options: Any) -> Dict[str, int]:
+        """Submits (id, input) pairs in batches. It returns how many were queued, duplicate, or rejected with which code
+        (conflict: another input). All again, from the first, is harmless. options are those of ``submit``."""
+        counts: Dict[str, int] = collections.defaultdict(int, queued=0, duplicate=0, conflict=0)
+        lines: List[bytes] = []
+        for id, input in itertools.chain(jobs, [("", None)]):
+            if lines and (not id or len(lines) == _MAX_BATCH_LINES or sum(map(len, lines)) > _MAX_BATCH_BYTES):
+                data, _ = self._ask_raw("POST", "/v1/flights:submit", b"\n".join(lines), 60.0, None, 0, False, f"lines:{len(lines)}",
+                                        extra={"Content-Type": "application/x-ndjson"})
+                for line in data.splitlines():
+                    status = json.loads(line)["status"]
+                    counts["conflict" if status == Conflict.code else status] += 1
+                lines = []
+            if id:
+                lines.append(json.dumps(self._job_request(name, id, input, options)).encode())
+        return dict(counts)
+
+    def _job_request(self, name: str, id: str, input: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        if not set(options) & set(_POLICY_FIELDS) and name in self._handlers:
+            options = {**self._handlers[name].policy, **options}
+        request = {"action": name, "id": id, **_policy_of(options)}
+        if input is not None:
+            request["input"] = json.loads(json.dumps(_as_json(input), allow_nan=False))
+        if options.get("run_at") is not None:
+            request["run_at"] = options["run_at"].astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if options.get("delay") is not None:
+            request["delay_ms"] = int(1000 * _seconds(options["delay"]))
+        request.update({k: options[k] for k in ("lane", "lane_limit", "priority") if options.get(k)})
+        unknown = set(options) - set(_POLICY_FIELDS) - {"retry", "run_at", "delay", "lane", "lane_limit", "priority"}
+        if unknown:
+            raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+        return request
+
+    def wait(self, name: str, id: str, timeout: Optional[float] = None) -> Any:
+        """Waits until a job has ended, and returns its result. Anybody may wait, and later. It raises Declined, Failed,
+        InDoubt for a job that needs a person, and Busy when the time-out is over."""
+        key = f"{self.namespace}/{name}/{id}"
+        flight, path = Flight(self, {"action": name, "id": id}, None, None, key), "/v1/flights/" + _flight_id_for_key(key)
+        until, seen = float("inf") if timeout is None else time.monotonic() + timeout, ""
+        while True:
+            seconds = max(0, min(int(until - time.monotonic()) if timeout is not None else 30, 30))
+            data, _ = self._ask_raw("GET", path, None, seconds + _TRY_TIMEOUT, None, 0, False, "state",
+                                    extra={"If-None-Match": f'"{seen}"', "Prefer": f"wait={seconds}"})
+            answer = json.loads(data)
+            if answer and answer["state"] in _DECIDED_STATES:
+                flight._set_result(answer)
+                return flight.result
+            seen = answer["version"] if answer else seen
+            if time.monotonic() >= until:
+                raise Busy(f"{key} has not ended", problem={"key": key})
+            if seconds == 0:
+                time.sleep(max(0.0, min(until - time.monotonic(), 0.1)))
+
+    def worker(self, name: str, *, look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
+               **policy: Any) -> Callable[[Callable[..., Any]], "Handler"]:
+        """Declares the decorated function as the handler of an action's jobs, for ``run``. It is called with the job, a
+        ``Flight``, and the input; if the input is annotated with a dataclass, it is made from the input, and an input of
+        another form is not done. What it returns is the receipt. The whole function is the effect: what it raises counts as
+        if it were raised in ``effect()``.
+
+        The policy is that of the first submission of each job. The one declared here is sent with this process's own:
+
+        recovery   hold, resend or verify (with look_up)
+        window     for resend: how long the provider remembers the idempotency key, seconds or "24h"
+        settle     for verify: time after which the provider surely shows an effect
+        timeout    that an attempt may take
+        retry      how often an attempt is made, the first included, while nothing happened
+        retention  how long the receipt is stored: "30d", "12h"
+        """
+        _policy_of(policy)
+        if set(policy) - set(_POLICY_FIELDS) - {"retry"}:
+            raise TypeError(f"unknown option {sorted(set(policy) - set(_POLICY_FIELDS) - {'retry'})[0]!r}")
+
+        def declare(act: Callable[..., Any]) -> "Handler":
+            handler = self._handlers[name] = Handler(self, name, act, look_up, policy)
+            return handler
+        return declare
+
+    def run(self, *, concurrency: int = 16, drain: float = 30.0) -> None:
+        """Performs jobs of the declared actions, each in a thread, until ``stop``, SIGTERM or Ctrl-C. Then it claims nothing
+        more, gives back what has not begun, and waits for ``drain`` seconds until the running jobs have ended and reported.
+        If the process dies, its jobs end with its session, by their policies."""
+        if not self._handlers or concurrency < 1:
+            raise ValueError("a worker needs a handler (client.worker) and a concurrency of at least 1")
+        _Worker(self, concurrency).run(drain)
+
+    def stop(self) -> None:
+        """Ends ``run``."""
+        self._stop_worker.set()
+
+    def _new_job(self, claim: _Claim, key: str, policy: Dict[str, Any]) -> Flight:
+        _, name, id = key.split("/", 2)
+        handler = self._handlers.get(name)
+        job = Flight(self, {**policy, "action": name, "id": id}, 0.0, handler.look_up if handler else None, key)
+        job.flight_id = job._id
+        job._nonce = _Nonce(job, claim.not_after, 0, f"{claim.text}.{job._id}")
+        job._nonce.validity, job._nonce.may_have_arrived = claim.validity, True
+        job._nonces = [job._nonce]
+        return job
+
     def spooled(self) -> int:
         """Returns the number of reports that wait on disk."""
         return len(self._spool.on_disk())
 
     def close(self) -> None:
-        """Stops the work in the background. Reports on disk wait for the next client; reports that could not be spooled
-        are sent once more."""
+        """Stops the work in the background, and closes the session. Reports on disk wait for the next client; reports that
+        could not be spooled are sent once more."""
         self._closed.set()
-        self._send_last_abandons()
         thread = self._spool_thread
         if thread is not None:
             thread.join(5.0)
         self._send_spooled(self._spool.unspooled_names())
+        self._send_last_requests()
         for server in self._servers:
             server.close()
+
+    # Sessions.
+
+    def _forget_sessions(self) -> None:
+        self._making_session = threading.Lock()  # held while a session is made, which changes _sessions_made
+        self._sessions_made = 0
+        self._sessions: Set[_Session] = set()  # that are renewed
+        self._session: Optional[_Session] = None  # for new opens
+        self._performed = False  # an attempt was opened in the last minute: opens use a session
+        self._sessionless: Optional[_Nonce] = None  # the newest open without a session
+
+    def _choose_session(self, nonce: Union[_Nonce, _Claim]) -> None:
+        """Adds a new nonce to the client's session, and makes the session if needed. A client that has performed no effect
+        opens without a session, one call at a time: a replay needs none. The server then makes a session for the open. A claim
+        needs a session; it has none if none could be made."""
+        while True:
+            with self._lock:
+                session, made = self._session, self._sessions_made
+                if isinstance(nonce, _Nonce) and session is None and not self._performed and (
+                        not self._sessionless or self._sessionless.state != "awaited"):
+                    self._sessionless = nonce
+                    return
+            if session is not None and session.trust.remaining() <= 0:
+                session.mark_lost()
+            elif session is not None and (session.add(nonce) if isinstance(nonce, _Nonce) else session.add_claim(nonce)):
+                return
+            with self._making_session:
+                if self._session is None and self._sessions_made != made:
+                    return  # the session that this call waited for could not be made
+                if self._session is None:
+                    try:
+                        self._make_session()
+                    except Unavailable:
+                        return
+                    finally:
+                        self._sessions_made += 1
+
+    def _make_session(self) -> None:
+        nonce = secrets.token_urlsafe(16)
+        request: Dict[str, Any] = {"owner": self._owner(), "nonce": nonce}
+        if self._ttl is not None:
+            request["ttl_ms"] = int(self._ttl * 1000)
+        answer, sent_at = self._ask("POST", "/v1/sessions", request, must_contain="session", nonce=nonce, tries=len(self._servers))
+        self._session = _Session(self, answer, sent_at)
+
+    def _adopt(self, nonce: _Nonce, answer: Dict[str, Any], sent_at: _Instant) -> _Session:
+        """Returns the session that holds an attempt or a look-up, as the answer names it, and moves the nonce to it."""
+        self._performed = True
+        if nonce.session is not None and nonce.session.id == answer["session"]:
+            nonce.session.trust.extend(sent_at, answer.get("trust_ms") or 0)
+            return nonce.session
+        if nonce.session is not None:
+            nonce.session.remove(nonce)
+        return _Session(self, answer, sent_at, nonce)
 
     def _owner(self) -> str:
         name = self._owner_name or f"{socket.gethostname()}:{os.getpid()}"
@@ -1279,12 +1820,13 @@ class Client:
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
                  retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
-                 nonce: str = "", report: Optional[_Report] = None) -> Tuple[bytes, _Instant]:
+                 nonce: str = "", report: Optional[_Report] = None, extra: Optional[Dict[str, str]] = None) -> Tuple[bytes, _Instant]:
         self._connect(path)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
         if payload is not None:
             headers["Content-Type"] = "application/json"
+        headers.update(extra or {})
         if self._deployment not in ("", "-"):
             headers["Flightd-Deployment"] = self._deployment
         deadline: Optional[float] = None  # starts at the first failure: a server may hold a request for long
@@ -1314,6 +1856,9 @@ class Client:
                 status, fields, data, sent_at, resent = self._servers[server].exchange(
                     method, path, payload, headers, timeout, once)
                 may_have_arrived = may_have_arrived or resent
+                if status == 304 and extra:
+                    self._note_answer(path, server, probe, status, fields)
+                    return b"null", sent_at
                 if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce, report)):
                     self._note_answer(path, server, probe, status, fields)
                     return data, sent_at
@@ -1413,15 +1958,17 @@ class Client:
         (ms, then), now = self._ledger_clock, _now()
         return ms + int(1000 * max(now.mono - then.mono, now.boot - then.boot))
 
-    def _abandon_in_background(self, abandon: Callable[[], bool], wait_until: float = 0.0) -> None:
+    def _abandon_in_background(self, nonce: _Nonce, wait_until: float = 0.0) -> None:
         """Sends an abandon until it is answered, while this process and client live; the attempt would otherwise end in
-        doubt with its session. It waits for the first try until wait_until. The end of the program waits for the first
-        try alone (a non-daemon thread); the daemon thread of _abandon_loop sends the later ones."""
+        doubt with its session, which is renewed meanwhile. It waits for the first try until wait_until. The end of the
+        program waits for the first try alone (a non-daemon thread); the daemon thread of _abandon_loop sends the later ones."""
+        nonce.abandoning = True
+
         def first_try() -> None:
-            if abandon():
+            if nonce.flight._abandon(nonce):
                 return
             with self._lock:
-                self._abandons.append((time.monotonic() + _ABANDON_TIMEOUT, abandon))
+                self._abandons.append((time.monotonic() + _ABANDON_TIMEOUT, nonce))
                 if self._abandon_loop_runs:
                     return
                 self._abandon_loop_runs = True
@@ -1441,45 +1988,48 @@ class Client:
                 if not self._abandons:
                     self._abandon_loop_runs = False
                     return
-                until, abandon = self._abandons.popleft()
-            accepted = abandon()
+                until, nonce = self._abandons.popleft()
+            accepted = nonce.flight._abandon(nonce)
             pause = 0.0 if accepted else min(2 * pause + 0.1, 2.0)
-            if not accepted and time.monotonic() < until:
+            nonce.abandoning = not accepted and time.monotonic() < until
+            if nonce.abandoning:
                 with self._lock:
-                    self._abandons.append((until, abandon))
+                    self._abandons.append((until, nonce))
 
-    def _leave(self, left: _Left) -> None:
+    def _leave(self, nonce: _Nonce) -> None:
         """Sends an abandon when its not_after has passed, or when the program or this client ends, for a copy of its open
         that the network may have made. At most one abandon per key and second is sent, so that the callers of one hot key
         do not load the ledger. An abandon after not_after uses up none of the nonces that the ledger remembers for a key."""
         with self._lock, contextlib.suppress(RuntimeError):  # the interpreter shuts down
-            self._left.append(left)
+            self._left.append(nonce)
             if not self._left_loop_runs:
                 threading.Thread(target=self._left_loop, name="flightd-left", daemon=True).start()
                 self._left_loop_runs = True
 
     def _left_loop(self) -> None:
         while not self._closed.wait(_LEFT_INTERVAL):
-            self._send_left({e.key: e for e in reversed(list(self._left)) if e.validity.remaining() <= -_LEFT_GRACE}, 5.0)
+            self._send_left([n for n in list(self._left) if n.validity.remaining() <= -_LEFT_GRACE], 5.0)
             with self._lock:
                 if not self._left:
                     self._left_loop_runs = False
                     return
 
-    def _send_left(self, due: Dict[str, _Left], timeout: float) -> None:
+    def _send_left(self, due: List[_Nonce], timeout: float) -> None:
         """Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round."""
         until = time.monotonic() + timeout
-        for entry in due.values():
-            answered = entry.abandon(timeout=max(0.01, until - time.monotonic()))
-            if answered or entry.validity.remaining() < -_ABANDON_TIMEOUT:
+        for nonce in {n.flight.key: n for n in reversed(due)}.values():
+            answered = nonce.flight._abandon(nonce, max(0.01, until - time.monotonic()))
+            if answered or nonce.validity.remaining() < -_ABANDON_TIMEOUT:
                 with self._lock, contextlib.suppress(ValueError):
-                    self._left.remove(entry)
+                    self._left.remove(nonce)
             if not answered:
                 return
 
-    def _send_last_abandons(self) -> None:
-        """Sends what is left, one abandon per key: the client or the program ends."""
-        self._send_left({e.key: e for e in reversed(list(self._left))}, _LAST_ABANDONS_TIMEOUT)
+    def _send_last_requests(self) -> None:
+        """Sends what is left, one abandon per key, and closes the sessions: the client or the program ends."""
+        self._send_left(list(self._left), _LAST_ABANDONS_TIMEOUT)
+        for session in list(self._sessions):
+            session.close()
 
     def _adapt_open_margin(self, expired: bool) -> None:
         """Doubles the margin of not_after after an answer open_expired, for a ledger or a network that takes longer."""
@@ -1492,19 +2042,25 @@ class Client:
 
     # Reports.
 
-    def _record_report(self, key: str, flight_id: str, report: Dict[str, Any], attempt: int, result: Any) -> Dict[str, Any]:
+    def _record_report(self, nonce: _Nonce, result: Any) -> Dict[str, Any]:
         """Reports the outcome of an attempt. After the first failed try the report is on disk until it is accepted."""
-        path, started, shown = f"/v1/flights/{flight_id}/report", time.monotonic(), _Report(attempt, report["outcome"])
+        report, key, flight_id = cast(Dict[str, Any], nonce.report), nonce.flight.key, nonce.flight.flight_id
+        path, started, shown = f"/v1/flights/{flight_id}/report", time.monotonic(), _Report(nonce.attempt, report["outcome"])
         try:
-            return self._ask("POST", path, report, must_contain="state", report=shown, tries=1, once=True,
-                             timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
+            flight = self._ask("POST", path, report, must_contain="state", report=shown, tries=1, once=True,
+                               timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
+            nonce.end_report(accepted=True)
+            return flight
         except BaseException as e:
             if _report_result_of(e, flight_id) == "accepted":
+                nonce.end_report(accepted=True)
                 raise
             failure = e
         # Once the report is on disk, the next client sends it if this process dies.
+        body = json.dumps(report).encode()
+        name = nonce.file = self._spool.name_of(self._deployment, key, body)
         try:
-            name = self._spool.store(self._deployment, key, json.dumps(report).encode())
+            self._spool.store(self._deployment, key, body)
         except BaseException:  # an interrupt of the program; the report is stored all the same
             self._start_spool_loop(now=False)
             raise
@@ -1516,10 +2072,12 @@ class Client:
                 flight = self._ask("POST", path, report, must_contain="state", report=shown, retry_timeout=left,
                                    timeout=min(max(1.0, left), _REPORT_TRY_TIMEOUT))[0]
                 self._spool.remove(name)
+                nonce.end_report(accepted=True)
                 return flight
         except Error as e:
             if _report_result_of(e, flight_id) == "accepted":
                 self._spool.remove(name)
+                nonce.end_report(accepted=True)
                 raise
             failure = e
         except BaseException:  # an interrupt of the program; the report stays in the spool
@@ -1989,13 +2547,19 @@ class _Spool:
         except OSError:
             return []
 
+    def name_of(self, deployment: str, key: str, report: bytes) -> str:
+        return hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
+
+    def has(self, name: str) -> bool:
+        return name in self._unspooled or bool(name) and os.path.exists(os.path.join(self.folder, name))
+
     def store(self, deployment: str, key: str, report: bytes) -> str:
         """Writes a report to disk; after that it survives the process. If the disk fails, the report lives as long as the
         process. An interrupt of the program is raised after the write."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
         data = json.dumps(entry).encode()
-        name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
+        name = self.name_of(deployment, key, report)
         with self._lock:
             self._claimed.add(name)
         self._unspooled[name] = entry  # until it is on disk
@@ -2154,6 +2718,227 @@ def _crc_row(n: int) -> int:
 _CRC = [_crc_row(n) for n in range(256)]
 
 
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+class Submitted(NamedTuple):
+    """The answer to a submission."""
+
+    status: str  #: queued, or duplicate: the key had a flight with the same input before
+    key: str
+    warning: str  #: for people
+
+
+class Handler:
+    """A function that performs the jobs of an action; ``Client.worker`` makes it."""
+
+    def __init__(self, client: Client, name: str, act: Callable[..., Any], look_up: Optional[Callable[[Flight], Any]],
+                 policy: Dict[str, Any]) -> None:
+        self.client, self.name, self.act, self.look_up, self.policy = client, name, act, look_up, policy
+        self.invalid: Set[str] = set()  # jobs in a row whose inputs could not be read
+        functools.update_wrapper(self, act)
+        hints = [h for n, h in _type_hints(act).items() if n != "return" and h is not Flight]
+        self._type = next((h for h in hints if dataclasses.is_dataclass(h)), None)
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        return self.act(*args, **more)
+
+    def submit(self, id: str, input: Any = None, **options: Any) -> Submitted:
+        return self.client.submit(self.name, id, input, **options)
+
+    def wait(self, id: str, timeout: Optional[float] = None) -> Any:
+        return self.client.wait(self.name, id, timeout)
+
+    def perform(self, job: Flight) -> None:
+        with job as f:
+            if not f.replayed:
+                try:
+                    value = self._read(f.input)
+                    self.invalid.clear()
+                except (TypeError, ValueError) as e:
+                    self.invalid.add(f.key)
+                    raise NotDone(f"the input is not a {getattr(self._type, '__name__', '')}: {e}") from e
+            with f.effect():
+                f.result = self.act(f, value)
+                if inspect.iscoroutine(f.result):
+                    import asyncio
+                    f.result = asyncio.run(f.result)
+                f.result = _as_json(f.result)
+
+    def _read(self, input: Any) -> Any:
+        if self._type is None:
+            return input
+        if not isinstance(input, dict):
+            raise TypeError("it is not an object")
+        value, hints = self._type(**input), _type_hints(self._type)
+        for name, kind in hints.items():
+            own = getattr(value, name, None)
+            if kind in (str, int, float, bool, list, dict) and not isinstance(own, (int, float) if kind is float else kind):
+                raise TypeError(f"{name} is not {kind.__name__}: {own!r}")
+        return value
+
+
+def _type_hints(of: Any) -> Dict[str, Any]:
+    try:
+        return get_type_hints(of)
+    except (NameError, TypeError):  # an annotation that is not defined at run time
+        return {}
+
+
+def _as_json(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+_POLICY_FIELDS = {"recovery": "recovery", "window": "provider_window_ms", "settle": "settle_ms", "timeout": "attempt_timeout_ms",
+                  "retention": "retention"}
+
+
+def _policy_of(options: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the fields of a submission for the policy among the options."""
+    request: Dict[str, Any] = {}
+    for option, name in _POLICY_FIELDS.items():
+        if options.get(option) is not None:
+            request[name] = int(1000 * _seconds(options[option])) if name.endswith("_ms") else options[option]
+    if options.get("retry") is not None:
+        request["retry"] = {"attempts": options["retry"]}
+    return request
+
+
+def _seconds(duration: Union[float, int, str]) -> float:
+    """Returns a duration in seconds: a number, or a text such as "90s", "10m", "24h" or "7d"."""
+    if not isinstance(duration, str):
+        return float(duration)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", duration)
+    if not match:
+        raise ValueError(f'invalid duration {duration!r}: write seconds, or a text like "90s", "10m", "24h" or "7d"')
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
+class _Worker:
+    """Claims jobs and performs them, under the session of its client."""
+
+    def __init__(self, client: Client, concurrency: int) -> None:
+        self._client, self._concurrency = client, concurrency
+        self._stop = client._stop_worker = threading.Event()  # of this run: an old claim may still wait for its answer
+        self._freed = threading.Event()  # a job has ended
+        self._running: Dict[threading.Thread, Flight] = {}
+        self._claim: Optional[_Claim] = None  # the newest
+
+    def run(self, drain: float) -> None:
+        previous: Dict[int, Any] = {}
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+        if threading.current_thread() is threading.main_thread():
+            previous = {s: signal.signal(s, interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            threading.Thread(target=self._claim_loop, name="flightd-claim", daemon=True).start()
+            with contextlib.suppress(KeyboardInterrupt):
+                self._stop.wait()
+            self._stop.set()
+            if self._claim is not None:  # its answer is not awaited: the jobs that it brings are given back
+                cast(_Session, self._claim.session).end_claim(self._claim, [])
+            until = time.monotonic() + drain
+            for thread in list(self._running):
+                thread.join(max(0.0, until - time.monotonic()))
+            for job in list(self._running.values()):
+                job.cancel_requested = True
+                _log.warning("flightd: %s still runs after %s s; its session ends by its time to live", job.key, drain)
+            if self._claim is not None:
+                cast(_Session, self._claim.session).close()  # so that no late copy of a claim opens anything
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _claim_loop(self) -> None:
+        pause = 0.1
+        while not self._stop.is_set():
+            self._freed.clear()
+            slots = min(self._concurrency - len(self._running), _MAX_SLOTS)
+            if slots <= 0:
+                self._freed.wait()
+                continue
+            try:
+                jobs = self._ask_for_jobs(slots)
+                pause = 0.1
+            except Exception as e:
+                if not self._stop.is_set():
+                    _log.warning("flightd: no jobs could be claimed; trying again: %s", e)
+                self._stop.wait(pause * random.uniform(0.5, 1.5))
+                pause = min(2 * pause, 10.0)
+                continue
+            for job in jobs:
+                thread = threading.Thread(target=self._perform, args=(job,), name=f"flightd-job-{job.key}", daemon=True)
+                self._running[thread] = job
+                thread.start()
+
+    def _ask_for_jobs(self, slots: int) -> List[Flight]:
+        """Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it."""
+        client = self._client
+        client._connect("")
+        wait = int(1000 * _CLAIM_WAIT)
+        claim = _Claim(client._ledger_ms(), wait + client._open_margin_ms)
+        client._choose_session(claim)
+        session = claim.session
+        if session is None:
+            raise Unavailable("no session could be made")
+        actions = [name for name, handler in client._handlers.items() if len(handler.invalid) < _MAX_INVALID_INPUTS]
+        if not actions:
+            raise Error("no action is left: the inputs of all are invalid")
+        request = {"session": session.id, "nonce": claim.text, "not_after": claim.not_after, "actions": actions,
+                   "slots": slots, "wait_ms": wait, "owner": client._owner()}
+        self._claim = claim
+        try:
+            answer, sent_at = client._ask("POST", "/v1/flights:claim", request, must_contain="jobs", nonce=claim.text,
+                                          timeout=_CLAIM_WAIT + _TRY_TIMEOUT)
+        except BaseException as e:
+            session.end_claim(claim, [])
+            client._adapt_open_margin(expired=getattr(e, "code", "") == "open_expired")
+            if isinstance(e, LeaseLost):
+                session.mark_lost()
+            raise
+        client._adapt_open_margin(expired=False)
+        return self._take(claim, answer, sent_at)
+
+    def _take(self, claim: _Claim, answer: Dict[str, Any], sent_at: _Instant) -> List[Flight]:
+        """Returns the jobs of an answer. One that this process cannot perform is abandoned when a renewal lists it."""
+        jobs, session = [], cast(_Session, claim.session)
+        for given in answer["jobs"]:
+            flight_id = given.get("flight_id")
+            own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
+            if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
+                continue
+            job = self._client._new_job(claim, given["key"], given.get("policy") or {})
+            since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
+            job._nonce.made_at = _Instant(*(at + since for at in sent_at))
+            job._nonce.attempt, job._job = given.get("attempt") or 0, (given, sent_at)
+            jobs.append(job)
+        if session.end_claim(claim, jobs):
+            return jobs
+        for job in jobs:  # it was given up, and this answer is late
+            job._nonce.state = "given up"
+            self._client._abandon_in_background(job._nonce)
+        return []
+
+    def _perform(self, job: Flight) -> None:
+        """Runs in a thread of the job."""
+        handler = self._client._handlers[job._request["action"]]
+        try:
+            if self._stop.is_set():
+                job._abandon_unused(_CLOSE_TIMEOUT)
+            else:
+                handler.perform(job)
+        except Declined:
+            pass
+        except Exception as e:
+            _log.warning("flightd: %s has not succeeded: %s: %s (%s)", job.key, type(e).__name__, e, e.__cause__)
+            if job.key in handler.invalid and len(handler.invalid) == _MAX_INVALID_INPUTS:
+                _log.error("flightd: no more jobs of %s are claimed: the inputs of %s are invalid", handler.name, sorted(handler.invalid))
+        finally:
+            self._running.pop(threading.current_thread(), None)
+            self._freed.set()
+
+
 # --- the default client ----------------------------------------------------------------------------------------------
 
 _default: Optional[Client] = None
@@ -2173,9 +2958,9 @@ if hasattr(os, "register_at_fork"):
 
 
 @atexit.register
-def _send_last_abandons() -> None:
+def _send_last_requests() -> None:
     for client in list(_clients):
-        client._send_last_abandons()
+        client._send_last_requests()
 
 
 def _default_client() -> Client:
@@ -2195,3 +2980,24 @@ def once(name: str, id: str, input: Any = None, *, recovery: str = "hold",
     return _default_client().once(
         name, id, input, recovery=recovery, look_up=look_up, attempt_timeout=attempt_timeout, settle=settle,
         provider_window=provider_window, retention=retention, wait=wait, key_decides=key_decides)
+
+
+def _main() -> None:
+    """python -m flightd worker app:client [--concurrency N] [--drain SECONDS]: runs the client of a module as a worker."""
+    import argparse
+    import importlib
+    parser = argparse.ArgumentParser(prog="python -m flightd")
+    worker = parser.add_subparsers(required=True).add_parser("worker", help="perform jobs until SIGTERM or Ctrl-C")
+    worker.add_argument("client", metavar="MODULE:CLIENT")
+    worker.add_argument("--concurrency", type=int, default=16)
+    worker.add_argument("--drain", type=float, default=30.0)
+    args = parser.parse_args()
+    sys.path.insert(0, "")
+    module, _, name = args.client.partition(":")
+    client = getattr(importlib.import_module(module), name or "client")
+    client.run(concurrency=args.concurrency, drain=args.drain)
+    client.close()
+
+
+if __name__ == "__main__":
+    _main()

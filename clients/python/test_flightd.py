@@ -1,13 +1,16 @@
 """Tests of the Python client. TestOnce needs the server at FLIGHTD_ADDR; the others need none."""
 
 import asyncio
+import base64
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import http.server
 import io
 import json
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -527,32 +530,6 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(f.result, 1)
             self.assertTrue(bound - 2 < left[0] <= bound, left)
 
-    def test_a_hanging_look_up_is_renewed_for_a_limited_time(self):
-        for timeout, bound in ((5000, 5), (0, 30)):
-            now, asked, kept = [100.0], [], []
-            client = flightd.Client(spool="")
-            self.addCleanup(client.close)
-
-            def ask(method, path, *args, **more):
-                asked.append((path, now[0]))
-                return {"decision": "replay", "session": "s", "trust_ms": 1}, flightd._Instant(0, 0)
-
-            def wait(pause):
-                now[0] += pause
-                return False
-            client._ask = ask
-            clock = types.SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
-            with mock.patch.object(flightd, "time", clock):
-                flight = client.once("test", self.id, recovery="verify", look_up=lambda f: None)
-                flight._policy = {"attempt_timeout_ms": timeout}
-                with mock.patch.object(flight, "_start_renewing", lambda *args: kept.append(args)):
-                    flight._verify({"decision": "verify", "session": "s", "verification": "p", "flight_id": "fl_1"})
-                until = kept[0][3]
-                flight._renew_loop("s", "d", 1.0, flightd._TimeWindow(), types.SimpleNamespace(wait=wait), until)
-            renewed = [at for path, at in asked if path == "/v1/sessions/s/renew"]
-            self.assertEqual((renewed[0], renewed[-1]), (101.0, 100.0 + bound + 14))
-            self.assertEqual(len(renewed), bound + 14)
-
     def serve(self, *answers):
         """Starts a server that takes one connection per list, sends one answer per request, and then ends. Returns its
         address and the list of requests."""
@@ -708,6 +685,47 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(said.read(), b"replayed")
         self.assertEqual(self.run_once(3).source, "replayed")
 
+    def test_get(self):
+        self.assertIsNone(self.client.get("test", self.id))
+        self.run_once(1)
+        self.assertEqual((self.client.get("test", self.id) or {})["receipt"]["body"], 1)
+
+    def test_a_fork_opens_its_own_session(self):
+        def act(client, name):
+            """Runs three flights, the last two at once, and returns the session of these."""
+            with client.once("test", f"{self.id}-{name}-0") as f, f.effect():
+                pass
+            with client.once("test", f"{self.id}-{name}-1") as f, f.effect():
+                with client.once("test", f"{self.id}-{name}-2") as g, g.effect():
+                    session = f._nonce.session
+                    self.assertIs(g._nonce.session, session)
+                    listed = client._ask("POST", session._path + "renew", {"open_digest": 32 * "0"}, must_contain="trust_ms")[0]["open"]
+                    self.assertEqual({a["key"] for a in listed}, {f.key, g.key})
+            self.assertEqual([s for s in client._sessions if not s.one_shot], [session])
+            return session.id
+        with self.client.once("test", self.id + "-first") as first, first.effect():
+            parent = act(self.client, "parent")
+            for start in (os.fork, None):  # by itself, and by multiprocessing
+                said, tell = multiprocessing.Pipe(duplex=False)
+
+                def child():
+                    tell.send(act(self.client, str(os.getpid())))
+                if start:
+                    pid = start()
+                    if pid == 0:
+                        with contextlib.suppress(BaseException):
+                            signal.alarm(20)
+                            child()
+                        os._exit(0)
+                    os.waitpid(pid, 0)
+                else:
+                    process = multiprocessing.get_context("fork").Process(target=child)
+                    process.start()
+                    process.join()
+                self.assertTrue(said.poll(0), "the child failed")
+                self.assertNotEqual(said.recv(), parent)
+            self.assertEqual(act(self.client, "again"), parent)
+
     def test_errors_of_an_inner_flight(self):
         with self.assertRaises(flightd.InDoubt):  # NotDone is about the inner effect
             with self.client.once("test", self.id) as outer:
@@ -783,7 +801,7 @@ class TestOnce(unittest.TestCase):
             with self.client.once("test", self.id) as f:
                 with f.effect():
                     raise Interrupting
-        self.assertTrue(f._stop_renewing.is_set())
+        self.assertFalse(f._nonce.needs_session())
 
     def test_a_fork_neither_acts_nor_ends_the_flight_of_its_parent(self):
         parent, pid = os.getpid(), 0
@@ -870,7 +888,7 @@ class TestOnce(unittest.TestCase):
 
     def test_an_open_that_was_not_sent_is_not_abandoned(self):
         abandons = []
-        with mock.patch.object(flightd.Client, "_abandon_in_background", lambda self, abandon, *_: abandons.append(abandon)):
+        with mock.patch.object(flightd.Client, "_abandon_in_background", lambda self, nonce, *_: abandons.append(nonce)):
             address, _ = self.serve([b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 7\r\n\r\n<html/>"])
             away = flightd.Client(address, spool="", retry_timeout=0.01)
             self.addCleanup(away.close)
@@ -964,18 +982,134 @@ class TestOnce(unittest.TestCase):
         self.assertEqual(said.stdout, f"billing/test/{self.id}\n")
 
     def test_late_copies_of_renewals_do_not_end_an_attempt(self):
-        renewals = []
-        with mock.patch.object(flightd.Flight, "_renew_loop", lambda self, *args: renewals.append(args)):
-            with self.client.once("test", self.id) as f, f.effect():
-                (session, digest, *_), nothing = renewals[0], hashlib.sha256(b"").hexdigest()[:32]
-                for sent in (digest, nothing, nothing, digest):  # some are like copies from before the open
-                    answer, _ = self.client._ask("POST", f"/v1/sessions/{session}/renew", {"open_digest": sent}, must_contain="trust_ms")
-                    listed = [(a["nonce"], a["attempt"], a["key"]) for a in answer.get("open") or []]
-                    self.assertEqual(listed, [] if sent == digest else [(f._nonce.id, f.attempt, f.key)])
-                with self.assertRaises(flightd.Busy):
-                    self.client.once("test", self.id, wait=0.05).__enter__()
-                f.result = 1
+        with self.client.once("test", self.id) as f, f.effect():
+            renew, nothing = f._nonce.session._path + "renew", hashlib.sha256(b"").hexdigest()[:32]
+            digest = hashlib.sha256(f"{f._nonce.id} {f.attempt}\n".encode()).hexdigest()[:32]
+            for sent in (digest, nothing, nothing, digest):  # some are like copies from before the open
+                answer, _ = self.client._ask("POST", renew, {"open_digest": sent}, must_contain="trust_ms")
+                listed = [(a["nonce"], a["attempt"], a["key"]) for a in answer.get("open") or []]
+                self.assertEqual(listed, [] if sent == digest else [(f._nonce.id, f.attempt, f.key)])
+            with self.assertRaises(flightd.Busy):
+                self.client.once("test", self.id, wait=0.05).__enter__()
+            f.result = 1
         self.assertEqual((f.source, self.run_once(2).result), ("executed", 1))
+
+
+@dataclasses.dataclass
+class Order:
+    cents: int
+    note: str = ""
+
+
+class TestJobs(unittest.TestCase):
+    """Jobs and workers, with a server."""
+
+    def setUp(self):
+        self.client, self.action = flightd.Client(spool="", ttl=10), "act-" + uuid.uuid4().hex
+        self.addCleanup(self.client.close)
+
+    @contextlib.contextmanager
+    def working(self, **options):
+        thread = threading.Thread(target=self.client.run, kwargs=options)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.client.stop()
+            thread.join(30)
+            self.assertFalse(thread.is_alive())
+
+    def test_jobs(self):
+        calls = []
+
+        @self.client.worker(self.action, recovery="resend", window="24h", retry=2, timeout=30)
+        def act(job, order: Order):
+            calls.append((job.idempotency_key, order))
+            if order.note == "no":
+                raise flightd.Refused("declined")
+            return Order(order.cents + 1)
+
+        @self.client.worker(self.action + "-async")
+        async def later(job, input):
+            await asyncio.sleep(0)
+            return input
+        with self.assertLogs("flightd", "WARNING") as logged:
+            self.assertEqual(act.submit("1", Order(5)).status, "queued")
+        self.assertIn("no worker", logged.output[0])
+        self.assertEqual(self.client.submit(self.action, "1", {"cents": 5, "note": ""}).status, "duplicate")
+        with self.assertRaises(flightd.Conflict):
+            act.submit("1", Order(6))
+        with self.assertRaises(flightd.Busy):
+            act.wait("1", timeout=0.2)
+        self.assertEqual(self.client.submit_all(self.action + "-async", ((str(i), i) for i in range(1100))), {"queued": 1100, "duplicate": 0, "conflict": 0})
+        again = [("1", 1), ("2", 0), ("bad id", 2), ("new", 3)]
+        self.assertEqual(self.client.submit_all(self.action + "-async", again, priority=5),
+                         {"queued": 1, "duplicate": 1, "conflict": 1, "idempotency_key_invalid": 1})
+        with self.working():
+            self.assertEqual(act.wait("1", timeout=30), {"cents": 6, "note": ""})
+            act.submit("2", Order(7, "no"))
+            with self.assertRaises(flightd.Declined):
+                act.wait("2", timeout=30)
+            self.assertEqual(later.wait("1099", timeout=60), 1099)
+            self.assertEqual([s for s in self.client._sessions if not s.one_shot], [self.client._session], "of all jobs")
+        self.assertEqual([order for _, order in calls], [Order(5), Order(7, "no")])
+        self.assertEqual(self.client._sessions, set(), "it is closed")
+        policy = self.client._job_request(self.action, "9", None, {"lane": "a", "delay": "10m"})
+        self.assertEqual(policy, {"action": self.action, "id": "9", "recovery": "resend", "provider_window_ms": 86_400_000,
+                                  "attempt_timeout_ms": 30_000, "retry": {"attempts": 2}, "lane": "a", "delay_ms": 600_000})
+
+    def test_invalid_inputs_stop_the_action(self):
+        @self.client.worker(self.action, retry=1)
+        def act(job, order: Order):
+            self.fail("it runs")
+        inputs = [{"cents": "5"}, {"dollars": 5}, 5]
+        for i, input in enumerate(inputs):
+            act.submit(str(i), input)
+        with self.assertLogs("flightd", "WARNING") as logged, self.working(concurrency=2):
+            for i in range(len(inputs)):
+                with self.assertRaisesRegex(flightd.Failed, "."):
+                    act.wait(str(i), timeout=30)
+            while "no action is left" not in " ".join(logged.output):
+                time.sleep(0.02)
+        self.assertEqual(sum("no more jobs" in line for line in logged.output), 1)
+        self.assertIn("the input is not a Order: cents is not int: '5'", " ".join(logged.output))
+
+    def test_wrong_options(self):
+        for wrong in (lambda: self.client.worker("a", windw=5), lambda: self.client.submit("a", "b", windw=5)):
+            with self.assertRaisesRegex(TypeError, "windw"):
+                wrong()
+        for wrong in (lambda: self.client.worker("a", window="24 hours"), self.client.run):
+            with self.assertRaises(ValueError):
+                wrong()
+
+    def test_the_command_drains(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "app.py"), "w") as app:
+                app.write(f"""import flightd, sys
+client = flightd.Client(spool="", ttl=60)
+@client.worker({self.action!r})
+def act(job, input):
+    print("begun", flush=True)
+    sys.stdin.readline()
+    return input
+""")
+            program = subprocess.Popen([sys.executable, "-B", "-m", "flightd", "worker", "app:client"], cwd=folder, text=True,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(flightd.__file__))})
+            with program:
+                self.client.submit(self.action, "1", 5)
+                self.assertEqual(program.stdout.readline(), "begun\n")
+                program.send_signal(signal.SIGTERM)
+                self.client.submit(self.action, "2", 6)
+                program.stdin.write("go on\n")
+                program.stdin.flush()
+                self.assertEqual(self.client.wait(self.action, "1", 30), 5)
+                self.assertEqual(program.wait(30), 0)
+                self.assertEqual(program.stdout.read(), "", "the second job is not begun")
+            until = time.monotonic() + 10
+            while self.client.get(self.action, "2")["state"] != "ready":
+                self.assertLess(time.monotonic(), until, "it was not given back")
+                time.sleep(0.02)
 
 
 class TestProtocol(unittest.TestCase):
@@ -988,7 +1122,7 @@ class TestProtocol(unittest.TestCase):
         self.addCleanup(clock.stop)
         self.client, self.asked, self.abandons = flightd.Client(spool=""), [], []
         self.addCleanup(self.client.close)
-        self.client._ask, self.client._abandon_in_background = self.ask, lambda abandon, *_: self.abandons.append(abandon)
+        self.client._ask, self.client._abandon_in_background = self.ask, lambda nonce, *_: self.abandons.append(nonce)
         self.left = []
         self.client._leave = self.left.append
 
@@ -1002,7 +1136,8 @@ class TestProtocol(unittest.TestCase):
             state = {"succeeded": "succeeded", "not_done": "ready"}.get(body["outcome"], "in_doubt")
             return {"id": "fl_1", "state": state, "receipt": {"outcome": "succeeded", "body": 1}}, flightd._now()
         sent_at = flightd._now()
-        answer = self.answers.pop(0) if verb in ("open", "verification") else {"trust_ms": 9000, "session": "s"}
+        answer = self.answers.pop(0) if verb in ("open", "verification") else {
+            "trust_ms": 9000, "session": "own", "renew_every_ms": 600_000}
         if callable(answer):
             answer = answer()
         if isinstance(answer, BaseException):
@@ -1015,7 +1150,8 @@ class TestProtocol(unittest.TestCase):
     def abandoned(self):
         """Runs the pending abandons, and returns the bodies of all abandons."""
         while self.abandons:
-            self.assertTrue(self.abandons.pop(0)())
+            nonce = self.abandons.pop(0)
+            self.assertTrue(nonce.flight._abandon(nonce))
         return self.bodies("abandon")
 
     def once(self, *answers, **options):
@@ -1066,7 +1202,8 @@ class TestProtocol(unittest.TestCase):
     def test_action_for_a_listed_attempt(self):
         due = {"awaited": "nothing", "held": "nothing", "spooled": "nothing", "given up": "abandon"}
         for state in (*due, "final", "reported", "unknown", "", "of a later version"):
-            self.assertEqual(flightd._listed_action_for(state), due.get(state, "report"), state)
+            for before, other in ((True, "report"), (False, "nothing")):
+                self.assertEqual(flightd._listed_action_for(state, before), due.get(state, other), (state, before))
 
     def test_repeats_of_an_open_share_nonce_and_not_after(self):
         busy = self.error("idempotency_in_flight", proposed=True)
@@ -1102,23 +1239,24 @@ class TestProtocol(unittest.TestCase):
         self.assertEqual([o["nonce"] == opens[0]["nonce"] for o in opens], [True, True, False], "until its time is over")
         self.assertEqual([o["wait_ms"] for o in opens], [15_000, 13_000, 15_000])
         (left,) = self.left
-        self.assertEqual((self.abandons, left.key), ([], "default/test/1"))
+        self.assertEqual((self.abandons, left.flight.key), ([], "default/test/1"))
         self.assertAlmostEqual(left.validity.remaining(), 1)
-        self.assertTrue(left.abandon())
+        self.assertTrue(left.flight._abandon(left))
         self.assertEqual(self.bodies("abandon")[0]["nonce"], opens[0]["nonce"])
 
     def test_left_opens_of_one_key_are_abandoned_one_per_second(self):
         client, sent = flightd.Client(spool=""), []
         self.addCleanup(client.close)
         def left(key, ms, accepted=True):
-            return flightd._Left(key, flightd._TimeWindow(flightd._now(), ms), lambda timeout: sent.append((key, ms)) or accepted)
+            abandon = lambda nonce, timeout: sent.append((key, ms)) or accepted  # noqa: E731
+            return flightd._Nonce(types.SimpleNamespace(key=key, _abandon=abandon), 0, ms)
         waits = iter([False] * 4 + [True])
         client._closed = mock.Mock(wait=lambda seconds: next(waits, True), set=lambda: None)
         client._left.extend([left("a", 100), left("a", 200), left("b", 500), left("a", 300), left("c", 9000)])
         self.at += 1
         client._left_loop()
         self.assertEqual([s for s in sent if s[0] == "a"], [("a", 100), ("a", 200), ("a", 300)])
-        self.assertEqual([e.key for e in client._left], ["c"], "its not_after has not passed")
+        self.assertEqual([n.flight.key for n in client._left], ["c"], "its not_after has not passed")
         client._left.extend([left("a", 100, accepted=False), left("b", 100)])
         sent.clear()
         client.close()
@@ -1147,7 +1285,7 @@ class TestProtocol(unittest.TestCase):
                 self.once(last, wait=0).__enter__()
             self.assertEqual((len(self.abandons), len(self.left)), (abandoned is True, abandoned == "left"), last)
             if abandoned:
-                self.abandons += [e.abandon for e in self.left]
+                self.abandons += self.left
                 (opened,), (abandon,) = self.bodies("open"), self.abandoned()
                 for name in ("action", "id", "nonce", "not_after"):
                     self.assertEqual(abandon[name], opened[name])
@@ -1184,7 +1322,9 @@ class TestProtocol(unittest.TestCase):
                 raise answer
             over.set()
         client._ask = ask
-        client._abandon_in_background(functools.partial(flight._abandon, flight._nonce))
+        flight._nonce.state = "given up"
+        client._abandon_in_background(flight._nonce)
+        self.assertTrue(flight._nonce.needs_session(), "until the abandon is accepted")
         self.assertTrue(over.wait(20), "the first try and the retries")
 
     def test_an_unusable_attempt_is_abandoned_and_opened_again(self):
@@ -1381,11 +1521,137 @@ class TestProtocol(unittest.TestCase):
             with self.assertRaises(TypeError):
                 flightd.raise_for_status(no_answer)
 
-        for status, want in ((201, "succeeded"), (402, "unknown"), (503, "unknown")):
+    def provider(self):
+        """Starts a provider that answers the status in the path, and returns its address."""
+        class Provider(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                status = int(self.path[1:])
+                body = b'{"id": "ch_1"}' if status < 300 else b"no"
+                self.send_response(status)
+                for name, value in (("Content-Type", "application/json" if status < 300 else "text/plain"),
+                                    ("Retry-After", "7"), ("Content-Length", str(len(body)))):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+            do_GET = do_POST
+
+            def log_message(self, *args):
+                pass
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Provider)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}/"
+
+    def http_libraries(self):
+        """Returns functions that send a request: by urllib, and by requests and httpx if they are installed."""
+        def by_urllib(method, url):
+            try:
+                return urllib.request.urlopen(urllib.request.Request(url, data=b"{}" if method == "POST" else None), timeout=10)
+            except urllib.error.HTTPError as e:
+                e.read()  # closes the connection
+                raise
+        yield "urllib", by_urllib
+        for name in ("requests", "httpx"):
+            with contextlib.suppress(ImportError):
+                library = __import__(name)
+
+                def send(method, url, raises=True, library=library):
+                    answer = library.request(method, url)
+                    if raises:
+                        answer.raise_for_status()
+                    return answer
+                yield name, send
+                yield name + " returned", functools.partial(send, raises=False)
+
+    def test_answers_of_http_libraries_are_recognised(self):
+        url = self.provider()
+        for name, send in self.http_libraries():
+            for status, want in ((201, "succeeded"), (402, "refused"), (429, "not_done"), (503, "unknown"), (404, "not_done")):
+                self.asked = []
+                with contextlib.suppress(flightd.Error, OSError), self.once(self.proceed()) as f, f.effect():
+                    f.result = send("POST", url + str(status))
+                (report,) = self.bodies("report")
+                self.assertEqual((report["outcome"], report.get("retry_after_ms")), (want, 7000 if want == "not_done" else None), (name, status))
+                if want == "succeeded":
+                    self.assertEqual(json.loads(base64.b64decode(report["body_base64"])), {"id": "ch_1"})
+                if want == "refused":
+                    self.assertIn("the provider answered 402: ", base64.b64decode(report["body_base64"]).decode())
+            for first, then in (("POST", "GET"), (None, "GET")):
+                self.asked = []
+                with contextlib.suppress(Exception), self.once(self.proceed()) as f, f.effect():
+                    if first:
+                        f.result = send(first, url + "201").read() if name == "urllib" else send(first, url + "201")
+                    answer = send(then, url + "404")
+                    f.result = answer
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "an error about a GET is no proof")
+            for error in (ConnectionResetError("reset"), TimeoutError("no answer")):
+                self.asked = []
+                with contextlib.suppress(flightd.Error), self.once(self.proceed()) as f, f.effect():
+                    raise error
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"])
+        with urllib.request.urlopen(urllib.request.Request(url + "200", data=b"{}"), timeout=10) as answer:
+            self.assertEqual(flightd.ok(answer), {"id": "ch_1"})
+
+    def test_retries(self):
+        pauses, results = [], ["429", "429", "done"]
+
+        def act(f):
+            if results[0] != "done":
+                error = flightd.NotDone(results.pop(0))
+                error.retry_after = len(results)
+                raise error
+            return results[0]
+        with mock.patch("time.sleep", pauses.append):
+            self.answers = [self.proceed(), self.proceed(), self.proceed()]
+            self.client.call("test", "1", None, act, retries=2)
+            self.assertEqual(pauses, [2, 1])
+            results[:0] = ["429", "429"]
+            self.answers = [self.proceed(), self.proceed()]
+            with self.assertRaises(flightd.NotDone):
+                self.client.call("test", "1", None, act, retries=1)
+            self.answers = [self.proceed()]
+            with self.assertRaises(flightd.InDoubt):
+                self.client.call("test", "1", None, lambda f: 1 / 0, retries=5)
+
+    def test_the_status_for_a_webhook(self):
+        truncated, declined = flightd.ReceiptTruncated(), flightd.Declined()
+        for e, want in ((None, 200), (truncated, 200), (declined, 200), (flightd.Failed(), 200), (flightd.Expired(), 200), (flightd.Conflict(), 422),
+                        (flightd.Busy(), 503), (flightd.InDoubt(), 503), (flightd.NotDone(), 503), (OSError(), 503), (flightd.Unavailable(), 503)):
+            self.assertEqual(flightd.http_status(e), want, e)
+
+    def test_async_with(self):
+        async def act():
+            async with self.once(self.proceed()) as f:
+                with f.effect():
+                    await asyncio.sleep(0)
+                    f.result = 1
+            return f.source
+        self.assertEqual(asyncio.run(act()), "executed")
+        entered, go = threading.Event(), threading.Event()
+
+        def late():
+            entered.set()
+            go.wait(10)
+            return self.proceed()
+
+        async def cancelled():
             self.asked = []
-            with contextlib.suppress(flightd.InDoubt), self.once(self.proceed()) as f, f.effect():
-                f.result = by_requests(status)
-            self.assertEqual([r["outcome"] for r in self.bodies("report")], [want], "an answer is no proof by itself")
+            task = asyncio.ensure_future(act_on(self.once(late)))
+            await asyncio.to_thread(entered.wait, 10)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            go.set()
+            while not self.bodies("report"):
+                await asyncio.sleep(0.01)
+
+        async def act_on(flight):
+            async with flight as f, contextlib.AsyncExitStack():
+                with f.effect():
+                    self.fail("it starts")
+        asyncio.run(cancelled())
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
 
     @staticmethod
     def urlopen(request):
@@ -1409,42 +1675,164 @@ class TestProtocol(unittest.TestCase):
         (looked, opened), (verification,) = self.bodies("open"), self.bodies("verification")
         self.assertNotEqual(verification["nonce"], looked["nonce"])
         self.assertEqual((opened["nonce"], opened["not_after"]), (verification["nonce"], verification["not_after"]))
-        self.assertEqual(self.abandons, [])
+        self.assertEqual([a["nonce"] for a in self.abandoned()], [looked["nonce"]], "its session is not needed for ever")
 
-    def renewed(self, flight, *answers):
-        """Renews the session of a flight once for each answer."""
-        waits = [False] * len(answers) + [True]
-        answers = list(answers)
-        with mock.patch.object(self.client, "_ask", lambda *args, **more: (
-                (answers.pop(0), flightd._now()) if args[1].endswith("/renew") else self.ask(*args, **more))):
-            flight._renew_loop("s", "d", 1.0, flight._trust, mock.Mock(wait=mock.Mock(side_effect=waits)), float("inf"))
+    def renewed(self, session, *answers):
+        """Renews a session once for each answer, and returns the requests."""
+        answers, asked = list(answers), []
+
+        def ask(method, path, body=None, **more):
+            if not path.endswith("/renew"):
+                return self.ask(method, path, body, **more)
+            asked.append(dict(body))
+            answer = answers.pop(0)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer, flightd._now()
+        with mock.patch.object(self.client, "_ask", ask), mock.patch.object(session, "_stop") as stop:
+            stop.wait.side_effect = lambda pause: not answers
+            session._renew_loop()
+        return asked
+
+    @staticmethod
+    def listed(nonce, attempt=7, id="1"):
+        key = f"default/test/{id}"
+        return {"key": key, "flight_id": flightd._flight_id_for_key(key), "nonce": nonce, "attempt": attempt, "fencing_token": "t"}
 
     def test_a_renewal_does_not_end_a_started_attempt(self):
-        def listed(nonce, attempt):
-            return {"key": "default/test/1", "flight_id": "fl_1", "nonce": nonce, "attempt": attempt, "fencing_token": "t"}
+        renewal = {"session": "s", "trust_ms": 9000, "open_digest": "e"}
         with self.once(self.proceed()) as f:
+            session = f._nonce.session
             with f.effect():
-                renewal = {"session": "s", "trust_ms": 9000, "open_digest": "e"}
-                late = [renewal, {**renewal, "open": []}, {**renewal, "open": [listed(f._nonce.id, 7)]}]
-                self.renewed(f, *late, *late)
+                late = [renewal, {**renewal, "open": []}, {**renewal, "open": [self.listed(f._nonce.id)]}]
+                self.renewed(session, *late, *late)
                 self.assertEqual((self.bodies("abandon"), self.bodies("report"), self.abandons), ([], [], []))
-                self.renewed(f, {**renewal, "open": [listed("other", 8)]}, {**renewal, "open": [{}]})
+                other = {**renewal, "open": [self.listed("other", 8)]}
+                self.renewed(session, other, renewal, other, {**renewal, "open": [{}]})
+                self.assertEqual(self.bodies("report"), [], "not twice in a row")
+                self.renewed(session, other, other)
                 self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "its outcome is unknown")
-                f._nonces["given up"] = flightd._Nonce(0, 0)
-                f._nonces["given up"].state = "given up"
-                self.renewed(f, {**renewal, "open": [listed("given up", 6)]})
+                given_up = flightd._Nonce(f, 0, 0)
+                given_up.state = "given up"
+                session._nonces[given_up.id] = given_up
+                self.renewed(session, {**renewal, "open": [self.listed(given_up.id, 6)]})
                 self.assertEqual(len(self.abandons), 1)
-        self.renewed(f, {**renewal, "open": [listed(f._nonce.id, 7)]})
+        self.renewed(session, {**renewal, "open": [self.listed(f._nonce.id)]}, renewal)
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown", "succeeded"])
 
+    def test_an_old_renewal_does_not_put_a_reported_attempt_in_doubt(self):
+        with self.assertRaises(flightd.NotDone), self.once(self.proceed()) as f, f.effect():
+            raise flightd.NotDone("nothing happened")
+        old = {"session": "s", "trust_ms": 9000, "open": [self.listed(f._nonce.id)]}
+        session = f._nonce.session
+        session._retired = False  # like a session that other attempts use
+        self.renewed(session, old, old)
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done", "not_done"])
+        self.assertTrue(session._retired, "if the report does not end it, the end of the session does")
+
     def test_a_renewal_carries_the_digest_of_open_attempts(self):
-        digests = []
-        with mock.patch.object(flightd.Flight, "_renew_loop", lambda self, session, digest, *more: digests.append((session, digest))):
-            with self.once(self.proceed(session="another")) as f:
-                with f.effect():
+        def digest(*nonces):
+            return hashlib.sha256("".join(sorted(f"{n.id} 7\n" for n in nonces)).encode()).hexdigest()[:32]
+        flights, renewal = [], {"session": "own", "trust_ms": 9000}
+        with self.once(self.proceed(session="first")) as f, f.effect():
+            for id in ("2", "3"):
+                self.answers = [self.proceed(session="own", flight_id=f"fl_{id}")]
+                flights.append(self.client.once("test", id).__enter__())
+            one, two = (g._nonce for g in flights)
+            session = one.session
+            self.assertIs(two.session, session)
+            self.assertEqual([r["open_digest"] for r in self.renewed(session, renewal)], [digest(one, two)])
+            pages = [{**renewal, "open": [self.listed("a", id="4")], "more": True}, {**renewal, "open": [self.listed("b", id="5")]}]
+            asked = self.renewed(session, *pages)
+            self.assertEqual([r.get("after") for r in asked], [None, flightd._flight_id_for_key("default/test/4")])
+            for g in flights:
+                with g.effect():
                     pass
-        nonce = hashlib.sha256(self.bodies("open")[0]["nonce"].encode()).hexdigest()[:32]
-        self.assertEqual(digests, [("another", hashlib.sha256(f"{nonce} 7\n".encode()).hexdigest()[:32])])
+                g.__exit__(None, None, None)
+            self.assertEqual(self.renewed(session, renewal)[0]["open_digest"], digest())
+        self.assertEqual([v for v, _ in self.asked].count("sessions"), 1)
+        self.assertEqual([o.get("session") for o in self.bodies("open")], [None, "own", "own"])
+
+    def test_what_an_unanswered_claim_has_opened_is_abandoned_when_it_is_given_up(self):
+        self.client._connect("")
+        claims = [flightd._Claim(self.ledger, 17_000) for _ in range(3)]
+        for claim in claims:
+            self.client._choose_session(claim)
+        waiting, given_up, answered = claims
+        waiting.session._used_at -= 100
+        waiting.session._is_over()
+        self.assertFalse(waiting.session._retired, "a claim needs its session")
+        session, key = waiting.session, "default/test/1"
+        id = flightd._flight_id_for_key(key)
+
+        def job(claim):
+            return {**self.proceed(session=session.id, flight_id=id), "nonce": f"{claim.text}.{id}", "policy": {"recovery": "resend"}}
+
+        def listed(claim):
+            return {"session": session.id, "trust_ms": 9000, "open": [self.listed(flightd._nonce_id(f"{claim.text}.{id}"))]}
+        worker = flightd._Worker(self.client, 1)
+        session.end_claim(given_up, [])
+        others = [{**job(answered), name: "other"} for name in ("session", "nonce", "flight_id", "key", "decision")]
+        (taken,) = worker._take(answered, {"jobs": [*others, job(answered)], "served_ms": 3000, "age_ms": 1000}, flightd._now())
+        self.assertEqual(taken._policy["recovery"], "resend")
+        self.assertEqual(taken._nonce.made_at.mono, self.at + 3, "the time-out counts from when the attempt was opened")
+        for claim, want in ((waiting, 0), (answered, 0), (given_up, 1)):
+            self.renewed(session, *(1 if want else 3) * [listed(claim)])
+            self.assertEqual((len(self.abandons), self.bodies("report")), (want, []), "and never reported")
+        (abandoned,) = self.abandoned()
+        self.assertEqual((abandoned["action"], abandoned["id"], abandoned["nonce"], abandoned["not_after"]),
+                         ("test", "1", f"{given_up.text}.{id}", given_up.not_after))
+        session.end_claim(waiting, [])
+        self.assertEqual(worker._take(waiting, {"jobs": [job(waiting)]}, flightd._now()), [], "it is late")
+        self.assertEqual(len(self.abandoned()), 2)
+        with self.assertRaises(flightd.InDoubt), taken:
+            raise flightd.InDoubt("its own error")
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
+
+    def test_a_lost_session_is_replaced(self):
+        def lose_by_time(session):
+            self.at += 10
+            self.renewed(session, {"session": "own", "trust_ms": 900_000})
+        gone = self.error("lease_lost", 410, session="own")
+        for lose, left in ((lambda session: self.renewed(session, gone), 1), (lose_by_time, 0)):
+            self.client._forget_sessions()
+            self.client._performed = True
+            self.asked, self.left[:] = [], []
+            busy = self.error("idempotency_in_flight", proposed=False)
+            with self.assertRaises(flightd.Busy):
+                self.once(busy, wait=0).__enter__()
+            self.assertEqual(self.left, [], "a renewal would list it")
+            with self.assertRaisesRegex(flightd.LeaseLost, "lease is lost"), self.once(self.proceed(session="own")) as f:
+                session = f._nonce.session
+                lose(session)
+                with f.effect():
+                    self.fail("it starts")
+            with self.once(self.proceed(session="own")) as f, f.effect():
+                self.assertIsNot(f._nonce.session, session)
+            self.assertEqual([v for v, _ in self.asked].count("sessions"), 2)
+            self.assertEqual(len(self.left), left, "it is abandoned later, unless it was not listed after its not_after")
+        self.renewed(session, self.error("lease_lost", 410, session="another"), {"session": "own", "trust_ms": 1})
+
+    def test_an_idle_session_is_closed(self):
+        with self.once(self.proceed()) as f, f.effect():
+            pass
+        self.answers = [self.proceed(session="own")]
+        renewal = {"session": "own", "trust_ms": 9000}
+        with self.client.once("test", "2") as g:
+            session = g._nonce.session
+            session._used_at -= 100
+            self.assertEqual(len(self.renewed(session, renewal)), 1, "an effect may run")
+            with g.effect():
+                pass
+        self.assertEqual(len(self.renewed(session, renewal)), 1)
+        session._used_at -= 100
+        self.assertEqual(self.renewed(session), [])
+        self.assertTrue(session._is_over())
+        session.close()
+        self.assertEqual([v for v, _ in self.asked].count("close"), 1)
+        with self.once(self.proceed()) as f, f.effect():
+            pass
+        self.assertNotIn("session", self.bodies("open")[-1], "a client that acts seldom has no session")
 
     def test_only_an_exact_time_sets_the_ledger_clock_back(self):
         client = flightd.Client(spool="")

@@ -13,8 +13,8 @@ import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import {
-  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, Picker, ReceiptTruncated, Refused,
-  Unapproved, Unavailable, Unrecorded, listedActionFor, isFinal, isUnproposed, once, reportResultOf, showsReport, throwForStatus, tryOrder, type ClientOptions, type Exchange, type Flight,
+  Busy, Client, Conflict, Declined, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, Picker, ReceiptTruncated, Refused,
+  Unapproved, Unavailable, Unrecorded, httpStatus, listedActionFor, isFinal, isUnproposed, ok, once, reportResultOf, showsReport, throwForStatus, tryOrder, type ClientOptions, type Exchange, type Flight,
   type OnceOptions, type Result,
 } from "./flightd.js";
 
@@ -566,6 +566,7 @@ function verifyingClient(): { client: Client; asked: [string, unknown][] } {
     asked.push([route, body]);
     const sentAt = { mono: performance.now(), wall: Date.now() };
     if (route.endsWith("/verification")) throw new InDoubt("held", "in_doubt");
+    if (route.endsWith("/sessions")) return { json: { session: "own", trust_ms: 9000, renew_every_ms: 600_000 }, sentAt };
     return { json: { decision: "verify", flight_id: "fl_1", session: "s", verification: "p", trust_ms: 9000, renew_every_ms: 1000, version: "1" }, sentAt };
   };
   return { client: looks, asked };
@@ -573,7 +574,7 @@ function verifyingClient(): { client: Client; asked: [string, unknown][] } {
 
 const nextTick = (): Promise<void> => new Promise((wake) => setImmediate(wake));
 
-test("a hanging look-up is renewed for a limited time", async (t) => {
+test("a hanging look-up has no finding after a while", async (t) => {
   for (const [attemptTimeoutMs, bound] of [[5000, 5], [undefined, 30]] as const) {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const { client: looks, asked } = verifyingClient();
@@ -590,12 +591,7 @@ test("a hanging look-up is renewed for a limited time", async (t) => {
     assert.deepEqual([count("/renew"), count("/verification")], [bound + 14, 0]);
     t.mock.timers.tick(1000);
     assert.ok(await ended instanceof InDoubt);
-    const renewed = count("/renew");
-    for (let second = 0; second < 10; second++) {
-      t.mock.timers.tick(1000);
-      await nextTick();
-    }
-    assert.deepEqual([count("/renew"), count("/verification")], [renewed, 1]);
+    assert.equal(count("/verification"), 1);
     assert.equal((asked.find(([route]) => route.endsWith("/verification"))?.[1] as { result: string }).result, "unknown");
     t.mock.timers.reset();
   }
@@ -652,21 +648,25 @@ test("late copies of renewals do not end an attempt", async () => {
 type Body = Record<string, any>;
 type Given = Body | Error | (() => Body | Error);
 
+type Left = Parameters<Client["leave"]>[0];
+
 /** A client whose opens and verifications get scripted answers; every other request is accepted. */
 class Scripted extends Client {
   answers: Given[] = [];
   asked: [string, Body][] = [];
-  pendingAbandons: (() => Promise<boolean>)[] = [];
+  pendingAbandons: Left[] = [];
   ledger0 = 1_000_000;
+  renewals: Given[] = []; // the answers of the next renewals
   renewed = ""; // the route of the newest renewal
+  renewEveryMs = 600_000; // of sessions that the client makes
   verifying = false; // the flight's state after a report
 
   constructor() { super(undefined, { spool: "", log: () => undefined }); }
 
-  leftOpens: Parameters<Client["leave"]>[0][] = [];
-  override leave(left: Parameters<Client["leave"]>[0]): void { this.leftOpens.push(left); }
+  leftOpens: Left[] = [];
+  override leave(left: Left): void { this.leftOpens.push(left); }
 
-  override async abandonInBackground(abandon: () => Promise<boolean>): Promise<void> { this.pendingAbandons.push(abandon); }
+  override async abandonInBackground(nonce: Left): Promise<void> { this.pendingAbandons.push(nonce); }
 
   override async ask(_method: string, route: string, body: Body | string | undefined) {
     const verb = route.split(/[/:]/).at(-1) ?? "";
@@ -679,7 +679,9 @@ class Scripted extends Client {
       const state = { succeeded: "succeeded", not_done: "ready" }[String((body as Body)["outcome"])] ?? "in_doubt";
       return { json: { id: "fl_1", key: "default/test/1", state, receipt: { outcome: "succeeded", body: 1 } }, sentAt };
     }
-    let answer: Given = ["open", "verification", "renew"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") : {};
+    if (verb === "renew" && this.renewals.length === 0) return { json: { session: route.split("/")[3], trust_ms: 9000 }, sentAt };
+    let answer: Given = verb === "renew" ? this.renewals.shift() ?? {} : ["open", "verification"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") :
+      { session: "own", trust_ms: 9000, renew_every_ms: this.renewEveryMs };
     if (typeof answer === "function") answer = (answer as () => Body | Error)();
     if (answer instanceof Error) throw answer;
     return { json: answer as Body, sentAt };
@@ -689,7 +691,7 @@ class Scripted extends Client {
 
   /** Runs the pending abandons, and returns the bodies of all abandons. */
   async abandoned(): Promise<Body[]> {
-    for (const abandon of this.pendingAbandons) assert.equal(await abandon(), true);
+    for (const nonce of this.pendingAbandons) assert.equal(await nonce.call.abandon(nonce), true);
     return this.bodies("abandon");
   }
 
@@ -782,7 +784,9 @@ test("a report is recorded by an answer that shows it", () => {
 test("action for a listed attempt", () => {
   const due: Record<string, string> = { awaited: "nothing", held: "nothing", spooled: "nothing", "given up": "abandon" };
   for (const state of [...Object.keys(due), "final", "reported", "unknown", "", "of a later version"]) {
-    assert.equal(listedActionFor(state), due[state] ?? "report", state);
+    for (const before of [true, false]) {
+      assert.equal(listedActionFor(state, before), due[state] ?? (before ? "report" : "nothing"), `${state} ${before}`);
+    }
   }
 });
 
@@ -819,8 +823,9 @@ test("an open that is answered without a proposal is left", async (t) => {
   const opens = client.bodies("open");
   assert.deepEqual(opens.map((o) => o["nonce"] === opens[0]?.["nonce"]), [true, true, false]); // until its time is over
   [15_000, 13_000, 15_000].forEach((ms, i) => assert.ok(Math.abs(opens[i]?.["wait_ms"] - ms) < 1000, `${i}`));
-  assert.deepEqual([client.pendingAbandons, client.leftOpens.map((l) => l.key)], [[], ["default/test/1"]]);
-  assert.equal(await client.leftOpens[0]?.abandon(1000), true);
+  assert.deepEqual([client.pendingAbandons, client.leftOpens.map((l) => l.call.key)], [[], ["default/test/1"]]);
+  const left = client.leftOpens[0] ?? assert.fail();
+  assert.equal(await left.call.abandon(left), true);
   assert.equal(client.bodies("abandon")[0]?.["nonce"], opens[0]?.["nonce"]);
 });
 
@@ -836,15 +841,16 @@ test("left opens of one key are abandoned one per second", async (t) => {
   t.after(() => { t.mock.timers.reset(); syncBuiltinESMExports(); });
   const client = new Client(undefined, { spool: "" });
   const sent: string[] = [];
-  for (const key of ["a", "a", "b", "a"]) client.leave({ key, validity, abandon: async () => { sent.push(key); return true; } });
+  const left = (key: string) => ({ call: { key, abandon: async () => { sent.push(key); return true; } }, validity }) as unknown as Left;
+  for (const key of ["a", "a", "b", "a"]) client.leave(left(key));
   for (const want of ["", "ab", "aba", "abaa", "abaa"]) {
     assert.equal(sent.join(""), want);
     t.mock.timers.tick(1000);
     for (let i = 0; i < 3; i++) await nextTick();
   }
-  for (const key of ["a", "a", "b"]) client.leave({ key, validity, abandon: async () => { sent.push(key); return true; } });
+  for (const key of ["a", "a", "b"]) client.leave(left(key));
   client.close(); // it sends one per key at once
-  for (let i = 0; i < 3; i++) await nextTick();
+  for (let i = 0; i < 9; i++) await nextTick();
   assert.equal(sent.join(""), "abaaab");
 });
 
@@ -867,7 +873,7 @@ test("an unused open is abandoned", async () => {
     await assert.rejects(client.run({ waitMs: 0 }, () => assert.fail("it runs")));
     assert.deepEqual([client.pendingAbandons.length, client.leftOpens.length], [Number(abandoned === true), Number(abandoned === "left")], String(last));
     if (!abandoned) continue;
-    client.pendingAbandons.push(...client.leftOpens.map((l) => () => l.abandon(1000)));
+    client.pendingAbandons.push(...client.leftOpens);
     const [opened, abandon] = [client.bodies("open")[0], (await client.abandoned())[0]];
     for (const name of ["action", "id", "nonce", "not_after"]) assert.equal(abandon?.[name], opened?.[name]);
   }
@@ -919,7 +925,8 @@ test("an abandon is retried until it is answered", async (t) => {
     new TypeError("no JSON"), refused("input_invalid", 400, { flight_id: "fl_s5o2pgooztnzq6vesjqje74fau" })]) {
     scripted.ask = async () => { throw error; };
     const rejected = error instanceof FlightdError && error.code === "input_invalid"; // not retried
-    assert.equal(await scripted.pendingAbandons[0]?.(), rejected, String(error));
+    const pending = scripted.pendingAbandons[0] ?? assert.fail();
+    assert.equal(await pending.call.abandon(pending), rejected, String(error));
   }
   const bodies = ["<html/>", '{"state":"succeeded","id":"fl_1"}', "{}", '{"nonce":"other"}', '{"nonce":"n"}']; // only the last one is its answer
   const others = createServer((request, response) => response.end(request.url === "/version" ? '{"version":"1"}' : bodies.shift()));
@@ -932,7 +939,10 @@ test("an abandon is retried until it is answered", async (t) => {
   t.after(() => clearInterval(alive));
   const client = new Client(undefined, { spool: "" });
   let asked = 0;
-  await new Promise<void>((wake) => client.abandonInBackground(async () => { if (++asked === 3) wake(); return asked === 3; }));
+  await new Promise<void>((wake) => {
+    const abandon = async (): Promise<boolean> => { if (++asked === 3) wake(); return asked === 3; };
+    void client.abandonInBackground({ call: { abandon } } as unknown as Left);
+  });
 });
 
 test("an unusable attempt is abandoned and opened again", async (t) => {
@@ -1099,6 +1109,51 @@ test("an answer of fetch is read", async (t) => {
   }
 });
 
+test("ok returns the body of an answer", async (t) => {
+  const server = createServer((request, response) => {
+    const status = Number(request.url?.slice(1));
+    response.writeHead(status, { "Content-Type": "application/json", "Retry-After": "7" }).end('{"id":"ch_1"}');
+  });
+  const url = await listen(t, server);
+  const answer = (status: number) => fetch(`${url}/${status}`, { method: "POST" });
+  for (const [status, want] of [[201, "succeeded"], [402, "refused"], [429, "not_done"], [503, "unknown"]] as const) {
+    const client = new Scripted().gets(proceed());
+    await client.run({}, (f) => f.effect(async () => ok(await answer(status)))).catch(() => undefined);
+    const [report] = client.bodies("report");
+    assert.deepEqual([report?.["outcome"], report?.["retry_after_ms"]], [want, want === "not_done" ? 7000 : undefined]);
+    const receipt = report?.["body_base64"] && Buffer.from(report["body_base64"], "base64").toString();
+    if (want === "succeeded") assert.deepEqual(JSON.parse(receipt), { id: "ch_1" });
+    if (want === "refused") assert.match(receipt, /answered 402: {"id"/);
+  }
+  const client = new Scripted().gets(proceed());
+  await client.run({}, (f) => f.effect(() => answer(200)));
+  assert.deepEqual(JSON.parse(Buffer.from(client.bodies("report")[0]?.["body_base64"], "base64").toString()), { id: "ch_1" });
+});
+
+test("retries", async () => {
+  const client = new Scripted().gets(proceed(), proceed(), proceed());
+  let left = 2;
+  const act = (f: Flight) => f.effect(() => { if (left-- > 0) throw new NotDone("429"); return 1; });
+  await client.run({ retries: 2 }, act);
+  assert.equal(client.bodies("open").length, 3);
+  client.gets(proceed(), proceed());
+  left = 2;
+  await assert.rejects(client.run({ retries: 1 }, act), NotDone);
+  await assert.rejects(client.gets(proceed()).run({ retries: 5 }, (f) => f.effect(() => { throw new Error("reset"); })), InDoubt);
+});
+
+test("the status for a webhook", () => {
+  for (const code of ["in_doubt", "idempotency_in_flight", "no_leader", "fenced"]) assert.equal(httpStatus(refused(code)), 503, code);
+  assert.deepEqual([undefined, refused("expired"), refused("idempotency_conflict"), new NotDone("429"), new Error("reset")].map(httpStatus), [200, 200, 422, 503, 503]);
+});
+
+test("get", async () => {
+  const client = new Client(undefined, { spool: "" });
+  assert.equal(await client.get("test", id), undefined);
+  await run(1);
+  assert.equal((await client.get("test", id))?.["state"], "succeeded");
+});
+
 test("the documents list the not done statuses", async () => {
   const text = await readFile(new URL("../../../../docs/guarantees.md", import.meta.url), "utf8");
   const rows = text.split("\n").filter((line) => line.startsWith("|") && line.trimEnd().endsWith("| `not_done` |"));
@@ -1112,30 +1167,164 @@ test("a verification has its own nonce", async () => {
   const [[looked, opened], [verification]] = [client.bodies("open"), client.bodies("verification")];
   assert.notEqual(verification?.["nonce"], looked?.["nonce"]);
   assert.deepEqual([opened?.["nonce"], opened?.["not_after"]], [verification?.["nonce"], verification?.["not_after"]]);
-  assert.deepEqual(client.pendingAbandons, []);
+  assert.deepEqual((await client.abandoned()).map((a) => a["nonce"]), [looked?.["nonce"]]); // its session is not needed for ever
 });
+
+const nonceId = (open: Body | undefined): string => createHash("sha256").update(open?.["nonce"]).digest("hex").slice(0, 32);
+const digestOf = (...open: string[]): string =>
+  createHash("sha256").update(open.map((n) => `${n} 7\n`).sort().join("")).digest("hex").slice(0, 32);
+const listed = (nonce: string, attempt = 7): Body =>
+  ({ key: "default/test/1", flight_id: "fl_s5o2pgooztnzq6vesjqje74fau", nonce, attempt, fencing_token: "t" });
+
+/** Waits until the client has handled the answers to its next renewals. */
+async function renewals(client: Scripted, ...answers: Given[]): Promise<void> {
+  client.renewals = [...answers];
+  while (client.renewals.length > 0) await nextTick();
+  for (let i = 0; i < 5; i++) await nextTick();
+}
 
 test("a renewal does not end a started attempt", async () => {
   const client = new Scripted().gets(proceed({ session: "another", renew_every_ms: 50 }));
   await client.run({}, (f) => f.effect(async () => {
-    const nonce = createHash("sha256").update(client.bodies("open")[0]?.["nonce"]).digest("hex").slice(0, 32);
-    const digest = createHash("sha256").update(`${nonce} 7\n`).digest("hex").slice(0, 32);
-    const renewed = async (...answers: Body[]): Promise<void> => {
-      client.answers = answers;
-      while (client.answers.length > 0) await nextTick();
-      await nextTick();
-    };
-    const listed = (of: string, attempt: number) => ({ key: "default/test/1", flight_id: "fl_1", nonce: of, attempt, fencing_token: "t" });
+    const nonce = nonceId(client.bodies("open")[0]);
     const renewal = { session: "another", trust_ms: 9000, open_digest: "e" };
-    const late = [renewal, { ...renewal, open: [] }, { ...renewal, open: [listed(nonce, 7)] }];
-    await renewed(...late, ...late);
+    const late = [renewal, { ...renewal, open: [] }, { ...renewal, open: [listed(nonce)] }];
+    await renewals(client, ...late, ...late);
     assert.deepEqual([client.bodies("abandon"), client.bodies("report"), client.pendingAbandons], [[], [], []]);
-    assert.deepEqual([client.renewed, client.bodies("renew")[0]], ["/v1/sessions/another/renew", { open_digest: digest }]);
-    await renewed({ ...renewal, open: [listed("other", 8)] });
+    assert.deepEqual([client.renewed, client.bodies("renew")[0]], ["/v1/sessions/another/renew", { open_digest: digestOf(nonce) }]);
+    const other = { ...renewal, open: [listed("other", 8)] };
+    await renewals(client, other, renewal, other, { ...renewal, open: [{}] });
+    assert.deepEqual(client.bodies("report"), []); // not twice in a row
+    await renewals(client, other, other);
     assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown"]); // its outcome is unknown
     return f.externalId;
   }));
   assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown", "succeeded"]);
+});
+
+test("the attempts of a client share a session", async () => {
+  const client = new Scripted().gets(proceed({ session: "first", renew_every_ms: 600_000 }));
+  client.renewEveryMs = 50;
+  const own = proceed({ session: "own" });
+  await client.run({}, (f) => f.effect(async () => {
+    client.answers = [own, own, own];
+    const inside: (() => void)[] = [];
+    const flights = ["2", "3"].map((i) => client.once("test", i, 1, (g) => g.effect(() => new Promise<void>((wake) => inside.push(wake)))));
+    while (inside.length < 2) await nextTick();
+    const [, two, three] = client.bodies("open");
+    assert.deepEqual(client.bodies("open").map((o) => o["session"]), [undefined, "own", "own"]);
+    assert.equal(client.bodies("sessions").length, 1);
+    await assert.rejects(client.run({}, (g) => g.effect(() => { throw new NotDone("nothing happened"); })), NotDone);
+    const reported = nonceId(client.bodies("open")[3]);
+    const renewal = { session: "own", trust_ms: 9000 };
+    const pages = [{ ...renewal, open: [{ ...listed("x"), flight_id: "fl_x" }], more: true }, renewal];
+    await renewals(client, ...pages);
+    const open_digest = digestOf(nonceId(two), nonceId(three));
+    assert.deepEqual(client.bodies("renew").slice(-2), [{ open_digest }, { open_digest, after: "fl_x" }]);
+    const old = { ...renewal, open: [listed(reported)] }; // older than the report
+    await renewals(client, old, old);
+    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["not_done", "not_done"]); // no doubt
+    await renewals(client, renewal);
+    assert.equal(client.bodies("close").length, 0);
+    for (const wake of inside) wake();
+    await Promise.all(flights);
+    while (client.bodies("close").length === 0) await nextTick(); // it has listed an attempt again, so it ends
+  }));
+});
+
+test("a lost session is replaced, and an idle one is closed", async (t) => {
+  const client = new Scripted().gets(proceed({ session: "first" }));
+  client.renewEveryMs = 50;
+  await client.run();
+  client.gets(refused("idempotency_in_flight", 409, { proposed: false }));
+  await assert.rejects(client.run({ waitMs: 0 }), Busy);
+  assert.deepEqual(client.leftOpens, []); // a renewal would list it
+  const own = proceed({ session: "own" });
+  client.answers = [own];
+  await assert.rejects(client.run({}, async (f) => {
+    await renewals(client, refused("lease_lost", 410, { session: "another" }), refused("lease_lost", 410, { session: "own" }));
+    return f.effect(() => assert.fail("it starts"));
+  }), LeaseLost);
+  assert.equal(client.leftOpens.length, 1); // no renewal lists it any more
+  client.answers = [own];
+  await client.run();
+  assert.equal(client.bodies("sessions").length, 2);
+  const move = clocks(t);
+  const renewal = { session: "own", trust_ms: 900_000 };
+  await renewals(client, renewal);
+  move(61_000);
+  while (client.bodies("close").length === 0) await nextTick();
+  client.gets(own);
+  await client.run();
+  assert.equal(client.bodies("open")[0]?.["session"], undefined); // a client that acts seldom has no session
+});
+
+test("what an unanswered claim has opened is abandoned when it is given up", async () => {
+  const client = new Scripted();
+  client.renewEveryMs = 50;
+  const ask = client.ask.bind(client);
+  const claims: { nonce: string; give: (answer: Body) => void; fail: (e: Error) => void }[] = [];
+  client.ask = ((method: string, route: string, body: Body, { signal }: { signal?: AbortSignal }) => {
+    if (!route.endsWith(":claim")) return ask(method, route, body);
+    return new Promise((wake, fail) => {
+      signal?.addEventListener("abort", () => fail(signal.reason));
+      const sentAt = { mono: performance.now(), wall: Date.now() };
+      claims.push({ nonce: body["nonce"], fail, give: (json) => wake({ json, sentAt }) });
+    });
+  }) as typeof client.ask;
+  const flightId = listed("")["flight_id"];
+  const ran: unknown[] = [];
+  const worker = client.worker().on("test", {}, (input, job) => { ran.push([input, job.key]); return 1; });
+  const running = worker.run();
+  const claimed = async (n: number) => { while (claims.length < n) await nextTick(); return claims[n - 1] ?? assert.fail(); };
+  const list = (claim: string): Body => ({ session: "own", trust_ms: 9000,
+    open: [listed(createHash("sha256").update(`${claim}.${flightId}`).digest("hex").slice(0, 32))] });
+  const first = await claimed(1);
+  await renewals(client, list(first.nonce), list(first.nonce), list(first.nonce));
+  assert.deepEqual([client.pendingAbandons, client.bodies("report")], [[], []]); // its answer may bring the job
+  first.fail(nobodyThere);
+  const second = await claimed(2);
+  await renewals(client, list(first.nonce));
+  assert.deepEqual((await client.abandoned()).map((a) => [a["action"], a["id"], a["nonce"]]), [["test", "1", `${first.nonce}.${flightId}`]]);
+  const job = proceed({ session: "own", flight_id: flightId, input: 5, nonce: `${second.nonce}.${flightId}` });
+  const others = ["session", "nonce", "flight_id", "key", "decision"].map((field) => ({ ...job, [field]: "other" }));
+  second.give({ nonce: second.nonce, jobs: [...others, job] });
+  while (client.bodies("report").length === 0) await nextTick();
+  assert.deepEqual([ran, client.bodies("report")[0]?.["outcome"]], [[[5, "default/test/1"]], "succeeded"]);
+  const third = await claimed(3);
+  worker.stop();
+  const again = await claimed(4);
+  again.give({ nonce: third.nonce, jobs: [{ ...job, nonce: `${third.nonce}.${flightId}` }] });
+  await running;
+  assert.deepEqual([again.nonce, client.bodies("close").length, ran.length], [third.nonce, 1, 1]);
+  assert.equal((await client.abandoned()).at(-1)?.["nonce"], `${third.nonce}.${flightId}`); // what was handed out meanwhile is given back
+  await assert.rejects(client.worker().run(), TypeError);
+});
+
+test("jobs", async () => {
+  const client = new Client(undefined, { spool: "", ttlSeconds: 10, log: () => undefined });
+  const action = `act-${randomUUID()}`;
+  const worker = client.worker({ concurrency: 4 });
+  worker.on<{ cents: number }>(action, { recovery: "resend", window: "24h", retry: 2 }, (order) => {
+    if (order.cents === 7) throw new Refused("declined");
+    return { cents: order.cents + 1 };
+  });
+  const first = await client.submit(action, "1", { cents: 5 });
+  assert.deepEqual([first.status, /no worker/.test(first.warning)], ["queued", true]);
+  assert.equal((await client.submit(action, "1", { cents: 5 })).status, "duplicate");
+  await assert.rejects(client.submit(action, "1", { cents: 6 }), Conflict);
+  await assert.rejects(client.wait(action, "1", 200), Busy);
+  const many = Array.from({ length: 1100 }, (_, i): [string, unknown] => [`n-${i}`, { cents: i + 10 }]);
+  assert.deepEqual(await client.submitAll(action, many), { queued: 1100, duplicate: 0, conflict: 0 });
+  assert.deepEqual(await client.submitAll(action, [["1", { cents: 5 }], ["1", 1], ["bad id", 2], ["7", { cents: 7 }]], { priority: 5 }),
+    { queued: 1, duplicate: 1, conflict: 1, idempotency_key_invalid: 1 });
+  const running = worker.run();
+  assert.deepEqual((await client.wait(action, "1")).value, { cents: 6 });
+  await assert.rejects(client.wait(action, "7", 30_000), Declined);
+  assert.deepEqual((await client.wait(action, "n-1099")).value, { cents: 1110 });
+  worker.stop();
+  await running;
+  assert.throws(() => worker.on(action, { window: "24 hours" }, () => 1), TypeError);
 });
 
 test("only an exact time sets the ledger clock back", async (t) => {

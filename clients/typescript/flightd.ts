@@ -22,15 +22,23 @@
  * NotDone belongs to another flight inside the callback, it counts as any other error. After an effect() of unknown
  * outcome the callback starts no further effect, except under `resend`.
  *
+ * Workers perform jobs that others have submitted; the same key is the same job, however often it is submitted:
+ *
+ *     const worker = client.worker({ concurrency: 16 });
+ *     worker.on("charge", { recovery: "resend", window: "24h", retry: 8 }, async (order: Order, job) =>
+ *       job.json(await fetch(URL, job.request({ body: order })))); // the whole handler is the effect
+ *     await client.submit("charge", order.id, order);              // or submitAll
+ *     await worker.run();                                          // until SIGTERM or Ctrl-C
+ *
  * The default policy is `hold`: after an unknown outcome nobody acts until a person has decided (InDoubt). Use `resend`
  * for providers that honour `f.idempotencyKey`, and `verify` for providers that can be asked (`lookUp`).
  *
- * Each flight has its own session. It is renewed while the callback runs, and the report ends it; a callback that blocks
- * the event loop for longer than the session's time to live loses the session. The right to start the effect counts from
- * the moment a request was *sent*; after it has expired, `effect()` throws LeaseLost and nothing starts. An open whose
- * caller gives up is abandoned, so that the ledger records that nothing was sent. A report that no server accepts is
- * fsynced to `$XDG_STATE_HOME/flightd/reports`, in the format shared by all flightd clients, and the next client delivers
- * it.
+ * A client has one session for all its flights, which one timer renews; a callback that blocks the event loop for longer
+ * than the session's time to live loses the session. A client that acts less than once a minute has none: the server makes
+ * one for each of its attempts. The right to start the effect counts from the moment a request was *sent*; after it has
+ * expired, `effect()` throws LeaseLost and nothing starts. An open whose caller gives up is abandoned, so that the ledger
+ * records that nothing was sent. A report that no server accepts is fsynced to `$XDG_STATE_HOME/flightd/reports`, in the
+ * format shared by all flightd clients, and the next client delivers it.
  *
  * `FLIGHTD_ADDR` names the servers (several servers of one deployment are separated by commas; the leader is preferred), and
  * `FLIGHTD_NAMESPACE` the namespace. `FLIGHTD_TOKEN` is the token, or `FLIGHTD_TOKEN_FILE` names its file, and
@@ -41,7 +49,7 @@
  */
 
 import { createHash, randomBytes, X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as http from "node:http";
 import * as https from "node:https";
@@ -66,6 +74,14 @@ const ABANDON_WAIT_MS = 2000; // for the first try of an abandon; a new open wou
 const ABANDON_TIMEOUT_MS = 600_000; // for which an abandon is retried while no server answers
 const MAX_ABANDONS = 1000; // pending abandons; the oldest is dropped, and its attempt ends with its session
 const MAX_LEFT = 1000; // opens whose abandon is sent later; the oldest is dropped
+const MAX_NONCES = 4000; // that a session remembers; one with more is replaced. A server lets it hold about as many attempts
+const IDLE_SESSION_TIMEOUT_MS = 60_000; // until a session that nothing needs is closed
+const REPORT_HOLD_MS = 600_000; // for which a session is renewed for a report on disk, so that no other caller acts
+const CLOSE_TIMEOUT_MS = 2_000; // for the request that closes a session
+const CLAIM_WAIT_MS = 15_000; // that a claim waits for jobs at the server
+const MAX_SLOTS = 1000; // jobs that one claim may ask for
+const MAX_BATCH_LINES = 1000; // of a request of submitAll
+const MAX_BATCH_BYTES = 1 << 20;
 const LEFT_INTERVAL_MS = 1_000; // between two abandons of one key that are sent later
 const LEFT_GRACE_MS = 100; // after not_after, until such an abandon is sent, if the ledger's time was estimated too late
 const LAST_ABANDONS_TIMEOUT_MS = 2_000; // for these abandons at the end of the program
@@ -114,6 +130,8 @@ export class Refused extends FlightdError {
 
 /** Throw it when the effect surely did not happen this time. The key is free again. */
 export class NotDone extends FlightdError {
+  /** the pause that the provider asked for */
+  retryAfterMs = 0;
   /** @internal */
   leftAt = 0;
   /** @internal */
@@ -122,7 +140,11 @@ export class NotDone extends FlightdError {
   constructor(message: string, cause?: unknown) { super(message, "not_done", {}, cause); }
 
   /** @internal */
-  withScope(scope: "request" | "safe"): this { this.scope = scope; return this; }
+  withScope(scope: "request" | "safe", retryAfterMs: number): this {
+    this.scope = scope;
+    this.retryAfterMs = retryAfterMs;
+    return this;
+  }
 }
 
 /** The effect may have happened; nobody may act until a person has decided. `version` is the flight's version. */
@@ -270,12 +292,25 @@ const REQUIRED_FIELDS: Record<string, string[]> = {
  * answer. Older servers do not name the nonce.
  */
 function isAnswer(data: Buffer, route: string, o: AskOptions): boolean {
+  if (o.lines !== undefined) {
+    try {
+      const lines = data.toString().trimEnd().split("\n").map((line) => JSON.parse(line).line);
+      return lines.length === o.lines && lines.every((line, i) => line === i + 1);
+    } catch {
+      return false;
+    }
+  }
   if (o.mustContain.startsWith("sha256:")) return digestOf(data) === o.mustContain; // the digest of a receipt: no other bytes match
   try {
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.mustContain in answer)) return false;
     if (o.mustContain === "nonce") return answer.nonce === o.nonce && !("decision" in answer); // to an abandon; an open's has it, too
     if (o.mustContain === "state") return answer.id === route.split("/")[3] && (!o.report || showsReport(answer, o.report));
+    if (o.mustContain === "status") return flightIdOf(answer) === o.flightId; // of a submission
+    if (o.mustContain === "jobs") return answer.nonce === o.nonce && Array.isArray(answer.jobs);
+    if (o.mustContain === "session") { // a new one; that of another caller would end with its work
+      return Boolean(answer.session) && answer.nonce === o.nonce && !("decision" in answer);
+    }
     if (o.mustContain === "trust_ms") { // the answer to an open has this field, too
       return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
     }
@@ -332,12 +367,13 @@ function isOwnProblem(e: FlightdError): boolean { return Boolean(flightIdOf(e.pr
 
 /**
  * Returns the action for an attempt that a renewal lists as open, given the state of its nonce. An attempt that may have
- * started is never abandoned. See docs/protocol.md, rule 8.
+ * started is never abandoned. The answer may be older than the state, so a report is sent only if the renewal before has
+ * listed the attempt, too. See docs/protocol.md, rule 8.
  * @internal
  */
-export function listedActionFor(state: string): "nothing" | "abandon" | "report" {
-  if (["awaited", "held", "spooled"].includes(state)) return "nothing";
-  return state === "given up" ? "abandon" : "report";
+export function listedActionFor(state: string, listedBefore: boolean): "nothing" | "abandon" | "report" {
+  if (state === "given up") return "abandon";
+  return ["awaited", "held", "spooled"].includes(state) || !listedBefore ? "nothing" : "report";
 }
 
 function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
@@ -371,7 +407,12 @@ export interface Exchange {
 }
 
 /** The answer of fetch, or of another client with the same fields. */
-export interface ProviderAnswer { readonly status: number; readonly ok: boolean; readonly redirected?: boolean }
+export interface ProviderAnswer {
+  readonly status: number;
+  readonly ok: boolean;
+  readonly redirected?: boolean;
+  readonly headers?: { get(name: string): string | null };
+}
 
 function isProviderAnswer(value: unknown): value is ProviderAnswer {
   return typeof value === "object" && value !== null && "status" in value && typeof value.status === "number" &&
@@ -393,9 +434,32 @@ export function throwForStatus(answer: number | ProviderAnswer, text = "", excha
   if (safe || !followed) {
     const scope = safe ? "safe" : "request";
     if (REFUSED_STATUSES.has(status)) throw new Refused(message).withScope(scope);
-    if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) throw new NotDone(message).withScope(scope);
+    if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) {
+      const seconds = (typeof answer === "number" ? undefined : answer.headers?.get("retry-after")) ?? "";
+      throw new NotDone(message).withScope(scope, /^\d{1,6}$/.test(seconds) ? Math.min(1000 * Number(seconds), 86_400_000) : 0);
+    }
   }
   throw new FlightdError(message, "unknown");
+}
+
+/**
+ * Returns the body of a provider's answer of 2xx, for the receipt: decoded JSON, text as a string, anything else as Uint8Array.
+ * For every other answer it throws the error of throwForStatus, with the body as its text. Call it inside effect() with the
+ * answer of fetch to the request that acts.
+ */
+export async function ok<T = unknown>(answer: Response, exchange: Exchange = {}): Promise<T> {
+  const body = Buffer.from(await answer.arrayBuffer());
+  throwForStatus(answer, body.subarray(0, MAX_TEXT / 2).toString(), exchange);
+  return decode(answer.headers.get("content-type") ?? "", body) as T;
+}
+
+/**
+ * Returns the status with which a webhook handler answers after a call that threw this error, or undefined: 200 if another
+ * delivery changes nothing, 422 for another input, and 503 if the sender should deliver it again.
+ */
+export function httpStatus(e?: unknown): 200 | 422 | 503 {
+  if (e === undefined || [Declined, Failed, Expired, ReceiptTruncated].some((final) => e instanceof final)) return 200;
+  return e instanceof Conflict ? 422 : 503;
 }
 
 // --- receipts, options, clocks and bodies -----------------------------------------------------------------------------
@@ -451,6 +515,8 @@ export interface OnceOptions<I = unknown> {
   waitMs?: number;
   /** the key alone identifies the intent: the first input is used, and another input is no Conflict */
   keyDecides?: boolean;
+  /** how often the callback is run again after a NotDone, after the provider's pause or one that doubles from 0.1 s; default 0 */
+  retries?: number;
   /** ends the wait for others; it does not affect an effect that has started */
   signal?: AbortSignal;
 }
@@ -471,10 +537,14 @@ class TimeWindow {
   private until: Required<Instant> = { mono: -Infinity, wall: 0, boot: 0 };
   private lost = false;
 
-  constructor(sentAt: Instant, ms: number) { this.extend(sentAt, ms); }
+  constructor(sentAt: Instant, ms: number) { this.set(sentAt, ms); }
 
+  /** Extends a window that is not over. */
   extend(sentAt: Instant, ms: number): void {
-    if (sentAt.mono + ms <= this.until.mono) return;
+    if (this.remaining() > 0 && sentAt.mono + ms > this.until.mono) this.set(sentAt, ms);
+  }
+
+  private set(sentAt: Instant, ms: number): void {
     this.until = { mono: sentAt.mono + ms, wall: sentAt.wall + ms, boot: (sentAt.boot ?? now().boot) + ms + COARSE_MS };
   }
 
@@ -487,21 +557,307 @@ class TimeWindow {
 }
 
 /**
- * Identifies one open. The caller records it before the first request. Its state is awaited, held by a callback, given up
- * before the effect started, or final if nothing is open under it and nothing will be.
+ * Identifies one open of a call. The caller records it before the first request. Its state is one of:
+ *
+ *     awaited   its open has no final answer yet, or its look-up is running
+ *     held      by a callback: the effect may have started
+ *     spooled   the callback has ended, and its report is on disk
+ *     reported  the ledger has stored a report of not_done
+ *     given up  before the effect started
+ *     final     nothing is open under it, and nothing will be
  */
 class Nonce {
-  readonly text = randomBytes(16).toString("base64url");
-  readonly id = createHash("sha256").update(this.text).digest("hex").slice(0, 32); // the form in which a renewal lists it
-  readonly madeAt = now();
+  readonly text: string;
+  readonly id: string; // the form in which a renewal lists it
+  madeAt: Instant = now();
+  readonly call: Call<any, any>;
   readonly notAfter: number;
-  readonly validity: TimeWindow; // until notAfter
-  state: "awaited" | "held" | "given up" | "final" = "awaited";
+  validity: TimeWindow; // until notAfter
+  state: "awaited" | "held" | "spooled" | "reported" | "given up" | "final" = "awaited";
   mayHaveArrived = false; // a request whose answer is not known, or says that it was proposed
+  session: Session | undefined; // has it in its table
+  attempt: Attempt | undefined; // its attempt, or its look-up
+  number = 0; // of its attempt
+  report: Json | undefined; // of its attempt
+  spooledAt = 0; // of that report
+  file = "";
+  abandoning = false; // its abandon is not accepted yet
+  settled = false; // given up, and nothing is open under it
+
+  constructor(call: Call<any, any>, ledgerMs: number, validityMs: number, text = randomBytes(16).toString("base64url")) {
+    this.text = text;
+    this.id = nonceId(text);
+    this.call = call;
+    this.notAfter = ledgerMs + validityMs;
+    this.validity = new TimeWindow(this.madeAt, validityMs);
+  }
+
+  become(state: Nonce["state"]): void {
+    this.state = state;
+    this.session?.noteState(this);
+  }
+
+  /**
+   * Notes whether the ledger has the report of the attempt. A report of not_done is kept: if an old renewal lists the attempt
+   * once more, it is repeated, because an unknown outcome would put the flight in doubt.
+   */
+  endReport(accepted: boolean): void {
+    if (accepted) return this.become(this.report?.["outcome"] === "not_done" ? "reported" : "final");
+    if (this.state !== "held") return;
+    this.spooledAt = performance.now();
+    this.become("spooled");
+    this.session?.retire(); // it ends if the report stays on disk
+  }
+
+  hasSpooledReport(): boolean { return this.state === "spooled" && this.call.client.hasSpooled(this.file); }
+
+  /**
+   * Reports whether the session has to be renewed for this nonce. If it was given up after answers without a proposal, a copy
+   * of its open may open an attempt until notAfter, and a renewal lists it.
+   */
+  get needsSession(): boolean {
+    if (this.state === "given up") return this.abandoning || (!this.settled && this.validity.remaining() > 0);
+    return this.state === "awaited" || this.state === "held" ||
+      (this.hasSpooledReport() && performance.now() - this.spooledAt < REPORT_HOLD_MS);
+  }
+}
+
+/** Returns the form in which a renewal lists a nonce. */
+function nonceId(text: string): string { return createHash("sha256").update(text).digest("hex").slice(0, 32); }
+
+/** A request for jobs. The nonces of the attempts that it opens are its own, a dot and the flight's id. */
+class Claim {
+  readonly text = randomBytes(16).toString("base64url");
+  readonly notAfter: number;
+  readonly validity: TimeWindow;
+  session: Session | undefined;
+  ended = false; // it was answered, or given up; what it has opened otherwise is abandoned
+  handed = new Set<string>(); // flights of its answer
 
   constructor(ledgerMs: number, validityMs: number) {
     this.notAfter = ledgerMs + validityMs;
-    this.validity = new TimeWindow(this.madeAt, validityMs);
+    this.validity = new TimeWindow(now(), validityMs);
+  }
+}
+
+/**
+ * A session at the server, and the nonces that were sent under it. One timer renews it until it is lost, or takes no new opens
+ * and no nonce needs it. The timer keeps the program alive while an open is awaited or an effect may run.
+ */
+class Session {
+  readonly id: string;
+  readonly trust: TimeWindow;
+  readonly oneShot: boolean; // made by the server for one open; it ends with the attempt
+  private readonly client: Client;
+  private readonly route: string;
+  private readonly intervalMs: number;
+  private readonly nonces = new Map<string, Nonce>(); // by id
+  private claims: Claim[] = []; // of which a copy may still open attempts
+  private retired: boolean; // no new opens
+  private usedAt = performance.now();
+  private listedBefore = new Set<string>(); // nonces that the previous renewal listed unexpectedly
+  private timer: NodeJS.Timeout | undefined;
+  private stopped = false;
+
+  constructor(client: Client, { json, sentAt }: Answer, only?: Nonce) {
+    this.client = client;
+    this.id = json["session"];
+    this.trust = new TimeWindow(sentAt, json["trust_ms"] ?? 0);
+    this.intervalMs = Math.max(json["renew_every_ms"] || 1000, 50);
+    this.route = `/v1/sessions/${encodeURIComponent(this.id)}/`;
+    this.oneShot = this.retired = only !== undefined;
+    client.sessions.add(this);
+    this.schedule(this.intervalMs);
+    if (only) this.track(only);
+  }
+
+  /** Adds a nonce, or a claim, before it is first sent. Returns false if the session takes no new opens. */
+  add(nonce: Nonce | Claim): boolean {
+    if (this.retired) return false;
+    if (nonce instanceof Claim) {
+      nonce.session = this;
+      this.claims = [...this.claims.filter((c) => !c.ended || c.validity.remaining() > -2 * this.intervalMs), nonce];
+      return true;
+    }
+    this.track(nonce);
+    if (this.nonces.size > MAX_NONCES) this.retire();
+    return true;
+  }
+
+  private track(nonce: Nonce): void {
+    nonce.session = this;
+    this.usedAt = performance.now();
+    this.nonces.set(nonce.id, nonce);
+    this.noteState(nonce);
+  }
+
+  /** Ends a claim, and adds the jobs of its answer. Returns false if it has ended before. */
+  endClaim(claim: Claim, jobs: Call<any, any>[]): boolean {
+    if (claim.ended) return false;
+    claim.ended = true;
+    claim.handed = new Set(jobs.map((job) => job.id));
+    for (const job of jobs) this.track(job.nonce);
+    return true;
+  }
+
+  /**
+   * Returns the nonce of a listed attempt that a claim has opened, and whose job no answer has brought: while the claim is not
+   * answered, its answer may bring it; then nobody knows it.
+   */
+  private nonceOfClaim(attempt: Json): Nonce | undefined {
+    const flightId: string = attempt["flight_id"];
+    const claim = this.claims.find((c) => nonceId(`${c.text}.${flightId}`) === attempt["nonce"] && !c.handed.has(flightId));
+    if (!claim) return undefined;
+    const { nonce } = this.client.newJob(claim, attempt["key"], {});
+    if (claim.ended) {
+      nonce.state = "given up";
+      this.track(nonce);
+    }
+    return nonce;
+  }
+
+  remove(nonce: Nonce): void {
+    this.nonces.delete(nonce.id);
+    this.holdProgram();
+  }
+
+  noteState(nonce: Nonce): void {
+    if (nonce.state === "final") this.remove(nonce);
+    else this.holdProgram();
+  }
+
+  private all(): Nonce[] { return [...this.nonces.values()]; }
+
+  private holdProgram(): void {
+    if (this.all().some((n) => n.state === "awaited" || n.state === "held")) this.timer?.ref();
+    else this.timer?.unref();
+  }
+
+  /** Ends new opens under the session. */
+  retire(): void {
+    this.retired = true;
+    this.client.forgetSession(this);
+  }
+
+  /**
+   * Ends the right to start effects under the session. No renewal lists its attempts any more, so the opens that were left are
+   * abandoned later.
+   */
+  markLost(): void {
+    this.trust.markLost();
+    this.retire();
+    for (const nonce of this.takeLeft()) this.client.leave(nonce);
+    for (const nonce of this.nonces.values()) nonce.attempt?.watchTrust();
+  }
+
+  /** Returns the given-up nonces under which an attempt may be open, each once. */
+  private takeLeft(): Nonce[] {
+    const left = this.all().filter((n) => n.state === "given up" && !n.abandoning && !n.settled);
+    for (const nonce of left) nonce.settled = true;
+    return left;
+  }
+
+  private schedule(ms: number): void {
+    if (this.stopped) return;
+    this.timer = setTimeout(() => void this.renewOrClose(), ms);
+    this.holdProgram();
+  }
+
+  private async renewOrClose(): Promise<void> {
+    let pause = this.intervalMs;
+    if (this.isOver()) return this.close();
+    try {
+      await this.renew();
+    } catch (e) { // an answer that cannot be decoded, or is that to another renewal, must not end the renewals
+      if (e instanceof LeaseLost && e.problem["session"] === this.id) {
+        this.markLost();
+        return this.close();
+      }
+      pause = Math.min(pause, 1000);
+    }
+    this.schedule(pause);
+  }
+
+  /** Reports whether nothing needs the session. An idle one is retired, and the next open does without a session. */
+  private isOver(): boolean {
+    const needed = this.all().some((n) => n.needsSession) || this.claims.some((c) => !c.ended);
+    if (needed) this.usedAt = performance.now();
+    else if (!this.retired && performance.now() - this.usedAt > IDLE_SESSION_TIMEOUT_MS) {
+      this.retire();
+      this.client.performed = false;
+    }
+    return this.retired && !needed;
+  }
+
+  /** Renews the session once, and handles the attempts that the answer lists as open. */
+  private async renew(): Promise<void> {
+    const nonces = this.all();
+    const lines = nonces.filter((n) => n.state === "held" || n.state === "spooled").map((n) => `${n.id} ${n.number}\n`).sort();
+    // The digest of the attempts that this client knows to be open under the session.
+    let request: Json = { open_digest: createHash("sha256").update(lines.join("")).digest("hex").slice(0, 32) };
+    const past = nonces.filter((n) => n.state === "given up" && !n.mayHaveArrived && n.validity.remaining() <= 0);
+    const listed: Json[] = [];
+    for (let more = true; more;) {
+      const { json, sentAt } = await this.client.ask("POST", `${this.route}renew`, request,
+        { mustContain: "trust_ms", timeoutMs: Math.max(this.intervalMs / 2, 1000), tries: 1 });
+      this.trust.extend(sentAt, json["trust_ms"]);
+      for (const nonce of nonces) {
+        if (nonce.attempt && (json["cancel_requested"] ?? []).includes(nonce.attempt.flight.flightId)) nonce.attempt.cancel();
+      }
+      const page: Json[] = json["open"] ?? [];
+      listed.push(...page);
+      const after = page.at(-1)?.["flight_id"];
+      more = Boolean(json["more"]) && after !== undefined && after !== request["after"];
+      request = { ...request, after };
+    }
+    await this.handleListed(listed);
+    for (const nonce of past) nonce.settled = true;
+  }
+
+  /** Handles the attempts that a renewal lists as open. What takes too long is handled after the next renewal. */
+  private async handleListed(listed: Json[]): Promise<void> {
+    const until = performance.now() + this.intervalMs / 2;
+    const before = this.listedBefore;
+    this.listedBefore = new Set();
+    for (const attempt of listed) {
+      const nonce = this.nonces.get(attempt["nonce"]) ?? this.nonceOfClaim(attempt);
+      const flightId: string = attempt["flight_id"];
+      const state = !nonce || (nonce.state === "spooled" && !nonce.hasSpooledReport()) ? "unknown" : nonce.state;
+      if (flightId !== flightIdForKey(attempt["key"]) || (nonce && nonce.call.id !== flightId)) continue;
+      if (!["awaited", "held", "spooled"].includes(state)) this.listedBefore.add(attempt["nonce"]);
+      const action = listedActionFor(state, before.has(attempt["nonce"]));
+      if (action === "abandon" && nonce && !nonce.abandoning) void this.client.abandonInBackground(nonce);
+      if (action !== "report" || performance.now() >= until) continue;
+      this.retire(); // if the report does not end the attempt, the end of the session does
+      const report = nonce?.report ?? { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
+        error: "the holder of the session has no record of the attempt" };
+      await this.client.ask("POST", `/v1/flights/${flightId}/report`, report,
+        { mustContain: "state", report: { attempt: attempt["attempt"], outcome: report["outcome"] }, timeoutMs: 1000, tries: 1 })
+        .catch(() => undefined);
+    }
+  }
+
+  /**
+   * Closes the session at the server. While an effect runs under it, it is renewed, and closed afterwards; with a report on disk
+   * it ends by its time to live, and until then no other caller acts.
+   */
+  async close(): Promise<void> {
+    this.retire();
+    if (this.all().some((n) => n.state === "held") && this.trust.remaining() > 0) return;
+    this.stopped = true;
+    clearTimeout(this.timer);
+    this.client.sessions.delete(this);
+    if (this.oneShot || this.trust.remaining() <= 0 || this.all().some((n) => n.needsSession && n.state === "spooled")) return;
+    for (const last of [false, true]) {
+      try {
+        await this.client.ask("POST", `${this.route}close`, {}, { mustContain: "", timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
+        return;
+      } catch (e) {
+        if (last || !(e instanceof FlightdError) || e.code !== "session_in_use") return;
+      }
+      await this.renew().catch(() => undefined); // lists what claims have opened
+      for (const n of this.all()) if (n.state === "given up" && !n.settled) await n.call.abandon(n, CLOSE_TIMEOUT_MS);
+    }
   }
 }
 
@@ -688,6 +1044,16 @@ export class Flight<I = unknown> {
   /** True if nothing may start any more. A started effect may finish, except under verify. */
   get leaseLost(): boolean { return this.trust.remaining() <= 0; }
 
+  /** Returns what fetch needs for the provider's request: JSON, by POST, with `headers` and `signal`. */
+  request(init: Omit<RequestInit, "body"> & { body?: unknown } = {}): RequestInit {
+    const { body, ...others } = init;
+    return { method: "POST", signal: this.signal, ...others, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      headers: { "Content-Type": "application/json", ...this.headers, ...Object.fromEntries(new Headers(init.headers)) } };
+  }
+
+  /** Returns the body of the provider's answer, as `ok` does. */
+  json<T = unknown>(answer: Response): Promise<T> { return ok<T>(answer); }
+
   /** Headers for the provider's HTTP request. Use an HTTP client that does not retry by itself. */
   get headers(): Record<string, string> {
     return { "Idempotency-Key": this.idempotencyKey, "Flightd-Fencing-Token": this.fencingToken };
@@ -696,13 +1062,9 @@ export class Flight<I = unknown> {
 
 interface Answer { json: Json; sentAt: Instant }
 
-/** An open attempt of this client, or a look-up. Its session is renewed until end is called. */
+/** An open attempt of this client, or a look-up. */
 class Attempt {
   readonly flight: Flight<any>;
-  private readonly call: Call<any, any>;
-  private readonly session: string;
-  private readonly digest: string; // of the attempts that this client knows to be open under the session
-  private readonly renewEveryMs: number;
   private readonly verify: boolean;
   private readonly abort = new AbortController();
   private readonly trust: TimeWindow;
@@ -710,15 +1072,11 @@ class Attempt {
   private ended = false;
 
   /** The time-out counts from since. */
-  constructor(call: Call<any, any>, answer: Answer, policy: Json, since: Instant) {
-    const { json, sentAt } = answer;
-    this.call = call;
-    this.session = json["session"];
-    const attempts = json["decision"] === "proceed" ? `${call.nonce.id} ${json["attempt"]}\n` : "";
-    this.digest = createHash("sha256").update(attempts).digest("hex").slice(0, 32);
-    this.renewEveryMs = Math.max(json["renew_every_ms"] || 1000, 50);
+  constructor(nonce: Nonce, answer: Answer, policy: Json, since: Instant) {
+    this.trust = nonce.call.client.adopt(nonce, answer).trust;
+    nonce.attempt = this;
+    nonce.number = answer.json["attempt"] ?? 0;
     this.verify = policy["recovery"] === "verify";
-    this.trust = new TimeWindow(sentAt, json["trust_ms"]);
     this.flight = new Flight(answer, policy, this.trust, this.abort);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
@@ -726,7 +1084,6 @@ class Attempt {
       this.schedule(deadline.remaining(), () => this.abort.abort(new Error("the attempt's time-out is over")));
     }
     this.watchTrust();
-    this.schedule(this.renewEveryMs, () => void this.renew());
   }
 
   private schedule(ms: number, then: () => void): void {
@@ -736,35 +1093,14 @@ class Attempt {
   }
 
   /** Aborts the signal when the lease is lost, under verify: a look-up must know when the effect can no longer happen. */
-  private watchTrust(): void {
+  watchTrust(): void {
     if (!this.verify) return;
     const left = this.trust.remaining();
     if (left <= 0) this.abort.abort(new LeaseLost("the lease is lost", "lease_lost"));
     else this.schedule(left, () => this.watchTrust());
   }
 
-  /** Renews the session, and schedules the next renewal: while the callback runs and its report is sent. */
-  private async renew(): Promise<void> {
-    let pause = this.renewEveryMs;
-    try {
-      const route = `/v1/sessions/${encodeURIComponent(this.session)}/renew`;
-      const { json, sentAt } = await this.call.client.ask("POST", route, { open_digest: this.digest },
-        { mustContain: "trust_ms", timeoutMs: Math.max(this.renewEveryMs / 2, 1000), tries: 1 });
-      this.trust.extend(sentAt, json["trust_ms"]);
-      if ((json["cancel_requested"] ?? []).includes(this.flight.flightId)) {
-        this.abort.abort(new Error("cancellation was requested"));
-      }
-      for (const attempt of json["open"] ?? []) await this.call.handleListed(attempt);
-    } catch (e) {
-      if (e instanceof LeaseLost && e.problem["session"] === this.session) { // else it is the answer to another renewal
-        this.trust.markLost();
-        if (this.verify) this.abort.abort(e);
-        return;
-      }
-      pause = Math.min(this.renewEveryMs, 1000);
-    }
-    this.schedule(pause, () => void this.renew());
-  }
+  cancel(): void { this.abort.abort(new Error("cancellation was requested")); }
 
   /** Resolves after the time, unless the attempt has ended. */
   timeout(ms: number): Promise<undefined> { return new Promise((wake) => this.schedule(ms, () => wake(undefined))); }
@@ -807,16 +1143,17 @@ async function untilAborted<T>(signal: AbortSignal | undefined, p: Promise<T>): 
 class Call<T, I> {
   readonly client: Client;
   nonce: Nonce; // the newest one
-  private readonly nonces = new Map<string, Nonce>(); // by id
+  job: Answer | undefined; // the answer of a claim that has handed it out
+  private readonly nonces: Nonce[] = [];
   private readonly request: Json;
   private readonly options: OnceOptions<I>;
   private readonly until: number;
-  private readonly id: string; // of the flight
-  private key: string;
+  readonly id: string; // of the flight
+  key: string;
 
   constructor(client: Client, key: string, request: Json, options: OnceOptions<I>) {
     this.client = client;
-    this.nonce = new Nonce(0, 0);
+    this.nonce = new Nonce(this, 0, 0);
     this.key = key;
     this.id = flightIdForKey(key);
     this.request = request;
@@ -849,11 +1186,13 @@ class Call<T, I> {
       for (;;) {
         const opened = await this.open();
         if (!(opened instanceof Attempt)) return this.resultOf(opened);
-        this.nonce.state = "held";
+        const { nonce } = this;
+        nonce.become("held");
         try {
           const result = await this.runAttempt(opened.flight, act);
           if (result) return result;
         } finally {
+          nonce.endReport(false); // unless it was accepted
           opened.end();
         }
       }
@@ -863,15 +1202,17 @@ class Call<T, I> {
     }
   }
 
-  private newNonce(): void {
-    this.nonce = new Nonce(this.client.ledgerMs(), this.waitMs(0) + this.client.openMarginMs);
-    this.nonces.set(this.nonce.id, this.nonce);
+  private async newNonce(): Promise<void> {
+    this.nonce = new Nonce(this, this.client.ledgerMs(), this.waitMs(0) + this.client.openMarginMs);
+    this.nonces.push(this.nonce);
+    await this.client.chooseSession(this.nonce, this.options.signal);
   }
 
   /** Opens until the callback may run, the wait is over, or the flight is decided; then it returns the flight. */
   private async open(): Promise<Attempt | Json> {
+    if (this.job) return this.openJob(this.job);
     await this.client.connect(this.options.signal);
-    this.newNonce();
+    await this.newNonce();
     for (let failures = 0; ;) { // opens in a row without a result
       const wait = this.waitMs(this.waitedMs);
       const asked = performance.now();
@@ -883,7 +1224,7 @@ class Call<T, I> {
           throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know: nothing ran; ` +
             "upgrade the client", "internal");
         }
-        const attempt = new Attempt(this, answer, this.policyOf(answer), this.nonce.madeAt);
+        const attempt = new Attempt(this.nonce, answer, this.policyOf(answer), this.nonce.madeAt);
         const reason = attempt.flight.expiryReason();
         if (!reason) return attempt;
         attempt.end();
@@ -891,6 +1232,7 @@ class Call<T, I> {
       } catch (e) {
         if (!(e instanceof Busy || e instanceof LeaseLost || e instanceof Fenced || e instanceof Unavailable)) throw e;
         this.options.signal?.throwIfAborted();
+        if (e instanceof LeaseLost && e.problem["nonce"]) this.nonce.session?.markLost();
         failures = e instanceof Busy ? 0 : failures + 1;
         // The estimate of ledger time was wrong; the answer has corrected it.
         const expired = e.code === "open_expired" && failures <= 3;
@@ -902,9 +1244,29 @@ class Call<T, I> {
         const pause = e instanceof Busy ? Math.min(Math.max(e.retryAfterMs, 20), wait - (performance.now() - asked))
           : 20 * failures;
         if (pause > 0) await untilAborted(this.options.signal, sleep(Math.min(pause, 1000), undefined, { signal: this.options.signal }));
-        if (this.nonce.state !== "awaited") this.newNonce();
+        if (this.nonce.state !== "awaited") await this.newNonce();
       }
     }
+  }
+
+  /** Takes the attempt, or the look-up, that a claim was answered with. After its end the job is handed out again. */
+  private async openJob(job: Answer): Promise<Attempt | Json> {
+    if (this.nonce.state !== "awaited") {
+      throw new Unsettled(`${this.key}: the attempt has ended, and the job is handed out again`, this.key, "not_done", undefined);
+    }
+    const answer = job.json["decision"] === "verify" ? await this.verify(job) : job;
+    if (answer.json["decision"] === "replay") return answer.json["flight"];
+    const attempt = new Attempt(this.nonce, answer, this.request, this.nonce.madeAt);
+    const reason = attempt.flight.expiryReason();
+    if (!reason) return attempt;
+    attempt.end();
+    throw new LeaseLost(`${this.key}: ${reason}: the effect did not start`, "lease_lost");
+  }
+
+  /** Gives a job back that was handed out and has not begun. */
+  async giveBack(): Promise<void> {
+    this.nonce.become("given up");
+    await this.client.abandonInBackground(this.nonce);
   }
 
   /** Sends an open, or a verification, which gets the same kind of answer, and marks the nonce if it is final. */
@@ -913,7 +1275,8 @@ class Call<T, I> {
     const wait = this.waitMs(this.waitedMs);
     const { mayHaveArrived } = nonce;
     nonce.mayHaveArrived = true;
-    const body = { ...request, nonce: nonce.text, not_after: nonce.notAfter, owner: this.client.owner(), wait_ms: wait };
+    const session = nonce.session?.oneShot === false ? { session: nonce.session.id } : this.client.ttl;
+    const body = { ...request, ...session, nonce: nonce.text, not_after: nonce.notAfter, owner: this.client.owner(), wait_ms: wait };
     let answer: Answer;
     try {
       answer = await this.client.ask("POST", route, body,
@@ -923,51 +1286,43 @@ class Call<T, I> {
     } catch (e) {
       if (!(e instanceof FlightdError) || e === this.options.signal?.reason) throw e; // no server has answered
       const only = !mayHaveArrived && !e.mayHaveArrived;
-      if (isFinal(e, only)) nonce.state = "final";
+      if (isFinal(e, only)) nonce.become("final");
       else if (only && isUnproposed(e)) nonce.mayHaveArrived = false;
       this.client.adaptOpenMargin(e.code === "open_expired");
       if (!(e instanceof Failed) || e.problem["flight"]?.id !== this.id) throw e;
       answer = { json: { decision: "replay", flight: e.problem["flight"] }, sentAt: nonce.madeAt }; // it failed
     }
-    if (answer.json["decision"] === "replay") nonce.state = "final";
+    if (answer.json["decision"] === "replay") nonce.become("final");
     return answer;
   }
 
   /**
    * Abandons the opens that will not be used: no other caller can state that nothing was sent. An open whose answers all
-   * came without a proposal is abandoned later, for a copy that the network may have made.
+   * came without a proposal is abandoned later, for a copy that the network may have made: when a renewal lists it, or without
+   * a session after its notAfter.
    */
   private async abandonUnused(): Promise<void> {
-    await Promise.all([...this.nonces.values()].filter((nonce) => nonce.state === "awaited").map((nonce) => {
-      nonce.state = "given up";
-      if (nonce.mayHaveArrived) return this.client.abandonInBackground(() => this.abandon(nonce));
-      return this.client.leave({ key: this.key, validity: nonce.validity, abandon: (timeoutMs) => this.abandon(nonce, timeoutMs) });
+    const all = new Set([...this.nonces, this.nonce]);
+    await Promise.all([...all].filter((nonce) => nonce.state === "awaited").map((nonce) => {
+      nonce.become("given up");
+      if (nonce.mayHaveArrived) return this.client.abandonInBackground(nonce);
+      return nonce.session ? undefined : this.client.leave(nonce);
     }));
   }
 
   /** States that nothing was and will be sent under a nonce. Returns false while no server has accepted that. */
-  private async abandon(nonce: Nonce, timeoutMs = 5000): Promise<boolean> {
+  async abandon(nonce: Nonce, timeoutMs = 5000): Promise<boolean> {
     const { action, id } = this.request;
     const body = { action, id, nonce: nonce.text, not_after: nonce.notAfter, reason: "its caller gave up before the effect" };
     try {
       await this.client.ask("POST", "/v1/flights:abandon", body,
         { mustContain: "nonce", flightId: this.id, nonce: nonce.text, timeoutMs, retryTimeoutMs: timeoutMs });
-      return true;
     } catch (e) { // also an answer that cannot be decoded
-      return e instanceof FlightdError && isOwnProblem(e) && reportResultOf(e, this.id) === "rejected";
+      if (!(e instanceof FlightdError && isOwnProblem(e) && reportResultOf(e, this.id) === "rejected")) return false;
     }
-  }
-
-  /** Handles an attempt that a renewal lists as open. */
-  async handleListed(attempt: Json): Promise<void> {
-    const nonce = this.nonces.get(attempt["nonce"]);
-    const action = listedActionFor(nonce?.state ?? "unknown");
-    if (action === "abandon" && nonce) void this.client.abandonInBackground(() => this.abandon(nonce));
-    if (action !== "report") return;
-    const report = { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
-      error: "its caller has no record of the attempt" };
-    await this.client.ask("POST", `/v1/flights/${attempt["flight_id"]}/report`, report,
-      { mustContain: "state", report: { attempt: attempt["attempt"], outcome: "unknown" }, timeoutMs: 1000, tries: 1 });
+    nonce.abandoning = false;
+    nonce.settled = true;
+    return true;
   }
 
   /** Calls lookUp and reports its finding under a new nonce. Returns the answer, which is that of an open. */
@@ -980,14 +1335,18 @@ class Call<T, I> {
     const looked = this.nonce;
     const bound: number = this.policyOf(answer)["attempt_timeout_ms"] || LOOK_UP_TIMEOUT_MS;
     const named = { ...answer, json: { key: this.key, ...answer.json } };
-    const attempt = new Attempt(this, named, { attempt_timeout_ms: bound }, now());
+    const attempt = new Attempt(looked, named, { attempt_timeout_ms: bound }, now());
     attempt.flight.endCallback(); // a look-up starts nothing
     const hung = attempt.timeout(bound + LOOK_UP_GRACE_MS);
     try {
       const found = await Promise.race([this.callLookUp(lookUp, attempt.flight), hung]);
-      this.newNonce();
-      const opened = await this.sendOpen(`/v1/flights/${this.id}/verification`, this.verificationOf(answer, found));
-      looked.state = "final";
+      await this.newNonce();
+      const opened = await this.sendOpen(`/v1/flights/${this.id}/verification`, this.verificationOf(answer, found)).catch((e: unknown) => {
+        looked.become("given up");
+        void this.client.abandonInBackground(looked);
+        throw e;
+      });
+      looked.become("final");
       return opened;
     } finally {
       attempt.end();
@@ -1005,7 +1364,6 @@ class Call<T, I> {
 
   private verificationOf(answer: Answer, found: Found): Json {
     const verification: Json = { verification: answer.json["verification"], result: "unknown" };
-    if (this.request["ttl_ms"] !== undefined) verification["ttl_ms"] = this.request["ttl_ms"];
     if (found?.happened === true) {
       const { contentType, body } = encode(found.value);
       Object.assign(verification, bodyFields(found.externalId ?? "", contentType, body), { result: "happened" });
@@ -1022,11 +1380,12 @@ class Call<T, I> {
     let outcome = "succeeded";
     try {
       value = await act(f);
+      if (value instanceof Response && value.ok && !f.callbackEnded) value = await ok<T>(value);
       f.endCallback();
       const status = isProviderAnswer(value) && !value.ok ? value.status : undefined;
       if (!f.effectStarted || f.runningEffects > 0 || f.rejectedEffect || status !== undefined) {
         error = f.rejectedEffect ?? new Error(status !== undefined && f.runningEffects === 0
-          ? `the result is an HTTP answer of status ${status}; pass it to throwForStatus in f.effect()` : f.effectStarted
+          ? `the result is an HTTP answer of status ${status}; pass it to ok() or throwForStatus() in f.effect()` : f.effectStarted
           ? "return or await the promise of f.effect(): the callback ended before it"
           : "put f.effect() around the call that must happen once, or throw NotDone to leave without it");
         outcome = "unknown"; // it is not known whether anything was sent, or how it ends
@@ -1038,7 +1397,7 @@ class Call<T, I> {
     const report = this.reportOf(f, outcome, value, error);
     let flight: Json;
     try {
-      flight = await this.client.recordReport(f, report, value);
+      flight = await this.client.recordReport(this.nonce, f, report, value);
     } catch (e) {
       if (e instanceof Fenced) return this.afterFence(f, e, error);
       throw e;
@@ -1052,6 +1411,7 @@ class Call<T, I> {
   private reportOf(f: Flight<I>, outcome: string, value: unknown, error: unknown): Json {
     const report: Json = { fencing_token: f.fencingToken, key: f.key, outcome };
     if (error !== undefined) report["error"] = truncate(textOf(error));
+    if (outcome === "not_done" && error instanceof NotDone && error.retryAfterMs > 0) report["retry_after_ms"] = error.retryAfterMs;
     if (outcome === "succeeded" || outcome === "refused") {
       const { contentType, body } = outcome === "succeeded" ? encode(value) : plainText((error as Error).message);
       Object.assign(report, bodyFields(f.externalId, contentType, body));
@@ -1072,7 +1432,7 @@ class Call<T, I> {
   }
 
   /** Returns the result of a decided flight, or throws the error for its state. */
-  private resultOf(flight: Json, cause?: unknown, own?: T): Result<T> {
+  resultOf(flight: Json, cause?: unknown, own?: T): Result<T> {
     const flightId: string = flight["id"];
     const key = (this.key = flight["key"] ?? this.key);
     const problem = { key, flight_id: flightId, version: flight["version"], flight };
@@ -1144,6 +1504,9 @@ interface AskOptions {
   mustContain: string;
   /** id of the flight, if the route does not name it */
   flightId?: string;
+  /** lines of the answer to a submission of many jobs */
+  lines?: number;
+  headers?: Record<string, string>;
   /** of an open: the answer must name it */
   nonce?: string;
   /** the report that is sent: the answer must show it */
@@ -1156,11 +1519,8 @@ interface AskOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** An open that was given up after answers without a proposal, and its abandon, which is sent later. */
-interface Left { key: string; validity: TimeWindow; abandon: (timeoutMs: number) => Promise<boolean> }
-
-const leavers = new Set<Client>(); // clients with opens whose abandon is sent later
-process.on("beforeExit", () => { for (const client of leavers) void client.sendLastAbandons(); });
+const ending = new Set<Client>(); // clients that have requests to send before the program ends
+process.on("beforeExit", () => { for (const client of ending) void client.sendLastRequests(); });
 
 /** A client of flightd servers. */
 export class Client {
@@ -1181,9 +1541,14 @@ export class Client {
   private closed = false;
   private ledgerClock = { ms: 0, at: now() }; // the ledger's time, 0 if no answer has named it, and when one did
   private ledgerIndex: [epoch: number, entry: number] = [0, 0]; // the greatest one that an answer named; each request sends it
-  private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
+  /** @internal that are renewed */ readonly sessions = new Set<Session>();
+  private session: Session | undefined; // for new opens
+  private makingSession: Promise<void> | undefined;
+  /** @internal an attempt was opened in the last minute: opens use a session */ performed = false;
+  private sessionless: Nonce | undefined; // the newest open without a session
+  private readonly abandons: { until: number; nonce: Nonce }[] = [];
   private abandonLoopRuns = false;
-  private left: Left[] = [];
+  private left: Nonce[] = []; // opens whose abandon is sent later
   private leftTimer: NodeJS.Timeout | undefined;
   /** @internal how much longer than its wait a new open may open an attempt */ openMarginMs = MIN_OPEN_MARGIN_MS;
 
@@ -1228,34 +1593,194 @@ export class Client {
     if (recovery === "verify" && !options.lookUp) throw new TypeError('recovery "verify" needs lookUp');
     if (Number.isNaN(options.waitMs ?? 0)) throw new TypeError("waitMs is not a number");
     const request: Json = { action: name, id, recovery };
-    const text = JSON.stringify(input, (_, v: unknown) => { // JSON would turn a NaN into null
-      if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
-      return v;
-    });
-    if (text !== undefined) request["input"] = JSON.parse(text);
+    const value = jsonOf(input);
+    if (value !== undefined) request["input"] = value;
     if (options.keyDecides) request["fingerprint"] = "none";
     if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
     if (options.settleMs !== undefined) request["settle_ms"] = Math.trunc(options.settleMs);
     if (options.providerWindowMs !== undefined) request["provider_window_ms"] = Math.trunc(options.providerWindowMs);
     if (options.retention) request["retention"] = options.retention;
     if (options.lookUp && recovery !== "verify") request["lookup"] = true;
-    if (this.options.ttlSeconds !== undefined) request["ttl_ms"] = 1000 * this.options.ttlSeconds;
-    return new Call<T, I>(this, `${this.namespace}/${name}/${id}`, request, options).run(act);
+    for (let retries = options.retries ?? 0, pause = 100; ; retries--, pause = Math.min(2 * pause, 10_000)) {
+      try {
+        return await new Call<T, I>(this, `${this.namespace}/${name}/${id}`, request, options).run(act);
+      } catch (e) {
+        const again = e instanceof NotDone || (e instanceof Unsettled && e.outcome === "not_done");
+        if (!again || retries <= 0) throw e;
+        const ms = (e instanceof NotDone && e.retryAfterMs) || pause * (0.5 + Math.random());
+        await untilAborted(options.signal, sleep(ms, undefined, { signal: options.signal }));
+      }
+    }
+  }
+
+  /**
+   * Returns the flight of a key as the server stores it, with `state` and, if it has ended, `receipt`; undefined if it was never
+   * used.
+   */
+  async get(name: string, id: string): Promise<Json | undefined> {
+    const flightId = flightIdForKey(`${this.namespace}/${name}/${id}`);
+    try {
+      return (await this.ask("GET", `/v1/flights/${flightId}`, undefined, { mustContain: "state" })).json;
+    } catch (e) {
+      if (e instanceof FlightdError && e.code === "not_found") return undefined;
+      throw e;
+    }
+  }
+
+  /**
+   * Asks the workers of an action to perform its effect, and does not wait for it. The same key is the same job. It throws
+   * Conflict for another input, and Unavailable.
+   */
+  async submit(name: string, id: string, input?: unknown, options: JobOptions = {}): Promise<Submitted> {
+    const flightId = flightIdForKey(`${this.namespace}/${name}/${id}`);
+    const request = this.jobRequest(name, id, input, options);
+    const { json } = await this.ask("POST", "/v1/flights:submit", request, { mustContain: "status", flightId });
+    if (json["warning"]) this.log(`${name}/${id}: ${json["warning"]}`);
+    return { status: json["status"], key: json["flight"].key, warning: json["warning"] ?? "" };
+  }
+
+  /**
+   * Submits jobs in batches. It returns how many were queued, duplicate, or rejected with which code (conflict: another input).
+   * All again, from the first, is harmless.
+   */
+  async submitAll(name: string, jobs: Iterable<[string, unknown]> | AsyncIterable<[string, unknown]>,
+                  options: JobOptions = {}): Promise<Record<string, number>> {
+    const counts: Record<string, number> = { queued: 0, duplicate: 0, conflict: 0 };
+    let lines: string[] = [];
+    let bytes = 0;
+    const flush = async (): Promise<void> => {
+      const { data } = await this.askRaw("POST", "/v1/flights:submit", lines.join("\n"),
+        { mustContain: "", lines: lines.length, headers: { "Content-Type": "application/x-ndjson" }, timeoutMs: 60_000 });
+      for (const line of data.toString().trimEnd().split("\n")) {
+        const { status } = JSON.parse(line);
+        const word = status === "idempotency_conflict" ? "conflict" : String(status);
+        counts[word] = (counts[word] ?? 0) + 1;
+      }
+      lines = [];
+      bytes = 0;
+    };
+    for await (const [id, input] of jobs) {
+      const line = JSON.stringify(this.jobRequest(name, id, input, options));
+      lines.push(line);
+      bytes += line.length;
+      if (lines.length === MAX_BATCH_LINES || bytes > MAX_BATCH_BYTES) await flush();
+    }
+    if (lines.length > 0) await flush();
+    return counts;
+  }
+
+  private jobRequest(name: string, id: string, input: unknown, o: JobOptions): Json {
+    const declared = this.policies.get(name);
+    const policy = policyOf(o);
+    const request: Json = { action: name, id, ...(Object.keys(policy).some((k) => k !== "retry") ? policy : { ...declared, ...policy }) };
+    if (input !== undefined) request["input"] = jsonOf(input);
+    if (o.runAt) request["run_at"] = o.runAt.toISOString();
+    if (o.delay !== undefined) request["delay_ms"] = msOf(o.delay);
+    if (o.lane) request["lane"] = o.lane;
+    if (o.laneLimit) request["lane_limit"] = o.laneLimit;
+    if (o.priority) request["priority"] = o.priority;
+    return request;
+  }
+
+  /**
+   * Waits until a job has ended, and returns its result. Anybody may wait, and later. It throws Declined, Failed, InDoubt for a
+   * job that needs a person, and Busy when the time-out is over.
+   */
+  async wait<T = unknown>(name: string, id: string, timeoutMs = Infinity): Promise<Result<T>> {
+    const key = `${this.namespace}/${name}/${id}`;
+    const until = performance.now() + timeoutMs;
+    for (let seen = ""; ;) {
+      const seconds = Math.max(0, Math.min(30, Math.trunc((until - performance.now()) / 1000)));
+      const { json } = await this.ask("GET", `/v1/flights/${flightIdForKey(key)}`, undefined, { mustContain: "state",
+        timeoutMs: 1000 * seconds + TRY_TIMEOUT_MS, headers: { "If-None-Match": `"${seen}"`, Prefer: `wait=${seconds}` } });
+      if (json && DECIDED_STATES.includes(json["state"])) return new Call<T, unknown>(this, key, {}, {}).resultOf(json);
+      seen = json?.["version"] ?? seen;
+      if (performance.now() >= until) throw new Busy(`${key} has not ended`, "idempotency_in_flight", { key });
+      if (seconds === 0) await sleep(Math.max(0, Math.min(100, until - performance.now())));
+    }
+  }
+
+  /** Returns a worker, which performs jobs of the actions that `on` names. */
+  worker(options: WorkerOptions = {}): Worker { return new Worker(this, options); }
+
+  /** @internal policies that workers of this process declare, by action */ readonly policies = new Map<string, Json>();
+
+  /** @internal Returns a job that a claim has opened. */
+  newJob(claim: Claim, key: string, policy: Json, options: OnceOptions<any> = {}): Call<any, any> {
+    const [, action = "", id = ""] = /^[^/]+\/([^/]+)\/(.+)$/.exec(key) ?? [];
+    const job = new Call<any, any>(this, key, { ...policy, action, id }, { ...options, waitMs: 0 });
+    job.nonce = new Nonce(job, claim.notAfter, 0, `${claim.text}.${job.id}`);
+    job.nonce.validity = claim.validity;
+    job.nonce.mayHaveArrived = true;
+    return job;
   }
 
   /** Returns the number of reports that wait on disk. */
   async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
   /**
-   * Stops the work in the background. Reports on disk wait for the next client; reports that could not be spooled are sent
-   * once more, and a program that does not call process.exit waits for that.
+   * Stops the work in the background, and closes the session. Reports on disk wait for the next client; reports that could not
+   * be spooled are sent once more, and a program that does not call process.exit waits for that.
    */
   close(): void {
     this.closed = true;
     clearTimeout(this.spoolTimer);
-    void this.sendLastAbandons();
-    void this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined);
+    void this.sendSpooled(this.spool.unspooledNames()).catch(() => undefined).then(() => this.sendLastRequests());
   }
+
+  /** @internal the field of a request for which the server makes a session */
+  get ttl(): Json { return this.options.ttlSeconds === undefined ? {} : { ttl_ms: 1000 * this.options.ttlSeconds }; }
+
+  /**
+   * Adds a new nonce to the client's session, and makes the session if needed. A client that has performed no effect opens
+   * without a session, one call at a time: a replay needs none. The server then makes a session for the open.
+   * @internal
+   */
+  async chooseSession(nonce: Nonce | Claim, signal?: AbortSignal): Promise<void> {
+    for (;;) {
+      if (this.session && this.session.trust.remaining() <= 0) this.session.markLost();
+      if (this.session?.add(nonce)) return;
+      if (nonce instanceof Nonce && !this.performed && this.sessionless?.state !== "awaited") {
+        this.sessionless = nonce;
+        return;
+      }
+      this.makingSession ??= this.makeSession().finally(() => { this.makingSession = undefined; });
+      await untilAborted(signal, this.makingSession);
+      if (!this.session) return; // it could not be made
+    }
+  }
+
+  private async makeSession(): Promise<void> {
+    const nonce = randomBytes(16).toString("base64url");
+    try {
+      this.session = new Session(this, await this.ask("POST", "/v1/sessions", { ...this.ttl, owner: this.owner(), nonce },
+        { mustContain: "session", nonce, tries: this.servers.length }));
+      ending.add(this);
+    } catch (e) {
+      if (!(e instanceof Unavailable)) throw e;
+    }
+  }
+
+  /**
+   * Returns the session that holds an attempt or a look-up, as the answer names it, and moves the nonce to it.
+   * @internal
+   */
+  adopt(nonce: Nonce, answer: Answer): Session {
+    this.performed = true;
+    const own = nonce.session;
+    if (!own || own.id !== answer.json["session"]) {
+      own?.remove(nonce);
+      return new Session(this, answer, nonce);
+    }
+    own.trust.extend(answer.sentAt, answer.json["trust_ms"] ?? 0);
+    return own;
+  }
+
+  /** @internal Ends new opens under a session. */
+  forgetSession(session: Session): void { if (this.session === session) this.session = undefined; }
+
+  /** @internal */
+  hasSpooled(name: string): boolean { return this.spool.has(name); }
 
   /** @internal */
   log(message: string): void {
@@ -1357,6 +1882,7 @@ export class Client {
     const authorization = token ? `Bearer ${token}` : this.#basic[index];
     if (authorization) headers["Authorization"] = authorization;
     if (body) headers["Content-Type"] = "application/json";
+    Object.assign(headers, o.headers);
     if (this.namespace !== "default" || tokenNamespace(token)) headers["Flightd-Namespace"] = this.namespace;
     if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
     if (this.ledgerIndex[0]) headers["Flightd-Index"] = this.ledgerIndex.join("-");
@@ -1366,12 +1892,13 @@ export class Client {
     const text = typeof body === "object" ? JSON.stringify(body) : body;
     const answer = await exchange(this.#agents, server + route, method, headers, text, signal);
     const data = answer.data;
-    const failure = answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))
+    const unchanged = answer.status === 304 && o.headers !== undefined;
+    const failure = unchanged ? undefined : answer.status >= 300 || (o.mustContain && !isAnswer(data, route, o))
       ? errorFrom(answer.status, answer.headers["retry-after"] ?? "", data.toString(), server, expectedFlightId(route, o), o.nonce)
       : undefined;
     this.noteAnswer(route, index, probe, answer, failure);
     if (failure) throw failure;
-    return { data, sentAt };
+    return { data: unchanged ? Buffer.from("null") : data, sentAt };
   }
 
   /**
@@ -1448,12 +1975,13 @@ export class Client {
 
   /**
    * Sends an abandon until it is answered, while the program and this client live; the attempt would otherwise end in doubt
-   * with its session. It waits for the first try alone, and so does the end of the program.
+   * with its session, which is renewed meanwhile. It waits for the first try alone, and so does the end of the program.
    * @internal
    */
-  async abandonInBackground(abandon: () => Promise<boolean>): Promise<void> {
-    if (await abandon()) return;
-    this.abandons.push({ until: performance.now() + ABANDON_TIMEOUT_MS, abandon });
+  async abandonInBackground(nonce: Nonce): Promise<void> {
+    nonce.abandoning = true;
+    if (await nonce.call.abandon(nonce)) return;
+    this.abandons.push({ until: performance.now() + ABANDON_TIMEOUT_MS, nonce });
     if (this.abandons.length > MAX_ABANDONS) this.abandons.shift();
     if (!this.abandonLoopRuns) void this.abandonLoop();
   }
@@ -1464,9 +1992,10 @@ export class Client {
       await sleep(pause, undefined, { ref: false });
       const one = this.closed ? undefined : this.abandons.shift();
       if (!one) break;
-      const accepted = await one.abandon();
+      const accepted = await one.nonce.call.abandon(one.nonce);
       pause = accepted ? 0 : Math.min(2 * pause + 100, 2000);
-      if (!accepted && performance.now() < one.until) this.abandons.push(one);
+      one.nonce.abandoning = !accepted && performance.now() < one.until;
+      if (one.nonce.abandoning) this.abandons.push(one);
     }
     this.abandonLoopRuns = false;
   }
@@ -1477,9 +2006,9 @@ export class Client {
    * ledger. An abandon after not_after uses up none of the nonces that the ledger remembers for a key.
    * @internal
    */
-  leave(left: Left): void {
-    leavers.add(this);
-    this.left.push(left);
+  leave(nonce: Nonce): void {
+    ending.add(this);
+    this.left.push(nonce);
     if (this.left.length > MAX_LEFT) this.left.shift();
     if (!this.closed) this.leftTimer ??= setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref();
   }
@@ -1487,33 +2016,34 @@ export class Client {
   private async leftRound(): Promise<void> {
     await this.sendLeft(this.left.filter((e) => e.validity.remaining() <= -LEFT_GRACE_MS), 5000);
     this.leftTimer = this.left.length > 0 && !this.closed ? setTimeout(() => void this.leftRound(), LEFT_INTERVAL_MS).unref() : undefined;
-    if (this.left.length === 0) leavers.delete(this);
+    if (this.left.length === 0 && this.sessions.size === 0) ending.delete(this);
   }
 
   /** Sends one abandon per key. It stops when no server answers; what was not answered stays for the next round. */
-  private async sendLeft(due: Left[], timeoutMs: number): Promise<void> {
+  private async sendLeft(due: Nonce[], timeoutMs: number): Promise<void> {
     const until = performance.now() + timeoutMs;
     const sent = new Set<string>();
     for (const entry of due) {
-      if (sent.has(entry.key)) continue;
-      sent.add(entry.key);
-      const answered = await entry.abandon(Math.max(10, until - performance.now()));
+      if (sent.has(entry.call.key)) continue;
+      sent.add(entry.call.key);
+      const answered = await entry.call.abandon(entry, Math.max(10, until - performance.now()));
       if (answered || entry.validity.remaining() < -ABANDON_TIMEOUT_MS) this.left = this.left.filter((e) => e !== entry);
       if (!answered) return;
     }
   }
 
   /**
-   * Sends what is left, one abandon per key: the client or the program ends.
+   * Sends what is left, one abandon per key, and closes the sessions: the client or the program ends.
    * @internal
    */
-  async sendLastAbandons(): Promise<void> {
+  async sendLastRequests(): Promise<void> {
     const due = this.left;
     this.left = [];
     clearTimeout(this.leftTimer);
     this.leftTimer = undefined;
-    leavers.delete(this);
+    ending.delete(this);
     await this.sendLeft(due, LAST_ABANDONS_TIMEOUT_MS);
+    await Promise.all([...this.sessions].map((session) => session.close()));
   }
 
   /** @internal Doubles the margin of not_after after an answer open_expired, for a ledger or a network that takes longer. */
@@ -1531,30 +2061,38 @@ export class Client {
    * Reports the outcome of an attempt. After the first failed try the report is on disk until it is accepted.
    * @internal
    */
-  async recordReport(f: Flight, report: Json, value: unknown): Promise<Json> {
+  async recordReport(nonce: Nonce, f: Flight, report: Json, value: unknown): Promise<Json> {
+    nonce.report = report;
     const route = `/v1/flights/${f.flightId}/report`;
     const sent: SentReport = { attempt: f.attempt, outcome: report["outcome"] };
     const started = performance.now();
     let failure: unknown;
     try {
-      return (await this.ask("POST", route, report,
-        { mustContain: "state", report: sent, timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 })).json;
+      const { json } = await this.ask("POST", route, report,
+        { mustContain: "state", report: sent, timeoutMs: Math.min(FIRST_REPORT_TIMEOUT_MS, this.reportWaitMs), tries: 1 });
+      nonce.endReport(true);
+      return json;
     } catch (e) {
-      if (reportResultOf(e, f.flightId) === "accepted") throw e;
+      if (reportResultOf(e, f.flightId) === "accepted") {
+        nonce.endReport(true);
+        throw e;
+      }
       failure = e;
     }
     // Once the report is on disk, the next client sends it if this process dies.
-    const name = await this.spool.store(this.deployment, f.key, JSON.stringify(report));
+    const name = nonce.file = await this.spool.store(this.deployment, f.key, JSON.stringify(report));
     if (reportResultOf(failure, f.flightId) === "later") {
       const left = Math.max(10, this.reportWaitMs - (performance.now() - started));
       try {
         const timeoutMs = Math.min(Math.max(1000, left), REPORT_TRY_TIMEOUT_MS);
         const { json } = await this.ask("POST", route, report, { mustContain: "state", report: sent, timeoutMs, retryTimeoutMs: left });
         await this.spool.remove(name);
+        nonce.endReport(true);
         return json;
       } catch (e) {
         if (reportResultOf(e, f.flightId) === "accepted") {
           await this.spool.remove(name);
+          nonce.endReport(true);
           throw e;
         }
         failure = e;
@@ -2035,6 +2573,8 @@ class Spool {
 
   release(name: string): void { this.claimed.delete(name); }
 
+  has(name: string): boolean { return this.unspooled.has(name) || (name !== "" && existsSync(path.join(this.folder, name))); }
+
   /** Removes an accepted report. If the process dies first, the report is sent again, which is harmless. */
   async remove(name: string): Promise<void> {
     if (!this.unspooled.delete(name)) {
@@ -2092,6 +2632,217 @@ function crc32c(data: Uint8Array): number {
   let crc = ~0;
   for (const byte of data) crc = (CRC[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
   return ~crc >>> 0;
+}
+
+// --- workers ----------------------------------------------------------------------------------------------------------
+
+/** The policy of an action's jobs. That of the first submission of a job is used. */
+export interface JobPolicy {
+  /** the policy after an unknown outcome; default hold */
+  recovery?: "hold" | "resend" | "verify";
+  /** for resend: the time for which the provider remembers the idempotency key: milliseconds, or "24h" */
+  window?: number | string;
+  /** for verify: the time after which the provider surely shows an effect */
+  settle?: number | string;
+  /** that an attempt may take */
+  timeout?: number | string;
+  /** how often an attempt is made, the first included, while nothing happened */
+  retry?: number;
+  /** how long the receipt is stored: "30d", "12h" */
+  retention?: string;
+}
+
+/** The options of a submission. Without a policy, that of this process's worker counts, else the action's own, else hold. */
+export interface JobOptions extends JobPolicy {
+  /** the earliest time of the first attempt */
+  runAt?: Date;
+  /** the same, from now: milliseconds, or "10m" */
+  delay?: number | string;
+  /** jobs of a lane run one at a time, or as many at once as laneLimit, in the order of submission */
+  lane?: string;
+  laneLimit?: number;
+  /** -1000 to 1000; jobs of a greater one are handed out first */
+  priority?: number;
+}
+
+/** The answer to a submission. */
+export interface Submitted {
+  /** duplicate: the key had a flight with the same input before */
+  readonly status: "queued" | "duplicate";
+  readonly key: string;
+  /** for people */
+  readonly warning: string;
+}
+
+export interface WorkerOptions {
+  /** how many jobs run at once; default 16 */
+  concurrency?: number;
+  /** time to wait for running jobs after the end of run; default 30 s. Then their signals end */
+  drainMs?: number;
+}
+
+interface JobHandler {
+  lookUp?: (f: Flight<any>) => Promise<Found> | Found;
+  act: (input: any, job: Flight<any>) => unknown;
+}
+
+/** Claims jobs and performs them, under the session of its client. `Client.worker` makes it. */
+export class Worker {
+  private readonly client: Client;
+  private readonly concurrency: number;
+  private readonly drainMs: number;
+  private readonly handlers = new Map<string, JobHandler>();
+  private readonly running = new Map<Call<any, any>, Promise<void>>();
+  private ending = new AbortController();
+  private claim: Claim | undefined; // the newest
+
+  /** @internal */
+  constructor(client: Client, options: WorkerOptions) {
+    this.client = client;
+    this.concurrency = options.concurrency ?? 16;
+    this.drainMs = options.drainMs ?? 30_000;
+    if (!(this.concurrency >= 1)) throw new RangeError("concurrency must be at least 1");
+  }
+
+  /**
+   * Declares the handler of an action's jobs. What it returns is the receipt. The whole handler is the effect: what it throws
+   * counts as if it were thrown in effect(). The policy is sent with this process's own submissions; lookUp is that of verify.
+   */
+  on<I = any, T = unknown>(name: string, policy: JobPolicy & { lookUp?: (f: Flight<I>) => Promise<Found> | Found },
+                           act: (input: I, job: Flight<I>) => Promise<T> | T): this {
+    const { lookUp, ...own } = policy;
+    this.client.policies.set(name, policyOf(own));
+    this.handlers.set(name, { act, ...(lookUp ? { lookUp } : {}) });
+    return this;
+  }
+
+  /**
+   * Performs jobs until stop, SIGTERM or Ctrl-C. Then it claims nothing more, gives back what has not begun, and waits until the
+   * running jobs have ended and reported. If the process dies, its jobs end with its session, by their policies.
+   */
+  async run(): Promise<void> {
+    if (this.handlers.size === 0) throw new TypeError("a worker needs a handler (worker.on)");
+    this.ending = new AbortController();
+    const { signal } = this.ending;
+    const ended = new Promise<void>((wake) => signal.addEventListener("abort", () => wake()));
+    const stop = (): void => this.stop();
+    process.once("SIGTERM", stop).once("SIGINT", stop);
+    try {
+      for (let pause = 100; !signal.aborted;) {
+        const slots = Math.min(this.concurrency - this.running.size, MAX_SLOTS);
+        if (slots <= 0) {
+          await Promise.race([ended, ...this.running.values()]);
+          continue;
+        }
+        try {
+          for (const job of await this.askForJobs(slots, signal)) {
+            this.running.set(job, this.perform(job, signal).finally(() => this.running.delete(job)));
+          }
+          pause = 100;
+        } catch (e) {
+          if (signal.aborted) break;
+          this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
+          await Promise.race([ended, sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined)]);
+          pause = Math.min(2 * pause, 10_000);
+        }
+      }
+      let late: NodeJS.Timeout | undefined;
+      await Promise.race([Promise.all(this.running.values()), new Promise((wake) => { late = setTimeout(wake, this.drainMs); })]);
+      clearTimeout(late);
+      for (const job of this.running.keys()) job.nonce.attempt?.cancel();
+      await this.claim?.session?.close(); // so that no late copy of a claim opens anything
+    } finally {
+      process.off("SIGTERM", stop).off("SIGINT", stop);
+    }
+  }
+
+  /** Ends run. */
+  stop(): void { this.ending.abort(new Error("the worker stops")); }
+
+  /** Asks for jobs once. What a claim without an answer has opened is abandoned when a renewal lists it. */
+  private async askForJobs(slots: number, signal: AbortSignal): Promise<Call<any, any>[]> {
+    const { client } = this;
+    await client.connect(signal);
+    const claim = new Claim(client.ledgerMs(), CLAIM_WAIT_MS + client.openMarginMs);
+    await client.chooseSession(claim, signal);
+    const { session } = claim;
+    if (!session) throw new Unavailable("no session could be made", "unreachable");
+    this.claim = claim;
+    const request = { session: session.id, nonce: claim.text, not_after: claim.notAfter, actions: [...this.handlers.keys()], slots,
+      wait_ms: CLAIM_WAIT_MS, owner: client.owner() };
+    const o = { mustContain: "jobs", nonce: claim.text };
+    try {
+      const answer = await client.ask("POST", "/v1/flights:claim", request, { ...o, timeoutMs: CLAIM_WAIT_MS + TRY_TIMEOUT_MS, signal })
+        .catch((e: unknown) => { // the worker stops: ask once more, without a wait, for what was handed out meanwhile
+          if (!signal.aborted) throw e;
+          return client.ask("POST", "/v1/flights:claim", { ...request, wait_ms: 0 }, { ...o, timeoutMs: CLOSE_TIMEOUT_MS, tries: 1 });
+        });
+      client.adaptOpenMargin(false);
+      const jobs = (answer.json["jobs"] as Json[]).flatMap((given) => this.jobOf(claim, session, given, answer));
+      session.endClaim(claim, jobs);
+      return jobs;
+    } catch (e) {
+      session.endClaim(claim, []);
+      if (e instanceof FlightdError) client.adaptOpenMargin(e.code === "open_expired");
+      if (e instanceof LeaseLost) session.markLost();
+      throw e;
+    }
+  }
+
+  /** Returns a job of an answer; none for one that this process cannot perform, which is abandoned when a renewal lists it. */
+  private jobOf(claim: Claim, session: Session, given: Json, { json, sentAt }: Answer): Call<any, any>[] {
+    const flightId: string = given["flight_id"];
+    const own = given["nonce"] === `${claim.text}.${flightId}` && given["session"] === session.id;
+    if (!own || flightId !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) return [];
+    const lookUp = this.handlers.get(String(given["key"]).split("/")[1] ?? "")?.lookUp;
+    const job = this.client.newJob(claim, given["key"], given["policy"] ?? {}, lookUp ? { lookUp } : {});
+    const since = (json["served_ms"] ?? 0) - (given["age_ms"] ?? 0); // the attempt's time-out runs from then
+    job.nonce.madeAt = { mono: sentAt.mono + since, wall: sentAt.wall + since, boot: (sentAt.boot ?? now().boot) + since };
+    job.nonce.number = given["attempt"] ?? 0;
+    job.job = { json: given, sentAt };
+    return [job];
+  }
+
+  private async perform(job: Call<any, any>, signal: AbortSignal): Promise<void> {
+    const handler = this.handlers.get(job.key.split("/")[1] ?? "");
+    try {
+      if (signal.aborted || !handler) await job.giveBack();
+      else await job.run((f) => f.effect(() => handler.act(f.input, f)));
+    } catch (e) {
+      if (!(e instanceof Declined)) this.client.log(`${job.key} has not succeeded: ${textOf(e)}`);
+    }
+  }
+}
+
+/** Returns the fields of a submission for a policy. */
+function policyOf(o: JobPolicy): Json {
+  const policy: Json = {};
+  if (o.recovery) policy["recovery"] = o.recovery;
+  if (o.window !== undefined) policy["provider_window_ms"] = msOf(o.window);
+  if (o.settle !== undefined) policy["settle_ms"] = msOf(o.settle);
+  if (o.timeout !== undefined) policy["attempt_timeout_ms"] = msOf(o.timeout);
+  if (o.retention) policy["retention"] = o.retention;
+  if (o.retry !== undefined) policy["retry"] = { attempts: o.retry };
+  return policy;
+}
+
+/** Returns a duration in milliseconds: a number, or a text such as "90s", "10m", "24h" or "7d". */
+function msOf(duration: number | string): number {
+  if (typeof duration === "number") return Math.trunc(duration);
+  const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(duration) ?? [];
+  if (!count) {
+    throw new TypeError(`invalid duration ${JSON.stringify(duration)}: write milliseconds, or a text like "90s", "10m", "24h" or "7d"`);
+  }
+  return Math.trunc(Number(count) * ({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[unit] ?? 0));
+}
+
+/** Returns an input as JSON holds it. */
+function jsonOf(input: unknown): unknown {
+  const text = JSON.stringify(input, (_, v: unknown) => { // JSON would turn a NaN into null
+    if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
+    return v;
+  });
+  return text === undefined ? undefined : JSON.parse(text);
 }
 
 // --- the default client -----------------------------------------------------------------------------------------------
