@@ -17,8 +17,9 @@ test: ## runs every test, with short explorations, in less than five minutes on 
 	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
 	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
 
-long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, and the build of a release
+long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs, and the build of a release
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
+	CGO_ENABLED=0 $(GO) test -count=1 -v -run TestManyJobs ./node
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, and it is too slow for a test of rates
 	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
@@ -67,9 +68,9 @@ power-cut: ## cuts the power of a virtual machine with flightd under load; needs
 	bin/powercut/cut -flightd bin/powercut/flightd $(CUTS)
 
 SEED ?= 0
-chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, in less than six minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
+chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, also under workers, in less than eight minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
 	$(GO) vet -C chaos -tags chaos ./...
-	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd' ./cluster -args -seed $(SEED) $(CHAOS)
+	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd|TestPools' ./cluster -args -seed $(SEED) $(CHAOS)
 
 # nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
 # needs root.
@@ -101,7 +102,7 @@ clients: client-drivers ## runs the list of tests that all clients pass, and the
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_SECURE=1 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestReadmes' ./clients/conformance
-	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run TestConformance ./clients/conformance
+	FLIGHTD_CLIENTS="$(CLIENTS)" FLIGHTD_CLIENTS_NODES=3 $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m -run 'TestConformance|TestSoak$$' ./clients/conformance
 
 SOAKS ?= 30
 clients-soak: client-drivers ## kills nodes of a cluster under clients of all languages; half a minute for each of SOAKS runs; then the same with a lagging node

@@ -88,7 +88,7 @@ func parse(args []string) (o *options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; the median is printed")
 	flags.DurationVar(&o.span, "span", 2*time.Second, "duration of each workload in a round")
-	flags.StringVar(&o.only, "only", "", "run only workloads whose name contains this; with -stored: the load and this step of "+strings.Join(stepNames(), ", "))
+	flags.StringVar(&o.only, "only", "", "run only workloads whose name contains this, or one of several texts with | between them; with -stored: the load and this step of "+strings.Join(stepNames(), ", "))
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("FLIGHTD_BENCH_POSTGRES"), "connection string of a Postgres with fsync on")
 	flags.StringVar(&o.dir, "dir", "", "directory for data, which is removed at the end (default: the system's temporary directory)")
 	flags.StringVar(&o.url, "url", "", "measure only the flightd at this URL, over HTTP")

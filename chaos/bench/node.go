@@ -20,6 +20,7 @@ type flightd struct {
 	local  effect.Doer
 	url    string
 	remote *client.Client
+	single *client.Client // sends no batches
 	stop   context.CancelFunc
 	done   chan error
 }
@@ -55,7 +56,10 @@ func openFlightd(ctx context.Context, data string, need access) (*flightd, error
 	select {
 	case r := <-ready:
 		f.local, f.url = r.Executor, r.URL
-		if f.remote, err = client.Connect(ctx, r.URL, opts...); err != nil {
+		if f.remote, err = client.Connect(ctx, r.URL, opts...); err == nil {
+			f.single, err = client.Connect(ctx, r.URL, append(opts, client.WithoutBatches())...)
+		}
+		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
 		return f, nil
@@ -84,8 +88,10 @@ func writeCertificate(path string, files *node.TLSFiles) (*tls.Config, error) {
 }
 
 func (f *flightd) close() error {
-	if f.remote != nil {
-		_ = f.remote.Close(context.Background()) // it has no attempt
+	for _, c := range [...]*client.Client{f.remote, f.single} {
+		if c != nil {
+			_ = c.Close(context.Background()) // it has no attempt
+		}
 	}
 	f.stop()
 	return <-f.done

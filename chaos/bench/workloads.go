@@ -44,7 +44,10 @@ func workloads(ctx context.Context, o *options) (all []workload, closeAll func()
 		closeAll()
 		return nil, nil, err
 	}
-	return slices.DeleteFunc(all, func(w workload) bool { return !strings.Contains(w.name, o.only) }), closeAll, nil
+	words := strings.Split(o.only, "|")
+	return slices.DeleteFunc(all, func(w workload) bool {
+		return !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(w.name, word) })
+	}), closeAll, nil
 }
 
 // localWorkloads returns the workloads of this process. It passes functions that close them to later.
@@ -72,6 +75,11 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 	}
 	later(noop.close)
 	fd := nodes[0]
+	queue, queued, err := openFlightdQueue(ctx, fd)
+	if err != nil {
+		return nil, err
+	}
+	later(queue.close)
 	all := []workload{
 		{name: rawUnbatched, once: raw.unbatched, cleanUp: raw.cleanUp},
 		{name: rawBatched, once: raw.batched, cleanUp: raw.cleanUp},
@@ -80,9 +88,11 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 		{name: "claim beside open, and report, nothing else", newKeys: true, once: layers.claimOpenReport, cleanUp: raw.cleanUp},
 		{name: "two empty requests over HTTP", once: noop.twoRequests},
 		{name: "executor.Do, new keys", newKeys: true, once: newKeys(fd.local, smallOrder)},
-		{name: "caller-run over HTTP, new keys", newKeys: true, once: newKeys(fd.remote, smallOrder)},
+		{name: "caller-run over HTTP, new keys", newKeys: true, once: newKeys(fd.single, smallOrder)},
+		{name: "caller-run over HTTP, in batches, new keys", newKeys: true, once: newKeys(fd.remote, smallOrder)},
 		{name: "caller-run over HTTP with a token, new keys", newKeys: true, once: newKeys(nodes[1].remote, smallOrder)},
 		{name: "caller-run over TLS with a token, new keys", newKeys: true, once: newKeys(nodes[2].remote, smallOrder)},
+		{name: "queued jobs over HTTP", once: queued},
 		smallReplays("replays, in process", fd.local, fd.local, replayKeys),
 		smallReplays("replays over HTTP", fd.remote, fd.local, replayKeys),
 	}
@@ -92,7 +102,12 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 			return nil, err
 		}
 		later(pg.close)
-		all = append(all, workload{name: postgresByHand, once: pg.once})
+		queue, queued, err := openPostgresQueue(ctx, pg)
+		if err != nil {
+			return nil, err
+		}
+		later(queue.close)
+		all = append(all, workload{name: postgresByHand, once: pg.once}, workload{name: "queued jobs in Postgres by hand", once: queued})
 	}
 	return all, nil
 }

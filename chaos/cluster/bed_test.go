@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -38,8 +39,12 @@ var (
 var flightd string
 
 func TestMain(m *testing.M) {
-	if settings := os.Getenv(callersEnv); settings != "" {
-		if err := runCallers(settings, os.Stdin, os.Stdout); err != nil {
+	run, settings := runCallers, os.Getenv(callersEnv)
+	if name := os.Getenv(workerEnv); name != "" {
+		run = func(settings string, _ io.Reader, out io.Writer) error { return runWorker(settings, name, out) }
+	}
+	if settings != "" {
+		if err := run(settings, os.Stdin, os.Stdout); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -85,6 +90,7 @@ type bed struct {
 	etcd    *etcd // nil: the nodes embed its members
 	token   string
 	calling map[string]*proctest.Process // the callers in each language, by the name of their program
+	config  callersConfig                // of the callers, and of workers
 	random  *rand.Rand
 	*History
 
@@ -316,6 +322,12 @@ func (b *bed) judge() {
 		len(keys), len(b.Effects), results, reopened, lost, len(b.Readings), time.Since(began).Round(time.Millisecond))
 	found := Check(b.History)
 	b.explain(found)
+	b.fail(found)
+}
+
+// fail reports the promises that were broken.
+func (b *bed) fail(found []Violation) {
+	b.t.Helper()
 	for i, v := range found {
 		if i == 40 {
 			b.t.Logf("and %d more", len(found)-i)

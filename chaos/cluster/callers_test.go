@@ -45,16 +45,16 @@ type callersConfig struct {
 // order is a line that each process of callers reads. A process carries out several orders at once, and answers each one with
 // event.Done. The callers in Python and TypeScript know load and close, and have nothing to do for the others.
 type order struct {
-	Do   string // load, flights, pace, probe, read, replay, close; or stop, which lets the order Name end its calls
+	Do   string // load, flights, pace, probe, read, replay, jobs, close; or stop, which lets the order Name end its calls
 	Name string
 
 	Callers   int           // load: number of callers, of all languages together; flights: of each key
 	MaxKeys   int           // load: of each caller
-	Count     int           // flights: how many
+	Count     int           // flights, jobs: how many
 	Lasts     time.Duration // flights: of each effect; load: of a long one
 	LongOneIn int           // load: one in LongOneIn effects is long; 0: no effect is long
 	Recovery  []string      // flights: taken in turn
-	Every     time.Duration // pace, probe, read: time between two starts; load: mean pause of a caller
+	Every     time.Duration // pace, probe, read: time between two starts; load, jobs: mean pause of a caller
 	Node      string        // probe, read
 	Keys      []string      // replay
 }
@@ -184,6 +184,8 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 				})
 			}
 		}
+	case "jobs":
+		c.submitJobs(jobsOf(o.Count), o.Every)
 	case "close":
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -324,7 +326,12 @@ func (c *callers) act(ctx context.Context, at *effect.Attempt, lasts time.Durati
 }
 
 func (c *callers) lookUp(ctx context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.Provider+"/effects?key="+url.QueryEscape(at.Key().String()), http.NoBody)
+	return c.find(ctx, at.Key())
+}
+
+// find asks the provider whether the effect of a key has happened.
+func (c *callers) find(ctx context.Context, key flight.Key) (flight.Finding, effect.Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.Provider+"/effects?key="+url.QueryEscape(key.String()), http.NoBody)
 	if err != nil {
 		return flight.FindingNone, effect.Answer{}, err
 	}

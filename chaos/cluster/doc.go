@@ -6,6 +6,10 @@
 // nodes and cut the links between them; Check then compares the books with what callers were told, and with what every node
 // says afterwards.
 //
+// TestPools does the same to workers, each of which is a process, too: jobs are submitted three times, and CheckJobs compares the
+// provider's books with their receipts and with the order of their lanes. With -args -jobs 10000 -workers 20 -trouble 4m it has the
+// size of a large installation.
+//
 // With -own-etcd, etcd runs in three processes on hosts of their own, and the nodes use it with TLS; else its members are in the
 // nodes.
 //

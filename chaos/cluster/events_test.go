@@ -15,6 +15,8 @@ func (h *History) add(e *event) {
 		h.Readings = append(h.Readings, *e.Reading)
 	case e.Probe != nil:
 		h.Probes = append(h.Probes, *e.Probe)
+	case e.JobEnd != nil:
+		h.JobEnds = append(h.JobEnds, *e.JobEnd)
 	}
 }
 
@@ -49,5 +51,6 @@ type event struct {
 	Call    *Call    `json:",omitempty"`
 	Reading *Reading `json:",omitempty"`
 	Probe   *Probe   `json:",omitempty"`
+	JobEnd  *JobEnd  `json:",omitempty"`
 	Done    string   `json:",omitempty"` // the name of an order that was carried out
 }

@@ -29,8 +29,9 @@ type Effect struct {
 	IdempotencyKey string
 	FencingToken   string
 	At             time.Time // of its arrival, when the effect happens
-	Repeat         bool      // the provider knew the idempotency key and did nothing
-	Body           string    // the provider's answer
+	Lasts          time.Duration
+	Repeat         bool   // the provider knew the idempotency key and did nothing
+	Body           string // the provider's answer
 }
 
 // Call is what a caller was told about a key.
@@ -82,6 +83,7 @@ type History struct {
 	Calls    []Call
 	Readings []Reading
 	Probes   []Probe
+	JobEnds  []JobEnd
 	Spooled  []string      // files of reports that are left when the experiment is over
 	Healed   time.Time     // when the last fault was healed
 	Session  time.Duration // the time to live of the callers' sessions

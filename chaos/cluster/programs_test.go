@@ -41,6 +41,7 @@ func (b *bed) startCallers() {
 		// A client that knows two nodes asks one that does not lead, a third of the time.
 		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), b.urls([]string{name, next}))
 	}
+	b.config = cfg
 	for i, program := range programs {
 		cfg.Part = i
 		settings, err := json.Marshal(cfg)

@@ -56,7 +56,8 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	e := Effect{Key: asked.Key, IdempotencyKey: r.Header.Get(effect.HeaderIdempotencyKey), FencingToken: r.Header.Get(effect.HeaderFencingToken), At: arrived}
+	e := Effect{Key: asked.Key, IdempotencyKey: r.Header.Get(effect.HeaderIdempotencyKey), FencingToken: r.Header.Get(effect.HeaderFencingToken), At: arrived,
+		Lasts: time.Duration(asked.LastsMS) * time.Millisecond}
 	p.mu.Lock()
 	if recoveryOf(e.Key) == recoveryResend {
 		e.Body, e.Repeat = p.byIdem[e.IdempotencyKey]
@@ -72,7 +73,7 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	p.history.addEffect(e)
 	if !e.Repeat {
-		time.Sleep(time.Duration(asked.LastsMS) * time.Millisecond)
+		time.Sleep(e.Lasts)
 	}
 	answer(w, e.Body)
 }

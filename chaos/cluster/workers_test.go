@@ -1,0 +1,187 @@
+//go:build chaos
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// workerEnv has the name of a worker: then callersEnv has its settings.
+const workerEnv = "FLIGHTD_CHAOS_WORKER"
+
+const (
+	// workerTTL is the time to live of the workers' sessions.
+	workerTTL = 5 * time.Second
+	// workerSlots is how many jobs a worker performs at once.
+	workerSlots = 8
+	// laneLength is how many jobs a lane gets. It is also the length of the rows of jobs without a lane.
+	laneLength = 20
+)
+
+// jobsOf returns the jobs of an experiment: of each recovery two lanes of limit 1, one of limit 2, and jobs without a lane, in turn.
+func jobsOf(count int) (jobs []Job) {
+	recoveries := []string{recoveryHold, recoveryResend, recoveryVerify}
+	for i := range count {
+		row := i / laneLength
+		j := Job{Key: fmt.Sprintf("default/%s/job-%d", recoveries[row%3], i), Lasts: time.Duration(10+i*7%190) * time.Millisecond}
+		if i%50 == 7 {
+			j.Lasts = 3 * time.Second
+		}
+		if kind := row / 3 % 4; kind < 3 {
+			j.Lane, j.Limit = fmt.Sprint("customer/", row), 1+kind/2
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// runWorker performs jobs until the process gets SIGTERM.
+func runWorker(settings, name string, out io.Writer) error {
+	c := &callers{network: &http.Transport{}}
+	if err := json.Unmarshal([]byte(settings), &c.cfg); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	by, err := client.Connect(ctx, strings.Join(c.cfg.URLs, ","), client.WithToken(c.cfg.Token), client.WithPlainHTTP(), client.WithOwner(name),
+		client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithSessionTTL(workerTTL))
+	if err != nil {
+		return err
+	}
+	w := by.Worker(client.Concurrency(workerSlots))
+	perform := func(ctx context.Context, at client.Attempt, in effectRequest) (json.RawMessage, error) {
+		answer, err := c.act(ctx, at, time.Duration(in.LastsMS)*time.Millisecond)
+		return answer.Body, err
+	}
+	client.Work(w, recoveryHold, perform)
+	client.Work(w, recoveryResend, perform)
+	client.Work(w, recoveryVerify, perform, client.Verify(func(ctx context.Context, at client.Attempt) (*json.RawMessage, error) {
+		finding, answer, err := c.find(ctx, at.Key())
+		if err != nil || finding != flight.FindingHappened {
+			return nil, err
+		}
+		return (*json.RawMessage)(&answer.Body), nil
+	}, settleDelay))
+	_, _ = fmt.Fprintln(out, "ready")
+	err = w.Run(ctx)
+	closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, by.Close(closing))
+}
+
+// submitters is how many lanes get jobs at once.
+const submitters = 32
+
+// submitJobs submits jobs, those of a lane one after the other with pauses, and waits until all are over.
+func (c *callers) submitJobs(jobs []Job, pause time.Duration) {
+	var lanes sync.WaitGroup
+	submitting, waiting := make(chan struct{}, submitters), make(chan struct{}, 128)
+	for lane := range slices.Chunk(jobs, laneLength) {
+		ends := make([]JobEnd, len(lane))
+		submitting <- struct{}{}
+		lanes.Go(func() {
+			for i := range lane {
+				ends[i].Queued = c.submitJob(&lane[i])
+				time.Sleep(rand.N(2 * pause))
+			}
+			<-submitting
+			waiting <- struct{}{}
+			for i := range lane {
+				ends[i].Key = lane[i].Key
+				c.awaitJob(&ends[i])
+				c.say(&event{JobEnd: &ends[i]})
+			}
+			<-waiting
+		})
+	}
+	lanes.Wait()
+}
+
+// submitJob submits a job three times at once, at different nodes. Some answers are lost: the submission is then repeated at the
+// next node. It returns how often it was told that the job is new.
+func (c *callers) submitJob(j *Job) int {
+	key := flight.MustKey(j.Key)
+	opts := []client.JobOption{client.JobPolicy(policyOf(recoveryOf(j.Key)))}
+	if j.Lane != "" {
+		opts = append(opts, client.Lane(j.Lane), client.LaneLimit(j.Limit))
+	}
+	input := effectRequest{Key: j.Key, LastsMS: j.Lasts.Milliseconds()}
+	var copies sync.WaitGroup
+	var queued atomic.Int32
+	for first := range 3 {
+		copies.Go(func() {
+			for try := first; ; try++ {
+				within := 5 * time.Second
+				if rand.IntN(4) == 0 {
+					within = rand.N(20 * time.Millisecond)
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), within)
+				job, err := c.single[c.cfg.Nodes[try%len(c.cfg.Nodes)]].Submit(ctx, client.Key(key.Name(), key.BusinessID()), input, opts...)
+				cancel()
+				if err == nil {
+					if job.Status == client.Queued {
+						queued.Add(1)
+					}
+					return
+				}
+				time.Sleep(rand.N(50 * time.Millisecond))
+			}
+		})
+	}
+	copies.Wait()
+	return int(queued.Load())
+}
+
+// awaitJob waits until a job is over. It decides doubts by the provider's books, as a person would.
+func (c *callers) awaitJob(end *JobEnd) {
+	key, by := flight.MustKey(end.Key), c.mixed[rand.IntN(len(c.mixed))]
+	for until := time.Now().Add(5 * time.Minute); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		result, err := by.WaitResult(ctx, key)
+		var doubt *effect.InDoubt
+		if errors.As(err, &doubt) {
+			err = c.decideDoubt(ctx, by, doubt)
+			end.Doubts++
+		} else if err == nil {
+			end.Body = string(result.Answer.Body)
+		}
+		cancel()
+		if end.Body != "" {
+			return
+		}
+		if err != nil {
+			end.Err = fmt.Sprintf("%T: %v", err, err)
+		}
+	}
+}
+
+func (c *callers) decideDoubt(ctx context.Context, by *client.Client, doubt *effect.InDoubt) error {
+	finding, answer, err := c.find(ctx, doubt.Key)
+	if err != nil {
+		return err
+	}
+	r := client.ResolveRequest{Result: "not_happened", Reason: "the provider's books"}
+	if finding == flight.FindingHappened {
+		r.Result, r.JSON = "happened", []byte(compact(string(answer.Body)))
+	}
+	_, err = by.Resolve(ctx, doubt.Key.FlightID(), doubt.Version.String(), r)
+	return err
+}
