@@ -121,7 +121,7 @@ func problemOf(err error) *Problem {
 // that the nonce has opened, or prevents it from opening one. r.NotAfter is that of the open; action and id are those
 // of the key.
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
-	r.Action, r.ID = key.Name(), key.BusinessID()
+	r.Action, r.ID = key.Name(), wire.IDOf(key)
 	_, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
 		accepts: func(body []byte) bool {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,7 +152,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // perform performs one job.
 func (w *Worker) perform(ctx context.Context, j *handedJob) {
-	h := w.actions[j.opening.key.Name()]
+	h := w.actions[j.action]
 	call := j.opening.call
 	call.LookUp = h.lookUp
 	var err error
@@ -173,6 +174,7 @@ func (w *Worker) perform(ctx context.Context, j *handedJob) {
 // handedJob is a job that a claim was answered with.
 type handedJob struct {
 	opening *opening
+	action  string
 	answer  OpenAnswer
 	taken   bool // the runner has it; set by the goroutine that runs the call, before it returns
 }
@@ -278,7 +280,7 @@ func newHandedJob(s *session, claim *sentClaim, j *wire.Job, sent clock.Instant,
 	answer := OpenAnswer{OpenAnswer: j.OpenAnswer, SentAt: sent.Time, sentAt: sent}
 	call.Submission.Input = o.input(&answer)
 	o.firstSent = sent.Add(time.Duration(servedMS-j.AgeMS) * time.Millisecond) // or earlier: the attempt's time-out runs from then
-	return &handedJob{opening: o, answer: answer}
+	return &handedJob{opening: o, action: cmp.Or(j.Action, key.Name()), answer: answer}
 }
 
 // sentClaim is a claim request, from before it is sent until no copy of it can open an attempt.

@@ -15,6 +15,12 @@ func (t *transition) retryOrEnd(delay time.Duration) {
 	case f.Cancel != nil:
 		t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
 		return
+	case t.isStopped() && !f.Tainted():
+		t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
+		return
+	case t.retriesExhausted(delay) && t.mustSettle() && !f.Tainted():
+		t.holdForPerson("retries are spent, and it must not fail")
+		return
 	case t.retriesExhausted(delay) && f.Tainted():
 		t.verifyOrHold("retries are spent while an effect of unknown outcome may have happened")
 		return

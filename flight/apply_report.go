@@ -6,6 +6,9 @@ import "slices"
 // over. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
+	if !t.absent() && f.Policy.Saga {
+		return t.reportSaga(c)
+	}
 	a := f.Newest()
 	isNewest := a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)
 	switch {
@@ -62,6 +65,11 @@ func (t *transition) acceptRefused(c *Report, wasOpen bool) {
 	f := t.editFlight()
 	keyHonoured := f.Policy.Saga || f.Policy.Recovery == RecoveryResend && f.providerRemembersKey(t.latestTime())
 	if !f.Tainted() || keyHonoured {
+		if t.mustSettle() {
+			t.untaintAll()
+			t.holdForPerson("the provider has refused it, and it must not fail: " + Sanitize(c.Error))
+			return
+		}
 		t.endWithReceipt(receiptOf(c))
 		return
 	}

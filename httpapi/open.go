@@ -300,7 +300,7 @@ func (cr *callRoutes) abandonRequest(w http.ResponseWriter, r *http.Request) (re
 	}
 	ns, bad := namespace(r)
 	if bad == nil {
-		req.Key, bad = wire.Key(ns, abandon.Action, abandon.ID)
+		req.Key, bad = wire.KeyOrStep(ns, abandon.Action, abandon.ID)
 	}
 	if bad != nil {
 		return req, abandon.Nonce, bad

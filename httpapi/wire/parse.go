@@ -40,6 +40,28 @@ func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	return k, nil
 }
 
+// KeyOrStep is Key for an id that may name a step of a saga: ID#STEP.
+func KeyOrStep(namespace, action, id string) (flight.Key, *Invalid) {
+	id, step, isStep := strings.Cut(id, "#")
+	k, bad := Key(namespace, action, id)
+	if bad != nil || !isStep {
+		return k, bad
+	}
+	k, err := k.Step(step)
+	if err != nil {
+		return flight.Key{}, keyInvalid(err)
+	}
+	return k, nil
+}
+
+// IDOf is the id of a key as KeyOrStep reads it.
+func IDOf(key flight.Key) string {
+	if key.IsStep() {
+		return key.BusinessID() + "#" + key.StepName()
+	}
+	return key.BusinessID()
+}
+
 // ParseListNamespace returns the namespace that a caller lists, "" for all of them. It rejects a key prefix that no key of the
 // namespace can have, because the empty list would look as if no flight existed.
 func ParseListNamespace(namespace, prefix string) (string, *Invalid) {

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// Requests and answers about sagas.
+type (
+	Saga         = wire.Saga
+	SagaStep     = wire.SagaStep
+	SagaVersions = wire.SagaVersions
+)
+
+// DefineSaga stores a definition of a saga, which never changes: the same one again is accepted. Errors: *Error with the code
+// idempotency_conflict for another content under the same version, or input_invalid.
+func (c *Client) DefineSaga(ctx context.Context, name string, version int, definition []byte) error {
+	_, err := c.ask(ctx, request{method: http.MethodPut, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), body: definition})
+	return err
+}
+
+// SagaVersions returns the definitions of a saga.
+func (c *Client) SagaVersions(ctx context.Context, name string) (*SagaVersions, error) {
+	return decode[SagaVersions](c.ask(ctx, request{method: http.MethodGet, path: "/v1/sagas/" + url.PathEscape(name) + "/versions"}))
+}
+
+// SagaDefinition returns a definition of a saga, as JSON.
+func (c *Client) SagaDefinition(ctx context.Context, name string, version int) ([]byte, error) {
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version)})
+	return resp.body, err
+}
+
+// StartSaga starts a saga, and does not wait for it. The saga is NAME, the newest version, or NAME@VERSION. The same id is the same run, for
+// every caller and however often it is started. Errors: *Conflict for another input, *Expired, *Unavailable, *flight.InvalidError, *Error.
+func (re *requester) StartSaga(ctx context.Context, saga, id string, input any) (*wire.StartSagaAnswer, error) {
+	data, err := json.Marshal(input)
+	if err != nil {
+		return nil, &flight.InvalidError{Field: "input", Detail: err.Error()}
+	}
+	r := wire.StartSagaRequest{Saga: saga, ID: id, Input: data}
+	if string(data) == "null" {
+		r.Input = nil
+	}
+	key, _, _, bad := r.Parse(re.opts.namespace)
+	if bad != nil {
+		return nil, &flight.InvalidError{Field: bad.Pointer, Detail: bad.Detail}
+	}
+	return decode[wire.StartSagaAnswer](re.ask(ctx, request{method: http.MethodPost, path: "/v1/sagas:start", body: r.AppendJSON(nil), key: key}))
+}
+
+// Saga returns a saga with its steps.
+func (re *requester) Saga(ctx context.Context, id flight.ID) (*Saga, error) {
+	return decode[Saga](re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/saga")}))
+}
+
+// sagaPoll is how often WaitSaga looks for a step in doubt.
+const sagaPoll = 2 * time.Second
+
+// WaitSaga waits until a saga is over, or waits for a person (SagaInDoubt).
+func (c *Client) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) {
+	for {
+		s, err := c.Saga(ctx, id)
+		if err != nil || s.Over() || s.State == wire.SagaInDoubt {
+			return s, err
+		}
+		if _, err := c.WaitFlight(ctx, id, s.Version, sagaPoll); err != nil {
+			return s, err
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/saga"
+)
+
+// Sagas show the sagas of the ledger.
+type Sagas interface {
+	// View returns the definition of a saga, and the flights of its steps.
+	View(f *flight.Flight) (*saga.Definition, *saga.View, error)
+	// StepInput returns the input of the job of a step or an undo.
+	StepInput(f *flight.Flight) ([]byte, error)
+}
+
+// sagaRoutes serve definitions of sagas, and start and show sagas. A saga is a flight: the routes of flights cancel it and wait for it.
+type sagaRoutes struct {
+	*flightWriter
+	store *documentStore
+	sagas Sagas // nil: the routes answer not_found
+}
+
+func (sr *sagaRoutes) routes() map[string]route {
+	all := map[string]route{
+		"PUT /v1/sagas/{name}/versions/{version}": {serve: sr.define, access: with(auth.Operate)},
+		"GET /v1/sagas/{name}/versions/{version}": {serve: sr.definition, access: with(auth.Read)},
+		"GET /v1/sagas/{name}/versions":           {serve: sr.versions, access: with(auth.Read)},
+		"POST /v1/sagas:start":                    {serve: sr.start, access: with(auth.Submit)},
+		"GET /v1/flights/{id}/saga":               {serve: sr.show, access: with(auth.Read)},
+	}
+	if sr.sagas == nil {
+		for pattern, r := range all {
+			r.serve = func(http.ResponseWriter, *http.Request) error {
+				return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no sagas"}}
+			}
+			all[pattern] = r
+		}
+	}
+	return all
+}
+
+// named returns the namespace, and the name and version in the path.
+func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) {
+	if ns, bad = namespace(r); bad != nil {
+		return ns, "", bad
+	}
+	name, number := r.PathValue("name"), r.PathValue("version")
+	version, err := strconv.Atoi(number)
+	if number != "" && (err != nil || version < 1 || strconv.Itoa(version) != number) {
+		return ns, "", wire.BadField("", "the version %.40q is not a number from 1", number)
+	}
+	if _, err := flight.NewKey(ns, name, "x"); err != nil {
+		return ns, "", wire.BadField("", "%v", err)
+	}
+	return ns, name + "@" + number, nil
+}
+
+// define serves PUT /v1/sagas/{name}/versions/{version}. A definition never changes: the same one again is accepted, another one is a
+// conflict.
+func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
+	body, bad := sr.receiveBody(w, r, flight.MaxDocument)
+	if bad != nil {
+		return bad
+	}
+	ns, id, bad := sr.named(r)
+	if bad != nil {
+		return bad
+	}
+	by, bad := actor(r)
+	if bad != nil {
+		return bad
+	}
+	def, err := saga.Decode(body)
+	if err != nil {
+		return setHint(wire.BadField("", "%v", err), "flightd sagas lint FILE shows all findings")
+	}
+	if def.ID() != id {
+		return wire.BadField("/saga", "the definition is of %s, and the path names %s", def.ID(), id)
+	}
+	put := &flight.PutDocument{ID: saga.DocumentID(ns, id), Body: def.Encode(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
+	status := http.StatusOK
+	if old := sr.store.documents.Document(put.ID); old == nil {
+		status = http.StatusCreated
+		if err := sr.store.changeDocument(r.Context(), put); err != nil {
+			old = sr.store.documents.Document(put.ID) // perhaps somebody else was first
+			if old == nil || !bytes.Equal(old.Body, put.Body) {
+				return err
+			}
+		}
+	} else if !bytes.Equal(old.Body, put.Body) {
+		return &wire.Invalid{Code: wire.Conflict, Hint: "give the changed definition a new version; running sagas go on with theirs",
+			FieldError: wire.FieldError{Detail: fmt.Sprintf("%s exists with another content, and a definition never changes", id)}}
+	}
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, put.Body...) })
+	return nil
+}
+
+// definition serves GET /v1/sagas/{name}/versions/{version}.
+func (sr *sagaRoutes) definition(w http.ResponseWriter, r *http.Request) error {
+	ns, id, bad := sr.named(r)
+	if bad != nil {
+		return bad
+	}
+	doc := sr.store.documents.Document(saga.DocumentID(ns, id))
+	if doc == nil || doc.Body == nil {
+		return noDefinition(ns, id)
+	}
+	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, doc.Body...) })
+	return nil
+}
+
+func noDefinition(ns, id string) *wire.Invalid {
+	return &wire.Invalid{Code: wire.NotFound, Hint: "list the versions that exist with flightd sagas versions, and check the namespace; a worker that serves the saga defines it when it starts",
+		FieldError: wire.FieldError{Detail: fmt.Sprintf("namespace %s has no saga %s", ns, id)}}
+}
+
+// versions serves GET /v1/sagas/{name}/versions.
+func (sr *sagaRoutes) versions(w http.ResponseWriter, r *http.Request) error {
+	ns, _, bad := sr.named(r)
+	if bad != nil {
+		return bad
+	}
+	out := wire.SagaVersions{Versions: []wire.SagaVersion{}}
+	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
+		if def, err := saga.Decode(doc.Body); err == nil && doc.ID.Namespace == ns && def.Name == r.PathValue("name") {
+			out.Versions = append(out.Versions, wire.SagaVersion{Definition: def.ID(), CreatedAt: wire.Time{Time: doc.CreatedAt.AsTime()}, By: doc.Changed.Actor, Steps: len(def.Steps)})
+		}
+	}
+	return writeJSON(w, r, http.StatusOK, &out)
+}
+
+// newest returns the id of the greatest version of a saga; "": there is none.
+func (sr *sagaRoutes) newest(ns, name string) (id string) {
+	greatest := 0
+	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
+		if def, err := saga.Decode(doc.Body); err == nil && doc.ID.Namespace == ns && def.Name == name && def.Version > greatest {
+			greatest, id = def.Version, def.ID()
+		}
+	}
+	return id
+}
+
+// start serves POST /v1/sagas:start. If the process dies before the command is committed, nothing has started; after that the leader, this
+// one or the next, drives the saga. The same request again finds it.
+func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
+	body, bad := sr.receiveBody(w, r, wire.MaxOpenBody)
+	if bad != nil {
+		return bad
+	}
+	ns, bad := namespace(r)
+	if bad != nil {
+		return bad
+	}
+	req, bad := wire.DecodeStartSaga(body)
+	if bad != nil {
+		return bad
+	}
+	key, submission, version, bad := req.Parse(ns)
+	if bad != nil {
+		return about(key, bad)
+	}
+	f, err := sr.flightOf(r, key.FlightID(), key)
+	if err != nil {
+		return about(key, err)
+	}
+	if f == nil || f.State == flight.StateAbsent {
+		id := fmt.Sprintf("%s@%d", key.Name(), version)
+		if version == 0 {
+			id = sr.newest(ns, key.Name())
+		}
+		if id == "" || sr.store.documents.Document(saga.DocumentID(ns, id)) == nil {
+			return about(key, noDefinition(ns, req.Saga))
+		}
+		if err := sr.limits.AllowFlights(key, 1); err != nil {
+			return about(key, err)
+		}
+		submission.Policy.Saga, submission.Policy.Definition = true, id
+	}
+	reply, err := sr.store.operator.Propose(r.Context(), &flight.Submit{Key: key, Submission: submission})
+	switch {
+	case err != nil:
+		return about(key, err)
+	case reply.Decision == flight.DecisionReconciling:
+		return about(key, &effect.Unavailable{Code: string(wire.Reconciling)})
+	case reply.Decision == flight.DecisionConflict:
+		return about(key, &effect.Conflict{Key: key})
+	case reply.Decision == flight.DecisionExpired:
+		return about(key, &effect.Expired{Key: key})
+	case reply.Flight == nil || !reply.Flight.Policy.Saga:
+		return about(key, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "the key belongs to a flight that is no saga"}})
+	}
+	out := wire.StartSagaAnswer{Status: wire.StatusDuplicate}
+	status := http.StatusOK
+	if reply.Changed {
+		out.Status, status = wire.StatusQueued, http.StatusCreated
+	}
+	if out.Saga, err = sr.sagaOf(r, reply.Flight); err != nil {
+		return about(key, err)
+	}
+	setFlightHeaders(w.Header(), reply.Flight)
+	writeResponse(w, r, status, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// show serves GET /v1/flights/{id}/saga.
+func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
+	id, bad := flightID(r)
+	if bad != nil {
+		return bad
+	}
+	f, err := sr.findFlight(r, id, flight.Key{})
+	if err != nil {
+		return err
+	}
+	if !f.Policy.Saga {
+		return about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
+	}
+	out, err := sr.sagaOf(r, f)
+	if err != nil {
+		return about(f.Key, err)
+	}
+	setFlightHeaders(w.Header(), f)
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// sagaOf returns a saga with its steps, as people see it.
+func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, error) {
+	def, v, err := sr.sagas.View(f)
+	if err != nil {
+		return nil, err
+	}
+	f, body, err := sr.loadReceiptBody(r, f)
+	if err != nil {
+		return nil, err
+	}
+	shown := wire.FlightOf(f, body, true)
+	out := &wire.Saga{ID: shown.ID, Key: shown.Key, Definition: f.Policy.Definition, Version: shown.Version, State: saga.StateOf(v), Cancel: shown.CancelRequested,
+		CreatedAt: shown.CreatedAt, FinishedAt: shown.FinishedAt, Receipt: shown.Receipt}
+	if f.Cancel != nil {
+		out.Cause = f.Cancel.Reason
+	}
+	for i := range def.Steps {
+		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.StepAction(i), Pivot: def.Steps[i].Pivot}
+		if of := v.Steps[i]; of != nil {
+			step.Flight = wire.FlightOf(of, nil, false)
+		}
+		if of := v.Undos[i]; of != nil {
+			step.Undo = wire.FlightOf(of, nil, false)
+		}
+		out.Steps = append(out.Steps, step)
+	}
+	return out, nil
+}
