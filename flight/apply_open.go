@@ -107,6 +107,8 @@ func (t *transition) rejectOpen(c *Open) Decision {
 		return t.answerUsedNonce(c.Nonce)
 	case c.NotAfter < t.header.Now:
 		return DecisionOpenExpired
+	case t.absent() && c.Submission.Policy.Saga: // it is submitted first
+		return DecisionFenced
 	case saga != (c.Session == Session{}):
 		return DecisionSessionEnded
 	case !saga && (t.sessionHasEnded || c.Session.Epoch != t.header.LeaseEpoch):
@@ -182,7 +184,7 @@ func (t *transition) tokenRises() bool {
 // know whether the effect happens. If the caller dies now, the attempt is marked lost and the recovery policy decides.
 func (t *transition) openAttempt(c *Open) Decision {
 	f := t.flight()
-	if f.Tainted() && !f.WithinWindow(t.latestTime()) && !f.Policy.Saga {
+	if f.Tainted() && !f.WithinWindow(t.latestTime()) {
 		t.applyRecovery(0)
 		switch t.flight().State {
 		case StateRunning:

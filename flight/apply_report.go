@@ -63,7 +63,7 @@ func (t *transition) acceptReport(c *Report) {
 func (t *transition) acceptRefused(c *Report, wasOpen bool) {
 	t.untaintNewest()
 	f := t.editFlight()
-	keyHonoured := f.Policy.Saga || f.Policy.Recovery == RecoveryResend && f.providerRemembersKey(t.latestTime())
+	keyHonoured := f.Policy.Recovery == RecoveryResend && f.providerRemembersKey(t.latestTime())
 	if !f.Tainted() || keyHonoured {
 		if t.mustSettle() {
 			t.untaintAll()
@@ -224,7 +224,7 @@ func (t *transition) abandonNewest(c *Abandon) Decision {
 	switch {
 	case f.State.Terminal() || a.ReportedOutcomes != 0 || !a.IsOpen() && !a.Lost:
 		return DecisionAccepted
-	case a.IsOpen() && f.State == StateWaiting:
+	case a.IsOpen() && f.State == StateWaiting, f.Policy.Saga:
 		return DecisionFenced
 	}
 	wasOpen := a.IsOpen()

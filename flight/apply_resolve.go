@@ -57,7 +57,7 @@ func (t *transition) resolve(c *Resolve) Decision {
 		t.untaintAll()
 		f.CountedAttempts = 0 // a person's decision restarts the count of the retry policy
 		switch {
-		case f.Cancel != nil && !f.Policy.Saga:
+		case f.Cancel != nil:
 			t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
 		case t.isStopped():
 			t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
