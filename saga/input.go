@@ -150,14 +150,14 @@ func bodyOf(data []byte) any {
 }
 
 // fill returns a template with its references replaced.
-func (r *values) fill(template any) (any, error) {
+func (v *values) fill(template any) (any, error) {
 	switch t := template.(type) {
 	case map[string]any:
 		if p, ok := t[reference].(string); ok && len(t) == 1 {
-			return r.at(p)
+			return v.at(p)
 		}
-		for _, name := range slices.Sorted(maps.Keys(t)) {
-			value, err := r.fill(t[name])
+		for _, name := range sortedNames(t) {
+			value, err := v.fill(t[name])
 			if err != nil {
 				return nil, err
 			}
@@ -165,7 +165,7 @@ func (r *values) fill(template any) (any, error) {
 		}
 	case []any:
 		for i := range t {
-			value, err := r.fill(t[i])
+			value, err := v.fill(t[i])
 			if err != nil {
 				return nil, err
 			}
@@ -176,21 +176,21 @@ func (r *values) fill(template any) (any, error) {
 }
 
 // at returns the value at a JSON pointer.
-func (r *values) at(pointer string) (any, error) {
+func (v *values) at(pointer string) (any, error) {
 	tokens, err := splitPointer(pointer)
 	if err != nil {
 		return nil, err
 	}
-	value := any(r.tree)
+	value := any(v.tree)
 	for i, token := range tokens {
 		name := ""
 		if i >= 2 && tokens[0] == "steps" {
 			name = tokens[1]
 		}
-		if r.noValue[name] && (tokens[2] == "body" || tokens[2] == "external_id") {
+		if v.noValue[name] && (tokens[2] == "body" || tokens[2] == "external_id") {
 			return nil, nil
 		}
-		if size, ok := r.stripped[name]; ok && tokens[2] == "body" {
+		if size, ok := v.stripped[name]; ok && tokens[2] == "body" {
 			return nil, fmt.Errorf("%s: only the first %d bytes of the body are stored; refer to the external_id, or let the step report a shorter body", pointer, size)
 		}
 		switch container := value.(type) {
@@ -255,7 +255,7 @@ func references(template json.RawMessage) (pointers []string) {
 				pointers = append(pointers, p)
 				return
 			}
-			for _, name := range slices.Sorted(maps.Keys(t)) {
+			for _, name := range sortedNames(t) {
 				collect(t[name])
 			}
 		case []any:
@@ -393,3 +393,5 @@ func encode(value any) []byte {
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
+
+func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
