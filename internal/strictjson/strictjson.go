@@ -8,6 +8,7 @@ package strictjson
 
 import (
 	"bytes"
+	"encoding"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -157,6 +158,8 @@ func explainType(e *json.SemanticError) *Error {
 		out.Detail = UnknownField
 		return out
 	case t == nil:
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		want = "a string"
 	case t == reflect.TypeFor[[]byte](), t.Kind() == reflect.String:
 		want, kind = "a string", '"'
 	case t.Kind() == reflect.Bool:

@@ -1,0 +1,56 @@
+// Package saga says what a saga is, and decides what its driver does next: the pure part, which performs nothing and stores nothing.
+//
+// # Files
+//
+//	definition.go  a definition: its types, its document, its keys and policies
+//	yaml.go        a definition as people write it
+//	lint.go        what is wrong with a definition
+//	input.go       inputs of steps and conditions: references into the saga's input and earlier receipts
+//	decide.go      the next commands of a driver
+//
+// # The decisions
+//
+// "Over" is a step that succeeded, was skipped, or was let pass. "Live" is a step or undo whose flight is not over. "Blind" is a
+// step of unknown outcome that has no open attempt and an undo with safe_if_absent. "Marked" is a saga that was cancelled: by a
+// person, or by the driver, whose cause is a failure or the deadline.
+//
+//	    the saga is, and                                   the driver                        reason
+//	 1  over                                               does nothing
+//	 2  forward, and its pivot has succeeded               PassPivot, then as row 9          a mark before it has lost
+//	    forward, not marked, and
+//	 3    a step ended without success; the condition or   Mark, then as row 6               one word for failure, time-out and
+//	      the input of a step has no value                                                   cancel; the first cause is kept
+//	 4    not all steps are over, and the deadline is      Mark, then as row 6
+//	 5    none of rows 3 and 4                             as row 9
+//	    forward, marked, and
+//	 6    a step is live and not blind                     Cancel the steps that wait        a step that runs, or may have happened,
+//	                                                       untainted; wait                   ends by its own policy: only then is
+//	                                                                                         it known what there is to undo
+//	 7    every step has ended, is blind or was never      BeginUndo, Seal the steps that    not earlier: the pivot may still
+//	      created                                          were never created, then row 8    succeed, and then the steps behind it run
+//	 8  undoing: no undo is live, and a step that          Undo the blind ones first, then   one at a time, so that no undo meets the
+//	    happened, or is blind, has an undo that was        the others in the reverse order   effect of a later step
+//	    never created                                      of their ends
+//	    undoing: an undo is live                           wait                              an undo that is refused is in doubt
+//	    undoing: nothing is left to undo                   End: undone
+//	    forward or committed, and
+//	 9    the steps that a step needs are over, and its    Submit it                         a step without needs starts at once
+//	      condition is true or there is none
+//	10    all steps are over                               End: done
+//	11    none of these                                    wait: for a live step, a timer,
+//	                                                       or the deadline
+//
+// In committed no step ends without success by itself: its flight is in doubt, and a person lets it pass. Skipped steps and timers
+// have no flight; their state is computed from the flights of others, which never change back.
+//
+// # What is true if the driver dies on this line
+//
+// The driver stores nothing. All commands of a Next are one proposal, each carries the driver's token, and each may be repeated.
+// After the death of a driver the next one opens the saga, so that every late command of the first is fenced, reads the flights,
+// and decides anew:
+//
+//	the driver dies             consequence
+//	before its proposal         the next driver decides the same
+//	amid its proposal           the commands are a prefix of the Next: every later Decide of the new view goes on from there
+//	after it, before Suspend    the saga stays ready, and is due at once
+package saga

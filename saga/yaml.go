@@ -1,0 +1,170 @@
+package saga
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// Place is a place in a file of YAML.
+type Place struct{ Line, Column int }
+
+// Places are the places of the values of a definition, by JSON pointer.
+type Places map[string]Place
+
+// Of returns the place of a value, or of the nearest value around it.
+func (p Places) Of(pointer string) Place {
+	for {
+		if place, ok := p[pointer]; ok || pointer == "" {
+			return place
+		}
+		pointer = pointer[:strings.LastIndexByte(pointer, '/')]
+	}
+}
+
+// ParseYAML reads a definition as people write it: as Parse, and the steps may be a mapping by name. Errors have the line and the
+// column; those about a value are a *wire.Invalid.
+func ParseYAML(data []byte) (*Definition, Places, error) {
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	var body ast.Node
+	for _, doc := range file.Docs {
+		switch {
+		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
+		case body != nil:
+			return nil, nil, badYAML(doc.Body, "", "a file has one definition")
+		default:
+			body = doc.Body
+		}
+	}
+	if _, ok := body.(ast.MapNode); !ok {
+		return nil, nil, wire.BadField("", "a definition begins with the line saga: NAME")
+	}
+	c := &converter{places: make(Places)}
+	if err := c.convert(body, ""); err != nil {
+		return nil, nil, err
+	}
+	d, err := Parse(c.out.Bytes())
+	if err != nil {
+		var bad *wire.Invalid
+		if errors.As(err, &bad) {
+			at := c.places.Of(bad.Pointer)
+			bad.Detail = fmt.Sprintf("line %d, column %d: %s", at.Line, at.Column, bad.Detail)
+		}
+		return nil, nil, err
+	}
+	return d, c.places, nil
+}
+
+// badYAML returns an error about a node.
+func badYAML(n ast.Node, pointer, detail string) error {
+	at := n.GetToken().Position
+	return wire.BadField(pointer, "line %d, column %d: %s", at.Line, at.Column, detail)
+}
+
+// converter writes YAML as JSON.
+type converter struct {
+	out    bytes.Buffer
+	places Places
+}
+
+func (c *converter) convert(n ast.Node, pointer string) error {
+	if _, ok := c.places[pointer]; !ok {
+		at := n.GetToken().Position
+		c.places[pointer] = Place{at.Line, at.Column}
+	}
+	switch v := n.(type) {
+	case ast.MapNode:
+		return c.object(v, pointer, "")
+	case *ast.SequenceNode:
+		c.out.WriteByte('[')
+		for i, inner := range v.Values {
+			if i > 0 {
+				c.out.WriteByte(',')
+			}
+			if err := c.convert(inner, fmt.Sprintf("%s/%d", pointer, i)); err != nil {
+				return err
+			}
+		}
+		c.out.WriteByte(']')
+	case *ast.StringNode:
+		c.text(v.Value)
+	case *ast.LiteralNode:
+		c.text(v.Value.Value)
+	case *ast.BoolNode:
+		fmt.Fprint(&c.out, v.Value)
+	case *ast.NullNode:
+		c.out.WriteString("null")
+	case *ast.IntegerNode, *ast.FloatNode:
+		text := n.GetToken().Value
+		if !json.Valid([]byte(text)) {
+			return badYAML(n, pointer, text+" is no number of JSON; write it in decimal digits, or as a text in quotation marks")
+		}
+		c.out.WriteString(text)
+	default:
+		return badYAML(n, pointer, fmt.Sprintf("%s is not supported here; write the value out", strings.ToLower(n.Type().String())))
+	}
+	return nil
+}
+
+// object writes a mapping. The mapping of the steps becomes a list, in which each step has its name.
+func (c *converter) object(n ast.MapNode, pointer, name string) error {
+	list := pointer == "/steps"
+	opening, closing := byte('{'), byte('}')
+	if list {
+		opening, closing = '[', ']'
+	}
+	c.out.WriteByte(opening)
+	first := true
+	if name != "" {
+		c.out.WriteString(`"name":`)
+		c.text(name)
+		first = false
+	}
+	for i, field := 0, n.MapRange(); field.Next(); i++ {
+		key, ok := field.Key().(ast.ScalarNode)
+		if !ok {
+			return badYAML(field.Key(), pointer, "the name of a field is a text")
+		}
+		if !first {
+			c.out.WriteByte(',')
+		}
+		first = false
+		text := key.GetToken().Value
+		at := pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(text)
+		if list {
+			at = fmt.Sprintf("/steps/%d", i)
+		}
+		place := field.Key().GetToken().Position
+		c.places[at] = Place{place.Line, place.Column}
+		if list {
+			step, ok := field.Value().(ast.MapNode)
+			if !ok {
+				return badYAML(field.Key(), at, "step "+text+" is not a mapping of fields; write {} for a step without any")
+			}
+			if err := c.object(step, at, text); err != nil {
+				return err
+			}
+			continue
+		}
+		c.text(text)
+		c.out.WriteByte(':')
+		if err := c.convert(field.Value(), at); err != nil {
+			return err
+		}
+	}
+	c.out.WriteByte(closing)
+	return nil
+}
+
+func (c *converter) text(s string) { c.out.Write(encode(s)) }
