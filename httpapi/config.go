@@ -15,6 +15,7 @@ import (
 type Config struct {
 	Remote    Remote
 	Pools     Pools // nil: the node takes and hands out no jobs
+	Sagas     Sagas // nil: the node has no sagas
 	Ledger    Ledger
 	Operator  Operator
 	Documents Documents // nil: the routes of tokens, namespaces and the audit log answer not_found

@@ -73,7 +73,8 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	for _, subject := range []interface{ routes() map[string]route }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
-		&jobRoutes{fw, cfg.Pools, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&jobRoutes{fw, cfg.Pools, cfg.Sagas, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&sagaRoutes{fw, ds, cfg.Sagas},
 		&batchRoutes{re, lines, make(chan struct{}, maxLineWorkers)},
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
 		&flightRoutes{fw},

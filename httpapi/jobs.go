@@ -25,6 +25,7 @@ type Pools interface {
 type jobRoutes struct {
 	*flightWriter
 	pools      Pools // nil: the routes answer not_found
+	sagas      Sagas // nil: no job is a step of a saga
 	deployment string
 	publicURL  string // Callers.PublicURL
 }
@@ -205,6 +206,12 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 		policy := wire.PolicyOf(j.Flight.Policy)
 		out.Jobs[i].Policy, out.Jobs[i].PolicyDiffers = &policy, false
 		out.Jobs[i].AgeMS = j.Age().Milliseconds() + 1
+		if j.Flight.Key.IsStep() && jr.sagas != nil {
+			out.Jobs[i].Action = j.Flight.Place.Queue.Action
+			if out.Jobs[i].Input, err = jr.sagas.StepInput(j.Flight); err != nil { // the worker gives it back: it cannot read it
+				jr.log.Error("the input of a step of a saga could not be made", "key", j.Flight.Key.String(), "error", err)
+			}
+		}
 	}
 	out.ServedMS = time.Since(start).Milliseconds()
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)

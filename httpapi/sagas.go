@@ -79,14 +79,19 @@ func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	def, err := saga.Decode(body)
+	def, err := saga.Parse(body)
 	if err != nil {
-		return setHint(wire.BadField("", "%v", err), "flightd sagas lint FILE shows all findings")
+		return err
+	}
+	if found := saga.Lint(def); len(found) > 0 {
+		bad := wire.BadField(found[0].Pointer, "%s", found[0].Detail)
+		bad.Hint = fmt.Sprintf("%s; flightd sagas lint FILE shows all %d findings", cmp.Or(found[0].Hint, "correct it"), len(found))
+		return bad
 	}
 	if def.ID() != id {
 		return wire.BadField("/saga", "the definition is of %s, and the path names %s", def.ID(), id)
 	}
-	put := &flight.PutDocument{ID: saga.DocumentID(ns, id), Body: def.Encode(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
+	put := &flight.PutDocument{ID: definitionID(ns, id), Body: def.JSON(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
 	status := http.StatusOK
 	if old := sr.store.documents.Document(put.ID); old == nil {
 		status = http.StatusCreated
@@ -110,12 +115,17 @@ func (sr *sagaRoutes) definition(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	doc := sr.store.documents.Document(saga.DocumentID(ns, id))
+	doc := sr.store.documents.Document(definitionID(ns, id))
 	if doc == nil || doc.Body == nil {
 		return noDefinition(ns, id)
 	}
 	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, doc.Body...) })
 	return nil
+}
+
+// definitionID is the document of a definition.
+func definitionID(ns, id string) flight.DocumentID {
+	return flight.DocumentID{Namespace: ns, Kind: flight.KindSaga, Name: saga.DocumentNameOf(id)}
 }
 
 func noDefinition(ns, id string) *wire.Invalid {
@@ -131,7 +141,7 @@ func (sr *sagaRoutes) versions(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := wire.SagaVersions{Versions: []wire.SagaVersion{}}
 	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
-		if def, err := saga.Decode(doc.Body); err == nil && doc.ID.Namespace == ns && def.Name == r.PathValue("name") {
+		if def, err := saga.Parse(doc.Body); err == nil && doc.ID.Namespace == ns && def.Saga == r.PathValue("name") {
 			out.Versions = append(out.Versions, wire.SagaVersion{Definition: def.ID(), CreatedAt: wire.Time{Time: doc.CreatedAt.AsTime()}, By: doc.Changed.Actor, Steps: len(def.Steps)})
 		}
 	}
@@ -140,9 +150,9 @@ func (sr *sagaRoutes) versions(w http.ResponseWriter, r *http.Request) error {
 
 // newest returns the id of the greatest version of a saga; "": there is none.
 func (sr *sagaRoutes) newest(ns, name string) (id string) {
-	greatest := 0
+	greatest := uint32(0)
 	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
-		if def, err := saga.Decode(doc.Body); err == nil && doc.ID.Namespace == ns && def.Name == name && def.Version > greatest {
+		if def, err := saga.Parse(doc.Body); err == nil && doc.ID.Namespace == ns && def.Saga == name && def.Version > greatest {
 			greatest, id = def.Version, def.ID()
 		}
 	}
@@ -177,7 +187,7 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		if version == 0 {
 			id = sr.newest(ns, key.Name())
 		}
-		if id == "" || sr.store.documents.Document(saga.DocumentID(ns, id)) == nil {
+		if id == "" || sr.store.documents.Document(definitionID(ns, id)) == nil {
 			return about(key, noDefinition(ns, req.Saga))
 		}
 		if err := sr.limits.AllowFlights(key, 1); err != nil {
@@ -250,7 +260,7 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 		out.Cause = f.Cancel.Reason
 	}
 	for i := range def.Steps {
-		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.StepAction(i), Pivot: def.Steps[i].Pivot}
+		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.ActionOf(i, false), Pivot: def.Steps[i].Pivot}
 		if of := v.Steps[i]; of != nil {
 			step.Flight = wire.FlightOf(of, nil, false)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/remote"
+	"github.com/flightd/flightd/saga/driver"
 )
 
 // actor is the part of a node that acts: sessions and claims, the service for callers, and the API. A lone node has one
@@ -31,6 +32,7 @@ type actor struct {
 	exec    *executor.Executor // nil in a cluster
 	remote  httpapi.Remote
 	pools   *remote.Pools
+	sagas   *driver.Driver
 	sweeper *executor.Sweeper
 	tokens  *auth.Directory
 	limits  *auth.Limiter
@@ -97,6 +99,15 @@ func (a *actor) openRemote() error {
 	a.remote, a.pools = service, remote.NewPools(service, a.store.Jobs())
 	a.parts.start("jobs", func(ctx context.Context) error {
 		a.pools.Run(ctx)
+		return nil
+	})
+	owner := "flightd"
+	if a.cluster != nil {
+		owner = a.cluster.name()
+	}
+	a.sagas = driver.New(driver.Config{Ledger: a.store, Jobs: a.store.Jobs(), Events: a.events, Owner: owner, Logger: a.cfg.Logger})
+	a.parts.start("sagas", func(ctx context.Context) error {
+		a.sagas.Run(ctx)
 		return nil
 	})
 	a.parts.start("remote callers", func(ctx context.Context) error {

@@ -93,8 +93,8 @@ type ClaimAnswer struct {
 // and whose policy is always named.
 type Job struct {
 	OpenAnswer
-	Action string `json:"action,omitzero"` // that the claim named, if it is not the name of the key: the job is a step of a saga
-	AgeMS int64 `json:"age_ms,omitzero" limit:"count"` // the attempt was opened that long before this answer
+	Action string `json:"action,omitzero"`               // that the claim named, if it is not the name of the key: the job is a step of a saga
+	AgeMS  int64  `json:"age_ms,omitzero" limit:"count"` // the attempt was opened that long before this answer
 }
 
 // JobNonce returns the nonce of the attempt that a claim opens of a flight.

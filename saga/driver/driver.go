@@ -1,8 +1,9 @@
 // Package driver drives sagas on, at the node that leads the ledger. It performs no effect: steps and undos are jobs, which workers
 // perform.
 //
-// One drive reads a saga and its steps, asks saga.Decide, and proposes what it says in one batch: an Open of the saga, commands for its
-// steps, and a Suspend, or the Report that ends the saga. The ledger accepts a command only under the token of the saga's open attempt.
+// One drive reads a saga and its steps, asks saga.Decide, and proposes what it says in one batch: an Open of the saga, the commands, and
+// a Suspend, or the Report that ends the saga. The ledger accepts them only under the token of the saga's open attempt, which is known
+// beforehand: the number after the greatest that the saga has seen. So if the Open is rejected, nothing else is accepted.
 //
 //	if the process dies …                what is true
 //	before the batch is committed        nothing has changed; the saga is still due at the next leader
@@ -17,7 +18,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"sync"
@@ -66,8 +66,8 @@ type Driver struct {
 
 	mu      sync.Mutex // guards the fields below
 	driving map[flight.ID]bool
-	failed  map[flight.ID]time.Time // not driven again before
-	defs    map[flight.DocumentID]*saga.Definition
+	failed  map[flight.ID]time.Time                // not driven again before
+	defs    map[flight.DocumentID]*saga.Definition // they never change
 }
 
 const (
@@ -77,8 +77,6 @@ const (
 	lookInterval = time.Second
 	// driveTimeout bounds one drive.
 	driveTimeout = 10 * time.Second
-	// maxRounds is how often one drive reads and decides, before the saga is suspended and due at once.
-	maxRounds = 8
 )
 
 // New returns a driver.
@@ -176,77 +174,72 @@ func (d *Driver) drive(ctx context.Context, id flight.ID) error {
 	open := &flight.Open{Key: f.Key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Policy: f.Policy}, NotAfter: d.cfg.Ledger.Now().Add(driveTimeout),
 		Owner: d.cfg.Owner, StoreEpoch: header.StoreEpoch}
 	_, _ = rand.Read(open.Nonce[:])
-	commands := []flight.Command{open}
-	for round := 1; ; round++ {
-		v, err := d.view(def, f)
-		if err != nil {
-			return err
-		}
-		next := saga.Decide(def, v)
-		goesOn := next.Mark != "" || next.PassPivot || next.BeginUndo
-		if goesOn && round == maxRounds {
-			return fmt.Errorf("saga %s: no end of decisions after %d rounds", f.Key, round)
-		}
-		commands = append(commands, d.commands(def, f, token, &next)...)
-		if !goesOn && next.End == nil {
-			commands = append(commands, &flight.Suspend{Key: f.Key, Generation: f.Generation, Token: token,
-				Wake: flight.Wake{At: next.WakeAt, Live: uint8(next.Live), Marked: f.Cancel != nil}})
-		}
-		replies, err := d.cfg.Jobs.ProposeAll(ctx, commands)
-		if err != nil {
-			return err
-		}
-		for i := range replies {
-			if replies[i].Decision == flight.DecisionNone {
-				return errors.New("the result of a command is unknown")
-			}
-			d.cfg.Events.Publish(commands[i].Target(), replies[i].Events)
-		}
-		if round == 1 && replies[0].Decision != flight.DecisionProceed { // somebody has decided about it meanwhile
-			return nil
-		}
-		if !goesOn {
-			return nil
-		}
-		if f, err = d.cfg.Ledger.Flight(id); err != nil || f == nil || f.State.Terminal() {
-			return err
-		}
-		commands = nil
+	v, err := d.view(def, f)
+	if err != nil {
+		return err
 	}
+	commands := append([]flight.Command{open}, d.commands(def, f, token, v)...)
+	replies, err := d.cfg.Jobs.ProposeAll(ctx, commands)
+	if err != nil {
+		return err
+	}
+	for i := range replies {
+		if replies[i].Decision == flight.DecisionNone {
+			return errors.New("the result of a command is unknown")
+		}
+		d.cfg.Events.Publish(commands[i].Target(), replies[i].Events)
+	}
+	if replies[0].Decision != flight.DecisionProceed {
+		return errors.New("the ledger does not let it be driven now: " + replies[0].Decision.String())
+	}
+	return nil
 }
 
-// commands returns the commands of a decision. All but the saga's own cancel carry the driver's token.
-func (d *Driver) commands(def *saga.Definition, f *flight.Flight, token flight.Token, next *saga.Next) (all []flight.Command) {
+// commands returns what the decision about a saga says, in its order.
+func (d *Driver) commands(def *saga.Definition, f *flight.Flight, token flight.Token, v *saga.View) (all []flight.Command) {
+	next := saga.Decide(def, v)
 	if next.Mark != "" {
-		return append(all, &flight.Cancel{Key: f.Key, Generation: f.Generation, Actor: "saga", Reason: next.Mark})
+		all = append(all, &flight.Cancel{Key: f.Key, Generation: f.Generation, Actor: "saga", Reason: next.Mark})
+	}
+	if next.PassPivot {
+		all = append(all, &flight.PassPivot{Key: f.Key, Generation: f.Generation, Token: token})
 	}
 	for _, step := range next.Cancel {
-		all = append(all, &flight.Cancel{Key: def.StepKey(f.Key, step), Generation: 1, Driver: token, Actor: "saga", Reason: "the saga is being undone"})
+		all = append(all, &flight.Cancel{Key: v.Steps[step].Key, Generation: v.Steps[step].Generation, Driver: token, Actor: "saga", Reason: "its saga was cancelled"})
+	}
+	if next.BeginUndo {
+		all = append(all, &flight.BeginUndo{Key: f.Key, Generation: f.Generation, Token: token})
 	}
 	for _, step := range next.Seal {
-		all = append(all, &flight.SealKey{Key: def.StepKey(f.Key, step), Driver: token})
-	}
-	switch {
-	case next.PassPivot:
-		return append(all, &flight.PassPivot{Key: f.Key, Generation: f.Generation, Token: token})
-	case next.BeginUndo:
-		return append(all, &flight.BeginUndo{Key: f.Key, Generation: f.Generation, Token: token})
+		all = append(all, &flight.SealKey{Key: keyOf(def, f, step, false), Driver: token})
 	}
 	for _, step := range next.Submit {
-		all = append(all, d.submit(def, def.StepKey(f.Key, step), def.StepPolicy(step), def.StepAction(step), token))
+		all = append(all, submit(def, f, token, step, false))
 	}
 	if next.Undo >= 0 {
-		all = append(all, d.submit(def, def.UndoKey(f.Key, next.Undo), def.UndoPolicy(next.Undo), def.UndoAction(next.Undo), token))
+		all = append(all, submit(def, f, token, next.Undo, true))
 	}
 	if end := next.End; end != nil {
-		all = append(all, &flight.Report{Key: f.Key, Generation: f.Generation, Token: token, Outcome: end.Outcome,
-			Body: flight.NewBlob("application/json", end.Body, flight.MaxReceiptBody), Error: end.Cause})
+		return append(all, &flight.Report{Key: f.Key, Generation: f.Generation, Token: token, Outcome: end.Outcome,
+			Body: flight.NewBlob("application/json", end.Body, flight.MaxReceiptBody)})
 	}
-	return all
+	return append(all, &flight.Suspend{Key: f.Key, Generation: f.Generation, Token: token,
+		Wake: flight.Wake{At: next.WakeAt, Live: uint8(next.Live), Marked: next.Marked}})
 }
 
-// submit returns the command that makes a step or an undo a job. Its input is not stored: StepInput makes it when the job is handed out.
-func (d *Driver) submit(def *saga.Definition, key flight.Key, policy flight.Policy, action string, token flight.Token) flight.Command {
-	return &flight.Submit{Key: key, Queue: &flight.Queue{Action: action},
+// keyOf returns the key of a step, or of its undo, of a definition that saga.Lint has accepted.
+func keyOf(def *saga.Definition, f *flight.Flight, step int, undo bool) flight.Key {
+	key, err := def.KeyOf(f.Key, step, undo)
+	if err != nil {
+		panic(err) // Lint has checked the name
+	}
+	return key
+}
+
+// submit returns the command that makes a step, or its undo, a job. Its input is not stored: StepInput makes it when the job is handed out.
+func submit(def *saga.Definition, f *flight.Flight, token flight.Token, step int, undo bool) flight.Command {
+	policy := def.PolicyOf(step, undo)
+	policy.Retention = f.Policy.Retention
+	return &flight.Submit{Key: keyOf(def, f, step, undo), Queue: &flight.Queue{Action: def.ActionOf(step, undo)},
 		Submission: flight.Submission{Fingerprint: flight.FingerprintBytes([]byte(def.ID())), Policy: policy, Driver: token}}
 }

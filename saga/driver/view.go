@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/saga"
@@ -9,23 +10,19 @@ import (
 
 // Definition returns the definition with which a saga was started.
 func (d *Driver) Definition(f *flight.Flight) (*saga.Definition, error) {
-	return d.definition(f.Key.Namespace(), f.Policy.Definition)
-}
-
-func (d *Driver) definition(namespace, id string) (*saga.Definition, error) {
-	doc := saga.DocumentID(namespace, id)
+	doc := flight.DocumentID{Namespace: f.Key.Namespace(), Kind: flight.KindSaga, Name: saga.DocumentNameOf(f.Policy.Definition)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if def := d.defs[doc]; def != nil { // a definition never changes
+	if def := d.defs[doc]; def != nil {
 		return def, nil
 	}
 	stored := d.cfg.Ledger.Document(doc)
 	if stored == nil || stored.Body == nil {
-		return nil, fmt.Errorf("the ledger has no definition %s in namespace %s", id, namespace)
+		return nil, fmt.Errorf("the ledger has no definition %s in namespace %s", f.Policy.Definition, doc.Namespace)
 	}
-	def, err := saga.Decode(stored.Body)
+	def, err := saga.Parse(stored.Body)
 	if err != nil {
-		return nil, fmt.Errorf("definition %s: %w", id, err)
+		return nil, fmt.Errorf("definition %s: %w", f.Policy.Definition, err)
 	}
 	d.defs[doc] = def
 	return def, nil
@@ -36,34 +33,40 @@ func (d *Driver) view(def *saga.Definition, f *flight.Flight) (*saga.View, error
 	v := &saga.View{Now: d.cfg.Ledger.Now(), Saga: f, Steps: make([]*flight.Flight, len(def.Steps)), Undos: make([]*flight.Flight, len(def.Steps))}
 	var err error
 	for i := range def.Steps {
-		if v.Steps[i], err = d.cfg.Ledger.Flight(def.StepKey(f.Key, i).FlightID()); err != nil {
+		if v.Steps[i], err = d.cfg.Ledger.Flight(keyOf(def, f, i, false).FlightID()); err != nil {
 			return nil, err
 		}
-		if v.Steps[i] == nil || def.Steps[i].Undo == nil || f.Phase != flight.PhaseUndoing {
+		if f.Phase != flight.PhaseUndoing || v.Steps[i] == nil || def.Steps[i].Undo == nil {
 			continue
 		}
-		if v.Undos[i], err = d.cfg.Ledger.Flight(def.UndoKey(f.Key, i).FlightID()); err != nil {
+		if v.Undos[i], err = d.cfg.Ledger.Flight(keyOf(def, f, i, true).FlightID()); err != nil {
 			return nil, err
 		}
 	}
-	if !def.HasConditions() {
-		return v, nil
+	if slices.ContainsFunc(def.Steps, func(s saga.Step) bool { return s.If != nil || s.Input != nil }) {
+		err = d.loadBodies(v)
 	}
-	if v.Input, err = d.cfg.Ledger.Input(f); err != nil {
-		return nil, err
-	}
-	v.Bodies = func(step int) []byte {
-		body, unread := d.cfg.Ledger.ReceiptBody(v.Steps[step])
-		if unread != nil {
-			err = unread
-		}
-		return body
-	}
-	return v, nil
+	return v, err
 }
 
-// View returns a saga as people see it: its definition, and the flights of its steps and undos by the position of the step; nil: the
-// key was never used.
+// loadBodies reads the bytes that conditions and inputs refer to, before a decision: one that cannot be read must not look like one
+// that does not exist.
+func (d *Driver) loadBodies(v *saga.View) (err error) {
+	bodies := make([][]byte, len(v.Steps))
+	v.Bodies = func(step int) []byte { return bodies[step] }
+	for i, f := range v.Steps {
+		if f == nil || f.Receipt == nil {
+			continue
+		}
+		if bodies[i], err = d.cfg.Ledger.ReceiptBody(f); err != nil {
+			return err
+		}
+	}
+	v.Input, err = d.cfg.Ledger.Input(v.Saga)
+	return err
+}
+
+// View returns the definition of a saga, and the flights of its steps and undos.
 func (d *Driver) View(f *flight.Flight) (*saga.Definition, *saga.View, error) {
 	def, err := d.Definition(f)
 	if err != nil {
@@ -83,20 +86,19 @@ func (d *Driver) StepInput(f *flight.Flight) ([]byte, error) {
 	if s == nil || !s.Policy.Saga {
 		return nil, fmt.Errorf("%s is a step of no saga", f.Key)
 	}
-	def, err := d.Definition(s)
+	def, v, err := d.View(s)
 	if err != nil {
 		return nil, err
 	}
-	input, err := d.cfg.Ledger.Input(s)
-	if err != nil {
+	if err = d.loadBodies(v); err != nil {
 		return nil, err
 	}
-	return def.InputOf(f.Key.StepName(), input, func(step int) (saga.Result, error) {
-		of, err := d.cfg.Ledger.Flight(def.StepKey(s.Key, step).FlightID())
-		if err != nil || of == nil || of.Receipt == nil {
-			return saga.Result{}, err
+	for i := range def.Steps {
+		for _, undo := range [...]bool{false, true} {
+			if keyOf(def, s, i, undo) == f.Key {
+				return saga.Resolve(def, v, i, undo)
+			}
 		}
-		body, err := d.cfg.Ledger.ReceiptBody(of)
-		return saga.Result{Outcome: of.Receipt.Outcome.String(), ExternalID: of.Receipt.ExternalID, Body: body, Truncated: of.Receipt.Truncated()}, err
-	})
+	}
+	return nil, fmt.Errorf("%s has no step %s", def.ID(), f.Key.StepName())
 }
