@@ -31,6 +31,20 @@ func (j Jobs) ProposeAll(ctx context.Context, commands []flight.Command) ([]flig
 // entries are applied, so it must not wait and must not read the ledger.
 func (j Jobs) OnReady(f func(namespace, action string)) { j.store.fsm.jobReady.Store(&f) }
 
+// DueSagas iterates over the sagas that have to be driven on, in no order. The loop's body must not wait and must not read the ledger.
+func (j Jobs) DueSagas() iter.Seq[flight.ID] {
+	return func(yield func(flight.ID) bool) {
+		fs := j.store.fsm
+		fs.tablesMu.RLock()
+		defer fs.tablesMu.RUnlock()
+		fs.due.DueSagas()(yield)
+	}
+}
+
+// OnSagaDue sets the function that is called when a saga becomes due; nil: none. It is called while entries are applied, so it must not
+// wait and must not read the ledger.
+func (j Jobs) OnSagaDue(f func()) { j.store.fsm.sagaDue.Store(&f) }
+
 // Advance makes the jobs ready whose time has come.
 func (j Jobs) Advance() {
 	fs, header := j.store.fsm, j.store.Header()
@@ -79,6 +93,12 @@ func (j Jobs) Lane(namespace, action, lane string) (jobs []flight.ID, open int) 
 		}
 	}
 	return jobs, open
+}
+
+func (fs *fsm) notifySagaDue() {
+	if f := fs.sagaDue.Load(); f != nil && *f != nil {
+		(*f)()
+	}
 }
 
 func (fs *fsm) notifyReady(namespace, action string) {

@@ -96,6 +96,8 @@ func (t *transition) apply(c Command) Decision {
 		return t.sealKey(c)
 	case *BeginUndo:
 		return t.beginUndo(c)
+	case *PassPivot:
+		return t.passPivot(c)
 	case *Expire:
 		return t.expire(c)
 	case *Redact:
@@ -308,6 +310,9 @@ func (t *transition) clearLive(cause string) {
 	f := t.editFlight()
 	f.Verification, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Sanitize(cause), t.header.Now
 	f.Steps = 0
+	if t.key.IsStep() {
+		f.Ended = t.header.Version
+	}
 }
 
 // nextGeneration ends the present generation and starts an empty one. The fence is kept, and attempt numbers continue.

@@ -8,7 +8,7 @@ func (t *transition) submit(c *Submit) Decision {
 	}
 	if t.absent() {
 		switch {
-		case !t.mayOpenStep(&c.Submission):
+		case !t.mayCreateStep(c.Submission.Driver):
 			return DecisionFenced
 		case t.header.Reconciling: // an import of what has happened creates the flight, and must find the key unused
 			return DecisionReconciling
@@ -52,7 +52,9 @@ func (t *transition) open(c *Open) Decision {
 	if t.absent() {
 		t.createFlight(&c.Submission)
 	}
-	if d := t.supersede(); d != DecisionNone {
+	if t.flight().Policy.Saga {
+		t.endDrive()
+	} else if d := t.supersede(); d != DecisionNone {
 		return d
 	}
 	switch f := t.flight(); f.State {
@@ -94,7 +96,10 @@ func (t *transition) answerRepeat(nonce Nonce) Decision {
 
 // rejectOpen answers an Open that can open nothing in any state of the flight. The order of the cases matters: a caller that
 // gets DecisionOpenExpired leaves without an Abandon, so a nonce that has opened an attempt must never get this answer.
+//
+// A saga's attempt has no session: its driver performs nothing, so there is nothing that its end could leave in doubt.
 func (t *transition) rejectOpen(c *Open) Decision {
+	saga := !t.absent() && t.flight().Policy.Saga
 	switch {
 	case c.NotAfter > t.header.Now.Add(MaxOpenLife):
 		return t.rejectFarNotAfter(c)
@@ -102,11 +107,15 @@ func (t *transition) rejectOpen(c *Open) Decision {
 		return t.answerUsedNonce(c.Nonce)
 	case c.NotAfter < t.header.Now:
 		return DecisionOpenExpired
-	case t.sessionHasEnded, c.Session.Epoch != t.header.LeaseEpoch:
+	case t.absent() && c.Submission.Policy.Saga: // it is submitted first
+		return DecisionFenced
+	case saga != (c.Session == Session{}):
+		return DecisionSessionEnded
+	case !saga && (t.sessionHasEnded || c.Session.Epoch != t.header.LeaseEpoch):
 		return DecisionSessionEnded
 	case t.noncesExhausted():
 		return DecisionExhausted
-	case !t.mayOpenStep(&c.Submission), !t.tokenRises():
+	case !t.mayOpenStep(), !t.tokenRises():
 		return DecisionFenced
 	}
 	return DecisionNone
@@ -175,7 +184,7 @@ func (t *transition) tokenRises() bool {
 // know whether the effect happens. If the caller dies now, the attempt is marked lost and the recovery policy decides.
 func (t *transition) openAttempt(c *Open) Decision {
 	f := t.flight()
-	if f.Tainted() && !f.WithinWindow(t.latestTime()) && !f.Policy.Saga {
+	if f.Tainted() && !f.WithinWindow(t.latestTime()) {
 		t.applyRecovery(0)
 		switch t.flight().State {
 		case StateRunning:

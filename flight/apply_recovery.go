@@ -8,12 +8,17 @@ import "time"
 func (t *transition) retryOrEnd(delay time.Duration) {
 	f := t.editFlight()
 	switch {
-	case f.Policy.Saga: // driving a saga again has no effect of its own and is never capped; a cancelled saga must be undone
 	case f.Cancel != nil && f.Tainted():
 		t.verifyOrHold("cancelled while an effect of unknown outcome may have happened")
 		return
 	case f.Cancel != nil:
 		t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
+		return
+	case t.isStopped() && !f.Tainted():
+		t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
+		return
+	case t.retriesExhausted(delay) && t.mustSettle() && !f.Tainted():
+		t.holdForPerson("retries are spent, and it must not fail")
 		return
 	case t.retriesExhausted(delay) && f.Tainted():
 		t.verifyOrHold("retries are spent while an effect of unknown outcome may have happened")
@@ -64,7 +69,7 @@ func (t *transition) retryDelay(asked time.Duration) time.Duration {
 func (t *transition) applyRecovery(delay time.Duration) {
 	f := t.editFlight()
 	switch {
-	case f.Policy.Saga, f.Policy.Recovery == RecoveryResend:
+	case f.Policy.Recovery == RecoveryResend:
 		t.retryOrEnd(delay)
 	case f.Policy.Recovery == RecoveryVerify:
 		t.startVerification()

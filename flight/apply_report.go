@@ -6,6 +6,9 @@ import "slices"
 // over. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
+	if !t.absent() && f.Policy.Saga {
+		return t.reportSaga(c)
+	}
 	a := f.Newest()
 	isNewest := a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)
 	switch {
@@ -60,8 +63,13 @@ func (t *transition) acceptReport(c *Report) {
 func (t *transition) acceptRefused(c *Report, wasOpen bool) {
 	t.untaintNewest()
 	f := t.editFlight()
-	keyHonoured := f.Policy.Saga || f.Policy.Recovery == RecoveryResend && f.providerRemembersKey(t.latestTime())
+	keyHonoured := f.Policy.Recovery == RecoveryResend && f.providerRemembersKey(t.latestTime())
 	if !f.Tainted() || keyHonoured {
+		if t.mustSettle() {
+			t.untaintAll()
+			t.holdForPerson("the provider has refused it, and it must not fail: " + Sanitize(c.Error))
+			return
+		}
 		t.endWithReceipt(receiptOf(c))
 		return
 	}
@@ -216,7 +224,7 @@ func (t *transition) abandonNewest(c *Abandon) Decision {
 	switch {
 	case f.State.Terminal() || a.ReportedOutcomes != 0 || !a.IsOpen() && !a.Lost:
 		return DecisionAccepted
-	case a.IsOpen() && f.State == StateWaiting:
+	case a.IsOpen() && f.State == StateWaiting, f.Policy.Saga:
 		return DecisionFenced
 	}
 	wasOpen := a.IsOpen()

@@ -7,8 +7,10 @@ func (t *transition) cancel(c *Cancel) Decision {
 		return DecisionNotFound
 	case f.State == StateCancelled && c.Generation == f.Generation:
 		return DecisionAccepted
-	case f.State.Terminal() || c.Generation != f.Generation:
+	case f.State.Terminal() || c.Generation != f.Generation, f.Phase == PhaseCommitted:
 		return DecisionFailedPrecondition
+	case t.key.IsStep() && t.sagaIsLive() && !t.isDriver(c.Driver):
+		return DecisionFenced
 	case f.Cancel != nil:
 		return DecisionAccepted // the first cancellation is recorded
 	}
@@ -55,8 +57,10 @@ func (t *transition) resolve(c *Resolve) Decision {
 		t.untaintAll()
 		f.CountedAttempts = 0 // a person's decision restarts the count of the retry policy
 		switch {
-		case f.Cancel != nil && !f.Policy.Saga:
+		case f.Cancel != nil:
 			t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
+		case t.isStopped():
+			t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
 		case !f.Submitted():
 			f.State, f.CreatedAt, f.Cause = StateAbsent, 0, "" // the next Open brings input and policy
 		default:
@@ -121,7 +125,7 @@ func (t *transition) retry(c *Retry) Decision {
 		return DecisionNotFound
 	case f.Generation == c.Generation+1:
 		return DecisionAccepted // a repeat
-	case f.Generation != c.Generation || !f.Reopenable():
+	case f.Generation != c.Generation || !f.Reopenable(), t.belongsToSaga():
 		return DecisionFailedPrecondition
 	}
 	by := Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: t.header.Now}
@@ -129,9 +133,6 @@ func (t *transition) retry(c *Retry) Decision {
 	next := t.nextGeneration(by)
 	next.Fingerprint, next.Input, next.InputGeneration, next.Policy = f.Fingerprint, f.Input, f.InputGeneration, f.Policy
 	next.CreatedAt = t.header.Now
-	if next.Policy.Saga {
-		next.Phase = PhaseForward
-	}
 	t.emit(EventRetried, Event{Actor: by.Actor, Note: by.Reason})
 	t.makeReady()
 	if f.Place != nil {
@@ -150,7 +151,7 @@ func (t *transition) freeKey(c *FreeKey) Decision {
 		return DecisionNotFound
 	case f.Generation == c.Generation+1:
 		return DecisionAccepted // a repeat
-	case f.Generation != c.Generation || !f.State.Terminal() || f.Sealed:
+	case f.Generation != c.Generation || !f.State.Terminal() || f.Sealed, t.belongsToSaga():
 		return DecisionFailedPrecondition
 	}
 	by := Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: t.header.Now}

@@ -1,55 +1,142 @@
 package flight
 
-// mayOpenStep reports whether a step may be created or opened now; it is true for every flight that is not a step. The
-// phase of the saga must permit the step. A driver that performs or submits the step names its own token, and must be the
-// saga's open attempt. A worker of a pool names no driver, and opens only a step that a driver has submitted before.
-func (t *transition) mayOpenStep(s *Submission) bool {
+// mayCreateStep reports whether a step may be created; it is true for every flight that is not a step. Only the driver that has the saga's
+// open attempt creates steps: forward steps until the saga is cancelled, or after its pivot; undos after the flip.
+func (t *transition) mayCreateStep(driver Token) bool {
 	switch {
 	case !t.key.IsStep():
 		return true
-	case !t.phaseAllows():
-		return false
-	case s.Driver.IsZero():
-		return !t.absent()
-	}
-	driver := t.saga.OpenAttempt()
-	return driver != nil && t.header.TokenOf(driver) == s.Driver
-}
-
-// phaseAllows reports whether an attempt of this flight may open in the present phase of its saga: forward steps in
-// Forward, undos in Undoing.
-func (t *transition) phaseAllows() bool {
-	switch {
-	case !t.key.IsStep():
-		return true
-	case t.saga == nil || t.saga.State.Terminal():
+	case !t.isDriver(driver):
 		return false
 	case t.key.IsUndo():
 		return t.saga.Phase == PhaseUndoing
 	}
-	return t.saga.Phase == PhaseForward
+	return t.saga.Phase == PhaseCommitted || t.saga.Phase == PhaseForward && t.saga.Cancel == nil
 }
 
-// beginUndo changes the phase of a saga to undoing, on request of its newest driver. The change is permanent.
-func (t *transition) beginUndo(c *BeginUndo) Decision {
+// mayOpenStep reports whether an attempt of a step may open in the present phase of its saga; it is true for every flight that is not a
+// step. A forward step whose outcome is unknown goes on after its saga was cancelled: its own policy finds out what has happened, and the
+// flip waits for it.
+func (t *transition) mayOpenStep() bool {
+	switch {
+	case !t.key.IsStep():
+		return true
+	case !t.sagaIsLive() || t.absent():
+		return false
+	case t.key.IsUndo():
+		return t.saga.Phase == PhaseUndoing
+	}
+	return t.saga.Phase == PhaseCommitted || t.saga.Phase == PhaseForward && (t.saga.Cancel == nil || t.flight().Tainted())
+}
+
+// sagaIsLive reports whether the flight is a step, or an undo, of a saga that is not over.
+func (t *transition) sagaIsLive() bool {
+	return t.saga != nil && t.saga.State != StateAbsent && !t.saga.State.Terminal()
+}
+
+// isDriver reports whether the token is that of the open attempt of the saga of this step.
+func (t *transition) isDriver(token Token) bool {
+	if !t.sagaIsLive() || token.IsZero() {
+		return false
+	}
+	a := t.saga.OpenAttempt()
+	return a != nil && t.header.TokenOf(a) == token
+}
+
+// isStopped reports whether this forward step ends as soon as it is known that it has not happened: its saga was cancelled. Without this
+// rule nobody would open the step again, and nobody would end it.
+func (t *transition) isStopped() bool {
+	return t.key.IsStep() && !t.key.IsUndo() && t.sagaIsLive() && t.saga.Phase == PhaseForward && t.saga.Cancel != nil
+}
+
+// mustSettle reports whether this step must not fail: an undo, and every step after the pivot. Where another flight fails, it waits for a
+// person, who lets it run again, attaches a receipt, or lets it pass.
+func (t *transition) mustSettle() bool {
+	return t.key.IsUndo() || t.key.IsStep() && t.sagaIsLive() && t.saga.Phase == PhaseCommitted
+}
+
+// reportSaga ends a saga. Only its driver's open attempt reports; a saga has no evidence, because a driver performs nothing.
+func (t *transition) reportSaga(c *Report) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token || !a.IsOpen() || f.Phase == PhaseNone {
+	switch {
+	case a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token:
 		return DecisionFenced
+	case a.IsOpen() && c.Outcome.Final():
+		t.acceptReport(c)
+		return DecisionAccepted
+	case a.ReportedOutcomes&outcomeBit(c.Outcome) != 0 && t.isRepeatedReport(c):
+		return DecisionAccepted
 	}
-	if f.Phase == PhaseForward {
-		t.editFlight().Phase = PhaseUndoing
-		t.emit(EventUndoBegun, Event{Attempt: a.Number})
+	return DecisionFenced
+}
+
+// endDrive ends the open attempt of an earlier driver, or the sleep, of a saga whose next driver opens it. A driver performs nothing, so its
+// attempt leaves no doubt.
+func (t *transition) endDrive() {
+	f := t.flight()
+	switch {
+	case f.OpenAttempt() != nil:
+		t.closeAttempt(OutcomeNone)
+		t.uncountAttempt()
+		t.makeReady()
+	case f.State == StateWaiting:
+		t.editFlight().Wake = nil
+		t.makeReady()
 	}
+}
+
+// drivenSaga returns the saga of a command of its driver; nil: the driver's attempt is not open any more.
+func (t *transition) drivenSaga(generation uint32, token Token) *Flight {
+	f := t.flight()
+	a := f.OpenAttempt()
+	if a == nil || generation != f.Generation || !f.Policy.Saga || t.header.TokenOf(a) != token {
+		return nil
+	}
+	return f
+}
+
+// beginUndo changes the phase of a cancelled saga to undoing, on request of its driver. The change is permanent.
+func (t *transition) beginUndo(c *BeginUndo) Decision {
+	f := t.drivenSaga(c.Generation, c.Token)
+	switch {
+	case f == nil:
+		return DecisionFenced
+	case f.Phase == PhaseUndoing:
+		return DecisionAccepted
+	case f.Phase != PhaseForward || f.Cancel == nil:
+		return DecisionFailedPrecondition
+	}
+	t.editFlight().Phase = PhaseUndoing
+	t.emit(EventUndoBegun, Event{Attempt: f.Newest().Number, Note: f.Cancel.Reason})
+	return DecisionAccepted
+}
+
+// passPivot changes the phase of a saga to committed, on request of its driver, who has seen the receipt of the pivot. The change is
+// permanent. A cancel that came before it has no effect.
+func (t *transition) passPivot(c *PassPivot) Decision {
+	f := t.drivenSaga(c.Generation, c.Token)
+	switch {
+	case f == nil:
+		return DecisionFenced
+	case f.Phase == PhaseCommitted:
+		return DecisionAccepted
+	case f.Phase != PhaseForward:
+		return DecisionFailedPrecondition
+	}
+	t.editFlight().Phase = PhaseCommitted
+	t.emit(EventPivotPassed, Event{Attempt: f.Newest().Number})
 	return DecisionAccepted
 }
 
 // sealKey permanently closes a key that was never opened.
-func (t *transition) sealKey(*SealKey) Decision {
+func (t *transition) sealKey(c *SealKey) Decision {
 	f := t.flight()
 	switch {
 	case f != nil && f.Sealed:
 		return DecisionAccepted
+	case t.key.IsStep() && !t.isDriver(c.Driver):
+		return DecisionFenced
 	case f != nil && (f.Fence.Number > 0 || f.State.Terminal()):
 		return DecisionFailedPrecondition
 	}
@@ -74,7 +161,7 @@ func (t *transition) suspend(c *Suspend) Decision {
 	if f.State == StateWaiting || c.Wake.Callback && a.ReportedOutcomes != 0 {
 		return DecisionAccepted // a repeat, or the callback was faster
 	}
-	if !a.IsOpen() || !c.Wake.Callback && !f.Policy.Saga {
+	if !a.IsOpen() || c.Wake.Callback == f.Policy.Saga {
 		return DecisionFenced
 	}
 	number := a.Number
@@ -86,9 +173,9 @@ func (t *transition) suspend(c *Suspend) Decision {
 	wake := c.Wake
 	f.State, f.Wake, f.Steps = StateWaiting, &wake, t.header.Steps
 	t.emit(EventSuspended, Event{Attempt: number})
-	if f.Cancel != nil && !wake.Callback {
+	if f.Cancel != nil && !wake.Callback && !wake.Marked {
 		f.Wake = nil
-		t.makeReady() // cancelled meanwhile: the undo must not wait
+		t.makeReady() // cancelled after the driver has looked
 	}
 	return DecisionAccepted
 }
@@ -102,7 +189,7 @@ func (t *transition) wakeUp(c *WakeUp) Decision {
 		return DecisionNotFound
 	case c.Generation != f.Generation:
 		return t.answerCurrent()
-	case f.OpenAttempt() != nil:
+	case f.OpenAttempt() != nil && !f.Policy.Saga:
 		if d := t.supersede(); d != DecisionNone {
 			return d
 		}
@@ -115,4 +202,10 @@ func (t *transition) wakeUp(c *WakeUp) Decision {
 	t.emit(EventWoken, Event{Attempt: f.AttemptNumber()})
 	t.makeReady()
 	return DecisionAccepted
+}
+
+// belongsToSaga reports whether the flight is a saga, or a step of one that is not over. Neither is run again by a person: a saga has a new
+// id for each run, and its steps have their outcome from their saga.
+func (t *transition) belongsToSaga() bool {
+	return t.flight().Policy.Saga || t.key.IsStep() && t.sagaIsLive()
 }

@@ -156,6 +156,8 @@ func newCommand(k kind) Command {
 		return new(SealKey)
 	case kindBeginUndo:
 		return new(BeginUndo)
+	case kindPassPivot:
+		return new(PassPivot)
 	case kindExpire:
 		return new(Expire)
 	case kindBootstrap:

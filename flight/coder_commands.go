@@ -114,6 +114,7 @@ func (p *Policy) transcode(w *coder) {
 	w.boolField(9, &p.Approval)
 	numberField(w, 10, &p.RunAfter)
 	w.boolField(11, &p.Saga)
+	textField(w, 12, &p.Definition)
 }
 
 func (r *RetryPolicy) transcode(w *coder) {

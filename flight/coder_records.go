@@ -74,6 +74,10 @@ func (f *Flight) transcode(w *coder) {
 		allocOnRead(w, &f.Place).transcode(w)
 		w.endField()
 	}
+	if w.beginField(38, f.Ended != (Version{})) {
+		f.Ended.transcode(w)
+		w.endField()
+	}
 }
 
 func (p *Place) transcode(w *coder) {
@@ -93,6 +97,7 @@ func (q *Queue) transcode(w *coder) {
 	textField(w, 2, &q.Lane)
 	numberField(w, 3, &q.Limit)
 	numberField(w, 4, &q.RunAt)
+	textField(w, 5, &q.Action)
 }
 
 // transcodeSubmission transcodes the fields 5 to 8.
@@ -270,6 +275,8 @@ func (r *Resolution) transcode(w *coder) {
 func (wa *Wake) transcode(w *coder) {
 	numberField(w, 1, &wa.At)
 	w.boolField(2, &wa.Callback)
+	numberField(w, 3, &wa.Live)
+	w.boolField(4, &wa.Marked)
 }
 
 func (n *UsedNonce) transcode(w *coder) {

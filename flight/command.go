@@ -121,6 +121,7 @@ type Cancel struct {
 	Generation uint32 `cbor:"2,keyasint"`
 	Actor      string `cbor:"3,keyasint,omitempty"`
 	Reason     string `cbor:"4,keyasint,omitempty"`
+	Driver     Token  `cbor:"5,keyasint,omitzero"` // of a step: the token of its saga's driver
 }
 
 // Resolve is a person's decision about a flight in doubt, based on the given version.
@@ -165,10 +166,19 @@ type FreeKey struct {
 
 // SealKey permanently closes a key that was never opened: a step that its saga will not start.
 type SealKey struct {
-	Key Key `cbor:"1,keyasint"`
+	Key    Key   `cbor:"1,keyasint"`
+	Driver Token `cbor:"2,keyasint,omitzero"` // of the saga's driver
 }
 
-// BeginUndo changes a saga from forward to undoing. The change is permanent: no forward step opens afterwards.
+// PassPivot changes a saga from forward to committed, because its pivot has succeeded. The change is permanent: no undo opens afterwards,
+// and a cancel is rejected.
+type PassPivot struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Token      Token  `cbor:"3,keyasint"` // of the driver's attempt
+}
+
+// BeginUndo changes a cancelled saga from forward to undoing. The change is permanent: no forward step opens afterwards.
 type BeginUndo struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
@@ -269,6 +279,7 @@ const (
 	kindCloseSession    kind = 29
 	kindRestore         kind = 30
 	kindFinishRestore   kind = 31
+	kindPassPivot       kind = 32
 )
 
 func (c *Submit) Target() Key          { return c.Key }
@@ -287,6 +298,7 @@ func (c *Retry) Target() Key           { return c.Key }
 func (c *FreeKey) Target() Key         { return c.Key }
 func (c *SealKey) Target() Key         { return c.Key }
 func (c *BeginUndo) Target() Key       { return c.Key }
+func (c *PassPivot) Target() Key       { return c.Key }
 func (c *Expire) Target() Key          { return c.Key }
 func (c *Bootstrap) Target() Key       { return Key{} }
 func (c *RaiseEpoch) Target() Key      { return Key{} }
@@ -319,6 +331,7 @@ func (c *Retry) kind() kind           { return kindRetry }
 func (c *FreeKey) kind() kind         { return kindFreeKey }
 func (c *SealKey) kind() kind         { return kindSealKey }
 func (c *BeginUndo) kind() kind       { return kindBeginUndo }
+func (c *PassPivot) kind() kind       { return kindPassPivot }
 func (c *Expire) kind() kind          { return kindExpire }
 func (c *Bootstrap) kind() kind       { return kindBootstrap }
 func (c *RaiseEpoch) kind() kind      { return kindRaiseEpoch }

@@ -28,6 +28,7 @@ const (
 	KindToken     = "token"     // a credential of the API
 	KindNamespace = "namespace" // the limits of a namespace
 	KindSettings  = "settings"  // settings of the whole deployment
+	KindSaga      = "saga"      // a definition of a saga, which never changes
 	// KindReplacement is of the node that a new one has replaced, by its name.
 	KindReplacement = "replacement"
 )

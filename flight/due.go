@@ -17,6 +17,7 @@ type Queue struct {
 	Lane     string `cbor:"2,keyasint,omitempty"` // "": the job stands in no lane
 	Limit    uint16 `cbor:"3,keyasint,omitempty"` // how many jobs of the lane may be open at once; 0: one
 	RunAt    Time   `cbor:"4,keyasint,omitempty"` // earliest time of the first attempt; 0: at once
+	Action   string `cbor:"5,keyasint,omitempty"` // of the workers that claim the job; "": the name of its key
 }
 
 // Place is the place of a job in its queue and its lane: the order of Due and Since. It never changes in a generation, so a
@@ -33,19 +34,23 @@ func (p *Place) compare(other *Place) int {
 }
 
 // Due is the part of a ledger's state machine that says which jobs may be handed out now, which flights are overdue, and how
-// the jobs of a lane stand. It is an index, rebuilt from the flights at each start: Update keeps it, and reads no clock. Only
+// the jobs of a lane stand, and which sagas have to be driven on. It is an index, rebuilt from the flights at each start: Update keeps it, and reads no clock. Only
 // LaneBlocks decides anything in the ledger. The rest serves the leader, which compares stored times with the ledger's, and
 // proposes. Due is not safe for concurrent use.
 type Due struct {
 	// Ready is called when a job of an action can be handed out that could not before. It may be nil.
 	Ready func(namespace, action string)
+	// SagaDue is called when a saga becomes due. It may be nil.
+	SagaDue func()
 
 	jobs      map[ID]*job
 	pools     map[poolKey]*pool
 	lanes     map[laneKey]*lane
 	queued    map[string]int // jobs that are not over, by namespace
-	starts    timers         // of jobs that may be handed out at a later time
-	deadlines timers         // of open attempts, callbacks and sleeping sagas
+	sagas     map[ID]*sagaSteps
+	dueSagas  map[ID]struct{}
+	starts    timers // of jobs that may be handed out at a later time
+	deadlines timers // of open attempts, callbacks and sleeping sagas
 }
 
 type poolKey struct{ namespace, action string }
@@ -106,6 +111,7 @@ type timers struct{ plain, holder *btree.BTreeG[timer] }
 // NewDue returns the table of a ledger without flights.
 func NewDue() *Due {
 	return &Due{jobs: make(map[ID]*job), pools: make(map[poolKey]*pool), lanes: make(map[laneKey]*lane), queued: make(map[string]int),
+		sagas: make(map[ID]*sagaSteps), dueSagas: make(map[ID]struct{}),
 		starts: newTimers(), deadlines: newTimers()}
 }
 
@@ -193,6 +199,7 @@ func (d *Due) Update(before, after *Flight) {
 			d.deadlines.add(t)
 		}
 	}
+	d.updateSaga(before, after)
 	var old *job
 	if before != nil && before.Place != nil {
 		old = d.jobs[before.ID]
@@ -220,7 +227,7 @@ func (d *Due) Update(before, after *Flight) {
 // enter gives a flight its place.
 func (d *Due) enter(f *Flight) *job {
 	j := &job{id: f.ID, place: *f.Place}
-	namespace, action := f.Key.Namespace(), f.Key.Name()
+	namespace, action := f.Key.Namespace(), cmp.Or(f.Place.Queue.Action, f.Key.Name())
 	k := poolKey{namespace, action}
 	if j.pool = d.pools[k]; j.pool == nil {
 		j.pool = &pool{poolKey: k, states: make(map[State]int), ready: btree.NewG(treeDegree, func(a, b *job) bool {

@@ -31,7 +31,8 @@ func scenarios() []scenario {
 	saga := scenario{name: "saga", policy: flight.Policy{Saga: true, Retention: retention}, keys: []flight.Key{sagaKey, stepKey, undoKey}, extra: sagaCommands}
 	driven := saga
 	driven.name = "saga, driven"
-	driven.prefix = []flight.Command{openOf(sagaKey, saga.policy, sessions[0], nonce1, fp1)}
+	saga.prefix = []flight.Command{&flight.Submit{Key: sagaKey, Submission: flight.Submission{Fingerprint: fp1, Policy: saga.policy}}}
+	driven.prefix = append(saga.prefix, openOf(sagaKey, saga.policy, flight.Session{}, nonce1, fp1))
 	lost := func(name string, p flight.Policy, more ...flight.Command) scenario {
 		s := solo(name, p, nil)
 		s.prefix = append([]flight.Command{openOf(soloKey, s.policy, sessions[0], nonce1, fp1), endSessionOf(sessions[0])}, more...)
@@ -373,7 +374,8 @@ func farCommands(_ *ledger, s *scenario) []flight.Command {
 func sagaCommands(w *ledger, s *scenario) []flight.Command {
 	var cs []flight.Command
 	add := func(c flight.Command) { cs = append(cs, c) }
-	add(openOf(sagaKey, s.policy, sessions[0], nonce1, fp1))
+	add(openOf(sagaKey, s.policy, flight.Session{}, nonce1, fp1))
+	add(openOf(sagaKey, s.policy, flight.Session{}, nonce2, fp1))
 	add(openOf(sagaKey, s.policy, sessions[2], nonce2, fp1))
 	add(abandonOf(sagaKey, nonce1))
 	for _, x := range sessions {
@@ -390,7 +392,14 @@ func sagaCommands(w *ledger, s *scenario) []flight.Command {
 	step := flight.Policy{Recovery: flight.RecoveryResend, Retention: retention}
 	for _, driver := range w.openedAttempts[0] {
 		add(&flight.BeginUndo{Key: sagaKey, Generation: driver.generation, Token: driver.token})
+		add(&flight.PassPivot{Key: sagaKey, Generation: driver.generation, Token: driver.token})
 		add(&flight.Suspend{Key: sagaKey, Generation: driver.generation, Token: driver.token})
+		add(&flight.Suspend{Key: sagaKey, Generation: driver.generation, Token: driver.token, Wake: flight.Wake{Marked: true}})
+		add(&flight.SealKey{Key: stepKey, Driver: driver.token})
+		add(&flight.SealKey{Key: undoKey, Driver: driver.token})
+		for _, k := range [...]flight.Key{stepKey, undoKey} {
+			add(&flight.Cancel{Key: k, Generation: 1, Driver: driver.token})
+		}
 		for _, o := range [...]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown} {
 			add(reportOf(sagaKey, driver, o, ""))
 		}
@@ -404,7 +413,7 @@ func sagaCommands(w *ledger, s *scenario) []flight.Command {
 	for i, k := range [...]flight.Key{stepKey, undoKey} {
 		add(openOf(k, step, sessions[1], nonce2, fp1)) // a worker of a pool
 		for _, at := range w.openedAttempts[i+1] {
-			for _, o := range [...]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeNotDone, flight.OutcomeUnknown} {
+			for _, o := range [...]flight.Outcome{flight.OutcomeSucceeded, flight.OutcomeRefused, flight.OutcomeNotDone, flight.OutcomeUnknown} {
 				add(reportOf(k, at, o, ""))
 			}
 		}

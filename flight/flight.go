@@ -243,9 +243,13 @@ func (f Finding) String() string {
 type Wake struct {
 	At       Time `cbor:"1,keyasint,omitempty"` // time at which a saga wakes, or a callback is overdue; 0: only a command wakes it
 	Callback bool `cbor:"2,keyasint,omitempty"` // the attempt stays the newest one, and no session holds the key
+	// Live is how many steps and undos of the saga were not over when its driver had looked at all of them and had submitted what it
+	// had to. The saga is due as soon as there are fewer.
+	Live   uint8 `cbor:"3,keyasint,omitempty"`
+	Marked bool  `cbor:"4,keyasint,omitempty"` // the driver has seen that the saga is cancelled
 }
 
-// Phase is the direction of a saga. It changes once, from forward to undoing.
+// Phase is the direction of a saga. It changes once: from forward to undoing, or to committed.
 type Phase uint8
 
 // The phases of a saga. Every other flight has PhaseNone.
@@ -253,6 +257,7 @@ const (
 	PhaseNone Phase = iota
 	PhaseForward
 	PhaseUndoing
+	PhaseCommitted // the pivot has succeeded: from here on only forward
 )
 
 // UsedNonce is a nonce that opens nothing more. It is remembered until every Open that carries it has expired.
@@ -311,6 +316,7 @@ type Flight struct {
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder began
 	Place               *Place               `cbor:"37,keyasint,omitempty"` // of a job; nil: no worker claims the flight
+	Ended               Version              `cbor:"38,keyasint,omitzero"`  // of a step: version of the command that ended it; undos go by it
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.
@@ -383,11 +389,11 @@ func (f *Flight) HolderTime(h *Header, stored Time) Time {
 }
 
 // Holder is the session that holds the key: the session of the open attempt, or of the caller that is assigned to ask the
-// provider; nil where no session holds it. An attempt that waits for its callback has no holder.
+// provider; nil where no session holds it. An attempt that waits for its callback has no holder, and neither has a saga.
 func (f *Flight) Holder() *Session {
 	switch {
 	case f == nil:
-	case f.State == StateRunning && f.OpenAttempt() != nil:
+	case f.State == StateRunning && f.OpenAttempt() != nil && !f.Policy.Saga:
 		return &f.Newest().Session
 	case f.Verification != nil && f.Verification.Session != Session{}:
 		return &f.Verification.Session

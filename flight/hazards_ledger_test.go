@@ -184,23 +184,20 @@ func TestHazard39_AStaleDriverStartsNothing(t *testing.T) {
 	start := func(k flight.Key, driver int) flight.Command {
 		return &flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp1, Driver: w.openedAttempts[0][driver-1].token}}
 	}
-	perform := func(driver int, under flight.Session) flight.Command {
-		o := openOf(stepKey, hold, under, nonce1, fp1)
-		o.Submission.Driver = w.openedAttempts[0][driver-1].token
-		return o
-	}
 	turn := func(driver int) flight.Command {
 		return &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: w.openedAttempts[0][driver-1].token}
 	}
-	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, sessions[0], nonce1, fp1))
-	say(flight.DecisionAccepted, start(stepKey, 1))
-	say(flight.DecisionAccepted, endSessionOf(sessions[0])) // the first driver is paused for too long
-	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, sessions[1], nonce2, fp1))
-	say(flight.DecisionSessionEnded, perform(1, sessions[0]))
-	say(flight.DecisionFenced, perform(1, sessions[2]))
-	say(flight.DecisionProceed, perform(2, sessions[1]))
-	say(flight.DecisionFenced, start(undoKey, 1))
+	say(flight.DecisionAccepted, &flight.Submit{Key: sagaKey, Submission: flight.Submission{Fingerprint: fp1, Policy: sagaPolicy}})
+	say(flight.DecisionSessionEnded, openOf(sagaKey, sagaPolicy, sessions[0], nonce1, fp1)) // a driver has no session
+	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, flight.Session{}, nonce1, fp1))
+	say(flight.DecisionFenced, openOf(stepKey, hold, sessions[1], nonce1, fp1)) // nobody has submitted it
+	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, flight.Session{}, nonce2, fp1))
+	say(flight.DecisionFenced, start(stepKey, 1))
+	say(flight.DecisionAccepted, start(stepKey, 2))
+	say(flight.DecisionProceed, openOf(stepKey, hold, sessions[1], nonce1, fp1))
 	say(flight.DecisionFenced, start(undoKey, 2))
+	say(flight.DecisionFailedPrecondition, turn(2)) // it was not cancelled
+	say(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
 	say(flight.DecisionFenced, turn(1))
 	say(flight.DecisionAccepted, turn(2))
 	say(flight.DecisionAccepted, turn(2))

@@ -13,8 +13,10 @@ const (
 	LevelRestore uint32 = 3
 	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane, and attempts that wait for a callback.
 	LevelJobs uint32 = 4
+	// LevelSagas adds sagas that are driven by the leader: their definitions, steps that are jobs, and their third phase.
+	LevelSagas uint32 = 5
 	// MaxLevel is the highest level that this build reads.
-	MaxLevel = LevelJobs
+	MaxLevel = LevelSagas
 )
 
 // RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
@@ -33,12 +35,30 @@ func RequiredLevel(c Command) uint32 {
 	}
 	switch c := c.(type) {
 	case *Submit:
+		if c.Submission.Policy.Definition != "" || c.Queue != nil && c.Queue.Action != "" {
+			return LevelSagas
+		}
 		if c.Queue != nil {
 			return LevelJobs
 		}
+	case *Open:
+		if c.Submission.Policy.Definition != "" {
+			return LevelSagas
+		}
+	case *Cancel:
+		if !c.Driver.IsZero() {
+			return LevelSagas
+		}
+	case *SealKey:
+		if !c.Driver.IsZero() {
+			return LevelSagas
+		}
 	case *Suspend:
-		if c.Wake.Callback {
+		switch {
+		case c.Wake.Callback:
 			return LevelJobs
+		case c.Wake.Live > 0 || c.Wake.Marked:
+			return LevelSagas
 		}
 	}
 	return c.kind().level()
@@ -50,6 +70,8 @@ func (k kind) level() uint32 {
 		return LevelDocuments
 	case kindCloseSession, kindRestore, kindFinishRestore:
 		return LevelRestore
+	case kindPassPivot:
+		return LevelSagas
 	}
 	return LevelBase
 }

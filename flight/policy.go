@@ -18,6 +18,7 @@ type Policy struct {
 	Approval       bool          `cbor:"9,keyasint,omitempty"`
 	RunAfter       time.Duration `cbor:"10,keyasint,omitempty"` // from submission to the first attempt
 	Saga           bool          `cbor:"11,keyasint,omitempty"` // the flight's handler is the saga driver
+	Definition     string        `cbor:"12,keyasint,omitempty"` // of a saga: NAME@VERSION
 }
 
 // Defaults of a policy.

@@ -162,10 +162,16 @@ func (rw *randomWalk) command() flight.Command {
 // liveCommand returns a command that changes the flight's state.
 func (rw *randomWalk) liveCommand(k flight.Key, i int) flight.Command {
 	f := rw.w.flights[i]
-	if f == nil || f.State == flight.StateAbsent || f.State == flight.StateReady {
+	absent := f == nil || f.State == flight.StateAbsent
+	if absent && (k.IsStep() || rw.policy[k].Saga) {
+		return &flight.Submit{Key: k, Submission: rw.submission(k)}
+	}
+	if absent || f.State == flight.StateReady {
 		return rw.openUnder(k, rw.newSession(), time.Second)
 	}
 	switch {
+	case f.Policy.Saga && f.OpenAttempt() != nil:
+		return rw.drive(k, f)
 	case f.State == flight.StateInDoubt:
 		return &flight.Resolve{Key: k, Generation: f.Generation, Version: f.Version, Finding: flight.FindingNotHappened, Actor: "ann"}
 	case f.State == flight.StateAwaitingApproval:
@@ -242,7 +248,23 @@ func (rw *randomWalk) open(k flight.Key) flight.Command {
 	return o
 }
 
+// drive returns a command of the driver of a saga.
+func (rw *randomWalk) drive(k flight.Key, f *flight.Flight) flight.Command {
+	token := rw.newest(0).token
+	step := rapid.SampledFrom(rw.w.keys[1:]).Draw(rw.T, "step")
+	return rapid.SampledFrom([]flight.Command{
+		&flight.Suspend{Key: k, Generation: f.Generation, Token: token, Wake: flight.Wake{Live: 1, Marked: rapid.Bool().Draw(rw.T, "marked")}},
+		&flight.Cancel{Key: k, Generation: f.Generation, Actor: "saga"}, &flight.BeginUndo{Key: k, Generation: f.Generation, Token: token},
+		&flight.PassPivot{Key: k, Generation: f.Generation, Token: token}, &flight.Submit{Key: step, Submission: rw.submission(step)},
+		&flight.Submit{Key: step, Submission: rw.submission(step)}, &flight.Cancel{Key: step, Generation: 1, Driver: token},
+		&flight.SealKey{Key: step, Driver: token}, rw.report(k, 0),
+	}).Draw(rw.T, "driver")
+}
+
 func (rw *randomWalk) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
+	if rw.policy[k].Saga && rapid.IntRange(0, 7).Draw(rw.T, "driver with a session") > 0 {
+		x = flight.Session{}
+	}
 	return &flight.Open{Key: k, Submission: rw.submission(k), Session: x, Nonce: rw.newNonce(), NotAfter: rw.w.header.Now.Add(life),
 		Owner: "host:1", StoreEpoch: rw.w.header.StoreEpoch}
 }

@@ -128,12 +128,13 @@ const (
 	EventDocumentPut // this and the following kinds are about a document, and stored in no history
 	EventDocumentPromoted
 	EventDocumentDeleted
+	EventPivotPassed // of a saga
 )
 
 var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "verifying",
 	"verification_reported", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
 	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported",
-	"document_put", "document_promoted", "document_deleted"}
+	"document_put", "document_promoted", "document_deleted", "pivot_passed"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

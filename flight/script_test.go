@@ -162,6 +162,11 @@ var (
 	seal   = atGeneration(func(uint32) flight.Command { return &flight.SealKey{Key: soloKey} })
 )
 
+// drive returns the Open of a driver, which has no session.
+func drive(n flight.Nonce) step {
+	return openAs(func(o *flight.Open) { o.Session = flight.Session{} }, 1, n)
+}
+
 // suspend puts the n-th attempt to sleep, or lets it wait for its callback.
 func suspend(n int, wake flight.Wake) step {
 	return func(w *ledger) flight.Command {

@@ -25,9 +25,15 @@ func Check(before flight.View, c flight.Command, after flight.View, reply flight
 			s.errs = append(s.errs, err)
 		}
 	}
+	if s.b.Policy.Saga && s.sameGeneration() && s.a.State != flight.StateExpired {
+		s.checkVersions()
+		s.checkIdentity()
+		s.checkSaga()
+		return s.violations()
+	}
 	for _, rule := range [...]func(){s.checkVersions, s.checkGenerations, s.checkIdentity, s.checkOpening, s.checkClosing, s.checkHolderTime, s.checkProceed, s.checkPrecedence,
 		s.checkAnswers, s.checkSessions, s.checkReports, s.checkEvidence, s.checkReceipts, s.checkEndings, s.checkTaint, s.checkAbandons, s.checkRetries, s.checkVerifications, s.checkPersons,
-		s.checkSagas, s.checkNonces, s.checkBodies, s.checkImports, s.checkRestores} {
+		s.checkSteps, s.checkNonces, s.checkBodies, s.checkImports, s.checkRestores} {
 		rule()
 	}
 	return s.violations()

@@ -29,10 +29,10 @@ func (s *step) checkOpening() {
 	s.require(b.State != flight.StateInDoubt && b.State != flight.StateAwaitingApproval && b.Verification == nil, "an attempt was opened in doubt, during a look-up or before an approval")
 	s.require(!b.State.Terminal(), "I4: an attempt was opened after the flight had ended")
 	s.require(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
-	s.require(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
-	s.require(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.RecoveryResend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt of a tainted flight was opened without a safe resend")
+	s.require(b.Cancel == nil, "an attempt was opened after a cancel")
+	s.require(!a.Tainted() || a.Policy.Recovery == flight.RecoveryResend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt of a tainted flight was opened without a safe resend")
 	r := a.Policy.Retry
-	s.require(!r.Declared() || a.Policy.Saga || int(b.CountedAttempts) < r.Attempts, "an attempt was opened beyond the retry policy")
+	s.require(!r.Declared() || int(b.CountedAttempts) < r.Attempts, "an attempt was opened beyond the retry policy")
 }
 
 // keyKnown reports whether the provider surely remembers our key for at least forAs, by the clock that is ahead. The ledger's
@@ -73,34 +73,16 @@ func (s *step) expectedRejection(c *flight.Open) flight.Decision {
 		return flight.DecisionFenced
 	case c.NotAfter < now:
 		return flight.DecisionOpenExpired
+	case b.State == flight.StateAbsent && c.Submission.Policy.Saga:
+		return flight.DecisionFenced
 	case s.sessionEnded || c.Session.Epoch != s.h.LeaseEpoch:
 		return flight.DecisionSessionEnded
 	case full:
 		return flight.DecisionExhausted
-	case !s.stepMayOpen(c) || s.h.StoreEpoch < b.Fence.StoreEpoch || b.Fence.Number+1 == 0:
+	case !s.stepMayOpen(c.Key) || s.h.StoreEpoch < b.Fence.StoreEpoch || b.Fence.Number+1 == 0:
 		return flight.DecisionFenced
 	}
 	return flight.DecisionNone
-}
-
-// stepMayOpen: I9. A step opens only in its phase; with a driver's token, while that driver's attempt is open; without one,
-// after it was submitted.
-func (s *step) stepMayOpen(c *flight.Open) bool {
-	if !c.Key.IsStep() {
-		return true
-	}
-	want := flight.PhaseForward
-	if c.Key.IsUndo() {
-		want = flight.PhaseUndoing
-	}
-	if s.saga == nil || s.saga.Phase != want || s.saga.State.Terminal() {
-		return false
-	}
-	if c.Submission.Driver.IsZero() {
-		return s.b.State != flight.StateAbsent
-	}
-	driver := s.saga.OpenAttempt()
-	return driver != nil && s.token(driver) == c.Submission.Driver
 }
 
 // checkAnswers: the answer to an Open for a flight that is not over.
@@ -191,8 +173,6 @@ func (s *step) mayEnd(old *flight.Attempt) (may, lost bool) {
 		return s.names(c.Token, old) && c.Generation == b.Generation || s.isLostSuccess(), false
 	case *flight.Import:
 		return s.importsLost(), false
-	case *flight.Suspend:
-		return s.names(c.Token, old) && c.Generation == b.Generation && b.Policy.Saga && !c.Wake.Callback && !waits, false
 	case *flight.Abandon:
 		return !waits && c.Nonce == old.Nonce && c.StoreEpoch == s.h.StoreEpoch, false
 	}

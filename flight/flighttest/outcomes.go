@@ -46,7 +46,7 @@ func (s *step) checkReports() {
 	case flight.OutcomeSucceeded:
 		s.require(a.State == flight.StateSucceeded, "I8: a success was not stored")
 	case flight.OutcomeRefused:
-		s.require(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil, "a refusal was not stored")
+		s.require(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil || s.mustNotFail() && a.State == flight.StateInDoubt, "a refusal was not stored")
 	case flight.OutcomeUnknown:
 		s.require(repeated || a.Tainted(), "an unknown outcome did not taint the flight")
 	case flight.OutcomeNotDone:
@@ -190,7 +190,7 @@ func (s *step) minTaint() uint32 {
 		switch {
 		case c.Outcome == flight.OutcomeSucceeded:
 			return 0
-		case c.Outcome == flight.OutcomeRefused && (b.Policy.Saga || b.Policy.Recovery == flight.RecoveryResend && s.keyKnown(b, 0)):
+		case c.Outcome == flight.OutcomeRefused && b.Policy.Recovery == flight.RecoveryResend && s.keyKnown(b, 0):
 			return 0
 		case c.Outcome == flight.OutcomeUnknown:
 			return doubts + countIf(own == 0 && !repeated)
@@ -233,7 +233,7 @@ func (s *step) checkTaint() {
 		return
 	}
 	s.require(a.TaintingAttempts >= floor, "taint: it was cleared without knowledge of the outcome")
-	if !a.Tainted() || a.Policy.Saga {
+	if !a.Tainted() {
 		return
 	}
 	waits := a.State == flight.StateReady || a.State == flight.StateScheduled
@@ -251,16 +251,18 @@ func (s *step) checkTaint() {
 func (s *step) checkRetries() {
 	a, b := s.a, s.b
 	c, ok := s.c.(*flight.Report)
-	if !ok || c.Outcome != flight.OutcomeNotDone || !s.fromNewest(c) || b.OpenAttempt() == nil || a.Tainted() || b.Policy.Saga {
+	if !ok || c.Outcome != flight.OutcomeNotDone || !s.fromNewest(c) || b.OpenAttempt() == nil || a.Tainted() {
 		return
 	}
 	waits := a.State == flight.StateReady || a.State == flight.StateScheduled
 	p := b.Policy.Retry
 	switch {
-	case b.Cancel != nil:
+	case b.Cancel != nil, s.stopped():
 		s.require(a.State == flight.StateCancelled, "a cancelled flight is retried")
 	case !p.Declared():
 		s.require(waits, "a flight without a retry policy is not ready")
+	case int(b.CountedAttempts) >= p.Attempts && s.mustNotFail():
+		s.require(a.State == flight.StateInDoubt, "a step that must not fail has failed")
 	case int(b.CountedAttempts) >= p.Attempts:
 		s.require(a.State == flight.StateFailed, "a flight with exhausted retries did not fail")
 	case p.Within == 0:

@@ -133,42 +133,9 @@ func (s *step) checkResolve(c *flight.Resolve) {
 		s.require(a.State == flight.StateSucceeded, "a person's finding of success was not stored")
 	case flight.FindingNotHappened:
 		unknown := a.State == flight.StateAbsent && b.InputGeneration == 0 // a restored ledger knew nothing but a report
-		s.require(!a.Tainted() && (waits || unknown || b.Cancel != nil && a.State == flight.StateCancelled), "a person allowed a new attempt, but none may open")
+		s.require(!a.Tainted() && (waits || unknown || (b.Cancel != nil || s.stopped()) && a.State == flight.StateCancelled), "a person allowed a new attempt, but none may open")
 	case flight.FindingFail:
 		s.require(a.State == flight.StateFailed && a.Receipt == nil, "a flight that a person failed did not fail")
-	}
-}
-
-// checkSagas: the phase changes once, and no step starts in the wrong phase.
-func (s *step) checkSagas() {
-	a, b := s.a, s.b
-	s.require(!b.Sealed || a.Sealed, "a seal was removed")
-	s.require(!b.Sealed || !s.opened(), "a sealed key was opened")
-	if s.sameGeneration() && a.Phase != b.Phase && b.State != flight.StateAbsent && a.State != flight.StateExpired {
-		c, ok := s.c.(*flight.BeginUndo)
-		at := b.OpenAttempt()
-		s.require(ok && b.Phase == flight.PhaseForward && a.Phase == flight.PhaseUndoing && at != nil && s.token(at) == c.Token, "I9: a saga's phase changed without its driver, or back")
-	}
-	key := s.c.Target()
-	began := b.State == flight.StateAbsent && a.State != flight.StateAbsent && !a.Sealed
-	if _, lost := s.lostReport(); lost || !key.IsStep() || !began && !s.opened() {
-		return
-	}
-	want := flight.PhaseForward
-	if key.IsUndo() {
-		want = flight.PhaseUndoing
-	}
-	s.require(s.saga != nil && s.saga.Phase == want && !s.saga.State.Terminal(), "I9: a step started in the wrong phase")
-	var named flight.Token
-	switch c := s.c.(type) {
-	case *flight.Open:
-		named = c.Submission.Driver
-	case *flight.Submit:
-		named = c.Submission.Driver
-	}
-	if s.saga != nil && (began || !named.IsZero()) {
-		driver := s.saga.OpenAttempt()
-		s.require(driver != nil && s.token(driver) == named, "I9: a stale driver started a step")
 	}
 }
 
@@ -187,7 +154,7 @@ func WellFormed(f *flight.Flight) error {
 	need(open == nil || state == flight.StateRunning || state == flight.StateWaiting && f.Wake.Callback, "I1: an open attempt in a flight that is not running")
 	need(state != flight.StateRunning || (open != nil) != (f.Verification != nil), "a running flight must have either an open attempt or a due look-up")
 	need(f.Verification == nil || state == flight.StateRunning && f.Tainted(), "a look-up of an untainted flight")
-	need(state != flight.StateInDoubt || f.Tainted(), "in doubt without taint")
+	need(state != flight.StateInDoubt || f.Tainted() || f.Key.IsStep(), "in doubt without taint")
 	need(!state.Terminal() || f.TaintingAttempts == 0, "a flight ended with taint")
 	need((f.Receipt != nil) == (state == flight.StateSucceeded) || state == flight.StateFailed || state == flight.StateExpired, "a receipt in a flight that has not ended")
 	need(state != flight.StateSucceeded || f.Receipt != nil && f.Receipt.Outcome == flight.OutcomeSucceeded, "succeeded without a receipt of success")
@@ -198,7 +165,7 @@ func WellFormed(f *flight.Flight) error {
 	need(len(f.Attempts) <= flight.MaxAttempts && len(f.Evidence) <= flight.MaxEvidence, "more attempts or evidence than the maximum")
 	need(len(f.UsedNonces) <= flight.MaxUsedNonces+flight.MaxAttempts, "more used nonces than the maximum")
 	need(f.Verification == nil || (f.Verification.Until > 0) == (f.Verification.Session != flight.Session{}), "the assigned session and its time limit must be set together")
-	resendable := f.Policy.Saga || f.Policy.Recovery == flight.RecoveryResend
+	resendable := f.Policy.Recovery == flight.RecoveryResend
 	need(!f.Tainted() || open == nil || resendable || f.TaintingAttempts <= lostUnknowns(f), "an attempt is open in a tainted flight without resend")
 	need(f.State == flight.StateAbsent || f.State == flight.StateExpired || f.Sealed || (f.Phase != flight.PhaseNone) == f.Policy.Saga, "Phase must be set exactly for sagas")
 	need(state.Terminal() == (f.FinishedAt > 0) || state == flight.StateExpired, "FinishedAt must be set exactly for a flight that ended")

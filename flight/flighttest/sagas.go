@@ -1,0 +1,110 @@
+package flighttest
+
+import "github.com/flightd/flightd/flight"
+
+// checkSaga: I9 for the saga's own flight. A driver performs nothing, so that its attempts leave no doubt; every command that drives is
+// accepted only under the token of the open attempt.
+func (s *step) checkSaga() {
+	a, b := s.a, s.b
+	at := b.OpenAttempt()
+	drives := func(token flight.Token, generation uint32) bool {
+		return at != nil && s.names(token, at) && generation == b.Generation
+	}
+	s.require(a.TaintingAttempts <= b.TaintingAttempts && a.Verification == nil && len(a.Evidence) == len(b.Evidence) && a.Overlap == b.Overlap, "I9: a saga has a doubt of its own")
+	s.require(a.Holder() == nil, "a session holds a saga")
+	may := b.State == a.State && b.Phase == a.Phase && b.AttemptCount == a.AttemptCount && (b.Cancel == nil) == (a.Cancel == nil)
+	switch c := s.c.(type) {
+	case *flight.Open:
+		opened := a.AttemptCount == b.AttemptCount+1 && s.r.Decision == flight.DecisionProceed
+		n := a.Newest()
+		repeat := at != nil && at.Nonce == c.Nonce && c.StoreEpoch == s.h.StoreEpoch
+		s.require(!opened || !b.State.Terminal() && c.Session == (flight.Session{}) && n.Session == c.Session && a.State == flight.StateRunning && b.Phase == a.Phase, "I9: an Open that must not drive was accepted")
+		s.require(!opened || a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1 && n.IsOpen(), "I2: the token does not rise by one")
+		s.require(opened || (s.r.Decision == flight.DecisionProceed) == repeat, "I9: proceed without an attempt")
+		may = may || opened
+	case *flight.Suspend:
+		slept := drives(c.Token, c.Generation) && a.OpenAttempt() == nil && b.Phase == a.Phase
+		unseen := b.Cancel != nil && !c.Wake.Marked
+		s.require(!slept || (a.State == flight.StateReady) == unseen && (a.State == flight.StateWaiting) == !unseen, "I9: a saga sleeps although it was cancelled after its driver has looked")
+		may = may || slept
+	case *flight.Report:
+		may = may || drives(c.Token, c.Generation) && c.Outcome.Final() && a.State.Terminal() && a.Receipt != nil && a.Receipt.Outcome == c.Outcome
+	case *flight.BeginUndo:
+		may = may || drives(c.Token, c.Generation) && b.Phase == flight.PhaseForward && a.Phase == flight.PhaseUndoing && b.Cancel != nil && a.State == b.State
+	case *flight.PassPivot:
+		may = may || drives(c.Token, c.Generation) && b.Phase == flight.PhaseForward && a.Phase == flight.PhaseCommitted && a.State == b.State
+	case *flight.WakeUp:
+		may = may || b.State == flight.StateWaiting && a.State == flight.StateReady && b.Phase == a.Phase
+	case *flight.Cancel:
+		unstarted := b.AttemptCount == 0 && a.State == flight.StateCancelled
+		asleep := b.State == flight.StateWaiting && a.State == flight.StateReady
+		may = may || b.Phase == flight.PhaseForward && b.Phase == a.Phase && a.Cancel != nil && (a.State == b.State || unstarted || asleep)
+	case *flight.SealKey:
+		may = may || b.AttemptCount == 0 && a.Sealed
+	}
+	s.require(may, "I9: a saga was changed by a command that must not change it")
+	s.require(!b.State.Terminal() || a.State == b.State && a.Receipt == b.Receipt || s.redacts(), "I4: a saga changed after its end")
+}
+
+func (s *step) redacts() bool { _, ok := s.c.(*flight.Redact); return ok }
+
+// stepMayOpen: I9. A step opens after its driver has submitted it, and only in its phase; after a cancel only to find out what has
+// happened.
+func (s *step) stepMayOpen(key flight.Key) bool {
+	switch {
+	case !key.IsStep():
+		return true
+	case s.saga == nil || s.saga.State.Terminal() || s.b.State == flight.StateAbsent:
+		return false
+	case key.IsUndo():
+		return s.saga.Phase == flight.PhaseUndoing
+	}
+	return s.saga.Phase == flight.PhaseCommitted || s.saga.Phase == flight.PhaseForward && (s.saga.Cancel == nil || s.b.Tainted())
+}
+
+// stopped: the step ends as soon as it has surely not happened.
+func (s *step) stopped() bool {
+	key := s.c.Target()
+	return key.IsStep() && !key.IsUndo() && s.saga != nil && !s.saga.State.Terminal() && s.saga.Phase == flight.PhaseForward && s.saga.Cancel != nil
+}
+
+// mustNotFail: instead of failing, the step waits for a person.
+func (s *step) mustNotFail() bool {
+	key := s.c.Target()
+	return key.IsUndo() || key.IsStep() && s.saga != nil && !s.saga.State.Terminal() && s.saga.Phase == flight.PhaseCommitted
+}
+
+// checkSteps: I9. No step starts in the wrong phase, or under a stale driver; and none that must not fail does.
+func (s *step) checkSteps() {
+	a, b := s.a, s.b
+	s.require(!b.Sealed || a.Sealed, "a seal was removed")
+	s.require(!b.Sealed || !s.opened(), "a sealed key was opened")
+	key := s.c.Target()
+	began := b.State == flight.StateAbsent && a.State != flight.StateAbsent && !a.Sealed
+	if _, lost := s.lostReport(); lost || !key.IsStep() {
+		return
+	}
+	if s.opened() {
+		s.require(s.stepMayOpen(key), "I9: a step was opened in the wrong phase")
+	}
+	submit, isSubmit := s.c.(*flight.Submit)
+	if began {
+		var driver *flight.Attempt
+		if s.saga != nil {
+			driver = s.saga.OpenAttempt()
+		}
+		s.require(isSubmit && driver != nil && s.token(driver) == submit.Submission.Driver, "I9: a stale driver started a step")
+		want := s.saga != nil && !s.saga.State.Terminal()
+		switch {
+		case !want:
+		case key.IsUndo():
+			want = s.saga.Phase == flight.PhaseUndoing
+		default:
+			want = s.saga.Phase == flight.PhaseCommitted || s.saga.Phase == flight.PhaseForward && s.saga.Cancel == nil
+		}
+		s.require(want, "I9: a step was started in the wrong phase")
+	}
+	_, resolved := s.c.(*flight.Resolve)
+	s.require(!s.mustNotFail() || a.State != flight.StateFailed || b.State.Terminal() || resolved, "I9: a step that must not fail has failed")
+	s.require(!a.State.Terminal() || a.State == flight.StateExpired || a.Ended != (flight.Version{}), "the end of a step has no version")
+}
