@@ -153,9 +153,9 @@ func Decide(d *Definition, v *View) Next {
 	}
 	phase := v.Saga.Phase
 	if p := d.pivot(); phase == flight.PhaseForward && p >= 0 && created(v.Steps[p]) && v.Steps[p].State == flight.StateSucceeded {
-		n.PassPivot, phase = true, phaseCommitted // row 2: a mark before it has lost
+		n.PassPivot, phase = true, flight.PhaseCommitted // row 2: a mark before it has lost
 	}
-	s := surveyOf(d, v, phase == phaseCommitted)
+	s := surveyOf(d, v, phase == flight.PhaseCommitted)
 	n.Marked = v.Saga.Cancel != nil
 	if phase == flight.PhaseForward && !n.Marked {
 		n.Mark = s.cause()
@@ -190,7 +190,7 @@ func (s *survey) cause() string {
 	allOver := true
 	for i, status := range s.status {
 		allOver = allOver && status.over()
-		if f := s.v.Steps[i]; status == statusFailed && (first == nil || endedOf(first).After(endedOf(f))) {
+		if f := s.v.Steps[i]; status == statusFailed && (first == nil || first.Ended.After(f.Ended)) {
 			first, at = f, i
 		}
 	}
@@ -228,7 +228,7 @@ func reasonOf(f *flight.Flight) string {
 // start submits the steps that nothing holds up, and ends the saga when all are over.
 func (s *survey) start(n *Next) {
 	allOver := true
-	committed := n.PassPivot || s.v.Saga.Phase == phaseCommitted
+	committed := n.PassPivot || s.v.Saga.Phase == flight.PhaseCommitted
 	if deadline := time.Duration(s.d.Deadline); deadline > 0 && !committed {
 		n.WakeAt = s.v.Saga.CreatedAt.Add(deadline)
 	}
@@ -318,7 +318,7 @@ func (s *survey) comesFirst(i, j int) bool {
 	if s.isBlind(i) != s.isBlind(j) {
 		return s.isBlind(i)
 	}
-	return endedOf(s.v.Steps[i]).After(endedOf(s.v.Steps[j]))
+	return s.v.Steps[i].Ended.After(s.v.Steps[j].Ended)
 }
 
 // Summary is the body of the receipt of a saga.

@@ -46,7 +46,7 @@ func flightIn(s flight.State) *flight.Flight { return &flight.Flight{State: s} }
 
 // endedAt returns a flight that succeeded as the nth one.
 func endedAt(n uint64) *flight.Flight {
-	return &flight.Flight{State: flight.StateSucceeded, Version: flight.Version{Index: n},
+	return &flight.Flight{State: flight.StateSucceeded, Version: flight.Version{Index: n}, Ended: flight.Version{Index: n},
 		Receipt: &flight.Receipt{Outcome: flight.OutcomeSucceeded, ExternalID: "x", Body: flight.NewBlob("application/json", []byte(`{"id": 1}`), 100)}}
 }
 
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 	deadline := now - 1000 + flight.Time(48*time.Hour/time.Millisecond)
 	blind := trip()
 	blind.Steps[1].Undo.SafeIfAbsent = true
-	forward, undoing, committed := flight.PhaseForward, flight.PhaseUndoing, phaseCommitted
+	forward, undoing, committed := flight.PhaseForward, flight.PhaseUndoing, flight.PhaseCommitted
 	before := flights{0: endedAt(1), 1: endedAt(2)}
 	paid := flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3)}
 	for _, c := range []struct {
@@ -125,7 +125,7 @@ func TestDecide_ConditionWithoutValueIsAFailure(t *testing.T) {
 
 func TestDecide_End(t *testing.T) {
 	d := trip()
-	n := Decide(d, viewOf(d, phaseCommitted, flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3), 4: flightIn(flight.StateFailed)}, nil))
+	n := Decide(d, viewOf(d, flight.PhaseCommitted, flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3), 4: flightIn(flight.StateFailed)}, nil))
 	require.Equal(t, flight.OutcomeSucceeded, n.End.Outcome)
 	require.JSONEq(t, `{"saga": "trip@3", "state": "done", "steps": {
 		"hotel": {"outcome": "succeeded", "external_id": "x"}, "seat": {"outcome": "succeeded", "external_id": "x"}, "manager": {"outcome": "skipped"},

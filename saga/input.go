@@ -114,7 +114,7 @@ func valuesOf(d *Definition, v *View, visible set) (*values, error) {
 			outcome = outcomes[statusSkipped]
 		case f.State == flight.StateSucceeded:
 			outcome = outcomes[statusDone]
-		case f.State.Terminal() && v.Saga != nil && v.Saga.Phase == phaseCommitted:
+		case f.State.Terminal() && v.Saga != nil && v.Saga.Phase == flight.PhaseCommitted:
 			outcome = outcomes[statusPassed]
 		}
 		step := map[string]any{"outcome": outcome}
