@@ -300,13 +300,15 @@ func TestGather_Hangs(t *testing.T) {
 		}
 		api.ServeHTTP(w, r)
 	})
-	started, finish := make(chan struct{}), make(chan struct{})
+	started, finished := make(chan struct{}), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(finished) })
+	defer finish()
 	g.mu.Lock()
 	api := g.api
 	g.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if hasSuffix(r, ":open") {
 			close(started)
-			<-finish
+			<-finished
 		}
 		api.ServeHTTP(w, r)
 	})
@@ -326,18 +328,21 @@ func TestGather_Hangs(t *testing.T) {
 	<-arrived
 	hung = append(hung, open(leaving, 2))
 	<-arrived
-	waits := open(leaving, 3)
+	leavingFirst, leaveFirst := context.WithCancel(t.Context())
+	waits := open(leavingFirst, 3)
 	require.Eventually(t, func() bool { return c.Waiting() == 1 }, 5*time.Second, time.Millisecond)
 	stays := open(t.Context(), 4)
 	require.Eventually(t, func() bool { return c.Waiting() == 2 }, 5*time.Second, time.Millisecond)
+	leaveFirst() // while both batches hang: afterwards the line could go with the next one
+	require.ErrorIs(t, <-waits, context.Canceled)
 	leave()
-	for _, end := range append(hung, waits) {
+	for _, end := range hung {
 		require.ErrorIs(t, <-end, context.Canceled)
 	}
 	<-gone
 	<-gone
 	require.NoError(t, <-stays, "the batches without a caller were given up, and the next one was sent")
 	require.Nil(t, g.flight(crowdCall(3).Key), "its line was not sent")
-	close(finish)
+	finish()
 	require.NoError(t, <-alone)
 }

@@ -46,7 +46,7 @@ func flightIn(s flight.State) *flight.Flight { return &flight.Flight{State: s} }
 
 // endedAt returns a flight that succeeded as the nth one.
 func endedAt(n uint64) *flight.Flight {
-	return &flight.Flight{State: flight.StateSucceeded, Version: flight.Version{Index: n},
+	return &flight.Flight{State: flight.StateSucceeded, Version: flight.Version{Index: n}, Ended: flight.Version{Index: n},
 		Receipt: &flight.Receipt{Outcome: flight.OutcomeSucceeded, ExternalID: "x", Body: flight.NewBlob("application/json", []byte(`{"id": 1}`), 100)}}
 }
 
