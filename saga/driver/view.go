@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/saga"
@@ -43,10 +42,7 @@ func (d *Driver) view(def *saga.Definition, f *flight.Flight) (*saga.View, error
 			return nil, err
 		}
 	}
-	if slices.ContainsFunc(def.Steps, func(s saga.Step) bool { return s.If != nil || s.Input != nil }) {
-		err = d.loadBodies(v)
-	}
-	return v, err
+	return v, d.loadBodies(v)
 }
 
 // loadBodies reads the bytes that conditions and inputs refer to, before a decision: one that cannot be read must not look like one
@@ -88,9 +84,6 @@ func (d *Driver) StepInput(f *flight.Flight) ([]byte, error) {
 	}
 	def, v, err := d.View(s)
 	if err != nil {
-		return nil, err
-	}
-	if err = d.loadBodies(v); err != nil {
 		return nil, err
 	}
 	for i := range def.Steps {
