@@ -94,6 +94,9 @@ type madeValue[T any] struct {
 	value   T
 }
 
+// AnswerOf returns the answer that Do stores for the value that its function returns.
+func AnswerOf(value any) effect.Answer { return answerOf(value) }
+
 // answerOf returns the answer to store for a value. A value that cannot be JSON does not fail the attempt: the effect
 // has happened.
 func answerOf(value any) effect.Answer {

@@ -25,8 +25,21 @@ type Worker struct {
 	drain       time.Duration
 	actions     map[string]*jobHandler
 	names       []string
+	before      []func(context.Context, *Client) error
 	freed       chan struct{} // receives when a job has ended
 }
+
+// Service is a set of actions that a worker performs together, such as a saga.
+type Service interface {
+	// Register adds the actions to the worker.
+	Register(*Worker)
+}
+
+// Serve adds the actions of a service.
+func (w *Worker) Serve(s Service) { s.Register(w) }
+
+// BeforeRun adds a function that Run calls before it claims the first job. Its error ends Run.
+func (w *Worker) BeforeRun(f func(context.Context, *Client) error) { w.before = append(w.before, f) }
 
 // jobHandler performs the jobs of one action.
 type jobHandler struct {
@@ -102,6 +115,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.runner.DrainContext, cancel)()
+	for _, f := range w.before {
+		if err := f(ctx, c); err != nil {
+			return err
+		}
+	}
 	var jobs sync.WaitGroup
 	slots := make(chan struct{}, w.concurrency)
 	pause, claimedBefore := minRetryPause, false

@@ -406,10 +406,24 @@ func parseRetryAfter(h http.Header, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
+// httpError is an answer of a provider that is no success.
+type httpError struct {
+	status int
+	body   string
+}
+
+func (e *httpError) Error() string { return http.StatusText(e.status) + ": " + e.body }
+
 func statusError(status int, body []byte) error {
 	const enough = 200
-	if len(body) > enough {
-		body = body[:enough]
+	return &httpError{status, string(body[:min(enough, len(body))])}
+}
+
+// StatusOf returns the HTTP status of the provider's answer that FromHTTP has made the error of; ok is false for every other error.
+func StatusOf(err error) (status int, ok bool) {
+	var answer *httpError
+	if errors.As(err, &answer) {
+		return answer.status, true
 	}
-	return errors.New(http.StatusText(status) + ": " + string(body))
+	return 0, false
 }

@@ -262,7 +262,10 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 	for i := range def.Steps {
 		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.ActionOf(i, false), Pivot: def.Steps[i].Pivot}
 		if of := v.Steps[i]; of != nil {
-			step.Flight = wire.FlightOf(of, nil, false)
+			if of, body, err = sr.loadReceiptBody(r, of); err != nil {
+				return nil, err
+			}
+			step.Flight = wire.FlightOf(of, body, true)
 		}
 		if of := v.Undos[i]; of != nil {
 			step.Undo = wire.FlightOf(of, nil, false)
