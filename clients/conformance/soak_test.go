@@ -34,14 +34,14 @@ const soakSpan = 12 * time.Second
 //
 // With FLIGHTD_CLIENTS_NODES, every proxy gives each request to another node of a cluster, and nodes are killed in turn, or frozen.
 func TestSoak(t *testing.T) {
-	runSeeds(t, func(t *testing.T, seed uint64) {
+	runSeeds(t, func(t *evidence, seed uint64) {
 		s := newSoak(t, seed, newServer(t))
 		s.run()
 		s.check()
 	})
 }
 
-func runSeeds(t *testing.T, run func(t *testing.T, seed uint64)) {
+func runSeeds(t *testing.T, run func(t *evidence, seed uint64)) {
 	seeds := []uint64{rand.Uint64() / 3 * 3}
 	if given := os.Getenv("FLIGHTD_SOAK_SEED"); given != "" {
 		seed, err := strconv.ParseUint(given, 10, 64)
@@ -54,7 +54,7 @@ func runSeeds(t *testing.T, run func(t *testing.T, seed uint64)) {
 		}
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(newEvidence(t, seed), seed) })
 	}
 }
 
@@ -67,13 +67,14 @@ const sweepTime = 5 * time.Second
 // soak is one run of TestSoak. Where no caller is killed or frozen, a flight without a request is never in doubt. Where
 // flightd is not killed either, and the provider tells all outcomes, no caller is ever told of a doubt.
 type soak struct {
-	*testing.T
+	*evidence
 	rnd            *lockedRand
 	callersHealthy bool
 	allHealthy     bool
 	server         *server
-	kills          int    // of flightd, so far
-	lag            func() // changes the lag of a node; nil: the nodes are processes
+	kills          int           // of flightd, so far
+	longest        time.Duration // that a last call took
+	lag            func()        // changes the lag of a node; nil: the nodes are processes
 	provider       *soakProvider
 	spool          string
 	slots          []*callerSlot
@@ -112,8 +113,8 @@ func (r *lockedRand) duration(most time.Duration) time.Duration {
 	return time.Duration(r.intN(int(most)))
 }
 
-func newSoak(t *testing.T, seed uint64, h *server) *soak {
-	s := &soak{T: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: h, spool: t.TempDir(),
+func newSoak(t *evidence, seed uint64, h *server) *soak {
+	s := &soak{evidence: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: h, spool: t.TempDir(),
 		swaps: make(chan offer), usedKeys: map[int]bool{}, answers: map[string][]answer{}}
 	s.provider = newSoakProvider(t, s.rnd)
 	s.provider.tellsOutcomes = s.allHealthy
@@ -140,7 +141,7 @@ func (s *soak) restart(slot *callerSlot) {
 		close(slot.killed)
 		slot.d.signal(syscall.SIGKILL)
 	}
-	slot.d, slot.killed = newDriver(s.T, slot.language, setup{Address: slot.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
+	slot.d, slot.killed = newDriver(s, slot.language, setup{Address: slot.proxy.url, Spool: s.spool, TTL: int(s.ttl() / time.Second),
 		RetryTimeoutMS: 3000, ReportWaitMS: 1000, env: s.server.credentialFiles()}), make(chan struct{})
 }
 
@@ -201,6 +202,7 @@ func (s *soak) run() {
 	s.provider.stopFaults()
 	close(over)
 	cancel()
+	s.note("the faults are over")
 	s.callers.Wait()
 }
 
@@ -211,19 +213,26 @@ func (s *soak) injectProcessFault() {
 	switch n := s.rnd.intN(10); {
 	case n < 3 && s.lag != nil:
 	case n < 2, n%2 == 1 && s.lag == nil && len(s.server.nodes) > 1: // of a cluster, a node is killed more often
+		s.note("node %d is killed", s.kills%len(s.server.nodes)+1)
 		s.kills++
 		node.kill()
 		<-time.After(s.rnd.duration(3 * time.Second))
 		node.start()
+		s.note("it runs again")
 	case n < 3:
+		s.note("node %d is frozen", s.kills%len(s.server.nodes)+1)
 		node.freeze(s.rnd.duration(stallTime))
+		s.note("it goes on")
 	case s.callersHealthy:
 	case n < 6:
+		s.note("the %s process of %s is killed", slot.language.name, slot.proxy.url)
 		s.restart(slot)
 	case n < 9:
+		s.note("the %s process of %s is frozen", slot.language.name, slot.proxy.url)
 		slot.d.signal(syscall.SIGSTOP)
 		<-time.After(s.rnd.duration(3 * shortTTL))
 		slot.d.signal(syscall.SIGCONT)
+		s.note("it goes on")
 	}
 }
 
@@ -320,13 +329,16 @@ func (s *soak) call(slot *callerSlot, start time.Time, over <-chan struct{}) {
 		k := s.useKey(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.intN(9))
 		final := s.isFinal(k.id)
 		p, gone, joins, end := slot.begin(s.callOf(k))
+		began := time.Now()
 		select {
 		case a := <-p.answers:
+			s.note("%s through %s: %s after %v, joins %v: %s", slot.language.name, slot.proxy.url, k.id, time.Since(began), joins, a.summary())
 			s.recordAnswer(k.id, a)
 			if final && !joins && a.showsOpen() {
 				s.Errorf("time went back: %s was final, and then a %s client got %s", k.id, slot.language.name, a.summary())
 			}
 		case <-gone:
+			s.note("%s through %s: %s, and the process was killed", slot.language.name, slot.proxy.url, k.id)
 		case <-time.After(waitTimeout):
 			s.Errorf("no answer for %s from the %s client within %v", k.id, slot.language.name, waitTimeout)
 			return
@@ -356,18 +368,18 @@ func (s *soak) recordAnswer(id string, a answer) {
 
 // check checks all keys after the faults have ended.
 func (s *soak) check() {
-	eventually(s.T, "all reports are delivered", waitTimeout, func() bool {
+	eventually(s, "all reports are delivered", waitTimeout, func() bool {
 		left, err := os.ReadDir(s.spool)
 		require.NoError(s, err)
 		return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".report") })
 	})
 	s.stopCallers()
-	d := newDriver(s.T, languages()[0], setup{Address: s.server.address(), Spool: s.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000, env: s.server.credentialFiles()})
+	d := newDriver(s, languages()[0], setup{Address: s.server.address(), Spool: s.spool, RetryTimeoutMS: 20_000, ReportWaitMS: 20_000, env: s.server.credentialFiles()})
 	counts := map[string]int{}
 	for _, n := range slices.Sorted(maps.Keys(s.usedKeys)) {
 		s.checkKey(d, s.keyOf(n), counts)
 	}
-	s.Logf("%d keys, flightd killed %d times; %v", len(s.usedKeys), s.kills, counts)
+	s.Logf("%d keys, flightd killed %d times, the longest last call took %v; %v", len(s.usedKeys), s.kills, s.longest.Round(time.Millisecond), counts)
 }
 
 // stopCallers kills the callers, which ends their sessions. Otherwise a session could block a verification that was
@@ -420,6 +432,8 @@ func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	before, asked := s.server.flight(key), time.Now()
 	final := d.do(last)
 	took := time.Since(asked)
+	s.longest = max(s.longest, took)
+	s.note("last call of %s after %v: %s", k.id, took, final.summary())
 	f := s.server.flight(key)
 	account := s.provider.account(k.id)
 	s.recordAnswer(k.id, final)
