@@ -183,16 +183,20 @@ func (s *server) address() string {
 	return node.url
 }
 
-// flight reads a flight from the server without the proxy. The state of an unknown flight is "".
+// flight reads a flight from the server without the proxy. The state of an unknown flight is "". It asks again while no node of a cluster
+// leads: that is no answer about the flight.
 func (s *server) flight(key string) (f wire.Flight) {
 	s.t.Helper()
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := s.request(http.MethodGet, "/v1/flights/"+id, "")
-	require.NoError(s.t, err)
-	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		require.NoError(s.t, json.NewDecoder(answer.Body).Decode(&f))
-	}
+	eventually(s.t, "an answer for "+key, waitTimeout, func() bool {
+		answer, err := s.request(http.MethodGet, "/v1/flights/"+id, "")
+		require.NoError(s.t, err)
+		defer answer.Body.Close()
+		if answer.StatusCode == http.StatusOK {
+			require.NoError(s.t, json.NewDecoder(answer.Body).Decode(&f))
+		}
+		return answer.StatusCode < http.StatusInternalServerError
+	})
 	return f
 }
 

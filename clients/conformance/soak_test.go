@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
 )
 
 // soakSpan is the time during which a soak injects faults.
@@ -32,7 +33,8 @@ const soakSpan = 12 * time.Second
 // and exchanges twice as much. FLIGHTD_SOAKS is the number of seeds. FLIGHTD_SOAK_SEED repeats one seed, except for the
 // timing of the processes.
 //
-// With FLIGHTD_CLIENTS_NODES, every proxy gives each request to another node of a cluster, and nodes are killed in turn, or frozen.
+// With FLIGHTD_CLIENTS_NODES, every proxy gives each request to another node of a cluster, and nodes are killed in turn, or frozen. In
+// one of six seeds etcd has no majority at the end, while all callers are killed.
 func TestSoak(t *testing.T) {
 	runSeeds(t, func(t *evidence, seed uint64) {
 		s := newSoak(t, seed, newServer(t))
@@ -64,10 +66,14 @@ const stallTime = 4 * time.Second
 // sweepTime limits the time to notice the end of a session and to verify the outcome.
 const sweepTime = 5 * time.Second
 
+// outageTime is longer than etcd may be away from a node of a cluster without consequences, and shorter than a disk stall.
+const outageTime = 3500 * time.Millisecond
+
 // soak is one run of TestSoak. Where no caller is killed or frozen, a flight without a request is never in doubt. Where
 // flightd is not killed either, and the provider tells all outcomes, no caller is ever told of a doubt.
 type soak struct {
 	*evidence
+	seed           uint64
 	rnd            *lockedRand
 	callersHealthy bool
 	allHealthy     bool
@@ -114,7 +120,7 @@ func (r *lockedRand) duration(most time.Duration) time.Duration {
 }
 
 func newSoak(t *evidence, seed uint64, h *server) *soak {
-	s := &soak{evidence: t, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: h, spool: t.TempDir(),
+	s := &soak{evidence: t, seed: seed, rnd: &lockedRand{rnd: rand.New(rand.NewPCG(seed, 3))}, callersHealthy: seed%3 < 2, allHealthy: seed%3 == 0, server: h, spool: t.TempDir(),
 		swaps: make(chan offer), usedKeys: map[int]bool{}, answers: map[string][]answer{}}
 	s.provider = newSoakProvider(t, s.rnd)
 	s.provider.tellsOutcomes = s.allHealthy
@@ -196,6 +202,9 @@ func (s *soak) run() {
 		}
 		<-time.After(s.rnd.duration(time.Second))
 	}
+	if s.isCluster() && !s.callersHealthy && s.seed%2 == 0 {
+		s.takeEtcdAway()
+	}
 	for _, slot := range s.slots {
 		slot.proxy.setFaults(func(string) fault { return fault{} })
 	}
@@ -212,7 +221,7 @@ func (s *soak) injectProcessFault() {
 	node := s.server.nodes[s.kills%len(s.server.nodes)]
 	switch n := s.rnd.intN(10); {
 	case n < 3 && s.lag != nil:
-	case n < 2, n%2 == 1 && s.lag == nil && len(s.server.nodes) > 1: // of a cluster, a node is killed more often
+	case n < 2, n%2 == 1 && s.isCluster(): // of a cluster, a node is killed more often
 		s.note("node %d is killed", s.kills%len(s.server.nodes)+1)
 		s.kills++
 		node.kill()
@@ -234,6 +243,32 @@ func (s *soak) injectProcessFault() {
 		slot.d.signal(syscall.SIGCONT)
 		s.note("it goes on")
 	}
+}
+
+// isCluster reports whether the nodes are the processes of a cluster.
+func (s *soak) isCluster() bool { return s.lag == nil && len(s.server.nodes) > 1 }
+
+// takeEtcdAway freezes all nodes but one, and kills all callers meanwhile. Their sessions end, and the keys that they hold stay
+// blocked for another lease.DefaultTTL: the leader gives owners that live the time to report.
+func (s *soak) takeEtcdAway() {
+	s.note("all nodes but one are frozen, and all callers are killed")
+	var frozen sync.WaitGroup
+	for _, node := range s.server.nodes[1:] {
+		frozen.Go(func() { node.freeze(outageTime) })
+	}
+	for _, slot := range s.slots {
+		s.restart(slot)
+	}
+	frozen.Wait()
+	s.note("they go on")
+}
+
+// blockTime is how long the session of a dead caller may block a key.
+func (s *soak) blockTime() time.Duration {
+	if s.isCluster() && !s.allHealthy { // nodes are killed and frozen, and etcd may be away from the leader
+		return s.ttl() + sweepTime + lease.DefaultTTL
+	}
+	return s.ttl() + sweepTime
 }
 
 // faults returns a function that chooses a random fault for each request.
@@ -428,7 +463,7 @@ func (s *server) history(key string) string {
 func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	key := "default/charge/" + k.id
 	last := s.callOf(k)
-	last.WaitMS = 20_000
+	last.WaitMS = 32_000 // longer than blockTime
 	before, asked := s.server.flight(key), time.Now()
 	final := d.do(last)
 	took := time.Since(asked)
@@ -448,8 +483,8 @@ func (s *soak) checkKey(d *driver, k soakKey, counts map[string]int) {
 	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
 		s.Errorf("the last call of a key was answered with %s: %s", final.Error, describe())
 	}
-	if took > s.ttl()+sweepTime {
-		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, describe())
+	if took > s.blockTime() {
+		s.Errorf("a key was blocked for %v, longer than a dead caller may block it: %s", took, describe())
 	}
 	if s.allHealthy && f.Tainted {
 		s.Errorf("tainted, though each outcome was told: %s", describe())
