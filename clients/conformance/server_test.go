@@ -154,6 +154,21 @@ func (s *server) kill() {
 	}
 }
 
+// hasEnded reports whether flightd does not run.
+func (s *server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return true
+	}
+	select {
+	case <-s.process.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
 // freeze stops flightd by SIGSTOP for d.
 func (s *server) freeze(d time.Duration) {
 	s.mu.Lock()

@@ -403,6 +403,11 @@ func (s *soak) recordAnswer(id string, a answer) {
 
 // check checks all keys after the faults have ended.
 func (s *soak) check() {
+	for i, node := range s.server.nodes {
+		if s.lag == nil && node.hasEnded() {
+			s.Fatalf("node %d has ended by itself: see %s", i+1, node.log)
+		}
+	}
 	eventually(s, "all reports are delivered", waitTimeout, func() bool {
 		left, err := os.ReadDir(s.spool)
 		require.NoError(s, err)
