@@ -223,7 +223,7 @@ func (t *transition) createFlight(s *Submission) {
 	}
 	t.emit(EventSubmitted, Event{})
 	if s.Policy.Approval {
-		f.State = StateAwaitingApproval
+		f.State, f.Requester = StateAwaitingApproval, Sanitize(s.Requester)
 		return
 	}
 	t.makeReady()
