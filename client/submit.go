@@ -48,7 +48,7 @@ func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, erro
 		return nil, err
 	}
 	a, err := decode[wire.SubmitAnswer](re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), key: key, mustContain: flightAnswer(key),
+		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), actor: true, key: key, mustContain: flightAnswer(key),
 	}))
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (re *requester) SubmitAll(ctx context.Context, action string, jobs iter.Seq
 // lines. After an error any of them may be queued; the same lines again are harmless.
 func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string) (results []SubmitResult, err error) {
 	_, err = re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: lines, contentType: wire.TypeNDJSON, timeout: time.Minute,
+		method: http.MethodPost, path: "/v1/flights:submit", body: lines, actor: true, contentType: wire.TypeNDJSON, timeout: time.Minute,
 		accepts: func(body []byte) bool {
 			results = results[:0]
 			for line := range bytes.Lines(body) {

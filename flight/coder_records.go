@@ -23,7 +23,7 @@ func (f *Flight) sizeHint() int {
 		perUsed     = 32
 		perPast     = 160
 	)
-	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause)
+	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause) + len(f.Requester)
 	for i := range f.Attempts {
 		a := &f.Attempts[i]
 		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error)
@@ -74,6 +74,7 @@ func (f *Flight) transcode(w *coder) {
 		allocOnRead(w, &f.Place).transcode(w)
 		w.endField()
 	}
+	textField(w, 38, &f.Requester)
 }
 
 func (p *Place) transcode(w *coder) {

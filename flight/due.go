@@ -45,7 +45,7 @@ type Due struct {
 	lanes     map[laneKey]*lane
 	queued    map[string]int // jobs that are not over, by namespace
 	starts    timers         // of jobs that may be handed out at a later time
-	deadlines timers         // of open attempts, callbacks and sleeping sagas
+	deadlines timers         // of open attempts, callbacks, sleeping sagas and approvals
 }
 
 type poolKey struct{ namespace, action string }
@@ -177,6 +177,9 @@ func deadlineOf(f *Flight) (deadline timer, ok bool) {
 		return timer{at: at, holder: true, id: f.ID}, at != 0
 	case f.State == StateWaiting && f.Wake.At > 0:
 		return timer{at: f.Wake.At, id: f.ID}, true
+	case f.State == StateAwaitingApproval:
+		at := f.ApprovalDeadline()
+		return timer{at: at, id: f.ID}, at != 0
 	}
 	return timer{}, false
 }

@@ -311,6 +311,7 @@ type Flight struct {
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder began
 	Place               *Place               `cbor:"37,keyasint,omitempty"` // of a job; nil: no worker claims the flight
+	Requester           string               `cbor:"38,keyasint,omitempty"` // who asks for the approval of this generation
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.

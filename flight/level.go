@@ -13,8 +13,11 @@ const (
 	LevelRestore uint32 = 3
 	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane, and attempts that wait for a callback.
 	LevelJobs uint32 = 4
+	// LevelSagas adds approvals that expire and name their requester. From then on, a retry of a flight whose policy demands an
+	// approval awaits another one.
+	LevelSagas uint32 = 5
 	// MaxLevel is the highest level that this build reads.
-	MaxLevel = LevelJobs
+	MaxLevel = LevelSagas
 )
 
 // RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
@@ -33,8 +36,15 @@ func RequiredLevel(c Command) uint32 {
 	}
 	switch c := c.(type) {
 	case *Submit:
+		if c.Submission.Requester != "" || c.Submission.Policy.ApprovalWithin > 0 {
+			return LevelSagas
+		}
 		if c.Queue != nil {
 			return LevelJobs
+		}
+	case *Open:
+		if c.Submission.Requester != "" || c.Submission.Policy.ApprovalWithin > 0 {
+			return LevelSagas
 		}
 	case *Suspend:
 		if c.Wake.Callback {

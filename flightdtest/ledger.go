@@ -55,6 +55,7 @@ func NewLedger() *Ledger {
 		}
 	}
 	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
+	l.apply(&flight.RaiseLevel{Level: flight.MaxLevel})
 	return l
 }
 

@@ -58,12 +58,18 @@ func absentError(f *flight.Flight) error {
 
 // writeFlight answers with a flight and its receipt.
 func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) error {
+	return fw.writeFlightAs(w, r, f, "")
+}
+
+// writeFlightAs is writeFlight for an answer that names its source.
+func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f *flight.Flight, source string) error {
 	f, body, err := fw.loadReceiptBody(r, f)
 	if err != nil {
 		return about(f.Key, err)
 	}
 	setFlightHeaders(w.Header(), f)
 	shown := wire.FlightOf(f, body, true)
+	shown.Source = source
 	header := fw.ledger.Header()
 	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)

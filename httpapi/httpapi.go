@@ -79,6 +79,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&flightRoutes{fw},
 		newEventRoutes(cfg, re, duplicates, limits),
 		&decisionRoutes{flightWriter: fw, operator: cfg.Operator},
+		&approvalRoutes{&decisionRoutes{flightWriter: fw, operator: cfg.Operator}, &flightRoutes{fw}},
 		&tokenRoutes{ds},
 		newNamespaceRoutes(cfg, ds),
 		&auditRoutes{documentStore: ds, auditLog: cfg.Documents, limits: limits},

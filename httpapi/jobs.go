@@ -91,6 +91,9 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
 		return req, about(req.Key, bad)
 	}
+	if bad = setRequester(r, &req.Submission, ""); bad != nil {
+		return req, about(req.Key, bad)
+	}
 	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
 	if err == nil && (f == nil || f.State == flight.StateAbsent) {
 		err = jr.limits.AllowFlights(req.Key, 1)

@@ -113,7 +113,7 @@ func sections(a *cli.App) []section {
 	return []section{
 		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a)}},
 		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a)}},
-		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a)}},
+		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a), newApprovalsCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{
 			newImportCommand(a), newBackupCommand(a), newRestoreCommand(a), newTokenCommand(a), newNamespaceCommand(a), newAuditCommand(a), newWhoamiCommand(a), newCertCommand(a), newClusterCommand(a),
 			newDoctorCommand(a), newReadyCommand(a), newDrillCommand(a), newConfigCommand(a), newVersionCommand(a),

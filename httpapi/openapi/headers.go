@@ -52,7 +52,7 @@ func generalRequestHeaders() map[string]header {
 		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
 		wire.HeaderIndex:            {Description: "with Flightd-Deployment: the greatest position that an answer of this deployment has told you. A ledger that does not reach it has lost entries, and answers `ledger_behind`", Schema: stringSchema(indexPattern), example: "1-8123"},
 		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
-		wire.HeaderActor:            {Description: "the person who decides; like the field `actor`", Schema: stringSchema("")},
+		wire.HeaderActor:            {Description: "the person who decides, like the field `actor`; with an open or a submission whose policy demands an approval: who asks for it", Schema: stringSchema("")},
 		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: stringSchema("")},
 		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: stringSchema("")},
 	}
@@ -78,7 +78,7 @@ func flightHeaders() map[string]header {
 		wire.HeaderFlightID:           {Description: "the id of the flight", Schema: stringSchema(flightIDPattern)},
 		wire.HeaderState:              {Description: "the state of the flight", Schema: enumSchema(stateNames()...)},
 		"ETag":                        {Description: "the version of the flight, for If-Match and If-None-Match", Schema: stringSchema(etagPattern)},
-		wire.HeaderReplayed:           {Description: "`true`: the outcome was read from the ledger; `false`: it is new", Schema: enumSchema("true", "false")},
+		wire.HeaderReplayed:           {Description: "`true`: the outcome, or the decision, was read from the ledger; `false`: it is new", Schema: enumSchema("true", "false")},
 		wire.HeaderIdempotencyExpires: {Description: "when the retention of the receipt ends, as an HTTP date", Schema: stringSchema("")},
 		wire.HeaderRetryAfter:         secondsHeader("repeat the request after this many seconds"),
 		wire.HeaderStripeRetry:        constantHeader("tells clients with automatic retries not to retry", "false"),

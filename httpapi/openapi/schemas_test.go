@@ -153,6 +153,7 @@ func codecs() map[string]codec {
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
 		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
+		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
 	}
 }
@@ -273,6 +274,7 @@ func requestReaders() map[string]requestReader {
 		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
 		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },
 		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
+		"ApprovalDecision": func(data []byte) *wire.Invalid { _, bad := wire.DecodeApproval(data); return bad },
 		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeOperator(data); return bad },
 	}
 }

@@ -106,6 +106,7 @@ type Flight struct {
 	FinishedAt          Time                 `json:"finished_at,omitzero"`
 	ExpiresAt           Time                 `json:"expires_at,omitzero"`
 	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`
+	Approval            *ApprovalRequest     `json:"approval,omitzero"` // the flight awaits approval
 	Resolution          *Resolution          `json:"resolution,omitzero"`
 	Redacted            *Attribution         `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
 	LastAttempt         *Attempt             `json:"last_attempt,omitzero"`
@@ -123,7 +124,8 @@ type Attribution struct {
 	At     Time   `json:"at,omitzero"`
 }
 
-// Resolution is a person's decision about a flight in doubt.
+// Resolution is a person's decision about a flight in doubt, or about its approval. An approval that expired is rejected, and
+// names no actor.
 type Resolution struct {
 	Result string `json:"result"`
 	Attribution

@@ -14,7 +14,7 @@ const (
 	Submit  Verbs = 1 << iota // open, report, verify and abandon flights; sessions
 	Work                      // report, verify and abandon flights; sessions
 	Read                      // read flights and events
-	Operate                   // decide as a person: resolve, cancel, retry, free, redact, import; read the audit log
+	Operate                   // decide as a person: resolve, approve, reject, cancel, retry, free, redact, import; read the audit log
 	Admin                     // manage tokens and limits of namespaces; read the audit log
 )
 
