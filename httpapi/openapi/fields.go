@@ -65,7 +65,7 @@ func allDocs() map[string]fieldDoc {
 		typeDocs(),
 		requestDocs(),
 		policyDocs(),
-		jobDocs(),
+		jobDocs(), queueDocs(),
 		restoreDocs(),
 		clusterDocs(),
 		answerDocs(),
