@@ -17,8 +17,8 @@ type (
 )
 
 // Queues returns the actions of the client's namespace, or of all namespaces, that have jobs or workers, or are paused.
-func (c *Client) Queues(ctx context.Context, allNamespaces bool) ([]Queue, error) {
-	list, err := decode[wire.QueueList](c.ask(ctx, request{method: http.MethodGet, path: "/v1/queues", mustContain: `"queues"`, allNamespaces: allNamespaces}))
+func (re *requester) Queues(ctx context.Context, allNamespaces bool) ([]Queue, error) {
+	list, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/queues", mustContain: `"queues"`, allNamespaces: allNamespaces}))
 	if err != nil {
 		return nil, err
 	}
@@ -27,28 +27,28 @@ func (c *Client) Queues(ctx context.Context, allNamespaces bool) ([]Queue, error
 
 // PauseQueue pauses an action: after it returns, no job of the action is handed out until ResumeQueue. Jobs that workers have go on;
 // Queue.Running is their number. It may be repeated; the newest reason counts.
-func (c *Client) PauseQueue(ctx context.Context, action, reason string) (*Queue, error) {
-	return c.changeQueue(ctx, action, "pause", reason)
+func (re *requester) PauseQueue(ctx context.Context, action, reason string) (*Queue, error) {
+	return re.changeQueue(ctx, action, "pause", reason)
 }
 
 // ResumeQueue ends a pause. It is no error if there is none.
-func (c *Client) ResumeQueue(ctx context.Context, action, reason string) (*Queue, error) {
-	return c.changeQueue(ctx, action, "resume", reason)
+func (re *requester) ResumeQueue(ctx context.Context, action, reason string) (*Queue, error) {
+	return re.changeQueue(ctx, action, "resume", reason)
 }
 
-func (c *Client) changeQueue(ctx context.Context, action, verb, reason string) (*Queue, error) {
+func (re *requester) changeQueue(ctx context.Context, action, verb, reason string) (*Queue, error) {
 	body := wire.ReasonRequest{Reason: reason}
 	r := adminRequest(http.MethodPost, "/v1/queues/"+url.PathEscape(action)+"/"+verb, body.AppendJSON(nil))
 	r.mustContain = `"running"`
-	return decode[Queue](c.ask(ctx, r))
+	return decode[Queue](re.ask(ctx, r))
 }
 
 // LaneJobs returns the first jobs of a lane of the client's namespace.
-func (c *Client) LaneJobs(ctx context.Context, action, lane string) (*LaneJobs, error) {
-	return decode[LaneJobs](c.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"action": {action}, "lane": {lane}}.Encode(), mustContain: `"jobs"`}))
+func (re *requester) LaneJobs(ctx context.Context, action, lane string) (*LaneJobs, error) {
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"action": {action}, "lane": {lane}}.Encode(), mustContain: `"jobs"`}))
 }
 
 // LaneOf returns the first jobs of the lane in which a job stands, or stood.
-func (c *Client) LaneOf(ctx context.Context, key flight.Key) (*LaneJobs, error) {
-	return decode[LaneJobs](c.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"key": {key.String()}}.Encode(), key: key, mustContain: `"jobs"`}))
+func (re *requester) LaneOf(ctx context.Context, key flight.Key) (*LaneJobs, error) {
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"key": {key.String()}}.Encode(), key: key, mustContain: `"jobs"`}))
 }

@@ -90,7 +90,7 @@ func TestQueues_PauseDuringAClaim_WaitsForIt(t *testing.T) {
 // slowOpens are limits that take their time for each attempt.
 type slowOpens struct{ remote.Limits }
 
-func (l slowOpens) AllowAttempt(flight.Key, bool) error {
+func (slowOpens) AllowAttempt(flight.Key, bool) error {
 	time.Sleep(300 * time.Millisecond)
 	return nil
 }
