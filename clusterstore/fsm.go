@@ -52,6 +52,7 @@ type fsm struct {
 	view      atomic.Pointer[overlayView]
 	published atomic.Pointer[published]
 	jobReady  atomic.Pointer[func(namespace, action string)] // see Jobs.OnReady
+	jobEnded  atomic.Pointer[func(namespace, action string)] // see Jobs.OnEnded
 }
 
 // published is the part of the fsm's own state that readers see.
@@ -66,7 +67,7 @@ func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 		pending: new(pendingBatches), appliedIndex: new(appliedIndex), dirty: make(chan struct{}, 1), activeFull: make(chan struct{}, 1),
 		sessions: flight.NewSessions(), due: flight.NewDue(), documents: new(flight.Documents), listed: make(map[string]int64)}
 	m.flushed = sync.NewCond(&m.mu)
-	m.due.Ready = m.notifyReady
+	m.due.Ready, m.due.Ended = m.notifyReady, m.notifyEnded
 	m.active = newMemBatch(m)
 	m.view.Store(&overlayView{active: m.active.overlay})
 	return m
@@ -77,7 +78,7 @@ func (fs *fsm) load(l loadedState) {
 	fs.tablesMu.Lock()
 	defer fs.tablesMu.Unlock()
 	fs.meta, fs.header, fs.sessions, fs.due = l.meta, l.header, l.sessions, l.due
-	fs.due.Ready = fs.notifyReady
+	fs.due.Ready, fs.due.Ended = fs.notifyReady, fs.notifyEnded
 	fs.documents, fs.listed, fs.documentsVersion = l.documents, l.listed, l.documentsVersion
 	fs.filter.Store(l.filter)
 	fs.publish()

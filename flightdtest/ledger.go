@@ -22,6 +22,7 @@ type Ledger struct {
 	sessions  *flight.Sessions
 	due       *flight.Due
 	onReady   []func(namespace, action string)
+	onEnded   []func(namespace, action string)
 	bodies    map[bodyKey][]byte
 	history   map[flight.ID][]flight.Event
 	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
@@ -51,6 +52,11 @@ func NewLedger() *Ledger {
 	l.arrived, l.due = sync.NewCond(&l.mu), flight.NewDue()
 	l.due.Ready = func(namespace, action string) {
 		for _, f := range l.onReady {
+			f(namespace, action)
+		}
+	}
+	l.due.Ended = func(namespace, action string) {
+		for _, f := range l.onEnded {
 			f(namespace, action)
 		}
 	}

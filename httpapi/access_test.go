@@ -82,7 +82,7 @@ func (g *guardedServer) holdOpens(held chan<- struct{}, hold <-chan struct{}) {
 func somePath(pattern string) (method, path string) {
 	method, path, _ = strings.Cut(pattern, " ")
 	return method, strings.NewReplacer("flights/{id}", "flights/"+flight.MustKey("billing/charge/1").FlightID().String(), "{id}", "x", "{code}", "forbidden", "{token}", "x",
-		"{namespace}", "billing", "{name}", "x").Replace(path)
+		"{namespace}", "billing", "{name}", "x", "{action}", "x").Replace(path)
 }
 
 // Each route needs a token with one of its verbs, except the public ones.

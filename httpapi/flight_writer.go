@@ -14,8 +14,10 @@ import (
 // flightWriter answers with flights. The routes of several subjects share it.
 type flightWriter struct {
 	*responder
-	flights Flights
-	limits  *auth.Limiter
+	flights   Flights
+	limits    *auth.Limiter
+	queues    Queues    // nil: the node hands out no jobs
+	documents Documents // nil: the server has none
 }
 
 // findFlight returns the flight, or the error to answer with if there is none.
@@ -72,6 +74,7 @@ func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f 
 	shown.Source = source
 	header := fw.ledger.Header()
 	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
+	shown.BlockedBy = fw.blocksOf(r, f)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 	return nil
 }

@@ -17,8 +17,7 @@ import (
 type Pools interface {
 	Submit(ctx context.Context, requests []remote.SubmitRequest) []remote.SubmitAnswer
 	Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error)
-	// Workers returns how many workers have asked for jobs of an action lately.
-	Workers(namespace, action string) int
+	Queues
 }
 
 // jobRoutes serve those who submit jobs, and the workers that perform them.

@@ -15,6 +15,7 @@ func operations() []openapi.Operation {
 		callerOperations(),
 		callbackOperations(),
 		jobOperations(),
+		queueOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),

@@ -112,7 +112,7 @@ type section struct {
 func sections(a *cli.App) []section {
 	return []section{
 		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a)}},
-		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a)}},
+		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a), newQueuesCommand(a), newLanesCommand(a)}},
 		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a), newApprovalsCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{
 			newImportCommand(a), newBackupCommand(a), newRestoreCommand(a), newTokenCommand(a), newNamespaceCommand(a), newAuditCommand(a), newWhoamiCommand(a), newCertCommand(a), newClusterCommand(a),

@@ -205,10 +205,18 @@ func stateText(f *client.Flight) string {
 		s = approvalText(f)
 	case flight.StateReady.String():
 		s = "ready; no attempt is open, and the next caller runs it"
+		if len(f.BlockedBy) > 0 {
+			s = "ready"
+		}
 	case flight.StateAbsent.String():
 		s = "free; the next call with this key acts"
 	case flight.StateExpired.String():
 		s = "expired; its receipt is no longer stored, and the effect is not run again"
+	}
+	for _, block := range f.BlockedBy {
+		if block.Reason != wire.BlockedByDoubt && block.Reason != wire.BlockedByCallback { // said above and below
+			s += "\n     blocked: " + cli.OneLine(block.Detail)
+		}
 	}
 	if m := f.CancelRequested; m != nil && !isTerminalState(f.State) {
 		s += "\n     " + cli.OneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)

@@ -74,6 +74,10 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 			configureRemote(c)
 		}
 	}
+	o.Paused = func(namespace, action string) bool {
+		doc := ledger{fake: w}.Document(flight.QueueID(namespace, action))
+		return doc != nil && doc.Body != nil
+	}
 	w.Flightd = flightdtest.Open(tb, o)
 	return w
 }

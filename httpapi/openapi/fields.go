@@ -67,6 +67,7 @@ func allDocs() map[string]fieldDoc {
 		policyDocs(),
 		jobDocs(),
 		approvalDocs(),
+		queueDocs(),
 		restoreDocs(),
 		clusterDocs(),
 		answerDocs(),

@@ -106,8 +106,9 @@ func receiptHeaders() map[string]header {
 // pathDocs documents each name in a path; the key includes the segment before it.
 func pathDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"flights/{id}":  {about: "the id of a flight", pattern: flightIDPattern},
-		"sessions/{id}": {about: "the id of a session"},
+		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
+		"queues/{action}": {about: "the kind of effect, such as `charge`"},
+		"sessions/{id}":   {about: "the id of a session"},
 
 		"callbacks/{token}": {about: "the callback token: the end of the `callback_url`"},
 		"problems/{code}":   {about: "a problem code"},

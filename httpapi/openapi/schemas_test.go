@@ -154,6 +154,8 @@ func codecs() map[string]codec {
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
 		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
+		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane],
+		"Lane": answerCodec[wire.Lane], "LaneJob": answerCodec[wire.LaneJob], "Block": answerCodec[wire.Block],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
 	}
 }

@@ -103,6 +103,7 @@ type Flight struct {
 	NotBefore           Time                 `json:"not_before,omitzero"`
 	HeldUntil           Time                 `json:"held_until,omitzero"`     // the open attempt is not taken over before this time: etcd lost its claim
 	CallbackUntil       Time                 `json:"callback_until,omitzero"` // the attempt waits for its callback, until then
+	BlockedBy           []Block              `json:"blocked_by,omitempty"`    // of a single flight: what it waits for; changes without the version
 	FinishedAt          Time                 `json:"finished_at,omitzero"`
 	ExpiresAt           Time                 `json:"expires_at,omitzero"`
 	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`
