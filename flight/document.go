@@ -30,6 +30,7 @@ const (
 	KindSettings  = "settings"  // settings of the whole deployment
 	// KindReplacement is of the node that a new one has replaced, by its name.
 	KindReplacement = "replacement"
+	KindAction      = "action" // the policy of an action's jobs
 )
 
 // DocumentID identifies a document.

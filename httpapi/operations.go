@@ -15,6 +15,7 @@ func operations() []openapi.Operation {
 		callerOperations(),
 		callbackOperations(),
 		jobOperations(),
+		actionOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),
