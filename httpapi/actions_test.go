@@ -57,7 +57,9 @@ func TestActions_Lines(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code)
 		return strings.Split(strings.TrimSpace(w.Body.String()), "\n")
 	}
-	job := func(action, id, input string) string { return fmt.Sprintf(`{"action":%q,"id":%q,"input":%s}`, action, id, input) }
+	job := func(action, id, input string) string {
+		return fmt.Sprintf(`{"action":%q,"id":%q,"input":%s}`, action, id, input)
+	}
 	require.Contains(t, submit(job("charge", "0", `{}`))[0], `"status":"queued"`)
 	require.Equal(t, http.StatusOK, d.send("PUT", "/v1/actions/charge", `{"recovery":"resend","retry":{"attempts":3},"lane":{"by":"/customer","limit":2},"reason":"r"}`).status)
 	got := submit(job("charge", "0", `{}`), job("charge", "1", `{"customer":"c7"}`), job("charge", "2", `{"customer":[]}`), job("mail", "3", `{}`))
