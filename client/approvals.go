@@ -25,5 +25,5 @@ func (re *requester) Reject(ctx context.Context, id flight.ID, version string, d
 // Approval demands a person's approval before the first attempt. If nobody decides within the time, the flight is rejected; 0:
 // never.
 func Approval(within time.Duration) JobOption {
-	return declare(func(p *flight.Policy) { p.Approval, p.ApprovalWithin = true, within })
+	return jobOption(func(o *jobOptions) { o.policy.Approval = &wire.Approval{ExpiresMS: within.Milliseconds()} })
 }

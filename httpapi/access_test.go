@@ -104,7 +104,7 @@ func TestEveryRouteChecksTheToken(t *testing.T) {
 			require.Empty(t, r.header.Get("Flightd-State"))
 			require.Empty(t, p.FlightID)
 			for _, namespace := range []string{"billing", "*"} {
-				for _, verb := range []auth.Verbs{auth.Submit, auth.Work, auth.Read, auth.Operate, auth.Admin} {
+				for _, verb := range []auth.Verbs{auth.Submit, auth.Work, auth.Read, auth.Operate, auth.Admin, auth.Define} {
 					r := g.as(namespace, "one", verb).do(method, path, "{}")
 					if need.Verbs == 0 || need.Verbs.HasAny(verb) {
 						require.NotEqual(t, http.StatusUnauthorized, r.status, "%s", verb)

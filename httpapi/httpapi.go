@@ -73,7 +73,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	for _, subject := range []interface{ routes() map[string]route }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
-		&jobRoutes{fw, cfg.Pools, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&jobRoutes{fw, cfg.Pools, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
 		&queueRoutes{fw, ds},
 		&batchRoutes{re, lines, make(chan struct{}, maxLineWorkers)},
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
@@ -83,6 +83,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 		&approvalRoutes{&decisionRoutes{flightWriter: fw, operator: cfg.Operator}, &flightRoutes{fw}},
 		&tokenRoutes{ds},
 		newNamespaceRoutes(cfg, ds),
+		&actionRoutes{ds},
 		&auditRoutes{documentStore: ds, auditLog: cfg.Documents, limits: limits},
 		&restoreRoutes{responder: re, restores: cfg.Restores, operator: cfg.Operator},
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},

@@ -24,6 +24,7 @@ type Pools interface {
 type jobRoutes struct {
 	*flightWriter
 	pools      Pools // nil: the routes answer not_found
+	documents  *documentStore
 	deployment string
 	publicURL  string // Callers.PublicURL
 }
@@ -87,6 +88,14 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if bad != nil {
 		return req, bad
 	}
+	declared, err := jr.documents.policyOf(ns, parsed.Action)
+	if err != nil {
+		return req, err
+	}
+	var unnamed *wire.Invalid // the input names no lane
+	if declared != nil {
+		unnamed = parsed.Fill(declared)
+	}
 	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
 		return req, about(req.Key, bad)
 	}
@@ -94,8 +103,10 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 		return req, about(req.Key, bad)
 	}
 	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
-	if err == nil && (f == nil || f.State == flight.StateAbsent) {
-		err = jr.limits.AllowFlights(req.Key, 1)
+	if err == nil && (f == nil || f.State == flight.StateAbsent) { // else it keeps its lane
+		if err = jr.limits.AllowFlights(req.Key, 1); unnamed != nil {
+			err = unnamed
+		}
 	}
 	if err != nil {
 		err = about(req.Key, err)

@@ -16,6 +16,7 @@ func operations() []openapi.Operation {
 		callbackOperations(),
 		jobOperations(),
 		queueOperations(),
+		actionOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),

@@ -54,7 +54,8 @@ repeated. For each line:
   approval      {"expires_ms": 86400000}; a person approves the job before it is handed out: see flightd approvals
   retry         {"attempts": 8, "first_ms": 1000, "max_ms": 60000, "within_ms": 0}
 
-The flags are for the lines without the field. A job without a policy has that of its action, else hold.
+The flags are for the lines without the field. A job without a policy, retry or lane has that of its action (flightd actions),
+else hold, eight attempts and no lane.
 
 A rejected line changes nothing for the others. It is printed with its number, its code and a hint, and the exit code is 1.
 A conflict is a line whose key has another input.`,

@@ -68,6 +68,7 @@ func allDocs() map[string]fieldDoc {
 		jobDocs(),
 		approvalDocs(),
 		queueDocs(),
+		actionDocs(),
 		restoreDocs(),
 		clusterDocs(),
 		answerDocs(),

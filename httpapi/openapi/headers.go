@@ -60,7 +60,7 @@ func generalRequestHeaders() map[string]header {
 
 func conditionalRequestHeaders() map[string]header {
 	return map[string]header{
-		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is rejected", Schema: stringSchema(etagPattern), Required: true},
+		"If-Match":           {Description: "the ETag of the flight that the decision was made on: a decision about a flight is `precondition_required` without it; of the document of an action, optional. `*` is rejected", Schema: stringSchema(etagPattern), example: `"8123.4"`},
 		"If-None-Match":      {Description: "the ETag of the version that you have: the flight is returned only in another version. You can send a list of ETags; `*` matches every version; an unknown ETag matches none", Schema: stringSchema(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
 		wire.HeaderLastEvent: {Description: "the id of the last event that you received in a stream; the stream continues after it", Schema: stringSchema(versionPattern), example: "8123.4"},
 		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): wait up to N seconds, at most 55, for another version (with If-None-Match) or for an event; Preference-Applied has the number of seconds", Schema: stringSchema(""),
@@ -116,6 +116,7 @@ func pathDocs() map[string]fieldDoc {
 		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
 		"{namespace}/{name}": {about: "the name of the token"},
 		"nodes/{name}":       {about: "the name of a node"},
+		"actions/{name}":     {about: "an action"},
 		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},
 	}
 }
