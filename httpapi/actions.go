@@ -204,6 +204,9 @@ func (ar *actionRoutes) actionRequest(w http.ResponseWriter, r *http.Request, re
 		req, bad = wire.DecodeAction(body)
 	}
 	if bad == nil {
+		bad = req.Check()
+	}
+	if bad == nil {
 		bad = d.setAttribution(r, req.Actor, cmp.Or(req.Reason, reason))
 	}
 	return req, d, bad

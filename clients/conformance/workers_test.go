@@ -48,7 +48,9 @@ func work(ctx context.Context, c *client.Client) error {
 // declare runs the policy of the guide.
 func declare(ctx context.Context, c *client.Client) error {
 	w := c.Worker()
-	chargeOrder := func(ctx context.Context, at client.Attempt, o Order) (Charge, error) { return pay(ctx, o, at.IdempotencyKey()) }
+	chargeOrder := func(ctx context.Context, at client.Attempt, o Order) (Charge, error) {
+		return pay(ctx, o, at.IdempotencyKey())
+	}
 	client.Work(w, "charge", chargeOrder, client.Resend(24*time.Hour), client.Retry{Attempts: 8}, client.Timeout(30*time.Second))
 	return w.Run(ctx)
 }

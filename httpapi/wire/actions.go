@@ -76,14 +76,8 @@ type PolicyDifference struct {
 	Refuses  bool   `json:"refuses,omitzero"` // a worker with this difference must not start
 }
 
-// DecodeAction reads the body of an ActionRequest, and checks its policy.
-func DecodeAction(data []byte) (ActionRequest, *Invalid) {
-	r, bad := decode[ActionRequest](data)
-	if bad == nil {
-		bad = r.ActionPolicy.Check()
-	}
-	return r, bad
-}
+// DecodeAction reads the body of an ActionRequest. Its policy is to be checked.
+func DecodeAction(data []byte) (ActionRequest, *Invalid) { return decode[ActionRequest](data) }
 
 // DecodeActionPolicy reads the body of a document. An unknown field is an error: a later version may restrict jobs by it.
 func DecodeActionPolicy(body []byte) (*ActionPolicy, *Invalid) {
