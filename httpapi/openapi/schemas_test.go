@@ -68,7 +68,7 @@ func (s documentSchemas) fullInstance(name string, schema object, inside ...stri
 		return instance
 	case "array":
 		return []any{s.fullInstance(name, schema["items"].(object), inside...)}
-	case "integer":
+	case "integer", "number":
 		return float64(499)
 	case "boolean":
 		return true
@@ -152,7 +152,7 @@ func codecs() map[string]codec {
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
 		"ActionRequest": requestCodec(wire.DecodeAction), "Action": answerCodec[wire.Action], "ActionList": answerCodec[wire.ActionList], "ActionAnswer": answerCodec[wire.ActionAnswer],
-		"PolicyDifference": answerCodec[wire.PolicyDifference], "Lane": answerCodec[wire.Lane],
+		"PolicyDifference": answerCodec[wire.PolicyDifference], "LaneRule": answerCodec[wire.LaneRule],
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
 		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
