@@ -14,8 +14,7 @@ import (
 // Config holds the dependencies of the API. Remote, Ledger, Operator and About.Ready have no default.
 type Config struct {
 	Remote    Remote
-	Pools     Pools // nil: the node takes and hands out no jobs
-	Sagas     Sagas // nil: the node has no sagas
+	Work      Work
 	Ledger    Ledger
 	Operator  Operator
 	Documents Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
@@ -38,6 +37,12 @@ type Events struct {
 	Heartbeat time.Duration
 	// MaxStreams bounds the open event streams; 0, or more than 1,024: 1,024.
 	MaxStreams int
+}
+
+// Work is what the node does with the jobs of others.
+type Work struct {
+	Pools Pools // nil: the node takes and hands out no jobs
+	Sagas Sagas // nil: the node has no sagas
 }
 
 // Callers says who may call, and how much.

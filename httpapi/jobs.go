@@ -17,15 +17,14 @@ import (
 type Pools interface {
 	Submit(ctx context.Context, requests []remote.SubmitRequest) []remote.SubmitAnswer
 	Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error)
-	// Workers returns how many workers have asked for jobs of an action lately.
-	Workers(namespace, action string) int
+	Queues
 }
 
 // jobRoutes serve those who submit jobs, and the workers that perform them.
 type jobRoutes struct {
 	*flightWriter
-	pools      Pools // nil: the routes answer not_found
-	sagas      Sagas // nil: no job is a step of a saga
+	work       Work // without Pools the routes answer not_found
+	documents  *documentStore
 	deployment string
 	publicURL  string // Callers.PublicURL
 }
@@ -38,7 +37,7 @@ func (jr *jobRoutes) routes() map[string]route {
 }
 
 func (jr *jobRoutes) withPools(serve handler) handler {
-	if jr.pools == nil {
+	if jr.work.Pools == nil {
 		return func(http.ResponseWriter, *http.Request) error {
 			return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no jobs"}}
 		}
@@ -63,7 +62,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a := jr.pools.Submit(r.Context(), []remote.SubmitRequest{req})[0]
+	a := jr.work.Pools.Submit(r.Context(), []remote.SubmitRequest{req})[0]
 	if a.Err != nil {
 		return about(req.Key, a.Err)
 	}
@@ -75,7 +74,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 	status, out := http.StatusOK, wire.SubmitAnswer{Status: wire.StatusDuplicate, Flight: wire.FlightOf(f, receipt, true)}
 	if a.Queued {
 		status, out.Status = http.StatusCreated, wire.StatusQueued
-		if jr.pools.Workers(ns, req.Key.Name()) == 0 {
+		if jr.work.Pools.Workers(ns, req.Key.Name()) == 0 {
 			out.Warning = "no worker has asked for jobs of the action " + req.Key.Name() + " within a minute"
 		}
 	}
@@ -89,12 +88,25 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if bad != nil {
 		return req, bad
 	}
+	declared, err := jr.documents.policyOf(ns, parsed.Action)
+	if err != nil {
+		return req, err
+	}
+	var unnamed *wire.Invalid // the input names no lane
+	if declared != nil {
+		unnamed = parsed.Fill(declared)
+	}
 	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
 		return req, about(req.Key, bad)
 	}
+	if bad = setRequester(r, &req.Submission, ""); bad != nil {
+		return req, about(req.Key, bad)
+	}
 	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
-	if err == nil && (f == nil || f.State == flight.StateAbsent) {
-		err = jr.limits.AllowFlights(req.Key, 1)
+	if err == nil && (f == nil || f.State == flight.StateAbsent) { // else it keeps its lane
+		if err = jr.limits.AllowFlights(req.Key, 1); unnamed != nil {
+			err = unnamed
+		}
 	}
 	if err != nil {
 		err = about(req.Key, err)
@@ -139,7 +151,7 @@ func (jr *jobRoutes) submitSome(r *http.Request, ns string, number int, lines []
 			requests = append(requests, req)
 		}
 	}
-	answers := jr.pools.Submit(r.Context(), requests)
+	answers := jr.work.Pools.Submit(r.Context(), requests)
 	for i, err := range errs {
 		line := wire.SubmitLine{Line: number + i + 1}
 		if err == nil {
@@ -188,7 +200,7 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	if claim.Callback {
 		publicURL = jr.publicURL
 	}
-	jobs, err := jr.pools.Claim(r.Context(), remote.ClaimRequest{
+	jobs, err := jr.work.Pools.Claim(r.Context(), remote.ClaimRequest{
 		Namespace: ns, Actions: claim.Actions, Slots: int(claim.Slots), Session: jr.unsealSession(r, claim.Session), Nonce: claim.Nonce,
 		NotAfter: flight.Time(claim.NotAfter), Owner: auth.Redact(claim.Owner), Wait: wire.Wait(claim.WaitMS), StillAllowed: open.StillAllowed, PublicURL: publicURL,
 	})
@@ -206,9 +218,9 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 		policy := wire.PolicyOf(j.Flight.Policy)
 		out.Jobs[i].Policy, out.Jobs[i].PolicyDiffers = &policy, false
 		out.Jobs[i].AgeMS = j.Age().Milliseconds() + 1
-		if j.Flight.Key.IsStep() && jr.sagas != nil {
+		if j.Flight.Key.IsStep() && jr.work.Sagas != nil {
 			out.Jobs[i].Action = j.Flight.Place.Queue.Action
-			if out.Jobs[i].Input, err = jr.sagas.StepInput(j.Flight); err != nil { // the worker gives it back: it cannot read it
+			if out.Jobs[i].Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // the worker gives it back: it cannot read it
 				jr.log.Error("the input of a step of a saga could not be made", "key", j.Flight.Key.String(), "error", err)
 			}
 		}

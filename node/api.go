@@ -24,7 +24,7 @@ func (a *actor) apiConfig() httpapi.Config {
 			Ready: m.readiness, Ledger: func(figures bool) wire.LedgerInfo { return ledgerInfo(a.store, figures) }, Node: m.about},
 	}
 	if a.pools != nil {
-		cfg.Pools, cfg.Sagas = a.pools, a.sagas
+		cfg.Work = httpapi.Work{Pools: a.pools, Sagas: a.sagas}
 	}
 	if cfg.Callers.PublicURL = a.cfg.Listen.PublicURL; cfg.Callers.PublicURL == "" && a.cfg.NoCredentials {
 		cfg.Callers.PublicURL = a.server.url()

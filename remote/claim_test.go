@@ -22,7 +22,8 @@ import (
 // jobsView is one node's view of submitted jobs.
 type jobsView struct {
 	*faultyLedger
-	all []flight.ID
+	remote.JobTable // Pools and lanes: not used
+	all             []flight.ID
 }
 
 // Ready implements remote.Jobs.
@@ -38,11 +39,17 @@ func (v *jobsView) Ready(namespace, action string) iter.Seq[flight.ID] {
 	return due.ReadyJobs(namespace, action)
 }
 
+// Paused implements remote.Jobs.
+func (v *jobsView) Paused(string, string) bool { return false }
+
 // Advance implements remote.Jobs.
 func (v *jobsView) Advance() {}
 
 // OnReady implements remote.Jobs: claims look every second.
 func (v *jobsView) OnReady(func(namespace, action string)) {}
+
+// OnEnded implements remote.Jobs.
+func (v *jobsView) OnEnded(func(namespace, action string)) {}
 
 // poolsOf returns the pools of a node for the jobs with the numbers below count.
 func poolsOf(s *remote.Service, l *faultyLedger, count int) *remote.Pools {
