@@ -3,6 +3,7 @@ package saga
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -348,6 +349,9 @@ type StepSummary struct {
 	Undo       string `json:"undo,omitzero"` // succeeded or passed; kept: the step has no undo
 }
 
+// maxWhy is the number of bytes of the reason of one step in a Summary. The flight of the step has all of it.
+const maxWhy = 200
+
 func (s *survey) body(state string) []byte {
 	sum := Summary{Saga: s.d.ID(), State: state, Steps: make(map[string]StepSummary)}
 	if c := s.v.Saga.Cancel; c != nil && state == "undone" {
@@ -373,6 +377,9 @@ func (s *survey) body(state string) []byte {
 			step.Undo = "passed"
 		case happened(f) && s.d.Steps[i].Undo == nil:
 			step.Undo = "kept"
+		}
+		if len(step.Why) > maxWhy {
+			step.Why = strings.ToValidUTF8(step.Why[:maxWhy], "")
 		}
 		sum.Steps[s.d.Steps[i].Name] = step
 	}

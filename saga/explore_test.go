@@ -61,6 +61,9 @@ func (e *explorer) explore(limit int) (int, error) {
 				visits = append(visits, visit{m.to, at, m.name})
 				back = append(back, nil)
 			}
+			if awake := m.to.saga.State == flight.StateReady || m.to.saga.Wake != nil && e.live(m.to) < int(m.to.saga.Wake.Live); m.name == "the driver" && to == at && awake {
+				return len(visits), fmt.Errorf("the saga is due again, and nothing has changed\n  %s", path(at))
+			}
 			if !m.optional {
 				back[to] = append(back[to], int32(at))
 			}

@@ -84,6 +84,7 @@ var wrongDeciders = []struct {
 		}
 	}), "the saga is done, and b has not happened"},
 	{"cancel what waits, and take it for ended", then(func(d *Definition, v *View, n *Next) { n.Live -= len(n.Cancel) }), "nothing goes on"},
+	{"a doubt keeps the saga awake", then(func(d *Definition, v *View, n *Next) { n.Marked = n.Marked && len(n.Doubts) == 0 }), "due again, and nothing has changed"},
 	{"a mark that is proposed counts as seen", then(func(d *Definition, v *View, n *Next) { n.Marked = n.Marked || n.Mark != "" }), "nothing goes on"},
 	{"undo a step of unknown outcome before the flip", then(func(d *Definition, v *View, n *Next) {
 		if n.BeginUndo && n.Undo < 0 {
