@@ -35,14 +35,14 @@ func RequiredLevel(c Command) uint32 {
 	}
 	switch c := c.(type) {
 	case *Submit:
-		if c.Submission.Policy.Definition != "" || c.Queue != nil && c.Queue.Action != "" {
+		if c.Submission.Policy.Saga || c.Submission.Policy.Definition != "" || c.Queue != nil && c.Queue.Action != "" {
 			return LevelSagas
 		}
 		if c.Queue != nil {
 			return LevelJobs
 		}
 	case *Open:
-		if c.Submission.Policy.Definition != "" {
+		if c.Submission.Policy.Saga || c.Submission.Policy.Definition != "" {
 			return LevelSagas
 		}
 	case *Cancel:
