@@ -116,7 +116,7 @@ func (e *explorer) mayUndo(w *world, i int) error {
 	for j, f := range w.steps[:len(e.d.Steps)] {
 		u := w.undos[j]
 		switch {
-		case created(f) && !f.State.Terminal() && !s.isBlind(j) && (f.OpenAttempt() != nil || !e.safe(j)): // it opens no more
+		case created(f) && !f.State.Terminal() && !s.isBlind(j):
 			return fmt.Errorf("%s is undone before %s has settled", e.d.Steps[i].Name, e.d.Steps[j].Name)
 		case j == i && !happened(f) && !e.safe(j):
 			return fmt.Errorf("%s is undone, and has not happened", e.d.Steps[i].Name)
@@ -154,7 +154,7 @@ func (e *explorer) isWellEnded(w *world) error {
 		f, name := w.steps[i], e.d.Steps[i].Name
 		s := &survey{d: e.d, v: e.view(w)}
 		switch {
-		case created(f) && !f.State.Terminal() && !s.isBlind(i) && (f.OpenAttempt() != nil || !e.safe(i)):
+		case created(f) && !f.State.Terminal() && !s.isBlind(i):
 			return fmt.Errorf("the saga has ended as %v, and %s is %v", w.saga.State, name, f.State)
 		case created(w.undos[i]) && !w.undos[i].State.Terminal():
 			return fmt.Errorf("the saga has ended, and the undo of %s is %v", name, w.undos[i].State)
