@@ -164,6 +164,7 @@ func scenarios() (all []scenario) {
 		add(scenario{name: ", drivers die", outcomes: "sr", cancel: true, dies: true, short: true}, lines...)
 		add(scenario{name: ", stale", outcomes: "sru", cancel: true, stale: true}, lines...)
 		add(scenario{name: ", slow drivers", outcomes: "sr", cancel: true, slow: true}, lines...)
+		add(scenario{name: ", every report", outcomes: "srnux", cancel: true, runsAgain: 1}, lines...)
 		add(scenario{name: ", late reports", outcomes: "sux", cancel: true, tooLate: true, runsAgain: 1}, lines...)
 	}
 	for _, lines := range [][]string{{"a", "b", "c"}, {"a", "b=<a", "c!<b"}, {"a", "b!<a", "c<b"}, {"a", "b~<a", "c<a"}, {"a?", "b<a", "c!<b"}} {
@@ -171,11 +172,14 @@ func scenarios() (all []scenario) {
 		add(scenario{outcomes: "sr", cancel: true, short: true}, lines...)
 		add(scenario{name: ", stale", outcomes: "sr", cancel: true, stale: true}, lines...)
 	}
+	add(scenario{name: ", slow drivers", outcomes: "sr", cancel: true, slow: true}, "a", "b!<a", "c<b")
+	add(scenario{name: ", drivers die", outcomes: "sru", cancel: true, dies: true}, "a", "b!<a", "c<b")
 	for _, lines := range [][]string{{"a", "b<a", "c<b", "d<c"}, {"a", "b<a", "c<a", "d!<b,c"}, {"a", "b!<a", "c<b", "d<b"}} {
 		add(scenario{name: ", all outcomes", outcomes: "sru", cancel: true}, lines...)
 		add(scenario{outcomes: "sr", cancel: true, short: true}, lines...)
 	}
 	add(scenario{name: ", all outcomes", outcomes: "sru", cancel: true}, "a", "b", "c=<a,b", "d!<c", "e<d")
+	add(scenario{name: ", all outcomes", outcomes: "sru", cancel: true}, "a", "b<a", "c<a", "d<b,c", "e<d")
 	for _, lines := range [][]string{{"a", "b<a", "c<b", "d<c", "e<d"}, {"a", "b", "c=<a,b", "d!<c", "e<d"}, {"a", "b<a", "c<a", "d<b,c", "e<d"}} {
 		add(scenario{outcomes: "sr", cancel: true}, lines...)
 	}
@@ -183,7 +187,7 @@ func scenarios() (all []scenario) {
 }
 
 // maxWorlds bounds a scenario that grows by mistake.
-const maxWorlds = 300_000
+const maxWorlds = 2_000_000
 
 // TestExplore tries every sequence of what workers, providers, persons and drivers do, under the real rules of the ledger. A saga always
 // ends or waits for a person; at its end all effects have happened, or none is left.
