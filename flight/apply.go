@@ -217,7 +217,7 @@ func (t *transition) createFlight(s *Submission) {
 	f.Fingerprint, f.Input, f.Policy = s.Fingerprint, s.Input, s.Policy
 	f.InputGeneration = f.Generation
 	f.CreatedAt = t.header.Now
-	if s.Policy.RunAfter > 0 {
+	if s.Policy.RunAfter > 0 && !s.Policy.Saga {
 		f.NotBefore = t.header.Now.Add(s.Policy.RunAfter)
 	}
 	if s.Policy.Saga {

@@ -14,7 +14,7 @@ func (t *transition) submit(c *Submit) Decision {
 			return DecisionReconciling
 		}
 		t.createFlight(&c.Submission)
-		if c.Queue != nil {
+		if c.Queue != nil && !c.Submission.Policy.Saga { // a saga is no job
 			t.enqueue(*c.Queue)
 		}
 	}
@@ -97,7 +97,7 @@ func (t *transition) answerRepeat(nonce Nonce) Decision {
 // rejectOpen answers an Open that can open nothing in any state of the flight. The order of the cases matters: a caller that
 // gets DecisionOpenExpired leaves without an Abandon, so a nonce that has opened an attempt must never get this answer.
 //
-// A saga's attempt has no session: its driver performs nothing, so there is nothing that its end could leave in doubt.
+// A saga is submitted first, and its attempts have no session: a driver performs nothing, so its end leaves nothing in doubt.
 func (t *transition) rejectOpen(c *Open) Decision {
 	saga := !t.absent() && t.flight().Policy.Saga
 	switch {
@@ -107,10 +107,8 @@ func (t *transition) rejectOpen(c *Open) Decision {
 		return t.answerUsedNonce(c.Nonce)
 	case c.NotAfter < t.header.Now:
 		return DecisionOpenExpired
-	case t.absent() && c.Submission.Policy.Saga: // it is submitted first
+	case t.absent() && c.Submission.Policy.Saga, saga && c.Session != Session{}:
 		return DecisionFenced
-	case saga != (c.Session == Session{}):
-		return DecisionSessionEnded
 	case !saga && (t.sessionHasEnded || c.Session.Epoch != t.header.LeaseEpoch):
 		return DecisionSessionEnded
 	case t.noncesExhausted():

@@ -15,7 +15,7 @@ func (t *transition) retryOrEnd(delay time.Duration) {
 		t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
 		return
 	case t.isStopped() && !f.Tainted():
-		t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
+		t.endWithoutReceipt(StateCancelled, sagaStopped)
 		return
 	case t.retriesExhausted(delay) && t.mustSettle() && !f.Tainted():
 		t.holdForPerson("retries are spent, and it must not fail")

@@ -13,7 +13,7 @@ func (t *transition) redact(c *Redact) Decision {
 		return DecisionFailedPrecondition
 	case f.State == StateExpired:
 		return DecisionAccepted // a tombstone has no bytes
-	case f.State != StateAbsent && !f.State.Terminal(), t.key.IsStep() && t.sagaIsLive():
+	case f.State != StateAbsent && !f.State.Terminal(), t.sagaIsLive():
 		return DecisionFailedPrecondition
 	case f.State == StateAbsent && !f.storesPreviousBodies():
 		return DecisionNotFound

@@ -9,8 +9,12 @@ func (t *transition) cancel(c *Cancel) Decision {
 		return DecisionAccepted
 	case f.State.Terminal() || c.Generation != f.Generation, f.Phase == PhaseCommitted:
 		return DecisionFailedPrecondition
-	case t.key.IsStep() && t.sagaIsLive() && !t.isDriver(c.Driver):
+	case t.sagaIsLive() && c.Driver.IsZero():
+		return DecisionFailedPrecondition
+	case t.sagaIsLive() && !t.isDriver(c.Driver):
 		return DecisionFenced
+	case t.sagaIsLive() && (f.OpenAttempt() != nil || f.Tainted() || f.State == StateInDoubt):
+		return DecisionFailedPrecondition // its own policy finds out what has happened
 	case f.Cancel != nil:
 		return DecisionAccepted // the first cancellation is recorded
 	}
@@ -59,10 +63,10 @@ func (t *transition) resolve(c *Resolve) Decision {
 		switch {
 		case f.Cancel != nil:
 			t.endWithoutReceipt(StateCancelled, f.Cancel.Reason)
-		case t.isStopped():
-			t.endWithoutReceipt(StateCancelled, "its saga was cancelled")
 		case !f.Submitted():
 			f.State, f.CreatedAt, f.Cause = StateAbsent, 0, "" // the next Open brings input and policy
+		case t.isStopped():
+			t.endWithoutReceipt(StateCancelled, sagaStopped)
 		default:
 			t.reschedule(0)
 		}

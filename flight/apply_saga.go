@@ -1,12 +1,10 @@
 package flight
 
-// mayCreateStep reports whether a step may be created; it is true for every flight that is not a step. Only the driver that has the saga's
-// open attempt creates steps: forward steps until the saga is cancelled, or after its pivot; undos after the flip.
-func (t *transition) mayCreateStep(driver Token) bool {
+// stepMayStart reports whether a step may be created, or opened for the first time, in the present phase of its saga: a forward step
+// until the saga is cancelled, and again after the pivot; an undo after the flip.
+func (t *transition) stepMayStart() bool {
 	switch {
-	case !t.key.IsStep():
-		return true
-	case !t.isDriver(driver):
+	case !t.sagaIsLive():
 		return false
 	case t.key.IsUndo():
 		return t.saga.Phase == PhaseUndoing
@@ -14,20 +12,29 @@ func (t *transition) mayCreateStep(driver Token) bool {
 	return t.saga.Phase == PhaseCommitted || t.saga.Phase == PhaseForward && t.saga.Cancel == nil
 }
 
-// mayOpenStep reports whether an attempt of a step may open in the present phase of its saga; it is true for every flight that is not a
-// step. A forward step whose outcome is unknown goes on after its saga was cancelled: its own policy finds out what has happened, and the
-// flip waits for it.
+// mayCreateStep reports whether a step may be created; it is true for every flight that is not a step. Only the driver that has the saga's
+// open attempt creates steps.
+func (t *transition) mayCreateStep(driver Token) bool {
+	return !t.key.IsStep() || t.stepMayStart() && t.isDriver(driver)
+}
+
+// mayOpenStep reports whether an attempt of a step may open; it is true for every flight that is not a step. A step whose outcome is unknown
+// goes on when its saga is cancelled: its own policy finds out what has happened, and the flip waits for it.
 func (t *transition) mayOpenStep() bool {
 	switch {
 	case !t.key.IsStep():
 		return true
-	case !t.sagaIsLive() || t.absent():
+	case t.absent():
 		return false
-	case t.key.IsUndo():
-		return t.saga.Phase == PhaseUndoing
 	}
-	return t.saga.Phase == PhaseCommitted || t.saga.Phase == PhaseForward && (t.saga.Cancel == nil || t.flight().Tainted())
+	return t.stepMayStart() || t.sagaIsLive() && t.saga.Phase == PhaseForward && !t.key.IsUndo() && t.flight().Tainted()
 }
+
+// isStopped reports whether this step ends as soon as it is known that it has not happened, because it may not start any more. Without this
+// rule nobody would open the step again, and nobody would end it.
+func (t *transition) isStopped() bool { return t.key.IsStep() && t.saga != nil && !t.stepMayStart() }
+
+const sagaStopped = "its saga does not start it any more"
 
 // sagaIsLive reports whether the flight is a step, or an undo, of a saga that is not over.
 func (t *transition) sagaIsLive() bool {
@@ -41,12 +48,6 @@ func (t *transition) isDriver(token Token) bool {
 	}
 	a := t.saga.OpenAttempt()
 	return a != nil && t.header.TokenOf(a) == token
-}
-
-// isStopped reports whether this forward step ends as soon as it is known that it has not happened: its saga was cancelled. Without this
-// rule nobody would open the step again, and nobody would end it.
-func (t *transition) isStopped() bool {
-	return t.key.IsStep() && !t.key.IsUndo() && t.sagaIsLive() && t.saga.Phase == PhaseForward && t.saga.Cancel != nil
 }
 
 // mustSettle reports whether this step must not fail: an undo, and every step after the pivot. Where another flight fails, it waits for a
@@ -165,7 +166,7 @@ func (t *transition) suspend(c *Suspend) Decision {
 		return DecisionFenced
 	}
 	number := a.Number
-	if !c.Wake.Callback {
+	if f.Policy.Saga {
 		t.closeAttempt(OutcomeNone)
 		t.uncountAttempt()
 	}
@@ -173,7 +174,7 @@ func (t *transition) suspend(c *Suspend) Decision {
 	wake := c.Wake
 	f.State, f.Wake, f.Steps = StateWaiting, &wake, t.header.Steps
 	t.emit(EventSuspended, Event{Attempt: number})
-	if f.Cancel != nil && !wake.Callback && !wake.Marked {
+	if f.Policy.Saga && f.Cancel != nil && !wake.Marked {
 		f.Wake = nil
 		t.makeReady() // cancelled after the driver has looked
 	}
@@ -206,8 +207,6 @@ func (t *transition) wakeUp(c *WakeUp) Decision {
 	return DecisionAccepted
 }
 
-// belongsToSaga reports whether the flight is a saga, or a step of one that is not over. Neither is run again by a person: a saga has a new
-// id for each run, and its steps have their outcome from their saga.
-func (t *transition) belongsToSaga() bool {
-	return t.flight().Policy.Saga || t.key.IsStep() && t.sagaIsLive()
-}
+// belongsToSaga reports whether the flight is a saga, or a step of one. Neither is run again by a person: a saga has a new id for each run,
+// and its steps have their outcome from their saga.
+func (t *transition) belongsToSaga() bool { return t.flight().Policy.Saga || t.saga != nil }

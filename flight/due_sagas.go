@@ -2,17 +2,17 @@ package flight
 
 import "iter"
 
-// sagaSteps is what Due knows of a saga that is not over, or of one of whose steps that is true.
+// sagaSteps is what Due knows of a saga that has a driver's work to do, or a step that is not over.
 type sagaSteps struct {
 	live   int   // steps and undos that are not over
-	saga   bool  // the saga itself is not over
+	ready  bool  // the saga was never driven, was woken, or has an open attempt, whose driver may have died
 	asleep bool  // its driver has suspended it
 	wake   uint8 // Wake.Live
 }
 
-// isDue reports whether the saga has to be driven on: it was never driven, its driver has died before it suspended it, or a step that it
-// waits for is over. It is a function of flights that are not over, so that every node finds the same sagas after every start.
-func (s *sagaSteps) isDue() bool { return s.saga && (!s.asleep || s.live < int(s.wake)) }
+// isDue reports whether the saga has to be driven on. A saga that sleeps has to be when a step that it waits for is over. All of this follows
+// from flights that are not over, so that every node finds the same sagas after every start.
+func (s *sagaSteps) isDue() bool { return s.ready || s.asleep && s.live < int(s.wake) }
 
 // updateSaga is the part of Update for sagas and their steps.
 func (d *Due) updateSaga(before, after *Flight) {
@@ -39,9 +39,13 @@ func (d *Due) updateSaga(before, after *Flight) {
 	}
 	s.live += change
 	if before != nil && before.ID == id || after != nil && after.ID == id {
-		s.saga = after.isLive()
-		if s.asleep, s.wake = s.saga && after.State == StateWaiting, 0; s.asleep {
-			s.wake = after.Wake.Live
+		s.ready, s.asleep, s.wake = false, false, 0
+		switch {
+		case after == nil:
+		case after.State == StateWaiting:
+			s.asleep, s.wake = true, after.Wake.Live
+		default:
+			s.ready = after.State == StateReady || after.State == StateRunning
 		}
 	}
 	_, was := d.dueSagas[id]
@@ -54,7 +58,7 @@ func (d *Due) updateSaga(before, after *Flight) {
 	case !due:
 		delete(d.dueSagas, id)
 	}
-	if !s.saga && s.live == 0 {
+	if !s.ready && !s.asleep && s.live == 0 {
 		delete(d.sagas, id)
 	}
 }

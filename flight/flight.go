@@ -370,7 +370,7 @@ func (f *Flight) Deadline(h *Header) Time {
 		return 0
 	case f.State == StateWaiting:
 		return f.HolderTime(h, f.Wake.At)
-	case f.Policy.AttemptTimeout <= 0:
+	case f.Policy.AttemptTimeout <= 0 || f.Policy.Saga:
 		return 0
 	default:
 		timeout := f.Policy.AttemptTimeout

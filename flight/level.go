@@ -78,7 +78,7 @@ func (k kind) level() uint32 {
 }
 
 func (s *Submission) needsLevelSagas() bool {
-	return s.Policy.Definition != "" || s.Requester != "" || s.Policy.ApprovalWithin > 0
+	return s.Policy.Saga || s.Policy.Definition != "" || s.Requester != "" || s.Policy.ApprovalWithin > 0
 }
 
 // raiseLevel sets the level of the header.

@@ -151,7 +151,7 @@ func TestRules(t *testing.T) {
 		{"Abandon of a driver's attempt", sagaPolicy, []step{submit, drive(nonce1)}, abandon(nonce1), flight.DecisionFenced, flight.StateRunning},
 		{"Wake of a saga", sagaPolicy, []step{submit, drive(nonce1), suspend(1, flight.Wake{})}, wakeUp, flight.DecisionAccepted, flight.StateReady},
 		{"Open of a sleeping saga", sagaPolicy, []step{submit, drive(nonce1), suspend(1, flight.Wake{})}, drive(nonce2), flight.DecisionProceed, flight.StateRunning},
-		{"Open of a saga under a session", sagaPolicy, []step{submit}, open(2, nonce2), flight.DecisionSessionEnded, flight.StateReady},
+		{"Open of a saga under a session", sagaPolicy, []step{submit}, open(2, nonce2), flight.DecisionFenced, flight.StateReady},
 		{"Suspend for a callback", hold, []step{open(1, nonce1)}, suspend(1, callback), flight.DecisionAccepted, flight.StateWaiting},
 		{"Open of another caller before the callback's deadline", hold, []step{open(1, nonce1), suspend(1, callback)}, open(2, nonce2), flight.DecisionBusy, flight.StateWaiting},
 		{"Open repeated while the attempt waits for its callback", hold, []step{open(1, nonce1), suspend(1, callback)}, open(1, nonce1), flight.DecisionFenced, flight.StateWaiting},

@@ -3,6 +3,7 @@ package saga
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -10,7 +11,10 @@ import (
 )
 
 // View is the input of Decide: the saga, and the flights of its steps and undos, each by the position of its step. A flight is nil
-// if its key was never used. The steps may have been read before the saga.
+// if its key was never used.
+//
+// The saga must be read before its steps. A mark that is seen then has stopped every step that is seen: a step that surely did not
+// happen ends, whatever it does later. In the other order a step may become ready between the two, and nobody would end it.
 type View struct {
 	Now    flight.Time
 	Saga   *flight.Flight
@@ -33,7 +37,7 @@ type Next struct {
 	Undo      int         // the step whose undo starts; -1: none
 	End       *End        // the saga is over
 	Live      int         // flights of steps and undos that are not over after these commands, at least
-	Marked    bool        // the mark has been seen, or is proposed
+	Marked    bool        // the mark was seen. False with Mark, and with BeginUndo before a blind undo: the saga is due again at once
 	WakeAt    flight.Time // 0: only an event wakes the saga
 	Doubts    []int       // steps that wait for a person; in undoing those whose undo waits for one, too
 }
@@ -159,12 +163,11 @@ func Decide(d *Definition, v *View) Next {
 	n.Marked = v.Saga.Cancel != nil
 	if phase == flight.PhaseForward && !n.Marked {
 		n.Mark = s.cause()
-		n.Marked = n.Mark != ""
 	}
 	switch {
 	case phase == flight.PhaseUndoing:
 		s.undo(&n)
-	case phase == flight.PhaseForward && n.Marked:
+	case phase == flight.PhaseForward && (n.Marked || n.Mark != ""):
 		s.settle(&n)
 	default:
 		s.start(&n)
@@ -268,12 +271,21 @@ func (s *survey) settle(n *Next) {
 	if settled {
 		n.BeginUndo, n.Seal = true, unused // not earlier: the pivot may succeed, and then those behind it run
 		s.undo(n)
+		if n.Undo >= 0 && s.isBlind(n.Undo) {
+			n.Undo, n.Marked = -1, false // a worker may open it before the flip: look again behind the flip
+		}
 	}
 }
+
+// lookAgain is the pause before the driver looks again for a step that is to become blind: it is not over then, so no event wakes the saga.
+const lookAgain = 5 * time.Second
 
 // stop cancels a step that waits and surely has no effect. Every other step ends by its own policy.
 func (s *survey) stop(n *Next, i int) {
 	f := s.v.Steps[i]
+	if undo := s.d.Steps[i].Undo; undo != nil && undo.SafeIfAbsent {
+		n.WakeAt = s.v.Now.Add(lookAgain)
+	}
 	switch {
 	case f.State == flight.StateInDoubt:
 		n.Doubts = append(n.Doubts, i)
@@ -337,6 +349,9 @@ type StepSummary struct {
 	Undo       string `json:"undo,omitzero"` // succeeded or passed; kept: the step has no undo
 }
 
+// maxWhy is the number of bytes of the reason of one step in a Summary. The flight of the step has all of it.
+const maxWhy = 200
+
 func (s *survey) body(state string) []byte {
 	sum := Summary{Saga: s.d.ID(), State: state, Steps: make(map[string]StepSummary)}
 	if c := s.v.Saga.Cancel; c != nil && state == "undone" {
@@ -362,6 +377,9 @@ func (s *survey) body(state string) []byte {
 			step.Undo = "passed"
 		case happened(f) && s.d.Steps[i].Undo == nil:
 			step.Undo = "kept"
+		}
+		if len(step.Why) > maxWhy {
+			step.Why = strings.ToValidUTF8(step.Why[:maxWhy], "")
 		}
 		sum.Steps[s.d.Steps[i].Name] = step
 	}

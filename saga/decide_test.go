@@ -2,6 +2,8 @@ package saga
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,9 +84,9 @@ func TestDecide(t *testing.T) {
 		{"row 9: behind a skipped step", d, viewOf(d, forward, before, nil), Next{Submit: []int{3}, Undo: -1, Live: 1, WakeAt: deadline}},
 		{"a step in doubt", d, viewOf(d, forward, flights{0: tainted(flight.StateInDoubt), 1: running()}, nil), Next{Undo: -1, Live: 2, WakeAt: deadline, Doubts: []int{0}}},
 		{"row 3: refused", d, viewOf(d, forward, flights{0: running(), 1: refused("sold out")}, nil),
-			Next{Mark: "step seat was refused: sold out", Marked: true, Undo: -1, Live: 1}},
+			Next{Mark: "step seat was refused: sold out", Undo: -1, Live: 1}},
 		{"row 3, and nothing to undo", d, viewOf(d, forward, flights{0: flightIn(flight.StateReady), 1: refused("")}, nil),
-			Next{Mark: "step seat was refused", Marked: true, Cancel: []int{0}, Undo: -1, Live: 1}},
+			Next{Mark: "step seat was refused", Cancel: []int{0}, Undo: -1, Live: 1}},
 		{"row 2: the mark lost", d, marked(viewOf(d, forward, paid, nil)), Next{PassPivot: true, Marked: true, Submit: []int{4}, Undo: -1, Live: 1}},
 		{"row 6: what waits is cancelled, what runs is not", d, marked(viewOf(d, forward, flights{0: flightIn(flight.StateAwaitingApproval), 1: running()}, nil)),
 			Next{Marked: true, Cancel: []int{0}, Undo: -1, Live: 2}},
@@ -94,7 +96,8 @@ func TestDecide(t *testing.T) {
 		{"row 6: the pivot runs", d, marked(viewOf(d, forward, flights{0: endedAt(1), 1: endedAt(2), 3: running()}, nil)), Next{Marked: true, Undo: -1, Live: 1}},
 		{"row 7", d, marked(viewOf(d, forward, before, nil)), Next{Marked: true, BeginUndo: true, Seal: []int{3, 4}, Undo: 1, Live: 1}},
 		{"row 7: blind", blind, marked(viewOf(d, forward, flights{0: endedAt(9), 1: tainted(flight.StateReady)}, nil)),
-			Next{Marked: true, BeginUndo: true, Seal: []int{2, 3, 4}, Undo: 1, Live: 2}},
+			Next{BeginUndo: true, Seal: []int{2, 3, 4}, Undo: -1, Live: 1}},
+		{"row 8: blind first", blind, marked(viewOf(d, undoing, flights{0: endedAt(9), 1: tainted(flight.StateReady)}, nil)), Next{Marked: true, Undo: 1, Live: 2}},
 		{"row 8: the reverse order of ends", d, marked(viewOf(d, undoing, flights{0: endedAt(2), 1: endedAt(1)}, nil)), Next{Marked: true, Undo: 0, Live: 1}},
 		{"an undo is live", d, marked(viewOf(d, undoing, before, flights{1: running()})), Next{Marked: true, Undo: -1, Live: 1}},
 		{"an undo is in doubt", d, marked(viewOf(d, undoing, before, flights{1: flightIn(flight.StateInDoubt)})), Next{Marked: true, Undo: -1, Live: 1, Doubts: []int{1}}},
@@ -109,7 +112,7 @@ func TestDecide(t *testing.T) {
 
 	late := viewOf(d, forward, flights{0: running()}, nil)
 	late.Now = deadline
-	require.Equal(t, Next{Mark: "deadline: the saga has run for 48h", Marked: true, Undo: -1, Live: 1}, Decide(d, late), "row 4")
+	require.Equal(t, Next{Mark: "deadline: the saga has run for 48h", Undo: -1, Live: 1}, Decide(d, late), "row 4")
 	late.Saga.State = flight.StateSucceeded
 	require.Equal(t, Next{Undo: -1}, Decide(d, late), "row 1")
 }
@@ -145,4 +148,19 @@ func TestDecide_Timer(t *testing.T) {
 	require.Equal(t, Next{Undo: -1, WakeAt: now + 59_500}, Decide(d, v))
 	v.Now += 59_500
 	require.Equal(t, Next{Undo: -1, Submit: []int{2}, Live: 1}, Decide(d, v))
+}
+
+// The summary of the largest saga is stored whole.
+func TestDecide_LargestEnd(t *testing.T) {
+	d, steps := &Definition{Saga: "s", Version: 1}, flights{}
+	long := strings.Repeat("x", flight.MaxText)
+	for i := range MaxSteps {
+		d.Steps = append(d.Steps, Step{Name: strings.Repeat("x", 240) + fmt.Sprint(i), NoUndo: true})
+		steps[i] = endedAt(uint64(i))
+		if steps[i].Receipt.ExternalID = long; i%2 == 1 {
+			steps[i] = refused(long)
+		}
+	}
+	end := Decide(d, marked(viewOf(d, flight.PhaseUndoing, steps, nil))).End
+	require.Less(t, len(end.Body), flight.MaxReceiptBody)
 }

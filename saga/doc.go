@@ -25,12 +25,15 @@
 //	    forward, marked, and
 //	 6    a step is live and not blind                     Cancel the steps that wait        a step that runs, or may have happened,
 //	                                                       untainted; wait                   ends by its own policy: only then is
-//	                                                                                         it known what there is to undo
+//	                                                                                         it known what there is to undo. A step
+//	                                                                                         that may become blind is looked at again
+//	                                                                                         soon: no event says that it is
 //	 7    every step has ended, is blind or was never      BeginUndo, Seal the steps that    not earlier: the pivot may still
 //	      created                                          were never created, then row 8    succeed, and then the steps behind it run
 //	 8  undoing: no undo is live, and a step that          Undo the blind ones first, then   one at a time, so that no undo meets the
-//	    happened, or is blind, has an undo that was        the others in the reverse order   effect of a later step
-//	    never created                                      of their ends
+//	    happened, or is blind, has an undo that was        the others in the reverse order   effect of a later step. A blind one only
+//	    never created                                      of their ends                     behind the flip: before it a worker may
+//	                                                                                         open the step again
 //	    undoing: an undo is live                           wait                              an undo that is refused is in doubt
 //	    undoing: nothing is left to undo                   End: undone
 //	    forward or committed, and
@@ -39,6 +42,11 @@
 //	10    all steps are over                               End: done
 //	11    none of these                                    wait: for a live step, a timer,
 //	                                                       or the deadline
+//
+// The driver reads the saga, then its steps, then decides. A mark that it sees has stopped the steps that it sees, by a rule of package
+// flight: a forward step of a marked saga ends as soon as it surely has not happened. A mark that it only proposes has not, so the saga is
+// due again at once. TestExplore runs Decide under the real rules, with everything that workers, providers, persons, slow and dying drivers
+// do, and finds each of the wrong deciders of mutants_test.go.
 //
 // In committed no step ends without success by itself: its flight is in doubt, and a person lets it pass. Skipped steps and timers
 // have no flight; their state is computed from the flights of others, which never change back.
@@ -52,5 +60,5 @@
 //	the driver dies             consequence
 //	before its proposal         the next driver decides the same
 //	amid its proposal           the commands are a prefix of the Next: every later Decide of the new view goes on from there
-//	after it, before Suspend    the saga stays ready, and is due at once
+//	after it, before Suspend    the saga has an open attempt of a dead driver, and is due at once
 package saga

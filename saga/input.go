@@ -59,7 +59,7 @@ func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	return text, nil
 }
 
-// CheckInput returns an error if a condition, or the input of a step without a condition, refers to a value that the input of a saga
+// CheckInput returns an error if a condition, or the input of a step without a condition or of its undo, refers to a value that the input of a saga
 // does not have. Such a saga must not start.
 func (d *Definition) CheckInput(input []byte) error {
 	v := &View{Input: input, Steps: make([]*flight.Flight, len(d.Steps)), Undos: make([]*flight.Flight, len(d.Steps))}
@@ -73,6 +73,9 @@ func (d *Definition) CheckInput(input []byte) error {
 		switch {
 		case s.If == nil:
 			pointers = references(s.Input)
+			if s.Undo != nil {
+				pointers = append(pointers, references(s.Undo.Input)...)
+			}
 		case s.If.Value != "":
 			pointers = []string{s.If.Value}
 		}

@@ -17,7 +17,7 @@ func (s *step) checkSaga() {
 	case *flight.Open:
 		opened := a.AttemptCount == b.AttemptCount+1 && s.r.Decision == flight.DecisionProceed
 		n := a.Newest()
-		repeat := at != nil && at.Nonce == c.Nonce && c.StoreEpoch == s.h.StoreEpoch
+		repeat := at != nil && at.Nonce == c.Nonce && c.StoreEpoch == s.h.StoreEpoch && !s.h.Reconciling
 		s.require(!opened || !b.State.Terminal() && c.Session == (flight.Session{}) && n.Session == c.Session && a.State == flight.StateRunning && b.Phase == a.Phase, "I9: an Open that must not drive was accepted")
 		s.require(!opened || a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1 && n.IsOpen(), "I2: the token does not rise by one")
 		s.require(opened || (s.r.Decision == flight.DecisionProceed) == repeat, "I9: proceed without an attempt")
@@ -48,24 +48,30 @@ func (s *step) checkSaga() {
 
 func (s *step) redacts() bool { _, ok := s.c.(*flight.Redact); return ok }
 
-// stepMayOpen: I9. A step opens after its driver has submitted it, and only in its phase; after a cancel only to find out what has
-// happened.
-func (s *step) stepMayOpen(key flight.Key) bool {
+// stepMayStart: I9. A step starts only in its phase.
+func (s *step) stepMayStart(key flight.Key) bool {
 	switch {
-	case !key.IsStep():
-		return true
-	case s.saga == nil || s.saga.State.Terminal() || s.b.State == flight.StateAbsent:
+	case s.saga == nil || s.saga.State == flight.StateAbsent || s.saga.State.Terminal():
 		return false
 	case key.IsUndo():
 		return s.saga.Phase == flight.PhaseUndoing
 	}
-	return s.saga.Phase == flight.PhaseCommitted || s.saga.Phase == flight.PhaseForward && (s.saga.Cancel == nil || s.b.Tainted())
+	return s.saga.Phase == flight.PhaseCommitted || s.saga.Phase == flight.PhaseForward && s.saga.Cancel == nil
+}
+
+// stepMayOpen: I9. A step opens after its driver has submitted it; after a cancel only to find out what has happened.
+func (s *step) stepMayOpen(key flight.Key) bool {
+	if !key.IsStep() {
+		return true
+	}
+	settles := s.saga != nil && !s.saga.State.Terminal() && s.saga.Phase == flight.PhaseForward && s.b.Tainted() && !key.IsUndo()
+	return s.b.State != flight.StateAbsent && (settles || s.stepMayStart(key))
 }
 
 // stopped: the step ends as soon as it has surely not happened.
 func (s *step) stopped() bool {
 	key := s.c.Target()
-	return key.IsStep() && !key.IsUndo() && s.saga != nil && !s.saga.State.Terminal() && s.saga.Phase == flight.PhaseForward && s.saga.Cancel != nil
+	return key.IsStep() && s.saga != nil && !s.stepMayStart(key)
 }
 
 // mustNotFail: instead of failing, the step waits for a person.
@@ -94,15 +100,7 @@ func (s *step) checkSteps() {
 			driver = s.saga.OpenAttempt()
 		}
 		s.require(isSubmit && driver != nil && s.token(driver) == submit.Submission.Driver, "I9: a stale driver started a step")
-		want := s.saga != nil && !s.saga.State.Terminal()
-		switch {
-		case !want:
-		case key.IsUndo():
-			want = s.saga.Phase == flight.PhaseUndoing
-		default:
-			want = s.saga.Phase == flight.PhaseCommitted || s.saga.Phase == flight.PhaseForward && s.saga.Cancel == nil
-		}
-		s.require(want, "I9: a step was started in the wrong phase")
+		s.require(s.stepMayStart(key), "I9: a step was started in the wrong phase")
 	}
 	_, resolved := s.c.(*flight.Resolve)
 	s.require(!s.mustNotFail() || a.State != flight.StateFailed || b.State.Terminal() || resolved, "I9: a step that must not fail has failed")
