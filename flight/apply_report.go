@@ -81,10 +81,16 @@ func (t *transition) acceptRefused(c *Report, wasOpen bool) {
 // afterNotDone retries or ends a flight whose newest attempt surely had no effect.
 func (t *transition) afterNotDone(wasOpen bool, c *Report) {
 	f := t.editFlight()
-	doubted := f.State == StateInDoubt || f.Verifying()
-	if wasOpen || doubted && !f.Tainted() {
+	if wasOpen || t.waitsForDoubt() && !f.Tainted() {
 		t.retryOrEnd(t.retryDelay(c.RetryAfter))
 	}
+}
+
+// waitsForDoubt reports whether the flight waits for the end of its doubt, and for nothing else: of a person, of a look-up, or of a saga that
+// does not start the step any more.
+func (t *transition) waitsForDoubt() bool {
+	f := t.flight()
+	return f.State == StateInDoubt || f.Verifying() || t.isStopped()
 }
 
 func receiptOf(c *Report) Receipt {
@@ -237,8 +243,7 @@ func (t *transition) abandonNewest(c *Abandon) Decision {
 	t.uncountAttempt()
 	t.emit(EventAbandoned, Event{Attempt: a.Number, Outcome: OutcomeNotDone, Note: Sanitize(c.Error)})
 	t.untaintNewest()
-	f = t.editFlight()
-	if doubted := f.State == StateInDoubt || f.Verifying(); wasOpen || doubted && !f.Tainted() {
+	if wasOpen || t.waitsForDoubt() && !t.flight().Tainted() {
 		t.retryOrEnd(0)
 	}
 	return DecisionAccepted
