@@ -32,14 +32,7 @@ const ruleLeft = "left over"
 // promises, and the order of lanes. In the end nothing is left: no claim, no session, no report.
 func TestPools(t *testing.T) {
 	b := newBed(t)
-	running := make([]*proctest.Process, *workers)
-	for i := range running {
-		running[i] = b.startWorker(i)
-	}
-	for _, p := range running {
-		_, err := p.AwaitReady(t.Context())
-		require.NoError(t, err)
-	}
+	running := b.startWorkers(*workers)
 	began := time.Now()
 	b.tell(order{Do: "jobs", Name: "jobs", Count: *jobCount, Every: *trouble * submitters / time.Duration(*jobCount)})
 	for time.Since(began) < *trouble {
@@ -131,6 +124,20 @@ func (b *bed) troubleRound(running []*proctest.Process) {
 	}
 	b.whole(30 * time.Second)
 	b.t.Logf("%s then all nodes take part; the provider has got %d requests", said, len(b.effectsOf("job")))
+}
+
+// startWorkers starts workers, and waits until they are ready.
+func (b *bed) startWorkers(count int) []*proctest.Process {
+	b.t.Helper()
+	running := make([]*proctest.Process, count)
+	for i := range running {
+		running[i] = b.startWorker(i)
+	}
+	for _, p := range running {
+		_, err := p.AwaitReady(b.t.Context())
+		require.NoError(b.t, err)
+	}
+	return running
 }
 
 // startWorker starts the process of a worker, with the spool of the one before it. A third of the workers are in each language.
