@@ -18,7 +18,7 @@ func TestMutants_NameCodeThatExists(t *testing.T) {
 	}
 }
 
-// mutant is a broken rule: in file, broken replaces old.
+// mutant is a broken rule: in file, broken replaces old. The tests of the package of the file must catch it.
 type mutant struct{ name, file, old, broken string }
 
 var mutants = []mutant{
@@ -228,5 +228,26 @@ var mutants = []mutant{
 	{"an import of a refusal ends a restored flight", "apply_import.go", " && c.Outcome == OutcomeSucceeded && !f.Sealed", " && !f.Sealed"},
 	{"an import changes a known flight after the restore", "apply_import.go", "f.Receipt == nil && t.header.Reconciling", "f.Receipt == nil && t.header.StoreEpoch > 1"},
 	{"a redacted flight stores a lost or imported receipt", "apply_restore.go", "\t\tr.Body = r.Body.erased()\n", ""},
+	{"a lane is ordered by the arrival of its opens", "due.go", "return j != nil && j.held", `if j == nil || j.lane == nil {
+		return false
+	}
+	running := 0
+	j.lane.jobs.Ascend(func(other *job) bool {
+		if other.state == StateRunning {
+			running++
+		}
+		return true
+	})
+	return running >= int(max(1, j.place.Queue.Limit))`},
+	{"a lane without a limit", "due.go", "if len(open) >= limit {", "if len(open) > limit {"},
+	{"a lane with the limit of each job alone", "due.go", "limit = min(limit, int(max(1, j.place.Queue.Limit)))", "limit = int(max(1, j.place.Queue.Limit))"},
+	{"a doubt lets the next job of its lane pass", "due.go", "after == nil || after.Place == nil || after.State.Terminal()", "after == nil || after.Place == nil || after.State == StateInDoubt || after.State.Terminal()"},
+	{"a running job is handed out", "due.go", "case f.State == StateReady, f.State == StateScheduled:", "case f.State == StateReady, f.State == StateScheduled, f.State == StateRunning && !f.Verifying():"},
+	{"a claim repeated under another session gets the same jobs", "../remote/claim.go", "case job.Session != req.Session:", "case job.Session == \"\":"},
+	{"a repeated claim does not find its jobs", "../remote/claim.go", "a != nil && a.Nonce == nonce ||", "a == nil &&"},
+	{"each delivery of a claim draws its nonces", "../remote/claim.go", "Nonce: wire.JobNonce(req.Nonce, id), opened: asked", "Nonce: wire.JobNonce(asked.String(), id), opened: asked"},
+	{"a copy of an answered claim takes more jobs", "../remote/claim.go", "if len(handed) > 0 || c.answered {", "if len(handed) > 0 {"},
+	{"a copy of a claim opens after its time", "../remote/claim.go", "NotAfter: req.NotAfter, Session", "Session"},
+	{"a repeated job begins its time-out anew", "../remote/claim.go", "if repeated { // an", "if repeated && s == nil { // an"},
 	{"a finding crashes without an attempt", "apply_report.go", "number := f.AttemptNumber() // 0", "number := f.Newest().Number // 0"},
 }
