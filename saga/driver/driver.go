@@ -15,6 +15,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -170,27 +171,43 @@ func (d *Driver) drive(ctx context.Context, id flight.ID) error {
 		return err
 	}
 	header := d.cfg.Ledger.Header()
-	token := flight.Token{StoreEpoch: header.StoreEpoch, Number: f.Fence.Number + 1}
 	open := &flight.Open{Key: f.Key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Policy: f.Policy}, NotAfter: d.cfg.Ledger.Now().Add(driveTimeout),
 		Owner: d.cfg.Owner, StoreEpoch: header.StoreEpoch}
 	_, _ = rand.Read(open.Nonce[:])
+	token, commands := flight.Token{StoreEpoch: header.StoreEpoch, Number: f.Fence.Number + 1}, []flight.Command{open}
+	if f.OpenAttempt() != nil { // commands of that drive may be on their way: all that it has done is seen only after the Open of this one
+		if err := d.propose(ctx, commands); err != nil {
+			return err
+		}
+		if f, err = d.cfg.Ledger.Flight(id); err != nil || f == nil || f.OpenAttempt() == nil || header.TokenOf(f.OpenAttempt()) != token {
+			return cmp.Or(err, errOtherDrive)
+		}
+		commands = nil
+	}
 	v, err := d.view(def, f)
 	if err != nil {
 		return err
 	}
-	commands := append([]flight.Command{open}, d.commands(def, f, token, v)...)
+	return d.propose(ctx, append(commands, d.commands(def, f, token, v)...))
+}
+
+var errOtherDrive = errors.New("another drive has opened the saga meanwhile")
+
+// propose proposes the commands of a drive. An Open among them must be accepted: else no other one is.
+func (d *Driver) propose(ctx context.Context, commands []flight.Command) error {
 	replies, err := d.cfg.Jobs.ProposeAll(ctx, commands)
 	if err != nil {
 		return err
 	}
 	for i := range replies {
-		if replies[i].Decision == flight.DecisionNone {
+		_, opens := commands[i].(*flight.Open)
+		switch decision := replies[i].Decision; {
+		case decision == flight.DecisionNone:
 			return errors.New("the result of a command is unknown")
+		case opens && decision != flight.DecisionProceed:
+			return errors.New("the ledger does not let it be driven now: " + decision.String())
 		}
 		d.cfg.Events.Publish(commands[i].Target(), replies[i].Events)
-	}
-	if replies[0].Decision != flight.DecisionProceed {
-		return errors.New("the ledger does not let it be driven now: " + replies[0].Decision.String())
 	}
 	return nil
 }
