@@ -83,7 +83,7 @@ chaos-tools:
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
-	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel
+	$(GO) test -tags deep -run 'TestExhaustive|TestSagas_Explored' -timeout 60m -v ./flight ./flight/protocolmodel
 
 mutants: ## breaks one rule of package flight, or of the hand-out of jobs, at a time; the tests must catch each break
 	$(GO) test -tags mutants -run TestMutants -timeout 60m ./flight
