@@ -66,6 +66,7 @@ func allDocs() map[string]fieldDoc {
 		requestDocs(),
 		policyDocs(),
 		jobDocs(),
+		sagaDocs(),
 		restoreDocs(),
 		clusterDocs(),
 		answerDocs(),

@@ -115,6 +115,8 @@ func pathDocs() map[string]fieldDoc {
 		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
 		"{namespace}/{name}": {about: "the name of the token"},
 		"nodes/{name}":       {about: "the name of a node"},
+		"sagas/{name}":       {about: "the name of a saga"},
+		"versions/{version}": {about: "the number of a version, from 1", pattern: `^[1-9][0-9]*$`},
 		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},
 	}
 }
