@@ -198,7 +198,7 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 			id = sr.newest(ns, key.Name())
 		}
 		if id == "" || sr.store.documents.Document(definitionID(ns, id)) == nil {
-			return about(key, noDefinition(ns, req.Saga))
+			return noDefinition(ns, req.Saga)
 		}
 		if err := sr.limits.AllowFlights(key, 1); err != nil {
 			return about(key, err)

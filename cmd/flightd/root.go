@@ -111,7 +111,7 @@ type section struct {
 // sections returns all commands in the order of the help.
 func sections(a *cli.App) []section {
 	return []section{
-		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a)}},
+		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a), newSagasCommand(a)}},
 		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a)}},
 		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{
