@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -17,7 +18,17 @@ type (
 	Saga         = wire.Saga
 	SagaStep     = wire.SagaStep
 	SagaVersions = wire.SagaVersions
+	SagaPage     = wire.SagaPage
 )
+
+// SagaQuery filters ListSagas; zero values select everything.
+type SagaQuery struct {
+	Name          string
+	State         string
+	Limit         int
+	Cursor        string // of an earlier page
+	AllNamespaces bool
+}
 
 // DefineSaga stores a definition of a saga, which never changes: the same one again is accepted. Errors: *Error with the code
 // idempotency_conflict for another content under the same version, or input_invalid.
@@ -58,6 +69,12 @@ func (re *requester) StartSaga(ctx context.Context, saga, id string, input any) 
 // Saga returns a saga with its steps.
 func (re *requester) Saga(ctx context.Context, id flight.ID) (*Saga, error) {
 	return decode[Saga](re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/saga")}))
+}
+
+// ListSagas returns a page of sagas, newest first, without their steps. A page may be short; Next is "" on the last one.
+func (re *requester) ListSagas(ctx context.Context, q SagaQuery) (*SagaPage, error) {
+	path := withQuery("/v1/sagas", "name", q.Name, "state", q.State, "limit", strconv.Itoa(q.Limit), "cursor", q.Cursor)
+	return decode[SagaPage](re.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: q.AllNamespaces}))
 }
 
 // sagaPoll is how often WaitSaga looks for a step in doubt.

@@ -99,7 +99,7 @@ func (r *reader) fillPage(page *flight.Page, q *flight.Query, places []flight.Cu
 			return false, err
 		}
 		page.Next = at
-		if f != nil && listKey(nil, f) != nil && q.MatchesState(f.State) {
+		if f != nil && listKey(nil, f) != nil && q.Matches(f) {
 			page.Flights = append(page.Flights, f)
 		}
 	}
@@ -113,7 +113,7 @@ func (r *reader) listLive(q flight.Query) (flight.Page, error) {
 		if err != nil {
 			return flight.Page{}, err
 		}
-		if q.MatchesState(f.State) && f.CreatedAt >= q.Since && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
+		if q.Matches(f) && f.CreatedAt >= q.Since && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
 			fit = append(fit, f)
 		}
 	}

@@ -13,17 +13,20 @@ type Query struct {
 	Namespace string
 	Name      string // the action
 	Prefix    string // prefix of the full key
+	Sagas     bool   // only sagas, without their steps
 	Since     Time   // created then or later
 	After     Cursor // continue after this position
 	Limit     int    // maximum flights on a page; 0: the ledger's default
 }
 
-// MatchesState reports whether a flight in this state is selected.
-func (q *Query) MatchesState(s State) bool { return len(q.States) == 0 || slices.Contains(q.States, s) }
+// Matches reports whether a flight whose key is selected is selected itself.
+func (q *Query) Matches(f *Flight) bool {
+	return (len(q.States) == 0 || slices.Contains(q.States, f.State)) && (!q.Sagas || f.Policy.Saga)
+}
 
 // MatchesKey reports whether a flight with this full key is selected.
 func (q *Query) MatchesKey(key string) bool {
-	if !strings.HasPrefix(key, q.Prefix) {
+	if !strings.HasPrefix(key, q.Prefix) || q.Sagas && strings.Contains(key, "#") {
 		return false
 	}
 	namespace, rest, _ := strings.Cut(key, "/")

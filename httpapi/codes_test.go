@@ -119,6 +119,16 @@ func TestEveryCode(t *testing.T) {
 		wire.LeaderLost:   func() reply { return unavailable("leader_lost") },
 		wire.Reconciling:  func() reply { return unavailable("reconciling") },
 		wire.CallbacksOff: func() reply { return unavailable("callbacks_off") },
+		wire.PastPivot: func() reply {
+			trip := flight.MustKey("default/trip/pivot")
+			of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
+			d.fake.Apply(d.t, &flight.RaiseLevel{Level: flight.LevelSagas})
+			d.fake.Apply(d.t, &flight.Submit{Key: trip, Submission: of})
+			open := d.fake.Apply(d.t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now(), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+			d.fake.Apply(d.t, &flight.PassPivot{Key: trip, Generation: 1, Token: open.Token})
+			path := "/v1/flights/" + trip.FlightID().String()
+			return d.post(path+"/cancel", `{"reason":"x"}`, "If-Match", d.get(path).header.Get("Etag"))
+		},
 		wire.CallbackEarly: func() reply {
 			a := d.proceed(`{"action":"charge","id":"early","callback":true}`)
 			return d.callback(a, "", `{"outcome":"not_done"}`)

@@ -207,23 +207,25 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return aboutOpen(flight.Key{}, claim.Nonce, err)
 	}
-	out := wire.ClaimAnswer{Nonce: claim.Nonce, Jobs: make([]wire.Job, len(jobs))}
+	out := wire.ClaimAnswer{Nonce: claim.Nonce, Jobs: make([]wire.Job, 0, len(jobs))}
 	for i := range jobs {
 		j := &jobs[i]
 		decision := wire.DecisionProceed
 		if j.Decision == flight.DecisionVerify {
 			decision = wire.DecisionVerify
 		}
-		out.Jobs[i].OpenAnswer = jr.grantedAnswer(r, decision, j.Nonce, &j.OpenAnswer, jr.deployment)
+		job := wire.Job{OpenAnswer: jr.grantedAnswer(r, decision, j.Nonce, &j.OpenAnswer, jr.deployment)}
 		policy := wire.PolicyOf(j.Flight.Policy)
-		out.Jobs[i].Policy, out.Jobs[i].PolicyDiffers = &policy, false
-		out.Jobs[i].AgeMS = j.Age().Milliseconds() + 1
+		job.Policy, job.PolicyDiffers = &policy, false
+		job.AgeMS = j.Age().Milliseconds() + 1
 		if j.Flight.Key.IsStep() && jr.work.Sagas != nil {
-			out.Jobs[i].Action = j.Flight.Place.Queue.Action
-			if out.Jobs[i].Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // the worker gives it back: it cannot read it
-				jr.log.Error("the input of a step of a saga could not be made", "key", j.Flight.Key.String(), "error", err)
+			job.Action = j.Flight.Place.Queue.Action
+			if job.Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // nobody acts without it: a renewal lists the attempt, and the worker abandons it
+				jr.log.Error("the input of a step of a saga could not be made, so it is not handed out", "key", j.Flight.Key.String(), "error", err)
+				continue
 			}
 		}
+		out.Jobs = append(out.Jobs, job)
 	}
 	out.ServedMS = time.Since(start).Milliseconds()
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)

@@ -17,6 +17,7 @@ func operations() []openapi.Operation {
 		jobOperations(),
 		queueOperations(),
 		actionOperations(),
+		sagaOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),
@@ -32,6 +33,7 @@ func operations() []openapi.Operation {
 const (
 	tagCaller   = "caller-run"
 	tagJobs     = "jobs"
+	tagSagas    = "sagas"
 	tagSessions = "sessions"
 	tagFlights  = "flights"
 	tagOperator = "operator"
@@ -43,6 +45,7 @@ func tags() []openapi.Tag {
 	return []openapi.Tag{
 		{Name: tagCaller, About: "You perform the effect yourself: you open the flight, act only if the answer is `proceed`, and report the outcome."},
 		{Name: tagJobs, About: "Workers perform the effect: you submit jobs, and workers claim those of their actions."},
+		{Name: tagSagas, About: "Steps that happen together, or are undone: you define and start sagas, and workers perform their steps and undos as jobs."},
 		{Name: tagSessions, About: "Each attempt belongs to a session. A session lives as long as you renew it. After it has ended, other callers may act on its keys. " +
 			"If you open a flight only now and then, you need no session of your own: an open without one creates a session that ends with the report."},
 		{Name: tagFlights, About: "Read flights, inputs, receipts and events."},

@@ -113,12 +113,12 @@ func eventParameters() []openapi.Parameter {
 }
 
 // operatorOperation describes the route of an operator's decision.
-func operatorOperation(verb, id, summary, about string, request any, example string) openapi.Operation {
+func operatorOperation(verb, id, summary, about string, request any, example string, more ...wire.Code) openapi.Operation {
 	return openapi.Operation{
 		Pattern: "POST /v1/flights/{id}/" + verb, ID: id, Tag: tagOperator, Summary: summary, About: about,
 		Parameters: []string{"If-Match", wire.HeaderActor}, Request: request, Example: example,
 		Answers:  []openapi.Answer{flightAnswer("the flight after the decision")},
-		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.PreconditionFailed, wire.PreconditionRequired),
+		Problems: codes(bodyCodes, append(more, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.PreconditionFailed, wire.PreconditionRequired)...),
 	}
 }
 
@@ -129,8 +129,8 @@ func operatorOperations() []openapi.Operation {
 			`Check the provider first. A repeat of the same decision gets the same answer; a different decision is rejected.`,
 			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","actor":"maria"}`),
 		operatorOperation("cancel", "cancelFlight", "Cancel a flight",
-			"A flight that is not running is cancelled at once. If it is running, the cancellation is requested: the caller sees the request in its next renewal, and its report decides the outcome.",
-			wire.OperatorRequest{}, why),
+			"A flight that is not running is cancelled at once. If it is running, the cancellation is requested: the caller sees the request in its next renewal, and its report decides the outcome. A saga that is cancelled undoes what its steps have done; after its pivot it is answered `past_pivot`.",
+			wire.OperatorRequest{}, why, wire.PastPivot),
 		operatorOperation("retry", "retryFlight", "Retry a flight that ended without a receipt",
 			"The retry starts the next generation of the key.", wire.OperatorRequest{}, why),
 		operatorOperation("free", "freeKey", "Free a key, so that its effect can happen again",

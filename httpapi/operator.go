@@ -107,7 +107,21 @@ func (dr *decisionRoutes) runDecision(w http.ResponseWriter, r *http.Request, co
 		return preconditionFailed(r, d.flight)
 	}
 	reply, err := dr.operator.Propose(r.Context(), c)
+	if f := reply.Flight; err == nil && reply.Decision == flight.DecisionFailedPrecondition && f.Phase == flight.PhaseCommitted && !f.State.Terminal() {
+		if _, cancels := c.(*flight.Cancel); cancels {
+			return pastPivot(f)
+		}
+	}
 	return dr.writeDecision(w, r, d.key, reply, err)
+}
+
+// pastPivot says that a saga is not cancelled any more.
+func pastPivot(f *flight.Flight) error {
+	p := newKeyProblem(wire.PastPivot, f.Key, operatorRetryAfter)
+	p.State, p.Version = f.State.String(), formatVersion(f.Version)
+	p.Detail = "the pivot of the saga has succeeded, so it is completed, and no longer undone"
+	p.Hint = "run flightd sagas get " + f.Key.String() + " to see what it waits for"
+	return problemError{problem: p}
 }
 
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.

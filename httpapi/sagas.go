@@ -5,7 +5,10 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -31,10 +34,11 @@ type sagaRoutes struct {
 
 func (sr *sagaRoutes) routes() map[string]route {
 	all := map[string]route{
-		"PUT /v1/sagas/{name}/versions/{version}": {serve: sr.define, access: with(auth.Operate)},
+		"PUT /v1/sagas/{name}/versions/{version}": {serve: sr.define, access: with(mayDefine)},
 		"GET /v1/sagas/{name}/versions/{version}": {serve: sr.definition, access: with(auth.Read)},
 		"GET /v1/sagas/{name}/versions":           {serve: sr.versions, access: with(auth.Read)},
 		"POST /v1/sagas:start":                    {serve: sr.start, access: with(auth.Submit)},
+		"GET /v1/sagas":                           {serve: sr.list, access: with(auth.Read), query: true},
 		"GET /v1/flights/{id}/saga":               {serve: sr.show, access: with(auth.Read)},
 	}
 	if sr.sagas == nil {
@@ -47,6 +51,9 @@ func (sr *sagaRoutes) routes() map[string]route {
 	}
 	return all
 }
+
+// mayDefine is the verb of those who define sagas.
+const mayDefine = auth.Operate
 
 // named returns the namespace, and the name and version in the path.
 func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) {
@@ -145,6 +152,9 @@ func (sr *sagaRoutes) versions(w http.ResponseWriter, r *http.Request) error {
 			out.Versions = append(out.Versions, wire.SagaVersion{Definition: def.ID(), CreatedAt: wire.Time{Time: doc.CreatedAt.AsTime()}, By: doc.Changed.Actor, Steps: len(def.Steps)})
 		}
 	}
+	slices.SortFunc(out.Versions, func(x, y wire.SagaVersion) int { // trip@10 comes after trip@9
+		return cmp.Or(cmp.Compare(len(x.Definition), len(y.Definition)), cmp.Compare(x.Definition, y.Definition))
+	})
 	return writeJSON(w, r, http.StatusOK, &out)
 }
 
@@ -188,7 +198,7 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 			id = sr.newest(ns, key.Name())
 		}
 		if id == "" || sr.store.documents.Document(definitionID(ns, id)) == nil {
-			return about(key, noDefinition(ns, req.Saga))
+			return noDefinition(ns, req.Saga)
 		}
 		if err := sr.limits.AllowFlights(key, 1); err != nil {
 			return about(key, err)
@@ -253,14 +263,10 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 	if err != nil {
 		return nil, err
 	}
-	shown := wire.FlightOf(f, body, true)
-	out := &wire.Saga{ID: shown.ID, Key: shown.Key, Definition: f.Policy.Definition, Version: shown.Version, State: saga.StateOf(v), Cancel: shown.CancelRequested,
-		CreatedAt: shown.CreatedAt, FinishedAt: shown.FinishedAt, Receipt: shown.Receipt}
-	if f.Cancel != nil {
-		out.Cause = f.Cancel.Reason
-	}
+	out := sagaHead(f, saga.StateOf(v))
+	out.Receipt = wire.FlightOf(f, body, true).Receipt
 	for i := range def.Steps {
-		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.ActionOf(i, false), Pivot: def.Steps[i].Pivot}
+		step := wire.SagaStep{Step: def.Steps[i].Name, Action: def.ActionOf(i, false), Pivot: def.Steps[i].Pivot, Needs: def.Steps[i].Needs}
 		if of := v.Steps[i]; of != nil {
 			if of, body, err = sr.loadReceiptBody(r, of); err != nil {
 				return nil, err
@@ -273,4 +279,103 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 		out.Steps = append(out.Steps, step)
 	}
 	return out, nil
+}
+
+// sagaHead returns a saga without its steps and its receipt.
+func sagaHead(f *flight.Flight, state string) *wire.Saga {
+	shown := wire.FlightOf(f, nil, false)
+	out := &wire.Saga{ID: shown.ID, Key: shown.Key, Definition: f.Policy.Definition, Version: shown.Version, State: state, Cancel: shown.CancelRequested,
+		CreatedAt: shown.CreatedAt, FinishedAt: shown.FinishedAt}
+	if f.Cancel != nil {
+		out.Cause = f.Cancel.Reason
+	}
+	return out
+}
+
+// list serves GET /v1/sagas. The states of sagas that are not over depend on their steps, so a filter by state shortens pages.
+func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return bad
+	}
+	q, states, bad := sr.parseListQuery(r, params)
+	if bad != nil {
+		return bad
+	}
+	end, err := sr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
+	if err != nil {
+		return err
+	}
+	defer end()
+	page, err := sr.flights.List(q)
+	if err != nil {
+		return err
+	}
+	out := wire.SagaPage{Sagas: []wire.Saga{}}
+	for _, f := range page.Flights {
+		v := &saga.View{Saga: f}
+		if !f.State.Terminal() {
+			if _, v, err = sr.sagas.View(f); err != nil {
+				return about(f.Key, err)
+			}
+		}
+		if state := saga.StateOf(v); len(states) == 0 || slices.Contains(states, state) {
+			out.Sagas = append(out.Sagas, *sagaHead(f, state))
+		}
+	}
+	if page.More {
+		out.Next = sr.sealCursor(r, encodeCursor(page.Next, 0))
+		params.Set("cursor", out.Next)
+		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+	}
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// parseListQuery parses the filters. The query selects more sagas than the states do.
+func (sr *sagaRoutes) parseListQuery(r *http.Request, params url.Values) (q flight.Query, states []string, bad *wire.Invalid) {
+	q.Limit, q.Sagas = defaultPage, true
+	for name, values := range params {
+		value := values[0]
+		if len(values) > 1 && name != "state" {
+			return q, nil, duplicateParameter(name)
+		}
+		switch name {
+		case "state":
+			states = strings.Split(strings.Join(values, ","), ",")
+		case "name":
+			q.Name = value
+		case "limit":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > maxPage {
+				return q, nil, wire.BadParameter(name, "must be from 1 to %d", maxPage)
+			}
+			q.Limit = n
+		case "cursor":
+			if q.After, _, bad = decodeCursor(sr.unsealCursor(r, value)); bad != nil {
+				return q, nil, bad
+			}
+		default:
+			return q, nil, wire.BadParameter(name, "unknown filter; allowed: state, name, limit, cursor")
+		}
+	}
+	for _, state := range states {
+		switch state {
+		case wire.SagaDone:
+			q.States = append(q.States, flight.StateSucceeded)
+		case wire.SagaUndone:
+			q.States = append(q.States, flight.StateFailed)
+		case wire.SagaCancelled:
+			q.States = append(q.States, flight.StateCancelled)
+		case wire.SagaRunning, wire.SagaCommitted, wire.SagaUndoing, wire.SagaInDoubt:
+			q.States = append(q.States, flight.StateReady, flight.StateRunning, flight.StateWaiting)
+		default:
+			return q, nil, wire.BadParameter("state", "unknown state %.50q; allowed: %s", state, strings.Join(wire.SagaStates(), ", "))
+		}
+	}
+	ns, bad := namespace(r)
+	if bad == nil {
+		q.Namespace, bad = wire.ParseListNamespace(ns, "")
+	}
+	return q, states, bad
 }

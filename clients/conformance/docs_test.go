@@ -55,6 +55,7 @@ var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 	"docs/monitoring.md": nil,
 	"docs/workers.md":    nil,
 	"docs/approvals.md":  nil,
+	"docs/sagas.md":      nil,
 	"docs/large-stores.md": func(t *testing.T, x *terminal, blocks []block) {
 		example := slices.IndexFunc(blocks, func(b block) bool { return b.language == "json" })
 		require.NotEqual(t, -1, example)

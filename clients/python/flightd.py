@@ -979,6 +979,7 @@ class Flight:
         self._nonces: List[_Nonce] = []
         self._nonce = _Nonce(self, 0, 0)  # the newest one
         self._policy = request
+        self._action = str(request.get("action") or "")  # whose worker performs it, if it is a job
         self._job: Optional[Tuple[Dict[str, Any], _Instant]] = None  # the answer that has handed it out, and when it was asked for
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id_for_key(key)
@@ -1752,11 +1753,12 @@ class Client:
         """Ends ``run``."""
         self._stop_worker.set()
 
-    def _new_job(self, claim: _Claim, key: str, policy: Dict[str, Any]) -> Flight:
+    def _new_job(self, claim: _Claim, key: str, policy: Dict[str, Any], action: str = "") -> Flight:
+        """Returns a job. The action is that of its key, unless the claim was answered with another one: of a step of a saga."""
         _, name, id = key.split("/", 2)
-        handler = self._handlers.get(name)
+        handler = self._handlers.get(action or name)
         job = Flight(self, {**policy, "action": name, "id": id}, 0.0, handler.look_up if handler else None, key)
-        job.flight_id = job._id
+        job.flight_id, job._action = job._id, action or name
         job._nonce = _Nonce(job, claim.not_after, 0, f"{claim.text}.{job._id}")
         job._nonce.validity, job._nonce.may_have_arrived = claim.validity, True
         job._nonces = [job._nonce]
@@ -2953,7 +2955,7 @@ class _Worker:
             own = given.get("nonce") == f"{claim.text}.{flight_id}" and given.get("session") == session.id
             if not own or flight_id != _flight_id_for_key(given.get("key", "")) or given.get("decision") not in ("proceed", "verify"):
                 continue
-            job = self._client._new_job(claim, given["key"], given.get("policy") or {})
+            job = self._client._new_job(claim, given["key"], given.get("policy") or {}, given.get("action") or "")
             since = ((answer.get("served_ms") or 0) - (given.get("age_ms") or 0)) / 1000  # the attempt's time-out runs from then
             job._nonce.made_at = _Instant(*(at + since for at in sent_at))
             job._nonce.attempt, job._job = given.get("attempt") or 0, (given, sent_at)
@@ -2967,7 +2969,7 @@ class _Worker:
 
     def _perform(self, job: Flight) -> None:
         """Runs in a thread of the job."""
-        handler = self._client._handlers[job._request["action"]]
+        handler = self._client._handlers[job._action]
         try:
             if self._stop.is_set():
                 job._abandon_unused(_CLOSE_TIMEOUT)

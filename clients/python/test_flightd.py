@@ -1081,6 +1081,30 @@ class TestJobs(unittest.TestCase):
         self.assertEqual(len(logged.output), 1, "once")
         self.assertIn("retry.attempts is 5 here, and 2 in the document", logged.output[0])
 
+    def test_steps_of_a_saga(self):
+        saga, calls = self.action, []
+        definition = {"saga": saga, "steps": [{"name": "hotel", "action": saga + ".book", "undo": {"action": saga + ".cancel"}}, {"name": "pay", "needs": ["hotel"], "no_undo": True}]}
+        self.client._ask("PUT", f"/v1/sagas/{saga}/versions/1", definition, must_contain="saga")
+
+        @self.client.worker(saga + ".book")
+        def book(job, input):
+            calls.append(("book", job.key))
+            return {"id": "room_17"}
+
+        @self.client.worker(saga + ".pay")
+        def pay(job, input):
+            calls.append(("pay", input["steps"]["hotel"]["body"]))
+            raise flightd.Refused("declined")
+
+        @self.client.worker(saga + ".cancel")
+        def cancel(job, input):
+            calls.append(("cancel", input["input"]))
+        self.client._ask("POST", "/v1/sagas:start", {"saga": saga, "id": "b-1", "input": {"cents": 5}}, must_contain="saga")
+        with self.working():
+            with self.assertRaises(flightd.Declined):
+                self.client.wait(saga, "b-1", timeout=30)
+        self.assertEqual(calls, [("book", f"default/{saga}/b-1#hotel"), ("pay", {"id": "room_17"}), ("cancel", {"cents": 5})])
+
     def test_invalid_inputs_stop_the_action(self):
         @self.client.worker(self.action, retry=1)
         def act(job, order: Order):

@@ -1348,6 +1348,24 @@ test("the document of the action counts", async () => {
   assert.equal(lines.filter((line) => line.includes("retry.attempts is 5 here, and 2 in the document")).length, 1);
 });
 
+test("steps of a saga", async () => {
+  const client = new Client(undefined, { spool: "", ttlSeconds: 10, log: () => undefined });
+  const saga = `act-${randomUUID()}`;
+  const calls: unknown[] = [];
+  const steps = [{ name: "hotel", action: `${saga}.book`, undo: { action: `${saga}.cancel` } }, { name: "pay", needs: ["hotel"], no_undo: true }];
+  await client.ask("PUT", `/v1/sagas/${saga}/versions/1`, { saga, steps }, { mustContain: "saga" });
+  await client.ask("POST", "/v1/sagas:start", { saga, id: "b-1", input: { cents: 5 } }, { mustContain: "saga" });
+  const worker = client.worker();
+  worker.on(`${saga}.book`, {}, (_, job) => { calls.push(["book", job.key]); return { id: "room_17" }; });
+  worker.on<any>(`${saga}.pay`, {}, (input) => { calls.push(["pay", input.steps.hotel.body]); throw new Refused("declined"); });
+  worker.on<any>(`${saga}.cancel`, {}, (input) => { calls.push(["cancel", input.input]); });
+  const running = worker.run();
+  await assert.rejects(client.wait(saga, "b-1", 30_000), Declined);
+  worker.stop();
+  await running;
+  assert.deepEqual(calls, [["book", `default/${saga}/b-1#hotel`], ["pay", { id: "room_17" }], ["cancel", { cents: 5 }]]);
+});
+
 test("only an exact time sets the ledger clock back", async (t) => {
   const told = ["5000", "7000", "6000", "", "later", "5500"]; // the last one by an answer open_expired
   const server = createServer((request, response) => {

@@ -2841,7 +2841,7 @@ export class Worker {
     const flightId: string = given["flight_id"];
     const own = given["nonce"] === `${claim.text}.${flightId}` && given["session"] === session.id;
     if (!own || flightId !== flightIdForKey(String(given["key"])) || !["proceed", "verify"].includes(given["decision"])) return [];
-    const lookUp = this.handlers.get(String(given["key"]).split("/")[1] ?? "")?.lookUp;
+    const lookUp = this.handlers.get(actionOf(given))?.lookUp;
     const job = this.client.newJob(claim, given["key"], given["policy"] ?? {}, lookUp ? { lookUp } : {});
     const since = (json["served_ms"] ?? 0) - (given["age_ms"] ?? 0); // the attempt's time-out runs from then
     job.nonce.madeAt = { mono: sentAt.mono + since, wall: sentAt.wall + since, boot: (sentAt.boot ?? now().boot) + since };
@@ -2851,7 +2851,7 @@ export class Worker {
   }
 
   private async perform(job: Call<any, any>, signal: AbortSignal): Promise<void> {
-    const handler = this.handlers.get(job.key.split("/")[1] ?? "");
+    const handler = this.handlers.get(actionOf(job.job?.json ?? {}));
     try {
       if (signal.aborted || !handler) await job.giveBack();
       else await job.run((f) => f.effect(() => handler.act(f.input, f)));
@@ -2859,6 +2859,11 @@ export class Worker {
       if (!(e instanceof Declined)) this.client.log(`${job.key} has not succeeded: ${textOf(e)}`);
     }
   }
+}
+
+/** Returns the action of a job: that of its key, unless the claim was answered with another one, as for a step of a saga. */
+function actionOf(given: Json): string {
+  return given["action"] ?? String(given["key"]).split("/")[1] ?? "";
 }
 
 /** Returns the fields of a submission for a policy. */

@@ -56,6 +56,9 @@ func newDoubtResolveCommand(a *cli.App) *cobra.Command {
   --did-not-happen  the effect did not happen; the next caller runs it
   --fail            the effect did not happen and must not be tried again
 
+For a step of a saga, such as trip/b-42#hotel, --did-not-happen lets it run again, and --fail lets an undo, or a step after the
+pivot, pass: the saga goes on without it. Before the pivot, --fail undoes the saga.
+
 --action, --prefix and --since select many flights in doubt for one decision. Their number and three of their inputs are shown
 first. A flight that changes meanwhile is skipped and counted.
 

@@ -111,7 +111,7 @@ type section struct {
 // sections returns all commands in the order of the help.
 func sections(a *cli.App) []section {
 	return []section{
-		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a), newActionsCommand(a)}},
+		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a), newActionsCommand(a), newSagasCommand(a)}},
 		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a), newQueuesCommand(a), newLanesCommand(a)}},
 		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a), newApprovalsCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{

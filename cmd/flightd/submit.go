@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
-	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
@@ -114,18 +112,9 @@ A conflict is a line whose key has another input.`,
 
 // submitOne submits one job, and with --wait prints its receipt.
 func submitOne(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags) error {
-	input := []byte(s.input)
-	if name, isFile := strings.CutPrefix(s.input, "@"); isFile {
-		var err error
-		if input, err = cli.ReadFile(a, name, flight.MaxInput); err != nil {
-			return err
-		}
-	}
-	if len(input) > 0 && !json.Valid(input) {
-		return &cli.Error{Code: cli.ExitUsage, Err: errors.New("--input is not JSON"), Hint: `quote a text, as in '"text"'; @FILE reads a file`}
-	}
-	if len(input) > 0 {
-		s.job.Input = input
+	var err error
+	if s.job.Input, err = jsonInput(a, s.input); err != nil {
+		return err
 	}
 	job, err := c.SubmitJob(ctx, s.job)
 	if err != nil {

@@ -140,6 +140,8 @@ var eventTexts = map[string]string{
 	flight.EventFreed.String():                "PERSON freed the keyNOTE",
 	flight.EventRedacted.String():             "PERSON erased its input and receiptNOTE",
 	flight.EventImported.String():             "PERSON imported its receipt: the effect had happened before the importNOTE",
+	flight.EventUndoBegun.String():            "the saga undoes what has happenedNOTE",
+	flight.EventPivotPassed.String():          "the pivot of the saga has succeeded: it is only completed from here on",
 	flight.EventExpired.String():              "the retention of its receipt ended; a tombstone guards the key",
 }
 
@@ -184,7 +186,9 @@ func stateText(f *client.Flight) string {
 		}
 	case flight.StateFailed.String(), flight.StateCancelled.String():
 		s = f.State + noteSuffix(f.Cause) + "; "
-		if f.Receipt != nil {
+		if strings.Contains(f.Key, "#") {
+			s += "its saga decides what follows: flightd sagas get " + sagaOfStep(f.Key)
+		} else if f.Receipt != nil {
 			s += "every later call gets this answer; use a new id for another try"
 		} else if f.Redacted != nil {
 			s += "its input is erased; use a new id for another try"
@@ -193,7 +197,7 @@ func stateText(f *client.Flight) string {
 		}
 	case flight.StateInDoubt.String():
 		s = "in doubt" + noteSuffix(f.Cause) + "; check whether the effect happened, then run:\n" +
-			"     flightd doubt resolve " + f.Key + " --reason WHY --happened --receipt @FILE | --did-not-happen | --fail"
+			"     " + resolveText(f)
 	case flight.StateRunning.String():
 		s = "running"
 		if f.Verifying {
@@ -234,6 +238,12 @@ func stateText(f *client.Flight) string {
 		s += "\n     OVERLAP: the evidence names a second effect; see flightd flights get " + f.ID + " -o json"
 	}
 	return s
+}
+
+// sagaOfStep returns the key of the saga that a step belongs to.
+func sagaOfStep(key string) string {
+	saga, _, _ := strings.Cut(key, "#")
+	return saga
 }
 
 // callbackText explains what an attempt waits for whose caller has left.

@@ -39,7 +39,7 @@ func (l ledger) List(q flight.Query) (flight.Page, error) {
 		if err != nil {
 			return flight.Page{}, err
 		}
-		if f.Key.IsZero() || f.State == flight.StateAbsent || len(q.States) > 0 && !slices.Contains(q.States, f.State) ||
+		if f.Key.IsZero() || f.State == flight.StateAbsent || !q.Matches(f) ||
 			!strings.HasPrefix(key.String(), q.Prefix) || q.Name != "" && key.Name() != q.Name ||
 			q.Namespace != "" && key.Namespace() != q.Namespace || f.CreatedAt < q.Since {
 			continue

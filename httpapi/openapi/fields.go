@@ -69,6 +69,7 @@ func allDocs() map[string]fieldDoc {
 		approvalDocs(),
 		queueDocs(),
 		actionDocs(),
+		sagaDocs(),
 		restoreDocs(),
 		clusterDocs(),
 		answerDocs(),

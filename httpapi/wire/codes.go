@@ -23,6 +23,7 @@ const (
 	Fenced               Code = "fenced"
 	CallbackEarly        Code = "callback_early"
 	OpenExpired          Code = "open_expired"
+	PastPivot            Code = "past_pivot"
 	SessionInUse         Code = "session_in_use"
 	ApprovalPending      Code = "approval_pending"
 	LeaseLost            Code = "lease_lost"
@@ -100,6 +101,9 @@ var classes = []Class{
 	{CallbackEarly, http.StatusConflict, true, "The callback is early",
 		"send the same callback again, as long as Retry-After says later",
 		"The attempt has not been handed over to its callback yet, so its caller may still act. A success is accepted even so; after every other outcome another caller could act beside the first. Nothing was changed."},
+	{PastPivot, http.StatusConflict, false, "The saga is past its pivot",
+		"let it go on, and undo its effects by a business process of your own; if a step is in doubt, resolve it",
+		"The pivot of the saga has succeeded, so the saga is only completed and can no longer be cancelled. Nothing was changed."},
 	{SessionInUse, http.StatusConflict, false, "The session has open attempts",
 		"report or abandon the session's open attempts, then close it; a renewal lists them",
 		"Some attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},

@@ -20,6 +20,11 @@ const (
 	SagaCancelled = "cancelled" // before its first step
 )
 
+// SagaStates returns the states of a saga.
+func SagaStates() []string {
+	return []string{SagaRunning, SagaCommitted, SagaUndoing, SagaInDoubt, SagaDone, SagaUndone, SagaCancelled}
+}
+
 // StartSagaRequest is the body of POST /v1/sagas:start. The namespace travels in a header.
 type StartSagaRequest struct {
 	Saga      string          `json:"saga" limit:"word"` // NAME, the newest version, or NAME@VERSION
@@ -51,11 +56,12 @@ type Saga struct {
 
 // SagaStep is a step of a saga.
 type SagaStep struct {
-	Step   string  `json:"step"`
-	Action string  `json:"action,omitzero"`
-	Pivot  bool    `json:"pivot,omitzero"`
-	Flight *Flight `json:"flight,omitzero"` // nil: it was never started
-	Undo   *Flight `json:"undo,omitzero"`   // nil: it was never undone
+	Step   string   `json:"step"`
+	Action string   `json:"action,omitzero"`
+	Pivot  bool     `json:"pivot,omitzero"`
+	Needs  []string `json:"needs,omitempty"`
+	Flight *Flight  `json:"flight,omitzero"` // nil: it was not started
+	Undo   *Flight  `json:"undo,omitzero"`   // nil: it was not undone
 }
 
 // DecodeStartSaga reads the body of a start.
@@ -91,6 +97,15 @@ func (a *StartSagaAnswer) AppendJSON(b []byte) []byte { return strictjson.Append
 
 // AppendJSON appends the saga as JSON.
 func (s *Saga) AppendJSON(b []byte) []byte { return strictjson.Append(b, s) }
+
+// SagaPage is the answer to GET /v1/sagas: sagas without steps and receipts.
+type SagaPage struct {
+	Sagas []Saga `json:"sagas"`
+	Next  string `json:"next,omitzero"` // the cursor of the next page
+}
+
+// AppendJSON appends the page as JSON.
+func (p *SagaPage) AppendJSON(b []byte) []byte { return strictjson.Append(b, p) }
 
 // SagaVersions is the answer to GET /v1/sagas/{name}/versions.
 type SagaVersions struct {

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+)
+
+const tripYAML = `saga: trip
+steps:
+  hotel:   { action: hotel.book, input: {$from: /input}, undo: { action: hotel.cancel, input: {room: {$from: /steps/hotel/body/id}} } }
+  seat:    { action: seat.book, needs: [hotel], input: {$from: /input}, undo: { action: seat.cancel, input: {pnr: {$from: /steps/seat/body/pnr}} } }
+  pay:     { action: charge, needs: [hotel, seat], input: {cents: {$from: /input/cents}, pnr: {$from: /steps/seat/body/pnr}}, pivot: true }
+  voucher: { action: mail, needs: [pay], input: {to: {$from: /input/mail}}, retry: { within: 72h } }
+`
+
+// agency is a folder with the definition of a trip, the script that performs its steps, and the books of the providers: a line for each
+// effect. An effect waits while the file "closed", or "closed.STEP", exists; a cancellation breaks off while "broken" exists; a charge of 13 cents is refused.
+type agency struct {
+	*shop
+	t *testing.T
+}
+
+func newAgency(t *testing.T) *agency {
+	a := &agency{NewShop(t, false), t}
+	a.write("trip.yaml", tripYAML)
+	a.script(`input=$(cat); step=${FLIGHTD_KEY#*/*/}
+while [ -e closed ] || [ -e "closed.${step#*#}" ]; do sleep 0.05; done
+case "$step $input" in *.undo\ *) [ ! -e broken ] || exit 9;; *'#pay {"cents":13,'*) echo '"declined"'; exit 3;; esac
+echo "$step $input" >>books
+echo '{"id":"room_17","pnr":"X7"}'`)
+	return a
+}
+
+func (a *agency) write(name, text string) {
+	require.NoError(a.t, os.WriteFile(a.path(name), []byte(text), 0o600))
+}
+
+// books returns the effects of a trip, in their order.
+func (a *agency) books(id string) (entries []string) {
+	text, _ := os.ReadFile(a.path("books"))
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, id+"#"); ok {
+			entries = append(entries, strings.TrimSpace(rest))
+		}
+	}
+	return entries
+}
+
+// open begins the workers of the agency: bookings that the provider refuses, and cancellations of which nobody knows.
+func (a *agency) open(s *server) {
+	require.Zero(a.t, s.flightd("sagas", "apply", a.path("trip.yaml")).code)
+	s.begin("work", "hotel.book", "seat.book", "charge", "mail", "--failure", "refused", "--", a.path("job.sh"))
+	s.begin("work", "hotel.cancel", "seat.cancel", "--", a.path("job.sh"))
+}
+
+func TestSagas_Define(t *testing.T) {
+	t.Parallel()
+	s, a := startServer(t), newAgency(t)
+	lint := s.flightd("sagas", "lint", a.path("trip.yaml"))
+	require.Zero(t, lint.code, "%v", lint)
+	require.Empty(t, lint.out+lint.err)
+	a.write("bad.yaml", strings.Replace(strings.Replace(tripYAML, "needs: [hotel]", "needs: [hotle]", 1), "72h", "72 hours", 1))
+	a.write("worse.yaml", strings.Replace(tripYAML, "needs: [hotel]", "needs: [hote], recovery: guess", 1))
+	lint = s.flightd("sagas", "lint", a.path("bad.yaml"), a.path("worse.yaml"))
+	require.Equal(t, cli.ExitFailed, lint.code, "%v", lint)
+	require.Equal(t, strings.ReplaceAll(`DIR/bad.yaml:6:86: /steps/3/retry/within: invalid value: write a duration like 24h, 1m30s or 2d
+DIR/worse.yaml:4:41: step seat: there is no step "hote" (do you mean hotel?)
+DIR/worse.yaml:4:48: step seat: "guess" is none of hold, resend and verify
+`, "DIR", a.dir), lint.out)
+	apply := s.flightd("sagas", "apply", a.path("trip.yaml"), a.path("worse.yaml"))
+	require.Equal(t, cli.ExitFailed, apply.code, "%v", apply)
+	require.Contains(t, s.flightd("sagas", "versions", "trip").err, "nobody has defined", "nothing was stored")
+	for _, status := range []string{"created", "unchanged"} {
+		apply = s.flightd("sagas", "apply", a.path("trip.yaml"))
+		require.Regexp(t, `trip@1 +`+status+"\n", apply.out, "%v", apply)
+	}
+	a.write("changed.yaml", strings.Replace(tripYAML, "72h", "71h", 1))
+	apply = s.flightd("sagas", "apply", a.path("changed.yaml"))
+	require.Equal(t, cli.ExitUsage, apply.code, "%v", apply)
+	require.Contains(t, apply.err, "a version never changes")
+	a.write("second.json", `{"saga": "trip", "version": 2, "steps": [{"name": "hotel", "no_undo": true}]}`)
+	require.Zero(t, s.flightd("sagas", "apply", a.path("second.json")).code)
+	require.Equal(t, "trip@1\ntrip@2\n", s.flightd("sagas", "versions", "trip", "-o", "id").out)
+
+	start := s.flightd("sagas", "start", "trip@3", "--id", "b-1")
+	require.Equal(t, cli.ExitFailed, start.code, "%v", start)
+	require.Contains(t, start.err, "flightd sagas versions")
+	require.Equal(t, cli.ExitUsage, s.flightd("sagas", "start", "trip").code, "no id")
+	require.Equal(t, cli.ExitUsage, s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", "{").code)
+	require.Contains(t, s.flightd("sagas", "start", "trip", "--id", "b-1").out, "default/trip/b-1: queued, running of trip@2\n", "the newest version")
+	require.Contains(t, s.flightd("sagas", "start", "trip@1", "--id", "b-1").out, "duplicate, running of trip@2\n", "a run stays with its version")
+	cancel := s.flightd("sagas", "cancel", "trip/b-1", "--reason", "a test")
+	require.Zero(t, cancel.code, "%v", cancel)
+	watch := s.flightd("sagas", "watch", "trip/b-1")
+	require.Equal(t, cli.ExitFailed, watch.code, "%v", watch)
+	require.Contains(t, watch.out, ": a test (cancelled by ")
+	require.Contains(t, watch.out, "never started")
+	require.Equal(t, "default/trip/b-1\n", strings.Fields(s.flightd("sagas", "ls", "--state", "undone").out)[5]+"\n")
+}
+
+// A failure before the pivot undoes what has happened, the last first. An undo of which nobody knows waits for a person, who sees the
+// command, and whose decision moves the saga on.
+func TestSagas_UndoneInReverse(t *testing.T) {
+	t.Parallel()
+	s, a := startServer(t), newAgency(t)
+	a.open(s)
+	done := s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", `{"cents":12,"mail":"ann@example.com"}`, "--wait", "forever")
+	require.Zero(t, done.code, "%v", done)
+	require.Equal(t, []string{`hotel {"cents":12,"mail":"ann@example.com"}`, `seat {"cents":12,"mail":"ann@example.com"}`, `pay {"cents":12,"pnr":"X7"}`, `voucher {"to":"ann@example.com"}`}, a.books("b-1"))
+	require.Regexp(t, `^default/trip/b-1  trip@1, done after `, done.out)
+
+	a.write("broken", "")
+	doubt := s.flightd("sagas", "start", "trip", "--id", "b-2", "--input", `{"cents":13,"mail":"ann@example.com"}`, "--wait", "forever")
+	require.Equal(t, cli.ExitInDoubt, doubt.code, "%v", doubt)
+	require.Regexp(t, `pay +.* refused .*; the pivot\n`, doubt.out)
+	require.Contains(t, doubt.out, "next: flightd doubt resolve default/trip/b-2#seat.undo --reason WHY --did-not-happen (it runs again)")
+	require.Contains(t, s.flightd("doubt", "ls").out, "default/trip/b-2#seat.undo ")
+	require.Contains(t, s.flightd("why", "trip/b-2#seat.undo").out, "--fail (let it pass")
+	require.Contains(t, s.flightd("flights", "get", "trip/b-2#seat").out, "default/trip/b-2#seat\n")
+	require.NoError(t, os.Remove(a.path("broken")))
+	r := s.flightd("doubt", "resolve", "trip/b-2#seat.undo", "--did-not-happen", "--reason", "the airline has no cancellation", "--yes")
+	require.Zero(t, r.code, "%v", r)
+	watch := s.flightd("sagas", "watch", "trip/b-2")
+	require.Equal(t, cli.ExitFailed, watch.code, "%v", watch)
+	require.Contains(t, watch.out, "undone after ")
+	require.Contains(t, watch.out, "decided: it did not happen (the airline has no cancellation)")
+	require.Equal(t, []string{`hotel {"cents":13,"mail":"ann@example.com"}`, `seat {"cents":13,"mail":"ann@example.com"}`, `seat.undo {"pnr":"X7"}`, `hotel.undo {"room":"room_17"}`}, a.books("b-2"))
+	var shown client.Saga
+	require.NoError(t, json.Unmarshal([]byte(s.flightd("sagas", "get", "trip/b-2", "-o", "json").out), &shown))
+	require.Equal(t, "undone", shown.State)
+	retry := s.flightd("flights", "retry", "trip/b-2", "--reason", "again", "--yes")
+	require.NotZero(t, retry.code, "a new run has a new id")
+}
+
+// A saga goes on after the death of its server, with nobody asking; past the pivot it is not cancelled any more.
+func TestSagas_ServerKilled(t *testing.T) {
+	t.Parallel()
+	s, a := startServer(t), newAgency(t)
+	a.open(s)
+	a.write("closed", "")
+	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-1", "--input", `{"cents":12,"mail":"ann@example.com"}`).code)
+	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-2", "--input", `{"cents":13,"mail":"ann@example.com"}`).code)
+	Eventually(t, "the first step runs", 10*time.Second, func() bool {
+		return s.flight("trip/b-1#hotel").State == "running" || s.flight("trip/b-2#hotel").State == "running"
+	})
+	s.kill()
+	require.NoError(t, os.Remove(a.path("closed")))
+	s.start()
+	Eventually(t, "both are over, and nobody has asked", time.Minute, func() bool { return len(a.books("b-1")) == 4 && len(a.books("b-2")) == 4 })
+	require.Equal(t, "hotel", strings.Fields(a.books("b-1")[0])[0])
+	require.Equal(t, "voucher", strings.Fields(a.books("b-1")[3])[0])
+	require.Equal(t, []string{`seat.undo {"pnr":"X7"}`, `hotel.undo {"room":"room_17"}`}, a.books("b-2")[2:])
+	require.Zero(t, s.flightd("sagas", "watch", "trip/b-1").code)
+	require.Equal(t, cli.ExitFailed, s.flightd("sagas", "watch", "trip/b-2").code)
+
+	a.write("closed.voucher", "")
+	require.Zero(t, s.flightd("sagas", "start", "trip", "--id", "b-3", "--input", `{"cents":12,"mail":"ann@example.com"}`).code)
+	Eventually(t, "only the voucher is left", 10*time.Second, func() bool {
+		return len(a.books("b-3")) == 3 && strings.Contains(s.flightd("sagas", "get", "trip/b-3").out, "committed")
+	})
+	cancel := s.flightd("sagas", "cancel", "trip/b-3", "--reason", "too late")
+	require.Equal(t, cli.ExitFailed, cancel.code, "%v", cancel)
+	require.Contains(t, cancel.err, "past_pivot: ")
+	require.NoError(t, os.Remove(a.path("closed.voucher")))
+	require.Zero(t, s.flightd("sagas", "watch", "trip/b-3").code)
+	require.Len(t, a.books("b-3"), 4)
+}
