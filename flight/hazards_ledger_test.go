@@ -188,7 +188,7 @@ func TestHazard39_AStaleDriverStartsNothing(t *testing.T) {
 		return &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: w.openedAttempts[0][driver-1].token}
 	}
 	say(flight.DecisionAccepted, &flight.Submit{Key: sagaKey, Submission: flight.Submission{Fingerprint: fp1, Policy: sagaPolicy}})
-	say(flight.DecisionSessionEnded, openOf(sagaKey, sagaPolicy, sessions[0], nonce1, fp1)) // a driver has no session
+	say(flight.DecisionFenced, openOf(sagaKey, sagaPolicy, sessions[0], nonce1, fp1)) // a driver has no session
 	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, flight.Session{}, nonce1, fp1))
 	say(flight.DecisionFenced, openOf(stepKey, hold, sessions[1], nonce1, fp1)) // nobody has submitted it
 	say(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, flight.Session{}, nonce2, fp1))
@@ -203,7 +203,7 @@ func TestHazard39_AStaleDriverStartsNothing(t *testing.T) {
 	say(flight.DecisionAccepted, turn(2))
 	say(flight.DecisionAccepted, start(undoKey, 2))
 	say(flight.DecisionAccepted, reportOf(stepKey, w.openedAttempts[1][0], flight.OutcomeNotDone, ""))
-	say(flight.DecisionFenced, openOf(stepKey, hold, sessions[2], nonce2, fp1)) // no forward step opens any more
+	say(flight.DecisionReplay, openOf(stepKey, hold, sessions[2], nonce2, fp1)) // it was cancelled
 }
 
 func TestHazard40_AVoidedStepIsNeverOpened(t *testing.T) {
