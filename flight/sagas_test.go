@@ -513,7 +513,7 @@ func sagaRules() []sagaRule {
 				return c
 			}},
 		{name: "a driver reads while the attempt of another one is open", plan: two, deep: true, readsBeforeOpen: true, violates: "undone in another order"},
-		{name: "an Open is lost, and the rest of its proposal is not", plan: one, losesOpens: true, violates: "the end forgets a step"},
+		{name: "an Open is lost, and the rest of its proposal is not", plan: one, losesOpens: true, violates: asleep},
 		{name: "an earlier driver suspends the saga", plan: trip, violates: asleep, sees: suspendAs(func(w *sagaWorld, s *flight.Suspend) {
 			if a := w.flights[0].OpenAttempt(); a != nil {
 				s.Token = a.Token()
