@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos-short chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos-short chaos-planted chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
 
 all: build
 
@@ -72,6 +72,9 @@ chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under
 	$(GO) vet -C chaos -tags chaos ./...
 	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd|TestPools' ./cluster -args -seed $(SEED) $(CHAOS)
 
+chaos-planted: chaos-tools ## plants bugs in flightd, one at a time, and requires that the provider's books show each; needs what chaos-short needs
+	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -v -run TestPlantedBugs ./cluster -args -seed $(SEED)
+
 # nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
 # needs root.
 chaos-tools:
@@ -82,7 +85,7 @@ chaos-tools:
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run 'TestExhaustive|TestSagas_Explored' -timeout 60m -v ./flight ./flight/protocolmodel
 
-mutants: ## breaks one rule of package flight at a time; the tests must catch each break
+mutants: ## breaks one rule of package flight, or of the hand-out of jobs, at a time; the tests must catch each break
 	$(GO) test -tags mutants -run TestMutants -timeout 60m ./flight
 
 FUZZTIME ?= 30s

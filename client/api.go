@@ -241,7 +241,7 @@ func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait
 	return flightOf(id, resp, err)
 }
 
-// WaitResult is Wait for the whole result.
+// WaitResult is Wait for the whole result. A flight that awaits approval has not ended.
 func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result, error) {
 	for seen := ""; ; {
 		f, err := c.WaitFlight(ctx, key.FlightID(), seen, wire.MaxWaitMS*time.Millisecond/2)
@@ -252,7 +252,7 @@ func (c *Client) WaitResult(ctx context.Context, key flight.Key) (effect.Result,
 			return effect.Result{}, fmt.Errorf("%s was never submitted: %w", key, err)
 		case err != nil:
 			return effect.Result{}, err
-		case isDecided(f):
+		case isDecided(f) && f.State != flight.StateAwaitingApproval.String():
 			return resultOf(f)
 		}
 		seen = f.Version

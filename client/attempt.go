@@ -17,7 +17,8 @@ import (
 // Do runs h once for the call's key, or returns the stored receipt. It implements effect.Doer. Its errors are those of
 // package effect, of ctx, and *flight.InvalidError.
 //
-// Policies with retries, an approval or a delay are rejected: they need a declared action. A pause that a handler
+// Policies with retries or a delay are rejected: they need a declared action. While the key awaits an approval, the error wraps
+// *Unapproved; the caller itself calls again. A pause that a handler
 // requests by effect.RetryAfter delays nothing here; the caller reads it with effect.RequestedPause from the
 // *Unsettled. Package runner has the steps of a call.
 func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
@@ -25,8 +26,8 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	switch {
 	case call.Key.IsStep():
 		return effect.Result{}, &flight.InvalidError{Field: "key", Detail: "only its saga may start a step"}
-	case p.Retry.Declared() || p.Approval || p.Saga || p.RunAfter > 0:
-		return effect.Result{}, &flight.InvalidError{Field: "policy", Detail: "retries, approvals and delays need a declared action; without one, the caller itself calls again"}
+	case p.Retry.Declared() || p.Saga || p.RunAfter > 0:
+		return effect.Result{}, &flight.InvalidError{Field: "policy", Detail: "retries and delays need a declared action; without one, the caller itself calls again"}
 	case input.Size > 0 && !(wire.IsJSONType(input.ContentType) && wire.ValidJSON(input.Data)):
 		return effect.Result{}, &flight.InvalidError{Field: "input", Detail: "an input sent to a server must be JSON, without space before or after it"}
 	}

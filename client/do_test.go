@@ -137,7 +137,6 @@ func TestDoRefusesWhatCannotTravel(t *testing.T) {
 	for _, bad := range []effect.Call{
 		{},
 		call(`1`, flight.Policy{Recovery: flight.RecoveryVerify}),
-		call(`1`, flight.Policy{Approval: true}),
 		call(`1`, flight.Policy{AttemptTimeout: -1}),
 		call(`1`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 2}}),
 		{Key: key, Submission: flight.Submission{Input: flight.NewBlob("text/plain", []byte("x"), 10)}},

@@ -35,7 +35,7 @@ type request struct {
 	prefer      string
 	trace       string                                // traceparent of the call
 	key         flight.Key                            // gives the namespace, and is named by errors; zero: none
-	actor       bool                                  // name the operator
+	actor       bool                                  // name the person
 	mustContain string                                // text that each successful answer of flightd contains; an answer without it comes from other software
 	flightID    flight.ID                             // that the answer is about; zero: that of key
 	isReceipt   bool                                  // the answer must be the bytes of that flight's receipt or input, with headers that name it

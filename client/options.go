@@ -71,7 +71,8 @@ func WithNamespace(ns string) Option { return func(o *options) { o.namespace = n
 // FLIGHTD_DEPLOYMENT, else the deployment of the first server that answers.
 func WithDeployment(id string) Option { return func(o *options) { o.deployment = id } }
 
-// WithActor sets the name under which operators' decisions are recorded. Without it the server records unknown.
+// WithActor sets the name under which operators' decisions are recorded, and that asks for approvals. Without it the server records
+// unknown, or the address.
 func WithActor(actor string) Option { return func(o *options) { o.actor = actor } }
 
 // WithOwner sets the owner that attempts show to people. The default is host:pid.

@@ -48,7 +48,7 @@ func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, erro
 		return nil, err
 	}
 	a, err := decode[wire.SubmitAnswer](re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), key: key, mustContain: flightAnswer(key),
+		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), actor: true, key: key, mustContain: flightAnswer(key),
 	}))
 	if err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func newSubmitRequest(action, id string, input any, opts []JobOption) (*wire.Sub
 	if err != nil {
 		return nil, &flight.InvalidError{Field: "input", Detail: err.Error()}
 	}
-	r := &wire.SubmitRequest{Action: action, ID: id, Lane: o.lane, LaneLimit: int64(o.laneLimit), Priority: int64(o.priority), DelayMS: o.delay.Milliseconds(), Retry: o.retry}
-	if o.declared {
-		r.Policy = wire.PolicyOf(o.policy)
+	if o.laneBy != nil {
+		return nil, &flight.InvalidError{Field: "lane", Detail: "LaneBy is an option of Work; a submission names its lane with Lane"}
 	}
+	r := &wire.SubmitRequest{Action: action, ID: id, Lane: o.lane, LaneLimit: int64(o.laneLimit), Priority: int64(o.priority), DelayMS: o.delay.Milliseconds(), Retry: o.retry, Policy: o.policy}
 	if string(data) != "null" {
 		r.Input = data
 	}
@@ -127,7 +127,7 @@ func (re *requester) SubmitAll(ctx context.Context, action string, jobs iter.Seq
 // lines. After an error any of them may be queued; the same lines again are harmless.
 func (re *requester) SubmitLines(ctx context.Context, lines []byte, ids []string) (results []SubmitResult, err error) {
 	_, err = re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: lines, contentType: wire.TypeNDJSON, timeout: time.Minute,
+		method: http.MethodPost, path: "/v1/flights:submit", body: lines, actor: true, contentType: wire.TypeNDJSON, timeout: time.Minute,
 		accepts: func(body []byte) bool {
 			results = results[:0]
 			for line := range bytes.Lines(body) {
@@ -162,13 +162,13 @@ func Wait[T any](ctx context.Context, c *Client, key flight.Key) (T, error) {
 	return valueOf[T](result)
 }
 
-// JobOption is an option of Submit, SubmitAll and Work.
+// JobOption is an option of Submit, SubmitAll and Work. Those of Work are the policy that the worker brings: see Worker.Run.
 type JobOption interface{ applyToJob(*jobOptions) }
 
 type jobOptions struct {
-	policy    flight.Policy
-	declared  bool // a policy was declared
+	policy    wire.Policy
 	retry     *wire.Retry
+	laneBy    *wire.LaneRule // of Work
 	lookUp    effect.LookUp
 	lane      string
 	laneLimit int
@@ -196,33 +196,39 @@ func LaneLimit(n int) JobOption { return jobOption(func(o *jobOptions) { o.laneL
 // Priority sets the priority, from -1000 to 1000. Jobs of a greater one are handed out first.
 func Priority(n int) JobOption { return jobOption(func(o *jobOptions) { o.priority = n }) }
 
-func declare(change func(*flight.Policy)) JobOption {
-	return jobOption(func(o *jobOptions) { o.declared = true; change(&o.policy) })
+// LaneBy is an option of Work: each job of the action is put into the lane that its input names at a JSON pointer, as in "/customer".
+// At most limit jobs of a lane run at once; 0: one. A submission that names a lane overrides it.
+func LaneBy(pointer string, limit int) JobOption {
+	return jobOption(func(o *jobOptions) { o.laneBy = &wire.LaneRule{By: pointer, Limit: int64(limit)} })
 }
 
 // Hold declares the recovery hold: after a crash between effect and report, a person decides.
-func Hold() JobOption { return declare(func(p *flight.Policy) { p.Recovery = flight.RecoveryHold }) }
+func Hold() JobOption {
+	return jobOption(func(o *jobOptions) { o.policy.Recovery = flight.RecoveryHold.String() })
+}
 
 // Resend declares the recovery resend: the provider honours the idempotency key for the window (0: always).
 func Resend(window time.Duration) JobOption {
-	return declare(func(p *flight.Policy) { p.Recovery, p.ProviderWindow = flight.RecoveryResend, window })
+	return jobOption(func(o *jobOptions) {
+		o.policy.Recovery, o.policy.ProviderWindowMS = flight.RecoveryResend.String(), window.Milliseconds()
+	})
 }
 
 // Timeout bounds an attempt.
 func Timeout(d time.Duration) JobOption {
-	return declare(func(p *flight.Policy) { p.AttemptTimeout = d })
+	return jobOption(func(o *jobOptions) { o.policy.AttemptTimeoutMS = d.Milliseconds() })
 }
 
 // JobPolicy declares a whole policy.
 func JobPolicy(policy flight.Policy) JobOption {
-	return declare(func(p *flight.Policy) { *p = policy })
+	return jobOption(func(o *jobOptions) { o.policy = wire.PolicyOf(policy) })
 }
 
 // Verify declares the recovery verify: after a crash, look asks the provider, not before settle is over. It returns nil for an
 // effect that did not happen.
 func Verify[O any](look func(ctx context.Context, at Attempt) (*O, error), settle time.Duration) JobOption {
 	return jobOption(func(o *jobOptions) {
-		o.declared, o.policy.Recovery, o.policy.SettleDelay = true, flight.RecoveryVerify, settle
+		o.policy.Recovery, o.policy.SettleMS = flight.RecoveryVerify.String(), settle.Milliseconds()
 		o.lookUp = func(ctx context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
 			found, err := look(ctx, at)
 			switch {

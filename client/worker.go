@@ -24,6 +24,7 @@ type Worker struct {
 	drain       time.Duration
 	actions     map[string]*jobHandler
 	names       []string
+	invalid     error         // of the options of an action
 	freed       chan struct{} // receives when a job has ended
 }
 
@@ -31,6 +32,7 @@ type Worker struct {
 type jobHandler struct {
 	effect effect.Handler
 	lookUp effect.LookUp
+	policy wire.ActionPolicy // that the worker brings, until it is declared
 }
 
 // WorkerOption is an option of Client.Worker.
@@ -53,7 +55,7 @@ func (c *Client) Worker(opts ...WorkerOption) *Worker {
 }
 
 // Work lets the worker perform the jobs of an action. An input that does not decode into I is not done, with the reason. What fn
-// returns is read like the result of Do's function.
+// returns is read like the result of Do's function. The options are the policy that the worker brings: see Run.
 func Work[I, O any](w *Worker, action string, fn func(ctx context.Context, at Attempt, in I) (O, error), opts ...JobOption) {
 	var o jobOptions
 	for _, opt := range opts {
@@ -71,16 +73,23 @@ func Work[I, O any](w *Worker, action string, fn func(ctx context.Context, at At
 			return effect.Answer{}, err
 		}
 		return answerOf(out), nil
-	})
+	}, opts...)
 }
 
 // Handle is Work for a handler of package effect, which reads the input and makes the answer itself. Without a look-up (nil), a job
 // that has to be verified is left to another worker, or to a person. The last handler of an action counts.
-func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler) {
+func (w *Worker) Handle(action string, lookUp effect.LookUp, h effect.Handler, opts ...JobOption) {
 	if w.actions[action] == nil {
 		w.names = append(w.names, action)
 	}
-	w.actions[action] = &jobHandler{effect: h, lookUp: lookUp}
+	var o jobOptions
+	for _, opt := range opts {
+		opt.applyToJob(&o)
+	}
+	if o.lane != "" || o.laneLimit != 0 || o.priority != 0 || o.delay != 0 || !o.runAt.IsZero() {
+		w.invalid = &flight.InvalidError{Field: "worker", Detail: "Lane, LaneLimit, Priority, RunAt and Delay are options of one job; a worker of " + action + " may bring LaneBy"}
+	}
+	w.actions[action] = &jobHandler{effect: h, lookUp: lookUp, policy: wire.ActionPolicy{Policy: o.policy, Retry: o.retry, Lane: o.laneBy}}
 }
 
 // claimWait is how long a claim waits for jobs at the server.
@@ -89,9 +98,16 @@ const claimWait = 15 * time.Second
 // Run claims and performs jobs until ctx ends. Then it claims nothing more, gives back what was handed out and not begun, and waits
 // for running jobs and their reports. If the process dies, its jobs end with its session, by their policies. Run returns *Error if
 // the server rejects the first claim, such as for a token without the verb work.
+//
+// Before the first claim, Run declares the policies of the options of Work. If an action has no document, it is created from them,
+// provided that the token has the verb define. A document that is there counts. If it differs in recovery, window, verification or
+// lane, Run returns *PolicyDiffers; other differences are logged.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.names) == 0 || w.concurrency < 1 {
 		return &flight.InvalidError{Field: "worker", Detail: "a worker needs an action (Work) and a concurrency of at least 1"}
+	}
+	if w.invalid != nil {
+		return w.invalid
 	}
 	c := w.client
 	if !c.runner.Work.Enter() {
@@ -116,7 +132,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		claimed, err := w.claim(ctx, min(cap(slots)-len(slots), wire.MaxSlots))
 		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once
 		if (err != nil || len(claimed) == 0 && !waited) && ctx.Err() == nil {
-			if code := CodeOf(err); !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
+			var differs *PolicyDiffers
+			if code := CodeOf(err); errors.As(err, &differs) || !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
 				return err // no job was handed out
 			}
 			if err != nil {
@@ -206,6 +223,9 @@ func (t jobTransport) Open(ctx context.Context, call *effect.Call, _ time.Time) 
 // is abandoned, now or when a renewal lists it.
 func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 	c := w.client
+	if err := w.declare(ctx); err != nil {
+		return nil, err
+	}
 	s, err := c.sessions.require(ctx)
 	if err != nil {
 		return nil, err

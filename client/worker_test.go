@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
@@ -247,4 +248,38 @@ func TestWorker_ActionTwice_LastHandler(t *testing.T) {
 	got, err := client.Wait[int](t.Context(), c, key)
 	require.NoError(t, err)
 	require.Equal(t, 1, got)
+}
+
+// A wait for a job goes on through its approval. Do of the same key is told at once, and acts once it is approved.
+func TestApproval_WaitGoesOn(t *testing.T) {
+	g := newFixture(t)
+	c := g.connect(client.WithActor("shop"))
+	job, err := c.Submit(t.Context(), client.Key("refund", "1"), 42, client.Resend(0), client.Approval(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, "shop", job.Flight.Approval.RequestedBy)
+	require.Equal(t, time.Hour.Milliseconds(), job.Flight.Approval.Policy.Approval.ExpiresMS)
+	fingerprint, err := flight.FingerprintJSON([]byte("42"), nil)
+	require.NoError(t, err)
+	open := effect.Call{Key: job.Key, Submission: flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob("application/json", []byte("42"), 10)}}
+	_, err = c.Do(t.Context(), open, unreachableHandler(t))
+	var unapproved *client.Unapproved
+	require.ErrorAs(t, err, &unapproved)
+	result := make(chan error, 1)
+	go func() {
+		_, err := client.Wait[int](t.Context(), c, job.Key)
+		result <- err
+	}()
+	f, err := c.Approve(t.Context(), job.Key.FlightID(), job.Flight.Version, client.ApprovalDecision{Reason: "seen"})
+	require.NoError(t, err)
+	require.Equal(t, "approved", f.Resolution.Result)
+	again, err := c.Approve(t.Context(), job.Key.FlightID(), job.Flight.Version, client.ApprovalDecision{})
+	require.NoError(t, err)
+	require.Equal(t, "replayed", again.Source)
+	_, err = c.Reject(t.Context(), job.Key.FlightID(), job.Flight.Version, client.ApprovalDecision{})
+	require.ErrorContains(t, err, "already approved")
+	_, err = c.Do(t.Context(), open, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{ContentType: "application/json", Body: []byte("7")}, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, <-result)
 }

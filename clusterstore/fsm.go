@@ -53,6 +53,7 @@ type fsm struct {
 	published atomic.Pointer[published]
 	jobReady  atomic.Pointer[func(namespace, action string)] // see Jobs.OnReady
 	sagaDue   atomic.Pointer[func()]                         // see Jobs.OnSagaDue
+	jobEnded  atomic.Pointer[func(namespace, action string)] // see Jobs.OnEnded
 }
 
 // published is the part of the fsm's own state that readers see.
@@ -67,7 +68,7 @@ func newFSM(cfg *Config, s *state, snaps *snapshots) *fsm {
 		pending: new(pendingBatches), appliedIndex: new(appliedIndex), dirty: make(chan struct{}, 1), activeFull: make(chan struct{}, 1),
 		sessions: flight.NewSessions(), due: flight.NewDue(), documents: new(flight.Documents), listed: make(map[string]int64)}
 	m.flushed = sync.NewCond(&m.mu)
-	m.due.Ready, m.due.SagaDue = m.notifyReady, m.notifySagaDue
+	m.due.Ready, m.due.Ended, m.due.SagaDue = m.notifyReady, m.notifyEnded, m.notifySagaDue
 	m.active = newMemBatch(m)
 	m.view.Store(&overlayView{active: m.active.overlay})
 	return m
@@ -78,7 +79,7 @@ func (fs *fsm) load(l loadedState) {
 	fs.tablesMu.Lock()
 	defer fs.tablesMu.Unlock()
 	fs.meta, fs.header, fs.sessions, fs.due = l.meta, l.header, l.sessions, l.due
-	fs.due.Ready, fs.due.SagaDue = fs.notifyReady, fs.notifySagaDue
+	fs.due.Ready, fs.due.Ended, fs.due.SagaDue = fs.notifyReady, fs.notifyEnded, fs.notifySagaDue
 	fs.documents, fs.listed, fs.documentsVersion = l.documents, l.listed, l.documentsVersion
 	fs.filter.Store(l.filter)
 	fs.publish()

@@ -45,6 +45,9 @@ func (j Jobs) DueSagas() iter.Seq[flight.ID] {
 // wait and must not read the ledger.
 func (j Jobs) OnSagaDue(f func()) { j.store.fsm.sagaDue.Store(&f) }
 
+// OnEnded sets the function that is called when a job has ended, as OnReady does.
+func (j Jobs) OnEnded(f func(namespace, action string)) { j.store.fsm.jobEnded.Store(&f) }
+
 // Advance makes the jobs ready whose time has come.
 func (j Jobs) Advance() {
 	fs, header := j.store.fsm, j.store.Header()
@@ -82,17 +85,34 @@ func (j Jobs) Pools(namespace string) (pools []flight.PoolStatus) {
 	return pools
 }
 
-// Lane returns the jobs of a lane that are not over, in their order, and how many of them may be open at once.
-func (j Jobs) Lane(namespace, action, lane string) (jobs []flight.ID, open int) {
+// Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.
+func (j Jobs) Lane(namespace, action, lane string, limit int) (jobs []flight.ID, open, total int) {
 	fs := j.store.fsm
 	fs.tablesMu.RLock()
 	defer fs.tablesMu.RUnlock()
 	for id, mayOpen := range fs.due.LaneJobs(namespace, action, lane) {
+		if len(jobs) == limit {
+			break
+		}
 		if jobs = append(jobs, id); mayOpen {
 			open++
 		}
 	}
-	return jobs, open
+	return jobs, open, fs.due.LaneSize(namespace, action, lane)
+}
+
+// LaneBlocker returns the first job of the lane of a flight, if the lane does not let the flight open.
+func (j Jobs) LaneBlocker(id flight.ID) (first flight.ID, blocked bool) {
+	fs := j.store.fsm
+	fs.tablesMu.RLock()
+	defer fs.tablesMu.RUnlock()
+	return fs.due.LaneBlocker(id)
+}
+
+// Paused reports whether the ledger says that no job of an action is handed out.
+func (j Jobs) Paused(namespace, action string) bool {
+	doc := j.store.Document(flight.QueueID(namespace, action))
+	return doc != nil && doc.Body != nil
 }
 
 func (fs *fsm) notifySagaDue() {
@@ -103,6 +123,12 @@ func (fs *fsm) notifySagaDue() {
 
 func (fs *fsm) notifyReady(namespace, action string) {
 	if f := fs.jobReady.Load(); f != nil && *f != nil {
+		(*f)(namespace, action)
+	}
+}
+
+func (fs *fsm) notifyEnded(namespace, action string) {
+	if f := fs.jobEnded.Load(); f != nil && *f != nil {
 		(*f)(namespace, action)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // follows the feature level, so that a build of the level before can take over a state until the level rises.
 const (
 	minStateFormat = 4 // feature level 1
-	maxStateFormat = 7 // feature level 4; 2 added documents, audit log and flights by namespace, 4 the places of jobs
+	maxStateFormat = 8 // feature level 5; 2 added documents, audit log and flights by namespace, 4 the places of jobs, 5 approvals that expire
 )
 
 func stateFormatOf(h *flight.Header) uint {

@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -25,7 +26,7 @@ func (l *watchedLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raf
 
 // StoreLogs stores entries under the watchdog.
 func (l *watchedLog) StoreLogs(entries []*raft.Log) error {
-	defer l.startWatchdog("append").Stop()
+	defer l.startWatchdog("append")()
 	start := time.Now()
 	err := l.LogStore.StoreLogs(entries)
 	if err == nil {
@@ -45,12 +46,38 @@ func (l *watchedLog) IsMonotonic() bool { return true }
 
 // DeleteRange deletes entries under the watchdog.
 func (l *watchedLog) DeleteRange(from, to uint64) error {
-	defer l.startWatchdog("truncate").Stop()
+	defer l.startWatchdog("truncate")()
 	return l.LogStore.DeleteRange(from, to)
 }
 
-func (l *watchedLog) startWatchdog(op string) *time.Timer {
-	return time.AfterFunc(l.timeout, func() { l.onStall(op, l.timeout) })
+// watchdogSteps is the number of steps in which the watchdog counts its time-out.
+const watchdogSteps = 10
+
+// startWatchdog watches a write until stop is called. It counts time in steps, each from the end of the last one. A process that was
+// frozen during a write, by SIGSTOP or with its virtual machine, has lost one step by that, and its disk is not blamed.
+func (l *watchedLog) startWatchdog(op string) (stop func()) {
+	var mu sync.Mutex // guards the variables below
+	var timer *time.Timer
+	left, stopped := watchdogSteps, false
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(l.timeout/watchdogSteps, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch left--; {
+		case stopped:
+		case left > 0:
+			timer.Reset(l.timeout / watchdogSteps)
+		default:
+			l.onStall(op, l.timeout)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
 }
 
 // onStall kills the process. The watchdog's timer calls it.

@@ -223,9 +223,11 @@ func (t *transition) createFlight(s *Submission) {
 	if s.Policy.Saga {
 		f.Phase = PhaseForward
 	}
-	t.emit(EventSubmitted, Event{})
 	if s.Policy.Approval {
-		f.State = StateAwaitingApproval
+		f.State, f.Requester = StateAwaitingApproval, Sanitize(s.Requester)
+	}
+	t.emit(EventSubmitted, Event{Actor: f.Requester})
+	if s.Policy.Approval {
 		return
 	}
 	t.makeReady()

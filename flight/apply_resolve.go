@@ -94,33 +94,6 @@ func describeFinding(v Finding, why string) string {
 	return v.String() + ": " + why
 }
 
-// decideApproval applies a person's answer to an approval. The first answer in the log decides.
-func (t *transition) decideApproval(c *DecideApproval) Decision {
-	f := t.flight()
-	switch {
-	case t.absent():
-		return DecisionNotFound
-	case c.Generation != f.Generation || c.Fingerprint != f.Fingerprint:
-		return DecisionFailedPrecondition
-	case f.Resolution != nil && f.Resolution.Finding == c.Finding && f.Resolution.Version == c.Version:
-		return DecisionAccepted // a repeat
-	case f.State != StateAwaitingApproval || f.Version != c.Version:
-		return DecisionFailedPrecondition
-	case c.Finding != FindingApproved && c.Finding != FindingRejected:
-		return DecisionFailedPrecondition
-	}
-	by := Attribution{Actor: Sanitize(c.Actor), Reason: Sanitize(c.Reason), At: t.header.Now}
-	t.editFlight().Resolution = &Resolution{Finding: c.Finding, Version: c.Version, By: by}
-	if c.Finding == FindingApproved {
-		t.emit(EventApproved, Event{Actor: by.Actor, Note: by.Reason})
-		t.makeReady()
-		return DecisionAccepted
-	}
-	t.emit(EventRejected, Event{Actor: by.Actor, Note: by.Reason})
-	t.endWithoutReceipt(StateCancelled, describeFinding(c.Finding, by.Reason))
-	return DecisionAccepted
-}
-
 // retry reopens a flight that ended without a receipt.
 func (t *transition) retry(c *Retry) Decision {
 	f := t.flight()
@@ -139,6 +112,9 @@ func (t *transition) retry(c *Retry) Decision {
 	next.CreatedAt = t.header.Now
 	t.emit(EventRetried, Event{Actor: by.Actor, Note: by.Reason})
 	t.makeReady()
+	if next.Policy.Approval && t.header.FeatureLevel() >= LevelSagas { // that of an earlier generation is used up
+		next.State, next.Requester = StateAwaitingApproval, by.Actor
+	}
 	if f.Place != nil {
 		queue := f.Place.Queue
 		queue.RunAt = 0

@@ -181,7 +181,7 @@ func (t *transition) suspend(c *Suspend) Decision {
 	return DecisionAccepted
 }
 
-// wakeUp ends a sleep, or an open attempt whose time is over. For an attempt whose time is not over it returns DecisionBusy
+// wakeUp ends a sleep, an open attempt whose time is over, or an approval that did not come in time. For an attempt whose time is not over it returns DecisionBusy
 // with the remaining time.
 func (t *transition) wakeUp(c *WakeUp) Decision {
 	f := t.flight()
@@ -195,6 +195,8 @@ func (t *transition) wakeUp(c *WakeUp) Decision {
 			return d
 		}
 		return t.answerCurrent()
+	case f.State == StateAwaitingApproval:
+		return t.expireApproval()
 	case f.State != StateWaiting:
 		return t.answerCurrent()
 	}

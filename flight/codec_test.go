@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,9 @@ func everyCommand() []flight.Command {
 		new(flight.WithdrawSession), new(flight.RecordGuard), new(flight.RaiseLevel), new(flight.PutDocument), new(flight.PromoteDocument),
 		new(flight.DeleteDocument), new(flight.CloseSession), new(flight.Restore), new(flight.FinishRestore)}
 }
+
+// level5Fields are the fields of level 5 inside of older records.
+var level5Fields = []string{"ApprovalWithin", "Requester"}
 
 // filler sets every nested field to a distinct value.
 type filler int
@@ -51,7 +55,12 @@ func (f *filler) fill(v reflect.Value) {
 		f.fill(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			f.fill(v.Field(i))
+			if slices.Contains(level5Fields, v.Type().Field(i).Name) { // the values of the older fields stay as they are
+				later := filler(50 + i)
+				later.fill(v.Field(i))
+			} else {
+				f.fill(v.Field(i))
+			}
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
@@ -116,8 +125,11 @@ func everyCommandOfV1() []flight.Command {
 	for _, c := range all {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
-		if submit, ok := c.(*flight.Submit); ok {
-			submit.Queue = nil
+		switch c := c.(type) {
+		case *flight.Submit:
+			c.Queue, c.Submission.Requester, c.Submission.Policy.ApprovalWithin = nil, "", 0
+		case *flight.Open:
+			c.Submission.Requester, c.Submission.Policy.ApprovalWithin = "", 0
 		}
 	}
 	return all
@@ -137,8 +149,12 @@ func TestCodec_Golden(t *testing.T) {
 
 	now.Reset()
 	whole, header := filled(new(flight.Flight)), filled(new(flight.Header))
+	submit := filled(new(flight.Submit))
+	flight5, err12 := flight.EncodeRecord(whole)
+	submit5, err13 := flight.Encode(submit)
+	whole.Requester, whole.Policy.ApprovalWithin, submit.Submission.Requester, submit.Submission.Policy.ApprovalWithin = "", 0, "", 0 // as level 4 writes them
 	flight4, err10 := flight.EncodeRecord(whole)
-	submit4, err11 := flight.Encode(filled(new(flight.Submit)))
+	submit4, err11 := flight.Encode(submit)
 	whole.Place = nil // as level 3 writes it
 	flight3, err8 := flight.EncodeRecord(whole)
 	header3, err9 := flight.EncodeRecord(header)
@@ -152,12 +168,13 @@ func TestCodec_Golden(t *testing.T) {
 	d, err6 := flight.EncodeRecord(filled(new(flight.Document)))
 	line := filled(new(flight.AuditEntry))
 	audit, err7 := flight.EncodeRecord(line)
-	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11))
+	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11, err12, err13))
 	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nDuplicateStats %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
 	golden(t, "testdata/records_level2.golden", fmt.Sprintf("Header %x\nDocument %x\nAuditEntry %x\n", level2, d, audit))
 	golden(t, "testdata/records_level3.golden", fmt.Sprintf("Flight %x\nHeader %x\n", flight3, header3))
 	golden(t, "testdata/level4.golden", fmt.Sprintf("Flight %x\nSubmit %x\n", flight4, submit4))
+	golden(t, "testdata/level5_approvals.golden", fmt.Sprintf("Flight %x\nSubmit %x\n", flight5, submit5))
 }
 
 func golden(t *testing.T, file, now string) {

@@ -2,7 +2,7 @@ package flight
 
 func (c *Open) sizeHint() int {
 	const usual = 224
-	return usual + len(c.Key.full) + c.Submission.Input.sizeHint() + len(c.Session.ID) + len(c.Owner)
+	return usual + len(c.Key.full) + c.Submission.Input.sizeHint() + len(c.Submission.Requester) + len(c.Session.ID) + len(c.Owner)
 }
 
 func (c *Open) transcode(w *coder) {
@@ -81,6 +81,7 @@ func (s *Submission) transcode(w *coder) {
 		s.Driver.transcode(w)
 		w.endField()
 	}
+	textField(w, 5, &s.Requester)
 }
 
 // sizeHint is the size of the blob's text and data; the owner's constant covers the numbers.
@@ -114,7 +115,8 @@ func (p *Policy) transcode(w *coder) {
 	w.boolField(9, &p.Approval)
 	numberField(w, 10, &p.RunAfter)
 	w.boolField(11, &p.Saga)
-	textField(w, 12, &p.Definition)
+	numberField(w, 12, &p.ApprovalWithin)
+	textField(w, 13, &p.Definition)
 }
 
 func (r *RetryPolicy) transcode(w *coder) {

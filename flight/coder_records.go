@@ -23,7 +23,7 @@ func (f *Flight) sizeHint() int {
 		perUsed     = 32
 		perPast     = 160
 	)
-	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause)
+	n := usual + len(f.Key.full) + f.Input.sizeHint() + len(f.Cause) + len(f.Requester)
 	for i := range f.Attempts {
 		a := &f.Attempts[i]
 		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error)
@@ -74,7 +74,8 @@ func (f *Flight) transcode(w *coder) {
 		allocOnRead(w, &f.Place).transcode(w)
 		w.endField()
 	}
-	if w.beginField(38, f.Ended != (Version{})) {
+	textField(w, 38, &f.Requester)
+	if w.beginField(39, f.Ended != (Version{})) {
 		f.Ended.transcode(w)
 		w.endField()
 	}

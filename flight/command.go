@@ -15,7 +15,8 @@ type Submission struct {
 	Fingerprint Fingerprint `cbor:"1,keyasint,omitzero"`
 	Input       Blob        `cbor:"2,keyasint,omitzero"`
 	Policy      Policy      `cbor:"3,keyasint,omitzero"`
-	Driver      Token       `cbor:"4,keyasint,omitzero"` // of a saga's step: the token of the driver that starts it
+	Driver      Token       `cbor:"4,keyasint,omitzero"`  // of a saga's step: the token of the driver that starts it
+	Requester   string      `cbor:"5,keyasint,omitempty"` // with Policy.Approval: who asks for it, for the person who decides
 }
 
 // Submit creates a flight without running it. With a Queue it is a job, which the workers of its action claim; that needs
@@ -109,7 +110,8 @@ type Suspend struct {
 	Wake       Wake   `cbor:"4,keyasint"`
 }
 
-// WakeUp ends the sleep of a saga, or an open attempt whose time is over: its callback's, or its own deadline.
+// WakeUp ends the sleep of a saga, an open attempt whose time is over (its callback's, or its own deadline), or an approval that
+// did not come in time.
 type WakeUp struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`

@@ -31,7 +31,15 @@ const (
 	KindSaga      = "saga"      // a definition of a saga, which never changes
 	// KindReplacement is of the node that a new one has replaced, by its name.
 	KindReplacement = "replacement"
+	// KindQueue is of an action whose jobs are paused, by its name.
+	KindQueue  = "queue"
+	KindAction = "action" // the policy of an action's jobs
 )
+
+// QueueID returns the id of the document that pauses an action: while it has a body, no job of the action is handed out.
+func QueueID(namespace, action string) DocumentID {
+	return DocumentID{Namespace: namespace, Kind: KindQueue, Name: action}
+}
 
 // DocumentID identifies a document.
 type DocumentID struct {

@@ -42,6 +42,8 @@ type Due struct {
 	Ready func(namespace, action string)
 	// SagaDue is called when a saga becomes due. It may be nil.
 	SagaDue func()
+	// Ended is called when a job of an action has ended. It may be nil.
+	Ended func(namespace, action string)
 
 	jobs      map[ID]*job
 	pools     map[poolKey]*pool
@@ -50,7 +52,7 @@ type Due struct {
 	sagas     map[ID]*sagaSteps
 	dueSagas  map[ID]struct{}
 	starts    timers // of jobs that may be handed out at a later time
-	deadlines timers // of open attempts, callbacks and sleeping sagas
+	deadlines timers // of open attempts, callbacks, sleeping sagas and approvals
 }
 
 type poolKey struct{ namespace, action string }
@@ -65,6 +67,7 @@ type job struct {
 	lane  *lane // nil: it stands in none
 	state State
 	held  bool // its lane does not let it open
+	busy  bool // a session holds it
 	first bool // it is one of its lane's open
 	start timer
 }
@@ -74,6 +77,20 @@ type pool struct {
 	poolKey
 	ready  *btree.BTreeG[*job]
 	states map[State]int // number of jobs
+	held   int           // jobs that their lane does not let open
+	busy   int           // jobs that a session holds
+	doubts map[*job]bool // jobs in doubt that stand in a lane
+}
+
+// hold notes whether the lane of the job lets it open.
+func (j *job) hold(held bool) {
+	switch {
+	case held && !j.held:
+		j.pool.held++
+	case !held && j.held:
+		j.pool.held--
+	}
+	j.held = held
 }
 
 // next returns the first ready job of a lower priority.
@@ -183,6 +200,9 @@ func deadlineOf(f *Flight) (deadline timer, ok bool) {
 		return timer{at: at, holder: true, id: f.ID}, at != 0
 	case f.State == StateWaiting && f.Wake.At > 0:
 		return timer{at: f.Wake.At, id: f.ID}, true
+	case f.State == StateAwaitingApproval:
+		at := f.ApprovalDeadline()
+		return timer{at: at, id: f.ID}, at != 0
 	}
 	return timer{}, false
 }
@@ -208,6 +228,9 @@ func (d *Due) Update(before, after *Flight) {
 		if old != nil {
 			d.take(old)
 			d.leave(old)
+			if d.Ended != nil && after != nil && after.State.Terminal() {
+				d.Ended(old.pool.namespace, old.pool.action)
+			}
 		}
 		return
 	}
@@ -230,7 +253,7 @@ func (d *Due) enter(f *Flight) *job {
 	namespace, action := f.Key.Namespace(), cmp.Or(f.Place.Queue.Action, f.Key.Name())
 	k := poolKey{namespace, action}
 	if j.pool = d.pools[k]; j.pool == nil {
-		j.pool = &pool{poolKey: k, states: make(map[State]int), ready: btree.NewG(treeDegree, func(a, b *job) bool {
+		j.pool = &pool{poolKey: k, states: make(map[State]int), doubts: make(map[*job]bool), ready: btree.NewG(treeDegree, func(a, b *job) bool {
 			return cmp.Or(cmp.Compare(b.place.Queue.Priority, a.place.Queue.Priority), a.place.compare(&b.place), bytes.Compare(a.id[:], b.id[:])) < 0
 		})}
 		d.pools[k] = j.pool
@@ -245,7 +268,7 @@ func (d *Due) enter(f *Flight) *job {
 			})}
 			d.lanes[k] = j.lane
 		}
-		j.held = true
+		j.hold(true)
 		j.lane.jobs.ReplaceOrInsert(j)
 		d.admit(j.lane)
 	}
@@ -261,7 +284,7 @@ func (d *Due) leave(j *job) {
 	if len(j.pool.states) == 0 {
 		delete(d.pools, j.pool.poolKey)
 	}
-	if j.lane != nil {
+	if j.hold(false); j.lane != nil {
 		j.lane.jobs.Delete(j)
 		d.admit(j.lane)
 		if j.lane.jobs.Len() == 0 {
@@ -294,14 +317,14 @@ func (d *Due) admit(l *lane) {
 	}
 	for _, j := range l.open {
 		if j.first = true; j.held {
-			j.held = false
+			j.hold(false)
 			d.place(j)
 		}
 	}
 	for _, j := range was { // a later job that had no other before it, and was not due
 		if !j.held && !j.first && d.jobs[j.id] == j {
 			d.unplace(j)
-			j.held = true
+			j.hold(true)
 		}
 	}
 }
@@ -310,6 +333,12 @@ func (d *Due) admit(l *lane) {
 func (d *Due) offer(j *job, f *Flight) {
 	j.state = f.State
 	j.pool.states[j.state]++
+	if j.busy = f.Holder() != nil; j.busy {
+		j.pool.busy++
+	}
+	if j.lane != nil && j.state == StateInDoubt {
+		j.pool.doubts[j] = true
+	}
 	if start, ok := startOf(f); ok {
 		j.start = start
 		d.place(j)
@@ -320,6 +349,10 @@ func (d *Due) offer(j *job, f *Flight) {
 func (d *Due) take(j *job) {
 	d.unplace(j)
 	j.start = timer{}
+	delete(j.pool.doubts, j)
+	if j.busy {
+		j.pool.busy--
+	}
 	if j.pool.states[j.state]--; j.pool.states[j.state] == 0 {
 		delete(j.pool.states, j.state)
 	}
@@ -397,38 +430,3 @@ func (d *Due) ReadyJobs(namespace, action string) iter.Seq[ID] {
 
 // QueuedIn is the number of jobs of a namespace that are not over.
 func (d *Due) QueuedIn(namespace string) int { return d.queued[namespace] }
-
-// PoolStatus is the state of the jobs of one action in one namespace.
-type PoolStatus struct {
-	Namespace string
-	Action    string
-	States    map[State]int // jobs that are not over
-	Ready     int           // can be handed out now; lanes and times hold the others
-	Oldest    Time          // since then the oldest ready job has been due; 0: none is ready
-}
-
-// Pools iterates over the actions that have jobs, in no order.
-func (d *Due) Pools() iter.Seq[PoolStatus] {
-	return func(yield func(PoolStatus) bool) {
-		for k, p := range d.pools {
-			s := PoolStatus{Namespace: k.namespace, Action: k.action, States: p.states, Ready: p.ready.Len()}
-			for j, ok := p.ready.Min(); ok; j, ok = p.next(j.place.Queue.Priority) {
-				if s.Oldest == 0 || j.place.Due < s.Oldest {
-					s.Oldest = j.place.Due
-				}
-			}
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-// LaneJobs iterates over the jobs of a lane that are not over, in their order, and reports of each whether it may open.
-func (d *Due) LaneJobs(namespace, action, name string) iter.Seq2[ID, bool] {
-	return func(yield func(ID, bool) bool) {
-		if l := d.lanes[laneKey{namespace, action, name}]; l != nil {
-			l.jobs.Ascend(func(j *job) bool { return yield(j.id, !j.held) })
-		}
-	}
-}

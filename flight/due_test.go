@@ -34,6 +34,8 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 		if random.IntN(2) == 0 {
 			f.Wake.Callback, f.Attempts = true, []flight.Attempt{{Number: 1}}
 		}
+	case flight.StateAwaitingApproval:
+		f.CreatedAt, f.Policy.ApprovalWithin = flight.Time(random.IntN(100)), time.Duration(random.IntN(2))*time.Millisecond
 	case flight.StateRunning:
 		if random.IntN(2) == 0 {
 			f.Verification = &flight.Verification{NotBefore: flight.Time(random.IntN(100))}

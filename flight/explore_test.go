@@ -59,7 +59,7 @@ func scenarios() []scenario {
 		solo("time-out under hold", flight.Policy{AttemptTimeout: timeout}, wakeUpCommands),
 		solo("time-out under resend", flight.Policy{AttemptTimeout: timeout, Recovery: flight.RecoveryResend}, wakeUpCommands),
 		solo("callback", flight.Policy{}, callbackCommands),
-		solo("approval", flight.Policy{Approval: true}, approvalCommands),
+		solo("approval", flight.Policy{Approval: true, ApprovalWithin: 20 * time.Second}, approvalCommands),
 		solo("new lease epoch", flight.Policy{}, epochCommands),
 		solo("restored ledger", flight.Policy{Recovery: flight.RecoveryResend}, restoreCommands),
 		restored("restored from a backup under hold", flight.Policy{}),
@@ -289,6 +289,7 @@ func approvalCommands(w *ledger, _ *scenario) []flight.Command {
 			&flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: fp2, Version: f.Version, Finding: verb},
 			&flight.DecideApproval{Key: soloKey, Generation: f.Generation, Fingerprint: fp1, Finding: verb})
 	}
+	cs = append(cs, &flight.WakeUp{Key: soloKey, Generation: f.Generation})
 	return cs
 }
 

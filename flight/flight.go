@@ -316,7 +316,8 @@ type Flight struct {
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder began
 	Place               *Place               `cbor:"37,keyasint,omitempty"` // of a job; nil: no worker claims the flight
-	Ended               Version              `cbor:"38,keyasint,omitzero"`  // of a step: version of the command that ended it; undos go by it
+	Requester           string               `cbor:"38,keyasint,omitempty"` // who asks for the approval of this generation
+	Ended               Version              `cbor:"39,keyasint,omitzero"`  // of a step: version of the command that ended it; undos go by it
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.

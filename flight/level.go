@@ -13,7 +13,8 @@ const (
 	LevelRestore uint32 = 3
 	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane, and attempts that wait for a callback.
 	LevelJobs uint32 = 4
-	// LevelSagas adds sagas that are driven by the leader: their definitions, steps that are jobs, and their third phase.
+	// LevelSagas adds sagas that the leader drives, whose steps are jobs, and approvals that expire and name their requester. From then on,
+	// a retry of a flight whose policy demands an approval awaits another one.
 	LevelSagas uint32 = 5
 	// MaxLevel is the highest level that this build reads.
 	MaxLevel = LevelSagas
@@ -35,14 +36,14 @@ func RequiredLevel(c Command) uint32 {
 	}
 	switch c := c.(type) {
 	case *Submit:
-		if c.Submission.Policy.Saga || c.Submission.Policy.Definition != "" || c.Queue != nil && c.Queue.Action != "" {
+		if c.Submission.needsLevelSagas() || c.Queue != nil && c.Queue.Action != "" {
 			return LevelSagas
 		}
 		if c.Queue != nil {
 			return LevelJobs
 		}
 	case *Open:
-		if c.Submission.Policy.Saga || c.Submission.Policy.Definition != "" {
+		if c.Submission.needsLevelSagas() {
 			return LevelSagas
 		}
 	case *Cancel:
@@ -74,6 +75,10 @@ func (k kind) level() uint32 {
 		return LevelSagas
 	}
 	return LevelBase
+}
+
+func (s *Submission) needsLevelSagas() bool {
+	return s.Policy.Saga || s.Policy.Definition != "" || s.Requester != "" || s.Policy.ApprovalWithin > 0
 }
 
 // raiseLevel sets the level of the header.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants breaks one rule at a time and requires that another test of this package fails. It builds each broken version with
-// an overlay and changes no file.
+// TestMutants breaks one rule at a time and requires that another test of its package fails. It builds each broken version with an
+// overlay and changes no file.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
@@ -25,9 +25,9 @@ func TestMutants(t *testing.T) {
 			tests := build(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
 			// Most mutants are caught by the table tests, which are fast.
 			const slow = "^TestExhaustive|^TestProperty"
-			out, caught := runTests(t, tests, "-test.skip", slow)
+			out, caught := runTests(t, m.file, tests, "-test.skip", slow)
 			if !caught {
-				out, caught = runTests(t, tests, "-test.run", slow)
+				out, caught = runTests(t, m.file, tests, "-test.run", slow)
 			}
 			require.True(t, caught, "no test failed")
 			t.Logf("caught by %s", caughtBy(out))
@@ -46,14 +46,20 @@ func build(t *testing.T, file string, broken []byte) string {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(replacement, broken, 0o600))
 	require.NoError(t, os.WriteFile(overlay, table, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "-vet=off", "-ldflags=-s -w", "-overlay", overlay, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "./"+filepath.Dir(file)).CombinedOutput()
 	require.NoError(t, err, "the mutant does not build:\n%s", out)
 	return tests
 }
 
-func runTests(t *testing.T, tests string, which ...string) (out []byte, failed bool) {
+// runTests runs tests in the folder of a file.
+func runTests(t *testing.T, file, tests string, which ...string) (out []byte, failed bool) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), tests, append(which, "-test.short", "-test.failfast", "-rapid.shrinktime", "0s", "-rapid.nofailfile")...)
+	args := append(which, "-test.short", "-test.failfast")
+	if filepath.Dir(file) == "." {
+		args = append(args, "-rapid.shrinktime", "0s", "-rapid.nofailfile")
+	}
+	c := exec.CommandContext(t.Context(), tests, args...)
+	c.Dir = filepath.Dir(file)
 	out, err := c.CombinedOutput()
 	if err != nil && !bytes.Contains(out, []byte("FAIL")) && !bytes.Contains(out, []byte("panic")) {
 		require.NoError(t, err, "the tests did not run:\n%s", out)

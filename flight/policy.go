@@ -18,7 +18,8 @@ type Policy struct {
 	Approval       bool          `cbor:"9,keyasint,omitempty"`
 	RunAfter       time.Duration `cbor:"10,keyasint,omitempty"` // from submission to the first attempt
 	Saga           bool          `cbor:"11,keyasint,omitempty"` // the flight's handler is the saga driver
-	Definition     string        `cbor:"12,keyasint,omitempty"` // of a saga: NAME@VERSION
+	ApprovalWithin time.Duration `cbor:"12,keyasint,omitempty"` // with Approval: from the submission to its rejection if nobody decides; 0: unlimited
+	Definition     string        `cbor:"13,keyasint,omitempty"` // of a saga: NAME@VERSION
 }
 
 // Defaults of a policy.
@@ -66,12 +67,15 @@ func (p Policy) Validate() error {
 		d     time.Duration
 	}{
 		{"attempt_timeout", p.AttemptTimeout}, {"settle_delay", p.SettleDelay}, {"provider_window", p.ProviderWindow},
-		{"retention", p.Retention}, {"run_after", p.RunAfter},
+		{"retention", p.Retention}, {"run_after", p.RunAfter}, {"approval_within", p.ApprovalWithin},
 		{"retry.min_backoff", p.Retry.MinBackoff}, {"retry.max_backoff", p.Retry.MaxBackoff}, {"retry.within", p.Retry.Within},
 	} {
 		if span.d < 0 || span.d > MaxPolicyTime {
 			return &InvalidError{Field: span.field, Detail: fmt.Sprintf("it is %v; allowed is 0 to %v", span.d, MaxPolicyTime)}
 		}
+	}
+	if p.ApprovalWithin > 0 && !p.Approval {
+		return &InvalidError{Field: "approval_within", Detail: "it is the time for an approval, and the policy demands none"}
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ func drawPolicy(t *rapid.T) flight.Policy {
 		Approval:       rapid.IntRange(0, 5).Draw(t, "approval") == 0,
 		RunAfter:       rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "run after"),
 	}
+	if p.Approval {
+		p.ApprovalWithin = rapid.SampledFrom([]time.Duration{0, 3 * time.Second}).Draw(t, "approval within")
+	}
 	if n := rapid.SampledFrom([]int{0, 1, 3, 30}).Draw(t, "attempts"); n > 0 {
 		p.Retry = flight.RetryPolicy{Attempts: n, MinBackoff: time.Second, MaxBackoff: 8 * time.Second,
 			Within: rapid.SampledFrom([]time.Duration{0, providerWindow, 10 * providerWindow}).Draw(t, "within")}

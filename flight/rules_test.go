@@ -33,6 +33,7 @@ func TestRules(t *testing.T) {
 		state  flight.State
 	}
 	timed := flight.Policy{AttemptTimeout: timeout}
+	within := flight.Policy{Approval: true, ApprovalWithin: settleDelay}
 	lost := []step{open(1, nonce1), endSession(1)}
 	looked := []step{open(1, nonce1), endSession(1), afterTime(settleDelay), open(2, nonce2)}
 	conflicting := func(o *flight.Open) { o.Submission.Fingerprint = fp2 }
@@ -180,6 +181,13 @@ func TestRules(t *testing.T) {
 		{"Approve", flight.Policy{Approval: true}, []step{submit}, decide(flight.FindingApproved), flight.DecisionAccepted, flight.StateReady},
 		{"Reject", flight.Policy{Approval: true}, []step{submit}, decide(flight.FindingRejected), flight.DecisionAccepted, flight.StateCancelled},
 		{"Reject after an approval", flight.Policy{Approval: true}, []step{submit, decide(flight.FindingApproved)}, decide(flight.FindingRejected), flight.DecisionFailedPrecondition, flight.StateReady},
+		{"Approve after the deadline", within, []step{submit, afterTime(settleDelay)}, decide(flight.FindingApproved), flight.DecisionFailedPrecondition, flight.StateAwaitingApproval},
+		{"Reject after the deadline", within, []step{submit, afterTime(settleDelay)}, decide(flight.FindingRejected), flight.DecisionAccepted, flight.StateCancelled},
+		{"WakeUp before the deadline of an approval", within, []step{submit, afterTime(settleDelay - time.Second)}, wakeUp, flight.DecisionAwaitingApproval, flight.StateAwaitingApproval},
+		{"WakeUp at the deadline of an approval", within, []step{submit, afterTime(settleDelay)}, wakeUp, flight.DecisionAccepted, flight.StateCancelled},
+		{"WakeUp of an approval without a deadline", flight.Policy{Approval: true}, []step{submit, afterTime(retention)}, wakeUp, flight.DecisionAwaitingApproval, flight.StateAwaitingApproval},
+		{"Open after an expired approval", within, []step{submit, afterTime(settleDelay), wakeUp}, open(1, nonce1), flight.DecisionReplay, flight.StateCancelled},
+		{"Retry of a rejected flight", within, []step{submit, decide(flight.FindingRejected)}, retry, flight.DecisionAccepted, flight.StateAwaitingApproval},
 		{"Retry of a flight that failed without a receipt", with2(hold), []step{open(1, nonce1), report(1, flight.OutcomeNotDone, ""), open(1, nonce2), report(2, flight.OutcomeNotDone, "")}, retry, flight.DecisionAccepted, flight.StateReady},
 		{"Retry of a cancelled flight", hold, []step{submit, cancel}, retry, flight.DecisionAccepted, flight.StateReady},
 		{"Retry of a refusal", hold, []step{open(1, nonce1), report(1, flight.OutcomeRefused, "")}, retry, flight.DecisionFailedPrecondition, flight.StateFailed},

@@ -47,6 +47,8 @@ type Options struct {
 	Configure func(*executor.Config)
 	// ConfigureRemote does the same for the service for remote callers.
 	ConfigureRemote func(*remote.Config)
+	// Paused reports whether no job of an action is handed out; nil: all are.
+	Paused func(namespace, action string) bool
 	// NoSweeper does not run the sweeper: call Sweeper.Sweep.
 	NoSweeper bool
 }
@@ -88,7 +90,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	if fd.remote, err = remote.New(rcfg); err != nil {
 		tb.Fatalf("flightdtest: %v", err)
 	}
-	fd.pools = remote.NewPools(fd.remote, jobs{o.Ledger})
+	fd.pools = remote.NewPools(fd.remote, jobs{o.Ledger, o.Paused})
 	swept := make(chan struct{})
 	var pools sync.WaitGroup
 	pools.Go(func() { fd.pools.Run(ctx) })

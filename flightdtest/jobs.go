@@ -2,13 +2,17 @@ package flightdtest
 
 import (
 	"iter"
+	"maps"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/remote"
 )
 
 // jobs implements remote.Jobs.
-type jobs struct{ *Ledger }
+type jobs struct {
+	*Ledger
+	paused func(namespace, action string) bool // Options.Paused
+}
 
 var _ remote.Jobs = jobs{}
 
@@ -35,6 +39,53 @@ func (j jobs) OnReady(f func(namespace, action string)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.onReady = append(j.onReady, f)
+}
+
+// OnEnded implements remote.Jobs.
+func (j jobs) OnEnded(f func(namespace, action string)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.onEnded = append(j.onEnded, f)
+}
+
+// Paused implements remote.Jobs.
+func (j jobs) Paused(namespace, action string) bool {
+	return j.paused != nil && j.paused(namespace, action)
+}
+
+// Pools implements remote.Jobs.
+func (j jobs) Pools(namespace string) (pools []flight.PoolStatus) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for p := range j.due.Pools() {
+		if namespace == "" || p.Namespace == namespace {
+			p.States = maps.Clone(p.States)
+			pools = append(pools, p)
+		}
+	}
+	return pools
+}
+
+// Lane implements remote.Jobs.
+func (j jobs) Lane(namespace, action, lane string, limit int) (all []flight.ID, open, total int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, mayOpen := range j.due.LaneJobs(namespace, action, lane) {
+		if len(all) == limit {
+			break
+		}
+		if all = append(all, id); mayOpen {
+			open++
+		}
+	}
+	return all, open, j.due.LaneSize(namespace, action, lane)
+}
+
+// LaneBlocker implements remote.Jobs.
+func (j jobs) LaneBlocker(id flight.ID) (first flight.ID, blocked bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.due.LaneBlocker(id)
 }
 
 // Pools returns the pools of jobs.

@@ -22,6 +22,7 @@ type Ledger struct {
 	sessions  *flight.Sessions
 	due       *flight.Due
 	onReady   []func(namespace, action string)
+	onEnded   []func(namespace, action string)
 	bodies    map[bodyKey][]byte
 	history   map[flight.ID][]flight.Event
 	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
@@ -54,7 +55,13 @@ func NewLedger() *Ledger {
 			f(namespace, action)
 		}
 	}
+	l.due.Ended = func(namespace, action string) {
+		for _, f := range l.onEnded {
+			f(namespace, action)
+		}
+	}
 	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
+	l.apply(&flight.RaiseLevel{Level: flight.MaxLevel})
 	return l
 }
 

@@ -84,7 +84,7 @@ func (sc *scope) authenticate(r *http.Request, need access) (*caller, *wire.Inva
 	given, err := r.Header[wire.HeaderAuthorization], error(nil)
 	switch node := NodeOf(r.Context()); {
 	case node != "":
-		c.Credential = &auth.Credential{Namespace: flight.AllNamespaces, Name: "node/" + node, Verbs: auth.Submit | auth.Work | auth.Read}
+		c.Credential = &auth.Credential{Namespace: flight.AllNamespaces, Name: "node/" + node, Verbs: auth.Submit | auth.Work | auth.Read | auth.Define}
 	case len(given) == 0:
 		err = auth.ErrMissing
 	case len(given) == 1:

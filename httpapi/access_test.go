@@ -82,7 +82,7 @@ func (g *guardedServer) holdOpens(held chan<- struct{}, hold <-chan struct{}) {
 func somePath(pattern string) (method, path string) {
 	method, path, _ = strings.Cut(pattern, " ")
 	return method, strings.NewReplacer("flights/{id}", "flights/"+flight.MustKey("billing/charge/1").FlightID().String(), "{id}", "x", "{code}", "forbidden", "{token}", "x",
-		"{namespace}", "billing", "{name}", "x").Replace(path)
+		"{namespace}", "billing", "{name}", "x", "{action}", "x").Replace(path)
 }
 
 // Each route needs a token with one of its verbs, except the public ones.
@@ -104,7 +104,7 @@ func TestEveryRouteChecksTheToken(t *testing.T) {
 			require.Empty(t, r.header.Get("Flightd-State"))
 			require.Empty(t, p.FlightID)
 			for _, namespace := range []string{"billing", "*"} {
-				for _, verb := range []auth.Verbs{auth.Submit, auth.Work, auth.Read, auth.Operate, auth.Admin} {
+				for _, verb := range []auth.Verbs{auth.Submit, auth.Work, auth.Read, auth.Operate, auth.Admin, auth.Define} {
 					r := g.as(namespace, "one", verb).do(method, path, "{}")
 					if need.Verbs == 0 || need.Verbs.HasAny(verb) {
 						require.NotEqual(t, http.StatusUnauthorized, r.status, "%s", verb)

@@ -139,6 +139,12 @@ func TestBadInput(t *testing.T) {
 		{"two If-Match", doubt + "/retry", `{"reason":"x"}`, wire.InputInvalid, "If-Match", header{"If-Match", `"1.1", "1.2"`}},
 		{"no reason", doubt + "/resolve", `{"result":"fail"}`, wire.InputInvalid, "/reason", header{"If-Match", etag}},
 		{"resolution", doubt + "/resolve", `{"result":"perhaps","reason":"x"}`, wire.InputInvalid, "/result", header{"If-Match", etag}},
+		{"approval without If-Match", doubt + "/approve", "{}", wire.PreconditionRequired, "If-Match", nil},
+		{"approval of any version", doubt + "/approve", "{}", wire.InputInvalid, "If-Match", header{"If-Match", "*"}},
+		{"field of an approval", doubt + "/reject", `{"result":"fail"}`, wire.InputInvalid, "/result", header{"If-Match", etag}},
+		{"expiry of an approval", "/v1/flights:open", `{"action":"charge","id":"bad","approval":{"expires_ms":-1}}`, wire.InputInvalid, "/approval/expires_ms", nil},
+		{"an approval that expires in two years", "/v1/flights:submit", `{"action":"charge","id":"bad","approval":{"expires_ms":63072000000}}`, wire.InputInvalid, "/approval/expires_ms", nil},
+		{"an approval that is a word", "/v1/flights:submit", `{"action":"charge","id":"bad","approval":true}`, wire.InputInvalid, "/approval", nil},
 		{"receipt of nothing", doubt + "/resolve", `{"result":"fail","reason":"x","body":1}`, wire.InputInvalid, "/result", header{"If-Match", etag}},
 	}
 	before := d.fake.Snapshot()

@@ -14,8 +14,10 @@ import (
 // flightWriter answers with flights. The routes of several subjects share it.
 type flightWriter struct {
 	*responder
-	flights Flights
-	limits  *auth.Limiter
+	flights   Flights
+	limits    *auth.Limiter
+	queues    Queues    // nil: the node hands out no jobs
+	documents Documents // nil: the server has none
 }
 
 // findFlight returns the flight, or the error to answer with if there is none.
@@ -58,14 +60,21 @@ func absentError(f *flight.Flight) error {
 
 // writeFlight answers with a flight and its receipt.
 func (fw *flightWriter) writeFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight) error {
+	return fw.writeFlightAs(w, r, f, "")
+}
+
+// writeFlightAs is writeFlight for an answer that names its source.
+func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f *flight.Flight, source string) error {
 	f, body, err := fw.loadReceiptBody(r, f)
 	if err != nil {
 		return about(f.Key, err)
 	}
 	setFlightHeaders(w.Header(), f)
 	shown := wire.FlightOf(f, body, true)
+	shown.Source = source
 	header := fw.ledger.Header()
 	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
+	shown.BlockedBy = fw.blocksOf(r, f)
 	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 	return nil
 }

@@ -66,21 +66,24 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	if limits == nil {
 		limits = auth.NewLimiter(nil, nil, auth.NodeLimits{})
 	}
-	fw := &flightWriter{responder: re, flights: cfg.Ledger, limits: limits}
+	fw := &flightWriter{responder: re, flights: cfg.Ledger, limits: limits, queues: cfg.Pools, documents: cfg.Documents}
 	ds := &documentStore{responder: re, documents: cfg.Documents, operator: cfg.Operator, awaitNodes: cfg.Cluster.AwaitNodes}
 	calls := &callRoutes{fw, cfg.Remote, duplicates, cfg.About.Version.Deployment, cfg.Callers.PublicURL}
 	all := make(map[string]route)
 	for _, subject := range []interface{ routes() map[string]route }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
-		&jobRoutes{fw, cfg.Pools, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&jobRoutes{fw, cfg.Pools, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&queueRoutes{fw, ds},
 		&batchRoutes{re, lines, make(chan struct{}, maxLineWorkers)},
 		&sessionRoutes{responder: re, sessions: cfg.Remote, limits: limits},
 		&flightRoutes{fw},
 		newEventRoutes(cfg, re, duplicates, limits),
 		&decisionRoutes{flightWriter: fw, operator: cfg.Operator},
+		&approvalRoutes{&decisionRoutes{flightWriter: fw, operator: cfg.Operator}, &flightRoutes{fw}},
 		&tokenRoutes{ds},
 		newNamespaceRoutes(cfg, ds),
+		&actionRoutes{ds},
 		&auditRoutes{documentStore: ds, auditLog: cfg.Documents, limits: limits},
 		&restoreRoutes{responder: re, restores: cfg.Restores, operator: cfg.Operator},
 		&clusterRoutes{documentStore: ds, cluster: cfg.Cluster},

@@ -17,14 +17,14 @@ import (
 type Pools interface {
 	Submit(ctx context.Context, requests []remote.SubmitRequest) []remote.SubmitAnswer
 	Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error)
-	// Workers returns how many workers have asked for jobs of an action lately.
-	Workers(namespace, action string) int
+	Queues
 }
 
 // jobRoutes serve those who submit jobs, and the workers that perform them.
 type jobRoutes struct {
 	*flightWriter
 	pools      Pools // nil: the routes answer not_found
+	documents  *documentStore
 	deployment string
 	publicURL  string // Callers.PublicURL
 }
@@ -88,12 +88,25 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if bad != nil {
 		return req, bad
 	}
+	declared, err := jr.documents.policyOf(ns, parsed.Action)
+	if err != nil {
+		return req, err
+	}
+	var unnamed *wire.Invalid // the input names no lane
+	if declared != nil {
+		unnamed = parsed.Fill(declared)
+	}
 	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
 		return req, about(req.Key, bad)
 	}
+	if bad = setRequester(r, &req.Submission, ""); bad != nil {
+		return req, about(req.Key, bad)
+	}
 	f, err := jr.flightOf(r, req.Key.FlightID(), req.Key)
-	if err == nil && (f == nil || f.State == flight.StateAbsent) {
-		err = jr.limits.AllowFlights(req.Key, 1)
+	if err == nil && (f == nil || f.State == flight.StateAbsent) { // else it keeps its lane
+		if err = jr.limits.AllowFlights(req.Key, 1); unnamed != nil {
+			err = unnamed
+		}
 	}
 	if err != nil {
 		err = about(req.Key, err)

@@ -32,6 +32,11 @@ func (fr *flightRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
+	return fr.writePage(w, r, params, q)
+}
+
+// writePage answers with a page of the flights of a query, whose parameters lead to the next page.
+func (fr *flightRoutes) writePage(w http.ResponseWriter, r *http.Request, params url.Values, q flight.Query) error {
 	end, err := fr.limits.StartScan(cmp.Or(q.Namespace, wire.AllNamespaces))
 	if err != nil {
 		return err

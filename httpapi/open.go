@@ -80,6 +80,9 @@ func (cr *callRoutes) openRequest(r *http.Request, body []byte) (req remote.Open
 		bad = checkIdempotencyKey(r.Header[effect.HeaderIdempotencyKey], parsed.Key)
 	}
 	req.Key, req.Submission = parsed.Key, parsed.Submission
+	if bad == nil {
+		bad = setRequester(r, &req.Submission, open.Owner)
+	}
 	if cr.setOpening(r, &req, parsed.Opening, open.Session, open.Owner); isLine(r) {
 		req.Wait = 0 // the other lines of the batch do not wait for other callers, either
 	}

@@ -15,9 +15,12 @@ func operations() []openapi.Operation {
 		callerOperations(),
 		callbackOperations(),
 		jobOperations(),
+		queueOperations(),
+		actionOperations(),
 		sessionOperations(),
 		flightOperations(),
 		operatorOperations(),
+		approvalOperations(),
 		adminOperations(),
 		restoreOperations(),
 		clusterOperations(),
@@ -99,7 +102,7 @@ func callerOperations() []openapi.Operation {
 			"After `in_doubt` or `idempotency_in_flight` with `proposed` false, to the only request with this nonce, nothing is open, but a copy that the network made may open an attempt until `not_after`: " +
 			"set `not_after` to the wait and 2 s, and send one abandon when it has passed, at most one per key and second. " +
 			"After a timeout, a broken connection or any other answer, repeat the open until its answer is final, or send an abandon until it is answered 200. A request that is rejected with 400 has opened nothing.",
-		Parameters: []string{wire.HeaderNamespace, effect.HeaderIdempotencyKey}, Request: wire.OpenRequest{},
+		Parameters: []string{wire.HeaderNamespace, effect.HeaderIdempotencyKey, wire.HeaderActor}, Request: wire.OpenRequest{},
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
 		Answers: openAnswers(),
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced, wire.OpenExpired,

@@ -14,7 +14,7 @@ func jobOperations() []openapi.Operation {
 			"To wait for the receipt, read the flight with `Prefer: wait`.\n\n" +
 			"With `Content-Type: application/x-ndjson`, each line is one job, at most 10,000. Each is answered by a line, in order, with its status or its problem; a line that is rejected changes nothing for the others. Send the same lines again after a lost answer.\n\n" +
 			"Without `retry`, a job has 8 attempts, with pauses from 1 s to 1 min. The jobs of a `lane` run one at a time, or at most `lane_limit`, in the order of their submission.",
-		Parameters: []string{wire.HeaderNamespace}, Request: wire.SubmitRequest{},
+		Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: wire.SubmitRequest{},
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"recovery":"resend","provider_window_ms":86400000,"lane":"customer/7","retry":{"attempts":8}}`,
 		Answers: []openapi.Answer{
 			{Status: http.StatusCreated, About: "`queued`: the job is new", Headers: flightHeaders, Content: jsonContent(wire.SubmitAnswer{})},

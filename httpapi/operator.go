@@ -194,6 +194,11 @@ func (or *operatorRequest) setAttribution(r *http.Request, as, reason string) *w
 	if or.reason = flight.Sanitize(strings.TrimSpace(auth.Redact(reason))); or.reason == "" {
 		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
+	return or.setActor(r, as)
+}
+
+// setActor sets the actor, without secrets.
+func (or *operatorRequest) setActor(r *http.Request, as string) *wire.Invalid {
 	var bad *wire.Invalid
 	if or.actor = flight.Sanitize(auth.Redact(as)); or.actor == "" {
 		or.actor, bad = actor(r)

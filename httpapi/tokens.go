@@ -119,9 +119,15 @@ func changedToken(r *http.Request, req *wire.TokenRequest, old *flight.Document)
 		}
 		token.Verbs = verbs
 	}
-	if c := callerOf(r); c != nil && !c.Verbs.HasAll(token.Verbs) {
-		return nil, &wire.Invalid{Code: wire.Forbidden, Hint: "name only verbs that your own token has",
-			FieldError: wire.FieldError{Pointer: "/verbs", Detail: "your token lacks the verb " + (token.Verbs &^ c.Verbs).String()}}
+	if c := callerOf(r); c != nil {
+		own := c.Verbs
+		if own.HasAny(auth.Operate) { // operate allows all that define does
+			own |= auth.Define
+		}
+		if !own.HasAll(token.Verbs) {
+			return nil, &wire.Invalid{Code: wire.Forbidden, Hint: "name only verbs that your own token has",
+				FieldError: wire.FieldError{Pointer: "/verbs", Detail: "your token lacks the verb " + (token.Verbs &^ own).String()}}
+		}
 	}
 	return token, nil
 }

@@ -34,6 +34,7 @@ type Metrics struct {
 	raft        raft
 	etcd        etcd
 	raftLibrary *librarySink // the metrics of the raft library
+	actionLimit int          // Config.Actions
 }
 
 // New returns the collectors. The gauges of the ledger and of the leases are added by RegisterState.
@@ -41,7 +42,7 @@ func New(cfg Config) *Metrics {
 	if cfg.Actions <= 0 {
 		cfg.Actions = defaultActions
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), raftLibrary: newLibrarySink()}
+	m := &Metrics{registry: prometheus.NewRegistry(), raftLibrary: newLibrarySink(), actionLimit: cfg.Actions}
 	in := factory{m.registry}
 	m.calls = newCalls(in, cfg.Actions)
 	m.leases = newLeases(in)

@@ -110,7 +110,7 @@ var documentedMetrics = map[string][]string{
 	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
 	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
 	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_ledger_behind_total": nil, "flightd_in_doubt": nil,
-	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_reconciling": nil, "flightd_build_info": {"go_version", "version"},
+	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_approvals_waiting": nil, "flightd_approvals_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_reconciling": nil, "flightd_build_info": {"go_version", "version"},
 }
 
 func TestPromisedNamesAreThere(t *testing.T) {
@@ -264,6 +264,22 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	text = scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 1\n")
 	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would mean that no flight is in doubt")
+}
+
+// The gauges of approvals count those that wait, and show the age of the oldest.
+func TestAgeOfTheOldestApproval(t *testing.T) {
+	s := &fakeLedger{now: 1_000_000}
+	m := New(Config{})
+	m.RegisterState(s, s)
+	require.Contains(t, scrape(t, m), "\nflightd_approvals_oldest_age_seconds 0\n")
+	s.live = append(s.live, &flight.Flight{State: flight.StateRunning, CreatedAt: 1}, &flight.Flight{State: flight.StateAwaitingApproval, CreatedAt: 400_000},
+		&flight.Flight{State: flight.StateAwaitingApproval, CreatedAt: 500_000})
+	s.stats.Flights[flight.StateAwaitingApproval] = 2
+	text := scrape(t, m)
+	require.Contains(t, text, "\nflightd_approvals_waiting 2\n")
+	require.Contains(t, text, "\nflightd_approvals_oldest_age_seconds 600\n")
+	s.live = nil
+	require.NotContains(t, scrape(t, m), "\nflightd_approvals_oldest_age_seconds ", "0 would mean that none waits")
 }
 
 // A resolution that the effect did not happen frees its key for the next caller. If none comes, its age shows it.

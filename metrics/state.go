@@ -58,6 +58,8 @@ type sample struct {
 	claims, sessions   int
 	oldestDoubtSeconds float64
 	oldestUnrunSeconds float64
+
+	oldestApprovalSeconds float64
 }
 
 func stateGauges() []stateGauge {
@@ -69,6 +71,10 @@ func stateGauges() []stateGauge {
 			func(r *sample) float64 { return float64(r.Flights[flight.StateInDoubt]) }),
 		f("in_doubt_oldest_age_seconds", "Age of the oldest flight in doubt, since the end of its newest attempt; 0: none is in doubt; absent: not found.",
 			func(r *sample) float64 { return r.oldestDoubtSeconds }),
+		f("approvals_waiting", "Flights that await a person's approval; the same on every node.",
+			func(r *sample) float64 { return float64(r.Flights[flight.StateAwaitingApproval]) }),
+		f("approvals_oldest_age_seconds", "Age of the oldest flight that awaits approval, since its submission; 0: none does; absent: not found.",
+			func(r *sample) float64 { return r.oldestApprovalSeconds }),
 		f("resolved_not_run_oldest_age_seconds", "Age of the oldest resolution that an effect did not happen after which no caller has run it; 0: there is none; absent: not found.",
 			func(r *sample) float64 { return r.oldestUnrunSeconds }),
 		f("receipts_stored", "Flights that succeeded or failed and whose receipts are replayed; the same on every node.",
@@ -121,7 +127,7 @@ func (s *stateCollector) Describe(to chan<- *prometheus.Desc) {
 func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	r := sample{Stats: s.ledger.Stats()}
 	r.claims, r.sessions = s.leases.Counts()
-	r.oldestDoubtSeconds, r.oldestUnrunSeconds = s.oldestAges(r.Flights[flight.StateInDoubt], r.Flights[flight.StateReady]+r.Flights[flight.StateScheduled])
+	s.setOldestAges(&r)
 	for _, f := range s.gauges {
 		if value := f.value(&r); !math.IsNaN(value) {
 			to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, value)
@@ -137,29 +143,33 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 // maxLiveScan is how many live flights a scrape reads. If there are more, only the oldest ones are considered.
 const maxLiveScan = 20_000
 
-// oldestAges returns the ages in seconds of the oldest of the given number of doubts, and of the oldest resolved flight that
-// no caller has run since, among the given number of flights that wait for a caller. An age is NaN if it was not found.
-func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64) {
-	if doubts == 0 && waiting == 0 {
-		return 0, 0
-	}
+// setOldestAges sets the ages in seconds of the oldest doubt, of the oldest flight that awaits approval, and of the oldest resolved
+// flight that no caller has run since. An age is NaN if it was not found.
+func (s *stateCollector) setOldestAges(r *sample) {
+	doubts, approvals := r.Flights[flight.StateInDoubt], r.Flights[flight.StateAwaitingApproval]
+	waiting := r.Flights[flight.StateReady] + r.Flights[flight.StateScheduled] // for a caller
 	now := s.ledger.Now()
-	oldestDoubt, oldestUnrun, foundDoubt, foundUnrun := now, now, doubts == 0, false
+	oldestDoubt, foundDoubt, oldestApproval, foundApproval, oldestUnrun, foundUnrun := now, doubts == 0, now, approvals == 0, now, false
 	all, read := true, 0
-	for f, err := range s.ledger.Live() {
-		if all = err == nil && (doubts > 0 || waiting > 0) && read < maxLiveScan; !all {
-			break
-		}
-		read++
-		switch f.State {
-		case flight.StateInDoubt:
-			oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
-			doubts--
-		case flight.StateReady, flight.StateScheduled:
-			if since := f.UnrunSince(); since > 0 {
-				oldestUnrun, foundUnrun = min(oldestUnrun, since), true
+	if doubts+approvals+waiting > 0 {
+		for f, err := range s.ledger.Live() {
+			if all = err == nil && (doubts > 0 || approvals > 0 || waiting > 0) && read < maxLiveScan; !all {
+				break
 			}
-			waiting--
+			read++
+			switch f.State {
+			case flight.StateInDoubt:
+				oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
+				doubts--
+			case flight.StateAwaitingApproval:
+				oldestApproval, foundApproval = min(oldestApproval, f.CreatedAt), true
+				approvals--
+			case flight.StateReady, flight.StateScheduled:
+				if since := f.UnrunSince(); since > 0 {
+					oldestUnrun, foundUnrun = min(oldestUnrun, since), true
+				}
+				waiting--
+			}
 		}
 	}
 	if all { // the counts are of another moment
@@ -171,7 +181,7 @@ func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64
 		}
 		return now.AsTime().Sub(since.AsTime()).Seconds()
 	}
-	return age(oldestDoubt, foundDoubt), age(oldestUnrun, foundUnrun || waiting <= 0)
+	r.oldestDoubtSeconds, r.oldestApprovalSeconds, r.oldestUnrunSeconds = age(oldestDoubt, foundDoubt), age(oldestApproval, foundApproval), age(oldestUnrun, foundUnrun || waiting <= 0)
 }
 
 // doubtSince returns when the newest attempt ended, as flightd doubt ls shows it. The flight became in doubt then, or

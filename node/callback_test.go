@@ -57,7 +57,7 @@ func TestCluster_OneCallbackIsTaken(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	require.Len(t, taken, 1)
+	require.Len(t, taken, 1, "one callback is taken")
 	require.Equal(t, 11, late)
 	require.Eventually(t, func() bool { // a follower answers receipts from its own, earlier view
 		answer, err := http.Get(url(2) + "/v1/flights/" + open.FlightID)

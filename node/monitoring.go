@@ -9,6 +9,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/metrics"
 )
 
 // monitor answers what operators and load balancers ask of a node: its health, its figures, and its cluster as it sees it.
@@ -18,6 +19,24 @@ type monitor struct{ *node }
 func (m monitor) register() {
 	m.metrics.RegisterState(m.store, m)
 	m.metrics.RegisterCluster(m.clusterState)
+	m.metrics.RegisterQueues(m.queues)
+}
+
+// queues describes the queues of all namespaces, if this node acts.
+func (m monitor) queues() (queues []metrics.Queue, leads bool) {
+	a := m.act.Load()
+	if a == nil || a.pools == nil {
+		return nil, false
+	}
+	now, jobs := m.store.Now(), m.store.Jobs()
+	for _, q := range a.pools.Queues("") {
+		out := metrics.Queue{Action: q.Action, Ready: q.Ready, Running: q.Running, Workers: q.Workers, Paused: jobs.Paused(q.Namespace, q.Action)}
+		if q.Oldest > 0 {
+			out.OldestSeconds = max(0, now.AsTime().Sub(q.Oldest.AsTime()).Seconds())
+		}
+		queues = append(queues, out)
+	}
+	return queues, true
 }
 
 // Counts implements metrics.Leases.

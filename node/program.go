@@ -90,17 +90,18 @@ type etcdOutage struct {
 	back     time.Time // zero: etcd was not away
 }
 
-// note records whether etcd has answered.
-func (o *etcdOutage) note(now time.Time, answers bool) {
+// note records whether etcd has answered. It returns how long etcd was away if it is back now; 0: it is not, or that does not count.
+func (o *etcdOutage) note(now time.Time, answers bool) (away time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !answers {
-		return
+		return 0
 	}
-	if !o.answered.IsZero() && now.Sub(o.answered) > unfitTimeout && now.Sub(o.back) > outagePause {
-		o.back = now
+	if silent := now.Sub(o.answered); !o.answered.IsZero() && silent > unfitTimeout && now.Sub(o.back) > outagePause {
+		o.back, away = now, silent
 	}
 	o.answered = now
+	return away
 }
 
 // within reports whether etcd came back less than d ago, or has not answered for unfitTimeout: it may have come back, and the sweeper

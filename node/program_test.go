@@ -211,7 +211,8 @@ func (c *testCluster) revoke(session string) {
 func TestEtcdOutage(t *testing.T) {
 	var o etcdOutage
 	now := time.Now()
-	after := func(d time.Duration, answers bool) { now = now.Add(d); o.note(now, answers) }
+	var away time.Duration
+	after := func(d time.Duration, answers bool) { now = now.Add(d); away = o.note(now, answers) }
 	after(0, false)
 	after(time.Minute, true)
 	require.False(t, o.within(now, time.Minute), "the start is no outage")
@@ -221,7 +222,9 @@ func TestEtcdOutage(t *testing.T) {
 	require.False(t, o.within(now, unfitTimeout))
 	after(unfitTimeout, false)
 	require.True(t, o.within(now, unfitTimeout), "etcd may be back, and the node has not asked it yet")
+	require.Zero(t, away)
 	after(0, true)
+	require.Equal(t, time.Second+unfitTimeout, away)
 	require.True(t, o.within(now, unfitTimeout))
 	require.True(t, o.within(now.Add(unfitTimeout-1), unfitTimeout))
 	require.False(t, o.within(now.Add(unfitTimeout), unfitTimeout))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
 )
 
 // Routes of the port between nodes. Every other path is a request of a caller, passed on.
@@ -104,7 +105,10 @@ func (p *poller) once(ctx context.Context) {
 	asked.Go(func() {
 		err := p.etcd.answers(bounded)
 		p.etcdAnswers.Store(err == nil)
-		p.etcdOutage.note(time.Now(), err == nil)
+		if away := p.etcdOutage.note(time.Now(), err == nil); away > 0 {
+			p.cfg.Logger.Info("etcd answers this node again; while this node leads, sessions that have ended keep their attempts for a time, so that living owners report first",
+				"away", away.Round(time.Millisecond), "for", lease.DefaultTTL)
+		}
 	})
 	asked.Go(func() { p.askApplied(bounded) })
 	asked.Wait()

@@ -171,7 +171,8 @@ func needsLeaderCheck(r *http.Request, status int) bool {
 		http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusFailedDependency:
 		return true
 	}
-	return status < http.StatusBadRequest && (r.Method == http.MethodGet || r.Method == http.MethodHead || strings.HasPrefix(r.URL.Path, "/v1/sessions/"))
+	return status < http.StatusBadRequest && (r.Method == http.MethodGet || r.Method == http.MethodHead ||
+		strings.HasPrefix(r.URL.Path, "/v1/sessions/") || strings.HasPrefix(r.URL.Path, "/v1/actions/"))
 }
 
 // leaderCheck asks a majority of the nodes whether this one still leads. Checks that are requested while one is running share

@@ -22,7 +22,8 @@ import (
 // jobsView is one node's view of submitted jobs.
 type jobsView struct {
 	*faultyLedger
-	all []flight.ID
+	remote.JobTable // Pools and lanes: not used
+	all             []flight.ID
 }
 
 // Ready implements remote.Jobs.
@@ -38,11 +39,17 @@ func (v *jobsView) Ready(namespace, action string) iter.Seq[flight.ID] {
 	return due.ReadyJobs(namespace, action)
 }
 
+// Paused implements remote.Jobs.
+func (v *jobsView) Paused(string, string) bool { return false }
+
 // Advance implements remote.Jobs.
 func (v *jobsView) Advance() {}
 
 // OnReady implements remote.Jobs: claims look every second.
 func (v *jobsView) OnReady(func(namespace, action string)) {}
+
+// OnEnded implements remote.Jobs.
+func (v *jobsView) OnEnded(func(namespace, action string)) {}
 
 // poolsOf returns the pools of a node for the jobs with the numbers below count.
 func poolsOf(s *remote.Service, l *faultyLedger, count int) *remote.Pools {
@@ -95,7 +102,7 @@ func withPools(t *testing.T, run func(t *testing.T, a *faultyLedger, fd *flightd
 }
 
 // A repeated claim, at any node, gets the jobs of which it was not told, and no others. When some of them have been reported, it
-// gets fewer.
+// gets fewer. When all have been, the node that has answered it hands out no other job instead.
 func TestClaim_Repeated_SameJobs(t *testing.T) {
 	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
 		req := claimOf(a, session(t, fd), "first", 2)
@@ -116,6 +123,9 @@ func TestClaim_Repeated_SameJobs(t *testing.T) {
 			again, err := p.Claim(t.Context(), req)
 			require.Equal(t, map[flight.Key]string{jobs[1].Flight.Key: jobs[1].FencingToken}, tokensOf(t, again, err))
 		}
+		report(t, fd, jobs[1].OpenAnswer, flight.OutcomeSucceeded, "ch_2")
+		again, err := here.Claim(t.Context(), req)
+		require.Empty(t, tokensOf(t, again, err))
 		rest, err := there.Claim(t.Context(), claimOf(a, session(t, fd), "second", 9))
 		require.Len(t, tokensOf(t, rest, err), 1)
 		require.NotContains(t, lost, rest[0].Flight.Key)
@@ -186,6 +196,24 @@ func TestClaim_TwoNodesAtOnce_HandedOutOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A copy of a claim that arrives after its time opens nothing, at any node.
+func TestClaim_LateCopy_OpensNothing(t *testing.T) {
+	withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+		req := claimOf(a, session(t, fd), "late", 3)
+		defer keepRenewed(t, fd, req.Session)()
+		sleep(t, 11*time.Second)
+		for _, p := range []*remote.Pools{here, there} {
+			jobs, err := p.Claim(t.Context(), req)
+			require.Empty(t, jobs, "%v", err)
+		}
+		jobs, err := there.Claim(t.Context(), claimOf(a, req.Session, "next", 3))
+		require.Len(t, tokensOf(t, jobs, err), 3)
+		for i := range jobs {
+			require.EqualValues(t, 1, jobs[i].Flight.AttemptCount)
+		}
+	})
 }
 
 // A nonce belongs to its session: another session that uses it gets no job of the first one.

@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,9 +15,7 @@ import (
 
 // Jobs is this node's view of the submitted jobs.
 type Jobs interface {
-	// Ready iterates over the jobs of an action that can be handed out now, in their order. The loop's body must not wait and
-	// must not read the ledger.
-	Ready(namespace, action string) iter.Seq[flight.ID]
+	JobTable
 	// ProposeAll proposes commands in their order. A reply of DecisionNone: the result of its command is unknown.
 	ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
 	// Advance makes the jobs ready whose time has come.
@@ -26,6 +23,23 @@ type Jobs interface {
 	// OnReady sets the function that is called when a job can be handed out that could not before. It must not wait and must
 	// not read the ledger.
 	OnReady(func(namespace, action string))
+	// OnEnded sets the function that is called when a job has ended, as OnReady does.
+	OnEnded(func(namespace, action string))
+}
+
+// JobTable says how the submitted jobs stand.
+type JobTable interface {
+	// Ready iterates over the jobs of an action that can be handed out now, in their order. The loop's body must not wait and
+	// must not read the ledger.
+	Ready(namespace, action string) iter.Seq[flight.ID]
+	// Paused reports whether the ledger says that no job of an action is handed out.
+	Paused(namespace, action string) bool
+	// Pools returns the state of the jobs of each action of a namespace, or of all if it is empty, in no order.
+	Pools(namespace string) []flight.PoolStatus
+	// Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.
+	Lane(namespace, action, lane string, limit int) (jobs []flight.ID, open, total int)
+	// LaneBlocker returns the first job of the lane of a flight, if the lane does not let the flight open.
+	LaneBlocker(id flight.ID) (first flight.ID, blocked bool)
 }
 
 // Pools takes jobs and hands them to the workers of their actions. A job is handed out by an Open under the worker's session,
@@ -34,20 +48,27 @@ type Pools struct {
 	service *Service
 	jobs    Jobs
 
-	mu      sync.Mutex              // guards the fields below; taken before the lock of the table of jobs, never inside it
-	taken   map[flight.ID]time.Time // jobs that a claim is opening, or has failed to open: not offered to others until then
-	claims  map[claimID]*claim      // the claims of which a copy may still arrive
-	cleanAt int                     // the number of claims at which old ones are forgotten
-	turn    int                     // the action that the next claim begins with
+	mu      sync.Mutex           // guards the fields below; taken before the lock of the table of jobs, never inside it
+	taken   map[flight.ID]taking // jobs that a claim is opening, or has failed to open
+	claims  map[claimID]*claim   // the claims of which a copy may still arrive
+	cleanAt int                  // the number of claims at which old ones are forgotten
+	turn    int                  // the action that the next claim begins with
 
 	waitMu  sync.Mutex // guards the fields below; may be taken inside the lock of the table of jobs
 	waiting map[poolID][]*waiter
-	asked   map[poolID]map[flight.SessionID]time.Time // when each worker's session last asked for jobs, at this node
+	use     map[poolID]*poolUse // of the actions that were used lately, at this node
 
-	cleanAskedAt int // the number of actions asked for at which old ones are forgotten
+	cleanUseAt int // the number of actions in use at which old ones are forgotten
 }
 
 type poolID struct{ namespace, action string }
+
+// taking is a job that is not offered to other claims for a while.
+type taking struct {
+	until   time.Time
+	pool    poolID
+	opening bool // a claim is opening it
+}
 
 const (
 	// lookInterval is how often a waiting claim looks for jobs that it was not woken for.
@@ -60,9 +81,10 @@ const (
 
 // NewPools returns the pools of a service. Run must be called.
 func NewPools(service *Service, jobs Jobs) *Pools {
-	p := &Pools{service: service, jobs: jobs, taken: make(map[flight.ID]time.Time), claims: make(map[claimID]*claim),
-		waiting: make(map[poolID][]*waiter), asked: make(map[poolID]map[flight.SessionID]time.Time)}
+	p := &Pools{service: service, jobs: jobs, taken: make(map[flight.ID]taking), claims: make(map[claimID]*claim),
+		waiting: make(map[poolID][]*waiter), use: make(map[poolID]*poolUse)}
 	jobs.OnReady(p.wake)
+	jobs.OnEnded(p.noteEnd)
 	return p
 }
 
@@ -126,28 +148,19 @@ func (p *Pools) Submit(ctx context.Context, requests []SubmitRequest) []SubmitAn
 	return answers
 }
 
-// Workers returns how many workers' sessions have asked for jobs of an action at this node lately.
-func (p *Pools) Workers(namespace, action string) (n int) {
-	p.waitMu.Lock()
-	defer p.waitMu.Unlock()
-	for _, at := range p.asked[poolID{namespace, action}] {
-		if time.Since(at) < workerMemory {
-			n++
-		}
-	}
-	return n
-}
-
-// take chooses at most req.Slots ready jobs, from the actions in turn, and keeps them from other claims until they are given
-// back.
+// take chooses at most req.Slots ready jobs, from the actions that are not paused, in turn, and keeps them from other claims until
+// they are given back.
 func (p *Pools) take(req *ClaimRequest) (taken []flight.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, ready := time.Now(), make([][]flight.ID, len(req.Actions))
+	now, ready, actions := time.Now(), make([][]flight.ID, len(req.Actions)), make([]string, len(req.Actions))
 	for i := range req.Actions {
 		action := req.Actions[(p.turn+i)%len(req.Actions)]
+		if actions[i] = action; p.jobs.Paused(req.Namespace, action) {
+			continue
+		}
 		for id := range p.jobs.Ready(req.Namespace, action) {
-			if now.Before(p.taken[id]) {
+			if now.Before(p.taken[id].until) {
 				continue
 			}
 			if ready[i] = append(ready[i], id); len(ready[i]) == req.Slots {
@@ -158,17 +171,15 @@ func (p *Pools) take(req *ClaimRequest) (taken []flight.ID) {
 	p.turn++
 	for round := 0; len(taken) < req.Slots; round++ {
 		before := len(taken)
-		for _, ids := range ready {
+		for i, ids := range ready {
 			if round < len(ids) && len(taken) < req.Slots {
 				taken = append(taken, ids[round])
+				p.taken[ids[round]] = taking{until: now.Add(p.service.cfg.TTL), pool: poolID{req.Namespace, actions[i]}, opening: true}
 			}
 		}
 		if len(taken) == before {
 			break
 		}
-	}
-	for _, id := range taken {
-		p.taken[id] = now.Add(p.service.cfg.TTL)
 	}
 	return taken
 }
@@ -178,11 +189,11 @@ func (p *Pools) giveBack(id flight.ID, failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if delete(p.taken, id); failed {
-		p.taken[id] = time.Now().Add(lookInterval)
+		p.taken[id] = taking{until: time.Now().Add(lookInterval)}
 	}
 	if len(p.taken) > 2*maxTaken {
-		for id, until := range p.taken {
-			if time.Now().After(until) {
+		for id, t := range p.taken {
+			if !t.opening && time.Now().After(t.until) {
 				delete(p.taken, id)
 			}
 		}
@@ -210,29 +221,6 @@ func (p *Pools) wait(req *ClaimRequest) *waiter {
 		p.noteWorker(id, req.Session)
 	}
 	return w
-}
-
-// noteWorker remembers that a session works an action. The caller holds waitMu.
-func (p *Pools) noteWorker(id poolID, session flight.SessionID) {
-	workers := p.asked[id]
-	if workers == nil {
-		if len(p.asked) >= p.cleanAskedAt {
-			maps.DeleteFunc(p.asked, func(_ poolID, sessions map[flight.SessionID]time.Time) bool { return forgetOld(sessions) == 0 })
-			p.cleanAskedAt = max(1024, 2*len(p.asked))
-		}
-		workers = make(map[flight.SessionID]time.Time)
-		p.asked[id] = workers
-	}
-	if _, known := workers[session]; !known {
-		forgetOld(workers)
-	}
-	workers[session] = time.Now()
-}
-
-// forgetOld removes the workers that ask no more, and returns how many are left.
-func forgetOld(workers map[flight.SessionID]time.Time) int {
-	maps.DeleteFunc(workers, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= workerMemory })
-	return len(workers)
 }
 
 // leave ends a wait. A job that the claim was woken for, and has not looked for, wakes the next one.

@@ -16,6 +16,7 @@ import (
 type noJobs struct{ Jobs }
 
 func (noJobs) OnReady(func(namespace, action string))   {}
+func (noJobs) OnEnded(func(namespace, action string))   {}
 func (noJobs) Ready(string, string) iter.Seq[flight.ID] { return func(func(flight.ID) bool) {} }
 
 // A claim that takes other jobs than the one it was woken for lets that one wake the next claim.
@@ -39,7 +40,7 @@ func TestPools_ManyActions_Forgotten(t *testing.T) {
 			p.leave(p.wait(&ClaimRequest{Namespace: "billing", Actions: []string{fmt.Sprint(i)}, Session: "s"}))
 			time.Sleep(time.Second)
 		}
-		require.Less(t, len(p.asked), 3000)
+		require.Less(t, len(p.use), 3000)
 		require.Equal(t, 1, p.Workers("billing", "9999"))
 	})
 }

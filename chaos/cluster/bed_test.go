@@ -82,16 +82,17 @@ const (
 // bed is a cluster of three nodes, its callers in Go, Python and TypeScript, and their provider, each on a host of its own. etcd's
 // members are in the nodes, or on hosts of their own.
 type bed struct {
-	t       *testing.T
-	dir     string
-	net     *netbed.Bed
-	names   []string
-	nodes   map[string]*proctest.Process
-	etcd    *etcd // nil: the nodes embed its members
-	token   string
-	calling map[string]*proctest.Process // the callers in each language, by the name of their program
-	config  callersConfig                // of the callers, and of workers
-	random  *rand.Rand
+	t        *testing.T
+	dir      string
+	net      *netbed.Bed
+	names    []string
+	nodes    map[string]*proctest.Process
+	etcd     *etcd // nil: the nodes embed its members
+	token    string
+	programs [][]string                   // of callers, and of workers, in Go, Python and TypeScript: path and arguments
+	calling  map[string]*proctest.Process // the callers in each language, by the name of their program
+	config   callersConfig                // of the callers, and of workers
+	random   *rand.Rand
 	*History
 
 	doneMu sync.Mutex               // guards done

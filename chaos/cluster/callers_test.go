@@ -40,6 +40,8 @@ type callersConfig struct {
 	// Part and Parts say which callers of a load are of this process: each Parts-th one, from Part on.
 	Part, Parts        int
 	WindowMS, SettleMS int64 // of the policies resend and verify
+	SessionMS          int64 // of a worker: the time to live of its session
+	Slots              int   // of a worker: how many jobs it performs at once
 }
 
 // order is a line that each process of callers reads. A process carries out several orders at once, and answers each one with

@@ -8,7 +8,7 @@
 //
 // TestPools does the same to workers, each of which is a process, too: jobs are submitted three times, and CheckJobs compares the
 // provider's books with their receipts and with the order of their lanes. With -args -jobs 10000 -workers 20 -trouble 4m it has the
-// size of a large installation.
+// size of a large installation. TestPlantedBugs shows that CheckJobs finds a bug in flightd.
 //
 // With -own-etcd, etcd runs in three processes on hosts of their own, and the nodes use it with TLS; else its members are in the
 // nodes.

@@ -32,6 +32,7 @@ type Effect struct {
 	Lasts          time.Duration
 	Repeat         bool   // the provider knew the idempotency key and did nothing
 	Body           string // the provider's answer
+	Agent          string // the User-Agent header: the language of the caller
 }
 
 // Call is what a caller was told about a key.

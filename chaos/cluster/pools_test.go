@@ -24,22 +24,15 @@ var (
 	trouble  = flag.Duration("trouble", 25*time.Second, "how long TestPools kills and freezes workers and nodes")
 )
 
-// Workers and nodes are killed, and frozen for less and for longer than a session lives, while each of many jobs is submitted three
-// times. CheckJobs judges the provider's books: a receipt for each job, no effect beyond what its recovery promises, and the order
-// of lanes. In the end nothing is left: no claim, no session, no report.
 // ruleLeft: nothing is left of workers that have ended, or of jobs that are over.
 const ruleLeft = "left over"
 
+// Workers in three languages and nodes are killed, and frozen for less and for longer than a session lives, while each of many jobs
+// is submitted three times. CheckJobs judges the provider's books: a receipt for each job, no effect beyond what its recovery
+// promises, and the order of lanes. In the end nothing is left: no claim, no session, no report.
 func TestPools(t *testing.T) {
 	b := newBed(t)
-	running := make([]*proctest.Process, *workers)
-	for i := range running {
-		running[i] = b.startWorker(i)
-	}
-	for _, p := range running {
-		_, err := p.AwaitReady(t.Context())
-		require.NoError(t, err)
-	}
+	running := b.startWorkers(*workers)
 	began := time.Now()
 	b.tell(order{Do: "jobs", Name: "jobs", Count: *jobCount, Every: *trouble * submitters / time.Duration(*jobCount)})
 	for time.Since(began) < *trouble {
@@ -56,16 +49,18 @@ func TestPools(t *testing.T) {
 	for _, p := range b.calling {
 		p.Kill()
 	}
-	doubts, repeats := 0, 0
+	doubts, repeats, agents := 0, 0, make(map[string]int)
 	for _, end := range b.JobEnds {
 		doubts += end.Doubts
 	}
 	for _, e := range b.Effects {
+		agents[e.Agent]++
 		if e.Repeat {
 			repeats++
 		}
 	}
-	t.Logf("%d requests at the provider, of which it knew %d; a person decided %d doubts", len(b.Effects), repeats, doubts)
+	t.Logf("%d requests at the provider, of which it knew %d, from %v; a person decided %d doubts", len(b.Effects), repeats, agents, doubts)
+	require.Len(t, agents, len(b.programs), "workers in each language perform jobs")
 	found := CheckJobs(jobsOf(*jobCount), b.Effects, b.JobEnds)
 	spooled, err := spooledFiles(b.path("spool"))
 	require.NoError(t, err)
@@ -131,18 +126,28 @@ func (b *bed) troubleRound(running []*proctest.Process) {
 	b.t.Logf("%s then all nodes take part; the provider has got %d requests", said, len(b.effectsOf("job")))
 }
 
-// startWorker starts the process of a worker, with the spool of the one before it. Workers in other languages take the place of
-// some: they need callersEnv and workerEnv, perform jobs of the actions hold, resend and verify until SIGTERM, and print a line when
-// they are ready.
+// startWorkers starts workers, and waits until they are ready.
+func (b *bed) startWorkers(count int) []*proctest.Process {
+	b.t.Helper()
+	running := make([]*proctest.Process, count)
+	for i := range running {
+		running[i] = b.startWorker(i)
+	}
+	for _, p := range running {
+		_, err := p.AwaitReady(b.t.Context())
+		require.NoError(b.t, err)
+	}
+	return running
+}
+
+// startWorker starts the process of a worker, with the spool of the one before it. A third of the workers are in each language.
 func (b *bed) startWorker(i int) *proctest.Process {
 	b.t.Helper()
-	self, err := os.Executable()
-	require.NoError(b.t, err)
 	settings, err := json.Marshal(b.config)
 	require.NoError(b.t, err)
-	name := fmt.Sprint("worker-", i)
-	p, err := proctest.Start(proctest.Spec{Name: name, Path: self, Log: b.path(name + ".log"), Start: b.host("callers").Start,
-		Env: b.env(callersEnv+"="+string(settings), workerEnv+"="+name)})
+	name, program := fmt.Sprint("worker-", i), b.programs[i%len(b.programs)]
+	p, err := proctest.Start(proctest.Spec{Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start,
+		Env: b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings), workerEnv+"="+name)})
 	require.NoError(b.t, err)
 	b.t.Cleanup(p.Kill)
 	return p

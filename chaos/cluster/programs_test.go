@@ -32,9 +32,10 @@ func (b *bed) startCallers() {
 	require.FileExists(b.t, compiled, "run `make chaos-tools`, which builds it")
 	source, err := filepath.Abs("../../clients/conformance/load.py")
 	require.NoError(b.t, err)
-	programs := [][]string{{self}, {python, "-B", source}, {node, compiled}}
+	b.programs = [][]string{{self}, {python, "-B", source}, {node, compiled}}
 	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: *seed,
-		Parts: len(programs), WindowMS: providerWindow.Milliseconds(), SettleMS: settleDelay.Milliseconds()}
+		Parts: len(b.programs), WindowMS: providerWindow.Milliseconds(), SettleMS: settleDelay.Milliseconds(),
+		SessionMS: workerSession.Milliseconds(), Slots: workerSlots}
 	for i, name := range b.names {
 		cfg.URLs = append(cfg.URLs, b.url(name))
 		next, last := b.names[(i+1)%len(b.names)], b.names[(i+2)%len(b.names)]
@@ -42,7 +43,7 @@ func (b *bed) startCallers() {
 		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), b.urls([]string{name, next}))
 	}
 	b.config = cfg
-	for i, program := range programs {
+	for i, program := range b.programs {
 		cfg.Part = i
 		settings, err := json.Marshal(cfg)
 		require.NoError(b.t, err)

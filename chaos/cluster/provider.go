@@ -57,7 +57,7 @@ func (p *provider) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := Effect{Key: asked.Key, IdempotencyKey: r.Header.Get(effect.HeaderIdempotencyKey), FencingToken: r.Header.Get(effect.HeaderFencingToken), At: arrived,
-		Lasts: time.Duration(asked.LastsMS) * time.Millisecond}
+		Lasts: time.Duration(asked.LastsMS) * time.Millisecond, Agent: r.UserAgent()}
 	p.mu.Lock()
 	if recoveryOf(e.Key) == recoveryResend {
 		e.Body, e.Repeat = p.byIdem[e.IdempotencyKey]

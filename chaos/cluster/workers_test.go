@@ -28,8 +28,8 @@ import (
 const workerEnv = "FLIGHTD_CHAOS_WORKER"
 
 const (
-	// workerTTL is the time to live of the workers' sessions.
-	workerTTL = 5 * time.Second
+	// workerSession is the time to live of the workers' sessions.
+	workerSession = 5 * time.Second
 	// workerSlots is how many jobs a worker performs at once.
 	workerSlots = 8
 	// laneLength is how many jobs a lane gets. It is also the length of the rows of jobs without a lane.
@@ -62,7 +62,7 @@ func runWorker(settings, name string, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	by, err := client.Connect(ctx, strings.Join(c.cfg.URLs, ","), client.WithToken(c.cfg.Token), client.WithPlainHTTP(), client.WithOwner(name),
-		client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithSessionTTL(workerTTL))
+		client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithSessionTTL(workerSession))
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (c *callers) awaitJob(end *JobEnd) {
 			err = c.decideDoubt(ctx, by, doubt)
 			end.Doubts++
 		} else if err == nil {
-			end.Body = string(result.Answer.Body)
+			end.Body = compact(string(result.Answer.Body))
 		}
 		cancel()
 		if end.Body != "" {

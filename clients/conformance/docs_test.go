@@ -54,6 +54,7 @@ var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 	"docs/operations.md": nil,
 	"docs/monitoring.md": nil,
 	"docs/workers.md":    nil,
+	"docs/approvals.md":  nil,
 	"docs/large-stores.md": func(t *testing.T, x *terminal, blocks []block) {
 		example := slices.IndexFunc(blocks, func(b block) bool { return b.language == "json" })
 		require.NotEqual(t, -1, example)

@@ -56,7 +56,7 @@ func wanted() map[string]bool {
 }
 
 // requireReady fails the test if the language's tools are missing. A selected language is never skipped.
-func (l language) requireReady(t *testing.T) {
+func (l language) requireReady(t testing.TB) {
 	t.Helper()
 	_, err := exec.LookPath(l.needs)
 	if err == nil && l.file != "" {

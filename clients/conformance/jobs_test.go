@@ -125,6 +125,7 @@ func workerDrains(t *trial) {
 	running := d.begin(t.call(submit(1)))
 	t.provider.waitArrived(t, "/effect")
 	w.signal(syscall.SIGTERM)
+	time.Sleep(500 * time.Millisecond) // until the process has handled the signal, which nothing shows in every language
 	later := d.begin(t.call(submit(1), func(c *call) { c.ID += "-later" }))
 	t.server.waitFlight(t.key+"-later", "is queued", waitTimeout, func(f wireFlight) bool { return f.State == "ready" })
 	t.provider.unblock("/effect")

@@ -28,7 +28,7 @@ import (
 // answers what a follower answers from its own ledger. FLIGHTD_SOAKS and FLIGHTD_SOAK_SEED are those of TestSoak; flightd is not
 // killed.
 func TestSoakOfALaggingNode(t *testing.T) {
-	runSeeds(t, func(t *testing.T, seed uint64) {
+	runSeeds(t, func(t *evidence, seed uint64) {
 		leader := httpapitest.New(t)
 		late := &lateNode{view: leader.Ledger.Follower(), leader: httpapi.New(leader.Config())}
 		cfg := leader.FollowerConfig(late.view)

@@ -1,10 +1,14 @@
-/** Callers of chaos/cluster in TypeScript: the order "load" of callers_test.go, whose settings, orders and events it shares. */
+/**
+ * Callers of chaos/cluster in TypeScript: the order "load" of callers_test.go, whose settings, orders and events it shares. With
+ * FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers_test.go has it.
+ */
 
 import { createHash } from "node:crypto";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
-  Busy, Client, Fenced, InDoubt, LeaseLost, Unavailable, Unrecorded, Unsettled, throwForStatus, type Found, type OnceOptions,
+  Busy, Client, Fenced, InDoubt, LeaseLost, Unavailable, Unrecorded, Unsettled, throwForStatus, type Flight, type Found,
+  type OnceOptions,
 } from "../typescript/flightd.js";
 
 interface Order { Do: string; Name: string; Callers: number; MaxKeys: number; Lasts: number; LongOneIn: number; Every: number }
@@ -12,8 +16,8 @@ interface Order { Do: string; Name: string; Callers: number; MaxKeys: number; La
 type Recovery = NonNullable<OnceOptions["recovery"]>;
 const RECOVERIES = ["hold", "resend", "verify"] as const;
 const settings: {
-  Addresses: string[]; Provider: string; Token: string; Spool: string; Seed: number; Part: number; Parts: number;
-  WindowMS: number; SettleMS: number;
+  URLs: string[]; Addresses: string[]; Provider: string; Token: string; Spool: string; Seed: number; Part: number; Parts: number;
+  WindowMS: number; SettleMS: number; SessionMS: number; Slots: number;
 } = JSON.parse(process.env["FLIGHTD_CHAOS_CALLERS"] ?? "");
 
 const stopped = new Set<string>(); // names of orders
@@ -27,18 +31,20 @@ async function lookUp(key: string): Promise<Found> {
   return { happened: true, value: body };
 }
 
+async function act(f: Flight<unknown>, lastsMs: number): Promise<Uint8Array> {
+  const request = { method: "POST", headers: f.headers, body: JSON.stringify({ key: f.key, lasts_ms: lastsMs }) };
+  const answer = await fetch(`${settings.Provider}/effects`, request);
+  throwForStatus(answer);
+  return new Uint8Array(await answer.arrayBuffer());
+}
+
 /** Performs the effect of a key at most once, and returns what flightd answered. */
 async function call(client: Client, recovery: Recovery, name: string, key: string, lastsMs: number): Promise<object> {
   const options: OnceOptions = { recovery };
   if (recovery === "resend") options.providerWindowMs = settings.WindowMS;
   if (recovery === "verify") Object.assign(options, { settleMs: settings.SettleMS, lookUp: () => lookUp(key) });
   let body: Uint8Array | undefined;
-  const result = await client.once(recovery, name, { key, lasts_ms: 0 }, (f) => f.effect(async () => {
-    const request = { method: "POST", headers: f.headers, body: JSON.stringify({ key, lasts_ms: lastsMs }) };
-    const answer = await fetch(`${settings.Provider}/effects`, request);
-    throwForStatus(answer);
-    return body = new Uint8Array(await answer.arrayBuffer());
-  }), options);
+  const result = await client.once(recovery, name, { key, lasts_ms: 0 }, (f) => f.effect(async () => body = await act(f, lastsMs)), options);
   if (body === undefined || result.source !== "executed") body = await result.body();
   const { attempt, digest } = result.receipt;
   return { Source: result.source, Attempt: attempt, Body: Buffer.from(body).toString(), Digest: digest };
@@ -83,20 +89,39 @@ async function load(order: Order, client: Client, caller: number): Promise<void>
   }
 }
 
+/** Closes clients that share one folder, which has no report afterwards. */
+async function close(clients: Client[]): Promise<void> {
+  for (const until = Date.now() + 20_000; await clients[0]!.spooled() > 0 && Date.now() < until;) await sleep(100);
+  for (const client of clients) client.close();
+}
+
+/** Performs jobs until SIGTERM. */
+async function work(name: string): Promise<void> {
+  const { URLs, Token: token, Spool, SessionMS, Slots: concurrency } = settings;
+  const client = new Client(URLs.join(","), { token, owner: name, spool: `${Spool}/${name}`, ttlSeconds: SessionMS / 1000 });
+  const worker = client.worker({ concurrency });
+  for (const recovery of RECOVERIES) {
+    const options = recovery === "verify" ? { lookUp: (f: Flight<unknown>) => lookUp(f.key) } : {};
+    worker.on(recovery, options, (order: { lasts_ms: number }, job) => act(job, order.lasts_ms));
+  }
+  console.log("ready");
+  await worker.run();
+  await close([client]);
+  process.exit(0);
+}
+
 async function carryOut(order: Order, clients: Client[]): Promise<void> {
   if (order.Do === "load") {
     const running: Promise<void>[] = [];
     for (let i = settings.Part; i < order.Callers; i += settings.Parts) running.push(load(order, clients[i % clients.length]!, i));
     await Promise.all(running);
   }
-  if (order.Do === "close") {
-    const until = Date.now() + 20_000;
-    while (await clients[0]!.spooled() > 0 && Date.now() < until) await sleep(100); // all clients share one folder
-    for (const client of clients) client.close();
-  }
+  if (order.Do === "close") await close(clients);
   say({ Done: order.Name });
 }
 
+const worker = process.env["FLIGHTD_CHAOS_WORKER"];
+if (worker) await work(worker);
 const spool = `${settings.Spool}/typescript`;
 const { Token: token, Addresses } = settings;
 const clients = Addresses.map((addresses, i) => new Client(addresses, { token, owner: `typescript-${i}`, spool }));

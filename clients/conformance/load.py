@@ -1,4 +1,5 @@
-"""Callers of chaos/cluster in Python: the order "load" of callers_test.go, whose settings, orders and events it shares."""
+"""Callers of chaos/cluster in Python: the order "load" of callers_test.go, whose settings, orders and events it shares. With
+FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers_test.go has it."""
 
 import datetime
 import http.client
@@ -30,7 +31,7 @@ def clock():
 def ask_provider(method, path, body=None, headers=None):
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(settings["Provider"]).netloc, timeout=120)
     try:
-        connection.request(method, path, body, headers or {})
+        connection.request(method, path, body, {"User-Agent": "python", **(headers or {})})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -45,16 +46,20 @@ def look_up(f):
     return flightd.Happened(body)
 
 
+def act(f, lasts_ms):
+    status, body = ask_provider("POST", "/effects", json.dumps({"key": f.key, "lasts_ms": lasts_ms}), f.headers)
+    flightd.raise_for_status(status, method="POST")
+    f.content_type = "application/json"
+    return body
+
+
 def call(client, recovery, name, key, lasts_ms, told):
     """Performs the effect of a key at most once, and adds to told what flightd answered."""
     policy = {"resend": {"provider_window": settings["WindowMS"] / 1000},
               "verify": {"settle": settings["SettleMS"] / 1000, "look_up": look_up}}.get(recovery, {})
     with client.once(recovery, name, {"key": key, "lasts_ms": 0}, recovery=recovery, **policy) as f:
         with f.effect():
-            request = json.dumps({"key": f.key, "lasts_ms": lasts_ms})
-            status, body = ask_provider("POST", "/effects", request, f.headers)
-            flightd.raise_for_status(status, method="POST")
-            f.result, f.content_type = body, "application/json"
+            body = f.result = act(f, lasts_ms)
     body = body if f.source == "executed" else f.body()
     told.update(Source=f.source, Attempt=f.attempt, Body=body.decode(), Digest=f.receipt.digest)
 
@@ -100,6 +105,15 @@ def load(order, client, caller, stop):
             return
 
 
+def close(clients):
+    """Closes clients that share one folder, which has no report afterwards."""
+    until = time.monotonic() + 20
+    while clients[0].spooled() and time.monotonic() < until:
+        time.sleep(0.1)
+    for client in clients:
+        client.close()
+
+
 def carry_out(order, clients, stop):
     if order["Do"] == "load":
         mine = range(settings["Part"], order["Callers"], settings["Parts"])
@@ -109,12 +123,19 @@ def carry_out(order, clients, stop):
         for thread in threads:
             thread.join()
     if order["Do"] == "close":
-        until = time.monotonic() + 20
-        while clients[0].spooled() and time.monotonic() < until:  # all clients share one folder
-            time.sleep(0.1)
-        for client in clients:
-            client.close()
+        close(clients)
     say({"Done": order["Name"]})
+
+
+def work(name):
+    """Performs jobs until SIGTERM."""
+    client = flightd.Client(",".join(settings["URLs"]), token=settings["Token"], owner=name, spool=f"{settings['Spool']}/{name}",
+                            ttl=settings["SessionMS"] // 1000)
+    for recovery in RECOVERIES:
+        client.worker(recovery, look_up=look_up if recovery == "verify" else None)(lambda job, order: act(job, order["lasts_ms"]))
+    print("ready", flush=True)
+    client.run(concurrency=settings["Slots"])
+    close([client])
 
 
 def main():
@@ -131,4 +152,7 @@ def main():
             threading.Thread(target=carry_out, args=(order, clients, stop), daemon=True).start()
 
 
-main()
+if os.environ.get("FLIGHTD_CHAOS_WORKER"):
+    work(os.environ["FLIGHTD_CHAOS_WORKER"])
+else:
+    main()

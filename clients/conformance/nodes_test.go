@@ -23,13 +23,14 @@ func startCluster(t testing.TB, size string) *server {
 	require.False(t, secure, "flightd dev --nodes has neither TLS nor tokens: set FLIGHTD_CLIENTS_NODES or FLIGHTD_CLIENTS_SECURE")
 	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
 	args := []string{"dev", "--nodes", size, "--data", h.data, "--listen", proctest.Address(t)}
-	founder := &server{t: t, data: h.data, args: args}
+	founder := &server{t: t, data: h.data, log: h.data + ".log", args: args}
 	founder.start()
 	require.NoError(t, founder.process.Stop(waitTimeout))
 	n, err := strconv.Atoi(size)
 	require.NoError(t, err)
 	for i := range n {
-		h.nodes = append(h.nodes, &server{t: t, data: h.data, args: append(args[:len(args):len(args)], "--node", strconv.Itoa(i+1))})
+		number := strconv.Itoa(i + 1)
+		h.nodes = append(h.nodes, &server{t: t, data: h.data, log: h.data + "-" + number + ".log", args: append(args[:len(args):len(args)], "--node", number)})
 	}
 	h.killAtEnd()
 	started := make(chan error, n)

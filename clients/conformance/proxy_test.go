@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,8 +52,10 @@ type proxy struct {
 	server *server
 	url    string
 
-	repeats sync.WaitGroup // repeated requests; the test's cleanup waits for them
-	swaps   chan offer     // answers to exchange; several proxies may share the channel
+	repeats sync.WaitGroup                   // repeated requests; the test's cleanup waits for them
+	note    func(format string, args ...any) // of a soak
+	count   atomic.Int64                     // of noted requests
+	swaps   chan offer                       // answers to exchange; several proxies may share the channel
 
 	mu           sync.Mutex // guards the fields below
 	seenRequests []request
@@ -70,7 +74,10 @@ type request struct {
 
 func newProxy(t testing.TB, h *server) *proxy {
 	t.Helper()
-	p := &proxy{server: h, swaps: make(chan offer)}
+	p := &proxy{server: h, swaps: make(chan offer), note: func(string, ...any) {}}
+	if e, ok := t.(*evidence); ok {
+		p.note = e.note
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: p, ReadHeaderTimeout: waitTimeout, ErrorLog: log.New(io.Discard, "", 0)}
@@ -101,6 +108,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f := p.record(request{at: time.Now(), path: r.URL.Path, body: string(body), header: r.Header})
 	target := p.server.address()
+	name := p.url + "#" + strconv.FormatInt(p.count.Add(1), 10)
+	p.note("%s to %q with %+v: %s %s %s", name, target, f, r.Method, r.URL.RequestURI(), body)
+	if f.canned != nil {
+		p.note("%s gets %+v", name, *f.canned)
+	}
 	if f.repeatAfter > 0 {
 		p.repeat(r, body, f)
 	}
@@ -120,10 +132,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.hideIndex(out.Header)
 	answer, err := p.server.transport().RoundTrip(out)
 	if err != nil {
+		p.note("%s failed: %v", name, err)
 		panic(http.ErrAbortHandler)
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
+	p.note("%s answered: %s %s", name, answer.Status, data)
 	p.checkIndex(out, answer, data)
 	if err != nil || f.drop {
 		panic(http.ErrAbortHandler)

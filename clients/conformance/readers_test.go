@@ -88,7 +88,10 @@ func (s *soak) readFeed(ctx context.Context) {
 	streaming.Go(func() {
 		for e, err := range c.Events(ctx, client.EventQuery{After: first.Next}) {
 			if err != nil {
-				break // of ctx; any other one shows as missing events
+				if ctx.Err() == nil {
+					s.Errorf("the stream of events ended: %v", err)
+				}
+				break
 			}
 			if e.ID != "" {
 				stream = s.appendEvent(stream, e.ID)

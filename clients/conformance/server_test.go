@@ -68,6 +68,7 @@ func environment(more ...string) []string {
 type server struct {
 	t      testing.TB
 	data   string
+	log    string    // the file of its log
 	args   []string  // of a flightd that needs no token
 	access *access   // nil: plain HTTP without a token
 	nodes  []*server // of the cluster; a lone server is its only node
@@ -92,6 +93,7 @@ func newServer(t testing.TB) *server {
 func startServer(t testing.TB, secure bool, flags ...string) *server {
 	t.Helper()
 	h := &server{t: t, data: filepath.Join(t.TempDir(), "data")}
+	h.log = h.data + ".log"
 	h.nodes = []*server{h}
 	h.args = append([]string{"dev", "--data", h.data, "--listen", "127.0.0.1:0"}, flags...)
 	if secure {
@@ -103,14 +105,14 @@ func startServer(t testing.TB, secure bool, flags ...string) *server {
 	return h
 }
 
-// killAtEnd kills all nodes at the end of the test. If it has failed, the end of their log is shown.
+// killAtEnd kills all nodes at the end of the test. If it has failed, the end of their logs is shown.
 func (s *server) killAtEnd() {
 	s.t.Cleanup(func() {
 		for _, node := range s.nodes {
 			node.kill()
-		}
-		if text, err := os.ReadFile(s.data + ".log"); s.t.Failed() && err == nil {
-			s.t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-logTail):])
+			if text, err := os.ReadFile(node.log); s.t.Failed() && err == nil {
+				s.t.Logf("end of %s:\n%s", node.log, text[max(0, len(text)-logTail):])
+			}
 		}
 	})
 }
@@ -127,7 +129,7 @@ func (s *server) tryStart() error {
 			return err
 		}
 	}
-	process, err := proctest.Start(proctest.Spec{Name: "flightd", Path: binaries.flightd, Args: s.args, Env: environment(), Log: s.data + ".log", ReadyTimeout: waitTimeout})
+	process, err := proctest.Start(proctest.Spec{Name: "flightd", Path: binaries.flightd, Args: s.args, Env: environment(), Log: s.log, ReadyTimeout: waitTimeout})
 	if err != nil {
 		return err
 	}
@@ -149,6 +151,21 @@ func (s *server) kill() {
 	s.mu.Unlock()
 	if process != nil {
 		process.Kill()
+	}
+}
+
+// hasEnded reports whether flightd does not run.
+func (s *server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return true
+	}
+	select {
+	case <-s.process.Ended():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -181,16 +198,20 @@ func (s *server) address() string {
 	return node.url
 }
 
-// flight reads a flight from the server without the proxy. The state of an unknown flight is "".
+// flight reads a flight from the server without the proxy. The state of an unknown flight is "". It asks again while no node of a cluster
+// leads: that is no answer about the flight.
 func (s *server) flight(key string) (f wire.Flight) {
 	s.t.Helper()
 	id := flight.MustKey(key).FlightID().String()
-	answer, err := s.request(http.MethodGet, "/v1/flights/"+id, "")
-	require.NoError(s.t, err)
-	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		require.NoError(s.t, json.NewDecoder(answer.Body).Decode(&f))
-	}
+	eventually(s.t, "an answer for "+key, waitTimeout, func() bool {
+		answer, err := s.request(http.MethodGet, "/v1/flights/"+id, "")
+		require.NoError(s.t, err)
+		defer answer.Body.Close()
+		if answer.StatusCode == http.StatusOK {
+			require.NoError(s.t, json.NewDecoder(answer.Body).Decode(&f))
+		}
+		return answer.StatusCode < http.StatusInternalServerError
+	})
 	return f
 }
 

@@ -45,6 +45,16 @@ func work(ctx context.Context, c *client.Client) error {
 	return w.Run(ctx) // until ctx ends; then it finishes what runs
 }
 
+// declare runs the policy of the guide.
+func declare(ctx context.Context, c *client.Client) error {
+	w := c.Worker()
+	chargeOrder := func(ctx context.Context, at client.Attempt, o Order) (Charge, error) {
+		return pay(ctx, o, at.IdempotencyKey())
+	}
+	client.Work(w, "charge", chargeOrder, client.Resend(24*time.Hour), client.Retry{Attempts: 8}, client.Timeout(30*time.Second))
+	return w.Run(ctx)
+}
+
 // TestDocs_GoWorkers runs the Go blocks of the guide for workers: they are lines of this file.
 func TestDocs_GoWorkers(t *testing.T) {
 	source, err := os.ReadFile("workers_test.go")
@@ -56,7 +66,7 @@ func TestDocs_GoWorkers(t *testing.T) {
 			require.Contains(t, string(source), "\t"+strings.ReplaceAll(strings.TrimSpace(b.text), "\n", "\n\t")+"\n")
 		}
 	}
-	require.Equal(t, 2, count)
+	require.Equal(t, 3, count)
 	h := startServer(t, false)
 	c, err := client.Connect(t.Context(), h.address(), client.WithSpool(t.TempDir()))
 	require.NoError(t, err)
@@ -68,6 +78,14 @@ func TestDocs_GoWorkers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "ch_1999", charge.ID)
 	}
+	stop()
+	require.NoError(t, <-ended)
+	ctx, stop = context.WithCancel(t.Context())
+	go func() { ended <- declare(ctx, c) }()
+	require.Eventually(t, func() bool {
+		action, err := c.Action(t.Context(), "charge")
+		return err == nil && action.Recovery == "resend"
+	}, 10*time.Second, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 	require.NoError(t, c.Close(t.Context()))

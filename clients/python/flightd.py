@@ -95,7 +95,7 @@ with contextlib.suppress(ImportError):  # not available on every system
 __all__ = [
     "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "ok", "raise_for_status", "http_status", "Handler", "Submitted",
     "Error", "Refused", "NotDone", "InDoubt", "Conflict", "Busy", "Unapproved", "Expired", "Fenced", "Failed",
-    "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost", "ReceiptTruncated", "NOT_DONE_STATUSES",
+    "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost", "PolicyDiffers", "ReceiptTruncated", "NOT_DONE_STATUSES",
 ]
 
 _log = logging.getLogger("flightd")
@@ -276,6 +276,14 @@ class Unsettled(Error):
 
     code = "unsettled"
     outcome: str = ""
+
+
+class PolicyDiffers(Error):
+    """The policy of a worker differs from the document of its action in recovery, window, verification or lane. No job was
+    claimed. ``differences`` has the fields."""
+
+    code = "policy_differs"
+    differences: List[Dict[str, Any]] = []
 
 
 _BY_CODE: Dict[str, Type[Error]] = {
@@ -1617,8 +1625,8 @@ class Client:
         lane, lane_limit   jobs of a lane run one at a time, or as many at once as the limit, in the order of submission
         priority           -1000 to 1000; jobs of a greater one are handed out first
         retry              how often an attempt is made, the first included, while nothing happened
-        recovery, window, settle, timeout, retention  the policy, as in ``worker``; default that of the worker that this
-                           process declares, else the action's own, else hold
+        recovery, window, settle, timeout, retention  the policy, as in ``worker``; default that of the action's document,
+                           else that of the worker that this process declares, else hold
 
         It raises Conflict for another input, and Unavailable."""
         request = self._job_request(name, id, input, options)
@@ -1647,7 +1655,10 @@ class Client:
 
     def _job_request(self, name: str, id: str, input: Any, options: Dict[str, Any]) -> Dict[str, Any]:
         if not set(options) & set(_POLICY_FIELDS) and name in self._handlers:
-            options = {**self._handlers[name].policy, **options}
+            handler = self._handlers[name]
+            self._declare(handler)
+            if handler.declared == "undeclared":
+                options = {**handler.policy, **options}
         request = {"action": name, "id": id, **_policy_of(options)}
         if input is not None:
             request["input"] = json.loads(json.dumps(_as_json(input), allow_nan=False))
@@ -1688,7 +1699,9 @@ class Client:
         another form is not done. What it returns is the receipt. The whole function is the effect: what it raises counts as
         if it were raised in ``effect()``.
 
-        The policy is that of the first submission of each job. The one declared here is sent with this process's own:
+        The policy becomes that of the action's document, if it has none and the token has the verb ``define``. A document that
+        is there counts: if its recovery, window, settle or lane is another one, ``run`` raises PolicyDiffers. A job whose
+        submission has a policy keeps that.
 
         recovery   hold, resend or verify (with look_up)
         window     for resend: how long the provider remembers the idempotency key, seconds or "24h"
@@ -1713,6 +1726,27 @@ class Client:
         if not self._handlers or concurrency < 1:
             raise ValueError("a worker needs a handler (client.worker) and a concurrency of at least 1")
         _Worker(self, concurrency).run(drain)
+
+    def _declare(self, handler: "Handler") -> None:
+        """Declares the policy of a handler, once. If the action's document counts, handler.declared says so."""
+        if not handler.policy or handler.declared:
+            return
+        answer, _ = self._ask("POST", f"/v1/actions/{handler.name}/declare", _policy_of(handler.policy), must_contain="status")
+        texts = []
+        for d in answer.get("differences") or []:
+            text = f"{d['field']} is {d['own'] or 'not set'} here, and {d['document'] or 'not set'} in the document"
+            if d.get("refuses"):
+                texts.append(text)
+            else:
+                _log.warning("flightd: the worker's policy of %s differs from its document, which counts: %s", handler.name, text)
+        if texts:
+            handler.differs = PolicyDiffers(f"the worker's policy of the action {handler.name} differs from its document: {'; '.join(texts)}; "
+                                            "change the worker, or the document with flightd actions apply")
+            handler.differs.differences = answer["differences"]
+        if answer["status"] == "undeclared":
+            _log.warning("flightd: the policy of %s is not declared: the token lacks the verb define, and the action has no document",
+                         handler.name)
+        handler.declared = answer["status"]
 
     def stop(self) -> None:
         """Ends ``run``."""
@@ -2735,6 +2769,8 @@ class Handler:
     def __init__(self, client: Client, name: str, act: Callable[..., Any], look_up: Optional[Callable[[Flight], Any]],
                  policy: Dict[str, Any]) -> None:
         self.client, self.name, self.act, self.look_up, self.policy = client, name, act, look_up, policy
+        self.declared = ""  # what the server has answered to the policy; "": it was not asked
+        self.differs: Optional[PolicyDiffers] = None  # from the action's document
         self.invalid: Set[str] = set()  # jobs in a row whose inputs could not be read
         functools.update_wrapper(self, act)
         hints = [h for n, h in _type_hints(act).items() if n != "return" and h is not Flight]
@@ -2823,6 +2859,7 @@ class _Worker:
         self._freed = threading.Event()  # a job has ended
         self._running: Dict[threading.Thread, Flight] = {}
         self._claim: Optional[_Claim] = None  # the newest
+        self._refused: Optional[PolicyDiffers] = None  # why no job may be claimed
 
     def run(self, drain: float) -> None:
         previous: Dict[int, Any] = {}
@@ -2849,6 +2886,8 @@ class _Worker:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        if self._refused is not None:
+            raise self._refused
 
     def _claim_loop(self) -> None:
         pause = 0.1
@@ -2859,6 +2898,12 @@ class _Worker:
                 self._freed.wait()
                 continue
             try:
+                for handler in list(self._client._handlers.values()):
+                    self._client._declare(handler)
+                    self._refused = self._refused or handler.differs
+                if self._refused is not None:
+                    self._stop.set()
+                    return
                 jobs = self._ask_for_jobs(slots)
                 pause = 0.1
             except Exception as e:

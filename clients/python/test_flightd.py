@@ -1055,8 +1055,31 @@ class TestJobs(unittest.TestCase):
         self.assertEqual([order for _, order in calls], [Order(5), Order(7, "no")])
         self.assertEqual(self.client._sessions, set(), "it is closed")
         policy = self.client._job_request(self.action, "9", None, {"lane": "a", "delay": "10m"})
-        self.assertEqual(policy, {"action": self.action, "id": "9", "recovery": "resend", "provider_window_ms": 86_400_000,
-                                  "attempt_timeout_ms": 30_000, "retry": {"attempts": 2}, "lane": "a", "delay_ms": 600_000})
+        self.assertEqual(policy, {"action": self.action, "id": "9", "lane": "a", "delay_ms": 600_000}, "the document has the policy")
+        document, _ = self.client._ask("GET", "/v1/actions/" + self.action, must_contain="version")
+        self.assertEqual([document[k] for k in ("recovery", "provider_window_ms", "attempt_timeout_ms")], ["resend", 86_400_000, 30_000])
+        self.assertEqual(document["retry"]["attempts"], 2)
+
+    def test_the_document_of_the_action_counts(self):
+        self.client._ask("PUT", "/v1/actions/" + self.action, {"recovery": "resend", "retry": {"attempts": 2}, "reason": "a test"}, must_contain="status")
+        other = flightd.Client(spool="", ttl=10)
+        self.addCleanup(other.close)
+
+        @other.worker(self.action, recovery="hold", retry=2)
+        def act(job, input):
+            self.fail("it runs")
+        self.assertEqual(act.submit("1", 5).status, "queued")
+        with self.assertRaisesRegex(flightd.PolicyDiffers, "recovery is hold here, and resend in the document.*flightd actions apply"):
+            other.run()
+        self.assertEqual(self.client.get(self.action, "1")["recovery"], "resend", "the document's")
+
+        @self.client.worker(self.action, recovery="resend", retry=5)
+        def right(job, input):
+            return input
+        with self.assertLogs("flightd", "WARNING") as logged, self.working():
+            self.assertEqual(right.wait("1", timeout=30), 5)
+        self.assertEqual(len(logged.output), 1, "once")
+        self.assertIn("retry.attempts is 5 here, and 2 in the document", logged.output[0])
 
     def test_invalid_inputs_stop_the_action(self):
         @self.client.worker(self.action, retry=1)

@@ -13,7 +13,7 @@ import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import {
-  Busy, Client, Conflict, Declined, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, Picker, ReceiptTruncated, Refused,
+  Busy, Client, Conflict, Declined, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, Picker, PolicyDiffers, ReceiptTruncated, Refused,
   Unapproved, Unavailable, Unrecorded, httpStatus, listedActionFor, isFinal, isUnproposed, ok, once, reportResultOf, showsReport, throwForStatus, tryOrder, type ClientOptions, type Exchange, type Flight,
   type OnceOptions, type Result,
 } from "./flightd.js";
@@ -1325,6 +1325,27 @@ test("jobs", async () => {
   worker.stop();
   await running;
   assert.throws(() => worker.on(action, { window: "24 hours" }, () => 1), TypeError);
+  const { json } = await client.ask("GET", `/v1/actions/${action}`, undefined, { mustContain: "version" });
+  assert.deepEqual([json["recovery"], json["provider_window_ms"], json["retry"].attempts], ["resend", 86_400_000, 2]); // declared
+});
+
+test("the document of the action counts", async () => {
+  const lines: string[] = [];
+  const client = new Client(undefined, { spool: "", ttlSeconds: 10, log: (line) => lines.push(line) });
+  const action = `act-${randomUUID()}`;
+  await client.ask("PUT", `/v1/actions/${action}`, { recovery: "resend", retry: { attempts: 2 }, reason: "a test" }, { mustContain: "status" });
+  const wrong = new Client(undefined, { spool: "", ttlSeconds: 10, log: () => undefined });
+  const refused = wrong.worker().on(action, { recovery: "hold" }, () => assert.fail("it runs"));
+  assert.equal((await wrong.submit(action, "1", 5)).status, "queued");
+  await assert.rejects(refused.run(), (e: unknown) => e instanceof PolicyDiffers && e.differences.length === 1 &&
+    /recovery is hold here, and resend in the document.*flightd actions apply/.test(e.message));
+  const worker = client.worker().on(action, { recovery: "resend", retry: 5 }, (input: number) => input);
+  const running = worker.run();
+  assert.equal((await client.wait(action, "1")).value, 5); // submitted with the document's policy, although its process brought hold
+  assert.equal((await client.get(action, "1"))?.["recovery"], "resend");
+  worker.stop();
+  await running;
+  assert.equal(lines.filter((line) => line.includes("retry.attempts is 5 here, and 2 in the document")).length, 1);
 });
 
 test("only an exact time sets the ledger clock back", async (t) => {

@@ -228,6 +228,14 @@ export class Unsettled extends FlightdError {
   }
 }
 
+/**
+ * The policy of a worker differs from the document of its action in recovery, window, verification or lane. No job was claimed.
+ * `differences` has the fields.
+ */
+export class PolicyDiffers extends FlightdError {
+  get differences(): Json[] { return this.problem["differences"] ?? []; }
+}
+
 type ErrorClass = new (message: string, code: string, problem: Json, cause?: unknown) => FlightdError;
 
 const BY_CODE: Record<string, ErrorClass> = {
@@ -1633,6 +1641,7 @@ export class Client {
    */
   async submit(name: string, id: string, input?: unknown, options: JobOptions = {}): Promise<Submitted> {
     const flightId = flightIdForKey(`${this.namespace}/${name}/${id}`);
+    await this.declare(name);
     const request = this.jobRequest(name, id, input, options);
     const { json } = await this.ask("POST", "/v1/flights:submit", request, { mustContain: "status", flightId });
     if (json["warning"]) this.log(`${name}/${id}: ${json["warning"]}`);
@@ -1659,6 +1668,7 @@ export class Client {
       lines = [];
       bytes = 0;
     };
+    await this.declare(name);
     for await (const [id, input] of jobs) {
       const line = JSON.stringify(this.jobRequest(name, id, input, options));
       lines.push(line);
@@ -1670,7 +1680,8 @@ export class Client {
   }
 
   private jobRequest(name: string, id: string, input: unknown, o: JobOptions): Json {
-    const declared = this.policies.get(name);
+    const own = this.policies.get(name);
+    const declared = own?.status === "undeclared" ? own.policy : {}; // else the document counts
     const policy = policyOf(o);
     const request: Json = { action: name, id, ...(Object.keys(policy).some((k) => k !== "retry") ? policy : { ...declared, ...policy }) };
     if (input !== undefined) request["input"] = jsonOf(input);
@@ -1703,7 +1714,29 @@ export class Client {
   /** Returns a worker, which performs jobs of the actions that `on` names. */
   worker(options: WorkerOptions = {}): Worker { return new Worker(this, options); }
 
-  /** @internal policies that workers of this process declare, by action */ readonly policies = new Map<string, Json>();
+  /** @internal policies that workers of this process declare, by action */ readonly policies = new Map<string, DeclaredPolicy>();
+
+  /** @internal Declares the policy of a worker of this process, once. It returns the error of run, if the document differs. */
+  async declare(name: string): Promise<PolicyDiffers | undefined> {
+    const own = this.policies.get(name);
+    if (!own || own.status || Object.keys(own.policy).length === 0) return own?.differs;
+    const { json } = await this.ask("POST", `/v1/actions/${encodeURIComponent(name)}/declare`, own.policy, { mustContain: "status" });
+    const differences = (json["differences"] ?? []) as Json[];
+    const textOfOne = (d: Json): string => `${d["field"]} is ${d["own"] || "not set"} here, and ${d["document"] || "not set"} in the document`;
+    for (const d of differences) {
+      if (!d["refuses"]) this.log(`the worker's policy of ${name} differs from its document, which counts: ${textOfOne(d)}`);
+    }
+    const refusing = differences.filter((d) => d["refuses"]).map(textOfOne);
+    if (refusing.length > 0) {
+      own.differs = new PolicyDiffers(`the worker's policy of the action ${name} differs from its document: ${refusing.join("; ")}; ` +
+        "change the worker, or the document with flightd actions apply", "policy_differs", { differences });
+    }
+    if (json["status"] === "undeclared") {
+      this.log(`the policy of ${name} is not declared: the token lacks the verb define, and the action has no document`);
+    }
+    own.status = String(json["status"]);
+    return own.differs;
+  }
 
   /** @internal Returns a job that a claim has opened. */
   newJob(claim: Claim, key: string, policy: Json, options: OnceOptions<any> = {}): Call<any, any> {
@@ -2636,7 +2669,13 @@ function crc32c(data: Uint8Array): number {
 
 // --- workers ----------------------------------------------------------------------------------------------------------
 
-/** The policy of an action's jobs. That of the first submission of a job is used. */
+interface DeclaredPolicy {
+  readonly policy: Json;
+  status?: string; // of the server's answer
+  differs?: PolicyDiffers;
+}
+
+/** The policy of an action's jobs. That of a job's submission counts, else that of the action's document. */
 export interface JobPolicy {
   /** the policy after an unknown outcome; default hold */
   recovery?: "hold" | "resend" | "verify";
@@ -2652,7 +2691,7 @@ export interface JobPolicy {
   retention?: string;
 }
 
-/** The options of a submission. Without a policy, that of this process's worker counts, else the action's own, else hold. */
+/** The options of a submission. Without a policy, that of the action's document counts, else that of this process's worker, else hold. */
 export interface JobOptions extends JobPolicy {
   /** the earliest time of the first attempt */
   runAt?: Date;
@@ -2706,12 +2745,15 @@ export class Worker {
 
   /**
    * Declares the handler of an action's jobs. What it returns is the receipt. The whole handler is the effect: what it throws
-   * counts as if it were thrown in effect(). The policy is sent with this process's own submissions; lookUp is that of verify.
+   * counts as if it were thrown in effect(). lookUp is that of verify.
+   *
+   * The policy becomes that of the action's document, if it has none and the token has the verb define. A document that is there
+   * counts: if its recovery, window, settle or lane is another one, run throws PolicyDiffers.
    */
   on<I = any, T = unknown>(name: string, policy: JobPolicy & { lookUp?: (f: Flight<I>) => Promise<Found> | Found },
                            act: (input: I, job: Flight<I>) => Promise<T> | T): this {
     const { lookUp, ...own } = policy;
-    this.client.policies.set(name, policyOf(own));
+    this.client.policies.set(name, { policy: policyOf(own) });
     this.handlers.set(name, { act, ...(lookUp ? { lookUp } : {}) });
     return this;
   }
@@ -2735,12 +2777,17 @@ export class Worker {
           continue;
         }
         try {
+          for (const name of this.handlers.keys()) {
+            const differs = await this.client.declare(name);
+            if (differs) throw differs;
+          }
           for (const job of await this.askForJobs(slots, signal)) {
             this.running.set(job, this.perform(job, signal).finally(() => this.running.delete(job)));
           }
           pause = 100;
         } catch (e) {
           if (signal.aborted) break;
+          if (e instanceof PolicyDiffers) throw e;
           this.client.log(`no jobs could be claimed; trying again: ${textOf(e)}`);
           await Promise.race([ended, sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined)]);
           pause = Math.min(2 * pause, 10_000);

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,32 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 			again := s.flightd(args...)
 			require.Equal(t, r.out, again.out, "the next one: %v", again)
 			require.Equal(t, 0, again.code, "the next one: %v", again)
+		})
+	}
+}
+
+// TestDev_DiesDuringAHandOut_EachJobOnce: flightd is killed while it hands out jobs, also when they are open and their worker has no
+// answer. The worker repeats its claim, so each job is performed once, and by its first attempt.
+func TestDev_DiesDuringAHandOut_EachJobOnce(t *testing.T) {
+	for _, point := range []crashpoint.Point{crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen, crashpoint.AfterOpen + "@3"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := NewShop(t, false)
+			const jobs = 3
+			require.Zero(t, s.flightd("submit", "charge", "-f", jobsFile(t, jobs)).code)
+			s.kill()
+			s.start(crashpoint.Env + "=" + point)
+			s.begin("work", "charge", "--concurrency", fmt.Sprint(jobs), "--", shop.path("pay.sh"))
+			s.waitKilled(t)
+			require.Empty(t, shop.Pids("started"))
+			s.start()
+			for i := range jobs {
+				r := s.flightd("flights", "wait", fmt.Sprint("charge/o-", i))
+				require.Zero(t, r.code, "%v", r)
+				require.EqualValues(t, 1, s.flight(fmt.Sprint("charge/o-", i)).Attempts)
+			}
+			require.Len(t, shop.Pids("started"), jobs)
 		})
 	}
 }

@@ -227,7 +227,14 @@ func flightRows(f *client.Flight) (rows [][]string) {
 	if !f.HeldUntil.IsZero() {
 		add("held", "%s", heldText(f))
 	}
-	if s := f.Resolution; s != nil {
+	if r := f.Approval; r != nil {
+		add("requested by", "%s", r.RequestedBy)
+		add("decide until", "%s", cli.FormatTime(r.ExpiresAt.Time))
+		add("policy", "%s", policyText(r))
+	}
+	if s := f.Resolution; s != nil && isApproval(s) {
+		add(s.Result, "%s", decidedText(s))
+	} else if s != nil {
 		add("resolved", "%s, by %s: %s", resultText(s.Result), s.Actor, s.Reason)
 	}
 	for _, e := range f.Evidence {

@@ -33,13 +33,25 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		"cluster status": looked("cluster", "status"),
 		"doubt ls":       looked("doubt", "ls"),
 		"doubt show":     looked("doubt", "show", "order-42"),
+		"approvals ls":   looked("approvals", "ls"),
+		"approvals show": looked("approvals", "show", "refund/1"),
 		"doctor":         looked("doctor"),
 		"config show":    looked("config", "show", "--origin"),
 		"config path":    looked("config", "path"),
 		"version":        looked("version"),
+		"queues":         looked("queues"),
+		"lanes show":     looked("lanes", "show", "ship", "ann"),
 		"ready":          looked("ready"),
 		"doubt resolve": func(s *server, run string) []string {
 			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1", "--reason", "looked", "--yes"}
+		},
+		"approvals approve": func(s *server, run string) []string {
+			s.flightd("submit", "refund", run, "--approval")
+			return []string{"approvals", "approve", "refund/" + run, "--yes"}
+		},
+		"approvals reject": func(s *server, run string) []string {
+			s.flightd("submit", "refund", run, "--approval")
+			return []string{"approvals", "reject", "refund/" + run, "--reason", "a test", "--yes"}
 		},
 		"flights cancel": func(s *server, run string) []string {
 			s.flightd("exec", "--key", "charge/"+run, "--not-done-exit", "75", "--", "sh", "-c", "exit 75")
@@ -87,6 +99,10 @@ func otherCommands() map[string]string {
 		"restore finish":            "as restore accept; TestRestore_EveryFormat",
 		"drill":                     "it takes minutes; package drill tests its report",
 		"tail":                      "a stream; its own tests read it",
+		"queues pause":              "what it did is on standard error; TestQueues_PauseAndResume",
+		"queues resume":             "as queues pause",
+		"queues drain":              "as queues pause; TestQueues_DrainAndWatch",
+		"queues watch":              "a stream; its own tests read it",
 		"flights watch":             "a stream; its own tests read it",
 		"flights wait":              "the receipt, byte for byte; its own tests read it",
 		"submit":                    "a summary, or a receipt; TestSubmit_OneJob and TestSubmit_File_SafeToRunAgain",
@@ -112,8 +128,10 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "pay-7", "--", "true")
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
+	s.flightd("submit", "refund", "1", "--approval")
+	s.flightd("submit", "ship", "o-1", "--lane", "ann")
 	for path, prepare := range data {
-		changes := strings.Contains("doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
+		changes := strings.Contains("approvals approve, approvals reject, doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
 		for _, format := range cli.Formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)

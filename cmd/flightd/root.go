@@ -111,9 +111,9 @@ type section struct {
 // sections returns all commands in the order of the help.
 func sections(a *cli.App) []section {
 	return []section{
-		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a)}},
-		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a)}},
-		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a)}},
+		{"use", "Use:", []*cobra.Command{newDevCommand(a), newServeCommand(a), newExecCommand(a), newSubmitCommand(a), newWorkCommand(a), newActionsCommand(a)}},
+		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a), newQueuesCommand(a), newLanesCommand(a)}},
+		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a), newApprovalsCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{
 			newImportCommand(a), newBackupCommand(a), newRestoreCommand(a), newTokenCommand(a), newNamespaceCommand(a), newAuditCommand(a), newWhoamiCommand(a), newCertCommand(a), newClusterCommand(a),
 			newDoctorCommand(a), newReadyCommand(a), newDrillCommand(a), newConfigCommand(a), newVersionCommand(a),

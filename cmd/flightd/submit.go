@@ -29,6 +29,8 @@ type submitFlags struct {
 	window, timeout, settle time.Duration
 	delay                   time.Duration
 	attempts                int
+	approval                bool
+	approvalExpires         time.Duration
 }
 
 func newSubmitCommand(a *cli.App) *cobra.Command {
@@ -49,9 +51,11 @@ repeated. For each line:
                 the earliest time of the first attempt, as in 2027-01-31T09:30:00Z, or from now
   recovery, provider_window_ms, settle_ms, attempt_timeout_ms, retention
                 the policy; the first submission of a key declares it
+  approval      {"expires_ms": 86400000}; a person approves the job before it is handed out: see flightd approvals
   retry         {"attempts": 8, "first_ms": 1000, "max_ms": 60000, "within_ms": 0}
 
-The flags are for the lines without the field. A job without a policy has that of its action, else hold.
+The flags are for the lines without the field. A job without a policy, retry or lane has that of its action (flightd actions),
+else hold, eight attempts and no lane.
 
 A rejected line changes nothing for the others. It is printed with its number, its code and a hint, and the exit code is 1.
 A conflict is a line whose key has another input.`,
@@ -70,10 +74,13 @@ A conflict is a line whose key has another input.`,
 			switch {
 			case s.file != "" && (s.input != "" || s.wait != 0):
 				return cli.UsageError("--input and --wait are for one job")
-			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0:
+			case s.window < 0 || s.timeout < 0 || s.settle < 0 || s.delay < 0 || s.approvalExpires < 0:
 				return cli.UsageError("a duration cannot be negative")
 			}
 			s.job.Policy = wire.Policy{Recovery: s.recovery.Value, ProviderWindowMS: s.window.Milliseconds(), SettleMS: s.settle.Milliseconds(), AttemptTimeoutMS: s.timeout.Milliseconds()}
+			if s.approval || s.approvalExpires > 0 {
+				s.job.Approval = &wire.Approval{ExpiresMS: s.approvalExpires.Milliseconds()}
+			}
 			if s.job.DelayMS = s.delay.Milliseconds(); s.attempts > 0 {
 				s.job.Retry = &wire.Retry{Attempts: int64(s.attempts)}
 			}
@@ -83,7 +90,7 @@ A conflict is a line whose key has another input.`,
 				}
 				s.job.ID = args[1]
 				return submitOne(cmd.Context(), a, c, &s)
-			}, client.WithRetryTimeout(watchTimeout))
+			}, client.WithRetryTimeout(watchTimeout), client.WithActor(cli.ActorName("")))
 		},
 	}
 	flags := c.Flags()
@@ -99,6 +106,8 @@ A conflict is a line whose key has another input.`,
 	flags.DurationVar(&s.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
 	flags.DurationVar(&s.settle, "settle", 0, "with --recovery verify: how long after an attempt the provider is asked")
 	flags.DurationVar(&s.timeout, "timeout", 0, "end an attempt after this time; 0: never")
+	flags.BoolVar(&s.approval, "approval", false, "a person approves the job before it is handed out: see flightd approvals")
+	flags.DurationVar(&s.approvalExpires, "approval-expires", 0, "with --approval: reject the job if nobody decides within this time; 0: never")
 	flags.IntVar(&s.attempts, "attempts", 0, "how many attempts may end without an effect; 0: eight")
 	return c
 }
@@ -266,5 +275,6 @@ func fillJob(r, flags *client.SubmitRequest) {
 	if r.Policy == (wire.Policy{}) {
 		r.Policy = flags.Policy
 	}
+	r.Approval = cmp.Or(r.Approval, flags.Approval) // also of a line with a policy: what needs an approval must not run without one
 	r.Priority, r.Retry = cmp.Or(r.Priority, flags.Priority), cmp.Or(r.Retry, flags.Retry)
 }

@@ -62,7 +62,8 @@ namespace and the name of the token: after --rotate, the new secret continues th
   work     report, verify and abandon flights that others opened, and their sessions
   read     read flights, receipts and events
   operate  resolve, cancel, retry, redact, free and import; the audit log
-  admin    tokens, limits of namespaces and the audit log`,
+  admin    tokens, limits of namespaces and the audit log
+  define   declare the policies of actions, as a worker does that brings one; operate may, too`,
 		Example: `  flightd token create billing --namespace billing --out billing.token
   flightd token create console --verbs read,operate --expires 90d
   flightd token create billing --namespace billing --rotate --keep-old-for 1h --out billing.token`,

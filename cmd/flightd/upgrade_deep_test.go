@@ -36,10 +36,10 @@ func buildOlder(t *testing.T) string {
 	require.NoError(t, err)
 	text, err := os.ReadFile(source)
 	require.NoError(t, err)
-	const newest = "MaxLevel = LevelJobs"
+	const newest = "MaxLevel = LevelSagas"
 	require.Contains(t, string(text), newest)
 	changed := filepath.Join(dir, "level.go")
-	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, "MaxLevel = LevelRestore", 1)), 0o600))
+	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, "MaxLevel = LevelJobs", 1)), 0o600))
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: changed}})
 	require.NoError(t, err)
 	file, older := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "flightd")

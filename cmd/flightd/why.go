@@ -115,7 +115,7 @@ func callersText(list []wire.Caller) string {
 // eventTexts describe events by their kind, and reports by their outcome, too. CALLER and PERSON are the actor, NOTE is the note in
 // parentheses.
 var eventTexts = map[string]string{
-	flight.EventSubmitted.String():            "the flight was submitted",
+	flight.EventSubmitted.String():            "the flight was submittedBY",
 	flight.EventOpened.String():               "attempt ATTEMPT was opened by CALLER: the effect may happen from now on",
 	flight.EventReported.String():             "attempt ATTEMPT reported an unknown outcomeNOTE",
 	reportOf(flight.OutcomeSucceeded):         "attempt ATTEMPT reported success; the receipt is storedNOTE",
@@ -152,9 +152,16 @@ func eventText(e client.Event) string {
 	if e.Kind == flight.EventDuplicates.String() && e.Count == 1 {
 		text = "a duplicate call of CALLER was answered without another effect"
 	}
+	by := ""
+	if e.Actor != "" {
+		by = " by " + e.Actor
+	}
+	if e.Kind == flight.EventRejected.String() && e.Actor == "" { // by its deadline
+		text = "its approval expired: nobody decided in time"
+	}
 	result, why, _ := strings.Cut(e.Note, ": ")
 	return strings.NewReplacer("ATTEMPT", fmt.Sprint(e.Attempt), "CALLER", cmp.Or(e.Actor, "an unnamed caller"), "PERSON", cmp.Or(e.Actor, "an unnamed person"),
-		"OUTCOME", cmp.Or(e.Outcome, "an outcome"), "FINDING", cmp.Or(e.Note, "nothing certain"), "COUNT", fmt.Sprint(e.Count),
+		"BY", by, "OUTCOME", cmp.Or(e.Outcome, "an outcome"), "FINDING", cmp.Or(e.Note, "nothing certain"), "COUNT", fmt.Sprint(e.Count),
 		"DECISION", noteSuffix(resultText(result)+": "+why), "NOTE", noteSuffix(e.Note)).Replace(text)
 }
 
@@ -194,12 +201,22 @@ func stateText(f *client.Flight) string {
 		} else if f.LastAttempt != nil {
 			s += " by " + cli.OneLine(f.LastAttempt.Owner)
 		}
+	case flight.StateAwaitingApproval.String():
+		s = approvalText(f)
 	case flight.StateReady.String():
 		s = "ready; no attempt is open, and the next caller runs it"
+		if len(f.BlockedBy) > 0 {
+			s = "ready"
+		}
 	case flight.StateAbsent.String():
 		s = "free; the next call with this key acts"
 	case flight.StateExpired.String():
 		s = "expired; its receipt is no longer stored, and the effect is not run again"
+	}
+	for _, block := range f.BlockedBy {
+		if block.Reason != wire.BlockedByDoubt && block.Reason != wire.BlockedByCallback { // said above and below
+			s += "\n     blocked: " + cli.OneLine(block.Detail)
+		}
 	}
 	if m := f.CancelRequested; m != nil && !isTerminalState(f.State) {
 		s += "\n     " + cli.OneLine(cmp.Or(m.Actor, "an unnamed person")) + " requested its cancellation" + noteSuffix(m.Reason)

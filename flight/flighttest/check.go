@@ -175,7 +175,11 @@ func (s *step) checkGenerations() {
 	case *flight.Retry:
 		s.require(b.Receipt == nil && b.State != flight.StateExpired, "I4: a flight that ended with a receipt was retried")
 		s.require(b.Redacted == nil, "a flight with an erased input was retried")
-		s.require(a.State == flight.StateReady && a.Fingerprint == b.Fingerprint && a.Policy == b.Policy && a.Input.Digest == b.Input.Digest,
+		state := flight.StateReady
+		if a.Policy.Approval && s.h.FeatureLevel() >= flight.LevelSagas {
+			state = flight.StateAwaitingApproval
+		}
+		s.require(a.State == state && a.Fingerprint == b.Fingerprint && a.Policy == b.Policy && a.Input.Digest == b.Input.Digest,
 			"a retry changed the input or the policy")
 	case *flight.FreeKey:
 		s.require(a.State == flight.StateAbsent, "a freed key is not absent")

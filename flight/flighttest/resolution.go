@@ -105,6 +105,10 @@ func (s *step) checkPersons() {
 		case *flight.DecideApproval:
 			s.require(b.Version == c.Version && b.Fingerprint == c.Fingerprint && b.Generation == c.Generation, "an approval for another version, input or generation was accepted")
 			s.require((c.Finding == flight.FindingRejected) == (a.State == flight.StateCancelled), "an approval and its effect differ")
+			s.require(c.Finding != flight.FindingApproved || b.ApprovalDeadline() == 0 || s.h.Now < b.ApprovalDeadline(), "an approval counted after its deadline")
+		case *flight.WakeUp:
+			s.require(b.ApprovalDeadline() > 0 && s.h.Now >= b.ApprovalDeadline() && a.State == flight.StateCancelled, "an approval expired before its deadline, or not as a rejection")
+			s.require(a.Resolution != nil && a.Resolution.Finding == flight.FindingRejected && a.Resolution.Version == b.Version, "an expired approval is not shown as rejected")
 		case *flight.Cancel, *flight.SealKey:
 			s.require(a.State == flight.StateCancelled, "an approval was bypassed")
 		default:

@@ -74,6 +74,10 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 			configureRemote(c)
 		}
 	}
+	o.Paused = func(namespace, action string) bool {
+		doc := ledger{fake: w}.Document(flight.QueueID(namespace, action))
+		return doc != nil && doc.Body != nil
+	}
 	w.Flightd = flightdtest.Open(tb, o)
 	return w
 }
@@ -81,7 +85,7 @@ func Open(tb testing.TB, o flightdtest.Options) *Fake {
 // Config returns the configuration of the HTTP API on this fake.
 func (fa *Fake) Config() httpapi.Config {
 	l := ledger{fa.Ledger, fa}
-	return httpapi.Config{Remote: service{fa}, Pools: fa.Pools(), Callers: httpapi.Callers{PublicURL: "http://flightd.test"}, Ledger: l, Operator: l, Documents: l, Events: httpapi.Events{Feed: l, Duplicates: l},
+	return httpapi.Config{Remote: service{fa}, Pools: pools{fa.Pools(), fa}, Callers: httpapi.Callers{PublicURL: "http://flightd.test"}, Ledger: l, Operator: l, Documents: l, Events: httpapi.Events{Feed: l, Duplicates: l},
 		Cluster: httpapi.Cluster{RaiseLeaseEpoch: func(context.Context, string, string) error { return nil }},
 		About:   httpapi.About{Ready: fa.ready, Version: wire.Version{Version: "test", Deployment: fa.Ledger.Header().Deployment}}}
 }

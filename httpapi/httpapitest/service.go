@@ -101,3 +101,28 @@ func (s service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	}
 	return s.fake.Remote().CloseSession(ctx, id)
 }
+
+// pools records the events of jobs, as recorder does for other commands.
+type pools struct {
+	*remote.Pools
+	fake *Fake
+}
+
+func (p pools) Submit(ctx context.Context, requests []remote.SubmitRequest) []remote.SubmitAnswer {
+	for i := range requests {
+		p.fake.addKey(requests[i].Key)
+	}
+	answers := p.Pools.Submit(ctx, requests)
+	for i := range requests {
+		p.fake.recordEvents(requests[i].Key)
+	}
+	return answers
+}
+
+func (p pools) Claim(ctx context.Context, req remote.ClaimRequest) ([]remote.Job, error) {
+	jobs, err := p.Pools.Claim(ctx, req)
+	for i := range jobs {
+		p.fake.recordEvents(jobs[i].Flight.Key)
+	}
+	return jobs, err
+}

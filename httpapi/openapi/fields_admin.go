@@ -12,7 +12,7 @@ func adminDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
 		"TokenRequest.name":       {about: "the name of the token; sessions belong to it, and a new secret of the same name continues them", pattern: namePattern, maxLength: flight.MaxKeyPart},
 		"TokenRequest.namespace":  {about: "the namespace of the token; `*`: all; absent: the namespace of the request"},
-		"TokenRequest.verbs":      {about: "`submit`, `work`, `read`, `operate`, `admin`; absent: `submit` and `read`, or, with `rotate`, those of the token. You can give only verbs that your own token has"},
+		"TokenRequest.verbs":      {about: "`submit`, `work`, `read`, `operate`, `admin`, `define`; absent: `submit` and `read`, or, with `rotate`, those of the token. You can give only verbs that your own token has"},
 		"TokenRequest.reason":     {about: "why; stored in the audit log", maxLength: text},
 		"ReasonRequest.reason":    {about: "why; stored in the audit log", maxLength: text},
 		"NamespaceRequest.reason": {about: "why; stored in the audit log", maxLength: text},

@@ -52,7 +52,7 @@ func generalRequestHeaders() map[string]header {
 		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: stringSchema("")},
 		wire.HeaderIndex:            {Description: "with Flightd-Deployment: the greatest position that an answer of this deployment has told you. A ledger that does not reach it has lost entries, and answers `ledger_behind`", Schema: stringSchema(indexPattern), example: "1-8123"},
 		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: stringSchema("")},
-		wire.HeaderActor:            {Description: "the person who decides; like the field `actor`", Schema: stringSchema("")},
+		wire.HeaderActor:            {Description: "the person who decides, like the field `actor`; with an open or a submission whose policy demands an approval: who asks for it", Schema: stringSchema("")},
 		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: stringSchema("")},
 		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: stringSchema("")},
 	}
@@ -60,7 +60,7 @@ func generalRequestHeaders() map[string]header {
 
 func conditionalRequestHeaders() map[string]header {
 	return map[string]header{
-		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is rejected", Schema: stringSchema(etagPattern), Required: true},
+		"If-Match":           {Description: "the ETag of the flight that the decision was made on: a decision about a flight is `precondition_required` without it; of the document of an action, optional. `*` is rejected", Schema: stringSchema(etagPattern), example: `"8123.4"`},
 		"If-None-Match":      {Description: "the ETag of the version that you have: the flight is returned only in another version. You can send a list of ETags; `*` matches every version; an unknown ETag matches none", Schema: stringSchema(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
 		wire.HeaderLastEvent: {Description: "the id of the last event that you received in a stream; the stream continues after it", Schema: stringSchema(versionPattern), example: "8123.4"},
 		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): wait up to N seconds, at most 55, for another version (with If-None-Match) or for an event; Preference-Applied has the number of seconds", Schema: stringSchema(""),
@@ -78,7 +78,7 @@ func flightHeaders() map[string]header {
 		wire.HeaderFlightID:           {Description: "the id of the flight", Schema: stringSchema(flightIDPattern)},
 		wire.HeaderState:              {Description: "the state of the flight", Schema: enumSchema(stateNames()...)},
 		"ETag":                        {Description: "the version of the flight, for If-Match and If-None-Match", Schema: stringSchema(etagPattern)},
-		wire.HeaderReplayed:           {Description: "`true`: the outcome was read from the ledger; `false`: it is new", Schema: enumSchema("true", "false")},
+		wire.HeaderReplayed:           {Description: "`true`: the outcome, or the decision, was read from the ledger; `false`: it is new", Schema: enumSchema("true", "false")},
 		wire.HeaderIdempotencyExpires: {Description: "when the retention of the receipt ends, as an HTTP date", Schema: stringSchema("")},
 		wire.HeaderRetryAfter:         secondsHeader("repeat the request after this many seconds"),
 		wire.HeaderStripeRetry:        constantHeader("tells clients with automatic retries not to retry", "false"),
@@ -106,8 +106,9 @@ func receiptHeaders() map[string]header {
 // pathDocs documents each name in a path; the key includes the segment before it.
 func pathDocs() map[string]fieldDoc {
 	return map[string]fieldDoc{
-		"flights/{id}":  {about: "the id of a flight", pattern: flightIDPattern},
-		"sessions/{id}": {about: "the id of a session"},
+		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
+		"queues/{action}": {about: "the kind of effect, such as `charge`"},
+		"sessions/{id}":   {about: "the id of a session"},
 
 		"callbacks/{token}": {about: "the callback token: the end of the `callback_url`"},
 		"problems/{code}":   {about: "a problem code"},
@@ -115,6 +116,7 @@ func pathDocs() map[string]fieldDoc {
 		"tokens/{namespace}": {about: "the namespace of the token; `*`: all"},
 		"{namespace}/{name}": {about: "the name of the token"},
 		"nodes/{name}":       {about: "the name of a node"},
+		"actions/{name}":     {about: "an action"},
 		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},
 	}
 }

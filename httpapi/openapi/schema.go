@@ -128,6 +128,8 @@ func (s *schemas) schemaOf(t reflect.Type) *Schema {
 		return &Schema{Type: "boolean"}
 	case reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64:
 		return &Schema{Type: "integer"}
+	case reflect.Float64:
+		return &Schema{Type: "number"}
 	}
 	s.unknown = append(s.unknown, t.String())
 	return &Schema{}

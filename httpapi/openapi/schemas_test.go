@@ -68,7 +68,7 @@ func (s documentSchemas) fullInstance(name string, schema object, inside ...stri
 		return instance
 	case "array":
 		return []any{s.fullInstance(name, schema["items"].(object), inside...)}
-	case "integer":
+	case "integer", "number":
 		return float64(499)
 	case "boolean":
 		return true
@@ -151,8 +151,13 @@ func codecs() map[string]codec {
 		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
+		"ActionRequest": requestCodec(wire.DecodeAction), "Action": answerCodec[wire.Action], "ActionList": answerCodec[wire.ActionList], "ActionAnswer": answerCodec[wire.ActionAnswer],
+		"PolicyDifference": answerCodec[wire.PolicyDifference], "LaneRule": answerCodec[wire.LaneRule],
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
 		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
+		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
+		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane],
+		"Lane": answerCodec[wire.Lane], "LaneJob": answerCodec[wire.LaneJob], "Block": answerCodec[wire.Block],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
 	}
 }
@@ -268,11 +273,22 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeToken(data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
-		"ReplaceNode":      func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
-		"FinishRestore":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
-		"ReasonRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
+		"ReplaceNode":   func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
+		"FinishRestore": func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
+		"ReasonRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
+		"ActionRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeAction(data)
+			if bad != nil {
+				return bad
+			}
+			if r.Lookup = true; r.ProviderWindowMS > 0 {
+				r.Recovery = "resend" // allows the field
+			}
+			return r.Check()
+		},
 		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },
 		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
+		"ApprovalDecision": func(data []byte) *wire.Invalid { _, bad := wire.DecodeApproval(data); return bad },
 		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeOperator(data); return bad },
 	}
 }

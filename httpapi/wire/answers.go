@@ -103,9 +103,11 @@ type Flight struct {
 	NotBefore           Time                 `json:"not_before,omitzero"`
 	HeldUntil           Time                 `json:"held_until,omitzero"`     // the open attempt is not taken over before this time: etcd lost its claim
 	CallbackUntil       Time                 `json:"callback_until,omitzero"` // the attempt waits for its callback, until then
+	BlockedBy           []Block              `json:"blocked_by,omitempty"`    // of a single flight: what it waits for; changes without the version
 	FinishedAt          Time                 `json:"finished_at,omitzero"`
 	ExpiresAt           Time                 `json:"expires_at,omitzero"`
 	CancelRequested     *Attribution         `json:"cancel_requested,omitzero"`
+	Approval            *ApprovalRequest     `json:"approval,omitzero"` // the flight awaits approval
 	Resolution          *Resolution          `json:"resolution,omitzero"`
 	Redacted            *Attribution         `json:"redacted,omitzero"` // the bytes of the input and the receipt were erased
 	LastAttempt         *Attempt             `json:"last_attempt,omitzero"`
@@ -123,7 +125,8 @@ type Attribution struct {
 	At     Time   `json:"at,omitzero"`
 }
 
-// Resolution is a person's decision about a flight in doubt.
+// Resolution is a person's decision about a flight in doubt, or about its approval. An approval that expired is rejected, and
+// names no actor.
 type Resolution struct {
 	Result string `json:"result"`
 	Attribution

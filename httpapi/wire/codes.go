@@ -104,7 +104,7 @@ var classes = []Class{
 		"report or abandon the session's open attempts, then close it; a renewal lists them",
 		"Some attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},
 	{ApprovalPending, http.StatusConflict, false, "The flight awaits approval",
-		"ask a person to approve the flight, then repeat the open",
+		"ask a person to approve the flight with flightd approvals approve KEY, then repeat the open",
 		"The effect may not start until a person has approved this flight."},
 	{LeaseLost, http.StatusGone, false, "The session has ended",
 		"start no effect under this session; report the effects that you started; open with a new session",

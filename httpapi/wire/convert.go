@@ -16,6 +16,7 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 		w.Recovery = f.Policy.Recovery.String()
 		w.ExpiresAt = timeOf(f.ExpiresAt())
 	}
+	w.Approval = approvalRequestOf(f)
 	if f.Cancel != nil {
 		w.CancelRequested = attributionOf(f.Cancel)
 	}
@@ -127,7 +128,7 @@ func DuplicateStatsOf(t *flight.DuplicateStats) *DuplicateStats {
 	return d
 }
 
-// The results of a verification, or of a person's decision.
+// The results of a verification, or of a person's decision about a doubt.
 const (
 	ResultHappened    = "happened"
 	ResultNotHappened = "not_happened"

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/strictjson"
@@ -109,8 +107,7 @@ func DecodeSubmit(data []byte) (SubmitRequest, *Invalid) {
 // DecodeClaim reads the body of a claim.
 func DecodeClaim(data []byte) (ClaimRequest, *Invalid) { return decode[ClaimRequest](data) }
 
-// Parse returns the submission in the terms of package flight. declared is the policy of the action, if the request names none;
-// now is the ledger's time. After an error the key is set if it is valid.
+// Parse returns the submission in the terms of package flight; now is the ledger's time. After an error the key is set if it is valid.
 func (r *SubmitRequest) Parse(namespace string, now flight.Time) (key flight.Key, s flight.Submission, q flight.Queue, bad *Invalid) {
 	if key, bad = Key(namespace, r.Action, r.ID); bad != nil {
 		return key, s, q, bad
@@ -125,10 +122,8 @@ func (r *SubmitRequest) Parse(namespace string, now flight.Time) (key flight.Key
 	switch {
 	case r.Priority > MaxPriority || r.Priority < -MaxPriority:
 		return key, s, q, BadField("/priority", "must be %d to %d", -MaxPriority, MaxPriority)
-	case len(r.Lane) > flight.MaxKeyPart:
-		return key, s, q, BadField("/lane", "has %d bytes; the limit is %d", len(r.Lane), flight.MaxKeyPart)
-	case strings.ContainsFunc(r.Lane, unicode.IsControl):
-		return key, s, q, BadField("/lane", "has a control character")
+	case checkLane(r.Lane, "/lane") != nil:
+		return key, s, q, checkLane(r.Lane, "/lane")
 	case r.LaneLimit > 0 && r.Lane == "":
 		return key, s, q, BadField("/lane_limit", "is allowed only with a lane")
 	case r.RunAt != "" && r.DelayMS > 0:
@@ -160,6 +155,14 @@ func (r *Retry) flight() (flight.RetryPolicy, *Invalid) {
 		return p, BadField("/retry/attempts", "must be 1 to 1000; the first attempt is one of them")
 	case p.MaxBackoff > 0 && p.MaxBackoff < p.MinBackoff:
 		return p, BadField("/retry/max_ms", "must not be less than first_ms")
+	case p.MinBackoff == 0: // without a pause, an outage of seconds would use up all attempts
+		p.MinBackoff = DefaultRetry.MinBackoff
+		if p.MaxBackoff > 0 {
+			p.MinBackoff = min(p.MinBackoff, p.MaxBackoff)
+		}
+	}
+	if p.MaxBackoff == 0 {
+		p.MaxBackoff = max(p.MinBackoff, DefaultRetry.MaxBackoff)
 	}
 	return p, nil
 }

@@ -248,6 +248,9 @@ func (p *Policy) Flight() (flight.Policy, *Invalid) {
 	setDuration(&f.AttemptTimeout, "/attempt_timeout_ms", p.AttemptTimeoutMS)
 	setDuration(&f.SettleDelay, "/settle_ms", p.SettleMS)
 	setDuration(&f.ProviderWindow, "/provider_window_ms", p.ProviderWindowMS)
+	if f.Approval = p.Approval != nil; f.Approval {
+		setDuration(&f.ApprovalWithin, "/approval/expires_ms", p.Approval.ExpiresMS)
+	}
 	if bad != nil {
 		return f, bad
 	}
@@ -278,6 +281,9 @@ func PolicyOf(f flight.Policy) Policy {
 	}
 	if f.Retention > 0 {
 		p.Retention = FormatRetention(f.Retention)
+	}
+	if f.Approval {
+		p.Approval = &Approval{ExpiresMS: f.ApprovalWithin.Milliseconds()}
 	}
 	return p
 }

@@ -31,6 +31,8 @@ type Policy struct {
 	Lookup           bool   `json:"lookup,omitzero"`                // the caller can ask the provider, with any recovery
 	VerifyAttempts   int64  `json:"verify_attempts,omitzero" limit:"tries"`
 	Retention        string `json:"retention,omitzero" limit:"word"` // "30d", "12h"
+	// Approval demands a person's approval before the first attempt; nil: none.
+	Approval *Approval `json:"approval,omitzero"`
 }
 
 // Body is the body of a receipt in a report: any JSON, or base64 with a content type. The beginning of a long body is

@@ -14,14 +14,15 @@ const (
 	Submit  Verbs = 1 << iota // open, report, verify and abandon flights; sessions
 	Work                      // report, verify and abandon flights; sessions
 	Read                      // read flights and events
-	Operate                   // decide as a person: resolve, cancel, retry, free, redact, import; read the audit log
+	Operate                   // decide as a person: resolve, approve, reject, cancel, retry, free, redact, import; read the audit log
 	Admin                     // manage tokens and limits of namespaces; read the audit log
+	Define                    // create documents of actions, as a worker does that brings a policy
 )
 
 // AllVerbs is the set of all verbs.
-const AllVerbs = Submit | Work | Read | Operate | Admin
+const AllVerbs = Submit | Work | Read | Operate | Admin | Define
 
-var verbNames = [...]string{"submit", "work", "read", "operate", "admin"}
+var verbNames = [...]string{"submit", "work", "read", "operate", "admin", "define"}
 
 // Names returns the names of the verbs, in a fixed order.
 func (v Verbs) Names() []string {

@@ -37,6 +37,14 @@ run doubt resolve pay/resolved --did-not-happen $yes looked
 run exec --key pay/refused --failure refused -- sh -c 'exit 5'
 run exec --key 'pay/caf%C3%A9' -- true
 echo '{"key":"default/pay/imported","outcome":"succeeded","external_id":"ch_1"}' | run import - --actor ada
+if [ "$name" = level-5 ]; then # approvals
+	for id in waiting approved rejected late; do
+		[ $id = late ] && expiry='"expires_ms":1' || expiry=
+		post /v1/flights:submit '{"action":"refund","id":"'$id'","input":{"cents":42},"recovery":"resend","approval":{'$expiry'}}' >>"$dir/log"
+	done
+	run approvals approve refund/approved $yes checked
+	run approvals reject refund/rejected $yes unknown
+fi
 if [ "$name" != level-1 ] && [ "$name" != level-2 ]; then # the start steps the clock
 	kill -9 $server
 	wait $server || true

@@ -147,7 +147,7 @@ func (a *App) ClassOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &doubt):
 		return string(wire.InDoubt), ExitInDoubt, ""
 	case errors.As(err, &unapproved):
-		return string(wire.ApprovalPending), ExitBusy, ""
+		return string(wire.ApprovalPending), ExitBusy, fmt.Sprintf("a person decides: flightd approvals show %[1]s, then flightd approvals approve %[1]s; then repeat the call", unapproved.Key)
 	case errors.As(err, &expired):
 		return string(wire.Expired), ExitFailed, fmt.Sprintf("use a new key for a new intent; flightd flights free %s --reason WHY frees this key, and its effect can then happen again", expired.Key)
 	case errors.As(err, &failed):

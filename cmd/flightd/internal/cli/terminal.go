@@ -29,6 +29,9 @@ func (a *App) Paint(w io.Writer, c Colour, word string) string {
 // OnTerminal reports whether messages go to a terminal.
 func (a *App) OnTerminal() bool { return isTerminal(a.Err) }
 
+// OutOnTerminal reports whether results go to a terminal.
+func (a *App) OutOnTerminal() bool { return isTerminal(a.Out) }
+
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

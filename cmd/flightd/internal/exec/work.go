@@ -22,10 +22,20 @@ type WorkFlags struct {
 	Flags
 	concurrency int
 	drain       time.Duration
+	declared    declaredFlags
+}
+
+// declaredFlags are the policy that the worker brings.
+type declaredFlags struct {
+	recovery        *cli.Choice
+	window, timeout time.Duration
+	attempts        int
 }
 
 // NewWorkFlags returns the defaults of the flags that have a type of their own.
-func NewWorkFlags() *WorkFlags { return &WorkFlags{Flags: *NewFlags()} }
+func NewWorkFlags() *WorkFlags {
+	return &WorkFlags{Flags: *NewFlags(), declared: declaredFlags{recovery: &cli.Choice{Words: []string{"hold", "resend"}}}}
+}
 
 // CheckArgs rejects a command line without actions before the --, or without a command behind it. dash is the number of arguments
 // before the --, or negative without one.
@@ -40,7 +50,28 @@ func (wf *WorkFlags) CheckArgs(dash int, args []string) error {
 func (wf *WorkFlags) Add(flags *pflag.FlagSet) {
 	flags.IntVar(&wf.concurrency, "concurrency", 1, "how many jobs run at once, at most 1000")
 	flags.DurationVar(&wf.drain, "drain", 30*time.Second, "how long to wait for running commands after a signal; then they are ended")
+	flags.Var(wf.declared.recovery, "recovery", "declare the policy of the actions: what follows an unknown outcome")
+	flags.DurationVar(&wf.declared.window, "provider-window", 0, "with --recovery resend: how long the provider knows an idempotency key; 0: always")
+	flags.DurationVar(&wf.declared.timeout, "timeout", 0, "declare how long an attempt may take; 0: as the action has it")
+	flags.IntVar(&wf.declared.attempts, "attempts", 0, "declare how many attempts may end without an effect; 0: as the action has it")
 	wf.addCommon(flags)
+}
+
+// options returns the policy that the worker brings.
+func (df *declaredFlags) options() (all []client.JobOption) {
+	switch df.recovery.Value {
+	case "hold":
+		all = append(all, client.Hold())
+	case "resend":
+		all = append(all, client.Resend(df.window))
+	}
+	if df.timeout > 0 {
+		all = append(all, client.Timeout(df.timeout))
+	}
+	if df.attempts > 0 {
+		all = append(all, client.Retry{Attempts: df.attempts})
+	}
+	return all
 }
 
 // errSecondSignal ends the commands that a worker waits for.
@@ -54,6 +85,9 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 	}
 	if f.concurrency < 1 || f.concurrency > wire.MaxSlots || f.drain < 0 {
 		return cli.UsageError("--concurrency must be 1 to %d, and --drain cannot be negative", wire.MaxSlots)
+	}
+	if d := &f.declared; d.window < 0 || d.timeout < 0 || d.attempts < 0 || d.attempts > 1000 || d.window > 0 && d.recovery.Value != "resend" {
+		return cli.UsageError("--provider-window needs --recovery resend, --attempts is 0 to 1000, and a duration cannot be negative")
 	}
 	for _, action := range actions {
 		if _, err := flight.NewKey(a.Namespace, action, "id"); err != nil {
@@ -92,13 +126,17 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 				return effect.Answer{}, err
 			}
 			return jobAnswer(end.code, e.capture), e.classify(end)
-		})
+		}, f.declared.options()...)
 	}
 	a.Say("working on %s; Ctrl-C ends it", strings.Join(actions, ", "))
 	err = w.Run(ctx)
 	done, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.CloseTimeout)
 	defer cancel()
 	_ = c.Close(done) // a report that was not stored stays in the spool
+	var differs *client.PolicyDiffers
+	if errors.As(err, &differs) {
+		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "flightd actions show " + differs.Action + " prints the document"}
+	}
 	return a.CallError(err)
 }
 

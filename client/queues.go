@@ -1,0 +1,54 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// Answers about the jobs of pools.
+type (
+	Queue    = wire.Queue
+	LaneJobs = wire.Lane
+	Block    = wire.Block
+)
+
+// Queues returns the actions of the client's namespace, or of all namespaces, that have jobs or workers, or are paused.
+func (re *requester) Queues(ctx context.Context, allNamespaces bool) ([]Queue, error) {
+	list, err := decode[wire.QueueList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/queues", mustContain: `"queues"`, allNamespaces: allNamespaces}))
+	if err != nil {
+		return nil, err
+	}
+	return list.Queues, nil
+}
+
+// PauseQueue pauses an action: after it returns, no job of the action is handed out until ResumeQueue. Jobs that workers have go on;
+// Queue.Running is their number. It may be repeated; the newest reason counts.
+func (re *requester) PauseQueue(ctx context.Context, action, reason string) (*Queue, error) {
+	return re.changeQueue(ctx, action, "pause", reason)
+}
+
+// ResumeQueue ends a pause. It is no error if there is none.
+func (re *requester) ResumeQueue(ctx context.Context, action, reason string) (*Queue, error) {
+	return re.changeQueue(ctx, action, "resume", reason)
+}
+
+func (re *requester) changeQueue(ctx context.Context, action, verb, reason string) (*Queue, error) {
+	body := wire.ReasonRequest{Reason: reason}
+	r := adminRequest(http.MethodPost, "/v1/queues/"+url.PathEscape(action)+"/"+verb, body.AppendJSON(nil))
+	r.mustContain = `"running"`
+	return decode[Queue](re.ask(ctx, r))
+}
+
+// LaneJobs returns the first jobs of a lane of the client's namespace.
+func (re *requester) LaneJobs(ctx context.Context, action, lane string) (*LaneJobs, error) {
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"action": {action}, "lane": {lane}}.Encode(), mustContain: `"jobs"`}))
+}
+
+// LaneOf returns the first jobs of the lane in which a job stands, or stood.
+func (re *requester) LaneOf(ctx context.Context, key flight.Key) (*LaneJobs, error) {
+	return decode[LaneJobs](re.ask(ctx, request{method: http.MethodGet, path: "/v1/lanes?" + url.Values{"key": {key.String()}}.Encode(), key: key, mustContain: `"jobs"`}))
+}

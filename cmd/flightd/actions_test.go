@@ -1,0 +1,148 @@
+package main
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+const chargeYAML = `action: charge
+recovery: resend
+provider_window: 24h
+retry: { attempts: 8, first: 1s, max: 1m, within: 20h }
+timeout: 30s
+lane: { by: /customer, limit: 1 }
+`
+
+// apply says what it does, a second time changes nothing, and what show prints can be applied.
+func TestActions_ApplyShowRemove(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	file := filepath.Join(t.TempDir(), "charge.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(chargeYAML + "---\naction: mail\nrecovery: verify\nsettle_delay: 5s\nretention: 7d\n")
+
+	r := flightd(env, "actions", "apply", "--dry-run", file)
+	require.Equal(t, "charge: would be created\nmail: would be created\n", r.out, "%v", r)
+	require.Equal(t, cli.ExitFailed, flightd(env, "actions", "show", "charge").code)
+	r = flightd(env, "actions", "apply", file, "--reason", "as the bank says")
+	require.Equal(t, "charge: created\nmail: created\n", r.out, "%v", r)
+	r = flightd(env, "actions", "apply", file)
+	require.Equal(t, "charge: unchanged\nmail: unchanged\n", r.out, "%v", r)
+	shown := flightd(env, "actions", "show", "charge")
+	require.Contains(t, shown.out, "as the bank says\naction: charge\nrecovery: resend\nprovider_window: 24h\nretry:\n  attempts: 8\n  first: 1s\n  max: 1m\n  within: 20h\ntimeout: 30s\nlane:\n  by: /customer\n  limit: 1\n")
+	write(shown.out)
+	require.Equal(t, "charge: unchanged\n", flightd(env, "actions", "apply", file).out)
+	write(strings.Replace(chargeYAML, "attempts: 8", "attempts: 20", 1))
+	require.Equal(t, "charge: changed\n  retry.attempts: 20, was 8\n", flightd(env, "actions", "apply", file).out)
+	require.Equal(t, "charge\nmail\n", flightd(env, "actions", "ls", "-o", "id").out)
+	require.Zero(t, flightd(env, "actions", "rm", "mail", "--reason", "gone", "--yes").code)
+	require.Equal(t, "charge\n", flightd(env, "actions", "ls", "-o", "id").out)
+}
+
+// A mistake in a file is named with its place, and nothing of any file is applied.
+func TestActions_MistakesInAFile(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	require.NoError(t, os.WriteFile(good, []byte(chargeYAML), 0o600))
+	for text, want := range map[string]string{
+		"action: mail\nrecovry: hold\n":                              `[2:1] unknown field "recovry"`,
+		"action: mail\nretry: { attempts: 8, often: 1s }\n":          `unknown field "often"`,
+		"action: mail\ntimeout: 30\n":                                `is not a duration`,
+		"action: mail\ntimeout: -30s\n":                              `is not a duration`,
+		"action: mail\ntimeout: soon\n":                              `is not a duration`,
+		"action: mail\naction: sms\n":                                `[2:1] mapping key "action" already defined`,
+		"action: mail\nrecovery: again\n":                            `action mail: recovery: must be hold, resend or verify`,
+		"action: mail\nprovider_window: 24h\n":                       `action mail: provider_window: is allowed only with the recovery resend`,
+		"action: mail\nretry: { attempts: 2, first: 2m, max: 1m }\n": `action mail: retry.max: must not be less than first`,
+		"action: mail\nlane: { by: customer }\n":                     `action mail: lane.by: must be a JSON pointer into the input`,
+		"action: a/b\n":                                              `action a/b: action:`,
+		"recovery: hold\n":                                           `action without a name: action:`,
+		"# nothing\n":                                                `it has no action`,
+		"- action: mail\n":                                           `bad.yaml: `,
+		"action: charge\n":                                           `the action charge is in ` + good + ` and in ` + bad,
+		"action: [\n":                                                `bad.yaml: `,
+	} {
+		require.NoError(t, os.WriteFile(bad, []byte(text), 0o600))
+		r := flightd(env, "actions", "apply", good, bad)
+		require.Equal(t, cli.ExitUsage, r.code, "%s: %v", text, r)
+		require.Contains(t, r.err, want, text)
+	}
+	require.Equal(t, cli.ExitUsage, flightd(env, "actions", "apply").code)
+	require.Equal(t, cli.ExitUsage, flightd(env, "actions", "apply", filepath.Join(dir, "none.yaml")).code)
+	require.Empty(t, flightd(env, "actions", "ls", "-o", "id").out, "nothing was applied")
+}
+
+// A job without a policy is retried as the action's document says. A worker that brings another recovery does not start; one whose
+// attempts differ does, and the document counts.
+func TestActions_PolicyOfAJob(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	shop := NewShop(t, false)
+	file := shop.path("charge.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("action: charge\nrecovery: resend\nretry: { attempts: 3, first: 1ms, max: 10ms }\nlane: { by: /customer }\n"), 0o600))
+	r := s.flightd("actions", "apply", file)
+	require.Zero(t, r.code, "%v", r)
+	r = s.flightd("submit", "charge", "no-lane", "--input", `{"cents":1}`)
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, "/input/customer: nothing is there")
+	require.Equal(t, cli.ExitFailed, s.flightd("flights", "get", "charge/no-lane").code, "nothing was submitted")
+	require.Zero(t, s.flightd("submit", "charge", "o-1", "--input", `{"customer":"c7"}`).code)
+
+	script := shop.script(`echo try >>tries; test $(wc -l <tries) -ge 3 && echo '"paid"' || exit 3`)
+	r = s.flightd("work", "charge", "--recovery", "hold", "--", script)
+	require.Equal(t, cli.ExitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, "the worker's policy of the action charge differs from its document: recovery is hold here, and resend in the document")
+	require.Contains(t, r.err, "flightd actions show charge")
+
+	worker := s.begin("work", "charge", "mail", "--recovery", "resend", "--attempts", "5", "--", script)
+	r = s.flightd("flights", "wait", "charge/o-1")
+	require.Zero(t, r.code, "%v", r)
+	require.Equal(t, `"paid"`, strings.TrimSpace(r.out), "an unknown outcome twice, under resend: the third attempt")
+	require.EqualValues(t, 3, s.flight("charge/o-1").Attempts)
+	r = s.flightd("actions", "show", "mail", "-o", "json")
+	require.Contains(t, r.out, `"attempts": 5`, "the worker has declared it")
+	require.Contains(t, s.flightd("actions", "show", "charge", "-o", "json").out, `"attempts": 3`)
+	worker.signal(syscall.SIGTERM)
+	stopped := worker.wait()
+	require.Zero(t, stopped.code, "%v", stopped)
+	require.Equal(t, 1, strings.Count(stopped.err, "retry.attempts"), "%v", stopped)
+}
+
+// Without the verb define, a worker brings its policy to nobody, says so, and works.
+func TestActions_VerbDefine(t *testing.T) {
+	t.Parallel()
+	s := startTeam(t)
+	token := func(name, verbs string) string {
+		r := s.flightd(s.admin(), "token", "create", name, "-n", "default", "--verbs", verbs)
+		require.Zero(t, r.code, "%v", r)
+		return strings.TrimSpace(r.out)
+	}
+	submitter, worker, definer := token("web", "submit,read"), token("worker", "work"), token("definer", "work,define")
+	require.Zero(t, s.flightd(submitter, "submit", "charge", "o-1").code)
+	command := []string{"work", "charge", "--recovery", "resend", "--", "sh", "-c", `kill $PPID; echo '"paid"'`}
+	r := s.flightd(worker, command...)
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.err, "the token lacks the verb define")
+	require.Equal(t, cli.ExitFailed, s.flightd(worker, "actions", "show", "charge").code, "there is none")
+	require.Zero(t, s.flightd(submitter, "submit", "charge", "o-2").code)
+	r = s.flightd(definer, command...)
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, s.flightd(worker, "actions", "show", "charge").out, "recovery: resend\n")
+	require.Equal(t, cli.ExitForbidden, s.flightd(definer, "actions", "rm", "charge", "--reason", "r", "--yes").code)
+}

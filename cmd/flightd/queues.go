@@ -1,0 +1,296 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/internal/clock"
+)
+
+func newQueuesCommand(a *cli.App) *cobra.Command {
+	var all bool
+	c := cli.CommandGroup("queues", "Show the jobs and the workers of each action, pause and resume actions",
+		newQueuesWatchCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesDrainCommand(a))
+	c.Long = `Shows each action that has jobs or workers, or is paused: how many jobs are ready to be handed out, how many workers have,
+how long the oldest ready one has been due, the workers that have asked for jobs within a minute, the jobs in doubt, and how
+many jobs end per second. That rate is a mean over half a minute, and is measured at the node that leads the ledger, since it
+leads. Below the table are the paused actions, and the lanes that wait for a person. -o json has all numbers.`
+	c.Example = "  flightd queues\n  flightd queues -A                                  # in all namespaces\n  flightd queues watch\n" +
+		"  flightd queues pause charge --reason 'the bank is down'"
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.WithClient(cmd.Context(), func(c *client.Client) error {
+			queues, err := c.Queues(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			if len(queues) == 0 && a.Format == "table" {
+				printEmptyList(a, "queues", all)
+			}
+			return a.Print(map[string][]client.Queue{"queues": queues}, func(b *strings.Builder) { writeQueues(b, queues, all) }, queueNames(queues)...)
+		})
+	}
+	allNamespacesFlag(c.Flags(), &all)
+	return c
+}
+
+// queueName is the name of a queue in a list, with its namespace if the list has all.
+func queueName(q *client.Queue, everywhere bool) string {
+	if everywhere {
+		return q.Namespace + "/" + q.Action
+	}
+	return q.Action
+}
+
+func queueNames(queues []client.Queue) (names []string) {
+	for i := range queues {
+		names = append(names, queues[i].Action)
+	}
+	return names
+}
+
+// writeQueues writes the table of queues, and below it what a person may want to end.
+func writeQueues(b *strings.Builder, queues []client.Queue, everywhere bool) {
+	var rows [][]string
+	var notes []string
+	for i := range queues {
+		q := &queues[i]
+		name, oldest := queueName(q, everywhere), "-"
+		if q.Ready > 0 {
+			oldest = cli.AgeText(time.Duration(q.OldestReadyMS) * time.Millisecond)
+		}
+		rows = append(rows, []string{name, strconv.Itoa(q.Ready), strconv.Itoa(q.Running), oldest, strconv.Itoa(q.Workers), strconv.Itoa(q.InDoubt),
+			strconv.FormatFloat(q.EndedPerSecond, 'f', 1, 64)})
+		if p := q.Paused; p != nil {
+			notes = append(notes, fmt.Sprintf("%s is paused since %s by %s: %s", name, cli.FormatTime(p.At.Time), cmp.Or(p.Actor, "an unnamed person"), p.Reason))
+		}
+		for _, l := range q.StuckLanes {
+			notes = append(notes, fmt.Sprintf("%s: lane %s is stuck: %s is in doubt, and %s", name, l.Lane, l.Blocker, cli.Pluralize(l.Behind, "job waits", "jobs wait")))
+		}
+	}
+	if len(rows) > 0 {
+		cli.WriteTable(b, []string{"ACTION", "READY", "RUNNING", "OLDEST", "WORKERS", "DOUBTS", "RATE/s"}, rows)
+	}
+	for _, note := range notes {
+		b.WriteString(cli.OneLine(note) + "\n")
+	}
+}
+
+// queueRetry is how long a watch and a drain retry while no server answers.
+const queueRetry = time.Minute
+
+func newQueuesWatchCommand(a *cli.App) *cobra.Command {
+	var all bool
+	var every time.Duration
+	c := &cobra.Command{
+		Use:   "watch",
+		Short: "Follow the queues until Ctrl-C",
+		Long: `Shows the table of flightd queues again and again on a terminal. Elsewhere it prints a line for each action at first, and then
+whenever one of its numbers changes, other than the age and the rate; with -o json a line of JSON.`,
+		Example: "  flightd queues watch\n  flightd queues watch -A -o json",
+		Args:    cli.ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if every < 100*time.Millisecond {
+				return cli.UsageError("--every %v: at least 100ms", every)
+			}
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return watchQueues(cmd.Context(), a, c, all, every) }, client.WithRetryTimeout(queueRetry))
+		},
+	}
+	allNamespacesFlag(c.Flags(), &all)
+	c.Flags().DurationVar(&every, "every", 2*time.Second, "the pause between two looks")
+	return c
+}
+
+// clearScreen moves the cursor of a terminal to its first line and clears it.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchQueues shows the queues until ctx ends.
+func watchQueues(ctx context.Context, a *cli.App, c *client.Client, all bool, every time.Duration) error {
+	redraw := a.Format == "table" && a.OutOnTerminal()
+	seen := make(map[string]string)
+	for {
+		queues, err := c.Queues(ctx, all)
+		if err != nil {
+			return ignoreCancelled(ctx, err)
+		}
+		var b strings.Builder
+		if redraw {
+			b.WriteString(clearScreen)
+			writeQueues(&b, queues, all)
+		} else if err := writeQueueChanges(a, &b, queues, seen, all); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(a.Out, b.String()); err != nil {
+			return err
+		}
+		if !clock.Sleep(ctx, every) {
+			return nil
+		}
+	}
+}
+
+// writeQueueChanges writes a line for each queue that differs from what was seen of it, and for each one that is gone.
+func writeQueueChanges(a *cli.App, b *strings.Builder, queues []client.Queue, seen map[string]string, all bool) error {
+	now := make(map[string]bool)
+	write := func(q client.Queue) error {
+		name := queueName(&q, true)
+		now[name] = true
+		line := fmt.Sprintf("%s  ready %d  running %d  scheduled %d  waiting %d  in doubt %d  held %d  workers %d", queueName(&q, all),
+			q.Ready, q.Running, q.Scheduled, q.Waiting, q.InDoubt, q.Held, q.Workers)
+		if q.Paused != nil {
+			line += "  paused: " + cli.OneLine(q.Paused.Reason)
+		}
+		if seen[name] == line {
+			return nil
+		}
+		seen[name] = line
+		if a.Format == "table" || a.Format == "id" {
+			b.WriteString(time.Now().UTC().Format("15:04:05Z") + "  " + line + "\n")
+			return nil
+		}
+		data, err := json.Marshal(q)
+		if err != nil {
+			return err
+		}
+		text, err := a.DataText(data)
+		if a.Format == "yaml" {
+			text = "---\n" + text
+		}
+		b.WriteString(text + "\n")
+		return err
+	}
+	for _, q := range queues {
+		if err := write(q); err != nil {
+			return err
+		}
+	}
+	for name := range seen {
+		if !now[name] {
+			namespace, action, _ := strings.Cut(name, "/")
+			if err := write(client.Queue{Namespace: namespace, Action: action}); err != nil {
+				return err
+			}
+			delete(seen, name)
+		}
+	}
+	return nil
+}
+
+func newQueuesPauseCommand(a *cli.App) *cobra.Command {
+	return queueDecision(a, &cobra.Command{
+		Use:   "pause ACTION",
+		Short: "Hand out no job of an action until it is resumed",
+		Long: `Hands out no job of an action, in one namespace, until flightd queues resume. Jobs that workers have go on; jobs are submitted as
+before, and wait. The pause is stored in the ledger, so it survives restarts. Another pause replaces the reason.`,
+		Example: "  flightd queues pause charge --reason 'the bank is down'",
+	}, (*client.Client).PauseQueue, func(q *client.Queue) string {
+		return fmt.Sprintf("the action %s is paused; %s", q.Action, cli.Pluralize(q.Running, "of its jobs is still running", "of its jobs are still running"))
+	})
+}
+
+func newQueuesResumeCommand(a *cli.App) *cobra.Command {
+	return queueDecision(a, &cobra.Command{
+		Use:     "resume ACTION",
+		Short:   "Hand out the jobs of an action again",
+		Long:    "Ends the pause of an action. The workers that wait get jobs at once.",
+		Example: "  flightd queues resume charge --reason 'the bank is back'",
+	}, (*client.Client).ResumeQueue, func(q *client.Queue) string {
+		return fmt.Sprintf("the jobs of the action %s are handed out", q.Action)
+	})
+}
+
+// queueDecision completes a command that changes one action.
+func queueDecision(a *cli.App, c *cobra.Command, change func(c *client.Client, ctx context.Context, action, reason string) (*client.Queue, error), done func(*client.Queue) string) *cobra.Command {
+	var o cli.OperatorFlags
+	c.Args = cli.ExactArgs(1, "an action")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.Check(); err != nil {
+			return err
+		}
+		return a.WithClient(cmd.Context(), func(c *client.Client) error {
+			q, err := change(c, cmd.Context(), args[0], o.Reason)
+			if err != nil {
+				return err
+			}
+			return printQueueDone(a, q, done(q))
+		}, client.WithActor(cli.ActorName(o.Actor)))
+	}
+	o.Add(c.Flags())
+	return c
+}
+
+// printQueueDone confirms a change of a queue: in words on standard error, or in the format of -o.
+func printQueueDone(a *cli.App, q *client.Queue, what string) error {
+	if a.Format == "table" {
+		a.Say("%s", what)
+	}
+	return a.PrintUnlessTable(q.Action, q)
+}
+
+func newQueuesDrainCommand(a *cli.App) *cobra.Command {
+	var o cli.OperatorFlags
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "drain ACTION",
+		Short: "Pause an action, and wait until none of its jobs runs",
+		Long: `Pauses an action as flightd queues pause does, and waits until no worker has one of its jobs. A job that waits for the callback of
+its provider does not run. The action stays paused: also if the command is interrupted, and if --wait ends first, which is
+exit code 1.`,
+		Example: "  flightd queues drain charge --reason 'new version of the workers' && ./deploy.sh && flightd queues resume charge --reason deployed",
+		Args:    cli.ExactArgs(1, "an action"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Check(); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return a.WithClient(ctx, func(c *client.Client) error {
+				q, err := c.PauseQueue(ctx, args[0], o.Reason)
+				if err != nil {
+					return err
+				}
+				waitCtx, cancel := context.WithCancel(ctx)
+				if wait > 0 {
+					waitCtx, cancel = context.WithTimeout(ctx, wait)
+				}
+				defer cancel()
+				for said := 0; q.Running > 0; {
+					if q.Running != said {
+						said = q.Running
+						a.Say("the action %s is paused; %s", q.Action, cli.Pluralize(said, "of its jobs is still running", "of its jobs are still running"))
+					}
+					if !clock.Sleep(waitCtx, drainInterval) {
+						return &cli.Error{Code: cli.ExitFailed, Err: errors.New("the action stays paused; " + cli.Pluralize(said, "of its jobs is", "of its jobs are") + " still running"),
+							Hint: "run the command again to wait on, or flightd queues resume " + args[0]}
+					}
+					queues, err := c.Queues(ctx, false)
+					if err != nil {
+						return err
+					}
+					i := slices.IndexFunc(queues, func(found client.Queue) bool { return found.Action == args[0] })
+					if i < 0 || queues[i].Paused == nil {
+						return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("somebody has resumed the action %s", args[0]), Hint: "flightd audit ls says who"}
+					}
+					q = &queues[i]
+				}
+				return printQueueDone(a, q, fmt.Sprintf("the action %s is paused, and none of its jobs is running", args[0]))
+			}, client.WithActor(cli.ActorName(o.Actor)), client.WithRetryTimeout(queueRetry))
+		},
+	}
+	o.Add(c.Flags())
+	c.Flags().DurationVar(&wait, "wait", 0, "wait at most so long; 0: until none runs")
+	return c
+}
+
+// drainInterval is how often drain looks.
+const drainInterval = 500 * time.Millisecond

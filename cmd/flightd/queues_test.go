@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+)
+
+// queue returns what the server says of an action.
+func (s *server) queue(action string) (found client.Queue) {
+	r := s.flightd("queues", "-o", "json")
+	require.Zero(s.t, r.code, "%v", r)
+	var list struct{ Queues []client.Queue }
+	require.NoError(s.t, json.Unmarshal([]byte(r.out), &list), "%v", r)
+	for _, q := range list.Queues {
+		if q.Action == action {
+			return q
+		}
+	}
+	return found
+}
+
+// A paused action hands out no job, also after a restart; why says so, and resume lets the waiting worker go on.
+func TestQueues_PauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	r := s.flightd("queues", "pause", "charge")
+	require.Equal(t, cli.ExitUsage, r.code, "a reason is needed: %v", r)
+	r = s.flightd("queues", "pause", "charge", "--reason", "the bank is down", "--actor", "ann")
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.err, "the action charge is paused; 0 of its jobs are still running")
+	require.Zero(t, s.flightd("submit", "charge", "o-1", "--lane", "ann").code)
+	require.Zero(t, s.flightd("submit", "charge", "o-2", "--lane", "ann").code)
+	r = s.flightd("why", "charge/o-1")
+	require.Contains(t, r.out, "blocked: no worker has asked for jobs of the action charge within a minute\n")
+	shop := NewShop(t, false)
+	worker := s.begin("work", "charge", "--", shop.script(`echo "$FLIGHTD_KEY" >>done; echo '"paid"'`))
+	asks := func() bool { return s.queue("charge").Workers == 1 }
+	Eventually(t, "the worker asks", 10*time.Second, asks)
+	why := func() {
+		t.Helper()
+		r = s.flightd("why", "charge/o-1")
+		require.Regexp(t, `now: ready\n     blocked: the action charge is paused since [^ ]+ by ann: the bank is down\n$`, r.out)
+		require.Contains(t, s.flightd("why", "charge/o-2").out, "blocked: default/charge/o-1 stands before it in the lane ann, and is ready\n")
+		r = s.flightd("lanes", "show", "charge/o-2")
+		require.Contains(t, r.out, "lane ann of default/charge: 2 jobs\n")
+		require.Contains(t, r.out, "blocked: default/charge/o-1: the action charge is paused")
+		require.Equal(t, r.out, s.flightd("lanes", "show", "charge", "ann").out)
+		r = s.flightd("queues")
+		require.Regexp(t, `ACTION +READY +RUNNING +OLDEST +WORKERS +DOUBTS +RATE/s\ncharge +1 +0 +\d+ \w+ +1 +0 +0\.0\ncharge is paused since .* by ann: the bank is down\n$`, r.out)
+	}
+	why()
+	s.kill()
+	s.start()
+	Eventually(t, "the worker asks again", 20*time.Second, asks)
+	why()
+	require.Zero(t, s.flightd("queues", "resume", "charge", "--reason", "the bank is back").code)
+	for _, key := range []string{"charge/o-1", "charge/o-2"} {
+		r = s.flightd("flights", "wait", key)
+		require.Equal(t, `"paid"`, strings.TrimSpace(r.out), "%v", r)
+	}
+	require.NotContains(t, s.flightd("why", "charge/o-1").out, "blocked")
+	require.Contains(t, s.flightd("lanes", "show", "charge", "ann").out, "0 jobs")
+	require.Greater(t, s.queue("charge").EndedPerSecond, 0.0)
+	worker.signal(syscall.SIGTERM)
+	require.Zero(t, worker.wait().code)
+}
+
+// Drain waits for the jobs that run, and hands out no other. A watch that is no terminal prints a line for each change.
+func TestQueues_DrainAndWatch(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	shop := NewShop(t, true)
+	watch := s.begin("queues", "watch", "--every", "100ms")
+	worker := s.begin("work", "charge", "--", shop.path("pay.sh"))
+	for _, id := range []string{"1", "2"} {
+		require.Zero(t, s.flightd("submit", "charge", id).code)
+	}
+	Eventually(t, "the first runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	r := s.flightd("queues", "drain", "charge", "--reason", "a new version", "--wait", "1s")
+	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
+	require.Contains(t, r.err, "the action stays paused; 1 of its jobs is still running")
+	drain := s.begin("queues", "drain", "charge", "--reason", "a new version")
+	shop.release()
+	r = drain.wait()
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.err, "the action charge is paused, and none of its jobs is running")
+	require.Equal(t, "succeeded", s.flight("charge/1").State)
+	require.Equal(t, "ready", s.flight("charge/2").State)
+	q := s.queue("charge")
+	require.Equal(t, []int{1, 0}, []int{q.Ready, q.Running})
+	worker.signal(syscall.SIGTERM)
+	require.Zero(t, worker.wait().code)
+	watch.signal(syscall.SIGINT)
+	r = watch.wait()
+	require.Zero(t, r.code, "%v", r)
+	require.Regexp(t, `charge  ready \d  running 1  .*\n(.*\n)*.*charge  ready 1  running 0  .*  paused: a new version\n`, r.out)
+}

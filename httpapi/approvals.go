@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+)
+
+// approvalRoutes serve the flights that await approval, and the decisions of people about them.
+type approvalRoutes struct {
+	decisions *decisionRoutes
+	flights   *flightRoutes
+}
+
+func (ar *approvalRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /v1/approvals":             {serve: ar.list, access: with(auth.Read), query: true},
+		"POST /v1/flights/{id}/approve": {serve: ar.approve, access: with(auth.Operate)},
+		"POST /v1/flights/{id}/reject":  {serve: ar.reject, access: with(auth.Operate)},
+	}
+}
+
+// approvalFilters are the parameters of the list.
+var approvalFilters = []string{"action", "key_prefix", "since", "limit", "cursor"}
+
+// list serves GET /v1/approvals.
+func (ar *approvalRoutes) list(w http.ResponseWriter, r *http.Request) error {
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return bad
+	}
+	for name := range params {
+		if !slices.Contains(approvalFilters, name) {
+			return wire.BadParameter(name, "unknown filter; allowed: %s", strings.Join(approvalFilters, ", "))
+		}
+	}
+	q, bad := ar.flights.parseListQuery(r, params)
+	if bad != nil {
+		return bad
+	}
+	q.States = []flight.State{flight.StateAwaitingApproval}
+	return ar.flights.writePage(w, r, params, q)
+}
+
+// approve serves POST /v1/flights/{id}/approve.
+func (ar *approvalRoutes) approve(w http.ResponseWriter, r *http.Request) error {
+	return ar.decide(w, r, flight.FindingApproved)
+}
+
+// reject serves POST /v1/flights/{id}/reject.
+func (ar *approvalRoutes) reject(w http.ResponseWriter, r *http.Request) error {
+	return ar.decide(w, r, flight.FindingRejected)
+}
+
+// decide applies a person's decision to the version that the person saw. The first decision in the log counts: the same one again
+// gets its answer, and another one is told who decided before.
+func (ar *approvalRoutes) decide(w http.ResponseWriter, r *http.Request, finding flight.Finding) error {
+	d, id, bad := readDecision(r)
+	var req wire.ApprovalDecision
+	if bad == nil {
+		var body []byte
+		if body, bad = ar.decisions.receiveBody(w, r, wire.MaxSmallBody); bad == nil {
+			req, bad = wire.DecodeApproval(body)
+		}
+	}
+	if bad == nil {
+		bad = d.setActor(r, req.Actor)
+	}
+	if bad != nil {
+		return bad
+	}
+	f, err := ar.decisions.findFlight(r, id, flight.Key{})
+	if err != nil {
+		return err
+	}
+	if f.Key.IsZero() { // a tombstone
+		return preconditionFailed(r, f)
+	}
+	reply, err := ar.decisions.operator.Propose(r.Context(), &flight.DecideApproval{Key: f.Key, Generation: f.Generation, Fingerprint: f.Fingerprint,
+		Version: d.seen, Finding: finding, Actor: d.actor, Reason: flight.Sanitize(strings.TrimSpace(auth.Redact(req.Reason)))})
+	if err != nil {
+		return about(f.Key, err)
+	}
+	replayed := reply.Decision == flight.DecisionAccepted && !reply.Changed
+	if reply.Decision == flight.DecisionFailedPrecondition {
+		first, err := ar.firstDecision(reply.Flight, d.seen)
+		if err != nil {
+			return about(f.Key, err)
+		}
+		switch replayed = first != nil && (first.Kind == flight.EventApproved) == (finding == flight.FindingApproved) && first.Kind != flight.EventCancelled; {
+		case replayed:
+		case first != nil:
+			return alreadyDecided(reply.Flight, first)
+		case reply.Flight.Version == d.seen && reply.Flight.State == flight.StateAwaitingApproval: // the sweep has not rejected it yet
+			return tooLate(reply.Flight)
+		}
+	}
+	if replayed {
+		w.Header()[wire.HeaderReplayed] = headerTrue
+		return ar.decisions.writeFlightAs(w, r, reply.Flight, effect.SourceReplayed.String())
+	}
+	return ar.decisions.writeDecision(w, r, f.Key, reply, nil)
+}
+
+// firstDecision returns the event that followed the given version of a flight, if it decided about an approval; nil: it did not.
+// The flight's record keeps only its last resolution, which may be that of a later doubt.
+func (ar *approvalRoutes) firstDecision(f *flight.Flight, seen flight.Version) (*flight.HistoryEvent, error) {
+	history, err := ar.decisions.flights.History(f.ID)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(history, func(e flight.HistoryEvent) bool { return e.Version.After(seen) })
+	if i < 0 || !slices.Contains([]flight.EventKind{flight.EventApproved, flight.EventRejected, flight.EventCancelled}, history[i].Kind) {
+		return nil, nil
+	}
+	return &history[i], nil
+}
+
+// alreadyDecided says who decided before, and when.
+func alreadyDecided(f *flight.Flight, first *flight.HistoryEvent) error {
+	p, at := preconditionProblem(f), first.At.AsTime().Format(wire.TimeFormat)
+	switch {
+	case first.Kind == flight.EventRejected && first.Actor == "":
+		p.Detail = fmt.Sprintf("the approval expired on %s: %s", at, first.Note)
+	case first.Note == "":
+		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s", first.Kind, at, cmp.Or(first.Actor, unknownActor))
+	default:
+		p.Detail = fmt.Sprintf("the flight was already %s on %s by %s: %s", first.Kind, at, cmp.Or(first.Actor, unknownActor), first.Note)
+	}
+	p.Hint = "read the flight to see the first decision; it cannot be replaced, but a flight that was rejected or cancelled can be retried, which asks again"
+	return problemError{problem: p}
+}
+
+// tooLate says that the time for an approval has passed.
+func tooLate(f *flight.Flight) error {
+	p := preconditionProblem(f)
+	p.Detail = fmt.Sprintf("the approval expired on %s; the flight is being rejected", f.ApprovalDeadline().AsTime().Format(wire.TimeFormat))
+	p.Hint = "retry the flight when it is cancelled: the retry asks for another approval"
+	return problemError{problem: p}
+}
+
+// setRequester records who submits a flight that needs an approval: the actor of the request, or else the name of the caller.
+func setRequester(r *http.Request, s *flight.Submission, owner string) *wire.Invalid {
+	if !s.Policy.Approval {
+		return nil
+	}
+	who, bad := actor(r)
+	s.Requester = recordedActor(r, cmp.Or(who, flight.Sanitize(auth.Redact(callerName(r, owner)))))
+	return bad
+}

@@ -1,0 +1,97 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// blocksOf returns what a flight waits for before its next attempt may open or its outcome is known, the first obstacle first. It is
+// nil for a flight that has ended, and for one that is being performed. The answer changes without the flight's version.
+func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wire.Block) {
+	add := func(reason, format string, args ...any) *wire.Block {
+		blocks = append(blocks, wire.Block{Reason: reason, Detail: fmt.Sprintf(format, args...)})
+		return &blocks[len(blocks)-1]
+	}
+	h, now := fw.ledger.Header(), fw.ledger.Now()
+	until := func(format string, at flight.Time) {
+		text := at.AsTime().Format(wire.TimeFormat)
+		add(wire.BlockedByTime, format, text).Until = wire.Time{Time: at.AsTime()}
+	}
+	switch {
+	case f.State.Terminal(), f.State == flight.StateAbsent, f.Holder() != nil:
+		return nil
+	case f.State == flight.StateInDoubt:
+		add(wire.BlockedByDoubt, "whether its effect happened is not known, and a person must resolve it")
+		return blocks
+	case f.State == flight.StateWaiting:
+		if at := wire.CallbackUntil(f, h); !at.IsZero() {
+			add(wire.BlockedByCallback, "it waits for the callback of its provider until %s", at.Format(wire.TimeFormat)).Until = at
+		}
+		return blocks
+	case f.State == flight.StateAwaitingApproval:
+		add(wire.BlockedByApproval, "it waits for a person to approve it")
+	}
+	if h.Reconciling {
+		add(wire.BlockedByRestore, "the ledger was restored, and opens nothing until an operator has finished the restore")
+	}
+	job := f.Place != nil && fw.queues != nil
+	if job {
+		if first, blocked := fw.queues.LaneBlocker(f.ID); blocked {
+			text := "another job stands before it in the lane " + f.Place.Queue.Lane
+			key := ""
+			if before, err := fw.flightOf(r, first, flight.Key{}); err == nil && before != nil {
+				key = before.Key.String()
+				text = fmt.Sprintf("%s stands before it in the lane %s, and is %s", key, f.Place.Queue.Lane, stateWords(before))
+			}
+			add(wire.BlockedByLane, "%s", text).Key = key
+		}
+		if doc := fw.pauseOf(f.Key.Namespace(), f.Key.Name()); doc != nil {
+			add(wire.BlockedByPause, "the action %s is paused since %s by %s: %s", f.Key.Name(), doc.CreatedAt.AsTime().Format(wire.TimeFormat),
+				cmp.Or(doc.Changed.Actor, unknownActor), doc.Changed.Reason)
+		}
+	}
+	switch {
+	case f.Verifying():
+		if at := f.HolderTime(&h, f.Verification.NotBefore); at > now {
+			until("its effect is looked up at the provider, at %s or later", at)
+		}
+	case f.NotBefore > now && f.AttemptCount > 0:
+		until("it waits for its next retry until %s", f.NotBefore)
+	case f.NotBefore > now:
+		until("its first attempt is due at %s", f.NotBefore)
+	}
+	if job && fw.queues.Workers(f.Key.Namespace(), f.Key.Name()) == 0 {
+		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", f.Key.Name())
+	}
+	return blocks
+}
+
+// stateWords describes the state of a flight in a sentence about another one.
+func stateWords(f *flight.Flight) string {
+	switch {
+	case f.State == flight.StateInDoubt:
+		return "in doubt"
+	case f.State == flight.StateWaiting:
+		return "waiting for its callback"
+	case f.Verifying():
+		return "being looked up"
+	case f.State == flight.StateScheduled && f.AttemptCount > 0:
+		return "waiting for its retry"
+	}
+	return f.State.String()
+}
+
+// pauseOf returns the document that pauses an action; nil: it is not paused.
+func (fw *flightWriter) pauseOf(namespace, action string) *flight.Document {
+	if fw.documents == nil {
+		return nil
+	}
+	if doc := fw.documents.Document(flight.QueueID(namespace, action)); doc != nil && doc.Body != nil {
+		return doc
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/http"
+	"slices"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/remote"
+)
+
+// Queues show how the jobs stand.
+type Queues interface {
+	// Queues returns the actions of a namespace that have jobs or workers, of all namespaces if it is empty.
+	Queues(namespace string) []remote.Queue
+	// Lane returns the first jobs of a lane that are not over, in their order, how many of them may open, and how many there are.
+	Lane(namespace, action, lane string, limit int) (jobs []flight.ID, open, total int)
+	// LaneBlocker returns the first job of the lane of a flight, if the lane does not let the flight open.
+	LaneBlocker(id flight.ID) (first flight.ID, blocked bool)
+	// Workers returns how many workers have asked for jobs of an action lately.
+	Workers(namespace, action string) int
+	// PauseChanged is called when the ledger has stored that an action is paused, or is not any more. It returns when no claim that
+	// looked before is opening a job.
+	PauseChanged(ctx context.Context, namespace, action string) error
+}
+
+// queueRoutes serve those who operate pools.
+type queueRoutes struct {
+	*flightWriter
+	store *documentStore
+}
+
+func (qr *queueRoutes) routes() map[string]route {
+	return map[string]route{
+		"GET /v1/queues":                  {serve: qr.list, access: with(auth.Read)},
+		"POST /v1/queues/{action}/pause":  {serve: qr.pause, access: with(auth.Operate)},
+		"POST /v1/queues/{action}/resume": {serve: qr.resume, access: with(auth.Operate)},
+		"GET /v1/lanes":                   {serve: qr.lane, access: with(auth.Read), query: true},
+	}
+}
+
+func (qr *queueRoutes) requireQueues() *wire.Invalid {
+	if qr.queues == nil || qr.documents == nil {
+		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no jobs"}}
+	}
+	return nil
+}
+
+// list serves GET /v1/queues: the actions that have jobs or workers, or are paused.
+func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
+	bad := qr.requireQueues()
+	ns, foreign := namespace(r)
+	if bad == nil {
+		bad = foreign
+	}
+	if bad == nil {
+		ns, bad = wire.ParseListNamespace(ns, "")
+	}
+	if bad != nil {
+		return bad
+	}
+	out, now := wire.QueueList{Queues: []wire.Queue{}}, qr.ledger.Now()
+	for _, q := range qr.queues.Queues(ns) {
+		shown := wire.Queue{Namespace: q.Namespace, Action: q.Action, Ready: q.Ready, Running: q.Running, Scheduled: q.Scheduled(), Held: q.Held,
+			Waiting: q.States[flight.StateWaiting], InDoubt: q.States[flight.StateInDoubt], Workers: q.Workers, EndedPerSecond: math.Round(100*q.EndedPerSecond) / 100}
+		if q.Oldest > 0 {
+			shown.OldestReadyMS = max(0, int64(now-q.Oldest))
+		}
+		for _, l := range q.Stuck {
+			f, err := qr.flightOf(r, l.Blocker, flight.Key{})
+			if err != nil {
+				return err
+			}
+			if f != nil {
+				shown.StuckLanes = append(shown.StuckLanes, wire.StuckLane{Lane: l.Lane, Blocker: f.Key.String(), Behind: l.Behind})
+			}
+		}
+		out.Queues = append(out.Queues, shown)
+	}
+	for _, doc := range qr.documents.Documents(flight.KindQueue) {
+		id := doc.ID
+		if doc.Body == nil || ns != "" && id.Namespace != ns {
+			continue
+		}
+		i := slices.IndexFunc(out.Queues, func(q wire.Queue) bool { return q.Namespace == id.Namespace && q.Action == id.Name })
+		if i < 0 {
+			i, out.Queues = len(out.Queues), append(out.Queues, wire.Queue{Namespace: id.Namespace, Action: id.Name})
+		}
+		out.Queues[i].Paused = pausedBy(doc)
+	}
+	slices.SortFunc(out.Queues, func(a, b wire.Queue) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
+	})
+	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+	return nil
+}
+
+// pausedBy says who has paused an action, with the newest reason, and since when it is paused.
+func pausedBy(doc *flight.Document) *wire.Attribution {
+	return &wire.Attribution{Actor: doc.Changed.Actor, Reason: doc.Changed.Reason, At: wire.Time{Time: doc.CreatedAt.AsTime()}}
+}
+
+// pausedBody is the body of the document that pauses an action.
+const pausedBody = `{"paused":true}`
+
+// pause serves POST /v1/queues/{action}/pause. After its answer no job of the action is handed out. Another pause of the same action
+// replaces the reason. If the process dies before the answer, the action may be paused.
+func (qr *queueRoutes) pause(w http.ResponseWriter, r *http.Request) error {
+	return qr.change(w, r, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
+		return &flight.PutDocument{ID: id, Expect: version, Body: []byte(pausedBody), Actor: d.actor, Reason: d.reason}
+	})
+}
+
+// resume serves POST /v1/queues/{action}/resume. It wakes the claims that wait.
+func (qr *queueRoutes) resume(w http.ResponseWriter, r *http.Request) error {
+	return qr.change(w, r, func(id flight.DocumentID, version flight.Version, d *operatorRequest) flight.Command {
+		return &flight.DeleteDocument{ID: id, Expect: version, Actor: d.actor, Reason: d.reason}
+	})
+}
+
+// change proposes a change of the document of an action, whatever its version is, and answers when the change has its effect.
+func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, command func(flight.DocumentID, flight.Version, *operatorRequest) flight.Command) error {
+	bad := qr.requireQueues()
+	ns, foreign := namespace(r)
+	if bad == nil {
+		bad = foreign
+	}
+	action := r.PathValue("action")
+	if bad == nil {
+		_, bad = wire.Key(ns, action, "x")
+	}
+	var body []byte
+	if bad == nil {
+		body, bad = qr.store.readAdminBody(w, r)
+	}
+	var req wire.ReasonRequest
+	if bad == nil {
+		req, bad = wire.DecodeReason(body)
+	}
+	var d operatorRequest
+	if bad == nil {
+		bad = d.setAttribution(r, req.Actor, req.Reason)
+	}
+	if bad != nil {
+		return bad
+	}
+	id := flight.QueueID(ns, action)
+	now := qr.documents.Document(id)
+	for range 3 {
+		var version flight.Version
+		if now != nil {
+			version = now.Version
+		}
+		reply, err := qr.store.operator.Propose(r.Context(), command(id, version, &d))
+		switch {
+		case err != nil:
+			return err
+		case reply.Decision == flight.DecisionExhausted:
+			return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents", RetryAfter: operatorRetryAfter}
+		case reply.Decision == flight.DecisionAccepted:
+			if err := qr.queues.PauseChanged(r.Context(), ns, action); err != nil {
+				return err
+			}
+			shown := wire.Queue{Namespace: ns, Action: action}
+			for _, q := range qr.queues.Queues(ns) {
+				if q.Action == action {
+					shown.Running = q.Running
+				}
+			}
+			if reply.Document != nil {
+				shown.Paused = pausedBy(reply.Document)
+			}
+			return writeJSON(w, r, http.StatusOK, &shown)
+		}
+		now = reply.Document
+	}
+	return documentChanged()
+}
+
+// maxLaneJobs is how many jobs of a lane are shown.
+const maxLaneJobs = 100
+
+// lane serves GET /v1/lanes: the jobs of a lane, named by its action and its name, or by the key of one of its jobs.
+func (qr *queueRoutes) lane(w http.ResponseWriter, r *http.Request) error {
+	bad := qr.requireQueues()
+	ns, foreign := namespace(r)
+	if bad == nil {
+		bad = foreign
+	}
+	if bad != nil {
+		return bad
+	}
+	params, bad := queryParameters(r)
+	if bad != nil {
+		return bad
+	}
+	for name, values := range params {
+		switch {
+		case name != "key" && name != "action" && name != "lane":
+			return wire.BadParameter(name, "unknown parameter; allowed: key, or action and lane")
+		case len(values) > 1:
+			return duplicateParameter(name)
+		case values[0] == "":
+			return wire.BadParameter(name, "empty")
+		}
+	}
+	out := wire.Lane{Namespace: ns, Action: params.Get("action"), Lane: params.Get("lane"), Jobs: []wire.LaneJob{}}
+	switch named := params.Get("key"); {
+	case named != "" && len(params) > 1:
+		return wire.BadParameter("key", "not allowed together with other parameters: a key selects the lane of its job")
+	case named != "":
+		key, bad := wire.ParseKey(named, wire.BadParameter("key", ""))
+		if bad == nil {
+			bad = allowKey(r, key, wire.FieldError{Parameter: "key"})
+		}
+		if bad != nil {
+			return bad
+		}
+		f, err := qr.findFlight(r, key.FlightID(), key)
+		if err != nil {
+			return about(key, err)
+		}
+		if f.Place == nil || f.Place.Queue.Lane == "" {
+			return about(key, &wire.Invalid{Code: wire.NotFound, Hint: "a job gets its lane when it is submitted", FieldError: wire.FieldError{Detail: "the flight stands in no lane"}})
+		}
+		out.Namespace, out.Action, out.Lane = key.Namespace(), key.Name(), f.Place.Queue.Lane
+	case out.Action == "":
+		return wire.BadParameter("action", "missing; name the action and the lane, or the key of a job")
+	case out.Lane == "":
+		return wire.BadParameter("lane", "missing; name the lane, too")
+	default:
+		if _, bad := wire.Key(ns, out.Action, "x"); bad != nil {
+			return bad
+		}
+	}
+	ids, open, total := qr.queues.Lane(out.Namespace, out.Action, out.Lane, maxLaneJobs)
+	out.Total = total
+	blocked, runs := "", len(ids) == 0
+	for i, id := range ids {
+		f, err := qr.flightOf(r, id, flight.Key{})
+		switch {
+		case err != nil:
+			return err
+		case f == nil:
+			continue // freed meanwhile
+		}
+		if i < open {
+			blocks := qr.blocksOf(r, f)
+			if runs = runs || len(blocks) == 0; blocked == "" && len(blocks) > 0 {
+				blocked = f.Key.String() + ": " + blocks[0].Detail
+			}
+		}
+		out.Jobs = append(out.Jobs, wire.LaneJob{Key: f.Key.String(), FlightID: f.ID.String(), State: f.State.String(), MayOpen: i < open})
+	}
+	if !runs {
+		out.BlockedBy = blocked
+	}
+	return writeJSON(w, r, http.StatusOK, &out)
+}

@@ -1,0 +1,101 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+)
+
+// A flight says what it waits for, and nothing while it runs and when it has ended.
+func TestBlockedBy(t *testing.T) {
+	d := newTestServer(t)
+	blocks := func(id string) (reasons []string) {
+		t.Helper()
+		for _, b := range decodeBody[wire.Flight](t, d.get("/v1/flights/"+d.flightID("charge/"+id))).BlockedBy {
+			require.NotContains(t, b.Detail, "\n")
+			require.NotContains(t, b.Detail, "%!")
+			require.Equal(t, b.Reason == wire.BlockedByTime || b.Reason == wire.BlockedByCallback, !b.Until.IsZero())
+			reasons = append(reasons, b.Reason)
+		}
+		return reasons
+	}
+	submit := func(id, more string) {
+		t.Helper()
+		require.Equal(t, http.StatusCreated, d.post("/v1/flights:submit", `{"action":"charge","id":"`+id+`"`+more+`}`).status)
+	}
+	submit("first", `,"lane":"a"`)
+	submit("second", `,"lane":"a"`)
+	submit("later", `,"delay_ms":60000`)
+	require.Equal(t, []string{"no_worker"}, blocks("first"))
+	require.Equal(t, []string{"lane", "no_worker"}, blocks("second"))
+	require.Equal(t, []string{"time", "no_worker"}, blocks("later"))
+	session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+	jobs := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", `{"session":"`+session+`","nonce":"n","actions":["charge"],"slots":1,"wait_ms":0}`)).Jobs
+	require.Len(t, jobs, 1)
+	require.Empty(t, blocks("first"), "it runs")
+	require.Equal(t, []string{"lane"}, blocks("second"))
+	d.report(jobs[0].OpenAnswer, `"outcome":"not_done"`)
+	require.Equal(t, []string{"time"}, blocks("first"), "its retry")
+	body := d.get("/v1/flights/" + d.flightID("charge/second")).body
+	require.Contains(t, string(body), "charge/first stands before it in the lane a, and is waiting for its retry")
+	d.openInDoubt("doubt")
+	require.Equal(t, []string{"in_doubt"}, blocks("doubt"))
+	a := d.proceed(`{"action":"charge","id":"called","callback":true}`)
+	require.Empty(t, blocks("called"))
+	require.Equal(t, http.StatusOK, d.post("/v1/flights/"+a.FlightID+"/suspend", `{"fencing_token":"`+a.FencingToken+`","deadline_ms":60000}`).status)
+	require.Equal(t, []string{"callback"}, blocks("called"))
+	a = d.proceed(`{"action":"charge","id":"done"}`)
+	d.report(a, `"outcome":"succeeded"`)
+	require.Empty(t, blocks("done"))
+	list := string(d.get("/v1/flights").body)
+	require.False(t, strings.Contains(list, "blocked_by"), list)
+}
+
+// A token sees and pauses the queues of its own namespace alone; the name * is for tokens of all namespaces.
+func TestQueues_OfOneNamespace(t *testing.T) {
+	g := newGuardedServer(t, auth.NodeLimits{})
+	const reason = `{"reason":"why"}`
+	all := g.as("*", "all", auth.Operate|auth.Read|auth.Submit)
+	own := g.as("billing", "own", auth.Operate|auth.Read|auth.Submit)
+	for _, namespace := range []string{"billing", "shop"} {
+		require.Equal(t, http.StatusOK, all.do(http.MethodPost, "/v1/queues/charge/pause", reason, wire.HeaderNamespace, namespace).status)
+		require.Equal(t, http.StatusCreated, all.do(http.MethodPost, "/v1/flights:submit", `{"action":"charge","id":"1","lane":"a"}`, wire.HeaderNamespace, namespace).status)
+	}
+	namespaces := func(r reply) (names []string) {
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+		for _, q := range decodeBody[wire.QueueList](t, r).Queues {
+			require.NotNil(t, q.Paused)
+			require.Equal(t, 1, q.Ready)
+			names = append(names, q.Namespace)
+		}
+		return names
+	}
+	require.Equal(t, []string{"billing", "shop"}, namespaces(all.do(http.MethodGet, "/v1/queues", "", wire.HeaderNamespace, "*")))
+	require.Equal(t, []string{"shop"}, namespaces(all.do(http.MethodGet, "/v1/queues", "", wire.HeaderNamespace, "shop")))
+	require.Equal(t, []string{"billing"}, namespaces(own.do(http.MethodGet, "/v1/queues", "")))
+	for _, r := range []reply{
+		own.do(http.MethodGet, "/v1/queues", "", wire.HeaderNamespace, "*"),
+		own.do(http.MethodGet, "/v1/queues", "", wire.HeaderNamespace, "shop"),
+		own.do(http.MethodPost, "/v1/queues/charge/resume", reason, wire.HeaderNamespace, "shop"),
+		own.do(http.MethodGet, "/v1/lanes?action=charge&lane=a", "", wire.HeaderNamespace, "shop"),
+		own.do(http.MethodGet, "/v1/lanes?key=shop/charge/1", ""),
+		g.as("billing", "reader", auth.Read).do(http.MethodPost, "/v1/queues/charge/resume", reason),
+		g.as("billing", "worker", auth.Work).do(http.MethodGet, "/v1/queues", ""),
+	} {
+		requireProblem(t, r, http.StatusForbidden, wire.Forbidden)
+	}
+	require.Equal(t, 1, decodeBody[wire.Lane](t, own.do(http.MethodGet, "/v1/lanes?key=billing/charge/1", "")).Total)
+	require.Equal(t, http.StatusOK, own.do(http.MethodPost, "/v1/queues/charge/resume", reason).status)
+	require.Nil(t, decodeBody[wire.QueueList](t, own.do(http.MethodGet, "/v1/queues", "")).Queues[0].Paused)
+	require.NotEmpty(t, namespaces(all.do(http.MethodGet, "/v1/queues", "", wire.HeaderNamespace, "shop")), "the pause of the other namespace stays")
+	page := decodeBody[wire.AuditPage](t, all.do(http.MethodGet, "/v1/audit?limit=1", ""))
+	require.Equal(t, "why", page.Entries[0].Reason)
+	require.Contains(t, page.Entries[0].Actor, "billing/own")
+	require.Contains(t, page.Entries[0].Subject, flight.KindQueue)
+}

@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/strictjson"
+)
+
+// Approval is the part of a policy that demands a person's approval before the first attempt.
+type Approval struct {
+	ExpiresMS int64 `json:"expires_ms,omitzero" limit:"ms"` // from the submission to the rejection, if nobody decides; 0: never
+}
+
+// ApprovalRequest is what a person decides about, beside the input.
+type ApprovalRequest struct {
+	RequestedBy string `json:"requested_by,omitzero"`
+	ExpiresAt   Time   `json:"expires_at,omitzero"` // zero: never
+	Policy      Policy `json:"policy"`
+	Retry       *Retry `json:"retry,omitzero"` // of a job
+}
+
+// ApprovalDecision is the body of POST /v1/flights/{id}/approve and /reject.
+type ApprovalDecision struct {
+	Reason string `json:"reason,omitzero" limit:"text"`
+	Actor  string `json:"actor,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
+}
+
+// DecodeApproval reads the body of a decision about an approval.
+func DecodeApproval(data []byte) (ApprovalDecision, *Invalid) { return decode[ApprovalDecision](data) }
+
+// AppendJSON appends the decision as JSON.
+func (d *ApprovalDecision) AppendJSON(b []byte) []byte { return strictjson.Append(b, d) }
+
+// approvalRequestOf returns what a person has to know of a flight that awaits approval, or nil for another flight.
+func approvalRequestOf(f *flight.Flight) *ApprovalRequest {
+	if f.State != flight.StateAwaitingApproval {
+		return nil
+	}
+	a := &ApprovalRequest{RequestedBy: f.Requester, ExpiresAt: timeOf(f.ApprovalDeadline()), Policy: PolicyOf(f.Policy)}
+	if r := f.Policy.Retry; r.Declared() {
+		a.Retry = &Retry{Attempts: int64(r.Attempts), FirstMS: r.MinBackoff.Milliseconds(), MaxMS: r.MaxBackoff.Milliseconds(), WithinMS: r.Within.Milliseconds()}
+	}
+	return a
+}

@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Queue is the state of the jobs of one action in one namespace.
+type Queue struct {
+	Action                  string
+	Ready, Running, Workers int
+	OldestSeconds           float64 // age of the oldest ready job
+	Paused                  bool
+}
+
+// RegisterQueues adds the gauges of the queues. state returns them, and whether this node leads the ledger; if not, there are
+// no gauges. It must be called at most once.
+func (m *Metrics) RegisterQueues(state func() (queues []Queue, leads bool)) {
+	f := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_queue_"+name, help+" Of all namespaces, at the node that leads the ledger.", []string{"action"}, nil)
+	}
+	m.registry.MustRegister(&queueCollector{
+		state: state, limit: m.actionLimit, known: make(map[string]bool),
+		ready:     f("ready_jobs", "Jobs that are handed out when a worker asks, unless the action is paused."),
+		running:   f("running_jobs", "Jobs that a worker's session holds."),
+		oldest:    f("oldest_ready_age_seconds", "Since when the oldest ready job of an action that is not paused has been due; 0: there is none."),
+		workers:   f("workers", "Workers that have asked for jobs within a minute."),
+		unclaimed: f("unclaimed_jobs", "Ready jobs of actions that are not paused, and that no worker has asked for within a minute."),
+		paused:    f("paused", "In how many namespaces the action is paused."),
+	})
+}
+
+type queueCollector struct {
+	state                                              func() ([]Queue, bool)
+	limit                                              int
+	ready, running, oldest, workers, unclaimed, paused *prometheus.Desc
+
+	mu    sync.Mutex
+	known map[string]bool // the names that have their own series: the first ones, at most limit
+}
+
+// Describe implements prometheus.Collector.
+func (c *queueCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.ready, c.running, c.oldest, c.workers, c.unclaimed, c.paused} {
+		to <- d
+	}
+}
+
+// label returns the value of the label action for a name.
+func (c *queueCollector) label(action string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.known[action]:
+		return action
+	case len(c.known) < c.limit:
+		action = strings.Clone(action) // a substring of a key would keep the whole key in memory
+		c.known[action] = true
+		return action
+	}
+	return OtherAction
+}
+
+// Collect implements prometheus.Collector.
+func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
+	queues, leads := c.state()
+	if !leads {
+		return
+	}
+	sums := map[string]*[6]float64{OtherAction: new([6]float64)} // so that the names exist from the start
+	for _, q := range queues {
+		action := c.label(q.Action)
+		if sums[action] == nil {
+			sums[action] = new([6]float64)
+		}
+		s := sums[action]
+		s[0] += float64(q.Ready)
+		s[1] += float64(q.Running)
+		s[3] += float64(q.Workers)
+		switch {
+		case q.Paused:
+			s[5]++
+		default:
+			s[2] = max(s[2], q.OldestSeconds)
+			if q.Workers == 0 {
+				s[4] += float64(q.Ready)
+			}
+		}
+	}
+	for action, s := range sums {
+		for i, d := range []*prometheus.Desc{c.ready, c.running, c.oldest, c.workers, c.unclaimed, c.paused} {
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s[i], action)
+		}
+	}
+}
