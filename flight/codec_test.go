@@ -30,7 +30,7 @@ func everyCommand() []flight.Command {
 }
 
 // level5Fields are the fields of level 5 inside of older records.
-var level5Fields = []string{"ApprovalWithin", "Requester"}
+var level5Fields = []string{"ApprovalWithin", "Requester", "Definition", "Action", "Ended", "Live", "Marked", "Driver"}
 
 // filler sets every nested field to a distinct value.
 type filler int

@@ -52,6 +52,8 @@ type sagaRule struct {
 	flips, flipsWithCancels bool
 	noCommitted             bool // the driver passes no pivot
 	readsBeforeOpen         bool // a driver that finds the open attempt of another one decides by what it sees then
+	losesOpens              bool // an Open is lost, and the rest of its proposal is not
+	seesOwnCancel           bool // a driver that cancels the saga says that it has looked since
 	violates                string
 	large                   bool // not with -short, and not with the race detector
 	deep                    bool // only with the build tag deep
@@ -121,68 +123,66 @@ func (w *sagaWorld) decide(rule *sagaRule, d sagaDriver) (flight.Token, []flight
 	} else {
 		all = append(all, w.openSaga())
 	}
-	started, marked, committed := 0, saga.Cancel != nil, saga.Phase == flight.PhaseCommitted
+	steps, undos := w.flights[1:1+len(plan.steps)], w.flights[1+len(plan.steps):]
+	started, marked, phase := 0, saga.Cancel != nil, saga.Phase
 	submit := func(i int) {
 		policy := plan.steps[(i-1)%len(plan.steps)].policy
 		all = append(all, &flight.Submit{Key: plan.key(i), Submission: flight.Submission{Policy: policy, Driver: token}})
 		started++
 	}
-	allOver, failed, flips := true, false, false
-	for i := range plan.steps {
-		f := w.flights[i+1]
-		allOver = allOver && over(f)
-		failed = failed || over(f) && f.State != flight.StateSucceeded && !committed
-		if plan.steps[i].pivot && succeeded(f) && saga.Phase == flight.PhaseForward && !rule.noCommitted {
-			return token, append(all, &flight.PassPivot{Key: sagaKey, Generation: 1, Token: token})
+	allOver, failed := true, false
+	for i, f := range steps {
+		allOver, failed = allOver && over(f), failed || over(f) && !succeeded(f)
+		if plan.steps[i].pivot && succeeded(f) && phase == flight.PhaseForward && !rule.noCommitted {
+			all, phase = append(all, &flight.PassPivot{Key: sagaKey, Generation: 1, Token: token}), flight.PhaseCommitted
 		}
 	}
+	if phase == flight.PhaseForward && failed && !marked {
+		all, marked = append(all, &flight.Cancel{Key: sagaKey, Generation: 1, Reason: "a step failed"}), true
+	}
 	end := flight.OutcomeNone
-	switch {
-	case saga.Phase == flight.PhaseUndoing:
-		last := 0
-		for i, step := range plan.steps {
-			if f := w.flights[i+1]; step.undo && happened(f) && !over(w.flights[i+1+len(plan.steps)]) && (last == 0 || f.Ended.After(w.flights[last].Ended)) {
-				last = i + 1
-			}
-		}
-		switch {
-		case w.live() > 0: // one undo at a time
-		case last == 0:
-			end = flight.OutcomeRefused
-		default:
-			submit(last + len(plan.steps))
-		}
-	case allOver && !failed && (!marked || committed || rule.noCommitted):
-		end = flight.OutcomeSucceeded
-	case marked && !committed:
+	if phase == flight.PhaseForward && marked && !(rule.noCommitted && allOver && !failed) {
 		settled := true
-		for i := range plan.steps {
-			f := w.flights[i+1]
+		for i, f := range steps {
 			waits := created(f) && !f.Tainted() && f.OpenAttempt() == nil && (f.State == flight.StateReady || f.State == flight.StateScheduled)
 			settled = settled && (!created(f) || over(f) || waits && rule.flipsWithCancels)
 			if waits {
 				all = append(all, &flight.Cancel{Key: plan.key(i + 1), Generation: 1, Driver: token})
 			}
 		}
-		flips = settled || rule.flips
-	case failed:
-		return token, append(all, &flight.Cancel{Key: sagaKey, Generation: 1, Reason: "a step failed"})
-	default:
+		if settled || rule.flips {
+			all, phase = append(all, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token}), flight.PhaseUndoing
+		}
+	} else if phase != flight.PhaseUndoing {
+		if allOver {
+			end = flight.OutcomeSucceeded
+		}
 		for i, step := range plan.steps {
-			if !created(w.flights[i+1]) && (step.needs == 0 || over(w.flights[step.needs])) {
+			if !created(steps[i]) && (step.needs == 0 || over(steps[step.needs-1])) {
 				submit(i + 1)
 			}
 		}
 	}
-	switch wake := (flight.Wake{Live: uint8(w.live() + started), Marked: marked}); {
-	case flips:
-		all = append(all, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token})
-	case end != flight.OutcomeNone:
-		all = append(all, &flight.Report{Key: sagaKey, Generation: 1, Token: token, Outcome: end})
-	default:
-		all = append(all, &flight.Suspend{Key: sagaKey, Generation: 1, Token: token, Wake: wake})
+	if phase == flight.PhaseUndoing {
+		last, busy := -1, false
+		for i, f := range steps {
+			busy = busy || created(undos[i]) && !over(undos[i]) // one undo at a time
+			if plan.steps[i].undo && happened(f) && !created(undos[i]) && (last < 0 || f.Ended.After(steps[last].Ended)) {
+				last = i
+			}
+		}
+		switch {
+		case busy:
+		case last >= 0:
+			submit(1 + last + len(steps))
+		default:
+			end = flight.OutcomeRefused
+		}
 	}
-	return token, all
+	if end != flight.OutcomeNone {
+		return token, append(all, &flight.Report{Key: sagaKey, Generation: 1, Token: token, Outcome: end})
+	}
+	return token, append(all, &flight.Suspend{Key: sagaKey, Generation: 1, Token: token, Wake: flight.Wake{Live: uint8(w.live() + started), Marked: saga.Cancel != nil || marked && rule.seesOwnCancel}})
 }
 
 func (w *sagaWorld) openSaga() *flight.Open {
@@ -328,6 +328,11 @@ func (w *sagaWorld) successors(t *testing.T, rule *sagaRule) (all []sagaStep) {
 				next.drivers[d].opened = reply.Decision == flight.DecisionProceed
 			}
 			add(fmt.Sprintf("%s of driver %d", strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."), d+1), next, broken)
+		}
+		if rule.losesOpens && len(me.onTheWay) > 1 && me.onTheWay[0].Target() == sagaKey {
+			next := *w
+			next.drivers[d].onTheWay = me.onTheWay[1:]
+			add(fmt.Sprintf("a command of driver %d is lost", d+1), &next, "")
 		}
 		if d == w.leader && len(me.onTheWay) > 0 {
 			next := *w
@@ -499,7 +504,7 @@ func sagaRules() []sagaRule {
 		{name: "one step", plan: one},
 		{name: "a step, the pivot, a step", plan: trip, large: true},
 		{name: "two steps at once", plan: two, deep: true},
-		{name: "a step is submitted under the token of an earlier driver", plan: two, deep: true, violates: "undone in another order",
+		{name: "a step is submitted under the token of an earlier driver", plan: two, violates: "the flip forgets a step",
 			sees: func(_ *sagaWorld, i int, v *flight.View, c flight.Command) flight.Command {
 				if s, ok := c.(*flight.Submit); ok && i > 0 {
 					withSaga(v, func(saga *flight.Flight) {
@@ -508,13 +513,14 @@ func sagaRules() []sagaRule {
 				}
 				return c
 			}},
-		{name: "a driver reads while the attempt of another one is open", plan: two, deep: true, readsBeforeOpen: true, violates: "undone in another order"},
+		{name: "a driver reads while the attempt of another one is open", plan: two, readsBeforeOpen: true, violates: "the flip forgets a step"},
+		{name: "an Open is lost, and the rest of its proposal is not", plan: one, losesOpens: true, violates: asleep},
 		{name: "an earlier driver suspends the saga", plan: trip, violates: asleep, sees: suspendAs(func(w *sagaWorld, s *flight.Suspend) {
 			if a := w.flights[0].OpenAttempt(); a != nil {
 				s.Token = a.Token()
 			}
 		})},
-		{name: "an earlier driver keeps its attempt", plan: one, violates: "stuck", sees: func(w *sagaWorld, i int, _ *flight.View, c flight.Command) flight.Command {
+		{name: "an earlier driver keeps its attempt", plan: one, violates: "the end forgets a step", sees: func(w *sagaWorld, i int, _ *flight.View, c flight.Command) flight.Command {
 			if _, ok := c.(*flight.Open); ok && i == 0 && w.flights[0].OpenAttempt() != nil {
 				return nothing
 			}
@@ -555,6 +561,7 @@ func sagaRules() []sagaRule {
 		{name: "a saga sleeps although its driver has not seen the cancel", plan: trip, violates: asleep, sees: suspendAs(func(_ *sagaWorld, s *flight.Suspend) {
 			s.Wake.Marked = true
 		})},
+		{name: "a driver sleeps behind its own cancel by what it has seen before", plan: two, seesOwnCancel: true, violates: asleep},
 		{name: "a cancelled saga never sleeps", plan: trip, violates: "driven without end", sees: suspendAs(func(_ *sagaWorld, s *flight.Suspend) {
 			s.Wake.Marked = false
 		})},

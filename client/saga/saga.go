@@ -70,17 +70,17 @@ type step struct {
 	undoLookUp effect.LookUp
 }
 
-// Of is a step whose result is an O.
-type Of[O any] struct{ name string }
+// StepOf is a step whose result is an O.
+type StepOf[O any] struct{ name string }
 
-func (s *Of[O]) stepName() string { return s.name }
+func (so *StepOf[O]) stepName() string { return so.name }
 
 // Named is a step of any result.
 type Named interface{ stepName() string }
 
 // Step adds a step. Its function gets the saga's input; Result gives it the results of the steps that it comes after. What the function
 // returns is read like the result of client.Do's function. A step without After starts at once.
-func Step[I, O any](s *Saga[I], name string, perform func(ctx context.Context, at Attempt, in I) (O, error), opts ...StepOption) *Of[O] {
+func Step[I, O any](s *Saga[I], name string, perform func(ctx context.Context, at Attempt, in I) (O, error), opts ...StepOption) *StepOf[O] {
 	st := step{Step: saga.Step{Name: name}}
 	for _, opt := range opts {
 		opt(&st)
@@ -91,7 +91,7 @@ func Step[I, O any](s *Saga[I], name string, perform func(ctx context.Context, a
 	if st.undo != nil {
 		s.handlers = append(s.handlers, handler{s.def.ActionOf(position, true), st.undoLookUp, st.undo})
 	}
-	return &Of[O]{name}
+	return &StepOf[O]{name}
 }
 
 // After lets a step start when the named ones have succeeded.
@@ -248,12 +248,12 @@ func performs[I, O any](perform func(ctx context.Context, at Attempt, in I) (O, 
 
 // Result returns the result of an earlier step, in the function of a step that comes after it; ok is false if the earlier step was skipped
 // or let pass, or if its result is not known.
-func (s *Of[O]) Result(at Attempt) (result O, ok bool) {
+func (so *StepOf[O]) Result(at Attempt) (result O, ok bool) {
 	var job jobInput
 	if json.Unmarshal(at.Input(), &job) != nil {
 		return result, false
 	}
-	body := job.Steps[s.name].Body
+	body := job.Steps[so.name].Body
 	return result, len(body) > 0 && string(body) != "null" && json.Unmarshal(body, &result) == nil
 }
 
@@ -273,7 +273,7 @@ func (s *Saga[I]) define(ctx context.Context, c *client.Client) error {
 	return c.DefineSaga(ctx, s.def.Saga, int(s.def.Version), s.def.JSON())
 }
 
-// Start starts a saga, and does not wait for it. The same id is the same run, whoever starts it and however often. Errors are those of
+// Start starts a saga, and does not wait for it. The same id is the same run, for every caller and however often it is started. Errors are those of
 // client.StartSaga.
 func (s *Saga[I]) Start(ctx context.Context, c *client.Client, id string, in I) (*Run, error) {
 	a, err := c.StartSaga(ctx, s.def.Saga+"@"+strconv.FormatUint(uint64(s.def.Version), 10), id, in)
@@ -313,9 +313,9 @@ func (r *Run) Cancel(ctx context.Context, reason string) error {
 var ErrNoReceipt = errors.New("the step has no receipt")
 
 // Receipt returns the result of a step of a run.
-func (s *Of[O]) Receipt(run *client.Saga) (result O, err error) {
+func (so *StepOf[O]) Receipt(run *client.Saga) (result O, err error) {
 	for i := range run.Steps {
-		if st := &run.Steps[i]; st.Step == s.name && st.Flight != nil && st.Flight.Receipt != nil && st.Flight.State == flight.StateSucceeded.String() {
+		if st := &run.Steps[i]; st.Step == so.name && st.Flight != nil && st.Flight.Receipt != nil && st.Flight.State == flight.StateSucceeded.String() {
 			return result, json.Unmarshal(st.Flight.Receipt.Body, &result)
 		}
 	}
