@@ -58,6 +58,13 @@ type sample struct {
 	claims, sessions   int
 	oldestDoubtSeconds float64
 	oldestUnrunSeconds float64
+	sagaDoubts         sagaDoubts
+}
+
+// sagaDoubts are the sagas with a step or an undo in doubt, as far as a scrape has read.
+type sagaDoubts struct {
+	sagas         map[flight.ID]bool
+	oldestSeconds float64 // NaN if it was not found
 }
 
 func stateGauges() []stateGauge {
@@ -71,6 +78,15 @@ func stateGauges() []stateGauge {
 			func(r *sample) float64 { return r.oldestDoubtSeconds }),
 		f("resolved_not_run_oldest_age_seconds", "Age of the oldest resolution that an effect did not happen after which no caller has run it; 0: there is none; absent: not found.",
 			func(r *sample) float64 { return r.oldestUnrunSeconds }),
+		f("sagas_in_doubt", "Sagas that wait for a person, because a step or an undo is in doubt; absent: not found.",
+			func(r *sample) float64 {
+				if math.IsNaN(r.sagaDoubts.oldestSeconds) {
+					return math.NaN()
+				}
+				return float64(len(r.sagaDoubts.sagas))
+			}),
+		f("saga_in_doubt_oldest_age_seconds", "Age of the oldest doubt of a step or an undo of a saga; 0: there is none; absent: not found.",
+			func(r *sample) float64 { return r.sagaDoubts.oldestSeconds }),
 		f("receipts_stored", "Flights that succeeded or failed and whose receipts are replayed; the same on every node.",
 			func(r *sample) float64 {
 				return float64(r.Flights[flight.StateSucceeded] + r.Flights[flight.StateFailed])
@@ -121,7 +137,7 @@ func (s *stateCollector) Describe(to chan<- *prometheus.Desc) {
 func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	r := sample{Stats: s.ledger.Stats()}
 	r.claims, r.sessions = s.leases.Counts()
-	r.oldestDoubtSeconds, r.oldestUnrunSeconds = s.oldestAges(r.Flights[flight.StateInDoubt], r.Flights[flight.StateReady]+r.Flights[flight.StateScheduled])
+	r.oldestDoubtSeconds, r.oldestUnrunSeconds, r.sagaDoubts = s.oldestAges(r.Flights[flight.StateInDoubt], r.Flights[flight.StateReady]+r.Flights[flight.StateScheduled])
 	for _, f := range s.gauges {
 		if value := f.value(&r); !math.IsNaN(value) {
 			to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, value)
@@ -138,12 +154,15 @@ func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 const maxLiveScan = 20_000
 
 // oldestAges returns the ages in seconds of the oldest of the given number of doubts, and of the oldest resolved flight that
-// no caller has run since, among the given number of flights that wait for a caller. An age is NaN if it was not found.
-func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64) {
+// no caller has run since, among the given number of flights that wait for a caller, and the doubts of sagas. An age is NaN if it was
+// not found.
+func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64, sagas sagaDoubts) {
 	if doubts == 0 && waiting == 0 {
-		return 0, 0
+		return 0, 0, sagas
 	}
+	sagas.sagas = make(map[flight.ID]bool)
 	now := s.ledger.Now()
+	oldestOfSagas := now
 	oldestDoubt, oldestUnrun, foundDoubt, foundUnrun := now, now, doubts == 0, false
 	all, read := true, 0
 	for f, err := range s.ledger.Live() {
@@ -154,6 +173,9 @@ func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64
 		switch f.State {
 		case flight.StateInDoubt:
 			oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
+			if f.Key.IsStep() {
+				oldestOfSagas, sagas.sagas[f.Key.Saga().FlightID()] = min(oldestOfSagas, doubtSince(f)), true
+			}
 			doubts--
 		case flight.StateReady, flight.StateScheduled:
 			if since := f.UnrunSince(); since > 0 {
@@ -171,7 +193,8 @@ func (s *stateCollector) oldestAges(doubts, waiting int64) (doubt, unrun float64
 		}
 		return now.AsTime().Sub(since.AsTime()).Seconds()
 	}
-	return age(oldestDoubt, foundDoubt), age(oldestUnrun, foundUnrun || waiting <= 0)
+	sagas.oldestSeconds = age(oldestOfSagas, all || doubts <= 0)
+	return age(oldestDoubt, foundDoubt), age(oldestUnrun, foundUnrun || waiting <= 0), sagas
 }
 
 // doubtSince returns when the newest attempt ended, as flightd doubt ls shows it. The flight became in doubt then, or

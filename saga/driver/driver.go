@@ -50,11 +50,12 @@ type Jobs interface {
 	ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
 }
 
-// Config has the ports of a Driver. Only Events and Logger may be zero.
+// Config has the ports of a Driver. Only Events, Ended and Logger may be zero.
 type Config struct {
 	Ledger Ledger
 	Jobs   Jobs
 	Events executor.Events
+	Ended  func(flight.Outcome) // called when a saga was ended; nil: not called
 	Owner  string // of the sagas' attempts, for people
 	Logger *slog.Logger
 }
@@ -191,6 +192,10 @@ func (d *Driver) drive(ctx context.Context, id flight.ID) error {
 	}
 	if replies[0].Decision != flight.DecisionProceed {
 		return errors.New("the ledger does not let it be driven now: " + replies[0].Decision.String())
+	}
+	last := len(commands) - 1
+	if report, ends := commands[last].(*flight.Report); ends && replies[last].Changed && d.cfg.Ended != nil {
+		d.cfg.Ended(report.Outcome)
 	}
 	return nil
 }
