@@ -223,20 +223,20 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 }
 
 // Flight reads one flight. The error wraps *Missing when its key was never used.
-func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`})
+func (re *requester) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
+	resp, err := re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), flightID: id, mustContain: `"` + id.String() + `"`})
 	return flightOf(id, resp, err)
 }
 
 // WaitFlight returns a flight as soon as its version differs from seen, or unchanged after wait.
-func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
+func (re *requester) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
-	resp, err := c.ask(ctx, request{
+	resp, err := re.ask(ctx, request{
 		method: http.MethodGet, path: flightPath(id, ""), flightID: id, ifNoneMatch: `"` + seen + `"`,
 		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTryTimeout,
 	})
 	if err == nil && resp.status == http.StatusNotModified {
-		return c.Flight(ctx, id)
+		return re.Flight(ctx, id)
 	}
 	return flightOf(id, resp, err)
 }

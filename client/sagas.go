@@ -32,19 +32,19 @@ type SagaQuery struct {
 
 // DefineSaga stores a definition of a saga, which never changes: the same one again is accepted. Errors: *Error with the code
 // idempotency_conflict for another content under the same version, or input_invalid.
-func (c *Client) DefineSaga(ctx context.Context, name string, version int, definition []byte) error {
-	_, err := c.ask(ctx, request{method: http.MethodPut, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), body: definition})
+func (re *requester) DefineSaga(ctx context.Context, name string, version int, definition []byte) error {
+	_, err := re.ask(ctx, request{method: http.MethodPut, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), body: definition})
 	return err
 }
 
 // SagaVersions returns the definitions of a saga.
-func (c *Client) SagaVersions(ctx context.Context, name string) (*SagaVersions, error) {
-	return decode[SagaVersions](c.ask(ctx, request{method: http.MethodGet, path: "/v1/sagas/" + url.PathEscape(name) + "/versions"}))
+func (re *requester) SagaVersions(ctx context.Context, name string) (*SagaVersions, error) {
+	return decode[SagaVersions](re.ask(ctx, request{method: http.MethodGet, path: "/v1/sagas/" + url.PathEscape(name) + "/versions"}))
 }
 
 // SagaDefinition returns a definition of a saga, as JSON.
-func (c *Client) SagaDefinition(ctx context.Context, name string, version int) ([]byte, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version)})
+func (re *requester) SagaDefinition(ctx context.Context, name string, version int) ([]byte, error) {
+	resp, err := re.ask(ctx, request{method: http.MethodGet, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version)})
 	return resp.body, err
 }
 
@@ -81,13 +81,13 @@ func (re *requester) ListSagas(ctx context.Context, q SagaQuery) (*SagaPage, err
 const sagaPoll = 2 * time.Second
 
 // WaitSaga waits until a saga is over, or waits for a person (SagaInDoubt).
-func (c *Client) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) {
+func (re *requester) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) {
 	for {
-		s, err := c.Saga(ctx, id)
+		s, err := re.Saga(ctx, id)
 		if err != nil || s.Over() || s.State == wire.SagaInDoubt {
 			return s, err
 		}
-		if _, err := c.WaitFlight(ctx, id, s.Version, sagaPoll); err != nil {
+		if _, err := re.WaitFlight(ctx, id, s.Version, sagaPoll); err != nil {
 			return s, err
 		}
 	}

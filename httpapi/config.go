@@ -25,8 +25,6 @@ type Config struct {
 	About     About
 	// Logger receives failures, and rejected requests at level debug; nil: slog.Default.
 	Logger *slog.Logger
-
-	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
 }
 
 // Events configures the routes of events, and the counts of duplicates among them.
@@ -57,6 +55,8 @@ type Callers struct {
 	LoopbackOnly bool
 	// PublicURL is the URL of the API as providers reach it, without a slash at its end; "": no attempt waits for a callback.
 	PublicURL string
+
+	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
 }
 
 // Cluster is what the node knows of the other nodes, and of its own place among them.

@@ -18,4 +18,4 @@ func Routes() map[string]RouteAccess {
 }
 
 // SetBodyMemory sets the bytes of request bodies that the server holds at most.
-func (c *Config) SetBodyMemory(bytes int) { c.bodyMemory = bytes }
+func (c *Config) SetBodyMemory(bytes int) { c.Callers.bodyMemory = bytes }

@@ -38,7 +38,7 @@ func newRouter(cfg *Config) *router {
 		sc.tokenTime = cfg.Ledger.Now
 	}
 	return &router{responder: &responder{sc, slog.New(auth.RedactingHandler(log.Handler()))}, ids: newRequestIDs(),
-		bodies: newBodyMemory(cmp.Or(cfg.bodyMemory, maxBodyMemory)), deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
+		bodies: newBodyMemory(cmp.Or(cfg.Callers.bodyMemory, maxBodyMemory)), deployment: cfg.About.Version.Deployment, ledgerBehind: cfg.Cluster.LedgerBehind}
 }
 
 // handler returns the handler of a mux that has all routes; with loopbackOnly they are wrapped in LoopbackOnly.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // calls are the metrics of calls, attempts and effects.
@@ -21,6 +22,8 @@ type calls struct {
 	doubts   prometheus.Counter
 	sweeps   prometheus.Counter
 	behind   prometheus.Counter
+	undos    prometheus.Counter
+	sagas    [2]prometheus.Counter // done, undone
 }
 
 // resultCount is the length of executor.Results; a test checks it.
@@ -92,14 +95,26 @@ func newCalls(in factory, maxActions int) calls {
 		overlaps: in.counter("overlaps_total", "Late reports of success with another effect than the receipt: evidence of a second effect."),
 		doubts:   in.counter("doubts_total", "Flights that became in doubt and wait for a person."),
 		behind:   in.counter("ledger_behind_total", "Requests of callers that were told a later position of the ledger than it has: it has lost entries."),
+		undos:    in.counter("compensations_total", "Undos of steps of sagas that succeeded."),
 		sweeps:   in.counter("sweep_failures_total", "Sweeps for lost holders that failed."),
 	}
+	runs := in.counters("saga_runs_total", "Sagas that ended at this node while it led, by outcome.", "outcome")
+	c.sagas = [2]prometheus.Counter{runs.WithLabelValues(wire.SagaDone), runs.WithLabelValues(wire.SagaUndone)}
 	durations := in.histograms("call_duration_seconds",
 		"Duration of calls and opens, by source of the answer; none: neither a receipt nor a permission.", waitBuckets(), "source")
 	for _, word := range executor.Results() {
 		c.duration[resultIndex(word)] = durations.WithLabelValues(sourceOf(word))
 	}
 	return c
+}
+
+// SagaEnded counts a saga that has ended.
+func (m *Metrics) SagaEnded(outcome flight.Outcome) {
+	i := 0
+	if outcome != flight.OutcomeSucceeded {
+		i = 1
+	}
+	m.calls.sagas[i].Inc()
 }
 
 // LedgerBehind counts a caller that was told a later position of the ledger than it has.
@@ -131,6 +146,9 @@ func (m *Metrics) Executor(next executor.Events) executor.Events {
 		},
 		Closed: func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration) {
 			c.ended(key, outcome)
+			if key.IsUndo() && outcome == flight.OutcomeSucceeded {
+				c.undos.Inc()
+			}
 			c.attempt.Observe(d.Seconds())
 			if next.Closed != nil {
 				next.Closed(key, attempt, outcome, d)

@@ -111,6 +111,7 @@ var documentedMetrics = map[string][]string{
 	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
 	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_ledger_behind_total": nil, "flightd_in_doubt": nil,
 	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_approvals_waiting": nil, "flightd_approvals_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_reconciling": nil, "flightd_build_info": {"go_version", "version"},
+	"flightd_sagas_in_doubt": nil, "flightd_saga_in_doubt_oldest_age_seconds": nil, "flightd_saga_runs_total": {"outcome"}, "flightd_compensations_total": nil,
 }
 
 func TestPromisedNamesAreThere(t *testing.T) {
@@ -280,6 +281,35 @@ func TestAgeOfTheOldestApproval(t *testing.T) {
 	require.Contains(t, text, "\nflightd_approvals_oldest_age_seconds 600\n")
 	s.live = nil
 	require.NotContains(t, scrape(t, m), "\nflightd_approvals_oldest_age_seconds ", "0 would mean that none waits")
+}
+
+// Two doubts of one saga are one saga that waits. An undo that succeeded is a compensation.
+func TestSagas(t *testing.T) {
+	s := &fakeLedger{now: 1_000_000}
+	m := New(Config{})
+	m.RegisterState(s, s)
+	text := scrape(t, m)
+	require.Contains(t, text, "flightd_sagas_in_doubt 0\n")
+	require.Contains(t, text, "flightd_saga_in_doubt_oldest_age_seconds 0\n")
+	for i, key := range []string{"a/trip/1#hotel", "a/trip/1#seat.undo", "a/trip/2#hotel", "a/charge/1"} {
+		s.live = append(s.live, &flight.Flight{Key: flight.MustKey(key), State: flight.StateInDoubt, CreatedAt: flight.Time(900_000 - 100_000*i)})
+	}
+	s.stats.Flights[flight.StateInDoubt] = 4
+	text = scrape(t, m)
+	require.Contains(t, text, "flightd_sagas_in_doubt 2\n")
+	require.Contains(t, text, "flightd_saga_in_doubt_oldest_age_seconds 300\n")
+
+	m.SagaEnded(flight.OutcomeSucceeded)
+	m.SagaEnded(flight.OutcomeRefused)
+	m.SagaEnded(flight.OutcomeRefused)
+	closed := m.Executor(executor.Events{}).Closed
+	for key, outcome := range map[string]flight.Outcome{"a/trip/1#seat.undo": flight.OutcomeSucceeded, "a/trip/1#hotel.undo": flight.OutcomeNotDone, "a/trip/1#hotel": flight.OutcomeSucceeded} {
+		closed(flight.MustKey(key), 1, outcome, time.Second)
+	}
+	text = scrape(t, m)
+	require.Contains(t, text, `flightd_saga_runs_total{outcome="done"} 1`)
+	require.Contains(t, text, `flightd_saga_runs_total{outcome="undone"} 2`)
+	require.Contains(t, text, "flightd_compensations_total 1\n")
 }
 
 // A resolution that the effect did not happen frees its key for the next caller. If none comes, its age shows it.

@@ -60,6 +60,13 @@ type sample struct {
 	oldestUnrunSeconds float64
 
 	oldestApprovalSeconds float64
+	sagaDoubts            sagaDoubts
+}
+
+// sagaDoubts are the sagas with a step or an undo in doubt, as far as a scrape has read.
+type sagaDoubts struct {
+	sagas         map[flight.ID]bool
+	oldestSeconds float64 // NaN if it was not found
 }
 
 func stateGauges() []stateGauge {
@@ -77,6 +84,15 @@ func stateGauges() []stateGauge {
 			func(r *sample) float64 { return r.oldestApprovalSeconds }),
 		f("resolved_not_run_oldest_age_seconds", "Age of the oldest resolution that an effect did not happen after which no caller has run it; 0: there is none; absent: not found.",
 			func(r *sample) float64 { return r.oldestUnrunSeconds }),
+		f("sagas_in_doubt", "Sagas that wait for a person, because a step or an undo is in doubt; absent: not found.",
+			func(r *sample) float64 {
+				if math.IsNaN(r.sagaDoubts.oldestSeconds) {
+					return math.NaN()
+				}
+				return float64(len(r.sagaDoubts.sagas))
+			}),
+		f("saga_in_doubt_oldest_age_seconds", "Age of the oldest doubt of a step or an undo of a saga; 0: there is none; absent: not found.",
+			func(r *sample) float64 { return r.sagaDoubts.oldestSeconds }),
 		f("receipts_stored", "Flights that succeeded or failed and whose receipts are replayed; the same on every node.",
 			func(r *sample) float64 {
 				return float64(r.Flights[flight.StateSucceeded] + r.Flights[flight.StateFailed])
@@ -150,6 +166,7 @@ func (s *stateCollector) setOldestAges(r *sample) {
 	waiting := r.Flights[flight.StateReady] + r.Flights[flight.StateScheduled] // for a caller
 	now := s.ledger.Now()
 	oldestDoubt, foundDoubt, oldestApproval, foundApproval, oldestUnrun, foundUnrun := now, doubts == 0, now, approvals == 0, now, false
+	oldestOfSagas, sagas := now, make(map[flight.ID]bool)
 	all, read := true, 0
 	if doubts+approvals+waiting > 0 {
 		for f, err := range s.ledger.Live() {
@@ -160,6 +177,9 @@ func (s *stateCollector) setOldestAges(r *sample) {
 			switch f.State {
 			case flight.StateInDoubt:
 				oldestDoubt, foundDoubt = min(oldestDoubt, doubtSince(f)), true
+				if f.Key.IsStep() {
+					oldestOfSagas, sagas[f.Key.Saga().FlightID()] = min(oldestOfSagas, doubtSince(f)), true
+				}
 				doubts--
 			case flight.StateAwaitingApproval:
 				oldestApproval, foundApproval = min(oldestApproval, f.CreatedAt), true
@@ -182,6 +202,7 @@ func (s *stateCollector) setOldestAges(r *sample) {
 		return now.AsTime().Sub(since.AsTime()).Seconds()
 	}
 	r.oldestDoubtSeconds, r.oldestApprovalSeconds, r.oldestUnrunSeconds = age(oldestDoubt, foundDoubt), age(oldestApproval, foundApproval), age(oldestUnrun, foundUnrun || waiting <= 0)
+	r.sagaDoubts = sagaDoubts{sagas, age(oldestOfSagas, all || doubts <= 0)}
 }
 
 // doubtSince returns when the newest attempt ended, as flightd doubt ls shows it. The flight became in doubt then, or

@@ -105,7 +105,7 @@ func (a *actor) openRemote() error {
 	if a.cluster != nil {
 		owner = a.cluster.name()
 	}
-	a.sagas = driver.New(driver.Config{Ledger: a.store, Jobs: a.store.Jobs(), Events: a.events, Owner: owner, Logger: a.cfg.Logger})
+	a.sagas = driver.New(driver.Config{Ledger: a.store, Jobs: a.store.Jobs(), Events: a.events, Ended: a.metrics.SagaEnded, Owner: owner, Logger: a.cfg.Logger})
 	a.parts.start("sagas", func(ctx context.Context) error {
 		a.sagas.Run(ctx)
 		return nil

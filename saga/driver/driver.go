@@ -51,12 +51,13 @@ type Jobs interface {
 	ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
 }
 
-// Config has the ports of a Driver. Only Events and Logger may be zero.
+// Config has the ports of a Driver. Only Events, Ended and Logger may be zero.
 type Config struct {
 	Ledger Ledger
 	Jobs   Jobs
 	Events executor.Events
-	Owner  string // of the sagas' attempts, for people
+	Ended  func(flight.Outcome) // called when a saga was ended; nil: not called
+	Owner  string               // of the sagas' attempts, for people
 	Logger *slog.Logger
 }
 
@@ -208,6 +209,10 @@ func (d *Driver) propose(ctx context.Context, commands []flight.Command) error {
 			return errors.New("the ledger does not let it be driven now: " + decision.String())
 		}
 		d.cfg.Events.Publish(commands[i].Target(), replies[i].Events)
+	}
+	last := len(commands) - 1
+	if report, ends := commands[last].(*flight.Report); ends && replies[last].Changed && d.cfg.Ended != nil {
+		d.cfg.Ended(report.Outcome)
 	}
 	return nil
 }
