@@ -43,6 +43,10 @@ func (t *transition) decideApproval(c *DecideApproval) Decision {
 	}
 	t.editFlight().Resolution = &Resolution{Finding: c.Finding, Version: c.Version, By: by}
 	t.emit(EventApproved, Event{Actor: by.Actor, Note: by.Reason})
+	if t.key.IsStep() { // a gate of a saga performs nothing: its approval is its receipt
+		t.endWithReceipt(Receipt{Outcome: OutcomeSucceeded, Source: SourcePerson})
+		return DecisionAccepted
+	}
 	t.makeReady()
 	return DecisionAccepted
 }

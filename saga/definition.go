@@ -246,6 +246,9 @@ func (d *Definition) PolicyOf(step int, undo bool) flight.Policy {
 	recovery, _ := flight.ParseRecovery(cmp.Or(p.Recovery, "hold"))
 	policy := flight.Policy{Recovery: recovery, ProviderWindow: time.Duration(p.ProviderWindow), AttemptTimeout: time.Duration(p.Timeout),
 		SettleDelay: time.Duration(p.SettleDelay), Retry: wire.DefaultRetry, Approval: s.Approval != nil && !undo}
+	if policy.Approval {
+		policy.ApprovalWithin = time.Duration(s.Approval.Expires)
+	}
 	if r := p.Retry; r != nil {
 		policy.Retry = flight.RetryPolicy{Attempts: cmp.Or(r.Attempts, maxAttempts), MinBackoff: time.Duration(r.First), MaxBackoff: time.Duration(r.Max),
 			Within: time.Duration(r.Within)}

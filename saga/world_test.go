@@ -328,6 +328,9 @@ func (e *explorer) flightMoves(w *world, i, slot int, add adder, accept func(*wo
 	case f.State == flight.StateAwaitingApproval:
 		for _, finding := range [...]flight.Finding{flight.FindingApproved, flight.FindingRejected} {
 			add(move{name: name + " is " + finding.String(), person: true}, func(next *world) (bool, error) {
+				if finding == flight.FindingApproved {
+					*effect(next) = true // a gate has no other
+				}
 				return accept(next, &flight.DecideApproval{Key: key, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Finding: finding})
 			})
 		}

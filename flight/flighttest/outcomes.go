@@ -144,6 +144,9 @@ func (s *step) checkReceipts() {
 	case *flight.Resolve:
 		s.require(b.State == flight.StateInDoubt && b.Version == c.Version && c.Finding == flight.FindingHappened, "a receipt came from a person who saw another version")
 		s.require(r.Outcome == flight.OutcomeSucceeded && r.ExternalID == c.ExternalID && r.Source == flight.SourcePerson, "the receipt differs from the attached one")
+	case *flight.DecideApproval:
+		s.require(c.Target().IsStep() && c.Finding == flight.FindingApproved && b.State == flight.StateAwaitingApproval && r.Source == flight.SourcePerson &&
+			r.Outcome == flight.OutcomeSucceeded && r.Body.Size == 0, "a receipt came from an approval of no gate")
 	case *flight.Import:
 		s.require(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.SourceImport,
 			"the receipt differs from the imported one")

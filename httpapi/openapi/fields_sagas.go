@@ -15,7 +15,7 @@ func sagaDocs() map[string]fieldDoc {
 		"SagaPage":               {about: "A page of the list of sagas, newest first, without steps and receipts."},
 		"SagaVersions":           {about: "The definitions of a saga."},
 		"SagaVersion":            {about: "A definition of a saga."},
-		"StartSagaRequest.saga":  {about: "`NAME`, which is the newest version, or `NAME@VERSION`", maxLength: flight.MaxKeyPart + 11},
+		"StartSagaRequest.saga":  {about: "`NAME`, which is the newest version, or `NAME@VERSION`", maxLength: flight.MaxKeyPart},
 		"StartSagaRequest.id":    {about: "the business identifier, such as the number of the booking", maxLength: flight.MaxKeyPart},
 		"StartSagaRequest.input": {about: "the input of the saga, JSON by RFC 7493; its steps refer to it"},
 		"StartSagaAnswer.status": {about: "`queued`: the saga is new; `duplicate`: it was started before, perhaps with another version", enum: []string{wire.StatusQueued, wire.StatusDuplicate}},

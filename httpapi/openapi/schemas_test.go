@@ -154,6 +154,8 @@ func codecs() map[string]codec {
 		"ActionRequest": requestCodec(wire.DecodeAction), "Action": answerCodec[wire.Action], "ActionList": answerCodec[wire.ActionList], "ActionAnswer": answerCodec[wire.ActionAnswer],
 		"PolicyDifference": answerCodec[wire.PolicyDifference], "LaneRule": answerCodec[wire.LaneRule],
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
+		"StartSagaRequest": requestCodec(wire.DecodeStartSaga), "StartSagaAnswer": answerCodec[wire.StartSagaAnswer], "Saga": answerCodec[wire.Saga], "SagaStep": answerCodec[wire.SagaStep],
+		"SagaPage": answerCodec[wire.SagaPage], "SagaVersions": answerCodec[wire.SagaVersions], "SagaVersion": answerCodec[wire.SagaVersion],
 		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
 		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
 		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane],
@@ -223,6 +225,10 @@ func requestReaders() map[string]requestReader {
 			r, bad := wire.DecodeSubmit(data)
 			r.Lane = cmp.Or(r.Lane, "lane") // a document cannot say that lane_limit needs it
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default", 0); return bad })
+		},
+		"StartSagaRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeStartSaga(data)
+			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default"); return bad })
 		},
 		"ClaimRequest": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeClaim(data)
