@@ -82,6 +82,9 @@ func (r *StartSagaRequest) Parse(namespace string) (key flight.Key, s flight.Sub
 		version = n
 	}
 	if key, bad = Key(namespace, name, r.ID); bad != nil {
+		if bad.Pointer == "/action" {
+			bad.Pointer = "/saga"
+		}
 		return key, s, 0, bad
 	}
 	open := OpenRequest{Input: r.Input, Policy: Policy{Retention: r.Retention}}
