@@ -19,9 +19,16 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 		return nil
 	}
 	key := flight.MustKey(fmt.Sprintf("test/%s/order-%d", []string{"charge", "mail"}[n%2], n))
-	f := &flight.Flight{ID: key.FlightID(), Key: key, Generation: 1, Steps: time.Duration(random.IntN(3)) * time.Second}
+	saga := n >= 30 && n < 32
+	switch {
+	case saga:
+		key = flight.MustKey(fmt.Sprintf("test/trip/order-%d", n))
+	case n >= 32: // a step or an undo of one of the two sagas
+		key = flight.MustKey(fmt.Sprintf("test/trip/order-%d#step-%d%s", 30+n%2, n/4, []string{"", ".undo"}[n/2%2]))
+	}
+	f := &flight.Flight{Policy: flight.Policy{Saga: saga}, ID: key.FlightID(), Key: key, Generation: 1, Steps: time.Duration(random.IntN(3)) * time.Second}
 	f.Place = &flight.Place{Due: flight.Time(random.IntN(100)), Since: flight.Version{Index: random.Uint64N(50), Pos: uint32(n)}, Queue: flight.Queue{
-		Priority: int16(random.IntN(3)), Lane: []string{"", "a", "b"}[random.IntN(3)], Limit: uint16(random.IntN(4))}}
+		Priority: int16(random.IntN(3)), Lane: []string{"", "a", "b"}[random.IntN(3)], Limit: uint16(random.IntN(4)), Action: []string{"", "book"}[random.IntN(2)]}}
 	if before != nil && random.IntN(4) > 0 {
 		f.Place = before.Place
 	}
@@ -30,8 +37,8 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 	case flight.StateScheduled:
 		f.NotBefore = flight.Time(1 + random.IntN(100))
 	case flight.StateWaiting:
-		f.Wake = &flight.Wake{At: flight.Time(random.IntN(100))}
-		if random.IntN(2) == 0 {
+		f.Wake = &flight.Wake{At: flight.Time(random.IntN(100)), Live: uint8(random.IntN(5))}
+		if random.IntN(2) == 0 && !saga {
 			f.Wake.Callback, f.Attempts = true, []flight.Attempt{{Number: 1}}
 		}
 	case flight.StateAwaitingApproval:
@@ -47,7 +54,7 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 		f.Attempts = []flight.Attempt{{Number: 1, OpenedAt: flight.Time(random.IntN(100))}}
 		f.Policy.AttemptTimeout = time.Duration(random.IntN(2)) * time.Millisecond
 	}
-	if random.IntN(5) == 0 {
+	if random.IntN(5) == 0 || saga {
 		f.Place = nil
 	}
 	return f
@@ -62,12 +69,14 @@ type contents struct {
 	Times   [2]flight.Time
 	Queued  int
 	Blocked []flight.ID
+	Sagas   map[flight.ID]bool
 }
 
 func contentsOf(d *flight.Due, h *flight.Header, flights []*flight.Flight) contents {
 	d.Advance(h)
 	c := contents{Ready: make(map[string][]flight.ID), Pools: make(map[string]flight.PoolStatus), Lanes: make(map[string][]string), Overdue: make(map[flight.ID]bool),
-		Times: [2]flight.Time{d.NextStart(h), d.NextDeadline(h)}, Queued: d.QueuedIn("test")}
+		Times: [2]flight.Time{d.NextStart(h), d.NextDeadline(h)}, Queued: d.QueuedIn("test"),
+		Sagas: make(map[flight.ID]bool)}
 	for p := range d.Pools() {
 		p.States = maps.Clone(p.States)
 		c.Pools[p.Action] = p
@@ -75,7 +84,10 @@ func contentsOf(d *flight.Due, h *flight.Header, flights []*flight.Flight) conte
 	for id := range d.Overdue(h) {
 		c.Overdue[id] = true
 	}
-	for _, action := range []string{"charge", "mail"} {
+	for id := range d.DueSagas() {
+		c.Sagas[id] = true
+	}
+	for _, action := range []string{"charge", "mail", "trip", "book"} {
 		c.Ready[action] = slices.Collect(d.ReadyJobs("test", action))
 		for _, lane := range []string{"a", "b"} {
 			for id, open := range d.LaneJobs("test", action, lane) {
@@ -122,6 +134,66 @@ func TestDue_FollowsFlights(t *testing.T) {
 			require.Equal(t, contentsOf(rebuilt, &h, flights), contentsOf(table, &h, flights))
 		}
 	}
+}
+
+// A saga that sleeps is due when fewer of its steps are not over than its driver had counted, whatever the order of the events.
+func TestDue_Sagas(t *testing.T) {
+	d := flight.NewDue()
+	var signals int
+	d.SagaDue = func() { signals++ }
+	saga := &flight.Flight{ID: sagaKey.FlightID(), Key: sagaKey, Policy: flight.Policy{Saga: true}, State: flight.StateReady}
+	step := &flight.Flight{ID: stepKey.FlightID(), Key: stepKey, State: flight.StateReady}
+	due := func() []flight.ID { return slices.Collect(d.DueSagas()) }
+	set := func(f **flight.Flight, state flight.State, wake *flight.Wake) {
+		next := **f
+		next.State, next.Wake = state, wake
+		d.Update(*f, &next)
+		*f = &next
+	}
+	d.Update(nil, saga)
+	require.Equal(t, []flight.ID{saga.ID}, due(), "it was never driven")
+	d.Update(nil, step)
+	set(&saga, flight.StateWaiting, &flight.Wake{Live: 1})
+	require.Empty(t, due())
+	for _, state := range []flight.State{flight.StateRunning, flight.StateInDoubt, flight.StateReady} {
+		set(&step, state, nil)
+		require.Empty(t, due(), "the step is not over: %v", state)
+	}
+	set(&step, flight.StateSucceeded, nil)
+	require.Equal(t, []flight.ID{saga.ID}, due())
+	set(&saga, flight.StateRunning, nil)
+	require.Equal(t, []flight.ID{saga.ID}, due(), "its driver may have died")
+	require.Equal(t, 2, signals, "a saga that is due already is no news")
+	set(&saga, flight.StateWaiting, &flight.Wake{Live: 1})
+	require.Equal(t, []flight.ID{saga.ID}, due(), "the step was over before the suspend")
+	set(&saga, flight.StateSucceeded, nil)
+	require.Empty(t, due())
+}
+
+// A saga is no job, and has no times of an attempt: nothing but its steps and its driver's time wakes it.
+func TestDue_SagaIsNoJob(t *testing.T) {
+	d := flight.NewDue()
+	policy := flight.Policy{Saga: true, RunAfter: time.Minute, AttemptTimeout: time.Second}
+	saga, _ := applyTo(d, nil, 100, 1, &flight.Submit{Key: sagaKey, Submission: flight.Submission{Policy: policy}, Queue: &flight.Queue{RunAt: 500}})
+	require.Equal(t, flight.StateReady, saga.State)
+	require.Nil(t, saga.Place)
+	saga, reply := applyTo(d, saga, 101, 2, &flight.Open{Key: sagaKey, Nonce: nonce1, NotAfter: 101, StoreEpoch: 1})
+	require.Equal(t, flight.DecisionProceed, reply.Decision)
+	require.Zero(t, d.NextDeadline(&testHeader))
+	require.Equal(t, []flight.ID{saga.ID}, slices.Collect(d.DueSagas()))
+	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Submission: flight.Submission{Policy: flight.Policy{Saga: true}}}))
+	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{Action: "book"}}))
+	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.PassPivot{}))
+}
+
+// Workers claim a job by the action that its submission names, else by the name of its key.
+func TestDue_Action(t *testing.T) {
+	d := flight.NewDue()
+	step := testJob(1, "", 0, 1)
+	step.Key, step.ID, step.Place.Queue.Action = stepKey, stepKey.FlightID(), "trip.hotel"
+	d.Update(nil, step)
+	require.Equal(t, []flight.ID{step.ID}, slices.Collect(d.ReadyJobs("test", "trip.hotel")))
+	require.Empty(t, slices.Collect(d.ReadyJobs("test", "trip")))
 }
 
 func testJob(n int, lane string, limit uint16, due flight.Time) *flight.Flight {

@@ -24,7 +24,7 @@ func TestMutants(t *testing.T) {
 			require.NoError(t, err)
 			tests := build(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
 			// Most mutants are caught by the table tests, which are fast.
-			const slow = "^TestExhaustive|^TestProperty"
+			const slow = "^TestExhaustive|^TestProperty|^TestSagas"
 			out, caught := runTests(t, m.file, tests, "-test.skip", slow)
 			if !caught {
 				out, caught = runTests(t, m.file, tests, "-test.run", slow)

@@ -102,6 +102,9 @@ func (s *step) checkSteps() {
 		s.require(isSubmit && driver != nil && s.token(driver) == submit.Submission.Driver, "I9: a stale driver started a step")
 		s.require(s.stepMayStart(key), "I9: a step was started in the wrong phase")
 	}
+	if _, ok := s.c.(*flight.Cancel); ok && s.r.Changed && s.saga != nil && !s.saga.State.Terminal() {
+		s.require(b.OpenAttempt() == nil && !b.Tainted() && b.State != flight.StateInDoubt && a.State == flight.StateCancelled, "I9: a driver cancelled a step that may have happened")
+	}
 	_, resolved := s.c.(*flight.Resolve)
 	s.require(!s.mustNotFail() || a.State != flight.StateFailed || b.State.Terminal() || resolved, "I9: a step that must not fail has failed")
 	s.require(!a.State.Terminal() || a.State == flight.StateExpired || a.Ended != (flight.Version{}), "the end of a step has no version")
