@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/saga"
 )
 
 // A bad submission, or a bad claim, gets a code and the invalid place. As a line it changes nothing for the others.
@@ -78,4 +81,32 @@ func TestJobs_BadInput(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, sendLines(strings.Repeat("{}\n", wire.MaxSubmitLines+1)).Code)
 	answer := decodeBody[wire.ClaimAnswer](t, d.post(claims, claim(`"actions":["charge"],"slots":1000`)))
 	require.Len(t, answer.Jobs, 3)
+}
+
+// stepInputs are sagas whose steps have an input only while err is nil.
+type stepInputs struct{ err error }
+
+func (stepInputs) View(*flight.Flight) (*saga.Definition, *saga.View, error) { panic("not called") }
+func (n *stepInputs) StepInput(*flight.Flight) ([]byte, error)               { return []byte("{}"), n.err }
+
+// A step whose input cannot be made is not handed out: a worker would perform it without an input.
+func TestJobs_StepWithoutInput(t *testing.T) {
+	for _, failed := range []error{nil, errors.New("there is no such field")} {
+		d := newTestServer(t, func(c *httpapi.Config) { c.Sagas = &stepInputs{failed} })
+		trip := flight.MustKey("default/trip/1")
+		hotel, err := trip.Step("hotel")
+		require.NoError(t, err)
+		of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
+		d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
+		d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
+		open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now(), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+		d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token}})
+		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+		answer := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"n","actions":["hotel.book"],"slots":1,"wait_ms":0}`, session)))
+		require.Len(t, answer.Jobs, map[bool]int{true: 1, false: 0}[failed == nil])
+		if failed == nil {
+			require.Equal(t, "hotel.book", answer.Jobs[0].Action)
+		}
+		require.EqualValues(t, 1, decodeBody[wire.Flight](t, d.get("/v1/flights/"+hotel.FlightID().String())).Attempts)
+	}
 }

@@ -28,7 +28,6 @@ type Attempt = client.Attempt
 type Saga[I any] struct {
 	def      saga.Definition
 	handlers []handler
-	err      error // the first mistake in the definition
 }
 
 // handler performs the jobs of one action.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,35 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 3")
 		return "charge/" + run
 	}
+	started := func(s *server, run string) string {
+		file := filepath.Join(s.t.TempDir(), "trip.yaml")
+		require.NoError(s.t, os.WriteFile(file, []byte(tripYAML), 0o600))
+		s.flightd("sagas", "apply", file)
+		s.flightd("sagas", "start", "trip", "--id", run)
+		return file
+	}
 	return map[string]func(*server, string) []string{
+		"sagas apply": func(s *server, run string) []string { return []string{"sagas", "apply", started(s, run)} },
+		"sagas versions": func(s *server, run string) []string {
+			started(s, run)
+			return []string{"sagas", "versions", "trip"}
+		},
+		"sagas ls": func(s *server, run string) []string {
+			started(s, run)
+			return []string{"sagas", "ls"}
+		},
+		"sagas start": func(s *server, run string) []string {
+			started(s, run)
+			return []string{"sagas", "start", "trip", "--id", run}
+		},
+		"sagas get": func(s *server, run string) []string {
+			started(s, run)
+			return []string{"sagas", "get", "trip/" + run}
+		},
+		"sagas cancel": func(s *server, run string) []string {
+			started(s, run)
+			return []string{"sagas", "cancel", "trip/" + run, "--reason", "a test"}
+		},
 		"flights ls":     looked("flights", "ls", "--limit", "200"),
 		"flights get":    looked("flights", "get", "pay-7"),
 		"why":            looked("why", "pay-7"),
@@ -106,6 +135,8 @@ func otherCommands() map[string]string {
 		"flights watch":             "a stream; its own tests read it",
 		"flights wait":              "the receipt, byte for byte; its own tests read it",
 		"submit":                    "a summary, or a receipt; TestSubmit_OneJob and TestSubmit_File_SafeToRunAgain",
+		"sagas lint":                "it prints nothing if nothing is wrong; TestSagas_Define",
+		"sagas watch":               "a stream; its own tests read it",
 		"work":                      "it prints no data; its own tests read its log",
 		"import":                    "a summary, whose ids are those of keys that differ; its own tests read it",
 		"completion bash":           "a script",
