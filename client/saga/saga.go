@@ -294,17 +294,19 @@ func (r *Run) Wait(ctx context.Context) (*client.Saga, error) {
 	return r.client.WaitSaga(ctx, r.Key.FlightID())
 }
 
-// Cancel undoes the saga, unless its pivot has succeeded: then the error is *client.Error with the code past_pivot.
+// Cancel undoes the saga. The error is *client.Error with the code past_pivot if its pivot has succeeded, and with precondition_failed if the
+// saga is over.
 func (r *Run) Cancel(ctx context.Context, reason string) error {
-	for {
+	for seen := ""; ; {
 		f, err := r.client.Flight(ctx, r.Key.FlightID())
 		if err != nil {
 			return err
 		}
 		_, err = r.client.Cancel(ctx, r.Key.FlightID(), f.Version, client.OperatorRequest{Reason: reason})
-		if client.CodeOf(err) != wire.PreconditionFailed || ctx.Err() != nil {
-			return err // else it has gone on meanwhile
+		if client.CodeOf(err) != wire.PreconditionFailed || f.Version == seen {
+			return err
 		}
+		seen = f.Version // it may have gone on meanwhile
 	}
 }
 
