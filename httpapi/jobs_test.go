@@ -87,12 +87,12 @@ func TestJobs_BadInput(t *testing.T) {
 type stepInputs struct{ err error }
 
 func (stepInputs) View(*flight.Flight) (*saga.Definition, *saga.View, error) { panic("not called") }
-func (n *stepInputs) StepInput(*flight.Flight) ([]byte, error)               { return []byte("{}"), n.err }
+func (si *stepInputs) StepInput(*flight.Flight) ([]byte, error)              { return []byte("{}"), si.err }
 
 // A step whose input cannot be made is not handed out: a worker would perform it without an input.
 func TestJobs_StepWithoutInput(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("there is no such field")} {
-		d := newTestServer(t, func(c *httpapi.Config) { c.Sagas = &stepInputs{failed} })
+		d := newTestServer(t, func(c *httpapi.Config) { c.Work.Sagas = &stepInputs{failed} })
 		trip := flight.MustKey("default/trip/1")
 		hotel, err := trip.Step("hotel")
 		require.NoError(t, err)

@@ -200,6 +200,11 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		if id == "" || sr.store.documents.Document(definitionID(ns, id)) == nil {
 			return noDefinition(ns, req.Saga)
 		}
+		if def, err := saga.Parse(sr.store.documents.Document(definitionID(ns, id)).Body); err != nil {
+			return about(key, err)
+		} else if err := def.CheckInput(submission.Input.Data); err != nil {
+			return about(key, wire.BadField("/input", "%v", err))
+		}
 		if err := sr.limits.AllowFlights(key, 1); err != nil {
 			return about(key, err)
 		}

@@ -56,6 +56,15 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 			started(s, run)
 			return []string{"sagas", "cancel", "trip/" + run, "--reason", "a test"}
 		},
+		"actions apply": func(s *server, run string) []string { return []string{"actions", "apply", policyFile(s, run)} },
+		"actions ls": func(s *server, run string) []string {
+			s.flightd("actions", "apply", policyFile(s, run))
+			return []string{"actions", "ls"}
+		},
+		"actions show": func(s *server, run string) []string {
+			s.flightd("actions", "apply", policyFile(s, run))
+			return []string{"actions", "show", run}
+		},
 		"flights ls":     looked("flights", "ls", "--limit", "200"),
 		"flights get":    looked("flights", "get", "pay-7"),
 		"why":            looked("why", "pay-7"),
@@ -101,6 +110,13 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 	}
 }
 
+// policyFile writes the policy of an action with the given name, and returns the file.
+func policyFile(s *server, name string) string {
+	file := filepath.Join(s.t.TempDir(), "action.yaml")
+	require.NoError(s.t, os.WriteFile(file, []byte("action: "+name+"\nrecovery: hold\n"), 0o600))
+	return file
+}
+
 // otherCommands returns the commands that print no data or have tests of their own, with the reason.
 func otherCommands() map[string]string {
 	return map[string]string{
@@ -128,6 +144,7 @@ func otherCommands() map[string]string {
 		"restore finish":            "as restore accept; TestRestore_EveryFormat",
 		"drill":                     "it takes minutes; package drill tests its report",
 		"tail":                      "a stream; its own tests read it",
+		"actions rm":                "what it did is on standard error; TestActions_ApplyShowRemove",
 		"queues pause":              "what it did is on standard error; TestQueues_PauseAndResume",
 		"queues resume":             "as queues pause",
 		"queues drain":              "as queues pause; TestQueues_DrainAndWatch",
