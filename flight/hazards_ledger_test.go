@@ -212,6 +212,14 @@ func TestHazard40_AVoidedStepIsNeverOpened(t *testing.T) {
 	newScript(t, hold).run(seal, func(*ledger) flight.Command {
 		return reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.OutcomeSucceeded, "x")
 	}).expect(flight.DecisionFenced, flight.StateCancelled)
+
+	// A step of unknown outcome goes on after the cancel, and never after the flip. A driver that flips too early can do no more harm.
+	apply, token, of := sagaScript(t)
+	apply(flight.DecisionAccepted, endSessionOf(sessions[0]))
+	require.Equal(t, flight.StateInDoubt, of(stepKey).State)
+	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionAccepted, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token()})
+	apply(flight.DecisionFenced, openOf(stepKey, hold, sessions[2], nonce2, fp1))
 }
 
 // sagaScript is a saga with one step, driven by one driver.
