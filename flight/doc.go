@@ -44,8 +44,9 @@
 //	the hold of an older lease epoch expired   unknown: etcd has lost the session
 //
 // Nothing else ends it: no other Open, no missing claim, no node that gives up. After the last three, the attempt's own
-// report is still accepted while no newer attempt has opened, and an Abandon removes the taint. A saga's attempt also ends
-// by Suspend. An attempt that waits for its callback has no holder, and only its report or the deadline ends it.
+// report is still accepted while no newer attempt has opened, and an Abandon removes the taint. A saga's attempt has no
+// session: it ends by Suspend, by its Report, and by the Open of the next driver. An attempt that waits for its callback has
+// no holder, and only its report or the deadline ends it.
 //
 // # Invariants
 //
@@ -70,9 +71,10 @@
 //  7. I7: no acknowledged receipt is lost with a minority of nodes. Kept by clusterstore; in this package, no command
 //     removes a receipt.
 //  8. I8: a late report that is still the newest attempt's is accepted, though its session has ended: the ledger decides.
-//  9. I9: a saga changes from forward to undoing once. Forward steps open only before, undos only after. A step that names a
-//     driver opens only while that driver's attempt is open; a step that names none must have been submitted by a driver. A
-//     sealed step never opens. The saga driver (not built yet) undoes effects in reverse order.
+//  9. I9: a saga changes its phase once: from forward to undoing, or to committed, which nothing undoes. Steps and undos are
+//     created by the driver alone whose attempt is open. A forward step is created, and opened, in forward until the saga is
+//     cancelled, and in committed; after a cancel only to find out what has happened. An undo is, in undoing. A step that may
+//     not start any more, and has not happened, ends. An undo, and a step in committed, waits for a person instead of failing.
 //  10. I10: any command may be repeated. It names its key, its generation and a token, verification, version or nonce; a
 //     repeat is answered as the first time while that answer is still true, else with the present state, and never changes
 //     anything more. (A repeated fenced report is counted again when there is no space to store it.)

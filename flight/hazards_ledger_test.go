@@ -212,6 +212,77 @@ func TestHazard40_AVoidedStepIsNeverOpened(t *testing.T) {
 	newScript(t, hold).run(seal, func(*ledger) flight.Command {
 		return reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.OutcomeSucceeded, "x")
 	}).expect(flight.DecisionFenced, flight.StateCancelled)
+
+	// A step of unknown outcome goes on after the cancel, and never after the flip. A driver that flips too early can do no more harm.
+	apply, token, of := sagaScript(t)
+	apply(flight.DecisionAccepted, endSessionOf(sessions[0]))
+	require.Equal(t, flight.StateInDoubt, of(stepKey).State)
+	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionAccepted, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token()})
+	apply(flight.DecisionFenced, openOf(stepKey, hold, sessions[2], nonce2, fp1))
+}
+
+// sagaScript is a saga with one step, driven by one driver.
+func sagaScript(t *testing.T) (apply func(want flight.Decision, c flight.Command) flight.Reply, token func() flight.Token, of func(flight.Key) *flight.Flight) {
+	w := newLedger(sagaKey, stepKey, undoKey)
+	apply = func(want flight.Decision, c flight.Command) flight.Reply {
+		t.Helper()
+		next, reply, err := w.apply(c)
+		require.NoError(t, err, describe(c))
+		require.Equal(t, want.String(), reply.Decision.String(), describe(c))
+		w = next
+		return reply
+	}
+	token = func() flight.Token { all := w.openedAttempts[0]; return all[len(all)-1].token }
+	of = func(k flight.Key) *flight.Flight { return w.flight(k) }
+	apply(flight.DecisionAccepted, &flight.Submit{Key: sagaKey, Submission: flight.Submission{Fingerprint: fp1, Policy: sagaPolicy}})
+	apply(flight.DecisionProceed, openOf(sagaKey, sagaPolicy, flight.Session{}, nonce1, fp1))
+	apply(flight.DecisionAccepted, &flight.Submit{Key: stepKey, Submission: flight.Submission{Fingerprint: fp1, Driver: token()}})
+	apply(flight.DecisionProceed, openOf(stepKey, hold, sessions[0], nonce1, fp1))
+	return apply, token, of
+}
+
+func TestHazard41_AnUndoThatFailsWaitsForAPerson(t *testing.T) {
+	for finding, end := range map[flight.Finding]flight.State{flight.FindingNotHappened: flight.StateReady, flight.FindingHappened: flight.StateSucceeded, flight.FindingFail: flight.StateFailed} {
+		apply, token, of := sagaScript(t)
+		apply(flight.DecisionAccepted, reportOf(stepKey, attemptRef{generation: 1, token: of(stepKey).Newest().Token()}, flight.OutcomeSucceeded, "x"))
+		apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+		apply(flight.DecisionAccepted, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token()})
+		apply(flight.DecisionAccepted, &flight.Submit{Key: undoKey, Submission: flight.Submission{Fingerprint: fp1, Driver: token()}})
+		undo := apply(flight.DecisionProceed, openOf(undoKey, hold, sessions[0], nonce2, fp1))
+		apply(flight.DecisionAccepted, reportOf(undoKey, attemptRef{generation: 1, token: undo.Token}, flight.OutcomeRefused, ""))
+		f := of(undoKey)
+		require.Equal(t, flight.StateInDoubt, f.State)
+		apply(flight.DecisionAccepted, &flight.Resolve{Key: undoKey, Generation: 1, Version: f.Version, Finding: finding})
+		require.Equal(t, end, of(undoKey).State)
+	}
+}
+
+func TestHazard42_ASuccessAndTheCancelOfItsSagaAreOrderedByTheLog(t *testing.T) {
+	// The success comes after the cancel and before the flip: it is undone.
+	apply, token, of := sagaScript(t)
+	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionAccepted, reportOf(stepKey, attemptRef{generation: 1, token: of(stepKey).Newest().Token()}, flight.OutcomeSucceeded, "x"))
+	apply(flight.DecisionAccepted, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token()})
+	apply(flight.DecisionAccepted, &flight.Submit{Key: undoKey, Submission: flight.Submission{Fingerprint: fp1, Driver: token()}})
+
+	// The step is the pivot, and the driver passes it: the cancel has lost, and the next one is rejected.
+	apply, token, of = sagaScript(t)
+	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionAccepted, reportOf(stepKey, attemptRef{generation: 1, token: of(stepKey).Newest().Token()}, flight.OutcomeSucceeded, "x"))
+	apply(flight.DecisionAccepted, &flight.PassPivot{Key: sagaKey, Generation: 1, Token: token()})
+	apply(flight.DecisionFailedPrecondition, &flight.BeginUndo{Key: sagaKey, Generation: 1, Token: token()})
+	apply(flight.DecisionFailedPrecondition, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionFenced, &flight.Submit{Key: undoKey, Submission: flight.Submission{Fingerprint: fp1, Driver: token()}})
+
+	// A person takes the step for not done, and is wrong.
+	apply, _, of = sagaScript(t)
+	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
+	apply(flight.DecisionAccepted, endSessionOf(sessions[0]))
+	apply(flight.DecisionAccepted, &flight.Resolve{Key: stepKey, Generation: 1, Version: of(stepKey).Version, Finding: flight.FindingNotHappened})
+	require.Equal(t, flight.StateCancelled, of(stepKey).State)
+	apply(flight.DecisionFenced, reportOf(stepKey, attemptRef{generation: 1, token: of(stepKey).Newest().Token()}, flight.OutcomeSucceeded, "x"))
+	require.True(t, of(stepKey).Overlap)
 }
 
 func TestHazard43_ThePersonAndTheZombieDecideInLogOrder(t *testing.T) {

@@ -54,7 +54,7 @@ func Configurations() []Configuration {
 	var all []Configuration
 	for _, table := range [][]Configuration{
 		callersConfigurations(), reportsConfigurations(), endedConfigurations(), claimsConfigurations(),
-		verificationConfigurations(), epochsConfigurations(), restoresConfigurations(), reconcilingConfigurations(), jobsConfigurations(), sagasConfigurations(),
+		verificationConfigurations(), epochsConfigurations(), restoresConfigurations(), reconcilingConfigurations(), jobsConfigurations(),
 	} {
 		all = append(all, table...)
 	}

@@ -60,8 +60,6 @@
 //   - D2: nothing opens under a session that was proven to have ended.
 //   - A1: no living session is remembered as ended.
 //   - C1: a release deletes no claim that another node wrote.
-//   - SA1: a step of a saga opens only under its driver's open attempt. SA2: forward steps open before BeginUndo, undos
-//     after it. SA3: no forward effect may start while, or after, an undo does.
 //   - K1: nothing opens after the ledger has heard of a success of an earlier store epoch, nor (K2) while a lost attempt is
 //     known to be of unknown outcome. K3: a second success raises overlap. K4: an overlap means two effects. F1: no final
 //     refusal where the effect happened. S1 of a restored ledger: never two effects without the operator's word between
@@ -82,7 +80,6 @@
 //	T       restores       10: a restored ledger that lost an Open         TN
 //	U       reconciling_*  10, 11: restores from a backup, and reports of  UN
 //	                       attempts that the restored ledger has lost
-//	S       sagas          steps of drivers and of pools                   SN
 //	J       jobs           8: jobs handed out                              JN
 //
 // A machine has a state of bytes, its steps, its properties and a table of rows. The machines share the ledger of one flight
@@ -110,9 +107,9 @@
 //
 // Time as numbers (a deadline is an event, and the rules promise only the order of events); more than three callers;
 // raft itself, whose log is one sequence here; clocks that drift, except control RN3; frozen machines that send an effect
-// after their trust has ended (the provider's token or key is for those); Rebind; suspended attempts and callbacks, which package
-// flight explores (TestCallbacks_Explored);
+// after their trust has ended (the provider's token or key is for those); Rebind; suspended attempts and callbacks, and sagas, which
+// package flight explores (TestCallbacks_Explored, TestSagas_Explored);
 // closing a session manually; redactions, retention and generations; claims together with reports in steps; several raft
-// groups; a pool's step with its own undo; two competing workers of jobs; look-ups and one-shot sessions across a restore;
+// groups; two competing workers of jobs; look-ups and one-shot sessions across a restore;
 // a ledger and an etcd restored together.
 package protocolmodel

@@ -1,0 +1,61 @@
+package clusterstore
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// One proposal opens a saga, submits a step and lets the saga sleep. The end of the step makes it due, also after a start of the node, and a
+// command of a driver that is over changes nothing.
+func TestJobs_DueSagas(t *testing.T) {
+	cfg := memConfig(vfs.NewMem())
+	s, err := Open(context.Background(), cfg)
+	require.NoError(t, err)
+	propose(t, s, &flight.RaiseLevel{Level: flight.LevelSagas})
+	var signals atomic.Int32
+	s.Jobs().OnSagaDue(func() { signals.Add(1) })
+	key := flight.MustKey("test/trip/order-1")
+	step, err := key.Step("hotel")
+	require.NoError(t, err)
+	due := func(s *Store) []flight.ID { return slices.Collect(s.Jobs().DueSagas()) }
+
+	propose(t, s, &flight.Submit{Key: key, Submission: flight.Submission{Policy: flight.Policy{Saga: true, Definition: "trip@1"}}})
+	require.Equal(t, []flight.ID{key.FlightID()}, due(s))
+	token := flight.Token{StoreEpoch: s.Header().StoreEpoch, Number: 1}
+	submit := &flight.Submit{Key: step, Submission: flight.Submission{Driver: token}, Queue: &flight.Queue{Action: "trip.hotel"}}
+	replies, err := s.Jobs().ProposeAll(t.Context(), []flight.Command{
+		&flight.Open{Key: key, Nonce: nonce(1), NotAfter: s.Now().Add(flight.MaxOpenLife), StoreEpoch: token.StoreEpoch}, submit,
+		&flight.Suspend{Key: key, Generation: 1, Token: token, Wake: flight.Wake{Live: 1}}})
+	require.NoError(t, err)
+	require.Equal(t, flight.DecisionProceed, replies[0].Decision)
+	require.Equal(t, token, replies[0].Token)
+	require.Equal(t, flight.DecisionAccepted, replies[1].Decision)
+	require.Empty(t, due(s))
+	require.Equal(t, []flight.ID{step.FlightID()}, slices.Collect(s.Jobs().Ready("test", "trip.hotel")))
+	late := *submit
+	late.Key, err = key.Step("car")
+	require.NoError(t, err)
+	require.Equal(t, flight.DecisionFenced, propose(t, s, &late).Decision)
+
+	opened := propose(t, s, openOf(s, step, 2))
+	require.Equal(t, flight.DecisionProceed, opened.Decision)
+	require.NoError(t, s.Close(context.Background()))
+
+	s = openStore(t, cfg)
+	s.Jobs().OnSagaDue(func() { signals.Add(1) })
+	require.Empty(t, due(s))
+	before := signals.Load()
+	propose(t, s, reportOf(step, opened.Token, "x"))
+	require.Equal(t, []flight.ID{key.FlightID()}, due(s))
+	require.Equal(t, before+1, signals.Load())
+	f, err := s.Flight(step.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, f.Version, f.Ended)
+}
