@@ -147,7 +147,8 @@ func TestMetrics_OnlyWithoutCredentials(t *testing.T) {
 func TestForgedCredentials(t *testing.T) {
 	g := newGuardedServer(t, auth.NodeLimits{})
 	admin := g.as("*", "admin", auth.AllVerbs)
-	opened := admin.proceed(`{"action":"charge","id":"1"}`, "Flightd-Namespace", "billing")
+	session := decodeBody[wire.SessionAnswer](t, admin.do("POST", "/v1/sessions", `{"ttl_ms":600000}`, "Flightd-Namespace", "billing")).Session // outlives the test
+	opened := admin.proceed(`{"action":"charge","id":"1","session":"`+session+`"}`, "Flightd-Namespace", "billing")
 	revoked := g.as("billing", "old", auth.AllVerbs)
 	require.Equal(t, http.StatusOK, admin.do("DELETE", "/v1/tokens/billing/old", `{"reason":"test"}`).status)
 	expired := g.fake.Issue(t, "billing", "short", auth.AllVerbs, time.Minute)

@@ -73,7 +73,7 @@ func routes(cfg *Config, re *responder, lines http.Handler) map[string]route {
 	for _, subject := range []interface{ routes() map[string]route }{
 		calls,
 		&callbackRoutes{calls, cfg.Remote},
-		&jobRoutes{fw, cfg.Work, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
+		&jobRoutes{fw, cfg.Work, cfg.Remote, ds, cfg.About.Version.Deployment, cfg.Callers.PublicURL},
 		&queueRoutes{fw, ds},
 		&sagaRoutes{fw, ds, cfg.Work.Sagas},
 		&batchRoutes{re, lines, make(chan struct{}, maxLineWorkers)},

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
 	"github.com/flightd/flightd/remote"
+	"github.com/flightd/flightd/saga"
 )
 
 // Pools take jobs and hand them to workers. Errors are those of Calls.
@@ -24,6 +26,7 @@ type Pools interface {
 type jobRoutes struct {
 	*flightWriter
 	work       Work // without Pools the routes answer not_found
+	calls      Calls
 	documents  *documentStore
 	deployment string
 	publicURL  string // Callers.PublicURL
@@ -220,8 +223,8 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 		job.AgeMS = j.Age().Milliseconds() + 1
 		if j.Flight.Key.IsStep() && jr.work.Sagas != nil {
 			job.Action = j.Flight.Place.Queue.Action
-			if job.Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // nobody acts without it: a renewal lists the attempt, and the worker abandons it
-				jr.log.Error("the input of a step of a saga could not be made, so it is not handed out", "key", j.Flight.Key.String(), "error", err)
+			if job.Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // nobody acts without it
+				jr.refuseStep(r.Context(), j, err)
 				continue
 			}
 		}
@@ -230,4 +233,19 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	out.ServedMS = time.Since(start).Milliseconds()
 	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 	return nil
+}
+
+// refuseStep ends the attempt of a step whose input cannot be made: no worker has got it. A step that must not fail waits for a person then. If
+// the input could not be read, a renewal lists the attempt, and the worker abandons it.
+func (jr *jobRoutes) refuseStep(ctx context.Context, j *remote.Job, why error) {
+	jr.log.Error("the input of a step of a saga could not be made, so it is not handed out", "key", j.Flight.Key.String(), "error", why)
+	var unmade *saga.InputError
+	if !errors.As(why, &unmade) || j.Decision == flight.DecisionVerify {
+		return
+	}
+	_, err := jr.calls.Report(ctx, remote.ReportRequest{ID: j.Flight.ID, Key: j.Flight.Key, FencingToken: j.FencingToken, Outcome: flight.OutcomeRefused,
+		Error: "its input cannot be made: " + why.Error()})
+	if err != nil {
+		jr.log.Warn("a step without an input is still open", "key", j.Flight.Key.String(), "error", err)
+	}
 }

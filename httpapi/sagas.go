@@ -192,6 +192,9 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return about(key, err)
 	}
+	if f != nil && f.State == flight.StateAbsent && f.Generation > 1 { // its steps still have the outcomes of the run before
+		return about(key, &wire.Invalid{Code: wire.Conflict, Hint: "use another id", FieldError: wire.FieldError{Detail: "a saga with this id has run before, and a key of a saga is not used again"}})
+	}
 	if f == nil || f.State == flight.StateAbsent {
 		id := fmt.Sprintf("%s@%d", key.Name(), version)
 		if version == 0 {
@@ -245,6 +248,9 @@ func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
 	f, err := sr.findFlight(r, id, flight.Key{})
 	if err != nil {
 		return err
+	}
+	if f.State == flight.StateExpired {
+		return &effect.Expired{Key: f.Key}
 	}
 	if !f.Policy.Saga {
 		return about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})

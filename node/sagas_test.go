@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -110,4 +111,41 @@ func TestSagas_AllOrNothing(t *testing.T) {
 	again, err := c.StartSaga(t.Context(), "trip@1", "b-1", tripInput{})
 	require.NoError(t, err)
 	require.Equal(t, wire.StatusDuplicate, again.Status)
+}
+
+// An undo whose input refers to a field that the receipt does not have is performed by nobody. It waits for a person, and the saga with it.
+func TestSagas_UndoWithoutItsInputIsInDoubt(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	c := connectTo(t, n)
+	require.NoError(t, c.DefineSaga(t.Context(), "stay", 1, []byte(`{"saga": "stay", "version": 1, "steps": [
+		{"name": "hotel", "undo": {"input": {"room": {"$from": "/steps/hotel/body/room"}}}},
+		{"name": "pay", "needs": ["hotel"], "no_undo": true}]}`)))
+	w := c.Worker()
+	client.Work(w, "stay.hotel", func(context.Context, client.Attempt, tripStep) (charge, error) {
+		return charge{"a room without a number"}, nil
+	})
+	client.Work(w, "stay.pay", func(context.Context, client.Attempt, tripStep) (charge, error) {
+		return charge{}, client.Refused(errors.New("no funds"))
+	})
+	client.Work(w, "stay.hotel.undo", func(context.Context, client.Attempt, json.RawMessage) (charge, error) {
+		t.Error("the undo was performed without an input")
+		return charge{}, nil
+	})
+	runWorker(t, w)
+	a, err := c.StartSaga(t.Context(), "stay", "s-1", tripInput{})
+	require.NoError(t, err)
+	key := flight.MustKey(a.Saga.Key)
+	s, err := c.WaitSaga(t.Context(), key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, wire.SagaInDoubt, s.State)
+	undo := s.Steps[0].Undo
+	require.Contains(t, undo.Cause, "its input cannot be made")
+	undoKey, err := key.Step("hotel.undo")
+	require.NoError(t, err)
+	_, err = c.Resolve(t.Context(), undoKey.FlightID(), undo.Version, client.ResolveRequest{Result: "fail", Reason: "cancelled by telephone"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		s, err := c.Saga(t.Context(), key.FlightID())
+		return err == nil && s.State == wire.SagaUndone
+	}, 10*time.Second, 20*time.Millisecond)
 }

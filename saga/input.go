@@ -21,6 +21,12 @@ const MaxResolvedInput = 1 << 20
 // reference is the name of the only field of an object that a template replaces by the value at a JSON pointer.
 const reference = "$from"
 
+// InputError says that the input of a step cannot be made of what the saga has. Its step must not be performed.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+func (e *InputError) Unwrap() error { return e.Err }
+
 // Resolve returns the input of a step, or of its undo: its template, in which each {"$from": POINTER} is replaced by the value at the
 // JSON pointer (RFC 6901) of
 //
@@ -93,6 +99,7 @@ type values struct {
 	tree     map[string]any
 	noValue  map[string]bool // steps without a receipt
 	stripped map[string]int  // steps of whose body only so many bytes are stored
+	filled   int             // bytes of the values that references were replaced by
 }
 
 func valuesOf(d *Definition, v *View, visible set) (*values, error) {
@@ -157,7 +164,11 @@ func (v *values) fill(template any) (any, error) {
 	switch t := template.(type) {
 	case map[string]any:
 		if p, ok := t[reference].(string); ok && len(t) == 1 {
-			return v.at(p)
+			value, err := v.at(p)
+			if v.filled += len(encode(value)); err == nil && v.filled > MaxResolvedInput { // before it is written many times
+				err = fmt.Errorf("the values of all references have more than %d bytes", MaxResolvedInput)
+			}
+			return value, err
 		}
 		for _, name := range sortedNames(t) {
 			value, err := v.fill(t[name])

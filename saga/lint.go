@@ -125,6 +125,12 @@ func (l *linter) name(i int) {
 		l.add(i, "/name", "", "step %d has the same name", l.d.Index(s.Name)+1)
 	}
 	l.action(i, "/action", s.Action)
+	for _, undo := range [...]bool{false, s.Undo != nil} {
+		if action := l.d.ActionOf(i, undo); len(action) > flight.MaxKeyPart {
+			l.add(i, "/name", "name an action", "its action %.40s… has %d bytes; at most %d are allowed", action, len(action), flight.MaxKeyPart)
+			break
+		}
+	}
 }
 
 func (l *linter) action(i int, pointer, action string) {

@@ -186,6 +186,9 @@ func Undo[I, O any](fn func(ctx context.Context, at Attempt, in I, result *O) er
 			if err != nil {
 				return effect.Answer{}, err
 			}
+			if steps[name].Truncated {
+				return effect.Answer{}, client.NotDone(fmt.Errorf("the result of step %s is longer than what is stored of it; its external id is %q", name, steps[name].ExternalID))
+			}
 			var result *O
 			if body := steps[name].Body; len(body) > 0 && string(body) != "null" {
 				result = new(O)
@@ -210,6 +213,7 @@ type stepResult struct {
 	Outcome    string          `json:"outcome"`
 	ExternalID string          `json:"external_id"`
 	Body       json.RawMessage `json:"body"`
+	Truncated  bool            `json:"truncated"` // only the beginning of the body is stored
 }
 
 type jobInput struct {

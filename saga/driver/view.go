@@ -73,7 +73,7 @@ func (d *Driver) View(f *flight.Flight) (*saga.Definition, *saga.View, error) {
 }
 
 // StepInput returns the input of the job of a step or an undo. It is made of the input of its saga and the receipts of the steps before
-// it, none of which change while the saga is not over: it is the same each time.
+// it, none of which change while the saga is not over: it is the same each time. *saga.InputError: it cannot be made, now or later.
 func (d *Driver) StepInput(f *flight.Flight) ([]byte, error) {
 	s, err := d.cfg.Ledger.Flight(f.Key.Saga().FlightID())
 	if err != nil {
@@ -89,7 +89,11 @@ func (d *Driver) StepInput(f *flight.Flight) ([]byte, error) {
 	for i := range def.Steps {
 		for _, undo := range [...]bool{false, true} {
 			if keyOf(def, s, i, undo) == f.Key {
-				return saga.Resolve(def, v, i, undo)
+				input, err := saga.Resolve(def, v, i, undo)
+				if err != nil {
+					err = &saga.InputError{Err: err}
+				}
+				return input, err
 			}
 		}
 	}
