@@ -21,8 +21,9 @@ long: ## runs in full length the tests that make test shortens or skips: explora
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
 	CGO_ENABLED=0 $(GO) test -count=1 -v -run TestManyJobs ./node
 
-race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, and it is too slow for a test of rates
-	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
+race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, it is too slow for a test of rates, and for four clusters at once on two cores
+	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/...
+	$(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
 
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
