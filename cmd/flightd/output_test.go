@@ -31,7 +31,7 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		file := filepath.Join(s.t.TempDir(), "trip.yaml")
 		require.NoError(s.t, os.WriteFile(file, []byte(tripYAML), 0o600))
 		s.flightd("sagas", "apply", file)
-		s.flightd("sagas", "start", "trip", "--id", run)
+		s.flightd("sagas", "start", "trip", "--id", run, "--input", `{"cents": 1, "mail": "a@b"}`)
 		return file
 	}
 	return map[string]func(*server, string) []string{
@@ -46,7 +46,7 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		},
 		"sagas start": func(s *server, run string) []string {
 			started(s, run)
-			return []string{"sagas", "start", "trip", "--id", run}
+			return []string{"sagas", "start", "trip", "--id", run, "--input", `{"cents": 1, "mail": "a@b"}`}
 		},
 		"sagas get": func(s *server, run string) []string {
 			started(s, run)
