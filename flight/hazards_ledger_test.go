@@ -277,6 +277,7 @@ func TestHazard42_ASuccessAndTheCancelOfItsSagaAreOrderedByTheLog(t *testing.T) 
 
 	// A person takes the step for not done, and is wrong.
 	apply, _, of = sagaScript(t)
+	apply(flight.DecisionFailedPrecondition, &flight.Cancel{Key: stepKey, Generation: 1}) // that is its saga's
 	apply(flight.DecisionAccepted, &flight.Cancel{Key: sagaKey, Generation: 1})
 	apply(flight.DecisionAccepted, endSessionOf(sessions[0]))
 	apply(flight.DecisionAccepted, &flight.Resolve{Key: stepKey, Generation: 1, Version: of(stepKey).Version, Finding: flight.FindingNotHappened})
