@@ -17,6 +17,7 @@ import (
 type workload struct {
 	name    string
 	newKeys bool                            // its rate is compared with the raw path's and the Postgres ledger's
+	byHand  string                          // the workload with which its rate is compared, too; "": none
 	prepare func(ctx context.Context) error // if not nil, runs before the first round
 	// once does one unit of work. n is unique within a run.
 	once func(ctx context.Context, n uint64) error

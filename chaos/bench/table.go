@@ -47,9 +47,13 @@ func writeFlights(out io.Writer, o *options, all []workload, r results) error {
 	err := writeTable(out, rows)
 	fmt.Fprintf(out, "\n*Processor* and *objects* are the CPU time and the allocations of the whole process, with the load, per unit with %s.\n\n", count(last))
 	for _, w := range all {
-		for _, base := range []string{rawBatched, rawUnbatched, postgresByHand} {
+		bases := []string{w.byHand}
+		if w.newKeys {
+			bases = append(bases, rawBatched, rawUnbatched, postgresByHand)
+		}
+		for _, base := range bases {
 			for _, n := range o.callers {
-				if a, b := r[w.name][n], r[base][n]; w.newKeys && len(b) > 0 {
+				if a, b := r[w.name][n], r[base][n]; base != w.name && len(b) > 0 {
 					latency := median(ratios(a, b, func(m measurement) float64 { return ms(m.Median) }))
 					fmt.Fprintf(out, "- %s against %s, %s: %s of its rate, %.2f of its median latency\n", w.name, base, count(n), spread(ratios(a, b, rate), ""), latency)
 				}

@@ -80,6 +80,11 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 		return nil, err
 	}
 	later(queue.close)
+	sagas, run, err := openFlightdSagas(ctx, fd)
+	if err != nil {
+		return nil, err
+	}
+	later(sagas.close)
 	all := []workload{
 		{name: rawUnbatched, once: raw.unbatched, cleanUp: raw.cleanUp},
 		{name: rawBatched, once: raw.batched, cleanUp: raw.cleanUp},
@@ -92,10 +97,11 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 		{name: "caller-run over HTTP, in batches, new keys", newKeys: true, once: newKeys(fd.remote, smallOrder)},
 		{name: "caller-run over HTTP with a token, new keys", newKeys: true, once: newKeys(nodes[1].remote, smallOrder)},
 		{name: "caller-run over TLS with a token, new keys", newKeys: true, once: newKeys(nodes[2].remote, smallOrder)},
-		{name: "queued jobs over HTTP", once: queued},
+		{name: "queued jobs over HTTP", byHand: "queued jobs in Postgres by hand", once: queued},
 		smallReplays("replays, in process", fd.local, fd.local, replayKeys),
 		smallReplays("replays over HTTP", fd.remote, fd.local, replayKeys),
 	}
+	all = append(all, sagaWorkloads("over HTTP", run)...)
 	if o.postgres != "" {
 		pg, err := openPostgres(ctx, o.postgres)
 		if err != nil {
@@ -108,6 +114,12 @@ func localWorkloads(ctx context.Context, o *options, later func(func())) ([]work
 		}
 		later(queue.close)
 		all = append(all, workload{name: postgresByHand, once: pg.once}, workload{name: "queued jobs in Postgres by hand", once: queued})
+		sagas, run, err := openPostgresSagas(ctx, pg)
+		if err != nil {
+			return nil, err
+		}
+		later(sagas.close)
+		all = append(all, sagaWorkloads("in Postgres by hand", run)...)
 	}
 	return all, nil
 }

@@ -25,13 +25,12 @@ const (
 	ruleTrue       = "true answer"  // no caller is told what is not true
 	ruleKeeps      = "attempt kept" // the attempt of a caller that lives ends with its report
 	ruleNotBlocked = "not blocked"  // each key ends soon after the fault has healed
-	ruleCutOff     = "cut off"      // a node that is cut off starts nothing and answers no untruth
 	ruleReported   = "reported"     // every report arrives
 )
 
 const (
 	// providerWindow is declared with the keys of recovery resend: how long the provider remembers their idempotency keys.
-	providerWindow = 2 * time.Minute
+	providerWindow = 40 * time.Second
 	// settleDelay is declared with the keys of recovery verify.
 	settleDelay = time.Second
 	// endSlack is how much longer than a session a key may take to end after the last fault has healed: an election, the
@@ -77,12 +76,6 @@ func Check(h *History) []Violation {
 		receipt := a.checkAnswers(h.MayEnd, say)
 		a.checkReadings(h, receipt, say)
 		a.checkEnd(h, say)
-	}
-	for i := range h.Probes {
-		p := &h.Probes[i]
-		if a := accounts[p.Key]; !p.true(a) {
-			found = append(found, Violation{ruleCutOff, p.Key, fmt.Sprintf("node %s answered %q (%s) at %s", p.Node, p.Answer, p.Err, clockText(p.Ended))})
-		}
 	}
 	for _, file := range h.Spooled {
 		found = append(found, Violation{ruleReported, file, "the report is still in the spool, or was rejected"})
@@ -144,7 +137,7 @@ func (a *account) checkAnswers(mayEnd bool, say sayFunc) (receipt *Call) {
 				continue
 			}
 			say(ruleKeeps, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
-		case resultUnavailable:
+		case resultUnavailable, resultUnsettled, resultSuspended:
 			// True at any time: calling again is safe.
 		default:
 			say(ruleTrue, "caller %s was told at %s: %s", c.Caller, clockText(c.Ended), c.Err)
@@ -186,7 +179,7 @@ func (a *account) checkReadings(h *History, receipt *Call, say sayFunc) {
 			say(ruleOneEffect, "node %s has evidence of a second effect", node)
 		case r.Lost > 0 && !h.MayEnd:
 			say(ruleKeeps, "node %s has declared %d attempts lost", node, r.Lost)
-		case r.Evidence > 0 && node == h.Nodes[0] && r.Lost == 0:
+		case r.Evidence > 0 && node == h.Nodes[0] && r.Lost == 0 && recoveryOf(a.key) != actionCallback: // a callback comes before its attempt's own report
 			say(ruleReported, "%d reports came too late, and no attempt was lost", r.Evidence)
 		}
 	}
@@ -207,6 +200,9 @@ func (a *account) checkEnd(h *History, say sayFunc) {
 		last[c.Caller] = c
 		lasts = max(lasts, c.Lasts)
 	}
+	if slices.ContainsFunc(a.effects, func(e Effect) bool { return e.Trouble == string(troubleErrors) }) {
+		lasts += providerWindow // no attempt is told that the effect has happened
+	}
 	for _, caller := range slices.Sorted(maps.Keys(last)) {
 		c, from := last[caller], began[caller]
 		if h.Healed.After(from) {
@@ -219,20 +215,6 @@ func (a *account) checkEnd(h *History, say sayFunc) {
 			say(ruleNotBlocked, "caller %s was answered %v after its first call and the last fault", caller, took)
 		}
 	}
-}
-
-// true reports whether a node that is cut off may give this answer.
-func (p *Probe) true(a *account) bool {
-	switch p.Answer {
-	case "no_leader", "leader_lost", "lease_unavailable", "unreachable", "report_pending":
-		return true
-	case "replay", "succeeded":
-		if p.Open || a == nil {
-			return false
-		}
-		return slices.ContainsFunc(a.calls, func(c Call) bool { return c.Result == resultSucceeded && c.Digest == p.Digest })
-	}
-	return false
 }
 
 func clockText(t time.Time) string { return t.Format("15:04:05.000") }

@@ -31,11 +31,10 @@ func goodHistory(key string) *History {
 func TestCheck_GoodHistory(t *testing.T) {
 	for _, key := range []string{"default/hold/1", "default/resend/1", "default/verify/1"} {
 		h := goodHistory(key)
-		h.Probes = []Probe{{Node: "a", Key: "default/hold/new", Open: true, Answer: "no_leader"}, {Node: "a", Key: key, Answer: "succeeded", Digest: "d"}}
 		require.Empty(t, Check(h), key)
 	}
 	repeated := goodHistory("default/resend/1")
-	repeated.Effects = append(repeated.Effects, Effect{Key: "default/resend/1", IdempotencyKey: "k", At: at(90), Repeat: true, Body: "paid"})
+	repeated.Effects = append(repeated.Effects, Effect{Key: "default/resend/1", IdempotencyKey: "k", At: at(30), Repeat: true, Body: "paid"})
 	require.Empty(t, Check(repeated), "a repeat that the provider recognises is no effect")
 }
 
@@ -72,11 +71,6 @@ func TestCheck_BadHistories(t *testing.T) {
 		"an overlap":                 {hold, ruleOneEffect, func(h *History) { h.Readings[0].Overlap = true }},
 		"a key that never ends":      {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Result = resultUnavailable }},
 		"a key that ends too late":   {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Ended = at(92) }},
-		"a flight of the cut-off": {hold, ruleCutOff, func(h *History) {
-			h.Probes = []Probe{{Key: "default/hold/new", Open: true, Answer: "proceed"}}
-		}},
-		"an untruth of the cut-off":  {hold, ruleCutOff, func(h *History) { h.Probes = []Probe{{Key: hold, Answer: "not_found"}} }},
-		"a receipt of the cut-off":   {hold, ruleCutOff, func(h *History) { h.Probes = []Probe{{Key: hold, Answer: "succeeded", Digest: "e"}} }},
 		"a report that did not come": {hold, ruleReported, func(h *History) { h.Spooled = []string{"1.report"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,21 +96,10 @@ func TestCheck_SessionsMayEnd(t *testing.T) {
 
 // Only keys that were first called after the moment count.
 func TestHistory_FirstFlightAfter(t *testing.T) {
-	h := goodHistory("default/hold/1")
+	h := goodHistory("default/hold/pace-1")
 	after, found := h.firstFlightAfter(at(-1))
 	require.True(t, found)
 	require.Equal(t, 2*time.Second, after)
 	_, found = h.firstFlightAfter(at(0.5))
-	require.False(t, found, "the key was opened before")
-	h.Calls = h.Calls[2:]
-	_, found = h.firstFlightAfter(at(2))
-	require.False(t, found, "the call that performed the effect is not known yet")
-}
-
-func TestHistory_LongestGap(t *testing.T) {
-	h := new(History)
-	require.Equal(t, 9*time.Second, h.longestGap(at(1), at(10)))
-	h.Effects = []Effect{{At: at(0)}, {At: at(2)}, {At: at(7)}, {At: at(11)}}
-	require.Equal(t, 5*time.Second, h.longestGap(at(1), at(10)))
-	require.Equal(t, 4*time.Second, h.longestGap(at(3), at(8)))
+	require.False(t, found, "the key was first called before")
 }

@@ -1,18 +1,12 @@
-// Package cluster breaks a cluster of three flightd nodes on purpose and judges what its callers were told.
+// Package cluster tears a cluster of flightd apart and judges what has happened. Run is the experiment: ../README.md says what it does.
 //
-// Each node is a process of its own on a host of its own (package netbed). Callers on another host use all nodes through the
-// clients in Go, Python and TypeScript: a process for each language (callers_test.go, and load.py and load.mts in
-// clients/conformance), which share keys. The provider has books of its own: each effect with its time. Tests kill and freeze
-// nodes and cut the links between them; Check then compares the books with what callers were told, and with what every node
-// says afterwards.
+// Each node is a process of its own, on a host (package netbed) and a disk (package disk) of its own. Callers on another host use the nodes
+// through the clients in Go, Python and TypeScript: a process for each language (callers.go, and load.py and load.mts in
+// clients/conformance), which share keys. Workers are processes, too. The provider has books of its own: each effect with its time.
 //
-// TestPools does the same to workers, each of which is a process, too: jobs are submitted three times, and CheckJobs compares the
-// provider's books with their receipts and with the order of their lanes. With -args -jobs 10000 -workers 20 -trouble 4m it has the
-// size of a large installation. TestPlantedBugs shows that CheckJobs finds a bug in flightd.
+// A fault (faults.go, disks.go) has a name, chooses its victim by chance, and says when it is healed what it has done. nemesis.go lets
+// them overlap in rounds, and measures how soon the cluster is well after each. judge.go compares what callers, workers, persons and
+// readers were told with the provider's books, with what every node says afterwards, with the ledger's log and with what is left in etcd.
 //
-// With -own-etcd, etcd runs in three processes on hosts of their own, and the nodes use it with TLS; else its members are in the
-// nodes.
-//
-// The experiments need Linux, root and nft, and have the build tag chaos: run make chaos-short. The checker, the provider and
-// the history are tested without them.
+// lock.go is an experiment of its own: jobs in lanes beside a mutex of etcd, under workers that stand still.
 package cluster

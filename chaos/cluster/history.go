@@ -4,6 +4,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/flightd/flightd/chaos/linear"
 )
 
 // The recoveries of the keys. The name of a key begins with that of its recovery.
@@ -19,6 +21,8 @@ const (
 	resultInDoubt     = "in_doubt"
 	resultUnavailable = "unavailable" // no node could decide, or the wait is over: calling again is safe
 	resultUnrecorded  = "unrecorded"  // the effect happened, and its report is on its way
+	resultUnsettled   = "unsettled"   // the outcome is unknown, and the next attempt will settle it: calling again is safe
+	resultSuspended   = "suspended"   // the effect was started, and the provider calls back: calling again waits for that
 	resultFenced      = "fenced"      // the attempt was lost and a newer one decides: calling again is safe
 	resultOther       = "other"       // any other error
 )
@@ -33,6 +37,7 @@ type Effect struct {
 	Repeat         bool   // the provider knew the idempotency key and did nothing
 	Body           string // the provider's answer
 	Agent          string // the User-Agent header: the language of the caller
+	Trouble        string // in which way the provider failed this request; "": it did not
 }
 
 // Call is what a caller was told about a key.
@@ -65,30 +70,21 @@ type Reading struct {
 	Err      string
 }
 
-// Probe is the answer of a node that was cut off, to a request that was sent to it alone.
-type Probe struct {
-	Node   string
-	Key    string
-	Open   bool // an open of a new key; else a read of an acknowledged one
-	Began  time.Time
-	Ended  time.Time
-	Answer string // decision or state, else the code of the error
-	Digest string
-	Err    string
-}
-
 // History is everything that an experiment has seen. Its methods may be called concurrently.
 type History struct {
-	mu       sync.Mutex // guards the fields below while the experiment runs
-	Effects  []Effect
-	Calls    []Call
-	Readings []Reading
-	Probes   []Probe
-	JobEnds  []JobEnd
-	Spooled  []string      // files of reports that are left when the experiment is over
-	Healed   time.Time     // when the last fault was healed
-	Session  time.Duration // the time to live of the callers' sessions
-	Nodes    []string
+	mu        sync.Mutex // guards the fields below while the experiment runs
+	Effects   []Effect
+	Calls     []Call
+	Readings  []Reading
+	JobEnds   []JobEnd
+	SagaEnds  []SagaEnd
+	Execs     []Exec
+	Approvals []ApprovalEnd
+	Ops       []linear.Op
+	Spooled   []string      // files of reports that are left when the experiment is over
+	Healed    time.Time     // when the last fault was healed
+	Session   time.Duration // the time to live of the callers' sessions
+	Nodes     []string
 	// MayEnd says that sessions may have ended, and attempts with them: etcd or the ledger had no majority for longer than a session
 	// lives.
 	MayEnd bool
@@ -100,44 +96,45 @@ func (h *History) addEffect(e Effect) {
 	h.Effects = append(h.Effects, e)
 }
 
-// longestGap returns the longest time between two moments in which no effect happened.
-func (h *History) longestGap(from, to time.Time) (longest time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	last := from
-	for _, e := range h.Effects { // in the order of their arrival, nearly
-		if e.At.After(last) && e.At.Before(to) {
-			longest, last = max(longest, e.At.Sub(last)), e.At
-		}
-	}
-	return max(longest, to.Sub(last))
-}
-
-// firstFlightAfter returns how long after a moment the first effect of a key happened that was first called after it.
+// firstFlightAfter returns how long after a moment the first effect happened of a key of the order pace that was first called after it.
 func (h *History) firstFlightAfter(moment time.Time) (after time.Duration, found bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	began := make(map[string]time.Time) // of the first call of each key
-	executed := make(map[string]bool)   // else the call that opened the flight has not ended, and is not known
-	for i := range h.Calls {
-		c := &h.Calls[i]
-		executed[c.Key] = executed[c.Key] || c.Source == "executed"
-		if first, known := began[c.Key]; !known || c.Began.Before(first) {
-			began[c.Key] = c.Began
+	for i := len(h.Calls) - 1; i >= 0 && h.Calls[i].Ended.After(moment); i-- {
+		if c := &h.Calls[i]; strings.Contains(c.Key, "/pace-") {
+			began[c.Key] = c.Began // calls of a key end in the order of their starts
 		}
 	}
-	for _, e := range h.Effects {
-		first, known := began[e.Key]
-		if passed := e.At.Sub(moment); known && executed[e.Key] && first.After(moment) && (!found || passed < after) {
-			after, found = passed, true
+	for i := len(h.Effects) - 1; i >= 0; i-- { // in the order of their arrival, nearly
+		e := &h.Effects[i]
+		if e.At.Before(moment.Add(-time.Second)) {
+			break
+		}
+		if first, known := began[e.Key]; known && first.After(moment) {
+			after, found = e.At.Sub(moment), true
 		}
 	}
 	return after, found
 }
 
-// recoveryOf returns the recovery of a key.
+// recoveryOf returns the recovery of a key. The name of a step ends with it, and every undo is sent again.
 func recoveryOf(key string) string {
+	if _, step, isStep := strings.Cut(key, "#"); isStep {
+		if strings.HasSuffix(step, ".undo") {
+			return recoveryResend
+		}
+		return step[strings.LastIndexByte(step, '-')+1:]
+	}
 	_, name, _ := strings.Cut(key, "/")
 	recovery, _, _ := strings.Cut(name, "/")
 	return recovery
+}
+
+// Exec is what a run of flightd exec has shown.
+type Exec struct {
+	Key    string
+	Ended  time.Time
+	Output string
+	Err    string
 }

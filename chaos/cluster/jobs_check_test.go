@@ -22,15 +22,15 @@ func TestCheckJobs_Good(t *testing.T) {
 	for _, recovery := range []string{recoveryHold, recoveryResend, recoveryVerify} {
 		for limit := 1; limit <= 2; limit++ {
 			jobs, effects, ends := goodJobs(recovery, limit)
-			require.Empty(t, CheckJobs(jobs, effects, ends))
+			require.Empty(t, CheckJobs(jobs, effects, ends, false))
 		}
 	}
 	jobs, effects, ends := goodJobs(recoveryHold, 1)
 	ends[2].Doubts, ends[1].Queued = 2, 0
-	require.Empty(t, CheckJobs(jobs, effects, ends), "an answer that the job is new may be lost, and a person may decide")
+	require.Empty(t, CheckJobs(jobs, effects, ends, false), "an answer that the job is new may be lost, and a person may decide")
 	jobs, effects, ends = goodJobs(recoveryResend, 1)
 	effects = append(effects, Effect{Key: jobs[0].Key, IdempotencyKey: "a", At: at(20), Lasts: time.Second, Repeat: true, Body: effects[0].Body})
-	require.Empty(t, CheckJobs(jobs, effects, ends), "a repeat that the provider recognises is no effect")
+	require.Empty(t, CheckJobs(jobs, effects, ends, false), "a repeat that the provider recognises is no effect")
 }
 
 // Each bad history breaks one rule.
@@ -54,12 +54,12 @@ func TestCheckJobs_Bad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			jobs, effects, ends := goodJobs(row.recovery, 1)
 			row.spoil(&effects, &ends)
-			found := CheckJobs(jobs, effects, ends)
+			found := CheckJobs(jobs, effects, ends, false)
 			require.NotEmpty(t, found)
 			require.Equal(t, row.rule, found[0].Rule, "%v", found)
 		})
 	}
 	jobs, effects, ends := goodJobs(recoveryHold, 2)
 	effects[0].Lasts = 11 * time.Second // three at once
-	require.Equal(t, ruleLane, CheckJobs(jobs, effects, ends)[0].Rule)
+	require.Equal(t, ruleLane, CheckJobs(jobs, effects, ends, false)[0].Rule)
 }

@@ -3,32 +3,15 @@ package netbed
 import (
 	"net"
 	"net/netip"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// knock sends a datagram from a host to an address.
-func (h *Host) knock(t *testing.T, to net.Addr) {
-	t.Helper()
-	require.NoError(t, h.Do(func() error {
-		c, err := net.Dial("udp", to.String())
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write([]byte("knock"))
-		return err
-	}))
-}
-
 // A link is cut in one direction, in both, or for one port; the other links work.
 func TestBed_CutLinks(t *testing.T) {
-	if _, err := exec.LookPath("nft"); err != nil {
-		t.Skip("needs nft: ", err)
-	}
 	b := newBed(t, "a", "b", "c")
 	hostA, hostB, hostC := b.Host("a"), b.Host("b"), b.Host("c")
 	var addresses []string
@@ -38,17 +21,9 @@ func TestBed_CutLinks(t *testing.T) {
 		serveHello(t, l)
 		addresses = append(addresses, l.Addr().String())
 	}
-	var datagrams net.PacketConn
-	require.NoError(t, hostB.Do(func() (err error) {
-		datagrams, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(hostB.Address, 7002)))
-		return err
-	}))
-	defer datagrams.Close()
 	arrives := func(from *Host) bool {
-		from.knock(t, datagrams.LocalAddr())
-		require.NoError(t, datagrams.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
-		_, _, err := datagrams.ReadFrom(make([]byte, 10))
-		return err == nil
+		arrived, _ := stream(t, from, hostB, 1, 300*time.Millisecond)
+		return len(arrived) == 1
 	}
 	reaches := func(from *Host, address string) bool { return from.dial(address, 300*time.Millisecond) == nil }
 	require.True(t, reaches(hostA, addresses[0]))
@@ -63,12 +38,139 @@ func TestBed_CutLinks(t *testing.T) {
 	require.NoError(t, b.CutLinks(BothWays(hostA, hostB)...))
 	require.False(t, arrives(hostA))
 	require.False(t, reaches(hostA, addresses[0]))
-	require.NoError(t, b.HealLinks(BothWays(hostA, hostB)...))
+	require.NoError(t, b.HealLinks())
 	require.True(t, arrives(hostA))
 
-	require.NoError(t, b.CutLinks(Link{From: hostA, To: hostB, Port: 7000}))
+	cut, err := b.Impair(Impairment{Loss: 100}, Link{From: hostA, To: hostB, Port: 7000})
+	require.NoError(t, err)
 	require.False(t, reaches(hostA, addresses[0]))
 	require.True(t, reaches(hostA, addresses[1]), "another port works")
-	require.NoError(t, b.HealLinks())
+	require.True(t, arrives(hostA), "another protocol works")
+	require.Positive(t, heal(t, cut))
 	require.True(t, reaches(hostA, addresses[0]))
+}
+
+func heal(t *testing.T, f *Fault) int {
+	t.Helper()
+	bites, err := f.Heal()
+	require.NoError(t, err)
+	return bites
+}
+
+// stream sends numbered datagrams between two hosts, calls done, and returns the numbers of those that arrive within the time,
+// in the order of arrival, and how long the last one took.
+func stream(t *testing.T, from, to *Host, packets int, wait time.Duration, done ...func()) (arrived []int, last time.Duration) {
+	t.Helper()
+	var datagrams, sender net.Conn
+	require.NoError(t, to.Do(func() (err error) {
+		datagrams, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Address, 7003)))
+		return err
+	}))
+	defer datagrams.Close()
+	require.NoError(t, from.Do(func() (err error) {
+		sender, err = net.Dial("udp", datagrams.LocalAddr().String())
+		return err
+	}))
+	defer sender.Close()
+	start := time.Now()
+	for i := range packets {
+		_, err := sender.Write(append([]byte{byte(i)}, make([]byte, 99)...))
+		require.NoError(t, err)
+	}
+	for _, f := range done {
+		f()
+	}
+	require.NoError(t, datagrams.SetReadDeadline(time.Now().Add(wait)))
+	for got := make([]byte, 100); len(arrived) < packets; arrived = append(arrived, int(got[0])) {
+		if _, err := datagrams.Read(got); err != nil {
+			break
+		}
+		last = time.Since(start)
+	}
+	return arrived, last
+}
+
+// Each kind of impairment harms one direction of one link, and its bites are the packets that it harmed.
+func TestBed_Impair(t *testing.T) {
+	b := newBed(t, "a", "b", "c")
+	hostA, hostB, hostC := b.Host("a"), b.Host("b"), b.Host("c")
+	link := Link{From: hostA, To: hostB}
+	impair := func(how Impairment, links ...Link) *Fault {
+		f, err := b.Impair(how, links...)
+		require.NoError(t, err)
+		return f
+	}
+	send := func(wait time.Duration) ([]int, time.Duration) { return stream(t, hostA, hostB, 200, wait) }
+	for i, how := range []Impairment{{Loss: 30}, {Rate: 5000}} {
+		f := impair(how, link)
+		back, _ := stream(t, hostB, hostA, 200, 5*time.Second)
+		other, _ := stream(t, hostC, hostB, 200, 5*time.Second)
+		require.Len(t, slices.Concat(back, other), 400, "the other direction and other links work")
+		first, _ := send(500 * time.Millisecond)
+		second, _ := send(500 * time.Millisecond)
+		arrived := len(first) + len(second)
+		require.InDelta(t, []int{280, 65}[i], arrived, []float64{60, 20}[i], "%+v", how) // 39 datagrams a second, with headers
+		require.Equal(t, 400-arrived, heal(t, f))
+		require.Equal(t, 400-arrived, heal(t, f), "a healed fault keeps its bites")
+	}
+
+	f := impair(Impairment{Delay: 100 * time.Millisecond, Jitter: 100 * time.Millisecond}, link)
+	arrived, last := send(10 * time.Second)
+	require.Len(t, arrived, 200)
+	require.False(t, slices.IsSorted(arrived), "packets overtake each other")
+	require.Greater(t, last, 150*time.Millisecond)
+	require.Equal(t, 200, heal(t, f))
+	for range 2 { // a table is used again
+		f = impair(Impairment{Delay: time.Hour}, link)
+		arrived, _ = stream(t, hostA, hostB, 200, 5*time.Second, func() {
+			require.Zero(t, heal(t, impair(Impairment{Rate: 5000}, link)))
+			require.Equal(t, 200, heal(t, f))
+		})
+		require.Len(t, arrived, 200, "a heal delivers the packets that are held, and that of another fault loses none")
+	}
+	arrived, _ = send(5 * time.Second)
+	require.Len(t, arrived, 200)
+}
+
+// Faults of the same link add up, and each is healed alone.
+func TestBed_Impair_Overlap(t *testing.T) {
+	b := newBed(t, "a", "b")
+	hostA, hostB := b.Host("a"), b.Host("b")
+	impair := func(how Impairment) *Fault {
+		f, err := b.Impair(how, BothWays(hostA, hostB)...)
+		require.NoError(t, err)
+		return f
+	}
+	slow, cut, slower, cutToo := impair(Impairment{Delay: 50 * time.Millisecond}), impair(Impairment{Loss: 100}), impair(Impairment{Delay: 50 * time.Millisecond}), impair(Impairment{Loss: 100})
+	arrived, _ := stream(t, hostA, hostB, 100, 500*time.Millisecond)
+	require.Empty(t, arrived)
+	dropped := heal(t, cut)
+	arrived, _ = stream(t, hostA, hostB, 100, 500*time.Millisecond)
+	require.Empty(t, arrived, "the other cut goes on")
+	require.Equal(t, 200, dropped+heal(t, cutToo), "one of two cuts drops a packet")
+	arrived, last := stream(t, hostA, hostB, 100, 5*time.Second)
+	require.Len(t, arrived, 100)
+	require.Greater(t, last, 100*time.Millisecond, "delays add up")
+	require.GreaterOrEqual(t, heal(t, slower), 100)
+	arrived, last = stream(t, hostA, hostB, 100, 5*time.Second)
+	require.Len(t, arrived, 100)
+	require.Greater(t, last, 50*time.Millisecond)
+	require.NoError(t, b.HealLinks())
+	require.GreaterOrEqual(t, heal(t, slow), 200, "the counter of a fault that goes on is kept")
+}
+
+func TestBed_Impair_Invalid(t *testing.T) {
+	b, other := newBed(t, "a", "b"), newBed(t, "a")
+	good := BothWays(b.Host("a"), b.Host("b"))
+	require.ErrorContains(t, b.CutLinks(), "invalid links")
+	for _, how := range []Impairment{{}, {Loss: 101}, {Loss: -1}, {Rate: 1999}, {Rate: -1}, {Delay: -1}, {Delay: 1, Jitter: -1}} {
+		_, err := b.Impair(how, good...)
+		require.ErrorContains(t, err, "set at least one field", "%+v", how)
+	}
+	for _, bad := range []Link{{}, {From: b.Host("a"), To: b.Host("a")}, {From: other.Host("a"), To: b.Host("b")}, {From: b.Host("a"), To: b.Host("b"), Port: 1 << 16}} {
+		_, err := b.Impair(Impairment{Loss: 100}, append(good, bad)...)
+		require.ErrorContains(t, err, "invalid links")
+	}
+	arrived, _ := stream(t, b.Host("a"), b.Host("b"), 10, 5*time.Second)
+	require.Len(t, arrived, 10, "no link is impaired")
 }

@@ -19,11 +19,11 @@ var ErrPermission = errors.New("netbed: creating network namespaces is not permi
 
 // Bed is a network of hosts. Its methods may be called concurrently.
 type Bed struct {
-	mu       sync.Mutex // guards hosts and cuts, and the configuration of the switch and of the hosts' filters
+	mu       sync.Mutex // guards hosts, slots and faults, and the configuration of the switch and of the hosts' filters
 	switchNS netns.NsHandle
 	bridge   *netlink.Bridge
 	hosts    []*Host
-	cuts     []Link
+	slots    []*Fault // by number of the packet filter; nil: free
 }
 
 // Host is one host of a Bed.
@@ -125,9 +125,9 @@ func (b *Bed) Host(name string) *Host {
 // Close removes the network. Processes on its hosts keep running, without a network, and are not waited for; the kernel ends
 // those that were started with Pdeathsig.
 func (b *Bed) Close() error {
+	errs := []error{b.HealLinks()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var errs []error
 	for _, h := range b.hosts {
 		if h.forks != nil {
 			close(h.forks)

@@ -20,6 +20,12 @@ func newBed(t *testing.T, names ...string) *Bed {
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	l, err := b.hosts[0].Listen(1)
+	require.NoError(t, err)
+	serveHello(t, l)
+	for _, h := range b.hosts { // the kernel takes its time to bring the links up
+		require.NoError(t, h.dial(l.Addr().String(), 10*time.Second), h.Name)
+	}
 	return b
 }
 

@@ -1,5 +1,3 @@
-//go:build chaos
-
 package cluster
 
 import (
@@ -22,6 +20,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // workerEnv has the name of a worker: then callersEnv has its settings.
@@ -42,8 +41,8 @@ func jobsOf(count int) (jobs []Job) {
 	for i := range count {
 		row := i / laneLength
 		j := Job{Key: fmt.Sprintf("default/%s/job-%d", recoveries[row%3], i), Lasts: time.Duration(10+i*7%190) * time.Millisecond}
-		if i%50 == 7 {
-			j.Lasts = 3 * time.Second
+		if i%5 == 2 {
+			j.Lasts = time.Duration(2000+i*37%3000) * time.Millisecond // so that a worker that is killed is mostly at work
 		}
 		if kind := row / 3 % 4; kind < 3 {
 			j.Lane, j.Limit = fmt.Sprint("customer/", row), 1+kind/2
@@ -62,17 +61,26 @@ func runWorker(settings, name string, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	by, err := client.Connect(ctx, strings.Join(c.cfg.URLs, ","), client.WithToken(c.cfg.Token), client.WithPlainHTTP(), client.WithOwner(name),
-		client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithSessionTTL(workerSession))
+		client.WithSpool(filepath.Join(c.cfg.Spool, name)), client.WithSessionTTL(time.Duration(c.cfg.SessionMS)*time.Millisecond))
 	if err != nil {
 		return err
 	}
-	w := by.Worker(client.Concurrency(workerSlots))
+	slots := workerSlots
+	if c.cfg.MutexEtcd != "" {
+		slots = 1 // as many as a worker with a mutex
+	}
+	w := by.Worker(client.Concurrency(slots))
 	perform := func(ctx context.Context, at client.Attempt, in effectRequest) (json.RawMessage, error) {
+		if c.cfg.MutexEtcd != "" {
+			answer, err := c.update(ctx, at.Key().String(), at.Transport(c.network))
+			return answer.Body, err
+		}
 		answer, err := c.act(ctx, at, time.Duration(in.LastsMS)*time.Millisecond)
 		return answer.Body, err
 	}
 	client.Work(w, recoveryHold, perform)
 	client.Work(w, recoveryResend, perform)
+	client.Work(w, actionApproved, perform)
 	client.Work(w, recoveryVerify, perform, client.Verify(func(ctx context.Context, at client.Attempt) (*json.RawMessage, error) {
 		finding, answer, err := c.find(ctx, at.Key())
 		if err != nil || finding != flight.FindingHappened {
@@ -174,13 +182,18 @@ func (c *callers) awaitJob(end *JobEnd) {
 }
 
 func (c *callers) decideDoubt(ctx context.Context, by *client.Client, doubt *effect.InDoubt) error {
+	time.Sleep(2 * lookUpLag) // a person takes a moment, and the provider tells of an effect a little later
 	finding, answer, err := c.find(ctx, doubt.Key)
 	if err != nil {
 		return err
 	}
 	r := client.ResolveRequest{Result: "not_happened", Reason: "the provider's books"}
 	if finding == flight.FindingHappened {
-		r.Result, r.JSON = "happened", []byte(compact(string(answer.Body)))
+		if r.Result = "happened"; isStep(doubt.Key.String()) || isJob(doubt.Key.String()) || doubt.Key.Name() == actionApproved {
+			r.JSON = []byte(compact(string(answer.Body)))
+		} else {
+			r.Base64, r.ContentType = answer.Body, wire.TypeJSON // byte for byte
+		}
 	}
 	_, err = by.Resolve(ctx, doubt.Key.FlightID(), doubt.Version.String(), r)
 	return err

@@ -1,9 +1,8 @@
-//go:build chaos
+//go:build linux
 
 package cluster
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,8 +18,6 @@ import (
 	"github.com/flightd/flightd/internal/proctest"
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 )
-
-var ownEtcd = flag.Bool("own-etcd", false, "every experiment runs with an etcd on three hosts of its own, instead of members in the nodes")
 
 // etcdClientPort is the port of an etcd of its own for the nodes; its members talk on etcdPort.
 const etcdClientPort = 2379
@@ -53,7 +48,7 @@ func (b *bed) startEtcd() {
 			Cert: file("node.crt"), Key: file("node.key"), CA: file("ca.crt"),
 		})
 	}
-	said, err := exec.CommandContext(b.t.Context(), flightd, args...).CombinedOutput()
+	said, err := exec.CommandContext(b.t.Context(), b.opts.Flightd, args...).CombinedOutput()
 	require.NoError(b.t, err, "%s", said)
 	first := b.etcd.members[0]
 	b.etcd.env = []string{"FLIGHTD_ETCD=" + strings.Join(etcdtest.URLs(b.etcd.members), ","), "FLIGHTD_ETCD_CERT=" + first.Cert, "FLIGHTD_ETCD_KEY=" + first.Key, "FLIGHTD_ETCD_CA=" + first.CA}
@@ -64,17 +59,22 @@ func (b *bed) startEtcd() {
 func (b *bed) startMembers(names ...string) {
 	b.t.Helper()
 	for _, name := range names {
-		spec := etcdtest.Spec(b.etcd.binary, b.etcd.members, slices.Index(ownMembers(), name))
-		spec.Start, spec.Env = b.host(name).Start, []string{"PATH=" + os.Getenv("PATH")}
-		p, err := proctest.Start(spec)
-		require.NoError(b.t, err)
-		b.etcd.running[name] = p
-		b.t.Cleanup(p.Kill)
+		b.launchMember(name)
 	}
 	for _, name := range names {
 		_, err := b.etcd.running[name].AwaitReady(b.t.Context())
 		require.NoError(b.t, err)
 	}
+}
+
+func (b *bed) launchMember(name string) {
+	b.t.Helper()
+	spec := etcdtest.Spec(b.etcd.binary, b.etcd.members, slices.Index(ownMembers(), name))
+	spec.Start, spec.Env = b.host(name).Start, []string{"PATH=" + os.Getenv("PATH")}
+	p, err := proctest.Start(spec)
+	require.NoError(b.t, err)
+	b.etcd.running[name] = p
+	b.t.Cleanup(p.Kill)
 }
 
 var becameLeader = regexp.MustCompile(`became leader at term (\d+)`)
@@ -115,46 +115,4 @@ func (b *bed) rest(node string, port int) (hosts []*netbed.Host, portHere int) {
 		}
 	}
 	return hosts, port
-}
-
-// The leader of an etcd on hosts of its own is killed, three times, and then the leader of the ledger; later that is cut off from etcd
-// alone. New flights go on soon, and nothing acknowledged is lost.
-func TestOwnEtcd(t *testing.T) {
-	b := newBedWith(t, true)
-	b.tell(order{Do: "load", Name: "load", Callers: 32, Every: *pause, MaxKeys: 400, Lasts: 3 * time.Second, LongOneIn: 50})
-	b.tell(order{Do: "pace", Name: "pace", Every: 100 * time.Millisecond})
-	judge := func(what string, began time.Time) {
-		t.Logf("%s: %s; the first new flight after %v", clockText(began), what, b.awaitFlightAfter(began).Round(time.Millisecond))
-		time.Sleep(2 * time.Second)
-		require.Less(t, b.longestGap(began, time.Now()), failoverLimit)
-	}
-	for range ownMembers() {
-		time.Sleep(time.Second)
-		member, began := b.etcdLeader(), time.Now()
-		b.etcd.running[member].Kill()
-		judge("killed "+member, began)
-		b.startMembers(member)
-	}
-	leader, began := b.leader(), time.Now()
-	b.nodes[leader].Kill()
-	judge("killed the leader", began)
-	require.NoError(t, b.startNodes(leader))
-	b.whole(30 * time.Second)
-
-	leader, began = b.leader(), time.Now()
-	hosts, port := b.rest(leader, etcdPort)
-	for _, host := range hosts {
-		links := netbed.BothWays(b.host(leader), host)
-		links[0].Port, links[1].Port = port, port
-		require.NoError(t, b.net.CutLinks(links...))
-	}
-	time.Sleep(8 * time.Second) // it hands leadership over after three
-	require.NotEqual(t, leader, b.leader())
-	judge("cut the leader off from etcd", began)
-	require.NoError(t, b.net.HealLinks())
-	b.whole(30 * time.Second)
-	b.Healed = time.Now()
-	b.stopAndAwait("pace", time.Minute)
-	b.stopAndAwait("load", time.Minute)
-	b.judge()
 }

@@ -1,8 +1,10 @@
-//go:build chaos
+//go:build linux
 
 package cluster
 
-import "strings"
+import (
+	"github.com/flightd/flightd/chaos/linear"
+)
 
 // add stores an event of the callers.
 func (h *History) add(e *event) {
@@ -13,10 +15,14 @@ func (h *History) add(e *event) {
 		h.Calls = append(h.Calls, *e.Call)
 	case e.Reading != nil:
 		h.Readings = append(h.Readings, *e.Reading)
-	case e.Probe != nil:
-		h.Probes = append(h.Probes, *e.Probe)
 	case e.JobEnd != nil:
 		h.JobEnds = append(h.JobEnds, *e.JobEnd)
+	case e.ApprovalEnd != nil:
+		h.Approvals = append(h.Approvals, *e.ApprovalEnd)
+	case e.Op != nil:
+		h.Ops = append(h.Ops, *e.Op)
+	case e.SagaEnd != nil:
+		h.SagaEnds = append(h.SagaEnds, *e.SagaEnd)
 	}
 }
 
@@ -34,23 +40,13 @@ func (h *History) keys() (all []string) {
 	return all
 }
 
-// effectsOf returns the effects of the keys of an order.
-func (h *History) effectsOf(order string) (effects []Effect) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.Effects {
-		if strings.Contains(e.Key, "/"+order+"-") {
-			effects = append(effects, e)
-		}
-	}
-	return effects
-}
-
 // event is a line that the process of the callers writes: one of its fields is set.
 type event struct {
-	Call    *Call    `json:",omitempty"`
-	Reading *Reading `json:",omitempty"`
-	Probe   *Probe   `json:",omitempty"`
-	JobEnd  *JobEnd  `json:",omitempty"`
-	Done    string   `json:",omitempty"` // the name of an order that was carried out
+	Call        *Call        `json:",omitempty"`
+	Reading     *Reading     `json:",omitempty"`
+	JobEnd      *JobEnd      `json:",omitempty"`
+	SagaEnd     *SagaEnd     `json:",omitempty"`
+	ApprovalEnd *ApprovalEnd `json:",omitempty"`
+	Op          *linear.Op   `json:",omitempty"`
+	Done        string       `json:",omitempty"` // the name of an order that was carried out
 }

@@ -1,5 +1,3 @@
-//go:build chaos
-
 package cluster
 
 import (
@@ -19,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightd/flightd/chaos/linear"
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -38,27 +37,27 @@ type callersConfig struct {
 	Spool     string
 	Seed      uint64
 	// Part and Parts say which callers of a load are of this process: each Parts-th one, from Part on.
-	Part, Parts        int
-	WindowMS, SettleMS int64 // of the policies resend and verify
-	SessionMS          int64 // of a worker: the time to live of its session
-	Slots              int   // of a worker: how many jobs it performs at once
+	Part, Parts int
+	policyTimes
+	SessionMS int64  // of a worker: the time to live of its session
+	MutexEtcd string // of the experiment with locks, in which a worker updates registers: the URL of the mutex's etcd
 }
+
+type policyTimes struct{ WindowMS, SettleMS int64 } // of the policies resend and verify
 
 // order is a line that each process of callers reads. A process carries out several orders at once, and answers each one with
 // event.Done. The callers in Python and TypeScript know load and close, and have nothing to do for the others.
 type order struct {
-	Do   string // load, flights, pace, probe, read, replay, jobs, close; or stop, which lets the order Name end its calls
+	Do   string // load, pace, person, operations, approvals, callbacks, jobs, sagas, saga ends, lanes, flags, replay, close; or stop, which lets the order Name end its calls
 	Name string
 
-	Callers   int           // load: number of callers, of all languages together; flights: of each key
+	Callers   int           // load: number of callers, of all languages together
 	MaxKeys   int           // load: of each caller
-	Count     int           // flights, jobs: how many
-	Lasts     time.Duration // flights: of each effect; load: of a long one
+	Count     int           // approvals, jobs, sagas: how many
+	Lasts     time.Duration // load: of a long effect; sagas: how long one is waited for; operations: how long keys are erased
 	LongOneIn int           // load: one in LongOneIn effects is long; 0: no effect is long
-	Recovery  []string      // flights: taken in turn
-	Every     time.Duration // pace, probe, read: time between two starts; load, jobs: mean pause of a caller
-	Node      string        // probe, read
-	Keys      []string      // replay
+	Every     time.Duration // pace, callbacks: time between two starts; else: mean pause of a caller
+	Keys      []string      // replay, flags
 }
 
 // callers is the process of the callers in Go. It runs on a host of its own and lives as long as the experiment.
@@ -72,14 +71,15 @@ type callers struct {
 	writing sync.Mutex // one event at a time
 	out     io.Writer
 
-	mu    sync.Mutex // guards the fields below
-	stops map[string]chan struct{}
-	acked []*Call // the last successes
+	mu     sync.Mutex // guards the fields below
+	stops  map[string]chan struct{}
+	doubts map[string]time.Time // when the person first saw each
+	sagas  []*SagaEnd
 }
 
 // runCallers carries out orders until its input ends.
 func runCallers(settings string, in io.Reader, out io.Writer) error {
-	c := &callers{out: out, network: &http.Transport{}, only: make(map[string]*client.Client), single: make(map[string]*client.Client), stops: make(map[string]chan struct{})}
+	c := &callers{out: out, network: &http.Transport{}, only: make(map[string]*client.Client), single: make(map[string]*client.Client), stops: make(map[string]chan struct{}), doubts: make(map[string]time.Time)}
 	if err := json.Unmarshal([]byte(settings), &c.cfg); err != nil {
 		return err
 	}
@@ -157,24 +157,12 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 		for i := c.cfg.Part; i < o.Callers; i += c.cfg.Parts {
 			group.Go(func() { c.load(o, i, stop) })
 		}
-	case "flights":
-		for i := range o.Count * o.Callers {
-			key := fmt.Sprintf("%s/%s-%d", o.Recovery[i%o.Count%len(o.Recovery)], o.Name, i%o.Count)
-			group.Go(func() { c.callUntilEnd(c.mixed[(i+i/o.Count)%len(c.mixed)], fmt.Sprint(o.Name, i), key, o.Lasts) })
-		}
 	case "pace":
 		c.every(o.Every, stop, func(i int) {
 			group.Go(func() {
 				c.callUntilEnd(c.mixed[i%len(c.mixed)], fmt.Sprint(o.Name, i), fmt.Sprintf("hold/%s-%d", o.Name, i), 0)
 			})
 		})
-	case "probe":
-		c.every(o.Every, stop, func(i int) {
-			group.Go(func() { c.probeOpen(o.Node, fmt.Sprintf("hold/%s-%d", o.Name, i)) })
-			group.Go(func() { c.probeRead(o.Node) })
-		})
-	case "read":
-		c.every(o.Every, stop, func(int) { group.Go(func() { c.probeRead(o.Node) }) })
 	case "replay":
 		slots := make(chan struct{}, 24)
 		for _, key := range o.Keys {
@@ -188,6 +176,30 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 		}
 	case "jobs":
 		c.submitJobs(jobsOf(o.Count), o.Every)
+	case "person":
+		c.every(o.Every, stop, func(int) { c.decideAll(10 * time.Second) })
+		for until := time.Now().Add(time.Minute); time.Now().Before(until) && c.decideAll(0) > 0; {
+			time.Sleep(500 * time.Millisecond)
+		}
+	case "approvals":
+		c.runApprovals(o)
+	case "callbacks":
+		c.runCallbacks(o, stop)
+	case "operations":
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { // ends with stop
+			<-stop
+			cancel()
+		}()
+		linear.Run(ctx, c.mixed[:3], c.cfg.Seed, o.Every, o.Lasts, func(op linear.Op) { c.say(&event{Op: &op}) })
+	case "sagas":
+		c.runSagas(o)
+	case "saga ends":
+		c.readSagas()
+	case "lanes":
+		c.submitLanes(stop)
+	case "flags":
+		c.readFlags(o.Keys)
 	case "close":
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -232,7 +244,10 @@ func (c *callers) load(o *order, caller int, stop <-chan struct{}) {
 		if o.LongOneIn > 0 && random.IntN(o.LongOneIn) == 0 {
 			lasts = o.Lasts
 		}
-		c.callUntilEnd(c.mixed[caller%len(c.mixed)], fmt.Sprint(o.Name, caller), key, lasts)
+		succeeded := c.callUntilEnd(c.mixed[caller%len(c.mixed)], fmt.Sprint(o.Name, caller), key, lasts)
+		if succeeded && step%8 == 5 {
+			c.callWithAnotherInput(c.mixed[caller%len(c.mixed)], fmt.Sprint(o.Name, caller), key)
+		}
 		select {
 		case <-stop:
 			return
@@ -251,13 +266,13 @@ func (c *callers) callOf(key flight.Key) effect.Call {
 	if err != nil {
 		panic(err)
 	}
-	return effect.Call{Key: key, Wait: 20 * time.Second, LookUp: c.lookUp, Submission: flight.Submission{
+	return effect.Call{Key: key, Wait: 20 * time.Second, LookUp: c.lookUp, Callback: key.Name() == actionCallback, Submission: flight.Submission{
 		Fingerprint: fingerprint, Input: flight.NewBlob(wire.TypeJSON, input, flight.MaxInput), Policy: policyOf(recoveryOf(key.String())),
 	}}
 }
 
-// callUntilEnd calls a key until there is an answer that another call would not change.
-func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts time.Duration) {
+// callUntilEnd calls a key until there is an answer that another call would not change. It reports whether that is a receipt.
+func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts time.Duration) bool {
 	key := flight.MustKey("default/" + name)
 	call := c.callOf(key)
 	handler := func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) { return c.act(ctx, at, lasts) }
@@ -271,16 +286,67 @@ func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts tim
 		}
 		c.say(&event{Call: record})
 		switch record.Result {
-		case resultSucceeded:
-			c.acknowledged(record)
-			return
-		case resultInDoubt, resultOther:
-			return
+		case resultSucceeded, resultInDoubt, resultOther:
+			return record.Result == resultSucceeded
 		}
 		if time.Now().After(until) {
-			return
+			return false
 		}
 	}
+}
+
+// callWithAnotherInput calls a key that was used with another input. It must be refused.
+func (c *callers) callWithAnotherInput(by *client.Client, caller, name string) {
+	key := flight.MustKey("default/" + name)
+	call := c.callOf(key)
+	call.Submission.Fingerprint = flight.FingerprintBytes([]byte("another input"))
+	record := &Call{Key: key.String(), Caller: caller + " with another input", Began: time.Now(), Result: resultOther, Err: "another input was not refused"}
+	_, err := by.Do(context.Background(), call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) { return c.act(ctx, at, 0) })
+	if record.Ended = time.Now(); err == nil {
+		c.say(&event{Call: record})
+	}
+}
+
+// decideAll decides, as a person would, what has become of the effects of calls that have been in doubt for a while, by the provider's
+// books. Jobs and sagas have a person of their own. It returns how many are in doubt, or 1 if it could not see that.
+func (c *callers) decideAll(olderThan time.Duration) (left int) {
+	for _, recovery := range []string{recoveryHold, recoveryResend, recoveryVerify, actionCallback, actionExec} {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		var deciding sync.WaitGroup
+		page, err := c.mixed[0].List(ctx, client.Query{States: []string{"in_doubt"}, Action: recovery, Limit: 200})
+		if err != nil {
+			slog.Warn("a person cannot see the doubts", "error", err)
+			left++
+		} else {
+			for i := range page.Flights {
+				f := &page.Flights[i]
+				if isJob(f.Key) || isStep(f.Key) {
+					continue
+				}
+				left++
+				if version, err := flight.ParseVersion(f.Version); err == nil && c.doubtLasts(f.Key+f.Version) >= olderThan {
+					deciding.Go(func() {
+						if err := c.decideDoubt(ctx, c.mixed[0], &effect.InDoubt{Key: flight.MustKey(f.Key), Version: version}); err != nil {
+							slog.Warn("a person could not decide", "key", f.Key, "error", err)
+						}
+					})
+				}
+			}
+		}
+		deciding.Wait()
+		cancel()
+	}
+	return left
+}
+
+// doubtLasts returns how long ago the person first saw a doubt.
+func (c *callers) doubtLasts(doubt string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.doubts[doubt].IsZero() {
+		c.doubts[doubt] = time.Now()
+	}
+	return time.Since(c.doubts[doubt])
 }
 
 func resultOf(err error) string {
@@ -290,7 +356,10 @@ func resultOf(err error) string {
 	var unavailable *effect.Unavailable
 	var unsettled *effect.Unsettled
 	var fenced *effect.Fenced
+	var suspended *effect.Suspended
 	switch {
+	case errors.As(err, &suspended):
+		return resultSuspended
 	case err == nil:
 		return resultSucceeded
 	case errors.As(err, &doubt):
@@ -299,6 +368,8 @@ func resultOf(err error) string {
 		return resultUnrecorded
 	case errors.As(err, &busy), errors.As(err, &unavailable), errors.As(err, &unsettled) && unsettled.Outcome == flight.OutcomeNotDone:
 		return resultUnavailable
+	case unsettled != nil:
+		return resultUnsettled
 	case errors.As(err, &fenced):
 		return resultFenced
 	}
@@ -316,7 +387,10 @@ func policyOf(recovery string) flight.Policy {
 }
 
 func (c *callers) act(ctx context.Context, at *effect.Attempt, lasts time.Duration) (effect.Answer, error) {
-	body, err := json.Marshal(effectRequest{Key: at.Key().String(), LastsMS: lasts.Milliseconds()})
+	if rand.IntN(30) == 0 {
+		time.Sleep(rand.N(6 * time.Second)) // of work before the request
+	}
+	body, err := json.Marshal(effectRequest{Key: at.Key().String(), LastsMS: lasts.Milliseconds(), CallBack: at.CallbackURL()})
 	if err != nil {
 		return effect.Answer{}, err
 	}
@@ -324,7 +398,11 @@ func (c *callers) act(ctx context.Context, at *effect.Attempt, lasts time.Durati
 	if err != nil {
 		return effect.Answer{}, err
 	}
-	return effect.FromHTTP((&http.Client{Transport: at.Transport(c.network)}).Do(request))
+	answer, err := effect.FromHTTP((&http.Client{Transport: at.Transport(c.network)}).Do(request))
+	if err == nil && at.CallbackURL() != "" {
+		return effect.Answer{}, at.Suspend(ctx, time.Minute)
+	}
+	return answer, err
 }
 
 func (c *callers) lookUp(ctx context.Context, at *effect.Attempt) (flight.Finding, effect.Answer, error) {
@@ -343,47 +421,6 @@ func (c *callers) find(ctx context.Context, key flight.Key) (flight.Finding, eff
 	}
 	found, err := effect.FromHTTP(response, err)
 	return flight.FindingHappened, found, err
-}
-
-// acknowledged remembers the last successes, for probes.
-func (c *callers) acknowledged(success *Call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.acked = append(c.acked, success); len(c.acked) > 50 {
-		c.acked = c.acked[1:]
-	}
-}
-
-// probeOpen asks one node, once, to open a new key.
-func (c *callers) probeOpen(node, name string) {
-	key := flight.MustKey("default/" + name)
-	p := &Probe{Node: node, Key: key.String(), Open: true, Began: time.Now()}
-	answered, err := c.single[node].Open(context.Background(), key, client.OpenRequest{})
-	p.Ended = time.Now()
-	if p.Answer = answered.Decision; err != nil {
-		p.Answer, p.Err = codeOf(err), err.Error()
-	}
-	c.say(&event{Probe: p})
-}
-
-// probeRead asks one node, once, for a key that was acknowledged lately.
-func (c *callers) probeRead(node string) {
-	c.mu.Lock()
-	if len(c.acked) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	acked := c.acked[rand.IntN(len(c.acked))]
-	c.mu.Unlock()
-	p := &Probe{Node: node, Key: acked.Key, Began: time.Now()}
-	f, err := c.single[node].Flight(context.Background(), flight.MustKey(acked.Key).FlightID())
-	p.Ended = time.Now()
-	if err != nil {
-		p.Answer, p.Err = codeOf(err), err.Error()
-	} else if p.Answer = f.State; f.Receipt != nil {
-		p.Digest = f.Receipt.Digest
-	}
-	c.say(&event{Probe: p})
 }
 
 // codeOf returns the code of a problem, or "unreachable" when no server answered.

@@ -1,9 +1,10 @@
-//go:build chaos
+//go:build linux
 
 package cluster
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,26 +22,30 @@ func (b *bed) startCallers() {
 	require.NoError(b.t, err)
 	books := newProvider(l, b.History)
 	b.t.Cleanup(books.close)
-	self, err := os.Executable()
-	require.NoError(b.t, err)
-	python, err := exec.LookPath("python3")
-	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
-	node, err := exec.LookPath("node")
-	require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
-	compiled, err := filepath.Abs("../../clients/typescript/dist/conformance/load.mjs")
-	require.NoError(b.t, err)
-	require.FileExists(b.t, compiled, "run `make chaos-tools`, which builds it")
-	source, err := filepath.Abs("../../clients/conformance/load.py")
-	require.NoError(b.t, err)
-	b.programs = [][]string{{self}, {python, "-B", source}, {node, compiled}}
-	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: *seed,
-		Parts: len(b.programs), WindowMS: providerWindow.Milliseconds(), SettleMS: settleDelay.Milliseconds(),
-		SessionMS: workerSession.Milliseconds(), Slots: workerSlots}
+	b.books, books.calling = books, &http.Client{Transport: b.transport("provider")}
+	self := b.opts.Self
+	b.programs = [][]string{{self}}
+	if !b.opts.Lock {
+		python, err := exec.LookPath("python3")
+		require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
+		node, err := exec.LookPath("node")
+		require.NoError(b.t, err, "run `make chaos-tools`, which installs it")
+		compiled, err := filepath.Abs(filepath.Join(b.opts.Source, "clients/typescript/dist/conformance/load.mjs"))
+		require.NoError(b.t, err)
+		require.FileExists(b.t, compiled, "run `make chaos-tools`, which builds it")
+		source, err := filepath.Abs(filepath.Join(b.opts.Source, "clients/conformance/load.py"))
+		require.NoError(b.t, err)
+		b.programs = append(b.programs, []string{python, "-B", source}, []string{node, compiled})
+	}
+	cfg := callersConfig{Nodes: b.names, Provider: "http://" + l.Addr().String(), Token: b.token, Spool: b.path("spool"), Seed: b.opts.Seed,
+		Parts: len(b.programs), policyTimes: policyTimes{providerWindow.Milliseconds(), settleDelay.Milliseconds()},
+		SessionMS: workerSession.Milliseconds()}
+	balancer := b.startBalancer()
 	for i, name := range b.names {
 		cfg.URLs = append(cfg.URLs, b.url(name))
 		next, last := b.names[(i+1)%len(b.names)], b.names[(i+2)%len(b.names)]
 		// A client that knows two nodes asks one that does not lead, a third of the time.
-		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), b.urls([]string{name, next}))
+		cfg.Addresses = append(cfg.Addresses, b.urls([]string{name, next, last}), balancer, b.urls([]string{name, next}), balancer)
 	}
 	b.config = cfg
 	for i, program := range b.programs {
@@ -50,17 +55,8 @@ func (b *bed) startCallers() {
 		name := "callers-" + filepath.Base(program[len(program)-1])
 		p, err := proctest.Start(proctest.Spec{
 			Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start,
-			Env: b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings)),
-			Line: func(line string) {
-				var e event
-				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					b.t.Errorf("%s wrote %q: %v", name, line, err)
-				}
-				b.add(&e)
-				if e.Done != "" {
-					close(b.doneOf(name, e.Done))
-				}
-			},
+			Env:  b.env("HOME="+os.Getenv("HOME"), callersEnv+"="+string(settings)),
+			Line: eventsOf(b, name),
 		})
 		require.NoError(b.t, err)
 		b.calling[name] = p
@@ -69,6 +65,20 @@ func (b *bed) startCallers() {
 	for _, p := range b.calling {
 		_, err = p.AwaitReady(b.t.Context())
 		require.NoError(b.t, err)
+	}
+}
+
+// eventsOf returns a function that stores the events of a program, which are the lines that it writes.
+func eventsOf(b *bed, program string) func(line string) {
+	return func(line string) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			b.t.Errorf("%s wrote %q: %v", program, line, err)
+		}
+		b.add(&e)
+		if e.Done != "" {
+			close(b.doneOf(program, e.Done))
+		}
 	}
 }
 
@@ -103,6 +113,17 @@ func (b *bed) await(name string, within time.Duration) {
 			require.Fail(b.t, program+" has ended", p.LogTail(20))
 		case <-late:
 			require.Fail(b.t, program+" is not ready with "+name, p.LogTail(20))
+		}
+	}
+}
+
+// awaitUntil waits until the callers have carried out an order. If that takes too long, keys are blocked.
+func (b *bed) awaitUntil(name string, late time.Time) {
+	for program := range b.calling {
+		select {
+		case <-b.doneOf(program, name):
+		case <-time.After(time.Until(late)):
+			b.found = append(b.found, Violation{ruleNotBlocked, name, program + " has work left long after the last fault"})
 		}
 	}
 }

@@ -1,0 +1,60 @@
+//go:build browser
+
+package console
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestClusterPage_LoneNode(t *testing.T) {
+	s := startDev(t)
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/cluster")
+	p.sees(".says", "a lone node")
+	p.sees(".rows td", "leader")
+	for _, fact := range []string{s.data, "free; the ledger has", "in use of", "feature level"} {
+		p.sees(".facts dd", fact)
+	}
+	require.Equal(t, 3, value[int](p, `document.querySelectorAll(".facts .state.done").length`), "the parts of the node")
+}
+
+// The pages keep their data while no node leads, say so, and go on by themselves.
+func TestClusterPage_ChangeOfLeader(t *testing.T) {
+	s := startDev(t, "--nodes", "3")
+	s.succeed("charge", "before", object{}, "ok")
+	leader, _ := s.must("GET", "/v1/cluster", nil)["leader"].(string)
+	number, err := strconv.Atoi(strings.TrimPrefix(leader, "node-"))
+	require.NoError(t, err)
+	port, err := strconv.Atoi(s.url[strings.LastIndex(s.url, ":")+1:])
+	require.NoError(t, err)
+	other := &server{t: t, url: "http://127.0.0.1:" + strconv.Itoa(port+number%3)} // the node after the leader
+	cluster, live := openTab(t, 1280, 800, true), openTab(t, 1280, 800, false)
+	cluster.failedRequests, live.failedRequests = true, true
+	cluster.visit(other.url + "/console/#/cluster")
+	cluster.sees(".says", "3 of 3 nodes")
+	cluster.sees(".says", leader+" leads. Callers are served also if 1 more node is lost.")
+	live.visit(other.url + "/console/#/live")
+	live.sees(".feed", "charge/before")
+
+	text, err := os.ReadFile(filepath.Join(s.data, leader, "flightd.pid"))
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	process, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
+	cluster.until(fmt.Sprintf(`document.querySelectorAll(".rows tbody tr").length === 3 && document.querySelector(".says").innerText.includes("2 of 3 nodes") && !document.querySelector(".says").innerText.includes(%q)`, leader+" leads"))
+	cluster.sees(".rows tr", "unreachable")
+	cluster.until(`document.querySelector(".stale").innerText === ""`)
+	other.succeed("charge", "after", object{}, "ok")
+	live.sees(".feed", "charge/after")
+	require.Equal(t, 1, live.times("charge/before"), "what the page has seen is not read twice")
+	live.until(`document.querySelector(".stale").innerText === ""`)
+}

@@ -1,0 +1,172 @@
+package ledgerlog
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Seen counts what endangered the promises, as far as the log shows it. A rule made each of it harmless, or Check has found a violation.
+type Seen struct {
+	Events  map[string]int // of histories, by kind
+	Answers map[string]int // to commands, by command and decision, such as "Open conflict"
+	Lost    []*LostAttempt
+	Twice   int           // commands that are in the log again, though their first copy has changed a flight
+	Anew    int           // of them, those that another term of raft has: their proposer did not know what had become of the first copy
+	Ends    []flight.Time // of sessions
+
+	OpensOfEnded, OpensTooLate          int // opens under an ended session: of a key that another session has opened since, or not
+	OpensRepeated, OpensGivenUp         int // of granted opens: asked again under their nonce, or given up though the attempt was not lost
+	OpensOfHolder                       int // another open of a key under the session that holds it
+	ReportsRepeated, LateReports        int // late: after another attempt has opened
+	StepsAfterFlip, StepsAfterCancel    int // opens of a step in a saga that undoes, reports of success in one that was cancelled
+	LateSteps, TwoDrivers, UndosInDoubt int // late: successes of a step that had ended otherwise
+	ReportsAfterPerson, PersonTooLate   int // late reports about a doubt that a person has resolved, decisions that came after a report
+	WindowsOver, SettledLate, GivenLate int // late: a report, or the word that nothing was sent, of a lost attempt that is still the newest one
+}
+
+// LostAttempt is an attempt that ended without a report.
+type LostAttempt struct {
+	Key, Owner  string
+	Number      uint32
+	Cause       string
+	Next        uint32 // the attempt after it; 0: there is none
+	SameSession bool   // has opened the next one
+	Restarted   bool   // its owner had a newer session when it was lost
+	Reported    bool   // later
+	GivenUp     bool   // later its caller said that nothing was sent
+	session     flight.Session
+	nonce       flight.Nonce
+}
+
+// sessionEnded is the cause of the loss of an attempt whose session has ended.
+const sessionEnded = "its session has ended"
+
+// watch counts.
+type watch struct {
+	seen   *Seen
+	term   uint64                       // of the entry that is applied
+	terms  map[[sha256.Size]byte]uint64 // by command that has changed a flight
+	lost   map[string][]*LostAttempt    // by key
+	newest map[string]flight.Session    // by owner
+}
+
+func newWatch(seen *Seen) *watch {
+	seen.Events, seen.Answers = make(map[string]int), make(map[string]int)
+	return &watch{seen: seen, terms: make(map[[sha256.Size]byte]uint64), lost: make(map[string][]*LostAttempt), newest: make(map[string]flight.Session)}
+}
+
+// step counts what a step shows.
+func (w *watch) step(s *step) {
+	seen, f := w.seen, s.before.Flight
+	seen.Answers[strings.TrimPrefix(fmt.Sprintf("%T ", s.command), "*flight.")+s.reply.Decision.String()]++
+	has, newest := make(map[flight.EventKind]bool), cmp.Or(f.Newest(), new(flight.Attempt))
+	for _, e := range s.reply.Events {
+		seen.Events[e.Kind.String()]++
+		has[e.Kind] = true
+		switch a := f.OpenAttempt(); {
+		case e.Kind == flight.EventLost && a != nil:
+			l := &LostAttempt{Key: s.key.String(), Owner: a.Owner, Number: a.Number, Cause: e.Note, session: a.Session, nonce: a.Nonce, Restarted: w.newest[a.Owner].Revision > a.Session.Revision}
+			seen.Lost, w.lost[l.Key] = append(seen.Lost, l), append(w.lost[l.Key], l)
+		case e.Kind == flight.EventInDoubt && strings.HasPrefix(e.Note, "the provider may have forgotten"):
+			seen.WindowsOver++
+		case e.Kind == flight.EventInDoubt && s.key.IsUndo():
+			seen.UndosInDoubt++
+		}
+	}
+	switch c := s.command.(type) {
+	case *flight.Open:
+		w.open(s, c, has[flight.EventOpened])
+	case *flight.Report:
+		for _, l := range w.lost[s.key.String()] {
+			if l.Number == c.Token.Number {
+				l.Reported, l.GivenUp = true, l.GivenUp || c.Outcome == flight.OutcomeNotDone
+			}
+		}
+		fenced, isStep := has[flight.EventReportFenced] && f != nil, s.key.IsStep() && !s.key.IsUndo() && c.Outcome == flight.OutcomeSucceeded
+		add(&seen.ReportsRepeated, f != nil && s.reply.Decision == flight.DecisionAccepted && !s.reply.Changed)
+		add(&seen.SettledLate, has[flight.EventReported] && newest.Lost && newest.Error == sessionEnded)
+		add(&seen.LateReports, fenced && c.Token.Number < f.Fence.Number)
+		add(&seen.ReportsAfterPerson, fenced && f.Resolution != nil)
+		add(&seen.StepsAfterCancel, has[flight.EventReported] && isStep && s.before.Saga != nil && s.before.Saga.Cancel != nil)
+		add(&seen.LateSteps, fenced && isStep)
+	case *flight.Abandon:
+		for _, l := range w.lost[s.key.String()] {
+			l.GivenUp = l.GivenUp || l.nonce == c.Nonce
+		}
+		add(&seen.GivenLate, has[flight.EventAbandoned] && newest.Lost)
+		add(&seen.OpensGivenUp, has[flight.EventAbandoned] && !newest.Lost)
+	case *flight.Resolve:
+		add(&seen.PersonTooLate, f != nil && s.reply.Decision == flight.DecisionFailedPrecondition && c.Generation == f.Generation && f.Receipt != nil &&
+			f.Receipt.Source == flight.SourceReport)
+	}
+	switch s.command.(type) {
+	case *flight.Open, *flight.Report, *flight.Abandon, *flight.Resolve, *flight.ReportFinding, *flight.DecideApproval:
+		w.again(s.command, s.reply.Changed)
+	}
+}
+
+func add(count *int, is bool) {
+	if is {
+		*count++
+	}
+}
+
+func (w *watch) open(s *step, c *flight.Open, opened bool) {
+	seen, f := w.seen, s.before.Flight
+	switch newest, open := f.Newest(), f.OpenAttempt(); {
+	case c.Session == (flight.Session{}): // a driver's
+		if opened && open != nil {
+			seen.TwoDrivers++
+		}
+	case s.before.SessionEnded && newest != nil && newest.Session.ID != c.Session.ID:
+		seen.OpensOfEnded++
+	case s.reply.Decision == flight.DecisionSessionEnded:
+		seen.OpensTooLate++
+	case open != nil && open.Nonce == c.Nonce:
+		seen.OpensRepeated++
+	case open != nil && open.Session.ID == c.Session.ID:
+		seen.OpensOfHolder++
+	}
+	add(&seen.StepsAfterFlip, s.key.IsStep() && !s.key.IsUndo() && s.before.Saga != nil && s.before.Saga.Phase == flight.PhaseUndoing && s.reply.Decision == flight.DecisionFenced)
+	for _, l := range w.lost[s.key.String()] {
+		if opened && l.Next == 0 {
+			l.Next, l.SameSession = s.reply.Token.Number, l.session.ID == c.Session.ID
+		}
+	}
+	if opened && w.newest[c.Owner].Revision < c.Session.Revision {
+		w.newest[c.Owner] = c.Session
+	}
+}
+
+// again counts a command whose bytes are in the log already.
+func (w *watch) again(c flight.Command, changed bool) {
+	text, err := flight.Encode(c)
+	if err != nil {
+		return // the log has it, so it cannot fail
+	}
+	hash := sha256.Sum256(text)
+	switch term, known := w.terms[hash]; {
+	case known:
+		w.seen.Twice++
+		add(&w.seen.Anew, term != w.term)
+	case changed:
+		w.terms[hash] = w.term
+	}
+}
+
+// EndedTogether returns how many sessions ended within a second of the ledger's time with at least least others.
+func (s *Seen) EndedTogether(least int) (count int) {
+	for _, at := range s.Ends {
+		from, _ := slices.BinarySearch(s.Ends, at-1000)
+		to, _ := slices.BinarySearch(s.Ends, at+1001)
+		if to-from > least {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/chaos/cluster"
+	"github.com/flightd/flightd/chaos/plant"
+)
+
+// faultsFor has the parts of the names of the faults that bring a planted bug out.
+var faultsFor = map[string][]string{
+	plant.None:          {"worker stands still for 0.5"},
+	plant.KillCallers:   {"worker killed"},
+	plant.FreezeCallers: {"callers frozen", "worker stands still for 3"},
+	plant.CutCallers:    {"callers cut off"},
+	plant.KillNode:      {"node killed"},
+	plant.KillLeader:    {"node killed", "node stopped"},
+	plant.FreezeLeader:  {"node frozen"},
+	plant.CutFollower:   {"node cut off"},
+	plant.CutReaders:    {"callers cut off"},
+	plant.LateLists:     {"provider acts after", "provider loses"},
+	plant.ClockAhead:    {"clock"},
+	plant.RaiseEpoch:    {"lease epoch"},
+}
+
+// runPlanted plants each bug whose name contains one of the words, one after the other, and requires that a run finds it: the checkers are
+// checked. It prints a line for each, and returns an error that names those that were not found.
+func runPlanted(ctx context.Context, base *cluster.Options, words []string, out io.Writer) error {
+	var missed []string
+	count := 0
+	for i := range plant.Bugs {
+		bug := &plant.Bugs[i]
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !slices.ContainsFunc(words, func(word string) bool { return word == "all" || strings.Contains(bug.Name, word) }) {
+			continue
+		}
+		count++
+		began := time.Now()
+		found, err := findPlanted(ctx, base, bug)
+		if err != nil {
+			found = append(found, err.Error())
+		}
+		if len(found) == 0 || err != nil {
+			missed = append(missed, bug.Name)
+		}
+		_, _ = fmt.Fprintf(out, "| %s | %s, %s | %s | %.0f s |\n", bug.Name, bug.Workload, bug.Fault, strings.Join(found, ", "), time.Since(began).Seconds())
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("%d of %d planted bugs were not found: %s", len(missed), count, strings.Join(missed, "; "))
+	}
+	_, _ = fmt.Fprintf(out, "all %d planted bugs were found\n", count)
+	return nil
+}
+
+// findPlanted runs a short experiment with one bug, and returns the invariants that it has broken.
+func findPlanted(ctx context.Context, base *cluster.Options, bug *plant.Bug) (broken []string, err error) {
+	dir, err := os.MkdirTemp("", "flightd-planted-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	opts := *base
+	target, binary := "flightd", &opts.Flightd
+	if bug.Callers {
+		target, binary = "chaos", &opts.Self
+	}
+	*binary = filepath.Join(dir, target)
+	if err := plant.Build(ctx, *bug, opts.Source, *binary); err != nil {
+		return nil, err
+	}
+	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: faultsFor[bug.Fault], Together: 1, Loopback: base.Loopback}, 40*time.Second, true
+	opts.Load.Jobs, opts.Load.Sagas = 200, 60
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	opts.Output, opts.Keep = log, dir
+	result, err := cluster.Run(ctx, &opts)
+	if err != nil {
+		text, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("%w: %.2000s", err, text[max(0, len(text)-2000):])
+	}
+	for _, i := range result.Invariants {
+		if len(i.Violations) > 0 {
+			broken = append(broken, fmt.Sprintf("%s (%d)", i.Name, len(i.Violations)))
+		}
+	}
+	return broken, nil
+}
