@@ -1,0 +1,381 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
+)
+
+// fakeLedger has the events of its flights and the documents of the targets.
+type fakeLedger struct {
+	Ledger
+	mu        sync.Mutex
+	documents map[flight.DocumentID]*flight.Document
+	flights   map[flight.ID]*flight.Flight
+	events    []flight.FeedEvent
+	first     flight.Version // of the log
+	version   uint64
+	puts      int
+	lost      bool // proposals fail
+	inputs    map[flight.ID]string
+}
+
+func newFakeLedger() *fakeLedger {
+	return &fakeLedger{documents: map[flight.DocumentID]*flight.Document{}, flights: map[flight.ID]*flight.Flight{}, inputs: map[flight.ID]string{}}
+}
+
+func (l *fakeLedger) Header() flight.Header { return flight.Header{} }
+func (l *fakeLedger) Now() flight.Time      { return flight.Time(time.Now().UnixMilli()) }
+
+func (l *fakeLedger) Documents(kind string) (all []*flight.Document) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.documents {
+		if d.ID.Kind == kind {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func (l *fakeLedger) Document(id flight.DocumentID) *flight.Document {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.documents[id]
+}
+
+func (l *fakeLedger) Propose(_ context.Context, c flight.Command) (flight.Reply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost {
+		return flight.Reply{}, errors.New("not the leader")
+	}
+	l.version++
+	switch c := c.(type) {
+	case *flight.PutDocument:
+		l.puts++
+		l.documents[c.ID] = &flight.Document{ID: c.ID, Body: c.Body, Version: flight.Version{Index: l.version}}
+	case *flight.DeleteDocument:
+		delete(l.documents, c.ID)
+	}
+	return flight.Reply{Decision: flight.DecisionAccepted}, nil
+}
+
+func (l *fakeLedger) Flight(id flight.ID) (*flight.Flight, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flights[id], nil
+}
+
+func (l *fakeLedger) Input(f *flight.Flight) ([]byte, error) { return []byte(l.inputs[f.ID]), nil }
+
+func (l *fakeLedger) History(id flight.ID) (all []flight.HistoryEvent, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e.Key.FlightID() == id {
+			all = append(all, e.HistoryEvent)
+		}
+	}
+	return all, nil
+}
+
+func (l *fakeLedger) List(q flight.Query) (p flight.Page, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.flights {
+		if q.Matches(f) {
+			p.Flights = append(p.Flights, f)
+		}
+	}
+	return p, nil
+}
+
+func (l *fakeLedger) Read(after flight.Version, _ int) (flight.FeedPage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first.After(after) {
+		return flight.FeedPage{}, &flight.CompactedError{First: l.first}
+	}
+	page := flight.FeedPage{Next: flight.Version{Index: max(l.version, after.Index)}}
+	for _, e := range l.events {
+		if e.Version.After(after) {
+			page.Events = append(page.Events, e)
+		}
+	}
+	return page, nil
+}
+
+func (l *fakeLedger) End() (flight.Version, error) { return flight.Version{Index: l.version}, nil }
+
+func (l *fakeLedger) Await(ctx context.Context, after flight.Version) error {
+	for {
+		l.mu.Lock()
+		news := l.version > after.Index
+		l.mu.Unlock()
+		if news {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// happen adds an event of a flight.
+func (l *fakeLedger) happen(t *testing.T, action, id string, kind flight.EventKind, state flight.State) flight.Key {
+	key, err := flight.NewKey("default", action, id)
+	require.NoError(t, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.version++
+	l.flights[key.FlightID()] = &flight.Flight{ID: key.FlightID(), Key: key, Generation: 1, State: state}
+	l.events = append(l.events, flight.FeedEvent{Key: key, HistoryEvent: flight.HistoryEvent{Version: flight.Version{Index: l.version}, Event: flight.Event{Kind: kind, Generation: 1, At: l.Now()}}})
+	return key
+}
+
+func (l *fakeLedger) target(name string, rules wire.NotifyRules) {
+	body := (&wire.NotifyTarget{URL: "http://" + name + ".example.com/", Secret: wire.NewNotifySecret(), Since: "0.0", NotifyRules: rules}).Encode()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.version++
+	id := flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindNotify, Name: name}
+	l.documents[id] = &flight.Document{ID: id, Body: body, Version: flight.Version{Index: l.version}}
+}
+
+// hooks answers for all targets, without a network.
+type hooks struct {
+	mu     sync.Mutex
+	status func(host string, m *message) int
+	got    []string // "host type key id", of those that were answered 204
+	tries  int
+}
+
+func (h *hooks) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, _ := io.ReadAll(r.Body)
+	var m message
+	_ = json.Unmarshal(body, &m)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tries++
+	status := http.StatusNoContent
+	if h.status != nil {
+		status = h.status(r.Host, &m)
+	}
+	if host, _, _ := strings.Cut(r.URL.Host, "."); status == http.StatusNoContent {
+		h.got = append(h.got, fmt.Sprintf("%s %s %s%s%s", host, m.Type, m.Data.Key, m.Data.Report, m.Data.OldestSince), r.Header.Get("webhook-id"))
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+}
+
+// taken returns the messages that were taken, and their ids.
+func (h *hooks) taken() (messages, ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := 0; i < len(h.got); i += 2 {
+		messages, ids = append(messages, h.got[i]), append(ids, h.got[i+1])
+	}
+	return messages, ids
+}
+
+// run lets a Notifier run for a while.
+func run(l *fakeLedger, h *hooks, change func(*Config), d time.Duration) {
+	cfg := Config{Ledger: l, Node: "a", Queues: func() []Queue { return nil }, Quarantined: func() []string { return nil }, Wall: time.Now, Sent: func(string, string) {}, Logger: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&cfg)
+	}
+	n := New(cfg)
+	n.client.Transport = h
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	n.Run(ctx)
+}
+
+// Each event is notified once, although the process starts again, and a target that is down delays no other.
+func TestEachEventOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, down := newFakeLedger(), true
+		l.target("up", wire.NotifyRules{Events: []string{wire.NotifyInDoubt, wire.NotifyApproval}})
+		l.target("down", wire.NotifyRules{Events: []string{wire.NotifyOverlap}})
+		l.happen(t, "pay", "1", flight.EventInDoubt, flight.StateInDoubt)
+		l.happen(t, "pay", "2", flight.EventOverlap, flight.StateSucceeded)
+		l.happen(t, "pay", "3", flight.EventSubmitted, flight.StateAwaitingApproval)
+		l.happen(t, "pay", "4", flight.EventSubmitted, flight.StateReady)
+		h := &hooks{status: func(host string, _ *message) int {
+			if down && strings.HasPrefix(host, "down") {
+				return http.StatusBadGateway
+			}
+			return http.StatusNoContent
+		}}
+		run(l, h, nil, 20*time.Second)
+		got, _ := h.taken()
+		require.Equal(t, []string{"up flight.in_doubt default/pay/1", "up approval.waiting default/pay/3"}, got)
+		require.LessOrEqual(t, l.puts, 2, "a stored position is not stored again")
+		down = false
+		run(l, h, nil, 20*time.Second)
+		got, _ = h.taken()
+		require.Equal(t, []string{"down flight.overlap default/pay/2"}, got[2:])
+		puts := l.puts
+		run(l, h, nil, 20*time.Second)
+		require.Equal(t, puts, l.puts, "nothing happens, so nothing is stored")
+		require.Len(t, h.got, 6)
+	})
+}
+
+// A position that was not stored, and one that the log has lost, repeat messages under their ids; no doubt is forgotten.
+func TestRepeatsHaveOneID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, h := newFakeLedger(), new(hooks)
+		l.target("up", wire.NotifyRules{})
+		l.happen(t, "pay", "1", flight.EventInDoubt, flight.StateInDoubt)
+		l.happen(t, "trip", "1%23hotel", flight.EventInDoubt, flight.StateInDoubt)
+		l.lost = true
+		run(l, h, nil, 20*time.Second)
+		l.lost = false
+		run(l, h, nil, 20*time.Second)
+		l.happen(t, "pay", "ended", flight.EventInDoubt, flight.StateSucceeded)
+		l.first = flight.Version{Index: l.version + 10}
+		l.version += 20
+		run(l, h, nil, 20*time.Second)
+		got, ids := h.taken()
+		require.Len(t, got, 6)
+		for i := 2; i < 6; i++ {
+			require.Equal(t, ids[slices.Index(got, got[i])], ids[i], "a copy has another id")
+		}
+		require.NotEqual(t, ids[0], ids[1])
+		require.NotContains(t, got, "up flight.in_doubt default/pay/ended", "it has ended, and the log has lost it")
+	})
+}
+
+// A message that the target rejects by its content is skipped in the end; every other answer is tried again.
+func TestRejectedMessageIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, results := newFakeLedger(), map[string]int{}
+		l.target("up", wire.NotifyRules{})
+		l.happen(t, "pay", "poison", flight.EventInDoubt, flight.StateInDoubt)
+		l.happen(t, "pay", "2", flight.EventInDoubt, flight.StateInDoubt)
+		h := &hooks{status: func(_ string, m *message) int {
+			if strings.HasSuffix(m.Data.Key, "poison") {
+				return http.StatusBadRequest
+			}
+			return http.StatusNoContent
+		}}
+		run(l, h, func(c *Config) { c.Sent = func(_, result string) { results[result]++ } }, 5*time.Minute)
+		require.Equal(t, map[string]int{"failed": rejections - 1, "rejected": 1, "delivered": 1}, results)
+	})
+}
+
+// A queue that is too old, and a quarantined report, are notified once, also by another leader, and again when they happen again.
+func TestStatesAreNotifiedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, h := newFakeLedger(), new(hooks)
+		l.target("up", wire.NotifyRules{})
+		began, oldest := time.Now(), l.Now()
+		state := func(c *Config) {
+			c.Quarantined = func() []string { return []string{"x.report.damaged"} }
+			c.Queues = func() []Queue { return []Queue{{"default", "pay", oldest}, {"default", "fresh", 0}} }
+		}
+		run(l, h, state, 14*time.Minute)
+		got, _ := h.taken()
+		require.Equal(t, []string{"up report.quarantined a/x.report.damaged"}, got)
+		run(l, h, state, 3*time.Minute)
+		run(l, h, func(c *Config) { state(c); c.Node = "b"; c.Quarantined = func() []string { return nil } }, time.Minute)
+		oldest = l.Now().Add(-10 * time.Minute) // a little younger: it is the same state
+		run(l, h, state, 6*time.Minute)
+		got, _ = h.taken()
+		require.Equal(t, []string{"up queue.old " + timeText(flight.Time(began.UnixMilli()))}, got[1:])
+		oldest = 0
+		run(l, h, state, time.Minute)
+		oldest = l.Now()
+		run(l, h, state, 16*time.Minute)
+		got, ids := h.taken()
+		require.Len(t, got, 3)
+		require.NotEqual(t, ids[1], ids[2])
+	})
+}
+
+// The position of a target that is no more is deleted.
+func TestDeletedTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, h := newFakeLedger(), new(hooks)
+		l.target("up", wire.NotifyRules{})
+		l.happen(t, "pay", "1", flight.EventInDoubt, flight.StateInDoubt)
+		run(l, h, nil, 5*time.Second)
+		require.Len(t, l.Documents(flight.KindNotified), 1)
+		delete(l.documents, flight.DocumentID{Namespace: flight.AllNamespaces, Kind: flight.KindNotify, Name: "up"})
+		run(l, h, nil, 5*time.Second)
+		require.Empty(t, l.documents)
+	})
+}
+
+func TestInputIsRedactedAndCut(t *testing.T) {
+	masks := []wire.NotifyMask{{Action: "pay", Pointers: []string{"/card/number", "/items/*/name", "/a~1b", "/none/x"}}, {Action: "*", Pointers: []string{"/mail"}}}
+	for _, c := range []struct {
+		action, input, want string
+		truncated, withheld bool
+	}{
+		{action: "pay", input: `{"card":{"number":"4111","cvc":1},"items":[{"name":"x","n":12345678901234567890}],"a/b":[1],"mail":"m"}`,
+			want: `{"a/b":"[redacted]","card":{"cvc":1,"number":"[redacted]"},"items":[{"n":12345678901234567890,"name":"[redacted]"}],"mail":"[redacted]"}`},
+		{action: "pay", input: `{"card":{"number":"4111"},"card":{"number":"4222"}}`, want: `{"card":{"number":"[redacted]"}}`},
+		{action: "other", input: `{"card":{"number":1},"mail":{"to":"m"}}`, want: `{"card":{"number":1},"mail":"[redacted]"}`},
+		{action: "pay", input: `card=4111`, withheld: true},
+		{action: "pay", input: `{"a":1}`, truncated: true, withheld: true},
+	} {
+		d := data{Action: c.action}
+		d.setInput([]byte(c.input), c.truncated, masks)
+		require.Equal(t, c.want, string(d.Input))
+		require.Equal(t, c.withheld, d.InputWithheld)
+	}
+	d := data{Action: "pay"}
+	d.setInput([]byte(`{"a":1}`), false, []wire.NotifyMask{{Action: "pay", Pointers: []string{""}}})
+	require.Equal(t, `"[redacted]"`, string(d.Input))
+	d = data{}
+	d.setInput([]byte(`"`+strings.Repeat("é", maxInput)+`"`), false, nil)
+	require.True(t, d.InputCut)
+	require.True(t, json.Valid(d.Input))
+	require.Less(t, len(d.Input), maxInput+16)
+	d = data{}
+	d.setInput([]byte("plain \xff text"), false, nil)
+	require.Equal(t, "\"plain \uFFFD text\"", string(d.Input))
+}
+
+// A key cannot mention everybody in a chat, and its command can be pasted into a shell.
+func TestTextIsHarmless(t *testing.T) {
+	m := message{Data: data{Command: "flightd x " + quote("default/a/<!channel>'; rm -rf")}}
+	m.setText("default/a/<!channel> @all is in doubt.")
+	require.NotContains(t, m.Text, "<")
+	require.NotContains(t, m.Text, "@all")
+	require.Equal(t, `'a'\''b'`, quote("a'b"))
+	require.Equal(t, "default/exec/pay-1#step", quote("default/exec/pay-1#step"))
+}
+
+// Addresses of networks around the node are reached only if the operator allows them.
+func TestAddresses(t *testing.T) {
+	for text, public := range map[string]bool{"8.8.8.8": true, "2606:4700::1": true, "127.0.0.1": false, "10.1.2.3": false, "169.254.169.254": false, "192.168.0.1": false, "100.64.0.1": false, "0.0.0.0": false,
+		"224.0.0.1": false, "255.255.255.255": false, "::1": false, "fe80::1": false, "fd00::1": false, "64:ff9b::7f00:1": false, "2002:7f00:1::": false, "2001:db8::1": false, "::": false} {
+		require.Equal(t, public, isPublic(netip.MustParseAddr(text)), text)
+	}
+	n := New(Config{Wall: time.Now})
+	_, err := n.post(t.Context(), &wire.NotifyTarget{URL: "http://[::ffff:127.0.0.1]:9/secret", Secret: wire.NewNotifySecret()}, "x", nil)
+	require.ErrorContains(t, err, "not a public address")
+	require.NotContains(t, err.Error(), "secret")
+}
