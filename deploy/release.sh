@@ -4,6 +4,7 @@
 #
 #   deploy/release.sh VERSION PLATFORMS OUT         VERSION "": git describe; PLATFORMS: linux/amd64,darwin/arm64
 #   deploy/release.sh --check VERSION PLATFORMS     builds twice, from copies in two folders, and compares the bytes
+#   deploy/release.sh --version VERSION             prints the version that everything in a release has
 #
 # The build is reproducible: the same source, version and Go release give the same bytes. Paths are trimmed, the version is
 # stamped instead of the toolchain's VCS information, archive entries are sorted, and they and the manual carry the time of
@@ -13,6 +14,7 @@ umask 022
 go=${GO:-go}
 source=$(cd "$(dirname "$0")/.." && pwd)
 check=; [[ ${1:-} != --check ]] || { check=yes; shift; }
+print=; [[ ${1:-} != --version ]] || { print=yes; shift; set -- "$@" none; }
 version=${1:-}; platforms=${2:?PLATFORMS is missing}; out=$(realpath -m "${3:-dist}")
 cd "$source"
 if [[ -z $version ]]; then
@@ -20,6 +22,7 @@ if [[ -z $version ]]; then
 	[[ $version = v* ]] || version=devel-$version
 fi
 [[ $version =~ ^[A-Za-z0-9._+-]+$ ]] || { echo "release: version '$version': letters, digits, '.', '_', '+' and '-', as in v1.2.3" >&2; exit 2; }
+[[ -z $print ]] || { echo "$version"; exit; }
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 [[ $epoch =~ ^[0-9]+$ ]] || { echo "release: SOURCE_DATE_EPOCH '$epoch': want seconds since 1970" >&2; exit 2; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
