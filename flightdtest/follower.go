@@ -1,9 +1,7 @@
 package flightdtest
 
 import (
-	"context"
 	"maps"
-	"slices"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -15,11 +13,9 @@ type Follower struct {
 	*Ledger
 
 	// Guarded by the ledger's mutex.
-	lag          int
-	pending      []logEntry // applied by the ledger, not yet by this node; oldest first
-	state        logEntry   // after the last command that this node has applied, with all flights
-	heldSessions *flight.Sessions
-	waiting      map[flight.ID]chan struct{}
+	lag     int
+	pending []logEntry // applied by the ledger, not yet by this node; oldest first
+	view               // after the last command that this node has applied
 }
 
 // logEntry is the effect of one command: the header after it, and the changed flights; nil for a deleted one.
@@ -34,10 +30,10 @@ var _ ledgerView = (*Follower)(nil)
 func (l *Ledger) Follower() *Follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &Follower{Ledger: l, heldSessions: flight.NewSessions(), waiting: make(map[flight.ID]chan struct{}),
-		state: logEntry{header: l.header, flights: maps.Clone(l.flights)}}
+	f := &Follower{Ledger: l, view: newView(l.mu)}
+	f.header, f.flights = l.header, maps.Clone(l.flights)
 	for _, existing := range l.flights {
-		f.heldSessions.Update(nil, existing)
+		f.sessions.Update(nil, existing)
 	}
 	l.followers = append(l.followers, f)
 	return f
@@ -52,25 +48,16 @@ func (f *Follower) Lag(commands int) {
 	f.apply()
 }
 
-// enqueue adds the effect of a command. The caller holds the lock.
-func (f *Follower) enqueue(e logEntry) {
-	f.pending = append(f.pending, e)
-	f.apply()
-}
-
 // apply applies the entries beyond the lag, and wakes their waiters. The caller holds the lock.
 func (f *Follower) apply() {
 	for len(f.pending) > f.lag {
 		e := f.pending[0]
 		f.pending = f.pending[1:]
-		f.state.header = e.header
+		f.header = e.header
 		for id, after := range e.flights {
-			f.heldSessions.Update(f.state.flights[id], after)
-			f.state.flights[id] = after
-			if waiting := f.waiting[id]; waiting != nil {
-				close(waiting)
-				delete(f.waiting, id)
-			}
+			f.sessions.Update(f.flights[id], after)
+			f.flights[id] = after
+			f.wake(id)
 		}
 	}
 }
@@ -79,56 +66,8 @@ func (f *Follower) apply() {
 func (f *Follower) Flight(id flight.ID) (*flight.Flight, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.state.flights[id], nil
-}
-
-// Wait implements executor.Ledger.
-func (f *Follower) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
-	return waitFor(ctx, func() (*flight.Flight, <-chan struct{}) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return changedSince(f.state.flights[id], seen, id, f.waiting)
-	})
-}
-
-// Header implements executor.Reader.
-func (f *Follower) Header() flight.Header {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state.header
-}
-
-// Epoch implements lease.LedgerState.
-func (f *Follower) Epoch() uint32 { return f.Header().LeaseEpoch }
-
-// Counter implements lease.LedgerState.
-func (f *Follower) Counter() uint64 { return f.Header().GuardCounter }
-
-// HeldBy implements executor.Sessions.
-func (f *Follower) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.heldSessions.HeldFlights(id, after, limit)
-}
-
-// HeldCount implements executor.Sessions.
-func (f *Follower) HeldCount() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.heldSessions.HeldCount()
-}
-
-// Holders implements executor.Sessions.
-func (f *Follower) Holders() []flight.Session {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Collect(f.heldSessions.Holders())
+	return f.flights[id], nil
 }
 
 // Overdue implements executor.Reader.
-func (f *Follower) Overdue(limit int) []flight.ID {
-	now := f.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return overdueFlights(f.state.flights, f.state.header, now, limit)
-}
+func (f *Follower) Overdue(limit int) []flight.ID { return f.overdue(f.Now(), limit) }

@@ -16,7 +16,6 @@ type jobs struct {
 
 var _ remote.Jobs = jobs{}
 
-// Ready implements remote.Jobs.
 func (j jobs) Ready(namespace, action string) iter.Seq[flight.ID] {
 	return func(yield func(flight.ID) bool) {
 		j.mu.Lock()
@@ -25,7 +24,6 @@ func (j jobs) Ready(namespace, action string) iter.Seq[flight.ID] {
 	}
 }
 
-// Advance implements remote.Jobs.
 func (j jobs) Advance() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -41,19 +39,16 @@ func (j jobs) OnReady(f func(namespace, action string)) {
 	j.onReady = append(j.onReady, f)
 }
 
-// OnEnded implements remote.Jobs.
 func (j jobs) OnEnded(f func(namespace, action string)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.onEnded = append(j.onEnded, f)
 }
 
-// Paused implements remote.Jobs.
 func (j jobs) Paused(namespace, action string) bool {
 	return j.paused != nil && j.paused(namespace, action)
 }
 
-// Pools implements remote.Jobs.
 func (j jobs) Pools(namespace string) (pools []flight.PoolStatus) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -66,7 +61,6 @@ func (j jobs) Pools(namespace string) (pools []flight.PoolStatus) {
 	return pools
 }
 
-// Lane implements remote.Jobs.
 func (j jobs) Lane(namespace, action, lane string, limit int) (all []flight.ID, open, total int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -81,7 +75,6 @@ func (j jobs) Lane(namespace, action, lane string, limit int) (all []flight.ID, 
 	return all, open, j.due.LaneSize(namespace, action, lane)
 }
 
-// LaneBlocker implements remote.Jobs.
 func (j jobs) LaneBlocker(id flight.ID) (first flight.ID, blocked bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

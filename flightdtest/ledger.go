@@ -16,16 +16,12 @@ import (
 // Ledger is a ledger in memory: flight.Apply over a map. It implements executor.Ledger, executor.Reader,
 // executor.Sessions and lease.LedgerState. It outlives its Flightd: pass it to another one to test a restart.
 type Ledger struct {
-	mu        sync.Mutex // guards all fields, and those of followers
-	header    flight.Header
-	flights   map[flight.ID]*flight.Flight
-	sessions  *flight.Sessions
+	view      // its mutex guards all fields, and those of followers
 	due       *flight.Due
 	onReady   []func(namespace, action string)
 	onEnded   []func(namespace, action string)
 	bodies    map[bodyKey][]byte
 	history   map[flight.ID][]flight.Event
-	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
 	changed   map[flight.ID]*flight.Flight // by the current command
 	followers []*Follower
 	etcd      *leasetest.Etcd // the ledger's etcd; nil until it is needed
@@ -45,11 +41,8 @@ var errUnreachable = errors.New("flightdtest: the ledger is unreachable")
 
 // NewLedger makes an empty ledger.
 func NewLedger() *Ledger {
-	l := &Ledger{
-		flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), bodies: make(map[bodyKey][]byte),
-		history: make(map[flight.ID][]flight.Event), waiting: make(map[flight.ID]chan struct{}),
-	}
-	l.arrived, l.due = sync.NewCond(&l.mu), flight.NewDue()
+	l := &Ledger{view: newView(new(sync.Mutex)), bodies: make(map[bodyKey][]byte), history: make(map[flight.ID][]flight.Event)}
+	l.arrived, l.due = sync.NewCond(l.mu), flight.NewDue()
 	l.due.Ready = func(namespace, action string) {
 		for _, f := range l.onReady {
 			f(namespace, action)
@@ -173,7 +166,8 @@ func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.changed = make(map[flight.ID]*flight.Flight)
 	reply := l.applyCommand(c)
 	for _, f := range l.followers {
-		f.enqueue(logEntry{header: l.header, flights: l.changed})
+		f.pending = append(f.pending, logEntry{header: l.header, flights: l.changed})
+		f.apply()
 	}
 	return reply
 }
@@ -237,10 +231,7 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 	l.due.Update(before, l.flights[id])
 	l.history[id] = append(l.history[id], reply.Events...)
 	l.changed[id] = reply.Flight
-	if waiting := l.waiting[id]; waiting != nil {
-		close(waiting)
-		delete(l.waiting, id)
-	}
+	l.wake(id)
 	return reply
 }
 
@@ -273,50 +264,6 @@ func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
 	return l.flights[id], nil
 }
 
-// Wait implements executor.Ledger.
-func (l *Ledger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
-	return waitFor(ctx, func() (*flight.Flight, <-chan struct{}) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return changedSince(l.flights[id], seen, id, l.waiting)
-	})
-}
-
-// waitFor calls next until it returns no channel, and waits for each channel.
-func waitFor(ctx context.Context, next func() (*flight.Flight, <-chan struct{})) (*flight.Flight, error) {
-	for {
-		f, changed := next()
-		if changed == nil {
-			return f, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// changedSince returns the flight if its version differs from seen, or else a channel that its next change closes.
-func changedSince(f *flight.Flight, seen flight.Version, id flight.ID, waiting map[flight.ID]chan struct{}) (*flight.Flight, <-chan struct{}) {
-	if f == nil && seen != (flight.Version{}) || f != nil && f.Version != seen {
-		return f, nil
-	}
-	changed := waiting[id]
-	if changed == nil {
-		changed = make(chan struct{})
-		waiting[id] = changed
-	}
-	return nil, changed
-}
-
-// Header implements executor.Reader.
-func (l *Ledger) Header() flight.Header {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.header
-}
-
 // Now implements executor.Reader.
 func (l *Ledger) Now() flight.Time {
 	l.mu.Lock()
@@ -326,54 +273,8 @@ func (l *Ledger) Now() flight.Time {
 
 func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.clockAhead).UnixMilli()) }
 
-// Epoch implements lease.LedgerState.
-func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
-
-// Counter implements lease.LedgerState.
-func (l *Ledger) Counter() uint64 { return l.Header().GuardCounter }
-
-// HeldBy implements executor.Sessions.
-func (l *Ledger) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sessions.HeldFlights(id, after, limit)
-}
-
-// HeldCount implements executor.Sessions.
-func (l *Ledger) HeldCount() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sessions.HeldCount()
-}
-
-// Holders implements executor.Sessions.
-func (l *Ledger) Holders() []flight.Session {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(l.sessions.Holders())
-}
-
 // Overdue implements executor.Reader.
-func (l *Ledger) Overdue(limit int) []flight.ID {
-	now := l.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return overdueFlights(l.flights, l.header, now, limit)
-}
-
-func overdueFlights(flights map[flight.ID]*flight.Flight, h flight.Header, now flight.Time, limit int) (overdue []flight.ID) {
-	due := flight.NewDue()
-	for _, f := range flights {
-		due.Update(nil, f)
-	}
-	h.Now = now
-	for id := range due.Overdue(&h) {
-		if len(overdue) < limit {
-			overdue = append(overdue, id)
-		}
-	}
-	return overdue
-}
+func (l *Ledger) Overdue(limit int) []flight.ID { return l.overdue(l.Now(), limit) }
 
 // Input implements executor.Reader.
 func (l *Ledger) Input(f *flight.Flight) ([]byte, error) {
