@@ -25,7 +25,10 @@ const (
 // who decides on a version must not be rejected for such a change. The invariants of the package comment hold for every
 // view that Apply returns, if they held before.
 func Apply(v View, c Command) (View, Reply) {
-	t := &transition{header: v.Header, before: v.Flight, saga: v.Saga, sessionHasEnded: v.SessionEnded, laneBlocked: v.LaneBlocked, key: c.Target()}
+	t := &transition{header: v.Header, before: v.Flight, saga: v.Saga, sessionHasEnded: v.SessionEnded, laneBlocked: v.LaneBlocked, noDefinition: v.NoDefinition, key: c.Target()}
+	if t.key.IsZero() && v.Flight != nil {
+		t.key = v.Flight.Key // EndSession names no key
+	}
 	d := t.apply(c)
 	if t.after != nil {
 		if !t.keepsVersion {
@@ -56,6 +59,7 @@ type transition struct {
 	saga            *Flight
 	sessionHasEnded bool // the session of the Open is remembered as ended
 	laneBlocked     bool // others stand before the flight in its lane
+	noDefinition    bool // the definition of the saga is not stored
 	events          []Event
 	wait            time.Duration
 	keepsVersion    bool // the change does not give the flight a new version
@@ -223,11 +227,10 @@ func (t *transition) createFlight(s *Submission) {
 	if s.Policy.Saga {
 		f.Phase = PhaseForward
 	}
+	f.Requester = Sanitize(s.Requester)
+	t.emit(EventSubmitted, Event{Actor: f.Requester, Note: Sanitize(s.Reason)})
 	if s.Policy.Approval {
-		f.State, f.Requester = StateAwaitingApproval, Sanitize(s.Requester)
-	}
-	t.emit(EventSubmitted, Event{Actor: f.Requester})
-	if s.Policy.Approval {
+		f.State = StateAwaitingApproval
 		return
 	}
 	t.makeReady()

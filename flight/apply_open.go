@@ -12,6 +12,8 @@ func (t *transition) submit(c *Submit) Decision {
 			return DecisionFenced
 		case t.header.Reconciling: // an import of what has happened creates the flight, and must find the key unused
 			return DecisionReconciling
+		case t.noDefinition:
+			return DecisionNotFound
 		}
 		t.createFlight(&c.Submission)
 		if c.Queue != nil && !c.Submission.Policy.Saga { // a saga is no job
@@ -196,7 +198,7 @@ func (t *transition) openAttempt(c *Open) Decision {
 	f = t.editFlight()
 	t.trimAttempts()
 	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, StoreEpoch: token.StoreEpoch, Session: c.Session, Nonce: c.Nonce,
-		NotAfter: c.NotAfter, Owner: Sanitize(c.Owner), OpenedAt: t.header.Now})
+		NotAfter: c.NotAfter, Owner: Sanitize(c.Owner), OpenedAt: t.header.Now, Trace: c.Trace})
 	f.State, f.NotBefore, f.Cause, f.Steps = StateRunning, 0, "", t.header.Steps
 	f.Fence = token
 	f.AttemptCount++
@@ -247,7 +249,7 @@ func (t *transition) assignVerification(c *Open) Decision {
 func (t *transition) startVerification() {
 	f := t.editFlight()
 	f.State, f.Wake, f.NotBefore, f.Cause = StateRunning, nil, 0, ""
-	t.setVerification(Verification{NotBefore: t.header.Now.Add(f.Policy.settleDelay())})
+	t.setVerification(Verification{NotBefore: t.header.Now.Add(f.Policy.Settling())})
 	t.emit(EventVerifying, Event{Attempt: f.AttemptNumber()})
 }
 

@@ -8,6 +8,9 @@ import "time"
 func (t *transition) retryOrEnd(delay time.Duration) {
 	f := t.editFlight()
 	switch {
+	case t.mayEndUnknown():
+		t.endUnknown()
+		return
 	case f.Cancel != nil && f.Tainted():
 		t.verifyOrHold("cancelled while an effect of unknown outcome may have happened")
 		return
@@ -69,6 +72,8 @@ func (t *transition) retryDelay(asked time.Duration) time.Duration {
 func (t *transition) applyRecovery(delay time.Duration) {
 	f := t.editFlight()
 	switch {
+	case t.mayEndUnknown():
+		t.endUnknown()
 	case f.Policy.Recovery == RecoveryResend:
 		t.retryOrEnd(delay)
 	case f.Policy.Recovery == RecoveryVerify:
@@ -81,11 +86,14 @@ func (t *transition) applyRecovery(delay time.Duration) {
 // verifyOrHold handles a taint that no resend may end: it starts a look-up if the policy permits one, else waits for a
 // person.
 func (t *transition) verifyOrHold(cause string) {
-	if t.editFlight().Policy.CanLookUp() {
+	switch {
+	case t.mayEndUnknown():
+		t.endUnknown()
+	case t.editFlight().Policy.CanLookUp():
 		t.startVerification()
-		return
+	default:
+		t.holdForPerson(cause)
 	}
-	t.holdForPerson(cause)
 }
 
 // holdForPerson puts the flight in doubt, until a person resolves it.

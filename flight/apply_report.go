@@ -260,6 +260,9 @@ func (t *transition) uncountAttempt() {
 func (t *transition) reportFinding(c *ReportFinding) Decision {
 	f := t.flight()
 	if t.absent() || f.State.Terminal() {
+		if f != nil && f.Unknown && c.Finding == FindingHappened && c.Generation == f.Generation && c.Verification == f.Verifications { // its saga did not wait for the look-up
+			t.fenceReport(&Report{Generation: c.Generation, Token: t.header.TokenOf(f.Newest()), Outcome: OutcomeSucceeded, ExternalID: c.ExternalID, Body: c.Body})
+		}
 		return t.answerCurrent()
 	}
 	if c.Generation != f.Generation || !f.Verifying() || f.Verification.Number != c.Verification || f.Verification.Nonce == (Nonce{}) {

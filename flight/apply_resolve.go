@@ -11,8 +11,11 @@ func (t *transition) cancel(c *Cancel) Decision {
 		return DecisionFailedPrecondition
 	case t.sagaIsLive() && c.Driver.IsZero():
 		return DecisionFailedPrecondition
-	case t.sagaIsLive() && !t.isDriver(c.Driver):
+	case !c.Driver.IsZero() && !t.isDriver(c.Driver):
 		return DecisionFenced
+	case t.sagaIsLive() && f.OpenAttempt() == nil && t.mayEndUnknown():
+		t.endUnknown()
+		return DecisionAccepted
 	case t.sagaIsLive() && (f.OpenAttempt() != nil || f.Tainted() || f.State == StateInDoubt):
 		return DecisionFailedPrecondition // its own policy finds out what has happened
 	case f.Cancel != nil:
@@ -100,7 +103,7 @@ func (t *transition) retry(c *Retry) Decision {
 	switch {
 	case t.absent():
 		return DecisionNotFound
-	case f.Generation == c.Generation+1:
+	case f.reopened(c.Generation, true):
 		return DecisionAccepted // a repeat
 	case f.Generation != c.Generation || !f.Reopenable(), t.belongsToSaga():
 		return DecisionFailedPrecondition
@@ -129,7 +132,7 @@ func (t *transition) freeKey(c *FreeKey) Decision {
 	switch {
 	case f == nil:
 		return DecisionNotFound
-	case f.Generation == c.Generation+1:
+	case f.reopened(c.Generation, false):
 		return DecisionAccepted // a repeat
 	case f.Generation != c.Generation || !f.State.Terminal() || f.Sealed, t.belongsToSaga():
 		return DecisionFailedPrecondition

@@ -36,6 +36,20 @@ func (t *transition) isStopped() bool { return t.key.IsStep() && t.saga != nil &
 
 const sagaStopped = "its saga does not start it any more"
 
+// mayEndUnknown reports whether this step of unknown outcome may end as it is: its saga does not start it any more, and its undo does no harm
+// if it has not happened. Without this rule such a step would wait for somebody to find out, for nothing.
+func (t *transition) mayEndUnknown() bool {
+	f := t.flight()
+	return f.Policy.SafeIfAbsent && f.Tainted() && t.sagaIsLive() && t.isStopped()
+}
+
+// endUnknown ends the step. Its undo waits until a request of a lost attempt reaches the provider no more.
+func (t *transition) endUnknown() {
+	t.editFlight().Unknown = true
+	t.endWithoutReceipt(StateCancelled, "its saga undoes it, whether it has happened or not")
+	t.editFlight().Steps = t.header.Steps // the time of the settling begins
+}
+
 // sagaIsLive reports whether the flight is a step, or an undo, of a saga that is not over.
 func (t *transition) sagaIsLive() bool {
 	return t.saga != nil && t.saga.State != StateAbsent && !t.saga.State.Terminal()
@@ -63,6 +77,8 @@ func (t *transition) reportSaga(c *Report) Decision {
 	switch {
 	case a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token:
 		return DecisionFenced
+	case a.IsOpen() && c.Outcome == OutcomeSucceeded && f.Phase == PhaseForward && f.Cancel != nil:
+		return DecisionFenced // it was cancelled after the driver has looked
 	case a.IsOpen() && c.Outcome.Final():
 		t.acceptReport(c)
 		return DecisionAccepted

@@ -15,6 +15,11 @@ type AuditEntry struct {
 func Audit(c Command, at Time) (AuditEntry, bool) {
 	e := AuditEntry{At: at}
 	switch c := c.(type) {
+	case *Submit:
+		if c.Submission.Reason == "" {
+			return e, false
+		}
+		e.Verb, e.Actor, e.Reason = "submit", c.Submission.Requester, c.Submission.Reason
 	case *Cancel:
 		e.Verb, e.Actor, e.Reason = "cancel", c.Actor, c.Reason
 	case *Resolve:
@@ -42,6 +47,9 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 			e.Verb = "force_finish_restore"
 		}
 	case *PutDocument:
+		if c.ID.Kind == KindNotified { // the leader moves it, not a person
+			return e, false
+		}
 		verb := "change"
 		switch {
 		case c.Draft:
@@ -53,6 +61,9 @@ func Audit(c Command, at Time) (AuditEntry, bool) {
 	case *PromoteDocument:
 		e.setDocument("promote", c.ID, c.Actor, c.Reason)
 	case *DeleteDocument:
+		if c.ID.Kind == KindNotified {
+			return e, false
+		}
 		e.setDocument("delete", c.ID, c.Actor, c.Reason)
 	case *RaiseLevel:
 		e.Verb, e.Reason = "raise_feature_level", "every voter reads the new level"

@@ -37,7 +37,8 @@ func doubledUpTo(d time.Duration, times int, cap time.Duration) time.Duration {
 	return min(d, cap)
 }
 
-func (p Policy) settleDelay() time.Duration {
+// Settling is the time from the loss of an attempt after which its request reaches the provider no more: SettleDelay, or what follows from the other fields.
+func (p Policy) Settling() time.Duration {
 	if p.SettleDelay > 0 {
 		return p.SettleDelay
 	}

@@ -198,7 +198,13 @@ func newCommand(k kind) Command {
 // interface call, so that the coder does not escape to the heap.
 func (c *coder) transcode(v any) bool {
 	switch v := v.(type) {
+	case *Submit:
+		c.beginMap()
+		v.transcode(c)
 	case *Open:
+		c.beginMap()
+		v.transcode(c)
+	case *Suspend:
 		c.beginMap()
 		v.transcode(c)
 	case *Report:

@@ -30,27 +30,34 @@ func everyCommand() []flight.Command {
 }
 
 // level5Fields are the fields of level 5 inside of older records and commands.
-var level5Fields = []string{"Submission.Requester", "Flight.Requester", "Policy.ApprovalWithin", "Policy.Definition", "Queue.Action", "Flight.Ended", "Wake.Live",
+var level5Fields = []string{"Submission.Requester", "Submission.Reason", "Flight.Requester", "Policy.ApprovalWithin", "Policy.Definition", "Queue.Action", "Flight.Ended", "Policy.SafeIfAbsent", "Flight.Unknown", "Wake.Live",
 	"Wake.Marked", "Cancel.Driver", "SealKey.Driver"}
 
-func isLevel5(t reflect.Type, field int) bool {
-	return slices.Contains(level5Fields, t.Name()+"."+t.Field(field).Name)
+// level6Fields are those of level 6.
+var level6Fields = []string{"Open.Trace", "Attempt.Trace", "Queue.Trace"}
+
+func isField(fields []string, t reflect.Type, field int) bool {
+	return slices.Contains(fields, t.Name()+"."+t.Field(field).Name)
 }
 
-// asLevel4 clears the fields of level 5, so that an older build can read the value.
-func asLevel4(v reflect.Value) {
+// withoutFields clears the fields of a later level, so that an older build can read the value.
+func withoutFields(v reflect.Value, fields []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			asLevel4(v.Elem())
+			withoutFields(v.Elem(), fields)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			withoutFields(v.Index(i), fields)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			switch {
-			case isLevel5(v.Type(), i):
+			case isField(fields, v.Type(), i):
 				v.Field(i).SetZero()
 			case v.Type().Field(i).IsExported():
-				asLevel4(v.Field(i))
+				withoutFields(v.Field(i), fields)
 			}
 		}
 	}
@@ -79,7 +86,7 @@ func (f *filler) fill(v reflect.Value) {
 		f.fill(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if isLevel5(v.Type(), i) { // the values of the older fields stay as they are
+			if isField(level5Fields, v.Type(), i) || isField(level6Fields, v.Type(), i) { // the values of the older fields stay as they are
 				later := filler(50 + i)
 				later.fill(v.Field(i))
 			} else {
@@ -149,7 +156,7 @@ func everyCommandOfV1() []flight.Command {
 	for _, c := range all {
 		n := filler(0)
 		n.fill(reflect.ValueOf(c).Elem())
-		asLevel4(reflect.ValueOf(c))
+		withoutFields(reflect.ValueOf(c), slices.Concat(level5Fields, level6Fields))
 		if c, ok := c.(*flight.Submit); ok {
 			c.Queue = nil
 		}
@@ -172,6 +179,15 @@ func TestCodec_Golden(t *testing.T) {
 	now.Reset()
 	whole, header := filled(new(flight.Flight)), filled(new(flight.Header))
 	submit := filled(new(flight.Submit))
+	flight6, err13 := flight.EncodeRecord(whole)
+	var level6 strings.Builder
+	for _, c := range []flight.Command{submit, filled(new(flight.Open))} {
+		b, err := flight.Encode(c)
+		require.NoError(t, err)
+		fmt.Fprintf(&level6, "%s %x\n", strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."), b)
+	}
+	withoutFields(reflect.ValueOf(whole), level6Fields)
+	withoutFields(reflect.ValueOf(submit), level6Fields)
 	flight5, err12 := flight.EncodeRecord(whole)
 	var level5 strings.Builder
 	for _, c := range []flight.Command{submit, filled(new(flight.Suspend)), filled(new(flight.Cancel)), filled(new(flight.SealKey)), filled(new(flight.PassPivot))} {
@@ -179,8 +195,8 @@ func TestCodec_Golden(t *testing.T) {
 		require.NoError(t, err)
 		fmt.Fprintf(&level5, "%s %x\n", strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."), b)
 	}
-	asLevel4(reflect.ValueOf(whole))
-	asLevel4(reflect.ValueOf(submit))
+	withoutFields(reflect.ValueOf(whole), level5Fields)
+	withoutFields(reflect.ValueOf(submit), level5Fields)
 	flight4, err10 := flight.EncodeRecord(whole)
 	submit4, err11 := flight.Encode(submit)
 	whole.Place = nil // as level 3 writes it
@@ -196,13 +212,14 @@ func TestCodec_Golden(t *testing.T) {
 	d, err6 := flight.EncodeRecord(filled(new(flight.Document)))
 	line := filled(new(flight.AuditEntry))
 	audit, err7 := flight.EncodeRecord(line)
-	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11, err12))
+	require.NoError(t, errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11, err12, err13))
 	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nDuplicateStats %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
 	golden(t, "testdata/records_level2.golden", fmt.Sprintf("Header %x\nDocument %x\nAuditEntry %x\n", level2, d, audit))
 	golden(t, "testdata/records_level3.golden", fmt.Sprintf("Flight %x\nHeader %x\n", flight3, header3))
 	golden(t, "testdata/level4.golden", fmt.Sprintf("Flight %x\nSubmit %x\n", flight4, submit4))
 	golden(t, "testdata/level5.golden", fmt.Sprintf("Flight %x\n%s", flight5, level5.String()))
+	golden(t, "testdata/level6.golden", fmt.Sprintf("Flight %x\n%s", flight6, level6.String()))
 }
 
 func golden(t *testing.T, file, now string) {

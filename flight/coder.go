@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Every flight writes an Open, a Report, its record and some events; a replay that is not cached reads a record. Reflection
-// takes about three times as long and leaves more garbage. So these types and their parts have handwritten coders: one
+// Every flight writes an Open, a Report, its record and some events; a job writes a Submit, and each drive of a saga a Suspend; a
+// replay that is not cached reads a record. Reflection takes about three times as long and leaves more garbage. So these types and their parts have handwritten coders: one
 // transcode method for both directions, which lists the fields in the order of their numbers. That is the order of the core
 // deterministic encoding, and the bytes are exactly those that the struct tags would give. A new field must be added in
 // coder_commands.go or coder_records.go too; a test compares every field with its tag.

@@ -1,8 +1,29 @@
 package flight
 
+func (c *Submit) sizeHint() int {
+	const usual = 160
+	size := usual + len(c.Key.full) + c.Submission.Input.sizeHint() + len(c.Submission.Requester)
+	if c.Queue != nil {
+		size += len(c.Queue.Action) + len(c.Queue.Lane)
+	}
+	return size
+}
+
+func (c *Submit) transcode(w *coder) {
+	w.keyField(1, &c.Key, true)
+	if w.beginField(2, true) {
+		c.Submission.transcode(w)
+		w.endField()
+	}
+	if w.beginField(3, c.Queue != nil) {
+		allocOnRead(w, &c.Queue).transcode(w)
+		w.endField()
+	}
+}
+
 func (c *Open) sizeHint() int {
 	const usual = 224
-	return usual + len(c.Key.full) + c.Submission.Input.sizeHint() + len(c.Submission.Requester) + len(c.Session.ID) + len(c.Owner)
+	return usual + len(c.Key.full) + c.Submission.Input.sizeHint() + len(c.Submission.Requester) + len(c.Submission.Reason) + len(c.Session.ID) + len(c.Owner)
 }
 
 func (c *Open) transcode(w *coder) {
@@ -19,6 +40,25 @@ func (c *Open) transcode(w *coder) {
 	requiredNumberField(w, 5, &c.NotAfter)
 	textField(w, 6, &c.Owner)
 	numberField(w, 7, &c.StoreEpoch)
+	w.fixedBytesField(8, c.Trace[:], !c.Trace.IsZero())
+}
+
+func (c *Suspend) sizeHint() int {
+	const usual = 48
+	return usual + len(c.Key.full)
+}
+
+func (c *Suspend) transcode(w *coder) {
+	w.keyField(1, &c.Key, true)
+	requiredNumberField(w, 2, &c.Generation)
+	if w.beginField(3, true) {
+		c.Token.transcode(w)
+		w.endField()
+	}
+	if w.beginField(4, true) {
+		c.Wake.transcode(w)
+		w.endField()
+	}
 }
 
 func (c *Report) sizeHint() int {
@@ -82,6 +122,7 @@ func (s *Submission) transcode(w *coder) {
 		w.endField()
 	}
 	textField(w, 5, &s.Requester)
+	textField(w, 6, &s.Reason)
 }
 
 // sizeHint is the size of the blob's text and data; the owner's constant covers the numbers.
@@ -117,6 +158,7 @@ func (p *Policy) transcode(w *coder) {
 	w.boolField(11, &p.Saga)
 	numberField(w, 12, &p.ApprovalWithin)
 	textField(w, 13, &p.Definition)
+	w.boolField(14, &p.SafeIfAbsent)
 }
 
 func (r *RetryPolicy) transcode(w *coder) {

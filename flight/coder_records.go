@@ -79,6 +79,7 @@ func (f *Flight) transcode(w *coder) {
 		f.Ended.transcode(w)
 		w.endField()
 	}
+	w.boolField(40, &f.Unknown)
 }
 
 func (p *Place) transcode(w *coder) {
@@ -99,6 +100,7 @@ func (q *Queue) transcode(w *coder) {
 	numberField(w, 3, &q.Limit)
 	numberField(w, 4, &q.RunAt)
 	textField(w, 5, &q.Action)
+	w.fixedBytesField(6, q.Trace[:], !q.Trace.IsZero())
 }
 
 // transcodeSubmission transcodes the fields 5 to 8.
@@ -216,6 +218,7 @@ func (a *Attempt) transcode(w *coder) {
 	textField(w, 11, &a.Error)
 	numberField(w, 12, &a.StoreEpoch)
 	numberField(w, 13, &a.NotAfter)
+	w.fixedBytesField(14, a.Trace[:], !a.Trace.IsZero())
 }
 
 func (r *Receipt) transcode(w *coder) {

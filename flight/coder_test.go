@@ -27,8 +27,16 @@ func reflectionMode(t testing.TB) cbor.EncMode {
 // handCoded returns a new zero value of each type with a handwritten coder, and the exported function that encodes it.
 func handCoded() map[string]func() (v any, write func() ([]byte, error)) {
 	return map[string]func() (any, func() ([]byte, error)){
+		"Submit": func() (any, func() ([]byte, error)) {
+			c := new(flight.Submit)
+			return c, func() ([]byte, error) { return flight.Encode(c) }
+		},
 		"Open": func() (any, func() ([]byte, error)) {
 			c := new(flight.Open)
+			return c, func() ([]byte, error) { return flight.Encode(c) }
+		},
+		"Suspend": func() (any, func() ([]byte, error)) {
+			c := new(flight.Suspend)
 			return c, func() ([]byte, error) { return flight.Encode(c) }
 		},
 		"Report": func() (any, func() ([]byte, error)) {
@@ -59,8 +67,12 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	t.Helper()
 	head := []byte{flight.CodecVersion}
 	switch v.(type) {
+	case *flight.Submit:
+		head = append(head, 1)
 	case *flight.Open:
 		head = append(head, 2)
+	case *flight.Suspend:
+		head = append(head, 7)
 	case *flight.Report:
 		head = append(head, 3)
 	case *flight.Import:

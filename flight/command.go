@@ -16,7 +16,8 @@ type Submission struct {
 	Input       Blob        `cbor:"2,keyasint,omitzero"`
 	Policy      Policy      `cbor:"3,keyasint,omitzero"`
 	Driver      Token       `cbor:"4,keyasint,omitzero"`  // of a saga's step: the token of the driver that starts it
-	Requester   string      `cbor:"5,keyasint,omitempty"` // with Policy.Approval: who asks for it, for the person who decides
+	Requester   string      `cbor:"5,keyasint,omitempty"` // of an approval, a saga or a person's job: who asks for it, for the person who decides
+	Reason      string      `cbor:"6,keyasint,omitempty"` // why a person has submitted it; "": a program has
 }
 
 // Submit creates a flight without running it. With a Queue it is a job, which the workers of its action claim; that needs
@@ -37,6 +38,7 @@ type Open struct {
 	NotAfter   Time       `cbor:"5,keyasint"`           // ledger time after which it opens nothing, at most MaxOpenLife ahead; same in repeats
 	Owner      string     `cbor:"6,keyasint,omitempty"` // for people
 	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the proposer knew
+	Trace      Trace      `cbor:"8,keyasint,omitzero"`  // that the attempt belongs to
 }
 
 // Report carries the outcome of an attempt, identified by its token. It needs no session. A restored ledger may have lost the

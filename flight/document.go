@@ -34,11 +34,23 @@ const (
 	// KindQueue is of an action whose jobs are paused, by its name.
 	KindQueue  = "queue"
 	KindAction = "action" // the policy of an action's jobs
+	KindNotify = "notify" // a target of notifications
+	// KindNotified is of the position up to which a target was notified, by its name. Its changes have no line in the audit log.
+	KindNotified = "notified"
 )
 
 // QueueID returns the id of the document that pauses an action: while it has a body, no job of the action is handed out.
 func QueueID(namespace, action string) DocumentID {
 	return DocumentID{Namespace: namespace, Kind: KindQueue, Name: action}
+}
+
+// DefinitionID returns the id of the document of a saga's definition, such as trip@3.
+func DefinitionID(namespace, definition string) DocumentID {
+	name := definition
+	if at := strings.LastIndexByte(name, '@'); at >= 0 {
+		name = name[:at] + "." + name[at+1:]
+	}
+	return DocumentID{Namespace: namespace, Kind: KindSaga, Name: name}
 }
 
 // DocumentID identifies a document.
@@ -102,7 +114,7 @@ type PromoteDocument struct {
 	Reason string     `cbor:"4,keyasint,omitempty"`
 }
 
-// DeleteDocument deletes a document.
+// DeleteDocument deletes a document. The definition of a saga that is not over stays.
 type DeleteDocument struct {
 	ID     DocumentID `cbor:"1,keyasint"`
 	Expect Version    `cbor:"2,keyasint,omitzero"`
@@ -163,11 +175,22 @@ func (d *Documents) hasRoom(namespace string) bool {
 	return len(d.byID) < MaxDocuments-ReservedDocuments && d.in[namespace] < MaxDocumentsOfNamespace
 }
 
-// Apply applies a command about a document, by rules that read nothing but h, d and c. DecisionAccepted: the document is
-// as the command wants it, now or since the first delivery of the command; Reply.Changed is set if it changed just now.
-// DecisionFailedPrecondition: the document has another version than the expected one, or has no draft to promote.
-// DecisionNotFound: there is no document to promote or to delete. Reply.Document is the document after the command.
-func (d *Documents) Apply(h *Header, c Command) Reply {
+// LackDefinition reports whether c starts a saga whose definition is not stored: View.NoDefinition.
+func (d *Documents) LackDefinition(c Command) bool {
+	s, ok := c.(*Submit)
+	if !ok || !s.Submission.Policy.Saga {
+		return false
+	}
+	doc := d.byID[DefinitionID(s.Key.Namespace(), s.Submission.Policy.Definition)]
+	return doc == nil || doc.Body == nil
+}
+
+// Apply applies a command about a document, by rules that read nothing but h, d and c, and due for the sagas that are not over.
+// DecisionAccepted: the document is as the command wants it, now or since the first delivery of the command; Reply.Changed is set if it
+// changed just now. DecisionFailedPrecondition: the document has another version than the expected one, has no draft to promote, or is the
+// definition of a saga that is not over. DecisionNotFound: there is no document to promote or to delete. Reply.Document is the document
+// after the command.
+func (d *Documents) Apply(h *Header, due *Due, c Command) Reply {
 	var decision Decision
 	var id DocumentID
 	changed := false
@@ -180,7 +203,7 @@ func (d *Documents) Apply(h *Header, c Command) Reply {
 		decision, changed = d.promote(h, c)
 	case *DeleteDocument:
 		id = c.ID
-		decision, changed = d.delete(c)
+		decision, changed = d.delete(due, c)
 	}
 	return Reply{Decision: decision, Changed: changed, Document: d.byID[id]}
 }
@@ -231,11 +254,14 @@ func (d *Documents) promote(h *Header, c *PromoteDocument) (_ Decision, changed 
 }
 
 // delete accepts the deletion of a document that does not exist, because a repeat of a deletion finds none.
-func (d *Documents) delete(c *DeleteDocument) (_ Decision, changed bool) {
+//
+// A saga goes on by its definition, and without it would wait for ever. So the ledger's order decides: a start before the deletion keeps the
+// definition, and a start after it finds none.
+func (d *Documents) delete(due *Due, c *DeleteDocument) (_ Decision, changed bool) {
 	switch old := d.byID[c.ID]; {
 	case old == nil:
 		return DecisionAccepted, false
-	case old.Version != c.Expect:
+	case old.Version != c.Expect, due.SagasOf(c.ID) > 0:
 		return DecisionFailedPrecondition, false
 	}
 	delete(d.byID, c.ID)

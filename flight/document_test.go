@@ -14,20 +14,21 @@ import (
 // ledgerOfDocuments applies commands as a state machine does, one version after the other.
 type ledgerOfDocuments struct {
 	documents flight.Documents
+	due       *flight.Due
 	header    flight.Header
 }
 
 func (l *ledgerOfDocuments) apply(c flight.Command) flight.Reply {
 	l.header.Version.Index++
 	l.header.Now++
-	return l.documents.Apply(&l.header, c)
+	return l.documents.Apply(&l.header, l.due, c)
 }
 
 var documentID = flight.DocumentID{Namespace: "billing", Kind: flight.KindToken, Name: "worker"}
 
 // Each change names the version that its author has seen. A second author who has seen the same version is rejected.
 func TestDocument_ChangesAreBoundToAVersion(t *testing.T) {
-	var l ledgerOfDocuments
+	l := ledgerOfDocuments{due: flight.NewDue()}
 	put := &flight.PutDocument{ID: documentID, Body: []byte("one"), Actor: "ann", Reason: "new"}
 	first := l.apply(put)
 	require.Equal(t, flight.DecisionAccepted, first.Decision)
@@ -57,7 +58,7 @@ func TestDocument_ChangesAreBoundToAVersion(t *testing.T) {
 
 // Every command may arrive again, right after it or later, and is answered as the first time.
 func TestDocument_RepeatsChangeNothing(t *testing.T) {
-	var l ledgerOfDocuments
+	l := ledgerOfDocuments{due: flight.NewDue()}
 	twice := func(c flight.Command) flight.Reply {
 		t.Helper()
 		r := l.apply(c)
@@ -82,7 +83,7 @@ func TestDocument_RepeatsChangeNothing(t *testing.T) {
 // Whatever arrives in whatever order: a document changes only by a command that names its present version.
 func TestDocument_RandomCommands(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var l ledgerOfDocuments
+		l := ledgerOfDocuments{due: flight.NewDue()}
 		versions := []flight.Version{{}}
 		for range rapid.IntRange(1, 60).Draw(rt, "commands") {
 			id := documentID
@@ -135,7 +136,7 @@ func TestDocument_Bounds(t *testing.T) {
 	_, err := flight.Encode(&flight.PutDocument{ID: flight.DocumentID{Namespace: flight.AllNamespaces, Kind: "token", Name: "n"}, Body: make([]byte, flight.MaxDocument)})
 	require.NoError(t, err)
 
-	var l ledgerOfDocuments
+	l := ledgerOfDocuments{due: flight.NewDue()}
 	fill := func(namespace string, n int) {
 		for i := range n {
 			l.documents.Restore(&flight.Document{ID: flight.DocumentID{Namespace: namespace, Kind: "token", Name: fmt.Sprint(i)}, Version: flight.Version{Index: 1}})
@@ -182,4 +183,82 @@ func TestAudit_HasEveryCommandWithAnActor(t *testing.T) {
 			require.Equal(t, named, audited, "%T", c)
 		}
 	}
+}
+
+// Two sagas are started with a definition that is put and deleted at any time, and end; every command may arrive twice. In every order a saga
+// that is not over has its definition, and a definition that none uses can be deleted.
+func TestDocument_ASagaKeepsItsDefinition(t *testing.T) {
+	definition := flight.DefinitionID("test", "trip@1")
+	type world struct {
+		ledgerOfDocuments
+		flights [2]*flight.Flight
+	}
+	apply := func(w *world, n int, c flight.Command) flight.Decision {
+		w.header.Version.Index++
+		after, reply := flight.Apply(flight.View{Header: w.header, Flight: w.flights[n], NoDefinition: w.documents.LackDefinition(c)}, c)
+		if reply.Changed {
+			w.due.Update(w.flights[n], after.Flight)
+			w.flights[n] = after.Flight
+		}
+		return reply.Decision
+	}
+	uses := func(w *world) (n int) {
+		for _, f := range w.flights {
+			if f != nil && !f.State.Terminal() {
+				n++
+			}
+		}
+		return n
+	}
+	commands := []func(w *world){
+		func(w *world) { w.apply(&flight.PutDocument{ID: definition, Body: []byte("{}")}) },
+		func(w *world) {
+			old := w.documents.Get(definition)
+			if old == nil {
+				return
+			}
+			deleted := w.apply(&flight.DeleteDocument{ID: definition, Expect: old.Version}).Decision == flight.DecisionAccepted
+			require.Equal(t, uses(w) == 0, deleted, "a definition is deleted if no saga needs it")
+		},
+	}
+	for n := range 2 {
+		key := flight.MustKey(fmt.Sprint("test/trip/", n))
+		commands = append(commands, func(w *world) {
+			unused, stored := w.flights[n] == nil, w.documents.Get(definition) != nil
+			d := apply(w, n, &flight.Submit{Key: key, Submission: flight.Submission{Policy: flight.Policy{Saga: true, Definition: "trip@1"}}})
+			require.Equal(t, unused && !stored, d == flight.DecisionNotFound)
+		}, func(w *world) {
+			if f := w.flights[n]; f != nil && !f.State.Terminal() {
+				token := flight.Token{StoreEpoch: 1, Number: f.Fence.Number + 1}
+				apply(w, n, &flight.Open{Key: key, Nonce: flight.Nonce{byte(n + 1)}, NotAfter: w.header.Now.Add(1000), StoreEpoch: 1})
+				require.Equal(t, flight.DecisionAccepted, apply(w, n, &flight.Report{Key: key, Generation: 1, Token: token, Outcome: flight.OutcomeSucceeded}))
+			}
+		})
+	}
+	const depth = 6
+	for order := range 6 * 6 * 6 * 6 * 6 * 6 {
+		w := &world{ledgerOfDocuments: ledgerOfDocuments{due: flight.NewDue()}}
+		w.header.StoreEpoch, w.header.LeaseEpoch, w.header.Level = 1, 1, flight.MaxLevel
+		for range depth {
+			commands[order%len(commands)](w)
+			order /= len(commands)
+			require.Equal(t, uses(w), w.due.SagasOf(definition))
+			require.True(t, uses(w) == 0 || w.documents.Get(definition) != nil, "a saga that is not over has its definition")
+		}
+	}
+}
+
+// The position of a target of notifications is no decision of a person, and both of its documents come under their feature level.
+func TestNotifyDocuments(t *testing.T) {
+	id := func(kind string) flight.DocumentID {
+		return flight.DocumentID{Namespace: flight.AllNamespaces, Kind: kind, Name: "oncall"}
+	}
+	for _, kind := range []string{flight.KindNotify, flight.KindNotified} {
+		for _, c := range []flight.Command{&flight.PutDocument{ID: id(kind), Body: []byte("x")}, &flight.DeleteDocument{ID: id(kind)}} {
+			require.Equal(t, flight.LevelNotify, flight.RequiredLevel(c))
+			_, audited := flight.Audit(c, 1)
+			require.Equal(t, kind == flight.KindNotify, audited)
+		}
+	}
+	require.Equal(t, flight.LevelDocuments, flight.RequiredLevel(&flight.PutDocument{ID: id(flight.KindToken)}))
 }

@@ -18,6 +18,7 @@ type Queue struct {
 	Limit    uint16 `cbor:"3,keyasint,omitempty"` // how many jobs of the lane may be open at once; 0: one
 	RunAt    Time   `cbor:"4,keyasint,omitempty"` // earliest time of the first attempt; 0: at once
 	Action   string `cbor:"5,keyasint,omitempty"` // of the workers that claim the job; "": the name of its key
+	Trace    Trace  `cbor:"6,keyasint,omitzero"`  // of the submission; its attempts belong to it
 }
 
 // Place is the place of a job in its queue and its lane: the order of Due and Since. It never changes in a generation, so a
@@ -34,9 +35,9 @@ func (p *Place) compare(other *Place) int {
 }
 
 // Due is the part of a ledger's state machine that says which jobs may be handed out now, which flights are overdue, and how
-// the jobs of a lane stand, and which sagas have to be driven on. It is an index, rebuilt from the flights at each start: Update keeps it, and reads no clock. Only
-// LaneBlocks decides anything in the ledger. The rest serves the leader, which compares stored times with the ledger's, and
-// proposes. Due is not safe for concurrent use.
+// the jobs of a lane stand, which sagas have to be driven on, and which definitions they use. It is an index, rebuilt from the flights at
+// each start: Update keeps it, and reads no clock. Only LaneBlocks and SagasOf decide anything in the ledger. The rest serves the leader,
+// which compares stored times with the ledger's, and proposes. Due is not safe for concurrent use.
 type Due struct {
 	// Ready is called when a job of an action can be handed out that could not before. It may be nil.
 	Ready func(namespace, action string)
@@ -51,8 +52,9 @@ type Due struct {
 	queued    map[string]int // jobs that are not over, by namespace
 	sagas     map[ID]*sagaSteps
 	dueSagas  map[ID]struct{}
-	starts    timers // of jobs that may be handed out at a later time
-	deadlines timers // of open attempts, callbacks, sleeping sagas and approvals
+	sagasOf   map[DocumentID]int // sagas that are not over, by their definition
+	starts    timers             // of jobs that may be handed out at a later time
+	deadlines timers             // of open attempts, callbacks, sleeping sagas and approvals
 }
 
 type poolKey struct{ namespace, action string }
@@ -128,7 +130,7 @@ type timers struct{ plain, holder *btree.BTreeG[timer] }
 // NewDue returns the table of a ledger without flights.
 func NewDue() *Due {
 	return &Due{jobs: make(map[ID]*job), pools: make(map[poolKey]*pool), lanes: make(map[laneKey]*lane), queued: make(map[string]int),
-		sagas: make(map[ID]*sagaSteps), dueSagas: make(map[ID]struct{}),
+		sagas: make(map[ID]*sagaSteps), dueSagas: make(map[ID]struct{}), sagasOf: make(map[DocumentID]int),
 		starts: newTimers(), deadlines: newTimers()}
 }
 
@@ -415,9 +417,6 @@ func (d *Due) Overdue(h *Header) iter.Seq[ID] {
 		}
 	}
 }
-
-// NextDeadline is the ledger time at which the next flight needs a WakeUp; 0: none will.
-func (d *Due) NextDeadline(h *Header) Time { return d.deadlines.next(h) }
 
 // ReadyJobs iterates over the jobs of an action that can be handed out, in their order.
 func (d *Due) ReadyJobs(namespace, action string) iter.Seq[ID] {

@@ -27,6 +27,9 @@ func (d *Due) updateSaga(before, after *Flight) {
 			}
 		case f.Policy.Saga:
 			id = f.ID
+			if f.isLive() {
+				d.countDefinition(f, 2*i-1)
+			}
 		}
 	}
 	if id == (ID{}) {
@@ -62,6 +65,18 @@ func (d *Due) updateSaga(before, after *Flight) {
 		delete(d.sagas, id)
 	}
 }
+
+// countDefinition adds n to the number of sagas that use the definition of f.
+func (d *Due) countDefinition(f *Flight, n int) {
+	id := DefinitionID(f.Key.Namespace(), f.Policy.Definition)
+	if d.sagasOf[id] += n; d.sagasOf[id] == 0 {
+		delete(d.sagasOf, id)
+	}
+}
+
+// SagasOf is the number of sagas that are not over and use a definition. Every node computes the same number: it depends on the flights
+// alone.
+func (d *Due) SagasOf(definition DocumentID) int { return d.sagasOf[definition] }
 
 // isLive reports whether the flight is not over.
 func (f *Flight) isLive() bool { return f != nil && f.State != StateAbsent && !f.State.Terminal() }

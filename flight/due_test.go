@@ -26,7 +26,7 @@ func randomJob(random *rand.Rand, n int, before *flight.Flight) *flight.Flight {
 	case n >= 32: // a step or an undo of one of the two sagas
 		key = flight.MustKey(fmt.Sprintf("test/trip/order-%d#step-%d%s", 30+n%2, n/4, []string{"", ".undo"}[n/2%2]))
 	}
-	f := &flight.Flight{Policy: flight.Policy{Saga: saga}, ID: key.FlightID(), Key: key, Generation: 1, Steps: time.Duration(random.IntN(3)) * time.Second}
+	f := &flight.Flight{Policy: flight.Policy{Saga: saga, Definition: fmt.Sprint("trip@", 1+n%2)}, ID: key.FlightID(), Key: key, Generation: 1, Steps: time.Duration(random.IntN(3)) * time.Second}
 	f.Place = &flight.Place{Due: flight.Time(random.IntN(100)), Since: flight.Version{Index: random.Uint64N(50), Pos: uint32(n)}, Queue: flight.Queue{
 		Priority: int16(random.IntN(3)), Lane: []string{"", "a", "b"}[random.IntN(3)], Limit: uint16(random.IntN(4)), Action: []string{"", "book"}[random.IntN(2)]}}
 	if before != nil && random.IntN(4) > 0 {
@@ -66,17 +66,18 @@ type contents struct {
 	Pools   map[string]flight.PoolStatus
 	Lanes   map[string][]string
 	Overdue map[flight.ID]bool
-	Times   [2]flight.Time
+	Start   flight.Time
 	Queued  int
 	Blocked []flight.ID
 	Sagas   map[flight.ID]bool
+	Uses    [2]int // sagas of each definition
 }
 
 func contentsOf(d *flight.Due, h *flight.Header, flights []*flight.Flight) contents {
 	d.Advance(h)
 	c := contents{Ready: make(map[string][]flight.ID), Pools: make(map[string]flight.PoolStatus), Lanes: make(map[string][]string), Overdue: make(map[flight.ID]bool),
-		Times: [2]flight.Time{d.NextStart(h), d.NextDeadline(h)}, Queued: d.QueuedIn("test"),
-		Sagas: make(map[flight.ID]bool)}
+		Start: d.NextStart(h), Queued: d.QueuedIn("test"),
+		Sagas: make(map[flight.ID]bool), Uses: [2]int{d.SagasOf(flight.DefinitionID("test", "trip@1")), d.SagasOf(flight.DefinitionID("test", "trip@2"))}}
 	for p := range d.Pools() {
 		p.States = maps.Clone(p.States)
 		c.Pools[p.Action] = p
@@ -179,7 +180,9 @@ func TestDue_SagaIsNoJob(t *testing.T) {
 	require.Nil(t, saga.Place)
 	saga, reply := applyTo(d, saga, 101, 2, &flight.Open{Key: sagaKey, Nonce: nonce1, NotAfter: 101, StoreEpoch: 1})
 	require.Equal(t, flight.DecisionProceed, reply.Decision)
-	require.Zero(t, d.NextDeadline(&testHeader))
+	later := testHeader
+	later.Now = later.Now.Add(time.Hour)
+	require.Empty(t, slices.Collect(d.Overdue(&later)), "the time-out of a driver ends by its next Open")
 	require.Equal(t, []flight.ID{saga.ID}, slices.Collect(d.DueSagas()))
 	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Submission: flight.Submission{Policy: flight.Policy{Saga: true}}}))
 	require.Equal(t, flight.LevelSagas, flight.RequiredLevel(&flight.Submit{Queue: &flight.Queue{Action: "book"}}))

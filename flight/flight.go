@@ -121,6 +121,7 @@ type Attempt struct {
 	Error            string  `cbor:"11,keyasint,omitempty"`
 	StoreEpoch       uint32  `cbor:"12,keyasint,omitempty"` // of the ledger that opened it
 	NotAfter         Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
+	Trace            Trace   `cbor:"14,keyasint,omitzero"`  // of the Open; its span is a child of the call's
 }
 
 // Token is the fencing token under which the attempt was opened. A restored ledger gives another one: see Header.TokenOf.
@@ -163,12 +164,7 @@ const (
 
 var sourceNames = [...]string{"report", "lookup", "person", "import", "report_after_restore"}
 
-func (s Source) String() string {
-	if int(s) < len(sourceNames) {
-		return sourceNames[s]
-	}
-	return "invalid"
-}
+func (s Source) String() string { return wordOf(sourceNames[:], s) }
 
 // SameEffect reports whether two receipts name one external effect: by their external ids where both have one, else
 // by their digests (invariant I3).
@@ -232,12 +228,7 @@ const (
 
 var findingNames = [...]string{"", "happened", "not_happened", "fail", "approved", "rejected"}
 
-func (f Finding) String() string {
-	if int(f) < len(findingNames) {
-		return findingNames[f]
-	}
-	return "invalid"
-}
+func (f Finding) String() string { return wordOf(findingNames[:], f) }
 
 // Wake is the condition that ends StateWaiting.
 type Wake struct {
@@ -314,10 +305,11 @@ type Flight struct {
 	FinalState          State                `cbor:"33,keyasint,omitempty"` // of a tombstone: the state in which the flight ended
 	Redacted            *Attribution         `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
 	Duplicates          *DuplicateStats      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
-	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder began
+	Steps               time.Duration        `cbor:"36,keyasint,omitempty"` // Header.Steps when the time of its present holder, or of its settling, began
 	Place               *Place               `cbor:"37,keyasint,omitempty"` // of a job; nil: no worker claims the flight
-	Requester           string               `cbor:"38,keyasint,omitempty"` // who asks for the approval of this generation
+	Requester           string               `cbor:"38,keyasint,omitempty"` // who asks for this generation: for its approval, for the saga, or as a person
 	Ended               Version              `cbor:"39,keyasint,omitzero"`  // of a step: version of the command that ended it; undos go by it
+	Unknown             bool                 `cbor:"40,keyasint,omitempty"` // of a step: it has ended, and nobody knows whether it has happened
 }
 
 // Tainted reports whether the outcome of an attempt of this generation is unknown: its effect may have happened.
@@ -411,6 +403,13 @@ func (f *Flight) Submitted() bool { return f.InputGeneration != 0 }
 // Reopenable reports whether a person may let the flight run again: it ended without a receipt, and its input is stored.
 func (f *Flight) Reopenable() bool {
 	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed && f.Redacted == nil && f.Submitted()
+}
+
+// reopened reports whether the present generation began when a person ended the given one: by a retry, which keeps the input of an earlier
+// generation, or else by a free. A tombstone does not know it.
+func (f *Flight) reopened(generation uint32, retried bool) bool {
+	keepsInput := f.Submitted() && f.InputGeneration < f.Generation
+	return f.Generation == generation+1 && len(f.PreviousGenerations) > 0 && keepsInput == retried
 }
 
 // HasFinalReceipt reports whether every caller gets the stored receipt until a person frees or redacts the key, or its retention ends.

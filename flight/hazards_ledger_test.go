@@ -204,6 +204,8 @@ func TestHazard39_AStaleDriverStartsNothing(t *testing.T) {
 	say(flight.DecisionAccepted, start(undoKey, 2))
 	say(flight.DecisionAccepted, reportOf(stepKey, w.openedAttempts[1][0], flight.OutcomeNotDone, ""))
 	say(flight.DecisionReplay, openOf(stepKey, hold, sessions[2], nonce2, fp1)) // it was cancelled
+	say(flight.DecisionAccepted, reportOf(sagaKey, w.openedAttempts[0][1], flight.OutcomeRefused, ""))
+	say(flight.DecisionFenced, &flight.Cancel{Key: undoKey, Generation: 1, Driver: w.openedAttempts[0][1].token}) // its saga is over
 }
 
 func TestHazard40_AVoidedStepIsNeverOpened(t *testing.T) {

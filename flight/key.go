@@ -85,7 +85,7 @@ func joinKey(namespace, name, id string) (Key, error) {
 	if err := checkID(id); err != nil {
 		return Key{}, err
 	}
-	return assemble(namespace, name, id, ""), nil
+	return Key{full: namespace + "/" + name + "/" + id, nsEnd: uint16(len(namespace)), nameEnd: uint16(len(namespace) + 1 + len(name))}, nil
 }
 
 // ParseKey parses a full key that comes from outside, with or without a saga step. It rejects an id that is not in Unicode
@@ -140,20 +140,9 @@ func (k Key) Step(step string) (Key, error) {
 	if err := checkWord("step", step); err != nil {
 		return Key{}, err
 	}
-	return assemble(k.Namespace(), k.Name(), k.BusinessID(), step), nil
-}
-
-func assemble(namespace, name, id, step string) Key {
-	k := Key{
-		full:    namespace + "/" + name + "/" + id,
-		nsEnd:   uint16(len(namespace)),
-		nameEnd: uint16(len(namespace) + 1 + len(name)),
-	}
-	if step != "" {
-		k.stepFrom = uint16(len(k.full))
-		k.full += "#" + step
-	}
-	return k
+	k.stepFrom = uint16(len(k.full))
+	k.full += "#" + step
+	return k, nil
 }
 
 // String returns the full key, the form in which it is hashed, stored and printed.

@@ -14,10 +14,14 @@ const (
 	// LevelJobs adds jobs, which have a place in the queue of their action and in a lane, and attempts that wait for a callback.
 	LevelJobs uint32 = 4
 	// LevelSagas adds sagas that the leader drives, whose steps are jobs, and approvals that expire and name their requester. From then on,
-	// a retry of a flight whose policy demands an approval awaits another one.
+	// a retry of a flight whose policy demands an approval awaits another one. A saga starts only if its definition is stored, which stays
+	// until the saga is over.
 	LevelSagas uint32 = 5
+	// LevelNotify adds the trace that an attempt or a job belongs to, targets of notifications, and the positions up to which they were
+	// notified, which have no line in the audit log.
+	LevelNotify uint32 = 6
 	// MaxLevel is the highest level that this build reads.
-	MaxLevel = LevelSagas
+	MaxLevel = LevelNotify
 )
 
 // RaiseLevel raises the feature level. Its proposer has made sure that every voter reads the new level. A repeat changes
@@ -36,13 +40,27 @@ func RequiredLevel(c Command) uint32 {
 	}
 	switch c := c.(type) {
 	case *Submit:
+		if c.Queue != nil && !c.Queue.Trace.IsZero() {
+			return LevelNotify
+		}
 		if c.Submission.needsLevelSagas() || c.Queue != nil && c.Queue.Action != "" {
 			return LevelSagas
 		}
 		if c.Queue != nil {
 			return LevelJobs
 		}
+	case *PutDocument:
+		if c.ID.Kind == KindNotify || c.ID.Kind == KindNotified {
+			return LevelNotify
+		}
+	case *DeleteDocument:
+		if c.ID.Kind == KindNotify || c.ID.Kind == KindNotified {
+			return LevelNotify
+		}
 	case *Open:
+		if !c.Trace.IsZero() {
+			return LevelNotify
+		}
 		if c.Submission.needsLevelSagas() {
 			return LevelSagas
 		}
@@ -78,7 +96,7 @@ func (k kind) level() uint32 {
 }
 
 func (s *Submission) needsLevelSagas() bool {
-	return s.Policy.Saga || s.Policy.Definition != "" || s.Requester != "" || s.Policy.ApprovalWithin > 0
+	return s.Policy.Saga || s.Policy.Definition != "" || s.Requester != "" || s.Reason != "" || s.Policy.ApprovalWithin > 0 || s.Policy.SafeIfAbsent
 }
 
 // raiseLevel sets the level of the header.

@@ -1,5 +1,15 @@
 package flight
 
+import "slices"
+
+// wordOf returns the word of a value.
+func wordOf[T ~uint8](words []string, v T) string {
+	if int(v) < len(words) {
+		return words[v]
+	}
+	return "invalid"
+}
+
 // Outcome is the end of an attempt. An error does not prove that nothing happened, so the type has a value for each case.
 type Outcome uint8
 
@@ -19,19 +29,12 @@ const (
 var outcomeNames = [...]string{"", "succeeded", "refused", "not_done", "unknown"}
 
 // String returns the word of the API: succeeded, refused, not_done or unknown.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return "invalid"
-}
+func (o Outcome) String() string { return wordOf(outcomeNames[:], o) }
 
 // ParseOutcome parses one of the four words. Errors are *InvalidError.
 func ParseOutcome(s string) (Outcome, error) {
-	for o := OutcomeSucceeded; o <= OutcomeUnknown; o++ {
-		if s == outcomeNames[o] {
-			return o, nil
-		}
+	if i := slices.Index(outcomeNames[:], s); i > 0 {
+		return Outcome(i), nil
 	}
 	return OutcomeNone, &InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
 }
@@ -83,19 +86,12 @@ var stateNames = [...]string{"absent", "scheduled", "ready", "awaiting_approval"
 	"succeeded", "failed", "cancelled", "expired"}
 
 // String returns the word of the API.
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "invalid"
-}
+func (s State) String() string { return wordOf(stateNames[:], s) }
 
 // ParseState parses a state word of the API. Errors are *InvalidError.
 func ParseState(word string) (State, error) {
-	for i, name := range stateNames {
-		if i > 0 && name == word {
-			return State(i), nil
-		}
+	if i := slices.Index(stateNames[:], word); i > 0 {
+		return State(i), nil
 	}
 	return StateAbsent, &InvalidError{Field: "state", Detail: "unknown state " + word}
 }
@@ -119,19 +115,12 @@ const (
 var recoveryNames = [...]string{"hold", "resend", "verify"}
 
 // String returns the word of the API.
-func (r Recovery) String() string {
-	if int(r) < len(recoveryNames) {
-		return recoveryNames[r]
-	}
-	return "invalid"
-}
+func (r Recovery) String() string { return wordOf(recoveryNames[:], r) }
 
 // ParseRecovery parses hold, resend or verify. Errors are *InvalidError.
 func ParseRecovery(word string) (Recovery, error) {
-	for i, name := range recoveryNames {
-		if name == word {
-			return Recovery(i), nil
-		}
+	if i := slices.Index(recoveryNames[:], word); i >= 0 {
+		return Recovery(i), nil
 	}
 	return RecoveryHold, &InvalidError{Field: "recovery", Detail: "a recovery is hold, resend or verify"}
 }

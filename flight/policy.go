@@ -20,6 +20,7 @@ type Policy struct {
 	Saga           bool          `cbor:"11,keyasint,omitempty"` // the flight's handler is the saga driver
 	ApprovalWithin time.Duration `cbor:"12,keyasint,omitempty"` // with Approval: from the submission to its rejection if nobody decides; 0: unlimited
 	Definition     string        `cbor:"13,keyasint,omitempty"` // of a saga: NAME@VERSION
+	SafeIfAbsent   bool          `cbor:"14,keyasint,omitempty"` // of a step: its undo does no harm if the step has not happened
 }
 
 // Defaults of a policy.

@@ -13,6 +13,7 @@ type Query struct {
 	Namespace string
 	Name      string // the action
 	Prefix    string // prefix of the full key
+	Contains  string // part of the full key
 	Sagas     bool   // only sagas, without their steps
 	Since     Time   // created then or later
 	After     Cursor // continue after this position
@@ -26,7 +27,7 @@ func (q *Query) Matches(f *Flight) bool {
 
 // MatchesKey reports whether a flight with this full key is selected.
 func (q *Query) MatchesKey(key string) bool {
-	if !strings.HasPrefix(key, q.Prefix) || q.Sagas && strings.Contains(key, "#") {
+	if !strings.HasPrefix(key, q.Prefix) || !strings.Contains(key, q.Contains) || q.Sagas && strings.Contains(key, "#") {
 		return false
 	}
 	namespace, rest, _ := strings.Cut(key, "/")

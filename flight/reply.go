@@ -50,12 +50,7 @@ const (
 var decisionNames = [...]string{"none", "proceed", "verify", "accepted", "replay", "busy", "in_doubt", "awaiting_approval",
 	"conflict", "expired", "fenced", "failed_precondition", "not_found", "open_expired", "session_ended", "exhausted", "reconciling"}
 
-func (d Decision) String() string {
-	if int(d) < len(decisionNames) {
-		return decisionNames[d]
-	}
-	return "invalid"
-}
+func (d Decision) String() string { return wordOf(decisionNames[:], d) }
 
 // Reply is the ledger's answer to one command.
 type Reply struct {
@@ -136,9 +131,4 @@ var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned",
 	"retried", "freed", "sealed", "suspended", "woken", "undo_begun", "expired", "duplicates", "redacted", "imported",
 	"document_put", "document_promoted", "document_deleted", "pivot_passed"}
 
-func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return "invalid"
-}
+func (k EventKind) String() string { return wordOf(eventNames[:], k) }

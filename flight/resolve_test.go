@@ -28,3 +28,23 @@ func TestResolve_Repeat(t *testing.T) {
 	}
 	p.run(redact, happened("x", bodies["x"])).expect(flight.DecisionAccepted, flight.StateSucceeded)
 }
+
+// TestReopen_Repeat: a repeat of a free or a retry is accepted as long as its generation is stored. The one is never taken for a repeat of
+// the other: it would be acknowledged, and do nothing.
+func TestReopen_Repeat(t *testing.T) {
+	retryFirst := func(*ledger) flight.Command { return &flight.Retry{Key: soloKey, Generation: 1, Actor: "ann"} }
+	freeFirst := func(*ledger) flight.Command { return &flight.FreeKey{Key: soloKey, Generation: 1, Actor: "ann"} }
+
+	p := newScript(t, hold).run(submit, cancel, retryFirst, retryFirst).expect(flight.DecisionAccepted, flight.StateReady)
+	p.run(freeFirst).expect(flight.DecisionFailedPrecondition, flight.StateReady)
+	p.run(cancel, retryFirst).expect(flight.DecisionAccepted, flight.StateCancelled)
+	p.run(freeFirst).expect(flight.DecisionFailedPrecondition, flight.StateCancelled)
+	p.run(afterTime(retention), expire, retryFirst).expect(flight.DecisionFailedPrecondition, flight.StateExpired)
+	p.run(freeFirst).expect(flight.DecisionFailedPrecondition, flight.StateExpired)
+	p.run(free).check(p.flight().Generation == 3, "a free of the present generation")
+
+	p = newScript(t, hold).run(submit, cancel, freeFirst, freeFirst).expect(flight.DecisionAccepted, flight.StateAbsent)
+	p.run(retryFirst).expect(flight.DecisionNotFound, flight.StateAbsent)
+	p.run(submit, freeFirst).expect(flight.DecisionAccepted, flight.StateReady)
+	p.run(retryFirst).expect(flight.DecisionFailedPrecondition, flight.StateReady)
+}

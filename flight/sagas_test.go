@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,8 +87,8 @@ func created(f *flight.Flight) bool { return f != nil && f.State != flight.State
 
 func succeeded(f *flight.Flight) bool { return f != nil && f.State == flight.StateSucceeded }
 
-// happened reports whether there is an effect to undo: also that of a step which was taken for not done, and has reported late.
-func happened(f *flight.Flight) bool { return succeeded(f) || f != nil && f.Overlap }
+// happened reports whether there is an effect to undo, or may be: also that of a step which was taken for not done, and has reported late.
+func happened(f *flight.Flight) bool { return succeeded(f) || f != nil && (f.Overlap || f.Unknown) }
 
 // live is how many steps and undos are not over.
 func (w *sagaWorld) live() (n int) {
@@ -146,7 +147,7 @@ func (w *sagaWorld) decide(rule *sagaRule, d sagaDriver) (flight.Token, []flight
 		for i, f := range steps {
 			waits := created(f) && !f.Tainted() && f.OpenAttempt() == nil && (f.State == flight.StateReady || f.State == flight.StateScheduled)
 			settled = settled && (!created(f) || over(f) || waits && rule.flipsWithCancels)
-			if waits {
+			if waits || created(f) && !over(f) && f.Tainted() && f.OpenAttempt() == nil && f.Policy.SafeIfAbsent {
 				all = append(all, &flight.Cancel{Key: plan.key(i + 1), Generation: 1, Driver: token})
 			}
 		}
@@ -191,7 +192,7 @@ func (w *sagaWorld) openSaga() *flight.Open {
 
 func (w *sagaWorld) nonce(i int) flight.Nonce {
 	n := w.header.Version.Index
-	return flight.Nonce{byte(i), byte(n), byte(n >> 8), byte(n >> 16), 1}
+	return flight.Nonce{byte(i), byte(n), byte(n >> 8), byte(n >> 16), byte(1 + w.leader)}
 }
 
 // nothingToDo reports whether a driver that sees this world would only let the saga sleep.
@@ -243,6 +244,8 @@ func (w *sagaWorld) judge(rule *sagaRule, next *sagaWorld, i int, c flight.Comma
 			return "undone before all is settled"
 		case len(steps) > 1 && plan.steps[1].pivot && succeeded(steps[1]):
 			return "undone past the pivot"
+		case steps[step-1].Unknown && !plan.steps[step-1].policy.SafeIfAbsent:
+			return "undone without knowing"
 		}
 		for j, f := range steps {
 			other := created(undos[j]) && !over(undos[j])
@@ -262,16 +265,23 @@ func (w *sagaWorld) judge(rule *sagaRule, next *sagaWorld, i int, c flight.Comma
 		return "the flip forgets a step"
 	}
 	if over(saga) && !over(w.flights[0]) {
+		if succeeded(saga) && saga.Phase == flight.PhaseForward && saga.Cancel != nil {
+			return "done although it was cancelled"
+		}
 		for j, f := range next.flights[1:] {
 			step, undo := plan.step(j + 1)
 			letPass := func(f *flight.Flight) bool {
 				return f != nil && f.Resolution != nil && f.Resolution.Finding == flight.FindingFail
 			}
 			undone := func() bool { f := undos[step-1]; return succeeded(f) || letPass(f) }
+			unknown := func() bool {
+				a := f.Newest()
+				return a != nil && a.Outcome == flight.OutcomeUnknown && a.ReportedOutcomes&^(1<<flight.OutcomeUnknown) == 0 && f.Resolution == nil && f.State == flight.StateCancelled
+			}
 			switch {
 			case created(f) && !over(f):
 				return "the end forgets a step"
-			case saga.State == flight.StateFailed && !undo && succeeded(f) && plan.steps[step-1].undo && !undone(): // a success that comes after the last look is an overlap
+			case saga.State == flight.StateFailed && !undo && (succeeded(f) || f != nil && unknown()) && plan.steps[step-1].undo && !undone(): // a success that comes after the last look is an overlap
 				return "an effect is not undone"
 			case saga.State == flight.StateSucceeded && !undo && !succeeded(f) && !letPass(f):
 				return "done without a step"
@@ -448,7 +458,7 @@ func (w *sagaWorld) abstract() string {
 		b = append(b, byte(f.State))
 		a := f.Newest()
 		letPass := f.Resolution != nil && f.Resolution.Finding == flight.FindingFail
-		if flag(f.Overlap, letPass, over(f) && a != nil && a.Lost && a.ReportedOutcomes == 0); over(f) {
+		if flag(f.Overlap, letPass, over(f) && a != nil && a.Lost && a.ReportedOutcomes == 0, f.Unknown); over(f) {
 			order := byte(0)
 			for _, g := range w.flights[1 : 1+len(w.flights)/2] {
 				if i < len(w.flights)/2 && g != nil && g.Ended.After(f.Ended) {
@@ -468,13 +478,17 @@ func (w *sagaWorld) abstract() string {
 	return string(b)
 }
 
-func sagaPlans() (one, trip, two *sagaPlan) {
+func sagaPlans() (one, trip, two, sent, held *sagaPlan) {
 	resend := flight.Policy{Recovery: flight.RecoveryResend, Retry: flight.RetryPolicy{Attempts: 2}}
 	hold := flight.Policy{Retry: flight.RetryPolicy{Attempts: 1}}
 	one = &sagaPlan{name: "hotel", steps: []planStep{{name: "hotel", undo: true, policy: resend}}}
 	trip = &sagaPlan{name: "hotel, pay, mail", steps: []planStep{{name: "hotel", undo: true, policy: resend}, {name: "pay", needs: 1, pivot: true, policy: hold}, {name: "mail", needs: 2, policy: hold}}}
 	two = &sagaPlan{name: "hotel and car", steps: []planStep{{name: "hotel", undo: true, policy: hold}, {name: "car", undo: true, policy: hold}}}
-	return one, trip, two
+	safe, safeHold := resend, hold
+	safe.SafeIfAbsent, safeHold.SafeIfAbsent = true, true
+	sent = &sagaPlan{name: "car, sent again, whose undo does no harm", steps: []planStep{{name: "car", undo: true, policy: safe}}}
+	held = &sagaPlan{name: "car, whose undo does no harm", steps: []planStep{{name: "car", undo: true, policy: safeHold}}}
+	return one, trip, two, sent, held
 }
 
 // withSaga lets a command of a step see its saga as change makes it.
@@ -487,7 +501,7 @@ func withSaga(v *flight.View, change func(saga *flight.Flight)) {
 func unmark(saga *flight.Flight) { saga.Cancel = nil }
 
 func sagaRules() []sagaRule {
-	one, trip, two := sagaPlans()
+	one, trip, two, sent, held := sagaPlans()
 	nothing := &flight.WakeUp{Key: sagaKey}
 	suspendAs := func(change func(w *sagaWorld, s *flight.Suspend)) func(*sagaWorld, int, *flight.View, flight.Command) flight.Command {
 		return func(w *sagaWorld, _ int, _ *flight.View, c flight.Command) flight.Command {
@@ -504,6 +518,8 @@ func sagaRules() []sagaRule {
 		{name: "one step", plan: one},
 		{name: "a step, the pivot, a step", plan: trip, large: true},
 		{name: "two steps at once", plan: two, deep: true},
+		{name: "a step that is undone without knowing", plan: held},
+		{name: "a step that is sent again is undone without knowing", plan: sent},
 		{name: "a step is submitted under the token of an earlier driver", plan: two, violates: "the flip forgets a step",
 			sees: func(_ *sagaWorld, i int, v *flight.View, c flight.Command) flight.Command {
 				if s, ok := c.(*flight.Submit); ok && i > 0 {
@@ -551,6 +567,21 @@ func sagaRules() []sagaRule {
 			if i > 3 && f.State == flight.StateInDoubt && !f.Tainted() {
 				f.State = flight.StateFailed
 			}
+		}},
+		{name: "a step of unknown outcome ends, and its undo may do harm", plan: one, violates: "undone without knowing", sees: func(_ *sagaWorld, i int, v *flight.View, c flight.Command) flight.Command {
+			if i == 1 && v.Flight != nil {
+				safe := *v.Flight
+				safe.Policy.SafeIfAbsent, v.Flight = true, &safe
+			}
+			return c
+		}},
+		{name: "a step of unknown outcome ends as if it had not happened", plan: held, violates: "an effect is not undone", makes: func(_ int, f *flight.Flight) { f.Unknown = false }},
+		{name: "a cancel does not end a step of unknown outcome whose undo does no harm", plan: held, violates: asleep, sees: func(_ *sagaWorld, i int, v *flight.View, c flight.Command) flight.Command {
+			if _, cancels := c.(*flight.Cancel); i == 1 && v.Flight != nil && cancels {
+				harmful := *v.Flight
+				harmful.Policy.SafeIfAbsent, v.Flight = false, &harmful
+			}
+			return c
 		}},
 		{name: "the cancel is the flip", plan: trip, flips: true, violates: "the flip forgets a step"},
 		{name: "the flip comes with the cancels of steps that wait", plan: trip, flipsWithCancels: true, violates: "the flip forgets a step"},
@@ -643,5 +674,33 @@ func TestSagas_Explored(t *testing.T) {
 			require.Empty(t, rule.violates, "the definition holds in %d states", len(list))
 			t.Logf("holds in %d states", len(list))
 		})
+	}
+}
+
+// A step that ends unknown remembers how far the ledger's clock was set forward: its settle delay moves by later steps.
+func TestSagas_EndUnknownRemembersTheClock(t *testing.T) {
+	saga := flight.MustKey("test/trip/b-1")
+	step, err := saga.Step("hotel")
+	require.NoError(t, err)
+	h := flight.Header{Deployment: "test", LeaseEpoch: 1, StoreEpoch: 1, Now: 1_000_000, Steps: time.Minute, Version: flight.Version{Index: 9}}
+	of := &flight.Flight{Key: saga, ID: saga.FlightID(), Generation: 1, State: flight.StateRunning, Phase: flight.PhaseForward, Policy: flight.Policy{Saga: true},
+		Cancel: &flight.Attribution{Reason: "a test"}, Attempts: []flight.Attempt{{Number: 1, StoreEpoch: 1}}, Fence: flight.Token{StoreEpoch: 1, Number: 1}}
+	f := &flight.Flight{Key: step, ID: step.FlightID(), Generation: 1, State: flight.StateInDoubt, TaintingAttempts: 1, Policy: flight.Policy{SafeIfAbsent: true}}
+	v, reply := flight.Apply(flight.View{Header: h, Flight: f, Saga: of}, &flight.Cancel{Key: step, Generation: 1, Driver: h.TokenOf(of.Newest())})
+	require.Equal(t, flight.DecisionAccepted, reply.Decision)
+	require.True(t, v.Flight.Unknown)
+	require.Equal(t, time.Minute, v.Flight.Steps)
+}
+
+// A look-up that was under way when its step ended unknown is evidence: the undo gets what it has found.
+func TestSagas_FindingAboutAnUnknownStep(t *testing.T) {
+	step, err := flight.MustKey("test/trip/b-1").Step("hotel")
+	require.NoError(t, err)
+	f := &flight.Flight{Key: step, ID: step.FlightID(), Generation: 1, State: flight.StateCancelled, Unknown: true, Verifications: 2, Attempts: []flight.Attempt{{Number: 1, StoreEpoch: 1}}}
+	for verification, found := range map[uint32]int{1: 0, 2: 1} {
+		v, reply := flight.Apply(flight.View{Header: testHeader, Flight: f}, &flight.ReportFinding{Key: step, Generation: 1, Verification: verification, Finding: flight.FindingHappened, ExternalID: "room_17"})
+		require.Equal(t, flight.DecisionReplay, reply.Decision)
+		require.Len(t, v.Flight.Evidence, found)
+		require.Equal(t, found == 1, v.Flight.Overlap)
 	}
 }

@@ -8,4 +8,5 @@ type View struct {
 	Saga         *Flight // nil when the key is not a step, or its saga was never used
 	SessionEnded bool    // the session of an Open is remembered as ended
 	LaneBlocked  bool    // other jobs stand before the flight in its lane: Due.LaneBlocks
+	NoDefinition bool    // the definition of the saga that a Submit starts is not stored: Documents.LackDefinition
 }

@@ -16,12 +16,13 @@ import (
 // The saga must be read before its steps. A mark that is seen then has stopped every step that is seen: a step that surely did not
 // happen ends, whatever it does later. In the other order a step may become ready between the two, and nobody would end it.
 type View struct {
-	Now    flight.Time
-	Saga   *flight.Flight
-	Input  []byte // of the saga
-	Steps  []*flight.Flight
-	Undos  []*flight.Flight
-	Bodies func(step int) []byte // the stored body of the receipt of a step
+	Now     flight.Time
+	Stepped time.Duration // Header.Steps: by so much the ledger's clock has been set forward, without that time having passed
+	Saga    *flight.Flight
+	Input   []byte // of the saga
+	Steps   []*flight.Flight
+	Undos   []*flight.Flight
+	Bodies  func(step int) []byte // the stored body of the receipt of a step
 }
 
 // Next is what the driver proposes, in the order of the fields, as one proposal. Every command carries the token of the driver,
@@ -37,7 +38,7 @@ type Next struct {
 	Undo      int         // the step whose undo starts; -1: none
 	End       *End        // the saga is over
 	Live      int         // flights of steps and undos that are not over after these commands, at least
-	Marked    bool        // the mark was seen. False with Mark, and with BeginUndo before a blind undo: the saga is due again at once
+	Marked    bool        // the mark was seen. False with Mark: the saga is due again at once
 	WakeAt    flight.Time // 0: only an event wakes the saga
 	Doubts    []int       // steps that wait for a person; in undoing those whose undo waits for one, too
 }
@@ -114,10 +115,11 @@ func (s *survey) statusOf(i int, committed bool) status {
 	}
 	if step.If != nil {
 		holds, err := s.holds(i)
-		if err != nil {
+		switch {
+		case err != nil: // behind the pivot nobody may take it for skipped: it starts, and is in doubt, because it has no input
 			s.faults[i] = "its condition cannot be evaluated: " + err.Error()
-		}
-		if !holds {
+			return statusStarts
+		case !holds:
 			return statusSkipped
 		}
 	}
@@ -136,16 +138,9 @@ func (s *survey) statusOf(i int, committed bool) status {
 // created reports whether the flight of a step or an undo was submitted. A record of used nonces alone was not.
 func created(f *flight.Flight) bool { return f != nil && f.State != flight.StateAbsent }
 
-// happened reports whether the step has an effect to undo. An overlap is the evidence of a success that came too late.
+// happened reports whether the step has an effect to undo, or may have. An overlap is the evidence of a success that came too late.
 func happened(f *flight.Flight) bool {
-	return created(f) && (f.State == flight.StateSucceeded || f.Overlap)
-}
-
-// isBlind reports whether a step whose outcome is unknown is undone as it is: its undo does no harm if the step did not happen, and
-// no attempt is open that could make it happen now.
-func (s *survey) isBlind(i int) bool {
-	undo, f := s.d.Steps[i].Undo, s.v.Steps[i]
-	return undo != nil && undo.SafeIfAbsent && created(f) && !f.State.Terminal() && f.OpenAttempt() == nil && (f.Tainted() || f.State == flight.StateInDoubt)
+	return created(f) && (f.State == flight.StateSucceeded || f.Overlap || f.Unknown)
 }
 
 // Decide returns what the driver of a saga does next. It is a pure function; its cases are the rows of the table in the package
@@ -262,7 +257,7 @@ func (s *survey) settle(n *Next) {
 			if s.d.Steps[i].Timer == 0 && s.status[i] != statusSkipped {
 				unused = append(unused, i)
 			}
-		case f.State.Terminal(), s.isBlind(i):
+		case f.State.Terminal():
 		default:
 			settled = false
 			s.stop(n, i)
@@ -271,22 +266,14 @@ func (s *survey) settle(n *Next) {
 	if settled {
 		n.BeginUndo, n.Seal = true, unused // not earlier: the pivot may succeed, and then those behind it run
 		s.undo(n)
-		if n.Undo >= 0 && s.isBlind(n.Undo) {
-			n.Undo, n.Marked = -1, false // a worker may open it before the flip: look again behind the flip
-		}
 	}
 }
 
-// lookAgain is the pause before the driver looks again for a step that is to become blind: it is not over then, so no event wakes the saga.
-const lookAgain = 5 * time.Second
-
-// stop cancels a step that waits and surely has no effect. Every other step ends by its own policy.
+// stop cancels a step that waits and surely has no effect, or whose undo does no harm then. Every other step ends by its own policy.
 func (s *survey) stop(n *Next, i int) {
-	f := s.v.Steps[i]
-	if undo := s.d.Steps[i].Undo; undo != nil && undo.SafeIfAbsent {
-		n.WakeAt = s.v.Now.Add(lookAgain)
-	}
-	switch {
+	switch f := s.v.Steps[i]; {
+	case f.OpenAttempt() == nil && f.Tainted() && f.Policy.SafeIfAbsent:
+		n.Cancel = append(n.Cancel, i)
 	case f.State == flight.StateInDoubt:
 		n.Doubts = append(n.Doubts, i)
 	case f.Tainted(), f.OpenAttempt() != nil, f.Verifying(), f.Cancel != nil:
@@ -295,12 +282,12 @@ func (s *survey) stop(n *Next, i int) {
 	}
 }
 
-// undo submits the next undo when no other is in progress, and ends the saga when nothing is left to undo. Steps of unknown
-// outcome come first, then the others in the reverse order of their ends.
+// undo submits the next undo, in the reverse order of the ends of the steps, when no other is in progress, and ends the saga when nothing is
+// left to undo.
 func (s *survey) undo(n *Next) {
 	next, busy := -1, false
 	for i, f := range s.v.Steps {
-		if created(f) && !f.State.Terminal() && !s.isBlind(i) {
+		if created(f) && !f.State.Terminal() {
 			busy = true // only if it was created behind the back of the driver that began to undo
 			s.stop(n, i)
 		}
@@ -311,26 +298,23 @@ func (s *survey) undo(n *Next) {
 			if u.State == flight.StateInDoubt {
 				n.Doubts = append(n.Doubts, i)
 			}
-		case s.d.Steps[i].Undo == nil || !happened(f) && !s.isBlind(i):
-		case next < 0 || s.comesFirst(i, next):
+		case s.d.Steps[i].Undo == nil || !happened(f):
+		case next < 0 || f.Ended.After(s.v.Steps[next].Ended):
 			next = i
 		}
 	}
 	switch {
 	case busy:
 	case next >= 0:
+		f := s.v.Steps[next]
+		if settled := f.FinishedAt.Add(f.Policy.Settling() + s.v.Stepped - f.Steps); f.Unknown && settled > s.v.Now {
+			n.WakeAt = settled // a request of a lost attempt may still reach the provider, and its report gives the undo the external id
+			break
+		}
 		n.Undo = next
 	default:
 		n.End = &End{Outcome: flight.OutcomeRefused, Body: s.body("undone")}
 	}
-}
-
-// comesFirst reports whether step i is undone before step j.
-func (s *survey) comesFirst(i, j int) bool {
-	if s.isBlind(i) != s.isBlind(j) {
-		return s.isBlind(i)
-	}
-	return s.v.Steps[i].Ended.After(s.v.Steps[j].Ended)
 }
 
 // Summary is the body of the receipt of a saga.
@@ -366,6 +350,8 @@ func (s *survey) body(state string) []byte {
 			step.Outcome = outcomes[statusWaiting]
 		case f.Receipt != nil && s.status[i] == statusDone:
 			step.ExternalID = f.Receipt.ExternalID
+		case f.Unknown:
+			step.Outcome = outcomes[statusLive]
 		case f.State.Terminal():
 			step.Why = reasonOf(f)
 		}

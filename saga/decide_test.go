@@ -68,8 +68,12 @@ type flights = map[int]*flight.Flight
 func TestDecide(t *testing.T) {
 	d := trip()
 	deadline := now - 1000 + flight.Time(48*time.Hour/time.Millisecond)
-	blind := trip()
-	blind.Steps[1].Undo.SafeIfAbsent = true
+	safe, unknown := tainted(flight.StateReady), endedAt(9)
+	safe.Policy.SafeIfAbsent = true
+	unknown.State, unknown.Unknown, unknown.FinishedAt = flight.StateCancelled, true, now
+	settled := endedAt(9)
+	settled.State, settled.Unknown, settled.FinishedAt, settled.Steps = flight.StateCancelled, true, now-15_000, time.Minute
+	atStep := func(v *View, sum time.Duration) *View { v.Stepped = sum; return v }
 	forward, undoing, committed := flight.PhaseForward, flight.PhaseUndoing, flight.PhaseCommitted
 	before := flights{0: endedAt(1), 1: endedAt(2)}
 	paid := flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3)}
@@ -95,9 +99,14 @@ func TestDecide(t *testing.T) {
 			Next{Marked: true, Undo: -1, Live: 1, Doubts: []int{0}}},
 		{"row 6: the pivot runs", d, marked(viewOf(d, forward, flights{0: endedAt(1), 1: endedAt(2), 3: running()}, nil)), Next{Marked: true, Undo: -1, Live: 1}},
 		{"row 7", d, marked(viewOf(d, forward, before, nil)), Next{Marked: true, BeginUndo: true, Seal: []int{3, 4}, Undo: 1, Live: 1}},
-		{"row 7: blind", blind, marked(viewOf(d, forward, flights{0: endedAt(9), 1: tainted(flight.StateReady)}, nil)),
-			Next{BeginUndo: true, Seal: []int{2, 3, 4}, Undo: -1, Live: 1}},
-		{"row 8: blind first", blind, marked(viewOf(d, undoing, flights{0: endedAt(9), 1: tainted(flight.StateReady)}, nil)), Next{Marked: true, Undo: 1, Live: 2}},
+		{"row 6: of unknown outcome, and its undo does no harm", d, marked(viewOf(d, forward, flights{0: endedAt(9), 1: safe}, nil)),
+			Next{Marked: true, Cancel: []int{1}, Undo: -1, Live: 1}},
+		{"row 8: a step of unknown outcome", d, marked(viewOf(d, undoing, flights{0: endedAt(8), 1: unknown}, nil)),
+			Next{Marked: true, Undo: -1, WakeAt: now + 15_000}},
+		{"row 8: a step of unknown outcome, when no request of it is on its way any more", d, atStep(marked(viewOf(d, undoing, flights{0: endedAt(8), 1: settled}, nil)), time.Minute),
+			Next{Marked: true, Undo: 1, Live: 1}},
+		{"row 8: the clock was set forward meanwhile", d, atStep(marked(viewOf(d, undoing, flights{0: endedAt(8), 1: settled}, nil)), time.Minute+time.Second),
+			Next{Marked: true, Undo: -1, WakeAt: now + 1000}},
 		{"row 8: the reverse order of ends", d, marked(viewOf(d, undoing, flights{0: endedAt(2), 1: endedAt(1)}, nil)), Next{Marked: true, Undo: 0, Live: 1}},
 		{"an undo is live", d, marked(viewOf(d, undoing, before, flights{1: running()})), Next{Marked: true, Undo: -1, Live: 1}},
 		{"an undo is in doubt", d, marked(viewOf(d, undoing, before, flights{1: flightIn(flight.StateInDoubt)})), Next{Marked: true, Undo: -1, Live: 1, Doubts: []int{1}}},
@@ -124,6 +133,15 @@ func TestDecide_ConditionWithoutValueIsAFailure(t *testing.T) {
 	require.Equal(t, `step manager: its condition cannot be evaluated: /input/cents: there is no "cents"`, n.Mark)
 	require.True(t, n.BeginUndo)
 	require.Equal(t, 1, n.Undo)
+}
+
+func TestDecide_ConditionWithoutValueBehindThePivotIsADoubt(t *testing.T) {
+	d := trip()
+	d.Steps[4].If = &Condition{Value: "/steps/pay/body/mail", Equals: json.RawMessage("true")}
+	v := viewOf(d, flight.PhaseCommitted, flights{0: endedAt(1), 1: endedAt(2), 3: endedAt(3)}, nil)
+	require.Equal(t, Next{Submit: []int{4}, Undo: -1, Live: 1}, Decide(d, v), "it is not skipped")
+	_, err := Resolve(d, v, 4, false)
+	require.ErrorContains(t, err, "its condition: ", "so the hand-out puts it in doubt")
 }
 
 func TestDecide_End(t *testing.T) {

@@ -49,7 +49,6 @@ type Undo struct {
 	Action       string          `json:"action,omitzero"` // "": SAGA.NAME.undo
 	Input        json.RawMessage `json:"input,omitzero"`
 	SafeIfAbsent bool            `json:"safe_if_absent,omitzero"` // it does no harm if the step did not happen
-	Nothing      []int           `json:"nothing,omitzero"`        // HTTP statuses that say that there is nothing to undo, which is success
 	RunPolicy
 }
 
@@ -121,6 +120,9 @@ func (d Duration) String() string {
 	return string(text)
 }
 
+// ErrNoDefinition says that the ledger does not have the definition with which a saga was started: it was deleted.
+var ErrNoDefinition = errors.New("the ledger does not have the definition of the saga")
+
 // Parse reads a definition in JSON strictly: unknown and duplicate fields, other types and trailing data are rejected. It
 // returns a *wire.Invalid with the JSON pointer of the first fault. Lint checks what the definition says.
 func Parse(data []byte) (*Definition, error) {
@@ -140,9 +142,7 @@ func Parse(data []byte) (*Definition, error) {
 		}
 		return nil, bad
 	}
-	if d.Version == 0 {
-		d.Version = 1
-	}
+	d.Version = cmp.Or(d.Version, 1)
 	return d, nil
 }
 
@@ -160,15 +160,6 @@ func (d *Definition) ID() string { return fmt.Sprintf("%s@%d", d.Saga, d.Version
 
 // DocumentName is the name of the definition's document: trip.3.
 func (d *Definition) DocumentName() string { return fmt.Sprintf("%s.%d", d.Saga, d.Version) }
-
-// DocumentNameOf returns the document's name of an id that Definition.ID has returned.
-func DocumentNameOf(id string) string {
-	at := strings.LastIndexByte(id, '@')
-	if at < 0 {
-		return id
-	}
-	return id[:at] + "." + id[at+1:]
-}
 
 // Index returns the position of a step, or -1.
 func (d *Definition) Index(name string) int {
@@ -245,7 +236,8 @@ func (d *Definition) PolicyOf(step int, undo bool) flight.Policy {
 	}
 	recovery, _ := flight.ParseRecovery(cmp.Or(p.Recovery, "hold"))
 	policy := flight.Policy{Recovery: recovery, ProviderWindow: time.Duration(p.ProviderWindow), AttemptTimeout: time.Duration(p.Timeout),
-		SettleDelay: time.Duration(p.SettleDelay), Retry: wire.DefaultRetry, Approval: s.Approval != nil && !undo}
+		SettleDelay: time.Duration(p.SettleDelay), Retry: wire.DefaultRetry, Approval: s.Approval != nil && !undo,
+		SafeIfAbsent: !undo && s.Undo != nil && s.Undo.SafeIfAbsent}
 	if policy.Approval {
 		policy.ApprovalWithin = time.Duration(s.Approval.Expires)
 	}

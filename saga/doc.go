@@ -10,9 +10,8 @@
 //
 // # The decisions
 //
-// "Over" is a step that succeeded, was skipped, or was let pass. "Live" is a step or undo whose flight is not over. "Blind" is a
-// step of unknown outcome that has no open attempt and an undo with safe_if_absent. "Marked" is a saga that was cancelled: by a
-// person, or by the driver, whose cause is a failure or the deadline.
+// "Over" is a step that succeeded, was skipped, or was let pass. "Live" is a step or undo whose flight is not over. "Marked" is a
+// saga that was cancelled: by a person, or by the driver, whose cause is a failure or the deadline.
 //
 //	    the saga is, and                                   the driver                        reason
 //	 1  over                                               does nothing
@@ -23,22 +22,21 @@
 //	 4    not all steps are over, and the deadline is      Mark, then as row 6
 //	 5    none of rows 3 and 4                             as row 9
 //	    forward, marked, and
-//	 6    a step is live and not blind                     Cancel the steps that wait        a step that runs, or may have happened,
-//	                                                       untainted; wait                   ends by its own policy: only then is
-//	                                                                                         it known what there is to undo. A step
-//	                                                                                         that may become blind is looked at again
-//	                                                                                         soon: no event says that it is
-//	 7    every step has ended, is blind or was never      BeginUndo, Seal the steps that    not earlier: the pivot may still
-//	      created                                          were never created, then row 8    succeed, and then the steps behind it run
-//	 8  undoing: no undo is live, and a step that          Undo the blind ones first, then   one at a time, so that no undo meets the
-//	    happened, or is blind, has an undo that was        the others in the reverse order   effect of a later step. A blind one only
-//	    never created                                      of their ends                     behind the flip: before it a worker may
-//	                                                                                         open the step again
+//	 6    a step is live                                   Cancel the steps that wait        a step that runs, or may have happened,
+//	                                                       untainted, and tainted ones       ends by its own policy: only then is
+//	                                                       whose undo is safe_if_absent;     it known what there is to undo
+//	                                                       wait
+//	 7    every step has ended or was never created        BeginUndo, Seal the steps that    not earlier: the pivot may still
+//	                                                       were never created, then row 8    succeed, and then the steps behind it run
+//	 8  undoing: no undo is live, and a step that          Undo them in the reverse order    one at a time, so that no undo meets the
+//	    happened, or has ended unknown, has an undo that   of their ends; one that ended     effect of a later step. A request of a lost
+//	    was never created                                  unknown when it has settled       worker may reach the provider until then
 //	    undoing: an undo is live                           wait                              an undo that is refused is in doubt
 //	    undoing: nothing is left to undo                   End: undone
 //	    forward or committed, and
-//	 9    the steps that a step needs are over, and its    Submit it                         a step without needs starts at once
-//	      condition is true or there is none
+//	 9    the steps that a step needs are over, and its    Submit it                         a step without needs starts at once.
+//	      condition is true, or there is none, or (only                                      Without an input the hand-out puts it
+//	      committed) its condition has no value                                              in doubt
 //	10    all steps are over                               End: done
 //	11    none of these                                    wait: for a live step, a timer,
 //	                                                       or the deadline
@@ -53,12 +51,12 @@
 //
 // # What is true if the driver dies on this line
 //
-// The driver stores nothing. All commands of a Next are one proposal, each carries the driver's token, and each may be repeated.
-// After the death of a driver the next one opens the saga, so that every late command of the first is fenced, reads the flights,
-// and decides anew:
+// The driver stores nothing. All commands of a Next are one entry of the log, with the Open of the saga before them, each carries the
+// driver's token, and each may be repeated. After the death of a driver the next one opens the saga, so that every late command of the
+// first is fenced, reads the flights, and decides anew:
 //
 //	the driver dies             consequence
 //	before its proposal         the next driver decides the same
-//	amid its proposal           the commands are a prefix of the Next: every later Decide of the new view goes on from there
-//	after it, before Suspend    the saga has an open attempt of a dead driver, and is due at once
+//	amid its proposal           the entry is in the log, or never will be
+//	after a takeover's Open     the saga has an open attempt of a dead driver, and is due at once
 package saga

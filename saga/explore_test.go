@@ -156,14 +156,14 @@ func scenarios() (all []scenario) {
 	for _, lines := range [][]string{{"a"}, {"a+"}, {"a!"}, {"a~"}, {"a+~"}, {"a-"}} {
 		add(scenario{name: ", everything", outcomes: "srnux", cancel: true, tooLate: true, runsAgain: 1, dies: true, short: true}, lines...)
 		all[len(all)-1].d.Deadline = Duration(worldDeadline)
-		add(scenario{name: ", stale", outcomes: "srux", cancel: true, stale: true, runsAgain: 1, short: true}, lines...)
+		add(scenario{name: ", stale", outcomes: "srnux", cancel: true, stale: true, runsAgain: 1, short: true}, lines...)
 		add(scenario{name: ", slow drivers", outcomes: "srux", cancel: true, slow: true, runsAgain: 1, short: true}, lines...)
 	}
 	for _, lines := range [][]string{{"a", "b"}, {"a", "b<a"}, {"a", "b!<a"}, {"a!", "b<a"}, {"a~", "b"}, {"a-", "b+<a"}, {"a?", "b<a"}} {
 		add(scenario{name: ", all outcomes", outcomes: "srux", cancel: true, short: true}, lines...)
 		add(scenario{name: ", drivers die", outcomes: "sr", cancel: true, dies: true, short: true}, lines...)
 		add(scenario{name: ", stale", outcomes: "sru", cancel: true, stale: true}, lines...)
-		add(scenario{name: ", slow drivers", outcomes: "sr", cancel: true, slow: true}, lines...)
+		add(scenario{name: ", slow drivers", outcomes: "srn", cancel: true, slow: true}, lines...)
 		add(scenario{name: ", every report", outcomes: "srnux", cancel: true, runsAgain: 1}, lines...)
 		add(scenario{name: ", late reports", outcomes: "sux", cancel: true, tooLate: true, runsAgain: 1}, lines...)
 	}

@@ -34,7 +34,8 @@ func (e *InputError) Unwrap() error { return e.Err }
 //
 // with the steps that the step comes after, and for an undo with the step itself. Without a template the input is that whole object.
 // The receipts of steps never change while the saga lives, so a repeat returns the same bytes: names are sorted, and numbers are
-// as they were written. external_id and body of a step without a receipt are null.
+// as they were written. external_id and body of a step without a receipt are null; the undo of a step that was reported
+// as late, before the undo began, has the external_id of that report. A step whose condition has no value has no input.
 func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	s, template := &d.Steps[step], d.Steps[step].Input
 	visible := d.comesAfter()[step]
@@ -48,6 +49,11 @@ func Resolve(d *Definition, v *View, step int, undo bool) ([]byte, error) {
 	values, err := valuesOf(d, v, visible)
 	if err != nil {
 		return nil, err
+	}
+	if !undo && s.If != nil && s.If.Value != "" {
+		if _, err := values.hold(s.If); err != nil {
+			return nil, fmt.Errorf("its condition: %w", err)
+		}
 	}
 	var input any = values.tree
 	if template != nil {
@@ -132,6 +138,14 @@ func valuesOf(d *Definition, v *View, visible set) (*values, error) {
 		if !created(f) || f.State != flight.StateSucceeded || f.Receipt == nil {
 			step["external_id"], step["body"] = nil, nil
 			r.noValue[name] = true
+			if !created(f) {
+				continue
+			}
+			if r := f.Receipt; r != nil && r.Outcome == flight.OutcomeSucceeded { // of UndoLate: it has no body
+				step["outcome"], step["external_id"] = outcomes[statusDone], r.ExternalID
+			} else if e := seenSuccess(f, v.Undos[i]); e != nil { // else its undo could not find what it has to undo
+				step["outcome"], step["external_id"] = outcomes[statusDone], e.ExternalID
+			}
 			continue
 		}
 		step["external_id"] = f.Receipt.ExternalID
@@ -142,11 +156,17 @@ func valuesOf(d *Definition, v *View, visible set) (*values, error) {
 		case body.Size == 0:
 			step["body"] = nil
 		default:
-			step["body"] = bodyOf(v.Bodies(i))
+			step["body"] = undecoded(v.Bodies(i))
 		}
 	}
 	return r, nil
 }
+
+// undecoded is the body of a receipt that no reference has looked into yet.
+type undecoded []byte
+
+// MarshalJSON implements json.Marshaler.
+func (u undecoded) MarshalJSON() ([]byte, error) { return encode(bodyOf(u)), nil }
 
 // bodyOf returns the body of a receipt as a value: JSON as it is, a text as a string, and other bytes in base64.
 func bodyOf(data []byte) any {
@@ -201,7 +221,7 @@ func (v *values) at(pointer string) (any, error) {
 		if i >= 2 && tokens[0] == "steps" {
 			name = tokens[1]
 		}
-		if v.noValue[name] && (tokens[2] == "body" || tokens[2] == "external_id") {
+		if v.noValue[name] && tokens[2] == "body" {
 			return nil, nil
 		}
 		if size, ok := v.stripped[name]; ok && tokens[2] == "body" {
@@ -213,6 +233,10 @@ func (v *values) at(pointer string) (any, error) {
 			if !ok {
 				return nil, fmt.Errorf("%s: there is no %q", pointer, token)
 			}
+			if body, ok := inner.(undecoded); ok {
+				inner = bodyOf(body)
+				container[token] = inner
+			}
 			value = inner
 		case []any:
 			n, err := strconv.Atoi(token)
@@ -223,6 +247,8 @@ func (v *values) at(pointer string) (any, error) {
 				return nil, fmt.Errorf("%s: the array has only %d elements", pointer, len(container))
 			}
 			value = container[n]
+		case nil:
+			return nil, fmt.Errorf("%s: /%s is null, or was not given", pointer, strings.Join(tokens[:i], "/"))
 		default:
 			return nil, fmt.Errorf("%s: the value before %q is no object and no array", pointer, token)
 		}
@@ -298,7 +324,12 @@ func (s *survey) holds(step int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	value, err := values.at(c.Value)
+	return values.hold(c)
+}
+
+// hold evaluates a condition about a value.
+func (v *values) hold(c *Condition) (bool, error) {
+	value, err := v.at(c.Value)
 	if err != nil {
 		return false, err
 	}

@@ -80,6 +80,7 @@ func TestCheckInput(t *testing.T) {
 	require.EqualError(t, d.CheckInput([]byte(`{"cents": 5}`)), `step voucher: /input/mail: there is no "mail"`, "found before the pivot has passed")
 	d.Steps[0].Undo.Input = json.RawMessage(`{"$from": "/input/why"}`)
 	require.EqualError(t, d.CheckInput([]byte(`{"cents": 5, "mail": "x"}`)), `step hotel: /input/why: there is no "why"`)
+	require.ErrorContains(t, d.CheckInput(nil), "/input is null, or was not given")
 	require.ErrorContains(t, d.CheckInput([]byte(`cents`)), "the input of the saga is not JSON")
 }
 

@@ -52,11 +52,6 @@ func Lint(d *Definition) []Finding {
 			l.template(i, "/undo/input", undo.Input, l.after[i]|1<<i)
 			l.policy(i, "/undo", undo.RunPolicy)
 			l.action(i, "/undo/action", undo.Action)
-			for j, status := range undo.Nothing {
-				if status < 100 || status > 599 {
-					l.add(i, fmt.Sprintf("/undo/nothing/%d", j), "", "%d is no HTTP status", status)
-				}
-			}
 		}
 	}
 	return l.findings
@@ -181,7 +176,7 @@ func (l *linter) role(i int) {
 			name string
 			set  bool
 		}{{"action", s.Action != ""}, {"undo", s.Undo != nil}, {"recovery", s.Recovery != ""}, {"provider_window", s.ProviderWindow != 0},
-			{"timeout", s.Timeout != 0}, {"settle_delay", s.SettleDelay != 0}, {"retry", s.Retry != nil}, {"input", s.Input != nil && s.Approval == nil}} {
+			{"timeout", s.Timeout != 0}, {"settle_delay", s.SettleDelay != 0}, {"retry", s.Retry != nil}, {"input", s.Input != nil && s.Approval == nil}, {"if", s.If != nil && s.Timer != 0}} {
 			if field.set {
 				l.add(i, "/"+field.name, "remove "+field.name, "an approval or a timer has no effect of its own, so it cannot have %s", field.name)
 			}
@@ -321,6 +316,9 @@ func (l *linter) template(i int, at string, template json.RawMessage, visible se
 				l.pointer(i, at+"/"+reference, pointer, visible)
 			default:
 				for _, name := range sortedNames(t) {
+					if strings.HasPrefix(name, "$") && len(t) == 1 {
+						l.add(i, at+"/"+name, "write "+reference, "a reference is %s, and %s would be sent as it is", reference, name)
+					}
 					walk(at+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), t[name])
 				}
 			}

@@ -18,7 +18,7 @@ saga: trip
 version: 3
 deadline: 2d
 steps:
-  hotel:   { action: hotel.book, input: {$from: /input}, undo: { action: hotel.cancel, input: {room: {$from: /steps/hotel/body/id}}, nothing: [404, 410] } }
+  hotel:   { action: hotel.book, input: {$from: /input}, undo: { action: hotel.cancel, input: {room: {$from: /steps/hotel/body/id}} } }
   seat:    { action: seat.book,  input: {$from: /input}, undo: { action: seat.cancel, input: {pnr: {$from: /steps/seat/body/pnr}} } }
   manager: { approval: { expires: 24h }, needs: [hotel, seat], if: { value: /input/cents, above: 100000 } }
   pay:
@@ -39,10 +39,9 @@ func TestParseYAML_TheExample(t *testing.T) {
 	require.Empty(t, Lint(d))
 	require.Equal(t, "trip@3", d.ID())
 	require.Equal(t, "trip.3", d.DocumentName())
-	require.Equal(t, d.DocumentName(), DocumentNameOf(d.ID()))
+	require.Equal(t, flight.DocumentID{Namespace: "test", Kind: flight.KindSaga, Name: d.DocumentName()}, flight.DefinitionID("test", d.ID()))
 	require.Equal(t, Place{10, 5}, places.Of("/steps/3/action"))
 	require.Equal(t, Place{9, 3}, places.Of("/steps/3/no_undo"), "the nearest value")
-	require.Equal(t, []int{404, 410}, d.Steps[0].Undo.Nothing)
 	require.Equal(t, flight.Policy{Recovery: flight.RecoveryResend, ProviderWindow: 24 * time.Hour, AttemptTimeout: 30 * time.Second,
 		Retry: flight.RetryPolicy{Attempts: 8, MinBackoff: time.Second, MaxBackoff: time.Minute, Within: 20 * time.Hour}}, d.PolicyOf(3, false))
 	require.Equal(t, flight.Policy{Retry: wire.DefaultRetry}, d.PolicyOf(0, true))
@@ -131,7 +130,6 @@ func TestLint(t *testing.T) {
 		{`{"name": "a", "no_undo": true, "retry": {}}`, "/steps/0/retry: step a: neither attempts nor within: the retries would never end"},
 		{`{"name": "a", "no_undo": true, "retry": {"attempts": -1}}`, "/steps/0/retry/attempts: step a: -1 is not a number from 1 to 1000000"},
 		{`{"name": "a", "undo": {"retry": {"attempts": 1, "first": "2s", "max": "1s"}}}`, "/steps/0/undo/retry/max: step a: 1s is less than first, 2s"},
-		{`{"name": "a", "undo": {"nothing": [404, 40]}}`, "/steps/0/undo/nothing/1: step a: 40 is no HTTP status"},
 		{`{"name": "a", "no_undo": true, "if": {}}`, "/steps/0/if: step a: a condition has exactly one of value, succeeded and skipped"},
 		{`{"name": "a", "no_undo": true, "if": {"value": "/input/a"}}`, "/steps/0/if: step a: a value is compared with exactly one of equals, not_equals, above and below"},
 		{`{"name": "a", "no_undo": true, "if": {"value": "/input/a", "above": "1"}}`, `/steps/0/if/above: step a: "1" is not a number`},
@@ -149,6 +147,7 @@ func TestLint(t *testing.T) {
 		{`{"name": "a", "undo": {"input": {"$from": "/steps/a/boby"}}}`, `/steps/0/undo/input/$from: step a: /steps/a/boby: a step has body, external_id and outcome, and no "boby"`},
 		{`{"name": "a", "undo": {"input": {"$from": "/steps/a/outcome/0"}}}`, "/steps/0/undo/input/$from: step a: /steps/a/outcome/0: outcome is a text"},
 		{`{"name": "a", "no_undo": true, "input": {"x~y": {"$from": 1}}}`, `/steps/0/input/x~0y/$from: step a: a reference is a JSON pointer in a text (write {"$from": "/input/..."})`},
+		{`{"name": "a", "no_undo": true, "input": {"$form": "/input"}}`, "/steps/0/input/$form: step a: a reference is $from, and $form would be sent as it is (write $from)"},
 		{`{"name": "a", "no_undo": true, "input": {"$from": "/input", "x": 1}}`, "/steps/0/input: step a: an object with $from is replaced as a whole, so it has no other field"},
 		{`{"name": "a", "undo": {}}`, ""},
 		{`{"name": "a", "no_undo": true, "if": {"value": "/input/a", "equals": null}}`, ""},

@@ -56,8 +56,7 @@ func ParseYAML(data []byte) (*Definition, Places, error) {
 	}
 	d, err := Parse(c.out.Bytes())
 	if err != nil {
-		var bad *wire.Invalid
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*wire.Invalid](err); ok {
 			at := c.places.Of(bad.Pointer)
 			bad.Detail = fmt.Sprintf("line %d, column %d: %s", at.Line, at.Column, bad.Detail)
 		}

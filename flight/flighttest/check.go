@@ -162,7 +162,15 @@ func (s *step) checkGenerations() {
 		s.require(a.Generation <= 1 || isReport && a.Generation == lost.Generation, "the first generation must be 1, or the generation of a lost attempt")
 		return
 	}
-	if _, lost := s.lostReport(); lost && b.State == flight.StateAbsent || s.sameGeneration() {
+	if _, lost := s.lostReport(); lost && b.State == flight.StateAbsent {
+		return
+	}
+	if s.sameGeneration() {
+		_, frees := s.c.(*flight.FreeKey)
+		_, retries := s.c.(*flight.Retry)
+		began := b.Submitted() && b.InputGeneration < b.Generation // a retry began it
+		s.require(s.r.Decision != flight.DecisionAccepted || !(frees || retries) || len(b.PreviousGenerations) > 0 && began == retries,
+			"a free or a retry was accepted, and did nothing now or before")
 		return
 	}
 	s.require(a.Generation == b.Generation+1, "the generation did not rise by one")

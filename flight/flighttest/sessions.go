@@ -124,7 +124,7 @@ func (s *step) checkAbandons() {
 		s.require(s.r.Decision == flight.DecisionFenced && !s.r.Changed, "an attempt that waits for its callback was abandoned")
 	default:
 		s.require(s.r.Decision == flight.DecisionAccepted, "a valid abandon was rejected")
-		s.require(!a.State.Terminal() || b.Cancel != nil || a.State == flight.StateFailed, "an abandon ended the flight")
+		s.require(!a.State.Terminal() || b.Cancel != nil || s.stopped() || a.State == flight.StateFailed, "an abandon ended the flight")
 		s.require(a.TaintingAttempts == b.TaintingAttempts-countIf(n.Taints) || a.State.Terminal(), "an abandon did not remove exactly the taint of its own attempt")
 		last := a.Newest()
 		s.require(last.Number == n.Number && !last.IsOpen() && !last.Taints && last.Outcome == flight.OutcomeNotDone, "an abandoned attempt is not recorded as not_done")

@@ -1,17 +1,20 @@
 // Package driver drives sagas on, at the node that leads the ledger. It performs no effect: steps and undos are jobs, which workers
 // perform.
 //
-// One drive reads a saga and its steps, asks saga.Decide, and proposes what it says in one batch: an Open of the saga, the commands, and
-// a Suspend, or the Report that ends the saga. The ledger accepts them only under the token of the saga's open attempt, which is known
+// One drive reads a saga and its steps, asks saga.Decide, and proposes what it says as one entry of the log: an Open of the saga, the
+// commands, and a Suspend, or the Report that ends the saga. The ledger accepts them only under the token of the saga's open attempt, which is known
 // beforehand: the number after the greatest that the saga has seen. So if the Open is rejected, nothing else is accepted.
 //
 //	if the process dies …                what is true
-//	before the batch is committed        nothing has changed; the saga is still due at the next leader
-//	when a part of it is committed       the saga has an open attempt that nobody has: it is due, and the next Open ends that attempt
-//	after the Suspend                    the saga sleeps until one of the steps that it waits for is over, or its time has come
+//	before the entry is committed        nothing has changed; the saga is still due at the next leader
+//	after the Open of a takeover         the saga has an open attempt that nobody has: it is due, and the next Open ends that attempt
+//	after the entry                      the saga sleeps until one of the steps that it waits for is over, or its time has come
 //
-// A leader that has lost its term commits nothing more (raft), so two drivers never act on one saga; the token also fences the commands of
-// an earlier drive of the same leader.
+// A drive that finds an open attempt takes the saga over: it proposes its Open alone, and reads the steps behind it.
+//
+// A leader that has lost its term commits nothing more (raft). A drive of an earlier term of this node may still be on its way when the next
+// one begins. Its entry is proposed once, and its commands count only if the attempt with their number is open: that of its own Open. An
+// attempt of another drive that has the same number has ended in the entry that opened it, and a takeover's number is greater.
 package driver
 
 import (
@@ -47,8 +50,9 @@ type Jobs interface {
 	DueSagas() iter.Seq[flight.ID]
 	// OnSagaDue sets the function that is called when a saga becomes due. It must not wait and must not read the ledger.
 	OnSagaDue(func())
-	// ProposeAll proposes commands in their order. A reply of DecisionNone: the result of its command is unknown.
-	ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
+	// ProposeTogether proposes commands as one entry of the ledger's log: all are applied, in their order and with nothing between
+	// them, or none is. It proposes them once.
+	ProposeTogether(ctx context.Context, commands []flight.Command) ([]flight.Reply, error)
 }
 
 // Config has the ports of a Driver. Only Events, Ended and Logger may be zero.
@@ -68,8 +72,8 @@ type Driver struct {
 
 	mu      sync.Mutex // guards the fields below
 	driving map[flight.ID]bool
-	failed  map[flight.ID]time.Time                // not driven again before
-	defs    map[flight.DocumentID]*saga.Definition // they never change
+	failed  map[flight.ID]time.Time // not driven again before
+	defs    map[flight.DocumentID]definition
 }
 
 const (
@@ -87,7 +91,7 @@ func New(cfg Config) *Driver {
 		cfg.Logger = slog.Default()
 	}
 	return &Driver{cfg: cfg, wake: make(chan struct{}, 1), driving: make(map[flight.ID]bool), failed: make(map[flight.ID]time.Time),
-		defs: make(map[flight.DocumentID]*saga.Definition)}
+		defs: make(map[flight.DocumentID]definition)}
 }
 
 // Run drives all sagas that are due, until ctx ends. The ledger must have applied the entries of earlier leaders.
@@ -196,17 +200,13 @@ var errOtherDrive = errors.New("another drive has opened the saga meanwhile")
 
 // propose proposes the commands of a drive. An Open among them must be accepted: else no other one is.
 func (d *Driver) propose(ctx context.Context, commands []flight.Command) error {
-	replies, err := d.cfg.Jobs.ProposeAll(ctx, commands)
+	replies, err := d.cfg.Jobs.ProposeTogether(ctx, commands)
 	if err != nil {
 		return err
 	}
 	for i := range replies {
-		_, opens := commands[i].(*flight.Open)
-		switch decision := replies[i].Decision; {
-		case decision == flight.DecisionNone:
-			return errors.New("the result of a command is unknown")
-		case opens && decision != flight.DecisionProceed:
-			return errors.New("the ledger does not let it be driven now: " + decision.String())
+		if _, opens := commands[i].(*flight.Open); opens && replies[i].Decision != flight.DecisionProceed {
+			return errors.New("the ledger does not let it be driven now: " + replies[i].Decision.String())
 		}
 		d.cfg.Events.Publish(commands[i].Target(), replies[i].Events)
 	}
@@ -262,6 +262,10 @@ func keyOf(def *saga.Definition, f *flight.Flight, step int, undo bool) flight.K
 func submit(def *saga.Definition, f *flight.Flight, token flight.Token, step int, undo bool) flight.Command {
 	policy := def.PolicyOf(step, undo)
 	policy.Retention = f.Policy.Retention
+	requester := ""
+	if policy.Approval {
+		requester = f.Requester // who decides asks for whom
+	}
 	return &flight.Submit{Key: keyOf(def, f, step, undo), Queue: &flight.Queue{Action: def.ActionOf(step, undo)},
-		Submission: flight.Submission{Fingerprint: flight.FingerprintBytes([]byte(def.ID())), Policy: policy, Driver: token}}
+		Submission: flight.Submission{Fingerprint: flight.FingerprintBytes([]byte(def.ID())), Policy: policy, Driver: token, Requester: requester}}
 }

@@ -7,28 +7,36 @@ import (
 	"github.com/flightd/flightd/saga"
 )
 
-// Definition returns the definition with which a saga was started.
+// definition is a parsed document.
+type definition struct {
+	of  *flight.Document
+	def *saga.Definition
+}
+
+// Definition returns the definition with which a saga was started. The error is saga.ErrNoDefinition if it was deleted, also if another one
+// was stored under its name after the saga was over.
 func (d *Driver) Definition(f *flight.Flight) (*saga.Definition, error) {
-	doc := flight.DocumentID{Namespace: f.Key.Namespace(), Kind: flight.KindSaga, Name: saga.DocumentNameOf(f.Policy.Definition)}
+	doc := flight.DefinitionID(f.Key.Namespace(), f.Policy.Definition)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if def := d.defs[doc]; def != nil {
-		return def, nil
-	}
 	stored := d.cfg.Ledger.Document(doc)
-	if stored == nil || stored.Body == nil {
-		return nil, fmt.Errorf("the ledger has no definition %s in namespace %s", f.Policy.Definition, doc.Namespace)
+	if stored == nil || stored.Body == nil || f.State.Terminal() && stored.CreatedAt > f.CreatedAt {
+		delete(d.defs, doc)
+		return nil, fmt.Errorf("%w: %s in namespace %s", saga.ErrNoDefinition, f.Policy.Definition, doc.Namespace)
+	}
+	if known := d.defs[doc]; known.def != nil && known.of.Version == stored.Version {
+		return known.def, nil
 	}
 	def, err := saga.Parse(stored.Body)
 	if err != nil {
 		return nil, fmt.Errorf("definition %s: %w", f.Policy.Definition, err)
 	}
-	d.defs[doc] = def
+	d.defs[doc] = definition{stored, def}
 	return def, nil
 }
 
-// view reads what a decision looks at.
-func (d *Driver) view(def *saga.Definition, f *flight.Flight) (*saga.View, error) {
+// flights reads the flights of a saga's steps and undos.
+func (d *Driver) flights(def *saga.Definition, f *flight.Flight) (*saga.View, error) {
 	v := &saga.View{Now: d.cfg.Ledger.Now(), Saga: f, Steps: make([]*flight.Flight, len(def.Steps)), Undos: make([]*flight.Flight, len(def.Steps))}
 	var err error
 	for i := range def.Steps {
@@ -42,7 +50,17 @@ func (d *Driver) view(def *saga.Definition, f *flight.Flight) (*saga.View, error
 			return nil, err
 		}
 	}
-	return v, d.loadBodies(v)
+	return v, nil
+}
+
+// view reads what a decision looks at.
+func (d *Driver) view(def *saga.Definition, f *flight.Flight) (*saga.View, error) {
+	v, err := d.flights(def, f)
+	if err == nil {
+		v.Stepped = d.cfg.Ledger.Header().Steps
+		err = d.loadBodies(v)
+	}
+	return v, err
 }
 
 // loadBodies reads the bytes that conditions and inputs refer to, before a decision: one that cannot be read must not look like one
@@ -62,13 +80,22 @@ func (d *Driver) loadBodies(v *saga.View) (err error) {
 	return err
 }
 
-// View returns the definition of a saga, and the flights of its steps and undos.
-func (d *Driver) View(f *flight.Flight) (*saga.Definition, *saga.View, error) {
+// Flights returns the definition of a saga, and the flights of its steps and undos without the bytes of their bodies.
+func (d *Driver) Flights(f *flight.Flight) (*saga.Definition, *saga.View, error) {
 	def, err := d.Definition(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := d.view(def, f)
+	v, err := d.flights(def, f)
+	return def, v, err
+}
+
+// View is Flights with the bytes of their bodies.
+func (d *Driver) View(f *flight.Flight) (*saga.Definition, *saga.View, error) {
+	def, v, err := d.Flights(f)
+	if err == nil {
+		err = d.loadBodies(v)
+	}
 	return def, v, err
 }
 
@@ -87,14 +114,13 @@ func (d *Driver) StepInput(f *flight.Flight) ([]byte, error) {
 		return nil, err
 	}
 	for i := range def.Steps {
-		for _, undo := range [...]bool{false, true} {
-			if keyOf(def, s, i, undo) == f.Key {
-				input, err := saga.Resolve(def, v, i, undo)
-				if err != nil {
-					err = &saga.InputError{Err: err}
-				}
-				return input, err
+		switch name, step := f.Key.StepName(), def.Steps[i].Name; name {
+		case step, step + ".undo":
+			input, err := saga.Resolve(def, v, i, name != step)
+			if err != nil {
+				err = &saga.InputError{Err: err}
 			}
+			return input, err
 		}
 	}
 	return nil, fmt.Errorf("%s has no step %s", def.ID(), f.Key.StepName())

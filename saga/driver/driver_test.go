@@ -1,0 +1,71 @@
+package driver_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/saga"
+	"github.com/flightd/flightd/saga/driver"
+)
+
+// ledger has the flights of one saga with 32 steps, all of which have succeeded. It counts what is read.
+type ledger struct {
+	driver.Ledger
+	flights       map[flight.ID]*flight.Flight
+	definition    *flight.Document
+	reads, bodies int
+}
+
+func (l *ledger) Document(flight.DocumentID) *flight.Document { return l.definition }
+func (l *ledger) Input(*flight.Flight) ([]byte, error)        { l.bodies++; return []byte(`{}`), nil }
+func (l *ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
+	l.bodies++
+	return make([]byte, f.Receipt.Body.StoredSize), nil
+}
+func (l *ledger) Flight(id flight.ID) (f *flight.Flight, err error) {
+	l.reads++
+	return l.flights[id], nil
+}
+
+func (l *ledger) Now() flight.Time { return 1 }
+
+func newLedger(t testing.TB) (*ledger, *flight.Flight) {
+	t.Helper()
+	def := saga.Definition{Saga: "trip", Version: 1}
+	trip := flight.MustKey("default/trip/1")
+	l := &ledger{flights: make(map[flight.ID]*flight.Flight)}
+	for n := range 32 {
+		def.Steps = append(def.Steps, saga.Step{Name: fmt.Sprint("step-", n), NoUndo: true})
+		key, err := trip.Step(fmt.Sprint("step-", n))
+		require.NoError(t, err)
+		l.flights[key.FlightID()] = &flight.Flight{ID: key.FlightID(), Key: key, State: flight.StateSucceeded,
+			Receipt: &flight.Receipt{Outcome: flight.OutcomeSucceeded, Body: flight.Blob{Size: flight.MaxReceiptBody, StoredSize: flight.MaxReceiptBody}}}
+	}
+	l.definition = &flight.Document{Body: def.JSON()}
+	return l, &flight.Flight{ID: trip.FlightID(), Key: trip, State: flight.StateWaiting, Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
+}
+
+// A list of sagas, and a wait for one, read the flights of its steps, and no body of any.
+func TestFlights_ReadsNoBodies(t *testing.T) {
+	l, f := newLedger(t)
+	def, v, err := driver.New(driver.Config{Ledger: l}).Flights(f)
+	require.NoError(t, err)
+	require.Len(t, def.Steps, 32)
+	require.Len(t, v.Steps, 32)
+	require.Equal(t, 32, l.reads)
+	require.Zero(t, l.bodies)
+}
+
+func BenchmarkFlights(b *testing.B) {
+	l, f := newLedger(b)
+	d := driver.New(driver.Config{Ledger: l})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := d.Flights(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
