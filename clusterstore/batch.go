@@ -25,11 +25,16 @@ const (
 
 // proposal is one queued command and the channel for its result.
 type proposal struct {
-	command flight.Command
-	data    []byte
-	reply   flight.Reply // set by the FSM before done receives
-	done    chan error   // buffered; receives one value
-	batched bool         // guarded by batcher.mu; true: it can no longer be cancelled
+	command  flight.Command
+	data     []byte
+	together int          // how many proposals behind it in the queue have to be in the same batch
+	reply    flight.Reply // set by the FSM before done receives
+	done     chan error   // buffered; receives one value
+	batched  bool         // guarded by batcher.mu; true: it can no longer be cancelled
+}
+
+func newProposal(c flight.Command, data []byte) *proposal {
+	return &proposal{command: c, data: data, done: make(chan error, 1)}
 }
 
 // result returns the reply of a proposal that ended with err. The reply may be read only after the FSM has set it.
@@ -125,7 +130,7 @@ type batcher struct {
 
 // propose proposes one command and waits for its result. errors.go lists the classes of errors.
 func (b *batcher) propose(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
-	p := &proposal{command: c, data: data, done: make(chan error, 1)}
+	p := newProposal(c, data)
 	if err := b.enqueue(p); err != nil {
 		return flight.Reply{}, err
 	}
@@ -151,13 +156,14 @@ func (b *batcher) await(ctx context.Context, p *proposal) (flight.Reply, error) 
 	}
 }
 
-func (b *batcher) enqueue(p *proposal) error {
+// enqueue queues proposals, with no other ones between them.
+func (b *batcher) enqueue(all ...*proposal) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return ErrClosed
 	}
-	b.queue = append(b.queue, p)
+	b.queue = append(b.queue, all...)
 	if b.inFlight < eagerInFlight || b.inFlight < maxInFlight && len(b.queue) >= minQueued {
 		b.inFlight++
 		b.runners.Add(1)
@@ -166,7 +172,7 @@ func (b *batcher) enqueue(p *proposal) error {
 	return nil
 }
 
-// cancel removes a proposal from the queue. It returns false when the proposal is already in a batch.
+// cancel removes a proposal, and those that have to be in its batch, from the queue. It returns false when the proposal is already in a batch.
 func (b *batcher) cancel(p *proposal) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +181,7 @@ func (b *batcher) cancel(p *proposal) bool {
 	}
 	for i, queued := range b.queue {
 		if queued == p {
-			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
+			b.queue = append(b.queue[:i:i], b.queue[i+1+p.together:]...)
 			return true
 		}
 	}
@@ -207,12 +213,15 @@ func (b *batcher) nextBatch() *batch {
 	defer b.mu.Unlock()
 	n, size := 0, entryFixed
 	for n < len(b.queue) {
-		more := commandPrefix + len(b.queue[n].data)
+		end, more := n+1+b.queue[n].together, 0
+		for _, p := range b.queue[n:end] {
+			more += commandPrefix + len(p.data)
+		}
 		if n > 0 && size+more > maxEntry {
 			break
 		}
 		size += more
-		n++
+		n = end
 	}
 	if n == 0 {
 		b.inFlight--

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
@@ -144,5 +145,29 @@ func BenchmarkAbsent(b *testing.B) {
 		f, err := s.state.record(testKey(keys + i).FlightID())
 		require.Nil(b, f, "%v %v", f, err)
 		require.NoError(b, err, "%v %v", f, err)
+	}
+}
+
+// A page of live flights costs the same, however many there are behind it.
+func BenchmarkListLive(b *testing.B) {
+	for _, live := range []int{1000, 30_000} {
+		b.Run(fmt.Sprint(live), func(b *testing.B) {
+			s := openStore(b, memConfig(vfs.NewMem()))
+			require.NoError(b, s.RaiseFeatureLevel(b.Context()))
+			for n := range live / 100 {
+				commands := make([]flight.Command, 100)
+				for i := range commands {
+					commands[i] = &flight.Submit{Key: testKey(100*n + i), Queue: &flight.Queue{}}
+				}
+				_, err := s.ProposeAll(b.Context(), commands)
+				require.NoError(b, err)
+			}
+			for b.Loop() {
+				page, err := s.List(flight.Query{States: []flight.State{flight.StateReady}, Limit: 50})
+				if err != nil || len(page.Flights) != 50 || !page.More {
+					b.Fatal(len(page.Flights), err)
+				}
+			}
+		})
 	}
 }

@@ -32,8 +32,8 @@
 // # Due flights
 //
 // flight.Due is derived from the live flights, too: when an attempt, a callback or a sleeping saga is overdue, which submitted
-// jobs may be handed out, and how they stand in their lanes. Of all this, only whether a lane lets a flight open
-// decides anything in the state machine. No route submits jobs yet.
+// jobs may be handed out, and how they stand in their lanes. It also counts the sagas that
+// use a definition. Of all this, only that count and whether a lane lets a flight open decide anything in the state machine.
 //
 // # Feed
 //
@@ -44,7 +44,7 @@
 //
 // # Documents and the audit log
 //
-// Documents (documents.go) are the named configuration of the deployment: tokens, limits of namespaces, settings. All of
+// Documents (documents.go) are the named configuration of the deployment: tokens, limits of namespaces, definitions of sagas. All of
 // them are in memory. Each command of a person that changes a flight or a document writes a line of the audit log, under
 // the command's version; the events of documents in the feed come from these lines. The fsm counts the listed flights of
 // each namespace.

@@ -25,8 +25,15 @@ func (r *reader) Document(id flight.DocumentID) *flight.Document {
 }
 
 // DocumentsVersion is the version of the last change of any document since this process loaded its state, or else the
-// index up to which the state was applied then. While it is the same, so are all documents.
+// index up to which the state was applied then. While it is the same, so are all documents but the positions of notifications.
 func (r *reader) DocumentsVersion() flight.Version { return r.fsm.published.Load().documentsVersion }
+
+// SagasOf returns how many sagas use a definition and are not over.
+func (r *reader) SagasOf(definition flight.DocumentID) int {
+	r.fsm.tablesMu.RLock()
+	defer r.fsm.tablesMu.RUnlock()
+	return r.fsm.due.SagasOf(definition)
+}
 
 // HeldIn returns how many flights of a namespace are held by sessions: their outcome was not reported yet.
 func (r *reader) HeldIn(namespace string) int {
@@ -54,11 +61,13 @@ func (r *reader) Stored() (flights map[string]int64, tombstones int64) {
 
 // applyToDocument applies a command about a document.
 func (mb *memBatch) applyToDocument(c flight.Command, at flight.Version) (flight.Reply, error) {
-	reply := mb.fsm.documents.Apply(&mb.fsm.header, c)
+	reply := mb.fsm.documents.Apply(&mb.fsm.header, mb.fsm.due, c)
 	if !reply.Changed {
 		return reply, nil
 	}
-	mb.fsm.documentsVersion = at
+	if reply.Document == nil || reply.Document.ID.Kind != flight.KindNotified { // those change often, and nobody caches them
+		mb.fsm.documentsVersion = at
+	}
 	if deleted, ok := c.(*flight.DeleteDocument); ok {
 		mb.rows = append(mb.rows, row{key: documentKey(nil, deleted.ID), deleted: true})
 		return reply, nil

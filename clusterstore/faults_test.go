@@ -315,7 +315,9 @@ func TestList(t *testing.T) {
 		require.Len(t, pages(t, s, flight.Query{Namespace: "shop"}, nil), 325)
 		require.Len(t, pages(t, s, flight.Query{Name: "charge", Limit: 500}, nil), 975)
 		require.Len(t, pages(t, s, flight.Query{Prefix: "test/charge/order-12"}, nil), 84)
+		require.Len(t, pages(t, s, flight.Query{Contains: "order-12", Limit: 20}, nil), 111)
 		require.Len(t, pages(t, s, flight.Query{States: []flight.State{flight.StateRunning}, Limit: 4}, nil), 13)
+		require.Len(t, pages(t, s, flight.Query{States: []flight.State{flight.StateRunning}, Contains: "99"}, nil), 13)
 		require.Len(t, pages(t, s, flight.Query{States: []flight.State{flight.StateSucceeded}, Limit: 500}, nil), 1287)
 		middle := mustFlight(t, s, 600).CreatedAt
 		recent := pages(t, s, flight.Query{Since: middle}, nil)

@@ -46,8 +46,8 @@ func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index,
 
 // Read returns the events after a position; the zero Version is before all. It returns whole log entries until the
 // page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
-// deleted at the end of the retention are missing. The events before a hole in the log are returned first. Errors: *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error
-// of the read.
+// deleted at the end of the retention are missing. The events before a hole in the log are returned first. Errors:
+// *flight.CompactedError, *flight.FuturePositionError, ErrClosed, or an error of the read.
 func (fe *Feed) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 	applied := fe.state.LastApplied().Index
 	if after.Index > applied {
@@ -65,9 +65,8 @@ func (fe *Feed) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 			page.More = true
 			break
 		}
-		entry, err := fe.feedEntry(index)
-		var hole *flight.CompactedError
-		if errors.As(err, &hole) && page.Next.After(after) {
+		entry, err := fe.readEntry(index)
+		if errors.As(err, new(*flight.CompactedError)) && page.Next.After(after) {
 			page.More = true
 			break
 		}
@@ -90,8 +89,7 @@ func (fe *Feed) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 func (fe *Feed) checkCompacted(after flight.Version) error {
 	first, _ := fe.log.FirstIndex() // it never returns an error
 	if first == 0 {                 // the log is empty: the state came from a snapshot
-		applied := fe.state.LastApplied().Index
-		first = applied + 1
+		first = fe.state.LastApplied().Index + 1
 	}
 	if first <= max(1, after.Index) || after == endOfEntry(first-1) {
 		return nil
@@ -107,9 +105,8 @@ func endOfEntry(index uint64) flight.Version {
 // End returns the position after everything that was applied here.
 func (fe *Feed) End() (flight.Version, error) {
 	applied := fe.state.LastApplied().Index
-	entry, err := fe.feedEntry(applied)
-	var cut *flight.CompactedError
-	if errors.As(err, &cut) { // the state came from a snapshot, and no entry has followed
+	entry, err := fe.readEntry(applied)
+	if errors.As(err, new(*flight.CompactedError)) { // the state came from a snapshot, and no entry has followed
 		return endOfEntry(applied), nil
 	}
 	if err != nil {
@@ -132,12 +129,11 @@ func (fe *Feed) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.Fe
 	if err != nil {
 		return flight.FeedPage{}, err
 	}
-	var reversed []flight.FeedEvent // newest first
+	found := []flight.FeedEvent{} // newest first
 	scanned := 0
 	for index, done := end.Index, false; !done && index+feedLastEntries > end.Index && fe.checkCompacted(flight.Version{Index: index}) == nil; index-- {
-		entry, err := fe.feedEntry(index)
-		var cut *flight.CompactedError
-		if index == 0 || errors.As(err, &cut) {
+		entry, err := fe.readEntry(index)
+		if index == 0 || errors.As(err, new(*flight.CompactedError)) {
 			break
 		}
 		if err != nil {
@@ -145,20 +141,17 @@ func (fe *Feed) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.Fe
 		}
 		for i := len(entry.events) - 1; i >= 0 && !done; i-- {
 			e := &entry.events[i]
-			whole := len(reversed) == 0 || reversed[len(reversed)-1].Version != e.Version
-			done = len(reversed) >= n && whole || stop != nil && stop(e)
+			whole := len(found) == 0 || found[len(found)-1].Version != e.Version // no part of a command is left out
+			done = len(found) >= n && whole || stop != nil && stop(e)
 			if !done && match(e) {
-				reversed = append(reversed, *e)
+				found = append(found, *e)
 			}
 		}
 		scanned += len(entry.events)
-		done = done || len(reversed) >= n || scanned >= feedLastEvents
+		done = done || len(found) >= n || scanned >= feedLastEvents
 	}
-	page := flight.FeedPage{Next: end, Events: make([]flight.FeedEvent, len(reversed))}
-	for i := range reversed {
-		page.Events[len(reversed)-1-i] = reversed[i]
-	}
-	return page, nil
+	slices.Reverse(found)
+	return flight.FeedPage{Next: end, Events: found}, nil
 }
 
 // Await returns when an entry was applied after a position that Read returned as Next without More. Errors:
@@ -167,10 +160,10 @@ func (fe *Feed) Await(ctx context.Context, after flight.Version) error {
 	return fe.state.waitApplied(ctx, after.Index+1)
 }
 
-// feedEntry returns the events of an entry that was applied here; *CompactedError, up to the next entry of the log, when
+// readEntry returns the events of an entry that was applied here; *CompactedError, up to the next entry of the log, when
 // the log no longer has it.
-func (fe *Feed) feedEntry(index uint64) (*feedEntry, error) {
-	if e := fe.get(index); e != nil {
+func (fe *Feed) readEntry(index uint64) (*feedEntry, error) {
+	if e := fe.cached(index); e != nil {
 		return e, nil
 	}
 	var log raft.Log
@@ -185,14 +178,15 @@ func (fe *Feed) feedEntry(index uint64) (*feedEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := fe.decodeFeedEntry(&log)
+	e, err := fe.decodeEntry(&log)
 	if err == nil {
 		fe.put(e)
 	}
 	return e, err
 }
 
-func (fe *Feed) get(index uint64) *feedEntry {
+// cached returns an entry that put has cached, or nil.
+func (fe *Feed) cached(index uint64) *feedEntry {
 	fe.mu.Lock()
 	defer fe.mu.Unlock()
 	if e := fe.recent[index%feedCache]; e != nil && e.index == index {
@@ -210,8 +204,8 @@ func (fe *Feed) put(e *feedEntry) {
 	}
 }
 
-// decodeFeedEntry collects the events of all commands of an entry.
-func (fe *Feed) decodeFeedEntry(log *raft.Log) (*feedEntry, error) {
+// decodeEntry collects the events of all commands of an entry.
+func (fe *Feed) decodeEntry(log *raft.Log) (*feedEntry, error) {
 	e := &feedEntry{index: log.Index}
 	if log.Type != raft.LogCommand {
 		return e, nil
@@ -279,7 +273,7 @@ func (fe *Feed) keylessEvents(command []byte, at flight.Version) ([]flight.FeedE
 
 // endedEvents returns the events of an EndSession command, flight by flight in the order of application.
 func (fe *Feed) endedEvents(at flight.Version) (feed []flight.FeedEvent, err error) {
-	ids, err := fe.touchedBy(at)
+	ids, err := fe.flightsEndedAt(at)
 	for _, id := range ids {
 		var f *flight.Flight
 		if f, err = fe.state.fsm.peek(id); err != nil {
@@ -298,11 +292,11 @@ func (fe *Feed) endedEvents(at flight.Version) (feed []flight.FeedEvent, err err
 
 // historyAt reads the events of one command from a flight's history, or nil if there are none.
 func (fe *Feed) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
-	key, newer := historyKey(nil, id, at), fe.state.fsm.view.Load()
-	if value, found := newer.row(id, key); found {
+	key, unflushed := historyKey(nil, id, at), fe.state.fsm.view.Load()
+	if value, found := unflushed.row(id, key); found {
 		return decodeEvents(value)
 	}
-	if newer.tombstoned(id) {
+	if unflushed.tombstoned(id) {
 		return nil, nil
 	}
 	_, err = fe.state.fsm.state.get(key, func(b []byte) error {
@@ -353,8 +347,8 @@ func (fe *Feed) documentEvent(c flight.Command, at flight.Version) ([]flight.Fee
 	return []flight.FeedEvent{{Document: id, HistoryEvent: flight.HistoryEvent{Version: at, Event: e}}}, nil
 }
 
-// touchedBy returns the flights with an event of the EndSession at a version.
-func (fe *Feed) touchedBy(at flight.Version) (ids []flight.ID, err error) {
+// flightsEndedAt returns the flights with an event of the EndSession at a version.
+func (fe *Feed) flightsEndedAt(at flight.Version) (ids []flight.ID, err error) {
 	fe.state.fsm.flush()
 	_, err = fe.state.fsm.state.get(touchedKey(nil, at), func(b []byte) error {
 		for id := range slices.Chunk(b, len(flight.ID{})) {

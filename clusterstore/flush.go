@@ -54,11 +54,11 @@ func (fs *fsm) waitForSpaceLocked() {
 //
 // A failed write kills the process. The log holds all entries, and the next start applies them again.
 func (fs *fsm) flush() {
-	t, head := fs.beginFlush()
-	if t == nil {
+	batch, head := fs.beginFlush()
+	if batch == nil {
 		return
 	}
-	if err := t.commit(head); err != nil {
+	if err := batch.commit(head); err != nil {
 		fs.cfg.Limits.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
 	}
 	fs.finishFlush()
@@ -73,8 +73,8 @@ func (fs *fsm) finishFlush() {
 	fs.flushed.Broadcast()
 }
 
-// beginFlush makes the active memBatch the flushing one and starts a new one, or nil if no entry was applied. It waits
-// for a flush that is in progress.
+// beginFlush makes the active memBatch the flushing one, which it returns, and starts a new one. It returns nil if no entry was
+// applied. It waits for a flush that is in progress.
 func (fs *fsm) beginFlush() (*memBatch, published) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -110,9 +110,14 @@ func (mb *memBatch) commit(head published) error {
 		return err
 	}
 	// Adjacent rows are written together and in order: finding the position of a row is most of its cost.
-	for _, write := range []func(*dirtyFlight) error{w.writeFlight, w.writeLive, w.writeListed, w.writeExpiry} {
+	for _, s := range slots {
+		if err := w.writeFlight(s); err != nil {
+			return err
+		}
+	}
+	for _, key := range [...]func([]byte, *flight.Flight) []byte{liveKey, listKey, expiryKey} {
 		for _, s := range slots {
-			if err := write(s); err != nil {
+			if err := w.writeIndex(s, key); err != nil {
 				return err
 			}
 		}
@@ -188,10 +193,10 @@ func (w *stateWriter) writeRow(r row) error {
 	return w.batch.Set(r.key, r.value, nil)
 }
 
-// writeLive updates the index of live flights. Each index row is set once and deleted once, as SingleDelete requires;
-// then the two cancel out, and scans of the index pass no deleted rows.
-func (w *stateWriter) writeLive(s *dirtyFlight) error {
-	was, is := liveKey(w.key[0][:0], flightOf(s.before)), liveKey(w.key[1][:0], flightOf(s.now))
+// writeIndex updates the row of a flight in an index. Each row is set once and deleted once, as SingleDelete requires; then the two
+// cancel out, and scans of the index pass no deleted rows.
+func (w *stateWriter) writeIndex(s *dirtyFlight, key func([]byte, *flight.Flight) []byte) error {
+	was, is := key(w.key[0][:0], flightOf(s.before)), key(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
 	}
@@ -200,40 +205,12 @@ func (w *stateWriter) writeLive(s *dirtyFlight) error {
 			return err
 		}
 	}
-	if is != nil {
-		return w.batch.Set(is, nil, nil)
-	}
-	return nil
-}
-
-func (w *stateWriter) writeListed(s *dirtyFlight) error {
-	was, is := listKey(w.key[0][:0], flightOf(s.before)), listKey(w.key[1][:0], flightOf(s.now))
-	if bytes.Equal(was, is) {
+	if is == nil {
 		return nil
 	}
-	if was != nil {
-		if err := w.batch.SingleDelete(was, nil); err != nil {
-			return err
-		}
+	var value []byte
+	if is[0] == listRow {
+		value = []byte(s.now.flight.Key.String())
 	}
-	if is != nil {
-		return w.batch.Set(is, []byte(s.now.flight.Key.String()), nil)
-	}
-	return nil
-}
-
-func (w *stateWriter) writeExpiry(s *dirtyFlight) error {
-	was, is := expiryKey(w.key[0][:0], flightOf(s.before)), expiryKey(w.key[1][:0], flightOf(s.now))
-	if bytes.Equal(was, is) {
-		return nil
-	}
-	if was != nil {
-		if err := w.batch.SingleDelete(was, nil); err != nil {
-			return err
-		}
-	}
-	if is != nil {
-		return w.batch.Set(is, nil, nil)
-	}
-	return nil
+	return w.batch.Set(is, value, nil)
 }

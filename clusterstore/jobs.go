@@ -27,6 +27,11 @@ func (j Jobs) ProposeAll(ctx context.Context, commands []flight.Command) ([]flig
 	return j.store.ProposeAll(ctx, commands)
 }
 
+// ProposeTogether is that of the store.
+func (j Jobs) ProposeTogether(ctx context.Context, commands []flight.Command) ([]flight.Reply, error) {
+	return j.store.ProposeTogether(ctx, commands)
+}
+
 // OnReady sets the function that is called when a job can be handed out that could not before; nil: none. It is called while
 // entries are applied, so it must not wait and must not read the ledger.
 func (j Jobs) OnReady(f func(namespace, action string)) { j.store.fsm.jobReady.Store(&f) }

@@ -42,7 +42,7 @@ func (s *Store) startLeading() {
 }
 
 func (s *Store) notifyLeadership(leading bool) {
-	s.leadershipChanged.broadcast()
+	s.leadershipChanged.Broadcast()
 	if f := s.cfg.Events.Leader; f != nil {
 		f(leading)
 	}

@@ -106,15 +106,40 @@ func (r *reader) fillPage(page *flight.Page, q *flight.Query, places []flight.Cu
 	return false, nil
 }
 
-// listLive reads all live flights and sorts them, newest first.
+// listLive scans the index of live flights, newest first, until the page is full. Flights that were created at the same time are in the
+// other order there, so all of them are read.
 func (r *reader) listLive(q flight.Query) (flight.Page, error) {
+	from, to := orderedKey(nil, liveRow, uint64(max(q.Since, 0)), flight.ID{}), kindKey(liveRow+1)
+	if !q.After.IsZero() {
+		to = orderedKey(nil, liveRow, uint64(q.After.Created)+1, flight.ID{})
+	}
 	var fit []*flight.Flight
-	for f, err := range r.Live() {
+	for full := false; !full; {
+		var places []flight.Cursor
+		err := r.fsm.state.scanBack(from, to, func(key, _ []byte) (bool, error) {
+			at, id, err := splitOrderedKey(key)
+			places = append(places, flight.Cursor{Created: flight.Time(at), ID: id})
+			return len(places) < livePage, err
+		})
 		if err != nil {
 			return flight.Page{}, err
 		}
-		if q.Matches(f) && f.CreatedAt >= q.Since && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
-			fit = append(fit, f)
+		if full = len(places) < livePage; !full {
+			last := places[len(places)-1]
+			to = orderedKey(nil, liveRow, uint64(last.Created), last.ID)
+		}
+		for _, at := range places {
+			if n := len(fit); n > q.Limit && at.Created < fit[n-1].CreatedAt {
+				full = true
+				break
+			}
+			f, err := r.Flight(at.ID)
+			if err != nil {
+				return flight.Page{}, err
+			}
+			if f != nil && q.Matches(f) && q.MatchesKey(f.Key.String()) && q.After.Precedes(f) {
+				fit = append(fit, f)
+			}
 		}
 	}
 	slices.SortFunc(fit, flight.NewestFirst)

@@ -149,7 +149,7 @@ func (mb *memBatch) applyToKey(c flight.Command, at flight.Version) (flight.Repl
 
 // applyToFlight applies a command to one flight; s is nil for a command on the header.
 func (mb *memBatch) applyToFlight(s *dirtyFlight, key flight.Key, c flight.Command, at flight.Version) (flight.Reply, error) {
-	view := flight.View{Header: mb.fsm.header}
+	view := flight.View{Header: mb.fsm.header, NoDefinition: mb.fsm.documents.LackDefinition(c)}
 	if s != nil {
 		view.Flight = flightOf(s.now)
 	}

@@ -69,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 // again. Close waits for these goroutines.
 func (s *Store) startRaft(restore bool) error {
 	transport := s.raftTransport()
-	guarded := &watchedLog{LogStore: s.log, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended, markStarted: s.markStarted}
+	guarded := &watchedLog{LogStore: s.log, snaps: s.snaps, timeout: s.cfg.Limits.StallTimeout, onStall: s.onStall, onGrowth: s.onLogGrowth, onAppended: s.cfg.Events.Appended, markStarted: s.markStarted}
 	if s.cfg.Log.wrap != nil {
 		guarded.LogStore = s.cfg.Log.wrap(s.log)
 	}
@@ -127,7 +127,7 @@ func (s *Store) raftTransport() raft.Transport {
 // waitForLeadership waits until this node is leader and accepts proposals.
 func (s *Store) waitForLeadership(ctx context.Context) error {
 	for s.leading.Load() == nil {
-		next := s.leadershipChanged.next()
+		next := s.leadershipChanged.Next()
 		if s.leading.Load() != nil {
 			break
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -40,6 +42,13 @@ func (p Past) Holds(record EntryID) (bool, error) {
 		return record.Index <= p.snapshot.Index && record.Term <= p.snapshot.Term, nil
 	}
 	return term == record.Term, err
+}
+
+// WasClosed reports whether the ledger in a directory was closed: a copy of one that runs, or whose process was killed, was not.
+// It must be asked before the first Open, whose end closes the ledger, also if Open returns an error.
+func WasClosed(dir string) (bool, error) {
+	tail, err := pebblelog.InspectTail(vfs.Default, vfs.Default.PathJoin(dir, logDir))
+	return tail.Closed, err
 }
 
 // checkPast calls Config.CheckPast with what inspectDisk has found.

@@ -22,19 +22,18 @@ func (sp *spool) quarantine(name string, why error) {
 }
 
 // quarantined returns how many files need a person: quarantined ones, from this process or an earlier one, and those that
-// only a newer build can decode. It returns -1 when the directory cannot be read.
-func (sp *spool) quarantined() int {
+// only a newer build can decode. It returns -1 when the directory cannot be read. files are the names of the quarantined ones.
+func (sp *spool) quarantined() (n int, files []string) {
 	names, err := sp.cfg.FS.List(sp.dir)
 	if err != nil {
-		return -1
+		return -1, nil
 	}
-	n := sp.unknown
 	for _, name := range names {
 		if strings.HasSuffix(name, spoolSuffix+quarantineSuffix) {
-			n++
+			files = append(files, name)
 		}
 	}
-	return n
+	return sp.unknown + len(files), files
 }
 
 // quarantinedFlight returns the flight of a quarantined file. Its name holds the flight's id, even when its content

@@ -26,6 +26,7 @@ func TestJobs_DueSagas(t *testing.T) {
 	require.NoError(t, err)
 	due := func(s *Store) []flight.ID { return slices.Collect(s.Jobs().DueSagas()) }
 
+	propose(t, s, &flight.PutDocument{ID: flight.DefinitionID("test", "trip@1"), Body: []byte("{}")})
 	propose(t, s, &flight.Submit{Key: key, Submission: flight.Submission{Policy: flight.Policy{Saga: true, Definition: "trip@1"}}})
 	require.Equal(t, []flight.ID{key.FlightID()}, due(s))
 	token := flight.Token{StoreEpoch: s.Header().StoreEpoch, Number: 1}
@@ -58,4 +59,18 @@ func TestJobs_DueSagas(t *testing.T) {
 	f, err := s.Flight(step.FlightID())
 	require.NoError(t, err)
 	require.Equal(t, f.Version, f.Ended)
+
+	id := flight.DefinitionID("test", "trip@1")
+	remove := &flight.DeleteDocument{ID: id, Expect: s.Document(id).Version}
+	require.Equal(t, 1, s.SagasOf(id))
+	require.Equal(t, flight.DecisionFailedPrecondition, propose(t, s, remove).Decision, "also after a start of the node")
+	propose(t, s, &flight.Cancel{Key: key, Generation: 1, Actor: "ann"})
+	open := &flight.Open{Key: key, Nonce: nonce(3), NotAfter: s.Now().Add(flight.MaxOpenLife), StoreEpoch: token.StoreEpoch}
+	propose(t, s, &flight.Report{Key: key, Generation: 1, Token: propose(t, s, open).Token, Outcome: flight.OutcomeRefused})
+	require.Zero(t, s.SagasOf(id))
+	require.Equal(t, flight.DecisionAccepted, propose(t, s, remove).Decision)
+	again := &flight.Submit{Key: flight.MustKey("test/trip/order-2"), Submission: flight.Submission{Policy: flight.Policy{Saga: true, Definition: "trip@1"}}}
+	require.Equal(t, flight.DecisionNotFound, propose(t, s, again).Decision)
+	again.Key = key
+	require.Equal(t, flight.DecisionReplay, propose(t, s, again).Decision, "a repeat of a start is answered without the definition")
 }

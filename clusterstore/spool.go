@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cockroachdb/errors/oserror"
+
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
@@ -130,12 +132,12 @@ func (sp *spool) writeReport(name string, content []byte) error {
 	return err
 }
 
-// remove deletes a committed report.
+// remove deletes a committed report. The file is gone already if another caller spooled the same report at the same time.
 //
 // If the process dies before remove, the next start proposes the report again, which changes nothing.
 func (sp *spool) remove(name string) {
 	r := sp.untrack(name)
-	if err := sp.cfg.FS.Remove(sp.cfg.FS.PathJoin(sp.dir, name)); err != nil {
+	if err := sp.cfg.FS.Remove(sp.cfg.FS.PathJoin(sp.dir, name)); err != nil && !oserror.IsNotExist(err) {
 		sp.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
 	}
 	if f := sp.cfg.Events.Unspooled; f != nil && r != nil {
@@ -277,7 +279,7 @@ func (s *Store) proposeUntilCommitted(r *flight.Report, name string, first *prop
 		return reply, false // cannot happen: the report was encoded or decoded before
 	}
 	for err != nil {
-		leads := s.leadershipChanged.next()
+		leads := s.leadershipChanged.Next()
 		if reply, err = s.proposeOnce(ctx, r, data); err != nil && !s.waitRetry(ctx, leads) {
 			return reply, false
 		}

@@ -20,7 +20,7 @@ import (
 // follows the feature level, so that a build of the level before can take over a state until the level rises.
 const (
 	minStateFormat = 4 // feature level 1
-	maxStateFormat = 8 // feature level 5; 2 added documents, audit log and flights by namespace, 4 the places of jobs, 5 approvals that expire
+	maxStateFormat = 9 // feature level 6; 2 added documents, audit log and flights by namespace, 4 the places of jobs, 5 approvals that expire, 6 traces and positions of notifications
 )
 
 func stateFormatOf(h *flight.Header) uint {

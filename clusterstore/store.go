@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/deadline"
+	"github.com/flightd/flightd/internal/gate"
 )
 
 // Store is one node of the ledger. Its methods are safe for concurrent use.
@@ -24,7 +25,7 @@ type Store struct {
 	feed    *Feed
 	scrubMu sync.Mutex // held by Scrub
 
-	leadershipChanged signal        // broadcast when leading changes
+	leadershipChanged gate.Signal   // broadcast when leading changes
 	raftNotify        chan bool     // leadership notifications from raft
 	clocksSet         chan struct{} // SetPeerClocks was called
 	awaitsClocks      bool          // a new ledger waits for the clocks of a majority; used by watchLeadership only
@@ -78,8 +79,9 @@ func (s *Store) Stats() Stats {
 	now := s.fsm.published.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Quarantined: s.spool.quarantined(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
+		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
 	}
+	stats.Quarantined, stats.QuarantineFiles = s.spool.quarantined()
 	stats.First, _ = s.log.FirstIndex() // it never returns an error
 	stats.Last, _ = s.log.LastIndex()   // it never returns an error
 	if usage, err := s.cfg.FS.GetDiskUsage(s.cfg.Dir); err == nil {
@@ -123,7 +125,7 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 // propose retries until the result is known. unknown is the error that made an earlier attempt ambiguous, or nil.
 func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unknown error) (flight.Reply, error) {
 	for {
-		leads := s.leadershipChanged.next()
+		leads := s.leadershipChanged.Next()
 		reply, err := s.proposeOnce(ctx, c, data)
 		switch {
 		case err == nil:
@@ -166,7 +168,7 @@ func (s *Store) waitRetry(ctx context.Context, leads <-chan struct{}) bool {
 
 // ProposeAll proposes many commands and returns the replies in their order. The commands share log entries, so a
 // thousand cost little more than one. They are not a transaction: each is applied on its own, in any order among
-// other commands.
+// other commands, and one whose result is unknown is proposed again, as Propose does.
 //
 // With an error, some replies may be missing: a reply of DecisionNone means that the result of its command is
 // unknown. Proposing the commands again is harmless. Errors are those of Propose.
@@ -175,7 +177,11 @@ func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]fl
 	proposals := make([]*proposal, 0, len(commands))
 	var failed error
 	for _, c := range commands {
-		p, err := s.enqueue(c)
+		data, err := s.encode(c)
+		p := newProposal(c, data)
+		if err == nil {
+			err = s.enqueue(p)
+		}
 		if err != nil {
 			failed = err
 			break
@@ -194,17 +200,46 @@ func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]fl
 	return replies, failed
 }
 
-// enqueue queues a command without waiting for its result.
-func (s *Store) enqueue(c flight.Command) (*proposal, error) {
-	data, err := s.encode(c)
-	if err != nil {
+// ProposeTogether proposes commands as one entry of the log: all are applied, in their order and with nothing between them, or none
+// is. An entry of unknown result is not proposed again. Errors are those of Propose; without one, all commands have a reply.
+//
+// If the process dies, or this node loses its leadership, the entry may be in the log.
+func (s *Store) ProposeTogether(ctx context.Context, commands []flight.Command) ([]flight.Reply, error) {
+	proposals, size := make([]*proposal, len(commands)), entryFixed
+	for i, c := range commands {
+		data, err := s.encode(c)
+		if err != nil {
+			return nil, err
+		}
+		proposals[i] = newProposal(c, data)
+		proposals[i].together = len(commands) - 1 - i
+		size += commandPrefix + len(data)
+	}
+	if size > maxEntry {
+		return nil, ErrTooLarge
+	}
+	if err := s.enqueue(proposals...); err != nil {
 		return nil, err
 	}
-	if s.leading.Load() == nil {
-		return nil, s.notLeaderError()
+	if _, err := s.batcher.await(ctx, proposals[0]); err != nil {
+		return nil, err
 	}
-	p := &proposal{command: c, data: data, done: make(chan error, 1)}
-	return p, s.batcher.enqueue(p)
+	replies := make([]flight.Reply, len(commands))
+	for i, p := range proposals {
+		if i > 0 {
+			<-p.done // their batch is complete
+		}
+		replies[i] = p.reply
+	}
+	return replies, nil
+}
+
+// enqueue queues proposals without waiting for their results.
+func (s *Store) enqueue(all ...*proposal) error {
+	if s.leading.Load() == nil {
+		return s.notLeaderError()
+	}
+	return s.batcher.enqueue(all...)
 }
 
 // Close rejects new proposals, waits for those in flight until ctx ends, stops raft and closes the files. Callers
@@ -241,29 +276,4 @@ func (s *Store) shutdown(ctx context.Context) error {
 		s.fsm.flush()
 	}
 	return errors.Join(append(errs, s.closeFiles())...)
-}
-
-// signal wakes all goroutines that wait for a change.
-type signal struct {
-	mu sync.Mutex // guards ch
-	ch chan struct{}
-}
-
-// next returns a channel that the next broadcast closes.
-func (s *signal) next() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) broadcast() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
 }

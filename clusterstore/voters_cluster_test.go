@@ -304,3 +304,36 @@ func TestVotersKnowTheSameSessions(t *testing.T) {
 		}
 	})
 }
+
+// A leader that is cut off has entries that nobody else gets, and truncates its log up to the last committed one. When it is back, the new leader replaces
+// them, although the log no longer has the entry before them.
+func TestUncommittedEntriesAfterATruncatedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t)
+		old := c.leader()
+		for n := range 2 {
+			openAndReport(t, old, n)
+			for _, s := range c.stores {
+				require.NoError(t, s.waitApplied(t.Context(), old.LastApplied().Index))
+				if s != old && n == 0 {
+					require.NoError(t, s.takeSnapshotKeeping(0))
+				}
+			}
+		}
+		c.isolate(c.indexOf(old))
+		for range 3 {
+			soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_, err := old.Propose(soon, &flight.Tick{})
+			cancel()
+			require.Error(t, err)
+		}
+		require.Greater(t, old.LastEntry().Index, old.LastApplied().Index)
+		require.NoError(t, old.takeSnapshotKeeping(0)) // newer than those of the others
+		lead := c.leader(old)
+		openAndReport(t, lead, 3)
+		c.connectAll()
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, old.waitApplied(soon, lead.LastApplied().Index))
+	})
+}

@@ -162,6 +162,7 @@ func TestTransferLeadership(t *testing.T) {
 		require.Same(t, next, c.leader(lead))
 		after, _ := next.Leading()
 		require.Greater(t, after, term)
+		require.NoError(t, lead.waitApplied(t.Context(), next.LastApplied().Index), "it hears of the new leader with its entries")
 		require.Equal(t, next.cfg.Peers.Transport.LocalAddr(), raft.ServerAddress(lead.Leader()))
 		_, ok = lead.Leading()
 		require.False(t, ok)

@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 //
 // If the process dies during such a write, its entries may be on disk; their callers were not answered.
 type watchedLog struct {
+	snaps *snapshots
 	raft.LogStore
 	timeout     time.Duration
 	onStall     func(op string, after time.Duration)
@@ -90,4 +92,18 @@ func (st *storage) onStall(op string, after time.Duration) {
 		why = fmt.Errorf("%w: %w", why, refused)
 	}
 	st.cfg.Limits.Kill(why)
+}
+
+// GetLog returns an entry. Of the last entry that the newest snapshot covers it returns index and term, also when a Scrub has deleted the entry:
+// a leader that replaces what follows compares them. Without that it would go back to before the snapshot, and send older ones for ever.
+func (l *watchedLog) GetLog(index uint64, entry *raft.Log) error {
+	err := l.LogStore.GetLog(index, entry)
+	if !errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+	if all, unread := l.snaps.List(); unread == nil && len(all) > 0 && all[0].Index == index {
+		*entry = raft.Log{Index: index, Term: all[0].Term, Type: raft.LogNoop}
+		return nil
+	}
+	return err
 }

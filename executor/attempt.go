@@ -39,7 +39,7 @@ func (a *attempt) grantedAnswer(decision runner.Decision, target, previous *flig
 		Decision: decision, Generation: f.Generation, Attempt: a, Policy: f.Policy, SentAt: a.sent,
 		Spec: effect.Spec{
 			Key: f.Key, Number: target.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous,
-			IdempotencyKey: ex.writer.IdempotencyKey(f), FencingToken: ex.writer.SealToken(f, target),
+			IdempotencyKey: ex.writer.IdempotencyKey(f), FencingToken: ex.writer.SealToken(f, target), Traceparent: f.Span(target).Traceparent(),
 		},
 	}
 	header := ex.cfg.Reader.Header()

@@ -116,22 +116,18 @@ func Results() []string {
 func ErrorResult(err error) string {
 	var (
 		declined    *effect.Declined
-		failed      *effect.Failed
-		doubt       *effect.InDoubt
-		conflict    *effect.Conflict
-		busy        *effect.Busy
 		unavailable *effect.Unavailable
 	)
 	switch {
 	case errors.As(err, &declined):
 		return declined.Result.Source.String()
-	case errors.As(err, &failed):
+	case errors.As(err, new(*effect.Failed)):
 		return ResultFailed
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*effect.InDoubt)):
 		return ResultInDoubt
-	case errors.As(err, &conflict):
+	case errors.As(err, new(*effect.Conflict)):
 		return ResultConflict
-	case errors.As(err, &busy):
+	case errors.As(err, new(*effect.Busy)):
 		return ResultBusy
 	case errors.As(err, &unavailable) && unavailable.Code == answer.CodeReconciling:
 		return ResultReconciling

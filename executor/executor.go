@@ -38,6 +38,8 @@ type Config struct {
 	HungAfter time.Duration
 	// Checker checks the sessions whose attempts block a call; nil: no checks.
 	Checker Checker
+	// Traces says that attempts store the sampled trace of their call: this process exports their spans.
+	Traces bool
 	// Crash is called at the points of no return, by the names of the table in the package comment; nil: no call.
 	Crash func(point string)
 }

@@ -56,7 +56,7 @@ func (t transport) Open(ctx context.Context, call *effect.Call, until time.Time)
 	if t.cfg.Reader.Header().Reconciling {
 		return runner.Answer{}, answer.Reconciling(call.Key)
 	}
-	a, err := t.openAttempt(call)
+	a, err := t.openAttempt(ctx, call)
 	switch {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, effect.ErrLeaseLost):
 		return runner.Answer{Decision: runner.DecisionRetry, RetryCause: errors.Join(errSessionLost, err)}, nil
@@ -198,7 +198,7 @@ func (ex *Executor) waitForChange(ctx context.Context, id flight.ID, seen flight
 //
 // If the process dies here, the claim and the attempt may or may not exist. Both end with the session. Runner.Close waits
 // for the goroutine that claims.
-func (t transport) openAttempt(call *effect.Call) (*attempt, error) {
+func (t transport) openAttempt(ctx context.Context, call *effect.Call) (*attempt, error) {
 	var nonce flight.Nonce
 	_, _ = cryptorand.Read(nonce[:]) // crypto/rand never returns an error
 	reserved, err := t.session.Reserve(t.requestDeadline.Context(), call.Key, nonce)
@@ -217,6 +217,9 @@ func (t transport) openAttempt(call *effect.Call) (*attempt, error) {
 	a.open = &flight.Open{
 		Key: call.Key, Submission: call.Submission, Session: reserved.Session(), Nonce: nonce, Owner: t.cfg.Owner,
 		NotAfter: t.cfg.Reader.Now().Add(t.cfg.OpenLife), StoreEpoch: t.cfg.Reader.Header().StoreEpoch,
+	}
+	if h := t.cfg.Reader.Header(); t.cfg.Traces && h.HasTraces() {
+		a.open.Trace = effect.SampledTrace(effect.Traceparent(ctx))
 	}
 	a.sent = clock.Now()
 	if a.reply, err = t.proposeOpen(a.open); err != nil {

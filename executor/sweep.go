@@ -187,21 +187,25 @@ func (s *Sweeper) endSession(ctx context.Context, session flight.Session, living
 	}
 }
 
-// wakeOverdue ends attempts and callbacks that are overdue by the ledger's clock.
+// wakeOverdue ends attempts, callbacks and sleeps of sagas that are overdue by the ledger's clock. All are proposed at once, so that they
+// share a few writes.
 func (s *Sweeper) wakeOverdue(ctx context.Context) error {
-	var errs []error
-	for _, id := range s.cfg.Reader.Overdue(maxOverdue) {
-		f, err := s.cfg.Ledger.Flight(id)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		if f == nil {
-			continue
-		}
-		reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
-		errs = append(errs, err)
-		s.cfg.Events.Publish(f.Key, reply.Events)
+	overdue := s.cfg.Reader.Overdue(maxOverdue)
+	errs := make([]error, len(overdue))
+	var all sync.WaitGroup
+	for i, id := range overdue {
+		all.Go(func() {
+			f, err := s.cfg.Ledger.Flight(id)
+			if err != nil || f == nil {
+				errs[i] = err
+				return
+			}
+			reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
+			errs[i] = err
+			s.cfg.Events.Publish(f.Key, reply.Events)
+		})
 	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 

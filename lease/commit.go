@@ -36,7 +36,9 @@ func (l *Lessor) commit(batch []*op) {
 	}
 	began := time.Now()
 	err = l.cfg.Store.Commit(ctx, p.owner, send)
-	l.cfg.Events.committed(len(batch), time.Since(began), err)
+	if f := l.cfg.Events.Committed; f != nil {
+		f(len(batch), time.Since(began), err)
+	}
 	refused := isOwnershipError(err)
 	switch {
 	case refused:
@@ -75,7 +77,9 @@ func (l *Lessor) resultOf(o *op, refused bool, err error) error {
 		o.reservation.markUnknown()
 		return err
 	case o.Done:
-		l.cfg.Events.claimed(o.reservation.key, o.reservation.grant.ref.ID)
+		if f := l.cfg.Events.Claimed; f != nil {
+			f(o.reservation.key, o.reservation.grant.ref.ID)
+		}
 		return nil
 	case o.Holder == nil:
 		err := fmt.Errorf("%w: session %s is not in etcd", ErrLost, o.Session)
@@ -105,8 +109,8 @@ func (l *Lessor) complete(o *op, err error) {
 		l.failedReleases = append(l.failedReleases, o)
 		l.mu.Unlock()
 	default:
-		if o.reservation != nil && err == nil {
-			l.cfg.Events.released(o.reservation.key, o.reservation.grant.ref.ID)
+		if f := l.cfg.Events.Released; f != nil && o.reservation != nil && err == nil {
+			f(o.reservation.key, o.reservation.grant.ref.ID)
 		}
 		l.pending.done()
 	}

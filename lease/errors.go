@@ -118,6 +118,5 @@ func ensureClass(err error, operation string) error {
 }
 
 func isOwnershipError(err error) bool {
-	var other *OwnershipError
-	return errors.As(err, &other)
+	return errors.As(err, new(*OwnershipError))
 }

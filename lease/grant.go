@@ -108,7 +108,9 @@ func (g *grant) renewLease(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	case err != nil:
 		err = unavailable("renew session", err)
-		g.lessor.cfg.Events.renewFailed(g.ref.ID, g.trust(), err)
+		if f := g.lessor.cfg.Events.RenewFailed; f != nil {
+			f(g.ref.ID, g.trust(), err)
+		}
 		return 0, err
 	}
 	w := NewWindow(sent, ttl)
@@ -118,7 +120,9 @@ func (g *grant) renewLease(ctx context.Context) (time.Duration, error) {
 			break
 		}
 	}
-	g.lessor.cfg.Events.renewed(g.ref.ID, g.trust())
+	if f := g.lessor.cfg.Events.Renewed; f != nil {
+		f(g.ref.ID, g.trust())
+	}
 	return g.window.Load().Left(sent), nil
 }
 
@@ -189,7 +193,9 @@ func (g *grant) endTrust(cause error) {
 	leases := g.leases + len(g.nonces)
 	g.stopIfUnusedLocked()
 	g.mu.Unlock()
-	g.lessor.cfg.Events.sessionEnded(g.ref.ID, cause, leases)
+	if f := g.lessor.cfg.Events.SessionEnded; f != nil {
+		f(g.ref.ID, cause, leases)
+	}
 }
 
 // discard ends a grant that was not registered. No event is published.

@@ -179,7 +179,9 @@ func (l *Lessor) drainReleases(ctx context.Context) error {
 // onRefuse ends all trust when etcd is rejected: after a restore of etcd no effect starts before an operator has
 // decided.
 func (l *Lessor) onRefuse(err error) {
-	l.cfg.Events.etcdRefused(err)
+	if f := l.cfg.Events.EtcdRefused; f != nil {
+		f(err)
+	}
 	if err == nil {
 		return
 	}

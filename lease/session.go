@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,9 +27,7 @@ type session struct {
 }
 
 func (s *Spec) check() error {
-	if s.TTL == 0 {
-		s.TTL = DefaultTTL
-	}
+	s.TTL = cmp.Or(s.TTL, DefaultTTL)
 	switch {
 	case s.TTL < MinTTL || s.TTL > MaxTTL || s.TTL%time.Second != 0:
 		return &flight.InvalidError{Field: "ttl", Detail: fmt.Sprintf("whole seconds from %s to %s", MinTTL, MaxTTL)}
@@ -128,7 +127,9 @@ func (l *Lessor) createGrant(ctx context.Context, s *session) (*grant, error) {
 		g.discard(err)
 		return nil, err
 	}
-	l.cfg.Events.sessionStarted(g.ref.ID, g.ttl)
+	if f := l.cfg.Events.SessionStarted; f != nil {
+		f(g.ref.ID, g.ttl)
+	}
 	return g, nil
 }
 

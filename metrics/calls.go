@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,47 +30,14 @@ type calls struct {
 // resultCount is the length of executor.Results; a test checks it.
 const resultCount = 13
 
+var results = executor.Results()
+
 // resultIndex returns the index of a result; an unknown result counts as an error.
 func resultIndex(word string) int {
-	switch word {
-	case executor.ResultExecuted:
-		return 0
-	case executor.ResultJoined:
-		return 1
-	case executor.ResultReplayed:
-		return 2
-	case executor.ResultProceed:
-		return 3
-	case executor.ResultVerify:
-		return 4
-	case executor.ResultFailed:
-		return 5
-	case executor.ResultInDoubt:
-		return 6
-	case executor.ResultConflict:
-		return 7
-	case executor.ResultBusy:
-		return 8
-	case executor.ResultUnavailable:
-		return 9
-	case executor.ResultReconciling:
-		return 10
-	case executor.ResultCancelled:
-		return 11
+	if i := slices.Index(results, word); i >= 0 {
+		return i
 	}
 	return resultCount - 1
-}
-
-// noSource is the source of a call that returned neither a receipt nor a permission.
-const noSource = "none"
-
-// sourceOf returns the value of the label source of a result.
-func sourceOf(result string) string {
-	switch result {
-	case executor.ResultExecuted, executor.ResultJoined, executor.ResultReplayed, executor.ResultProceed, executor.ResultVerify:
-		return result
-	}
-	return noSource
 }
 
 func newCalls(in factory, maxActions int) calls {
@@ -79,8 +47,8 @@ func newCalls(in factory, maxActions int) calls {
 	c := calls{
 		actions: newActions(maxActions, func(name string) *actionSeries {
 			s := new(actionSeries)
-			for _, word := range executor.Results() {
-				s.calls[resultIndex(word)] = byResult.WithLabelValues(name, word)
+			for i, word := range results {
+				s.calls[i] = byResult.WithLabelValues(name, word)
 			}
 			for o := flight.OutcomeSucceeded; o <= flight.OutcomeUnknown; o++ {
 				s.effects[o] = byOutcome.WithLabelValues(name, o.String())
@@ -102,19 +70,24 @@ func newCalls(in factory, maxActions int) calls {
 	c.sagas = [2]prometheus.Counter{runs.WithLabelValues(wire.SagaDone), runs.WithLabelValues(wire.SagaUndone)}
 	durations := in.histograms("call_duration_seconds",
 		"Duration of calls and opens, by source of the answer; none: neither a receipt nor a permission.", waitBuckets(), "source")
-	for _, word := range executor.Results() {
-		c.duration[resultIndex(word)] = durations.WithLabelValues(sourceOf(word))
+	for i, word := range results {
+		source := "none"
+		switch word {
+		case executor.ResultExecuted, executor.ResultJoined, executor.ResultReplayed, executor.ResultProceed, executor.ResultVerify:
+			source = word
+		}
+		c.duration[i] = durations.WithLabelValues(source)
 	}
 	return c
 }
 
 // SagaEnded counts a saga that has ended.
 func (m *Metrics) SagaEnded(outcome flight.Outcome) {
-	i := 0
-	if outcome != flight.OutcomeSucceeded {
-		i = 1
+	if outcome == flight.OutcomeSucceeded {
+		m.calls.sagas[0].Inc()
+	} else {
+		m.calls.sagas[1].Inc()
 	}
-	m.calls.sagas[i].Inc()
 }
 
 // LedgerBehind counts a caller that was told a later position of the ledger than it has.
@@ -124,86 +97,32 @@ func (m *Metrics) LedgerBehind() { m.calls.behind.Inc() }
 func (m *Metrics) Executor(next executor.Events) executor.Events {
 	c := &m.calls
 	return executor.Events{
-		Called: func(key flight.Key, result string, d time.Duration) {
+		Called: then3(func(key flight.Key, result string, d time.Duration) {
 			i := resultIndex(result)
 			c.actions.series(key.Name()).calls[i].Inc()
 			c.duration[i].Observe(d.Seconds())
-			if next.Called != nil {
-				next.Called(key, result, d)
-			}
-		},
-		Claimed: func(key flight.Key, waited time.Duration) {
-			c.claim.Observe(waited.Seconds())
-			if next.Claimed != nil {
-				next.Claimed(key, waited)
-			}
-		},
-		Opened: func(key flight.Key, attempt uint32) {
-			c.opened.Inc()
-			if next.Opened != nil {
-				next.Opened(key, attempt)
-			}
-		},
-		Closed: func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration) {
+		}, next.Called),
+		Claimed: then2(func(_ flight.Key, waited time.Duration) { c.claim.Observe(waited.Seconds()) }, next.Claimed),
+		Opened:  then2(func(flight.Key, uint32) { c.opened.Inc() }, next.Opened),
+		Closed: then4(func(key flight.Key, _ uint32, outcome flight.Outcome, d time.Duration) {
 			c.ended(key, outcome)
 			if key.IsUndo() && outcome == flight.OutcomeSucceeded {
 				c.undos.Inc()
 			}
 			c.attempt.Observe(d.Seconds())
-			if next.Closed != nil {
-				next.Closed(key, attempt, outcome, d)
-			}
-		},
-		Lost: func(key flight.Key, attempt uint32) {
-			c.ended(key, flight.OutcomeUnknown)
-			if next.Lost != nil {
-				next.Lost(key, attempt)
-			}
-		},
-		Abandoned: func(key flight.Key, attempt uint32) {
-			c.ended(key, flight.OutcomeNotDone)
-			if next.Abandoned != nil {
-				next.Abandoned(key, attempt)
-			}
-		},
-		InDoubt:     countCalls3(c.doubts, next.InDoubt),
-		Fenced:      countCalls2(c.fenced, next.Fenced),
-		Overlap:     countCalls(c.overlaps, next.Overlap),
+		}, next.Closed),
+		Lost:        then2(func(key flight.Key, _ uint32) { c.ended(key, flight.OutcomeUnknown) }, next.Lost),
+		Abandoned:   then2(func(key flight.Key, _ uint32) { c.ended(key, flight.OutcomeNotDone) }, next.Abandoned),
+		InDoubt:     then3(func(flight.Key, uint32, string) { c.doubts.Inc() }, next.InDoubt),
+		Fenced:      then2(func(flight.Key, uint32) { c.fenced.Inc() }, next.Fenced),
+		Overlap:     then(func(flight.Key) { c.overlaps.Inc() }, next.Overlap),
 		Recovered:   next.Recovered,
-		SweepFailed: countCalls(c.sweeps, next.SweepFailed),
+		SweepFailed: then(func(error) { c.sweeps.Inc() }, next.SweepFailed),
 	}
 }
 
 func (c *calls) ended(key flight.Key, outcome flight.Outcome) {
 	if int(outcome) > 0 && int(outcome) < outcomeCount {
 		c.actions.series(key.Name()).effects[outcome].Inc()
-	}
-}
-
-// countCalls returns a function that increments c and calls next, which may be nil.
-func countCalls[A any](c prometheus.Counter, next func(A)) func(A) {
-	return func(a A) {
-		c.Inc()
-		if next != nil {
-			next(a)
-		}
-	}
-}
-
-func countCalls2[A, B any](c prometheus.Counter, next func(A, B)) func(A, B) {
-	return func(a A, b B) {
-		c.Inc()
-		if next != nil {
-			next(a, b)
-		}
-	}
-}
-
-func countCalls3[A, B, C any](c prometheus.Counter, next func(A, B, C)) func(A, B, C) {
-	return func(a A, b B, d C) {
-		c.Inc()
-		if next != nil {
-			next(a, b, d)
-		}
 	}
 }

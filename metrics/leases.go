@@ -37,30 +37,19 @@ func newLeases(in factory) leases {
 // Leases returns events that count and then call next.
 func (m *Metrics) Leases(next lease.Events) lease.Events {
 	l, e := &m.leases, next
-	e.SessionEnded = func(id flight.SessionID, cause error, leases int) {
+	e.SessionEnded = then3(func(_ flight.SessionID, cause error, leases int) {
 		if lost := l.lost[lease.LostReason(cause)]; lost != nil {
 			lost.Add(float64(leases))
 		}
-		if next.SessionEnded != nil {
-			next.SessionEnded(id, cause, leases)
-		}
-	}
-	e.Committed = func(ops int, took time.Duration, err error) {
+	}, next.SessionEnded)
+	e.Committed = then3(func(_ int, took time.Duration, err error) {
 		l.commit.Observe(took.Seconds())
 		if err != nil {
 			l.failed.Inc()
 		}
-		if next.Committed != nil {
-			next.Committed(ops, took, err)
-		}
-	}
-	e.RenewFailed = countCalls3(l.renewals, next.RenewFailed)
-	e.EtcdRefused = func(err error) {
-		l.disabled.Set(boolValue(err != nil))
-		if next.EtcdRefused != nil {
-			next.EtcdRefused(err)
-		}
-	}
+	}, next.Committed)
+	e.RenewFailed = then3(func(flight.SessionID, time.Duration, error) { l.renewals.Inc() }, next.RenewFailed)
+	e.EtcdRefused = then(func(err error) { l.disabled.Set(boolValue(err != nil)) }, next.EtcdRefused)
 	return e
 }
 
@@ -86,22 +75,14 @@ func newEtcd(in factory) etcd {
 // Compactor returns events that count and then call next.
 func (m *Metrics) Compactor(next etcdlease.CompactorEvents) etcdlease.CompactorEvents {
 	c, e := &m.etcd, next
-	e.SizeRead = func(size, inUse, quota int64) {
+	e.SizeRead = then3(func(size, inUse, quota int64) {
 		c.size.Set(float64(size))
 		c.inUse.Set(float64(inUse))
 		c.quota.Set(float64(quota))
-		if next.SizeRead != nil {
-			next.SizeRead(size, inUse, quota)
-		}
-	}
-	e.NoSpace = func(full bool) {
-		c.noSpace.Set(boolValue(full))
-		if next.NoSpace != nil {
-			next.NoSpace(full)
-		}
-	}
-	e.Compacted = countCalls2(c.compactions, next.Compacted)
-	e.Failed = countCalls(c.failures, next.Failed)
+	}, next.SizeRead)
+	e.NoSpace = then(func(full bool) { c.noSpace.Set(boolValue(full)) }, next.NoSpace)
+	e.Compacted = then2(func(int64, time.Duration) { c.compactions.Inc() }, next.Compacted)
+	e.Failed = then(func(error) { c.failures.Inc() }, next.Failed)
 	return e
 }
 

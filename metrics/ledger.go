@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
 )
 
 // raft holds the metrics of the raft log and of the report spool.
@@ -43,39 +44,25 @@ func newRaft(in factory) raft {
 // Store returns events that count and then call next.
 func (m *Metrics) Store(next clusterstore.Events) clusterstore.Events {
 	r, e := &m.raft, next
-	e.Appended = func(entries int, d time.Duration) {
+	e.Appended = then2(func(entries int, d time.Duration) {
 		r.entries.Add(float64(entries))
 		r.append.Observe(d.Seconds())
-		if next.Appended != nil {
-			next.Appended(entries, d)
-		}
-	}
-	e.Applied = func(entries, commands int, d time.Duration) {
+	}, next.Appended)
+	e.Applied = then3(func(_, commands int, d time.Duration) {
 		r.commands.Add(float64(commands))
 		r.apply.Observe(d.Seconds())
-		if next.Applied != nil {
-			next.Applied(entries, commands, d)
-		}
-	}
-	e.Snapshot = func(index uint64, d time.Duration, err error) {
+	}, next.Applied)
+	e.Snapshot = then3(func(_ uint64, _ time.Duration, err error) {
 		if err == nil {
 			r.snapshotsTaken.Inc()
 		} else {
 			r.snapshotsFailed.Inc()
 		}
-		if next.Snapshot != nil {
-			next.Snapshot(index, d, err)
-		}
-	}
-	e.Expired = func(flights int) {
-		r.expired.Add(float64(flights))
-		if next.Expired != nil {
-			next.Expired(flights)
-		}
-	}
-	e.Leader = countCalls(r.leadershipChanges, next.Leader)
-	e.Spooled = countCalls(r.spooled, next.Spooled)
-	e.Unspooled = countCalls(r.unspooled, next.Unspooled)
-	e.ReportQuarantined = countCalls2(r.damagedReports, next.ReportQuarantined)
+	}, next.Snapshot)
+	e.Expired = then(func(flights int) { r.expired.Add(float64(flights)) }, next.Expired)
+	e.Leader = then(func(bool) { r.leadershipChanges.Inc() }, next.Leader)
+	e.Spooled = then(func(flight.Key) { r.spooled.Inc() }, next.Spooled)
+	e.Unspooled = then(func(flight.Key) { r.unspooled.Inc() }, next.Unspooled)
+	e.ReportQuarantined = then2(func(string, error) { r.damagedReports.Inc() }, next.ReportQuarantined)
 	return e
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -33,6 +34,7 @@ type Metrics struct {
 	leases      leases
 	raft        raft
 	etcd        etcd
+	notified    *prometheus.CounterVec
 	raftLibrary *librarySink // the metrics of the raft library
 	actionLimit int          // Config.Actions
 }
@@ -43,11 +45,12 @@ func New(cfg Config) *Metrics {
 		cfg.Actions = defaultActions
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), raftLibrary: newLibrarySink(), actionLimit: cfg.Actions}
-	in := factory{m.registry}
+	in := factory{promauto.With(m.registry)}
 	m.calls = newCalls(in, cfg.Actions)
 	m.leases = newLeases(in)
 	m.raft = newRaft(in)
 	m.etcd = newEtcd(in)
+	m.notified = newNotified(in)
 	in.gauges("build_info", "Always 1; the labels have the versions.", "version", "go_version").
 		WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	if cfg.TTL > 0 {
@@ -76,43 +79,47 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // factory creates and registers collectors.
-type factory struct{ registry *prometheus.Registry }
+type factory struct{ promauto.Factory }
 
 func (f factory) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
-	f.registry.MustRegister(c)
-	return c
+	return f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
 }
 
 func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	f.registry.MustRegister(c)
-	return c
+	return f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 func (f factory) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
-	f.registry.MustRegister(g)
-	return g
+	return f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 }
 
 func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	f.registry.MustRegister(g)
-	return g
+	return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
-	f.registry.MustRegister(h)
-	return h
+	return f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
 }
 
 func (f factory) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-	f.registry.MustRegister(h)
-	return h
+	return f.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 }
+
+// collector collects gauges at each scrape.
+type collector struct {
+	gauges  []*prometheus.Desc
+	collect func(to chan<- prometheus.Metric)
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.gauges {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(to chan<- prometheus.Metric) { c.collect(to) }
 
 // Upper bounds of buckets, in seconds.
 func waitBuckets() []float64 { // calls: from a read in memory to the longest wait

@@ -21,31 +21,24 @@ func (m *Metrics) RegisterQueues(state func() (queues []Queue, leads bool)) {
 	f := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_queue_"+name, help+" Of all namespaces, at the node that leads the ledger.", []string{"action"}, nil)
 	}
-	m.registry.MustRegister(&queueCollector{
-		state: state, limit: m.actionLimit, known: make(map[string]bool),
-		ready:     f("ready_jobs", "Jobs that are handed out when a worker asks, unless the action is paused."),
-		running:   f("running_jobs", "Jobs that a worker's session holds."),
-		oldest:    f("oldest_ready_age_seconds", "Since when the oldest ready job of an action that is not paused has been due; 0: there is none."),
-		workers:   f("workers", "Workers that have asked for jobs within a minute."),
-		unclaimed: f("unclaimed_jobs", "Ready jobs of actions that are not paused, and that no worker has asked for within a minute."),
-		paused:    f("paused", "In how many namespaces the action is paused."),
-	})
+	c := &queueCollector{state: state, limit: m.actionLimit, known: make(map[string]bool), gauges: []*prometheus.Desc{
+		f("ready_jobs", "Jobs that are handed out when a worker asks, unless the action is paused."),
+		f("running_jobs", "Jobs that a worker's session holds."),
+		f("oldest_ready_age_seconds", "Since when the oldest ready job of an action that is not paused has been due; 0: there is none."),
+		f("workers", "Workers that have asked for jobs within a minute."),
+		f("unclaimed_jobs", "Ready jobs of actions that are not paused, and that no worker has asked for within a minute."),
+		f("paused", "In how many namespaces the action is paused."),
+	}}
+	m.registry.MustRegister(collector{c.gauges, c.collect})
 }
 
 type queueCollector struct {
-	state                                              func() ([]Queue, bool)
-	limit                                              int
-	ready, running, oldest, workers, unclaimed, paused *prometheus.Desc
+	state  func() ([]Queue, bool)
+	limit  int
+	gauges []*prometheus.Desc // ready, running, oldest, workers, unclaimed, paused
 
 	mu    sync.Mutex
 	known map[string]bool // the names that have their own series: the first ones, at most limit
-}
-
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.ready, c.running, c.oldest, c.workers, c.unclaimed, c.paused} {
-		to <- d
-	}
 }
 
 // label returns the value of the label action for a name.
@@ -63,8 +56,7 @@ func (c *queueCollector) label(action string) string {
 	return OtherAction
 }
 
-// Collect implements prometheus.Collector.
-func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
+func (c *queueCollector) collect(to chan<- prometheus.Metric) {
 	queues, leads := c.state()
 	if !leads {
 		return
@@ -90,7 +82,7 @@ func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for action, s := range sums {
-		for i, d := range []*prometheus.Desc{c.ready, c.running, c.oldest, c.workers, c.unclaimed, c.paused} {
+		for i, d := range c.gauges {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s[i], action)
 		}
 	}

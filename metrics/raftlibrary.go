@@ -96,33 +96,26 @@ func (v *libraryValue) add(x float64) {
 	}
 }
 
-// SetGauge implements gometrics.MetricSink.
 func (s *librarySink) SetGauge(key []string, x float32) {
 	s.value(key, libraryGauge).bits.Store(math.Float64bits(float64(x)))
 }
 
-// SetGaugeWithLabels implements gometrics.MetricSink.
 func (s *librarySink) SetGaugeWithLabels(key []string, x float32, _ []gometrics.Label) {
 	s.SetGauge(key, x)
 }
 
-// EmitKey implements gometrics.MetricSink.
 func (s *librarySink) EmitKey([]string, float32) {}
 
-// IncrCounter implements gometrics.MetricSink.
 func (s *librarySink) IncrCounter(key []string, x float32) {
 	s.value(key, libraryCounter).add(float64(x))
 }
 
-// IncrCounterWithLabels implements gometrics.MetricSink.
 func (s *librarySink) IncrCounterWithLabels(key []string, x float32, _ []gometrics.Label) {
 	s.IncrCounter(key, x)
 }
 
-// AddSample implements gometrics.MetricSink.
 func (s *librarySink) AddSample(key []string, x float32) { s.value(key, librarySample).add(float64(x)) }
 
-// AddSampleWithLabels implements gometrics.MetricSink.
 func (s *librarySink) AddSampleWithLabels(key []string, x float32, _ []gometrics.Label) {
 	s.AddSample(key, x)
 }
@@ -130,7 +123,6 @@ func (s *librarySink) AddSampleWithLabels(key []string, x float32, _ []gometrics
 // Describe implements prometheus.Collector. It sends no descriptors, because the library chooses the names at run time.
 func (s *librarySink) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (s *librarySink) Collect(to chan<- prometheus.Metric) {
 	for name, v := range *s.known.Load() {
 		help := "A metric of the raft library; durations are in milliseconds."

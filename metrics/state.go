@@ -27,8 +27,13 @@ type Leases interface {
 
 // RegisterState adds the gauges of the ledger and of the leases. It must be called once.
 func (m *Metrics) RegisterState(ledger Ledger, held Leases) {
-	m.registry.MustRegister(&stateCollector{ledger: ledger, leases: held, gauges: stateGauges(),
-		flights: prometheus.NewDesc(namespace+"_flights", "Flights in the ledger, by state; the same on every node.", []string{"state"}, nil)})
+	c := &stateCollector{ledger: ledger, leases: held, gauges: stateGauges(),
+		flights: prometheus.NewDesc(namespace+"_flights", "Flights in the ledger, by state; the same on every node.", []string{"state"}, nil)}
+	all := []*prometheus.Desc{c.flights}
+	for _, g := range c.gauges {
+		all = append(all, g.desc)
+	}
+	m.registry.MustRegister(collector{all, c.collect})
 }
 
 // RegisterCertificate adds the gauge of the API's certificate. expires returns its end. It must be called at most once.
@@ -131,16 +136,7 @@ func stateGauges() []stateGauge {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (s *stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, f := range s.gauges {
-		to <- f.desc
-	}
-	to <- s.flights
-}
-
-// Collect implements prometheus.Collector.
-func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
+func (s *stateCollector) collect(to chan<- prometheus.Metric) {
 	r := sample{Stats: s.ledger.Stats()}
 	r.claims, r.sessions = s.leases.Counts()
 	s.setOldestAges(&r)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -18,15 +19,33 @@ import (
 func (m monitor) about(ctx context.Context) *wire.Node {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
+	stats := m.store.Stats()
 	about := &wire.Node{
 		Etcd: m.etcd.about(ctx, m.cfg.tuning.etcdQuota),
-		Time: wire.Time{Time: time.Now()}, Data: m.cfg.Data, Spool: spoolStatus(m.store.Stats()),
+		Time: wire.Time{Time: time.Now()}, Data: m.cfg.Data, Spool: spoolStatus(stats),
+		LedgerBytes: uint64(stats.StateBytes) + uint64(stats.LogBytes),
+	}
+	if stats.FreeKnown {
+		about.DiskFree = uint64(stats.FreeBytes)
+	}
+	if m.certs != nil {
+		about.CertificateExpires = wire.Time{Time: m.certs.Expires()}
 	}
 	if _, leading := m.store.Applied(); leading { // another node's is the time of its last entry
 		about.LedgerTime = wire.Time{Time: m.store.Now().AsTime()}
 	}
+	targets, _ := m.notifyFailing()
+	for name, seconds := range targets {
+		if seconds >= notifyFailed.Seconds() {
+			about.NotifyFailing = append(about.NotifyFailing, name)
+		}
+	}
+	slices.Sort(about.NotifyFailing)
 	return about
 }
+
+// notifyFailed is how long a target of notifications may fail until operators are told.
+const notifyFailed = time.Minute
 
 // ledgerInfo describes what the ledger holds. Without figures it says only whether the ledger is empty.
 func ledgerInfo(store *clusterstore.Store, figures bool) wire.LedgerInfo {

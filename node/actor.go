@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/notify"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/remote"
@@ -34,6 +36,7 @@ type actor struct {
 	pools   *remote.Pools
 	sagas   *driver.Driver
 	sweeper *executor.Sweeper
+	notify  *notify.Notifier
 	tokens  *auth.Directory
 	limits  *auth.Limiter
 }
@@ -59,7 +62,7 @@ func (a *actor) openLeases() error {
 // and then ends the session, so ledger and leases are stopped later.
 func (a *actor) openExecutor(ctx context.Context) error {
 	a.openSweeper()
-	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At})
+	exec, err := executor.New(ctx, executor.Config{Ledger: a.store, Reader: a.store, Leases: a.leases, Events: a.events, Checker: a.sweeper, Crash: a.cfg.Process.Crash.At, Traces: a.traces != nil})
 	if err != nil {
 		return err
 	}
@@ -106,15 +109,52 @@ func (a *actor) openRemote() error {
 		owner = a.cluster.name()
 	}
 	a.sagas = driver.New(driver.Config{Ledger: a.store, Jobs: a.store.Jobs(), Events: a.events, Ended: a.metrics.SagaEnded, Owner: owner, Logger: a.cfg.Logger})
-	a.parts.start("sagas", func(ctx context.Context) error {
-		a.sagas.Run(ctx)
-		return nil
-	})
+	a.startInTerm("sagas", a.sagas.Run)
+	a.openNotifier()
 	a.parts.start("remote callers", func(ctx context.Context) error {
 		<-ctx.Done()
 		return a.withStopTimeout(ctx, service.Close)
 	})
 	return nil
+}
+
+// startInTerm starts a part that ends with the term: the parts of a term end one after the other, and the next term does not wait for
+// them.
+func (a *actor) startInTerm(name string, run func(context.Context)) {
+	a.parts.start(name, func(ctx context.Context) error {
+		inTerm, end := context.WithCancel(ctx)
+		defer end()
+		if a.lifetime != nil {
+			defer context.AfterFunc(a.lifetime, end)()
+		}
+		run(inTerm)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// notifyLedger is the ledger as package notify needs it.
+type notifyLedger struct {
+	*clusterstore.Store
+	*clusterstore.Feed
+}
+
+// openNotifier starts the notifications.
+func (a *actor) openNotifier() {
+	a.notify = notify.New(notify.Config{
+		Ledger: notifyLedger{a.store, a.store.Feed()}, Node: a.name(), PublicURL: a.publicURL(), Private: a.cfg.Listen.NotifyPrivate, Loopback: a.cfg.NoCredentials,
+		Quarantined: func() []string { return a.store.Stats().QuarantineFiles }, Wall: a.wall, Logger: a.cfg.Logger, Sent: a.metrics.NotificationSent,
+		Queues: func() (all []notify.Queue) {
+			jobs := a.store.Jobs()
+			for _, q := range a.pools.Queues("") {
+				if !jobs.Paused(q.Namespace, q.Action) {
+					all = append(all, notify.Queue{Namespace: q.Namespace, Action: q.Action, Oldest: q.Oldest})
+				}
+			}
+			return all
+		},
+	})
+	a.startInTerm("notifications", a.notify.Run)
 }
 
 // errNotActing is the error of a check that needs a node that acts.

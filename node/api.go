@@ -11,7 +11,7 @@ import (
 )
 
 // api returns the handler of the API.
-func (a *actor) api() http.Handler { return httpapi.New(a.apiConfig()) }
+func (a *actor) api() http.Handler { return a.traces.Calls(httpapi.New(a.apiConfig()), a.store, false) }
 
 func (a *actor) apiConfig() httpapi.Config {
 	m := monitor{a.node}
@@ -23,15 +23,26 @@ func (a *actor) apiConfig() httpapi.Config {
 		About: httpapi.About{Version: wire.Version{Version: a.cfg.Process.Version, Deployment: a.store.Header().Deployment},
 			Ready: m.readiness, Ledger: func(figures bool) wire.LedgerInfo { return ledgerInfo(a.store, figures) }, Node: m.about},
 	}
+	if a.notify != nil {
+		cfg.Notify = a.notify
+	}
 	if a.pools != nil {
 		cfg.Work = httpapi.Work{Pools: a.pools, Sagas: a.sagas}
 	}
-	if cfg.Callers.PublicURL = a.cfg.Listen.PublicURL; cfg.Callers.PublicURL == "" && a.cfg.NoCredentials {
-		cfg.Callers.PublicURL = a.server.url()
-	}
+	cfg.Callers.PublicURL = a.publicURL()
 	if a.cluster != nil {
 		cfg.Cluster.AwaitNodes, cfg.Cluster.ReplaceNode = a.awaitApplied, a.replacementOf
 		cfg.Cluster.Lines = a.inTerm
+	}
+	if a.traces != nil {
+		cfg.Callers.Traces = true
+		outer := cfg.Cluster.Lines
+		cfg.Cluster.Lines = func(lines http.Handler) http.Handler {
+			if lines = a.traces.Calls(lines, a.store, false); outer != nil {
+				lines = outer(lines)
+			}
+			return lines
+		}
 	}
 	if a.cfg.NoCredentials {
 		cfg.About.Metrics = a.metrics.Handler()
@@ -39,6 +50,14 @@ func (a *actor) apiConfig() httpapi.Config {
 		cfg.Callers.Auth = a.tokens
 	}
 	return cfg
+}
+
+// publicURL returns Config.Listen.PublicURL, or its default.
+func (n *node) publicURL() string {
+	if n.cfg.Listen.PublicURL == "" && n.cfg.NoCredentials {
+		return n.server.url()
+	}
+	return n.cfg.Listen.PublicURL
 }
 
 // Backup implements httpapi.Restores.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
@@ -34,14 +35,7 @@ func (n *node) startBackground() {
 // expire runs until ctx ends. Every tuning.expireEvery it removes redacted data from the disk and expires flights whose
 // retention is over. The next run repeats a step that failed, also after a crash.
 func (n *node) expire(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.tuning.expireEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for clock.Sleep(ctx, n.cfg.tuning.expireEvery) {
 		if _, err := n.store.Scrub(ctx); err != nil && ctx.Err() == nil {
 			n.cfg.Logger.Warn("removing redacted data from the disk failed; it is retried", "error", err)
 		}

@@ -225,8 +225,7 @@ func (c *cluster) foundOnce(ctx context.Context) (silent []string, err error) {
 	for _, name := range c.others() {
 		var answer foundingAnswer
 		if err := c.ask(ctx, name, foundingPath, &answer); err != nil {
-			var refused *peer.RefusedError
-			if errors.As(err, &refused) && refused.By != c.name() { // else this node refuses the other one, and waits for the right one
+			if refused, ok := errors.AsType[*peer.RefusedError](err); ok && refused.By != c.name() { // else this node refuses the other one, and waits for the right one
 				return nil, &NotMemberError{Node: c.name(), Reason: refused.Error()}
 			}
 			silent = append(silent, name)

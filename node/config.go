@@ -48,7 +48,7 @@ type Config struct {
 	tuning tuning
 }
 
-// Listen has the addresses of a node.
+// Listen has the addresses of a node, and those that it may reach.
 type Listen struct {
 	// Address is the address of the API. Port 0 means a free port. Another address than a loopback address needs TLS,
 	// or AllowPlainHTTP. Default: 127.0.0.1:7420.
@@ -64,6 +64,9 @@ type Listen struct {
 	// PublicURL is the URL of the API as providers reach it, for callbacks: absolute, and the same at every node of a cluster.
 	// Default: with Config.NoCredentials the URL of Address, else no attempt waits for a callback.
 	PublicURL string
+	// NotifyPrivate lets notifications go to addresses of private networks and of this machine. Default: only to public ones, and with
+	// Config.NoCredentials to this machine.
+	NotifyPrivate bool
 }
 
 // FirstToken says where a start puts the token "admin" that it creates or replaces.
@@ -97,6 +100,8 @@ type Process struct {
 	Dedicated bool
 	// Neighbours is the number of other nodes that share this machine's processors, memory and disk. Default: none.
 	Neighbours int
+	// Traces exports spans as the OTEL_* variables of the environment say. At most one node of a process may set it. Default: no spans.
+	Traces bool
 	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an
 	// unknown outcome until its caller reports. Default: 10 s.
 	StopTimeout time.Duration

@@ -14,6 +14,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -46,9 +47,6 @@ func (e *LedgerLostError) Error() string {
 // guard key decides: the counter that the ledger has recorded is missing. At an accepted restore, the keys of this deployment
 // belong to the lost ledger, and are deleted; after a crash the next start does so again.
 func (n *node) checkLedgerHistory(ctx context.Context, e *etcd, past clusterstore.Past) error {
-	if n.acceptance != nil && n.acceptance.Moved && !past.Closed {
-		return &CopiedError{Dir: n.cfg.Data, NotOnly: true}
-	}
 	if n.restored() && e.member == nil {
 		return e.root.Clear(ctx, e.client, past.Deployment)
 	}
@@ -186,17 +184,12 @@ func (a *actor) checkEtcdHistory(ctx context.Context) (err error) {
 // endRaises ends a raise of the lease epoch that an earlier leader has begun, until ctx ends.
 func (a *actor) endRaises(ctx context.Context) error {
 	defer a.etcdRefused.Store(false)
-	tick := time.NewTicker(raiseCheckEvery)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := a.store.Barrier(ctx); err == nil { // else this ledger may be behind
 			err := a.checkEtcdHistory(ctx) // what remains is shown by readiness, metrics and log
 			a.etcdRefused.Store(errors.Is(err, lease.ErrRegressed) || errors.Is(err, lease.ErrForeign))
 		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		clock.Sleep(ctx, raiseCheckEvery)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/openapi/openapitest"
+	"github.com/flightd/flightd/docs"
+	"github.com/flightd/flightd/httpapi/openapitest"
 )
 
 // TestContract replays the conversations of httpapi/testdata/contract with a real node and validates every request and
@@ -20,9 +20,7 @@ func TestContract(t *testing.T) {
 	files, err := filepath.Glob("../httpapi/testdata/contract/*.http")
 	require.NoError(t, err, "there are no conversations: %v", err)
 	require.NotEqual(t, 0, len(files), "there are no conversations: %v", err)
-	document, err := httpapi.Document()
-	require.NoError(t, err)
-	checker, err := openapitest.New(document)
+	checker, err := openapitest.New(docs.OpenAPI)
 	require.NoError(t, err)
 	in := open(t, t.TempDir(), func(u *tuning) { u.expireEvery = 100 * time.Millisecond })
 	client := &http.Client{Transport: &http.Transport{}}

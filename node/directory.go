@@ -7,7 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
+
+	"github.com/flightd/flightd/internal/clock"
 )
 
 // DirectoryLostError is the error with which a node ends whose files were deleted or replaced while it ran. Receipts that
@@ -47,14 +48,7 @@ func watchDirectory(parts *group, cfg *Config) (err error) {
 		open = append(open, f)
 	}
 	parts.start("directory watch", func(ctx context.Context) error {
-		tick := time.NewTicker(cfg.tuning.directoryEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return closeAll()
-			case <-tick.C:
-			}
+		for clock.Sleep(ctx, cfg.tuning.directoryEvery) {
 			for _, f := range open {
 				if lost := checkStillOwn(f); lost != nil {
 					cfg.Process.Kill(lost)
@@ -62,6 +56,7 @@ func watchDirectory(parts *group, cfg *Config) (err error) {
 				}
 			}
 		}
+		return closeAll()
 	})
 	return nil
 }

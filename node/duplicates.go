@@ -38,16 +38,8 @@ func suppressed(r effect.Result, err error) bool {
 	if err == nil {
 		return r.Source != effect.SourceExecuted
 	}
-	var (
-		declined *effect.Declined
-		failed   *effect.Failed
-		doubt    *effect.InDoubt
-		busy     *effect.Busy
-	)
-	if r.Source != effect.SourceExecuted && (errors.As(err, &declined) || errors.As(err, &failed) || errors.As(err, &doubt)) {
-		return true
-	}
-	return errors.As(err, &busy)
+	return errors.As(err, new(*effect.Busy)) ||
+		r.Source != effect.SourceExecuted && (errors.As(err, new(*effect.Declined)) || errors.As(err, new(*effect.Failed)) || errors.As(err, new(*effect.InDoubt)))
 }
 
 // passedFlights is how many flights' counts go along with a status: at 8 KiB each, as base64, they fit into its answer.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -149,7 +150,10 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 	}
 	own := []url.URL{{Scheme: "https", Host: c.founding.Self.Etcd}}
 	cfg.Name, cfg.InitialCluster, cfg.InitialClusterToken = c.name(), strings.Join(all, ","), c.foundingToken()
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = own, own
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = slices.Clone(own), own
+	if at, err := net.ResolveTCPAddr("tcp", own[0].Host); err == nil {
+		cfg.ListenPeerUrls[0].Host = at.String() // etcd listens on no name
+	}
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
 		cfg.ClusterState = embed.ClusterStateFlagExisting

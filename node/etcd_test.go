@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/clusterstore/peer"
 )
 
 // By default an embedded member listens on two ports and takes seven seconds to stop.
@@ -84,4 +86,14 @@ func TestEndedLeasesAreNoWarning(t *testing.T) {
 		}
 	}
 	require.NotEqual(t, 0, lines, "no entry at the debug level:\n%s", said.String())
+}
+
+// A node whose address is a host name listens on the address behind it, because etcd binds to addresses only, and tells the others
+// the name.
+func TestConfigureEtcd_HostName(t *testing.T) {
+	c := &cluster{founding: &peer.Founding{Self: peer.Node{Name: "a", Etcd: "localhost:7431"}}, log: slog.New(slog.DiscardHandler)}
+	cfg := etcdConfig(t.TempDir(), 0, c.log)
+	c.configureEtcd(cfg)
+	require.True(t, netip.MustParseAddrPort(cfg.ListenPeerUrls[0].Host).Addr().IsLoopback())
+	require.Equal(t, "localhost:7431", cfg.AdvertisePeerUrls[0].Host)
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,6 @@ type statusWriter struct {
 	status int
 }
 
-// Header implements http.ResponseWriter.
 func (w *statusWriter) Header() http.Header {
 	if w.header == nil {
 		w.header = make(http.Header)
@@ -48,14 +48,10 @@ func (w *statusWriter) Header() http.Header {
 	return w.header
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) { w.status = status }
 
-// Write implements http.ResponseWriter.
 func (w *statusWriter) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.status = cmp.Or(w.status, http.StatusOK)
 	return len(p), nil
 }
 

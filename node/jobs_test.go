@@ -23,8 +23,8 @@ type charge struct {
 }
 
 // connectTo connects a client to a node.
-func connectTo(t *testing.T, n *runningNode) *client.Client {
-	c, err := client.Connect(t.Context(), n.url, client.WithSpool(t.TempDir()), client.WithSessionTTL(2*time.Second))
+func connectTo(t *testing.T, n *runningNode, opts ...client.Option) *client.Client {
+	c, err := client.Connect(t.Context(), n.url, append(opts, client.WithSpool(t.TempDir()), client.WithSessionTTL(2*time.Second))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -21,15 +22,15 @@ func handOver(ctx context.Context, store *clusterstore.Store, log *slog.Logger) 
 }
 
 const (
-	// unfitTimeout is how long a leader goes on without an answer of etcd, or with a disk that takes no new work, before it hands
-	// leadership to a node that is fit.
+	// unfitTimeout is how long a leader goes on without an answer of etcd, or with a disk that takes no new work or has a
+	// damaged block, before it hands leadership to a node that is fit.
 	unfitTimeout = 3 * time.Second
 	// handOverPause is the least time between two such transfers.
 	handOverPause = 30 * time.Second
 )
 
-// fitness decides when a leader hands leadership over because it cannot take new work: etcd does not answer it, or its disk is
-// nearly full. One goroutine uses it.
+// fitness decides when a leader hands leadership over because it cannot take new work: etcd does not answer it, its disk is
+// nearly full, or a block on it is damaged. One goroutine uses it.
 type fitness struct {
 	lastFit    time.Time // zero: not since the start
 	handedOver time.Time
@@ -64,17 +65,14 @@ func (p *poller) leaveToFitNode(ctx context.Context) {
 	_, leads := p.store.Leading()
 	c := p.cluster
 	c.mu.Lock()
-	candidates := make(map[string]*view, len(c.views))
-	for name, v := range c.views {
-		candidates[name] = v
-	}
-	to := p.fit.successor(time.Now(), p.etcdAnswers.Load() && !p.etcdRefused.Load() && p.store.CheckDiskSpace() == nil, leads, p.store.LastApplied().Index, candidates)
+	candidates := maps.Clone(c.views)
+	to := p.fit.successor(time.Now(), p.etcdAnswers.Load() && !p.etcdRefused.Load() && p.store.IsDiskFit(), leads, p.store.LastApplied().Index, candidates)
 	instance := c.members.Instances[to]
 	c.mu.Unlock()
 	if to == "" {
 		return
 	}
-	p.cfg.Logger.Warn("this node leads the ledger and cannot use its etcd, or its disk is nearly full: leadership goes to another node", "node", to)
+	p.cfg.Logger.Warn("this node leads the ledger and cannot use its etcd, or its disk is nearly full or damaged: leadership goes to another node", "node", to)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := p.store.TransferLeadership(ctx, instance); err != nil {

@@ -26,14 +26,12 @@ type operator struct {
 	events *executor.Events
 }
 
-// Propose implements httpapi.Operator.
 func (o operator) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, err := o.store.Propose(ctx, c)
 	o.events.Publish(c.Target(), reply.Events)
 	return reply, err
 }
 
-// ProposeAll implements httpapi.Operator.
 func (o operator) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
 	replies, err := o.store.ProposeAll(ctx, all)
 	for i := range replies {

@@ -14,7 +14,6 @@ func httpErrors(to *slog.Logger) *log.Logger { return log.New(httpErrorWriter{to
 
 type httpErrorWriter struct{ *slog.Logger }
 
-// Write implements io.Writer.
 func (w httpErrorWriter) Write(line []byte) (int, error) {
 	level := slog.LevelError
 	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
@@ -24,7 +23,7 @@ func (w httpErrorWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// filterHandler drops warnings that etcd and raft log at every start of a single node.
+// filterHandler is a slog.Handler that drops warnings that etcd and raft log at every start of a single node.
 type filterHandler struct{ slog.Handler }
 
 // expectedWarnings lists them. A single voter gets no heartbeat before it elects itself, a member without a network
@@ -44,7 +43,6 @@ func expectedWarnings() []string {
 
 func filterWarnings(log *slog.Logger) *slog.Logger { return slog.New(filterHandler{log.Handler()}) }
 
-// Handle implements slog.Handler.
 func (h filterHandler) Handle(ctx context.Context, r slog.Record) error {
 	if slices.Contains(expectedWarnings(), r.Message) {
 		return nil
@@ -52,12 +50,10 @@ func (h filterHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h filterHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return filterHandler{h.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup implements slog.Handler.
 func (h filterHandler) WithGroup(name string) slog.Handler {
 	return filterHandler{h.Handler.WithGroup(name)}
 }

@@ -20,6 +20,20 @@ func (m monitor) register() {
 	m.metrics.RegisterState(m.store, m)
 	m.metrics.RegisterCluster(m.clusterState)
 	m.metrics.RegisterQueues(m.queues)
+	m.metrics.RegisterNotify(m.notifyFailing)
+}
+
+// notifyFailing returns for how many seconds each target of notifications that fails has failed, if this node acts.
+func (m monitor) notifyFailing() (seconds map[string]float64, leads bool) {
+	a := m.act.Load()
+	if a == nil || a.notify == nil {
+		return nil, false
+	}
+	seconds = make(map[string]float64)
+	for name, f := range a.notify.Failing() {
+		seconds[name] = max(0, m.wall().Sub(f.Since.Time).Seconds())
+	}
+	return seconds, true
 }
 
 // queues describes the queues of all namespaces, if this node acts.

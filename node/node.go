@@ -21,6 +21,7 @@ import (
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
+	"github.com/flightd/flightd/traces"
 )
 
 // Run starts a node, serves until ctx ends or a part fails, and stops it. Each part is started after the parts that it
@@ -58,6 +59,11 @@ func newNode(cfg Config) (*node, error) {
 	cfg.Logger = slog.New(auth.RedactingHandler(filterWarnings(cfg.Logger).Handler()))
 	n := &node{cfg: cfg, startedAt: time.Now(), parts: newGroup(maxParts)}
 	n.metrics = metrics.New(metrics.Config{Version: cfg.Process.Version, TTL: lease.DefaultTTL})
+	if cfg.Process.Traces {
+		if n.traces, err = traces.FromEnvironment(context.Background(), cfg.Process.Version, cfg.Logger); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Listen.TLS.Cert != "" {
 		if n.certs, err = cert.Serve(cfg.Listen.TLS, cfg.Logger); err != nil {
 			return nil, err
@@ -68,7 +74,7 @@ func newNode(cfg Config) (*node, error) {
 }
 
 // maxParts is the largest number of parts of a node.
-const maxParts = 16
+const maxParts = 21
 
 // node is one running process. Its fields are set by start, before the API is open, and constant afterwards.
 type node struct {
@@ -92,10 +98,11 @@ type node struct {
 	program    program               // that embeds this node; none at a lone node, and during the start
 
 	metrics    *metrics.Metrics
-	events     executor.Events // metrics and log
-	metricsURL string          // URL of the metrics' own address; "": none
-	etcdFull   atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
-	defrag     defragTurn      // of the embedded member, in a cluster
+	events     executor.Events  // metrics and log
+	traces     *traces.Exporter // nil: no spans are exported
+	metricsURL string           // URL of the metrics' own address; "": none
+	etcdFull   atomic.Bool      // etcd rejects writes; set by the compactor, read by readiness
+	defrag     defragTurn       // of the embedded member, in a cluster
 	// etcdAnswers says whether etcd has answered the newest request of the poller.
 	etcdAnswers atomic.Bool
 	// etcdRefused: this node leads and uses no etcd that has lost data or is another deployment's. Its settings may be wrong.
@@ -165,6 +172,12 @@ func (n *node) lockAndListen() error {
 	if err := n.cfg.checkLedgerExists(); err != nil {
 		return err
 	}
+	if n.traces != nil { // stops last: the other parts make spans until they have stopped
+		n.parts.start("traces", func(ctx context.Context) error {
+			<-ctx.Done()
+			return n.withStopTimeout(ctx, n.traces.Close)
+		})
+	}
 	if err := n.lock(); err != nil {
 		return err
 	}
@@ -209,6 +222,9 @@ func (n *node) openStores(ctx context.Context) error {
 		return err
 	}
 	n.events = n.metrics.Executor(executorEvents(n.cfg.Logger, &n.asked)) // the ledger emits events before there is an executor
+	if n.cluster != nil && !n.cfg.Etcd.enabled() {
+		n.parts.start("etcd's connections", n.cluster.endSilentConnections) // before the member, whose start waits for a majority
+	}
 	started := make(chan opened, 1)
 	go func() { // openStores waits for it below
 		var o opened
@@ -249,6 +265,13 @@ func (n *node) openStores(ctx context.Context) error {
 			<-ctx.Done()
 			return n.withStopTimeout(ctx, store.Close)
 		})
+		if n.traces != nil {
+			n.parts.start("spans of attempts", func(ctx context.Context) error {
+				n.traces.Attempts(ctx, store.Feed(), store, func() bool { return n.act.Load() != nil })
+				<-ctx.Done()
+				return nil
+			})
+		}
 	}
 	o := other()
 	if o.err == nil {

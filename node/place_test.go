@@ -98,11 +98,14 @@ func TestMovedDirectoryWasStopped(t *testing.T) {
 	openAttempt(t, in.server.url(), "one")
 	require.NoError(t, exec.Command("cp", "-a", data, copied).Run())
 	require.NoError(t, in.stopNode())
-	require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada", Moved: true}))
-	require.NoError(t, os.RemoveAll(filepath.Join(copied, "etcd")), "so that its copy does not reject the start first")
-	var rejected *CopiedError
-	require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected)
-	require.True(t, rejected.NotOnly)
+	for range 2 { // neither the word nor the start that follows makes the copy a directory that was stopped
+		var rejected *CopiedError
+		require.ErrorAs(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada", Moved: true}), &rejected)
+		require.True(t, rejected.NotOnly)
+		require.NoFileExists(t, filepath.Join(copied, acceptanceName))
+		require.ErrorAs(t, startError(t, Dev(copied, "127.0.0.1:0")), &rejected)
+		require.False(t, rejected.NotOnly)
+	}
 	require.NoError(t, AcceptRestore(copied, Acceptance{Reason: "r", Actor: "ada"}))
 	require.NoError(t, startError(t, Dev(copied, "127.0.0.1:0")))
 }

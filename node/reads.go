@@ -109,7 +109,7 @@ func (f *forwarder) readAPI() http.Handler {
 	cfg := a.apiConfig()
 	cfg.Cluster.Follower = f.mayAnswer
 	cfg.Cluster.LedgerBehind = func(context.Context, wire.Index) (bool, error) { return true, nil } // the leader judges what this node has not applied
-	return httpapi.New(cfg)
+	return f.n.traces.Calls(httpapi.New(cfg), f.n.store, true)
 }
 
 // replayer serves opens of keys with a final receipt. No other method is called.

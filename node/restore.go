@@ -39,7 +39,9 @@ type Acceptance struct {
 
 // AcceptRestore stores an operator's word in a data directory whose node does not run, and makes the directory an original:
 // a copy of it, or another ledger put into it, is not accepted by this word. The next start acts on it. Errors:
-// *LockedError; *flight.InvalidError if the directory has no ledger, or is that of a node of a cluster and was not moved.
+// *LockedError; *flight.InvalidError if the directory has no ledger, or is that of a node of a cluster and was not moved;
+// *CopiedError if it was moved, and its node was not stopped before. A start cannot find that out: one that is rejected closes
+// the ledger, and the next one would find a ledger that was closed.
 //
 // If the process dies during AcceptRestore, the directory starts as if it had ended, or is rejected as before.
 func AcceptRestore(data string, a Acceptance) error {
@@ -54,6 +56,15 @@ func AcceptRestore(data string, a Acceptance) error {
 		return err
 	}
 	defer lock.Close()
+	if a.Moved {
+		closed, err := clusterstore.WasClosed(filepath.Join(data, "ledger"))
+		if err == nil && !closed {
+			err = &CopiedError{Dir: data, NotOnly: true}
+		}
+		if err != nil {
+			return err
+		}
+	}
 	text, err := json.Marshal(a)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightd/flightd/console"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/cert"
@@ -19,6 +20,7 @@ import (
 // set.
 type server struct {
 	http           *http.Server
+	console        http.Handler                 // serves the files of the console at every time: they hold no data
 	starting       http.Handler                 // answers requests until api is set
 	api            atomic.Pointer[http.Handler] // nil during the start
 	requestCtx     context.Context              // parent of all requests; canceled when a stop interrupts them
@@ -31,7 +33,7 @@ var errStopping = errors.New("the node is stopping")
 
 // newServer returns a server for at most limit connections. It speaks TLS with certs, and plain HTTP if certs is nil.
 func newServer(l net.Listener, limit int, certs *cert.Served, log *slog.Logger) *server {
-	s := &server{connections: newConnections(l, limit, certs), starting: httpapi.Starting()}
+	s := &server{connections: newConnections(l, limit, certs), console: console.Handler(), starting: httpapi.Starting()}
 	s.requestCtx, s.cancelRequests = context.WithCancelCause(context.Background())
 	s.http = httpapi.Server(l.Addr().String(), s)
 	s.http.ErrorLog = httpErrors(log)
@@ -52,6 +54,10 @@ func (s *server) setAPI(api http.Handler) { s.api.Store(&api) }
 
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if console.Serves(r.URL.Path) {
+		s.console.ServeHTTP(w, r)
+		return
+	}
 	if api := s.api.Load(); api != nil {
 		(*api).ServeHTTP(w, r)
 		return

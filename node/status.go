@@ -38,7 +38,7 @@ type status struct {
 	Wall     time.Time `json:"wall"`
 	Reads    uint32    `json:"reads"` // highest feature level that this build reads
 	EtcdOK   bool      `json:"etcd_ok"`
-	DiskOK   bool      `json:"disk_ok"` // its disk takes new work
+	DiskOK   bool      `json:"disk_ok"` // its disk takes new work, and nothing on it was found damaged
 	Members  members   `json:"members"`
 	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
 
@@ -199,7 +199,7 @@ func (p peerAPI) status() status {
 	}
 	last := store.LastApplied()
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), p.act.Load() != nil
-	s.EtcdOK, s.DiskOK = p.etcdAnswers.Load(), store.CheckDiskSpace() == nil
+	s.EtcdOK, s.DiskOK = p.etcdAnswers.Load(), store.IsDiskFit()
 	s.DefragDue, s.EtcdFull = p.defrag.wants()
 	return s
 }

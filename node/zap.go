@@ -36,30 +36,21 @@ func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	switch {
 	case e.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
-	case concernsEndedLease(fields), concernsReplay(fields):
+	case slices.ContainsFunc(fields, isExpected):
 		level = slog.LevelDebug
 	}
 	z.log.Log(context.Background(), level, "etcd: "+e.Message, attributes(fields)...)
 	return nil
 }
 
-// concernsEndedLease reports whether etcd warns that a request named a lease that does not exist. Sessions end all the
-// time, and two callers may end the same session; a caller that still needs the session gets an error of its own.
-func concernsEndedLease(fields []zapcore.Field) bool {
-	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
-		err, _ := f.Interface.(error)
-		return f.Type == zapcore.ErrorType && (errors.Is(err, etcdlessor.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrLeaseNotFound))
-	})
-}
-
-// concernsReplay reports whether etcd warns that a proposal has to wait. At a start the member proposes its own name again and
-// again while it still applies the entries of its log, and each try but the last fails with this error. Proposals of this
-// process get the error as well, and their callers handle it.
-func concernsReplay(fields []zapcore.Field) bool {
-	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
-		err, _ := f.Interface.(error)
-		return f.Type == zapcore.ErrorType && errors.Is(err, etcderrors.ErrTooManyRequests)
-	})
+// isExpected reports whether etcd warns of one of these. A request named a lease that does not exist: sessions end all the time,
+// and two callers may end the same one; a caller that still needs it gets an error of its own. Or a proposal has to wait: at a start
+// the member proposes its own name again and again while it still applies the entries of its log. Proposals of this process get that
+// error as well, and their callers handle it.
+func isExpected(f zapcore.Field) bool {
+	err, _ := f.Interface.(error)
+	return f.Type == zapcore.ErrorType &&
+		(errors.Is(err, etcdlessor.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, etcderrors.ErrTooManyRequests))
 }
 
 func (z zapToSlog) Sync() error { return nil }

@@ -133,9 +133,8 @@ func (s *Service) closedIsLost(err error) error {
 // leaseError maps an error of package lease to an error of package effect.
 func (s *Service) leaseError(key flight.Key, err error) error {
 	err = s.closedIsLost(err)
-	var invalid *flight.InvalidError
 	switch {
-	case err == nil, errors.As(err, &invalid):
+	case err == nil, errors.As(err, new(*flight.InvalidError)):
 		return err
 	case errors.Is(err, lease.ErrLost):
 		return &effect.LeaseLost{Key: key}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -28,7 +29,14 @@ type ClaimRequest struct {
 	PublicURL string
 	// StillAllowed is that of OpenRequest.
 	StillAllowed func() error
+	// Trace is that of the claim: a job belongs to the trace of its submission, or else to this one.
+	Trace flight.Trace
+	// Size returns about how many bytes a job takes in the answer. It is called before the job is opened. nil: jobs have no size.
+	Size func(f *flight.Flight) int
 }
+
+// maxClaimBytes is how many bytes the jobs of one answer take at most, unless it is one job: clients read answers of 64 MiB.
+const maxClaimBytes = 48 << 20
 
 // Job is an attempt, or a verification, that was handed to a worker. Trust and ResendWithin count from when the worker sent the
 // claim.
@@ -82,7 +90,7 @@ func (p *Pools) Claim(ctx context.Context, req ClaimRequest) ([]Job, error) {
 		ids := p.take(&req)
 		if len(ids) > 0 {
 			p.leave(w)
-			jobs, err := p.openAll(ctx, &req, ids, start, false)
+			jobs, err := p.openAll(ctx, &req, p.fit(&req, ids), start, false)
 			if c.answered = len(jobs) > 0; c.answered || err != nil {
 				return jobs, err
 			}
@@ -100,6 +108,28 @@ func (p *Pools) Claim(ctx context.Context, req ClaimRequest) ([]Job, error) {
 			}
 		}
 	}
+}
+
+// fit returns the first of the jobs that were taken, as many as fit into one answer. It gives the others back to other claims.
+func (p *Pools) fit(req *ClaimRequest, ids []flight.ID) []flight.ID {
+	size := 0
+	for i, id := range ids {
+		f, err := p.service.cfg.Ledger.Flight(id)
+		if err != nil || f == nil || req.Size == nil {
+			continue // open sees it, too
+		}
+		if size += req.Size(f); size <= maxClaimBytes || i == 0 {
+			continue
+		}
+		for _, id := range ids[i:] {
+			p.giveBack(id, false)
+		}
+		for _, action := range req.Actions {
+			p.wake(req.Namespace, action)
+		}
+		return ids[:i]
+	}
+	return ids
 }
 
 // waitForJob waits until a job may be ready, or it is time to look again. It returns false when the wait is over.
@@ -191,18 +221,18 @@ func (p *Pools) open(ctx context.Context, req *ClaimRequest, id flight.ID, start
 	if err != nil || f == nil || f.Key.IsZero() {
 		return nil, err
 	}
-	asked := time.Now()
+	asked, trace := time.Now(), req.Trace
+	if f.Place != nil {
+		trace = cmp.Or(f.Place.Queue.Trace, trace)
+	}
 	job := &Job{Nonce: wire.JobNonce(req.Nonce, id), opened: asked}
 	job.OpenAnswer, err = s.Open(ctx, OpenRequest{
 		Key: f.Key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy}, Nonce: wire.NonceOf(job.Nonce),
 		NotAfter: req.NotAfter, Session: req.Session, Owner: req.Owner, StillAllowed: req.StillAllowed,
-		Callback: req.PublicURL != "", PublicURL: req.PublicURL,
+		Callback: req.PublicURL != "", PublicURL: req.PublicURL, Trace: trace,
 	})
-	var unavailable *effect.Unavailable
-	var lost *effect.LeaseLost
-	var tooMany *effect.TooMany
 	switch {
-	case errors.As(err, &unavailable), errors.As(err, &lost), errors.As(err, &tooMany), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(*effect.Unavailable)), errors.As(err, new(*effect.LeaseLost)), errors.As(err, new(*effect.TooMany)), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil, err
 	case err != nil, job.Decision != flight.DecisionProceed && job.Decision != flight.DecisionVerify:
 		return nil, nil // its state has changed, or this nonce has opened it before

@@ -271,3 +271,22 @@ func TestClaim_NoJobCanBeOpened_EndsWithItsWait(t *testing.T) {
 		require.Less(t, time.Since(began), 3*time.Second)
 	})
 }
+
+// A claim opens only the jobs that fit into its answer. The others are there for the next claim at once. A job that is too large by itself
+// is handed out alone.
+func TestClaim_LargeJobs_RestStaysUnclaimed(t *testing.T) {
+	for size, answers := range map[int][]int{20 << 20: {2, 1}, 30 << 20: {1, 1, 1}, 70 << 20: {1, 1, 1}} {
+		withPools(t, func(t *testing.T, a *faultyLedger, fd *flightdtest.Flightd, here, there *remote.Pools) {
+			worker := session(t, fd)
+			for i, want := range answers {
+				req := claimOf(a, worker, fmt.Sprint("claim-", i), 10)
+				req.Size, req.Wait = func(*flight.Flight) int { return size }, 0
+				jobs, err := here.Claim(t.Context(), req)
+				handed := tokensOf(t, jobs, err)
+				require.Len(t, handed, want)
+				again, err := there.Claim(t.Context(), req)
+				require.Equal(t, handed, tokensOf(t, again, err), "a repeat gets the same jobs")
+			}
+		})
+	}
+}

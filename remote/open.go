@@ -204,7 +204,7 @@ func (c *openCall) claimAndOpen(ctx context.Context) error {
 	}
 	o := &flight.Open{
 		Key: c.req.Key, Submission: c.req.Submission, Session: l.Session(), Nonce: c.req.Nonce, NotAfter: c.notAfter,
-		Owner: c.req.Owner, StoreEpoch: c.cfg.Reader.Header().StoreEpoch,
+		Owner: c.req.Owner, StoreEpoch: c.cfg.Reader.Header().StoreEpoch, Trace: c.req.Trace,
 	}
 	c.view.proposed = true
 	reply, err := c.propose(c.requestCtx, o)

@@ -24,7 +24,8 @@ type OpenRequest struct {
 	Callback bool          // the answer to proceed has the callback URL
 	// PublicURL is that of the API, without a slash at its end; "": nothing is opened for a callback.
 	PublicURL string
-	NoNonce   bool // the caller sent no nonce and cannot repeat the open; this node creates Nonce
+	Trace     flight.Trace // that an attempt belongs to; zero: none
+	NoNonce   bool         // the caller sent no nonce and cannot repeat the open; this node creates Nonce
 	// StillAllowed is called after each wait, and before an attempt is opened. If it returns an error, that is the answer,
 	// and nothing is opened. nil: the caller stays allowed.
 	StillAllowed func() error

@@ -90,7 +90,7 @@ func (d *DB) Checkpoint(dir string, opts ...pebble.CheckpointOption) (err error)
 			return
 		}
 		cause, known := p.(error)
-		if why := syscall.Errno(0); !known || !errors.As(cause, &why) {
+		if !known || !errors.As(cause, new(syscall.Errno)) {
 			panic(p)
 		}
 		err = fmt.Errorf("sync %s: %w", dir, cause)
@@ -124,8 +124,7 @@ func (d *DB) Flush(ctx context.Context) error {
 
 // onFlushEnd handles the end of a flush. Pebble also reports an error for a flush without data, which is ignored.
 func (d *DB) onFlushEnd(info pebble.FlushInfo) {
-	var why syscall.Errno
-	if !errors.As(info.Err, &why) {
+	if !errors.As(info.Err, new(syscall.Errno)) {
 		return
 	}
 	d.throttle.recordFailure(info.Err) // first: a caller that sees the error may ask TableError for it

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
-	"github.com/flightd/flightd/clusterstore/storetest"
 )
 
 type quiet struct{}
@@ -32,7 +31,7 @@ func options(fs vfs.FS) *pebble.Options {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.TestLogStore(t, func(t *testing.T) storetest.Log {
+	testStore(t, func(t *testing.T) raftStore {
 		s, err := pebblelog.Open("log", options(vfs.NewMem()))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -42,7 +41,7 @@ func TestConformance(t *testing.T) {
 
 // Raft's own in-memory store passes the same suite, so the suite requires nothing that raft does not.
 func TestConformance_RaftInmemStore(t *testing.T) {
-	storetest.TestLogStore(t, func(*testing.T) storetest.Log { return inmemStore{raft.NewInmemStore()} })
+	testStore(t, func(*testing.T) raftStore { return inmemStore{raft.NewInmemStore()} })
 }
 
 // inmemStore is raft's store with two corrections. GetUint64 returns "not found", which raft's own does not. FirstIndex
@@ -71,7 +70,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Bootstrap(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}))
 	require.Error(t, s.Bootstrap(raft.Configuration{}), "a log is bootstrapped once")
-	require.NoError(t, s.StoreLogs(storetest.Entries(2, 9, 1)))
+	require.NoError(t, s.StoreLogs(entries(2, 9, 1)))
 	require.NoError(t, s.DeleteRange(1, 3))
 	require.NoError(t, s.Close())
 	s, err = pebblelog.Open("log", options(fs))
@@ -90,7 +89,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := pebblelog.Open("log", options(vfs.NewMem()))
 		require.NoError(t, err)
-		require.NoError(t, s.StoreLogs(storetest.Entries(1, 2, 1)))
+		require.NoError(t, s.StoreLogs(entries(1, 2, 1)))
 		reading, closed := make(chan error, 1), make(chan error, 1)
 		read := make(chan struct{})
 		go func() {
@@ -106,7 +105,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 
 		require.ErrorIs(t, s.GetLog(1, new(raft.Log)), pebblelog.ErrClosed)
 		require.ErrorIs(t, s.Scan(1, nil), pebblelog.ErrClosed)
-		require.ErrorIs(t, s.StoreLogs(storetest.Entries(3, 3, 1)), pebblelog.ErrClosed)
+		require.ErrorIs(t, s.StoreLogs(entries(3, 3, 1)), pebblelog.ErrClosed)
 		require.ErrorIs(t, s.DeleteRange(1, 1), pebblelog.ErrClosed)
 		require.ErrorIs(t, s.SetUint64([]byte("a"), 1), pebblelog.ErrClosed)
 		_, err = s.Get([]byte("a"))
@@ -119,7 +118,7 @@ func TestScanFindsHoles(t *testing.T) {
 	s, err := pebblelog.Open("log", options(vfs.NewMem()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.NoError(t, s.StoreLogs(storetest.Entries(1, 9, 1)))
+	require.NoError(t, s.StoreLogs(entries(1, 9, 1)))
 	seen := 0
 	require.NoError(t, s.Scan(3, func(e *raft.Log) error { seen++; return nil }))
 	require.Equal(t, 7, seen)
@@ -139,7 +138,7 @@ func TestCrashKeepsWhatWasStored(t *testing.T) {
 		require.NoError(t, err)
 		next := uint64(1)
 		for range rng.IntN(30) {
-			batch := storetest.Entries(next, next+rng.Uint64N(20), 1)
+			batch := entries(next, next+rng.Uint64N(20), 1)
 			require.NoError(t, s.StoreLogs(batch))
 			next += uint64(len(batch))
 		}
@@ -172,9 +171,9 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 	everything := vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
 	s, err := pebblelog.Open("log", options(fs))
 	require.NoError(t, err)
-	require.NoError(t, s.StoreLogs(storetest.Entries(1, 5, 1)))
+	require.NoError(t, s.StoreLogs(entries(1, 5, 1)))
 	before := fs.CrashClone(everything)
-	require.NoError(t, s.StoreLogs(storetest.Entries(6, 8, 1)))
+	require.NoError(t, s.StoreLogs(entries(6, 8, 1)))
 	after := fs.CrashClone(everything)
 	require.NoError(t, s.Close())
 	name := newestWAL(t, after)

@@ -32,7 +32,7 @@ func (t *throttle) recordFailure(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastFailure = time.Now()
-	if why := syscall.Errno(0); errors.As(err, &why) {
+	if errors.As(err, new(syscall.Errno)) {
 		t.lastError = err
 	}
 }

@@ -31,7 +31,7 @@ func (s *store) put(t testing.TB, id flight.DocumentID, body []byte) {
 		seen = old.Version
 	}
 	s.header.Version.Index++
-	require.Equal(t, flight.DecisionAccepted, s.documents.Apply(&s.header, &flight.PutDocument{ID: id, Expect: seen, Body: body}).Decision)
+	require.Equal(t, flight.DecisionAccepted, s.documents.Apply(&s.header, flight.NewDue(), &flight.PutDocument{ID: id, Expect: seen, Body: body}).Decision)
 }
 
 // issue stores a token and returns its new secret.
@@ -95,7 +95,7 @@ func TestDirectory_FollowsTheDocuments(t *testing.T) {
 
 	s.header.Version.Index++
 	id := auth.TokenID("billing", "ci")
-	s.documents.Apply(&s.header, &flight.DeleteDocument{ID: id, Expect: s.documents.Get(id).Version})
+	s.documents.Apply(&s.header, flight.NewDue(), &flight.DeleteDocument{ID: id, Expect: s.documents.Get(id).Version})
 	require.ErrorIs(t, check(third, 200), auth.ErrUnknown)
 }
 

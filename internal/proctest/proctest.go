@@ -2,6 +2,7 @@ package proctest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,10 +126,7 @@ func (p *Process) readLines(output io.Reader) {
 // AwaitReady waits until the process is ready and returns the line that says so. It returns an error when the process ends
 // before that, when Spec.ReadyTimeout is over, or when ctx ends. It returns the line to one caller only.
 func (p *Process) AwaitReady(ctx context.Context) (string, error) {
-	within := p.spec.ReadyTimeout
-	if within == 0 {
-		within = 30 * time.Second
-	}
+	within := cmp.Or(p.spec.ReadyTimeout, 30*time.Second)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	select {
@@ -169,6 +167,9 @@ func (p *Process) WriteLine(line string) error {
 	_, err := io.WriteString(p.input, line+"\n")
 	return err
 }
+
+// Pid returns the id of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }

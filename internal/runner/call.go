@@ -135,17 +135,13 @@ func (c *call) removeCaller(cause error) {
 // waiting for other holders; or the call has no look-up, and the joiner has one; or the call was of an earlier
 // generation; or only one of the two declared an input, so that the flight's input may differ from the joiner's.
 func (c *call) joinerMustRetry(joiner effect.Call, minGeneration uint32, err error) bool {
-	var busy *effect.Busy
 	var doubt *effect.InDoubt
-	if c.isBefore(minGeneration) || errors.As(err, &busy) ||
+	if c.isBefore(minGeneration) || errors.As(err, new(*effect.Busy)) ||
 		errors.As(err, &doubt) && doubt.Cause == NoLookUpCause && c.req.LookUp == nil && joiner.LookUp != nil {
 		return true
 	}
-	var declined *effect.Declined
-	var failed *effect.Failed
-	var conflict *effect.Conflict
 	return c.req.Submission.Fingerprint != joiner.Submission.Fingerprint &&
-		(err == nil || errors.As(err, &declined) || errors.As(err, &failed) || errors.As(err, &conflict))
+		(err == nil || errors.As(err, new(*effect.Declined)) || errors.As(err, new(*effect.Failed)) || errors.As(err, new(*effect.Conflict)))
 }
 
 // causeOf replaces a cancellation error by its cause: the last caller has left, or Close has begun. *effect.Unrecorded
@@ -155,8 +151,7 @@ func (c *call) causeOf(err error) error {
 	if err == nil || cause == nil {
 		return err
 	}
-	var unrecorded *effect.Unrecorded
-	if !errors.As(err, &unrecorded) && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+	if !errors.As(err, new(*effect.Unrecorded)) && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		return cause
 	}
 	return err
@@ -169,10 +164,9 @@ func (c *call) resultFor(source effect.Source) (effect.Result, error) {
 		return c.result, c.err
 	}
 	result := copyResult(c.result, source)
-	var declined *effect.Declined
 	var unrecorded *effect.Unrecorded
 	switch {
-	case errors.As(c.err, &declined):
+	case errors.As(c.err, new(*effect.Declined)):
 		return result, &effect.Declined{Result: result}
 	case errors.As(c.err, &unrecorded):
 		return result, &effect.Unrecorded{Result: copyResult(unrecorded.Result, source), Cause: unrecorded.Cause, ReportPlace: unrecorded.ReportPlace}

@@ -33,7 +33,11 @@ var (
 //
 // Close waits for the goroutine, which counts as Work.
 func (r *Runner) runHandler(c *call, a *Answer, h effect.Handler) (end Completion, late <-chan Completion) {
-	ctx, cancel := context.WithCancelCause(c.baseCtx)
+	base := c.baseCtx
+	if a.Spec.Traceparent != "" {
+		base = effect.WithTraceparent(base, a.Spec.Traceparent)
+	}
+	ctx, cancel := context.WithCancelCause(base)
 	r.calls.mu.Lock()
 	c.cancelHandler = cancel
 	r.calls.mu.Unlock()
@@ -103,8 +107,7 @@ func callHandler(spec *effect.Spec, h effect.Handler, end *Completion) {
 	}()
 	answer, err := h(spec.Context, at)
 	if err != nil { // an error whose methods panic, such as a nil pointer, must panic here and not later
-		var nothing interface{ isNothing() }
-		_, _, _ = err.Error(), errors.Is(err, errGoexit), errors.As(err, &nothing)
+		_, _, _ = err.Error(), errors.Is(err, errGoexit), errors.As(err, new(interface{ isNothing() }))
 	}
 	end.Answer, end.Err = answer, err
 }

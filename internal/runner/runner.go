@@ -245,8 +245,7 @@ func (r *Runner) executeAttempt(c *call, a *Answer, h effect.Handler) (Answer, e
 		}
 		return answer, err
 	}
-	var unrecorded *effect.Unrecorded
-	if errors.As(err, &unrecorded) {
+	if unrecorded, ok := errors.AsType[*effect.Unrecorded](err); ok {
 		unrecorded.Result = effect.Result{
 			Key: c.req.Key, FlightID: c.req.Key.FlightID(), Outcome: end.Outcome, Source: effect.SourceExecuted, Attempt: a.Spec.Number,
 			Answer: end.Answer, Size: len(end.Answer.Body),

@@ -48,8 +48,7 @@ var (
 // DecodeRequest reads a document strictly into the struct that into points to. It returns an *Error.
 func DecodeRequest(data []byte, into any) error {
 	err := json.Unmarshal(data, into, strict)
-	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) && syntax.Err == jsontext.ErrDuplicateName && syntax.JSONPointer.Parent() != "" {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syntax.Err == jsontext.ErrDuplicateName && syntax.JSONPointer.Parent() != "" {
 		// The name repeats inside a raw value, where it may. The names of the document itself are still to be checked.
 		if err = uniqueNames(data); err == nil {
 			err = json.Unmarshal(data, into, repeating)

@@ -1,6 +1,7 @@
 package etcdlease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/internal/clock"
 )
 
 // Compactor compacts and defragments an embedded etcd. Every claim adds to etcd's history, which only the watch for
@@ -67,15 +70,11 @@ type CompactorEvents struct {
 }
 
 func (s *CompactorSettings) defaults() {
-	if s.Interval == 0 {
-		s.Interval = time.Second
-	}
+	s.Interval = cmp.Or(s.Interval, time.Second)
 	if s.CompactEvery == 0 {
 		s.CompactEvery = 5 * time.Second
 	}
-	if s.CompactRevisions == 0 {
-		s.CompactRevisions = 100_000
-	}
+	s.CompactRevisions = cmp.Or(s.CompactRevisions, 100_000)
 	if s.DefragPause == 0 {
 		s.DefragPause = 10 * time.Minute
 	}
@@ -84,14 +83,7 @@ func (s *CompactorSettings) defaults() {
 // Run checks the member every Interval until ctx ends, in the goroutine of the caller.
 func (c *Compactor) Run(ctx context.Context) {
 	c.Settings.defaults()
-	tick := time.NewTicker(c.Settings.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for clock.Sleep(ctx, c.Settings.Interval) {
 		if err := c.runOnce(ctx); err != nil && ctx.Err() == nil && c.Events.Failed != nil {
 			c.Events.Failed(err)
 		}

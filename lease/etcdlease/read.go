@@ -1,6 +1,7 @@
 package etcdlease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -30,9 +31,7 @@ func (s *store) List(ctx context.Context) (all []lease.RawClaim, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if revision == 0 {
-			revision = got.Header.Revision
-		}
+		revision = cmp.Or(revision, got.Header.Revision)
 		for _, kv := range got.Kvs {
 			all = append(all, s.rawClaim(kv))
 		}
@@ -43,7 +42,6 @@ func (s *store) List(ctx context.Context) (all []lease.RawClaim, err error) {
 	}
 }
 
-// ReadGuard implements lease.EpochStore.
 func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
 	state, _, err := s.readGuardAnd(ctx, nil)
 	return state, err
@@ -52,7 +50,6 @@ func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
 // maxIDs is the largest number of session keys that are read one by one; for more ids, all session keys are read.
 const maxIDs = maxCompares - 8
 
-// ReadLiving implements lease.EpochStore.
 func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.GuardState, []flight.SessionID, error) {
 	var reads []*pb.RangeRequest
 	if len(ids) == 0 || len(ids) > maxIDs {
@@ -135,7 +132,6 @@ func decodeCounter(kvs []*mvccpb.KeyValue) (uint64, error) {
 	return n, nil
 }
 
-// WatchSessionKeys implements lease.SessionKeys.
 func (s *store) WatchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
 	ctx, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer stop()

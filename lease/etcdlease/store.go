@@ -88,7 +88,6 @@ func ownershipError(answer *pb.ResponseOp) error {
 	return &lease.OwnershipError{Found: found}
 }
 
-// SetOwnership implements lease.EpochStore.
 func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	condition := absent(s.guardKey())
 	if old != nil {
@@ -104,7 +103,6 @@ func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own leas
 	return nil
 }
 
-// RaiseCounter implements lease.EpochStore.
 func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (bool, error) {
 	condition := valueIs(s.counterKey(), strconv.FormatUint(from, 10))
 	if from == 0 {
@@ -159,7 +157,6 @@ func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.SessionK
 	return g, nil
 }
 
-// Renew implements lease.EtcdLeases.
 func (s *store) Renew(ctx context.Context, id lease.LeaseID) (time.Duration, error) {
 	seconds, err := s.renewOnce(ctx, id)
 	switch {
@@ -203,7 +200,6 @@ func (s *store) renewRemote(ctx context.Context, id lease.LeaseID) (seconds int6
 	return answer.GetTTL(), err
 }
 
-// Revoke implements lease.EtcdLeases.
 func (s *store) Revoke(ctx context.Context, id lease.LeaseID) error {
 	_, err := s.client.Revoke(ctx, clientv3.LeaseID(id))
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -212,7 +208,6 @@ func (s *store) Revoke(ctx context.Context, id lease.LeaseID) error {
 	return err
 }
 
-// SessionKey implements lease.SessionKeys.
 func (s *store) SessionKey(ctx context.Context, id flight.SessionID) (*lease.SessionKey, error) {
 	if id == "" {
 		return nil, nil
@@ -225,7 +220,6 @@ func (s *store) SessionKey(ctx context.Context, id flight.SessionID) (*lease.Ses
 	return &m, err
 }
 
-// SessionKeys implements lease.SessionKeys.
 func (s *store) SessionKeys(ctx context.Context) ([]lease.SessionKey, error) {
 	got, err := s.client.Get(ctx, s.sessionKeyName(""), clientv3.WithPrefix())
 	if err != nil {

@@ -91,13 +91,6 @@ func (et *Etcd) SetGuardKey(o *lease.Ownership) {
 	et.owner = o
 }
 
-// GuardKey returns the guard key, or nil if there is none.
-func (et *Etcd) GuardKey() *lease.Ownership {
-	et.mu.Lock()
-	defer et.mu.Unlock()
-	return et.owner
-}
-
 // SetCounter sets the counter of the guard key, as a restore from a backup does; 0 deletes it.
 func (et *Etcd) SetCounter(n uint64) {
 	et.mu.Lock()

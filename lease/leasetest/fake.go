@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"sync"
@@ -59,9 +60,7 @@ func Open(t testing.TB, w *Etcd, ledger *Ledger, o Options) *Fake {
 	if cfg.Ledger == nil {
 		cfg.Ledger = ledger
 	}
-	if cfg.Deployment == "" {
-		cfg.Deployment = Deployment
-	}
+	cfg.Deployment = cmp.Or(cfg.Deployment, Deployment)
 	f.ledgerState = cfg.Ledger
 	if o.Tune != nil {
 		o.Tune(&cfg)

@@ -85,33 +85,28 @@ func delay(ctx context.Context, slow time.Duration) error {
 	}
 }
 
-// ReadGuard implements lease.EpochStore.
 func (l *link) ReadGuard(ctx context.Context) (state lease.GuardState, err error) {
 	err = l.roundTrip(ctx, func() { state, _ = l.etcd.readLiving(nil) })
 	return state, err
 }
 
-// ReadLiving implements lease.EpochStore.
 func (l *link) ReadLiving(ctx context.Context, ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID, err error) {
 	err = l.roundTrip(ctx, func() { state, living = l.etcd.readLiving(ids) })
 	return state, living, err
 }
 
-// SetOwnership implements lease.EpochStore.
 func (l *link) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	var refused error
 	err := l.roundTrip(ctx, func() { refused = l.etcd.setOwnership(old, own) })
 	return errors.Join(err, refused)
 }
 
-// RaiseCounter implements lease.EpochStore.
 func (l *link) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (raised bool, err error) {
 	var refused error
 	err = l.roundTrip(ctx, func() { raised, refused = l.etcd.raiseCounter(own, from) })
 	return raised, errors.Join(err, refused)
 }
 
-// Grant implements lease.EtcdLeases.
 func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.SessionKey) (g lease.Granted, err error) {
 	var refused error
 	if err := l.roundTrip(ctx, func() { g, refused = l.etcd.grant(own, m) }); err != nil {
@@ -120,7 +115,6 @@ func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.SessionKe
 	return g, refused
 }
 
-// Renew implements lease.EtcdLeases.
 func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, err error) {
 	l.mu.Lock()
 	l.renews++
@@ -132,24 +126,20 @@ func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, 
 	return ttl, refused
 }
 
-// Revoke implements lease.EtcdLeases.
 func (l *link) Revoke(ctx context.Context, id lease.LeaseID) error {
 	return l.roundTrip(ctx, func() { l.etcd.revoke(id) })
 }
 
-// SessionKey implements lease.SessionKeys.
 func (l *link) SessionKey(ctx context.Context, id flight.SessionID) (m *lease.SessionKey, err error) {
 	err = l.roundTrip(ctx, func() { m = l.etcd.SessionKey(id) })
 	return m, err
 }
 
-// SessionKeys implements lease.SessionKeys.
 func (l *link) SessionKeys(ctx context.Context) (list []lease.SessionKey, err error) {
 	err = l.roundTrip(ctx, func() { list = l.etcd.sessionKeys() })
 	return list, err
 }
 
-// WatchSessionKeys implements lease.SessionKeys.
 func (l *link) WatchSessionKeys(ctx context.Context, deleted func(flight.SessionID)) error {
 	if err := l.roundTrip(ctx, func() {}); err != nil {
 		return err
@@ -164,7 +154,6 @@ func (l *link) WatchSessionKeys(ctx context.Context, deleted func(flight.Session
 	})
 }
 
-// Commit implements lease.ClaimStore.
 func (l *link) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
 	l.mu.Lock()
 	l.commits++
@@ -204,7 +193,6 @@ func (l *link) commitLater(delayed chan struct{}, own lease.Ownership, ops []*le
 	})
 }
 
-// List implements lease.ClaimStore.
 func (l *link) List(ctx context.Context) (all []lease.RawClaim, err error) {
 	err = l.roundTrip(ctx, func() { all = l.etcd.list() })
 	return all, err

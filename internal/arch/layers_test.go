@@ -16,6 +16,7 @@ type layeredPackage struct {
 func layers() []layeredPackage {
 	return []layeredPackage{
 		{"internal/strictjson", -1},
+		{"docs", 0},
 		{"flight", 0},
 		{"internal/clock", 0},
 		{"internal/crashpoint", 0},
@@ -32,6 +33,7 @@ func layers() []layeredPackage {
 		{"httpapi/wire", 3},
 		{"internal/runner", 3},
 		{"internal/auth", 4},
+		{"internal/notify", 4},
 		{"executor", 4},
 		{"client", 4},
 		{"remote", 5},
@@ -42,6 +44,7 @@ func layers() []layeredPackage {
 		{"httpapi", 6},
 		{"console", 6},
 		{"metrics", 6},
+		{"traces", 6},
 		{"node", 7},
 		{"drill", 7},
 		{"cmd", 8},
@@ -65,16 +68,17 @@ func libraryRules() []libraryRule {
 	return []libraryRule{
 		{"go.etcd.io/etcd/server/v3/lease", []string{"lease/etcdlease", "node"}, nil}, // the types of an embedded server's renewal
 		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "chaos/bench"}, []string{"lease/etcdlease"}},
-		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "chaos/bench"}, nil},
+		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "chaos/bench", "chaos/cluster"}, nil},
 		{"go.etcd.io/bbolt", []string{"node"}, nil},
 		{"github.com/vishvananda", []string{"chaos"}, nil},
 		{"github.com/hashicorp/raft", []string{"clusterstore", "chaos/bench"}, nil},
 		{"github.com/cockroachdb/pebble", []string{"clusterstore", "chaos/bench"}, nil},
 		{"github.com/prometheus", []string{"metrics"}, nil},
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
+		{"go.opentelemetry.io", []string{"traces"}, []string{"node"}},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
 		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "httpapi/wire"}, nil},
-		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
+		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapitest"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
 	}
 }
@@ -87,7 +91,7 @@ func clientPackages() []string {
 
 // heavyLibraries returns the libraries that a client's program must not contain.
 func heavyLibraries() []string {
-	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "github.com/prometheus"}
+	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "github.com/prometheus", "go.opentelemetry.io"}
 }
 
 // layerOf finds the entry of layers for a package path relative to the module: the one with the longest matching path.
