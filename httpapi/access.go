@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,7 @@ type scope struct {
 	tokens    *auth.Directory    // nil: the server needs no credentials
 	tokenTime func() flight.Time // at which the expiry of tokens is judged
 	follower  func() bool        // Cluster.Follower
+	traces    bool               // Callers.Traces
 }
 
 type callerKey struct{}
@@ -132,6 +134,16 @@ func (sc *scope) receiveBody(w http.ResponseWriter, r *http.Request, limit int64
 	return body, bad
 }
 
+// receive reads the body of a request with read, such as receiveBody, and decodes it.
+func receive[T any](read func(http.ResponseWriter, *http.Request, int64) ([]byte, *wire.Invalid), w http.ResponseWriter, r *http.Request, limit int64,
+	decode func([]byte) (T, *wire.Invalid)) (req T, bad *wire.Invalid) {
+	body, bad := read(w, r, limit)
+	if bad == nil {
+		req, bad = decode(body)
+	}
+	return req, bad
+}
+
 // receiveLines reads a body with one JSON object per line, as receiveBody does.
 func (sc *scope) receiveLines(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
 	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
@@ -164,13 +176,8 @@ func rejectSecrets(r *http.Request) *wire.Invalid {
 		return &wire.Invalid{Code: wire.InputInvalid, FieldError: wire.FieldError{Parameter: "URL", Detail: detail}}
 	}
 	for name, values := range r.Header {
-		if name == wire.HeaderAuthorization {
-			continue
-		}
-		for _, value := range values {
-			if auth.ContainsSecret(value) {
-				return wire.BadHeader(auth.Redact(name), detail)
-			}
+		if name != wire.HeaderAuthorization && slices.ContainsFunc(values, auth.ContainsSecret) {
+			return wire.BadHeader(auth.Redact(name), detail)
 		}
 	}
 	return nil

@@ -169,8 +169,7 @@ func (ar *actionRoutes) declareAction(w http.ResponseWriter, r *http.Request) er
 				break
 			}
 			err := ar.changeAction(r, id, &made, d, ar.documents.Document(id))
-			var changed *wire.Invalid
-			if errors.As(err, &changed) && changed.Code == wire.PreconditionFailed { // another worker was first
+			if changed, ok := errors.AsType[*wire.Invalid](err); ok && changed.Code == wire.PreconditionFailed { // another worker was first
 				continue
 			}
 			if err != nil {
@@ -199,10 +198,7 @@ func (ar *actionRoutes) actionID(r *http.Request) (id flight.DocumentID, bad *wi
 
 // actionRequest reads the body of a change. reason is that of a request without one.
 func (ar *actionRoutes) actionRequest(w http.ResponseWriter, r *http.Request, reason string) (req wire.ActionRequest, d operatorRequest, bad *wire.Invalid) {
-	body, bad := ar.readAdminBody(w, r)
-	if bad == nil {
-		req, bad = wire.DecodeAction(body)
-	}
+	req, bad = receive(ar.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ActionRequest])
 	if bad == nil {
 		bad = req.Check()
 	}

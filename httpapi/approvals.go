@@ -65,10 +65,7 @@ func (ar *approvalRoutes) decide(w http.ResponseWriter, r *http.Request, finding
 	d, id, bad := readDecision(r)
 	var req wire.ApprovalDecision
 	if bad == nil {
-		var body []byte
-		if body, bad = ar.decisions.receiveBody(w, r, wire.MaxSmallBody); bad == nil {
-			req, bad = wire.DecodeApproval(body)
-		}
+		req, bad = receive(ar.decisions.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ApprovalDecision])
 	}
 	if bad == nil {
 		bad = d.setActor(r, req.Actor)
@@ -146,9 +143,9 @@ func tooLate(f *flight.Flight) error {
 	return problemError{problem: p}
 }
 
-// setRequester records who submits a flight that needs an approval: the actor of the request, or else the name of the caller.
+// setRequester records who submits a saga, or a flight that needs an approval: the actor of the request, or else the name of the caller.
 func setRequester(r *http.Request, s *flight.Submission, owner string) *wire.Invalid {
-	if !s.Policy.Approval {
+	if !s.Policy.Approval && !s.Policy.Saga {
 		return nil
 	}
 	who, bad := actor(r)

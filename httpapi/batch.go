@@ -160,12 +160,10 @@ type lineWriter struct {
 	body   int // where the body begins in buf
 }
 
-// Header implements http.ResponseWriter.
 func (w *lineWriter) Header() http.Header { return w.header }
 
 const bodyField, base64Field = `,"body":`, `,"body_base64":"`
 
-// WriteHeader implements http.ResponseWriter.
 func (w *lineWriter) WriteHeader(status int) {
 	if w.status != 0 {
 		return
@@ -180,7 +178,6 @@ func (w *lineWriter) WriteHeader(status int) {
 	w.body = len(*w.buf)
 }
 
-// Write implements http.ResponseWriter.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	*w.buf = append(*w.buf, p...)

@@ -38,8 +38,9 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 	if h.Reconciling {
 		add(wire.BlockedByRestore, "the ledger was restored, and opens nothing until an operator has finished the restore")
 	}
-	job := f.Place != nil && fw.queues != nil
+	job, action := f.Place != nil && fw.queues != nil, f.Key.Name()
 	if job {
+		action = cmp.Or(f.Place.Queue.Action, action) // a step of a saga is claimed by the workers of another action than that of its key
 		if first, blocked := fw.queues.LaneBlocker(f.ID); blocked {
 			text := "another job stands before it in the lane " + f.Place.Queue.Lane
 			key := ""
@@ -49,8 +50,8 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 			}
 			add(wire.BlockedByLane, "%s", text).Key = key
 		}
-		if doc := fw.pauseOf(f.Key.Namespace(), f.Key.Name()); doc != nil {
-			add(wire.BlockedByPause, "the action %s is paused since %s by %s: %s", f.Key.Name(), doc.CreatedAt.AsTime().Format(wire.TimeFormat),
+		if doc := fw.pauseOf(f.Key.Namespace(), action); doc != nil {
+			add(wire.BlockedByPause, "the action %s is paused since %s by %s: %s", action, doc.CreatedAt.AsTime().Format(wire.TimeFormat),
 				cmp.Or(doc.Changed.Actor, unknownActor), doc.Changed.Reason)
 		}
 	}
@@ -64,8 +65,8 @@ func (fw *flightWriter) blocksOf(r *http.Request, f *flight.Flight) (blocks []wi
 	case f.NotBefore > now:
 		until("its first attempt is due at %s", f.NotBefore)
 	}
-	if job && fw.queues.Workers(f.Key.Namespace(), f.Key.Name()) == 0 {
-		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", f.Key.Name())
+	if job && fw.queues.Workers(f.Key.Namespace(), action) == 0 {
+		add(wire.BlockedByNoWorkers, "no worker has asked for jobs of the action %s within a minute", action)
 	}
 	return blocks
 }

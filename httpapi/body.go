@@ -71,9 +71,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 		return nil, unsupportedType(kind)
 	}
 	body, err := readAll(w, r, limit)
-	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
+	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, tooLarge(limit)
 	case errors.Is(err, errBodyMemory):
 		code := wire.RateLimited
@@ -146,8 +145,7 @@ func (b *pacedBody) takeMemory() error {
 // incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same
 // request may succeed when it is sent again. If the body was interrupted because this node stops, the code is draining.
 func incompleteBody(r *http.Request, err error) *wire.Invalid {
-	var stops *effect.Unavailable
-	if errors.As(context.Cause(r.Context()), &stops) {
+	if errors.As(context.Cause(r.Context()), new(*effect.Unavailable)) {
 		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node is stopping, and the request body had not arrived completely"}}
 	}
 	bad := wire.BadField("", "the request body did not arrive completely: %v", err)

@@ -55,11 +55,7 @@ func (cr *callbackRoutes) suspendRequest(w http.ResponseWriter, r *http.Request)
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, bad
 	}
-	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad != nil {
-		return req, bad
-	}
-	suspend, bad := wire.DecodeSuspend(body)
+	suspend, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.SuspendRequest])
 	if bad != nil {
 		return req, bad
 	}
@@ -90,13 +86,11 @@ func (cr *callbackRoutes) callback(w http.ResponseWriter, r *http.Request) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
 	f, err := cr.callbacks.Callback(ctx, req)
-	var missing *effect.Missing
-	var fenced *effect.Fenced
 	var unavailable *effect.Unavailable
 	switch {
-	case errors.As(err, &missing):
+	case errors.As(err, new(*effect.Missing)):
 		return noCallback()
-	case errors.As(err, &fenced):
+	case errors.As(err, new(*effect.Fenced)):
 		if f != nil && f.State == flight.StateExpired {
 			cr.logExpiredReport(w, &remote.ReportRequest{Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error}, f)
 		}
@@ -138,11 +132,7 @@ func callbackRequest(w http.ResponseWriter, r *http.Request) (req remote.Callbac
 			return req, bad
 		}
 	} else {
-		body, bad := readBody(w, r, wire.MaxReportBody)
-		if bad == nil {
-			c, bad = wire.DecodeCallback(body)
-		}
-		if bad != nil {
+		if c, bad = receive(readBody, w, r, wire.MaxReportBody, wire.Decode[wire.CallbackRequest]); bad != nil {
 			bad.Hint = "send {\"outcome\":\"succeeded\",\"body\":…}, or any body with ?outcome=succeeded in the URL"
 			return req, bad
 		}

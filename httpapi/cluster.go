@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
 )
@@ -40,7 +39,7 @@ func (cr *clusterRoutes) clusterState(w http.ResponseWriter, r *http.Request) er
 
 // replaceNode serves POST /v1/cluster/nodes/{name}/replace. A repeat with the same certificate changes nothing.
 func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) error {
-	body, bad := cr.readAdminBody(w, r)
+	body, bad := cr.readAdminBody(w, r, wire.MaxSmallBody)
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
@@ -74,11 +73,7 @@ func (cr *clusterRoutes) replaceNode(w http.ResponseWriter, r *http.Request) err
 
 // raiseLeaseEpoch serves POST /v1/lease-epoch:raise.
 func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request) error {
-	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
-	var req wire.ReasonRequest
-	if bad == nil {
-		req, bad = wire.DecodeReason(body)
-	}
+	req, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
 	var d operatorRequest
 	if bad == nil {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
@@ -98,25 +93,4 @@ func (cr *clusterRoutes) raiseLeaseEpoch(w http.ResponseWriter, r *http.Request)
 		out.HoldUntil, out.HoldMS = wireTime(h.EpochHold), left.Milliseconds()
 	}
 	return writeJSON(w, r, http.StatusOK, &out)
-}
-
-func clusterOperations() []openapi.Operation {
-	return []openapi.Operation{{
-		Pattern: "POST /v1/lease-epoch:raise", ID: "raiseLeaseEpoch", Tag: tagAdmin, Summary: "Accept an etcd that has lost data",
-		About: "If etcd knows less than the ledger, nothing opens. This request accepts that etcd: all sessions end, and attempts that were open are not taken over before their holders must have ended. " +
-			"It changes nothing if etcd has lost nothing. The request needs a token of all namespaces.",
-		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: `{"reason":"etcd was restored from its snapshot of noon","actor":"maria"}`,
-		Answers: okAnswer("the present lease epoch", wire.LeaseEpoch{}), Problems: bodyCodes,
-	}, {
-		Pattern: "GET /v1/cluster", ID: "getCluster", Tag: tagAdmin, Summary: "Describe the nodes of the cluster",
-		About:   "The answer is how the leader sees the nodes, at most a second old. A lone node describes itself. The request needs a token of all namespaces.",
-		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(readCodes, wire.NotFound),
-	}, {
-		Pattern: "POST /v1/cluster/nodes/{name}/replace", ID: "replaceNode", Tag: tagAdmin, Summary: "Replace a node that lost its disk",
-		About: "From now on, the node of this name is the one that has the certificate, with the first data directory with which it starts. The old certificate and the old data directory are refused for ever. " +
-			"`precondition_failed`: the node leads, it runs and `while_running` is not true, or the others would be no majority. Nodes are replaced one after the other. A repeat changes nothing. The request needs a token of all namespaces.",
-		Parameters: []string{wire.HeaderActor}, Request: wire.ReplaceNode{},
-		Example: `{"certificate":"49ec49fe2ad166ef0b18ff7d94291ca849ec49fe2ad166ef0b18ff7d94291ca8","reason":"its disk died","actor":"maria"}`,
-		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed, wire.QuotaExceeded),
-	}}
 }

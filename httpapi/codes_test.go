@@ -123,8 +123,9 @@ func TestEveryCode(t *testing.T) {
 			trip := flight.MustKey("default/trip/pivot")
 			of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
 			d.fake.Apply(d.t, &flight.RaiseLevel{Level: flight.LevelSagas})
+			d.fake.PutDocument(d.t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
 			d.fake.Apply(d.t, &flight.Submit{Key: trip, Submission: of})
-			open := d.fake.Apply(d.t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now(), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+			open := d.fake.Apply(d.t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
 			d.fake.Apply(d.t, &flight.PassPivot{Key: trip, Generation: 1, Token: open.Token})
 			path := "/v1/flights/" + trip.FlightID().String()
 			return d.post(path+"/cancel", `{"reason":"x"}`, "If-Match", d.get(path).header.Get("Etag"))

@@ -17,8 +17,9 @@ type Config struct {
 	Work      Work
 	Ledger    Ledger
 	Operator  Operator
-	Documents Documents // nil: the routes of tokens, namespaces and the audit log answer not_found
-	Restores  Restores  // nil: the routes of backups and restores answer not_found
+	Documents Documents     // nil: the routes of tokens, namespaces and the audit log answer not_found
+	Restores  Restores      // nil: the routes of backups and restores answer not_found
+	Notify    Notifications // nil: the routes of notifications answer not_found
 	Events    Events
 	Callers   Callers
 	Cluster   Cluster
@@ -55,6 +56,8 @@ type Callers struct {
 	LoopbackOnly bool
 	// PublicURL is the URL of the API as providers reach it, without a slash at its end; "": no attempt waits for a callback.
 	PublicURL string
+	// Traces says that attempts store the sampled trace in the traceparent of their request: the node exports their spans.
+	Traces bool
 
 	bodyMemory int // bytes; 0: maxBodyMemory. For tests.
 }

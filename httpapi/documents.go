@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/flightd/flightd/effect"
@@ -27,11 +28,11 @@ func (ds *documentStore) requireDocuments() *wire.Invalid {
 }
 
 // readAdminBody reads the body of a change of a document.
-func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
+func (ds *documentStore) readAdminBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
 	if bad := ds.requireDocuments(); bad != nil {
 		return nil, bad
 	}
-	return ds.receiveBody(w, r, wire.MaxSmallBody)
+	return ds.receiveBody(w, r, limit)
 }
 
 // changeDocument proposes a change. It returns the error to answer with if the ledger does not accept it.
@@ -43,6 +44,10 @@ func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocume
 	case reply.Decision == flight.DecisionAccepted:
 		return nil
 	case reply.Decision == flight.DecisionExhausted:
+		if here, sagas := ds.countDocuments(c.ID.Namespace); sagas > 0 && here >= flight.MaxDocumentsOfNamespace {
+			return &effect.QuotaExceeded{Limit: fmt.Sprintf("the namespace stores all of its %d documents, of which %d are definitions of sagas; delete versions that nobody starts any more (flightd sagas versions NAME, flightd sagas delete NAME@N), or tokens, actions and limits",
+				here, sagas), RetryAfter: operatorRetryAfter}
+		}
 		return &effect.QuotaExceeded{Limit: "the ledger stores the maximum number of documents; revoke tokens and delete limits that nobody uses", RetryAfter: operatorRetryAfter}
 	case reply.Decision == flight.DecisionFailedPrecondition:
 		return documentChanged()
@@ -50,14 +55,23 @@ func (ds *documentStore) changeDocument(ctx context.Context, c *flight.PutDocume
 	return errors.New("httpapi: unexpected decision " + reply.Decision.String())
 }
 
-// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
-// meanwhile, deleteDocument deletes the changed one.
-func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
-	body, bad := ds.readAdminBody(w, r)
-	var req wire.ReasonRequest
-	if bad == nil {
-		req, bad = wire.DecodeReason(body)
+// countDocuments returns the number of documents of a namespace, and of definitions of sagas among them.
+func (ds *documentStore) countDocuments(namespace string) (all, sagas int) {
+	for _, doc := range ds.documents.Documents("") {
+		if doc.ID.Namespace == namespace {
+			all++
+			if doc.ID.Kind == flight.KindSaga {
+				sagas++
+			}
+		}
 	}
+	return all, sagas
+}
+
+// deleteDocument serves the deletion of a document, whatever its version is: if another person changes the document
+// meanwhile, deleteDocument deletes the changed one. It returns errInUse if a saga that is not over uses the document.
+func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, id flight.DocumentID, missing string) error {
+	req, bad := receive(ds.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
 	var d operatorRequest
 	if bad == nil {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
@@ -84,22 +98,26 @@ func (ds *documentStore) deleteDocument(w http.ResponseWriter, r *http.Request, 
 				out.NotYet = ds.awaitNodes(r.Context())
 			}
 			return writeJSON(w, r, http.StatusOK, &out)
+		case reply.Document.Version == c.Expect:
+			return errInUse
 		}
 		doc = reply.Document
 	}
 	return documentChanged()
 }
 
+var errInUse = errors.New("httpapi: a saga that is not over uses the document")
+
 func documentChanged() error {
 	return &wire.Invalid{Code: wire.PreconditionFailed, Hint: "look at the present state, and send the request again if it is still right",
 		FieldError: wire.FieldError{Detail: "another person changed it at the same time"}}
 }
 
-// onlyAllNamespaces rejects a token of one namespace, which must not raise its own limits.
+// onlyAllNamespaces rejects a token of one namespace: it must not raise its own limits, nor touch what concerns other namespaces.
 func onlyAllNamespaces(r *http.Request) *wire.Invalid {
 	if boundCaller(r) == nil {
 		return nil
 	}
 	return &wire.Invalid{Code: wire.Forbidden, Hint: "use a token of all namespaces", FieldError: wire.FieldError{Header: wire.HeaderAuthorization,
-		Detail: "a token of one namespace cannot change its limits"}}
+		Detail: "a token of one namespace cannot change its limits, or what concerns all namespaces"}}
 }

@@ -16,12 +16,7 @@ func isDuplicate(answer remote.OpenAnswer, err error) bool {
 	if err == nil {
 		return answer.Decision == flight.DecisionReplay
 	}
-	var (
-		busy       *effect.Busy
-		doubt      *effect.InDoubt
-		unapproved *effect.Unapproved
-	)
-	return errors.As(err, &busy) || errors.As(err, &doubt) || errors.As(err, &unapproved)
+	return errors.As(err, new(*effect.Busy)) || errors.As(err, new(*effect.InDoubt)) || errors.As(err, new(*effect.Unapproved))
 }
 
 // callerName returns the owner that a request names, else the address it came from.

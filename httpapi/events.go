@@ -247,8 +247,7 @@ const maxCatchUp = 2 * time.Second
 // readFeed reads the feed. If the reader is ahead of this node, it waits for the node to catch up and reads again.
 func (er *eventRoutes) readFeed(ctx context.Context, after flight.Version, limit int) (flight.FeedPage, error) {
 	page, err := er.feed.Read(after, limit)
-	var future *flight.FuturePositionError
-	if !errors.As(err, &future) {
+	if !errors.As(err, new(*flight.FuturePositionError)) {
 		return page, err
 	}
 	if err := er.waitApplied(ctx, after); err != nil {

@@ -1,6 +1,9 @@
 package httpapi
 
-import "github.com/flightd/flightd/internal/auth"
+import (
+	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/auth"
+)
 
 // RouteAccess is the access of a route, for tests.
 type RouteAccess struct {
@@ -17,5 +20,30 @@ func Routes() map[string]RouteAccess {
 	return all
 }
 
+// routePatterns returns all routes, of a server that can serve none of them.
+func routePatterns() map[string]route {
+	cfg := &Config{}
+	return routes(cfg, newRouter(cfg).responder, nil)
+}
+
+// ProblemPages returns the page of each code.
+func ProblemPages() (all []wire.ProblemPage) {
+	for _, class := range wire.Classes() {
+		all = append(all, pageOf(class).ProblemPage)
+	}
+	return all
+}
+
+// Limits of lists.
+const (
+	DefaultPage   = defaultPage
+	MaxPage       = maxPage
+	MaxEvents     = maxEvents
+	DefaultEvents = defaultEvents
+)
+
 // SetBodyMemory sets the bytes of request bodies that the server holds at most.
 func (c *Config) SetBodyMemory(bytes int) { c.Callers.bodyMemory = bytes }
+
+// ApprovalFilters returns the parameters of the list of approvals.
+func ApprovalFilters() []string { return approvalFilters }

@@ -12,7 +12,10 @@ import (
 )
 
 // flightRoutes serve what is stored of flights: one, or lists of them, with inputs and receipts.
-type flightRoutes struct{ *flightWriter }
+type flightRoutes struct {
+	*flightWriter
+	sagas Sagas // nil: the server has none
+}
 
 func (fr *flightRoutes) routes() map[string]route {
 	access := with(auth.Read)

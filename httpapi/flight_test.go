@@ -99,6 +99,8 @@ func TestList(t *testing.T) {
 	page := decodeBody[wire.FlightPage](t, d.get("/v1/flights"))
 	require.Len(t, page.Flights, 4)
 	require.Empty(t, page.Next)
+	part := decodeBody[wire.FlightPage](t, d.get("/v1/flights?contains=ail/"))
+	require.Len(t, part.Flights, 1)
 	mail := decodeBody[wire.FlightPage](t, d.get("/v1/flights?action=mail&state=succeeded,failed&since=1h&key_prefix=default/ma"))
 	require.Len(t, mail.Flights, 1)
 	require.Nil(t, mail.Flights[0].Receipt.Body, "lists carry no bodies")

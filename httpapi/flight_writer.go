@@ -75,8 +75,7 @@ func (fw *flightWriter) writeFlightAs(w http.ResponseWriter, r *http.Request, f 
 	header := fw.ledger.Header()
 	shown.HeldUntil, shown.CallbackUntil = wire.HeldUntil(f, header, fw.ledger.Now()), wire.CallbackUntil(f, header)
 	shown.BlockedBy = fw.blocksOf(r, f)
-	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, shown)
 }
 
 // loadReceiptBody is loadBody for the receipt.

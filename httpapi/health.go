@@ -21,7 +21,7 @@ func (sr *serverRoutes) routes() map[string]route {
 		"GET /readyz":                   {serve: sr.ready, access: anyone, query: true}, // verboseAccess applies to ?verbose
 		"GET /version":                  {serve: sr.version, access: anyToken, query: true},
 		"GET " + problemPath + "{code}": {serve: sr.problemPage, access: anyone, query: true},
-		"GET " + documentPath:           {serve: sr.openapi(), access: anyone, query: true},
+		"GET " + documentPath:           {serve: sr.openapi, access: anyone, query: true},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/strictjson"
 	"github.com/flightd/flightd/remote"
 	"github.com/flightd/flightd/saga"
 )
@@ -81,8 +82,7 @@ func (jr *jobRoutes) submit(w http.ResponseWriter, r *http.Request) error {
 			out.Warning = "no worker has asked for jobs of the action " + req.Key.Name() + " within a minute"
 		}
 	}
-	writeResponse(w, r, status, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, status, &out)
 }
 
 // submitRequest parses a body, or a line. Its error names the key.
@@ -102,6 +102,7 @@ func (jr *jobRoutes) submitRequest(r *http.Request, ns string, body []byte) (req
 	if req.Key, req.Submission, req.Queue, bad = parsed.Parse(ns, jr.ledger.Now()); bad != nil {
 		return req, about(req.Key, bad)
 	}
+	req.Queue.Trace = jr.traceOf(r)
 	if bad = setRequester(r, &req.Submission, ""); bad != nil {
 		return req, about(req.Key, bad)
 	}
@@ -174,7 +175,7 @@ func (jr *jobRoutes) submitSome(r *http.Request, ns string, number int, lines []
 			line.Status = string(line.Problem.Code)
 			jr.logProblem(r, line.Problem, err)
 		}
-		out = append(line.AppendJSON(out), '\n')
+		out = append(strictjson.Append(out, &line), '\n')
 	}
 	return out
 }
@@ -182,11 +183,7 @@ func (jr *jobRoutes) submitSome(r *http.Request, ns string, number int, lines []
 // claim serves POST /v1/flights:claim. The answer comes when there is a job, or when the wait is over.
 func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
-	body, bad := jr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad != nil {
-		return bad
-	}
-	claim, bad := wire.DecodeClaim(body)
+	claim, bad := receive(jr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ClaimRequest])
 	if bad == nil {
 		bad = claim.Parse()
 	}
@@ -203,9 +200,21 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 	if claim.Callback {
 		publicURL = jr.publicURL
 	}
+	inputs := make(map[flight.ID][]byte) // of steps
 	jobs, err := jr.work.Pools.Claim(r.Context(), remote.ClaimRequest{
+		Size: func(f *flight.Flight) int {
+			const other, base64 = 1 << 10, 4.0 / 3 // bytes of a job besides its input, and of its input if it is not JSON
+			if !f.Key.IsStep() || jr.work.Sagas == nil {
+				return other + int(base64*float64(f.Input.StoredSize))
+			}
+			input, err := jr.work.Sagas.StepInput(f)
+			if err == nil {
+				inputs[f.ID] = input
+			}
+			return other + len(input)
+		},
 		Namespace: ns, Actions: claim.Actions, Slots: int(claim.Slots), Session: jr.unsealSession(r, claim.Session), Nonce: claim.Nonce,
-		NotAfter: flight.Time(claim.NotAfter), Owner: auth.Redact(claim.Owner), Wait: wire.Wait(claim.WaitMS), StillAllowed: open.StillAllowed, PublicURL: publicURL,
+		NotAfter: flight.Time(claim.NotAfter), Owner: auth.Redact(claim.Owner), Wait: wire.Wait(claim.WaitMS), StillAllowed: open.StillAllowed, PublicURL: publicURL, Trace: jr.traceOf(r),
 	})
 	if err != nil {
 		return aboutOpen(flight.Key{}, claim.Nonce, err)
@@ -223,24 +232,24 @@ func (jr *jobRoutes) claim(w http.ResponseWriter, r *http.Request) error {
 		job.AgeMS = j.Age().Milliseconds() + 1
 		if j.Flight.Key.IsStep() && jr.work.Sagas != nil {
 			job.Action = j.Flight.Place.Queue.Action
-			if job.Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // nobody acts without it
-				jr.refuseStep(r.Context(), j, err)
-				continue
+			if job.Input = inputs[j.Flight.ID]; job.Input == nil {
+				if job.Input, err = jr.work.Sagas.StepInput(j.Flight); err != nil { // nobody acts without it
+					jr.refuseStep(r.Context(), j, err)
+					continue
+				}
 			}
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
 	out.ServedMS = time.Since(start).Milliseconds()
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // refuseStep ends the attempt of a step whose input cannot be made: no worker has got it. A step that must not fail waits for a person then. If
 // the input could not be read, a renewal lists the attempt, and the worker abandons it.
 func (jr *jobRoutes) refuseStep(ctx context.Context, j *remote.Job, why error) {
 	jr.log.Error("the input of a step of a saga could not be made, so it is not handed out", "key", j.Flight.Key.String(), "error", why)
-	var unmade *saga.InputError
-	if !errors.As(why, &unmade) || j.Decision == flight.DecisionVerify {
+	if !errors.As(why, new(*saga.InputError)) || j.Decision == flight.DecisionVerify {
 		return
 	}
 	_, err := jr.calls.Report(ctx, remote.ReportRequest{ID: j.Flight.ID, Key: j.Flight.Key, FencingToken: j.FencingToken, Outcome: flight.OutcomeRefused,

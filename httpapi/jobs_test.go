@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/saga"
 )
@@ -86,8 +88,9 @@ func TestJobs_BadInput(t *testing.T) {
 // stepInputs are sagas whose steps have an input only while err is nil.
 type stepInputs struct{ err error }
 
-func (stepInputs) View(*flight.Flight) (*saga.Definition, *saga.View, error) { panic("not called") }
-func (si *stepInputs) StepInput(*flight.Flight) ([]byte, error)              { return []byte("{}"), si.err }
+func (stepInputs) Flights(*flight.Flight) (*saga.Definition, *saga.View, error) { panic("not called") }
+func (stepInputs) View(*flight.Flight) (*saga.Definition, *saga.View, error)    { panic("not called") }
+func (si *stepInputs) StepInput(*flight.Flight) ([]byte, error)                 { return []byte("{}"), si.err }
 
 // A step whose input cannot be made is not handed out: a worker would perform it without an input.
 func TestJobs_StepWithoutInput(t *testing.T) {
@@ -98,8 +101,9 @@ func TestJobs_StepWithoutInput(t *testing.T) {
 		require.NoError(t, err)
 		of := flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Saga: true, Definition: "trip@1"}}
 		d.fake.Apply(t, &flight.RaiseLevel{Level: flight.LevelSagas})
+		d.fake.PutDocument(t, flight.DefinitionID("default", "trip@1"), []byte("{}"))
 		d.fake.Apply(t, &flight.Submit{Key: trip, Submission: of})
-		open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now(), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
+		open := d.fake.Apply(t, &flight.Open{Key: trip, Submission: of, Nonce: flight.Nonce{1}, NotAfter: d.fake.Ledger.Now().Add(30 * time.Second), StoreEpoch: d.fake.Ledger.Header().StoreEpoch})
 		d.fake.Apply(t, &flight.Submit{Key: hotel, Queue: &flight.Queue{Action: "hotel.book"}, Submission: flight.Submission{Fingerprint: of.Fingerprint, Driver: open.Token}})
 		session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
 		answer := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"n","actions":["hotel.book"],"slots":1,"wait_ms":0}`, session)))
@@ -109,4 +113,33 @@ func TestJobs_StepWithoutInput(t *testing.T) {
 		}
 		require.EqualValues(t, 1, decodeBody[wire.Flight](t, d.get("/v1/flights/"+hotel.FlightID().String())).Attempts)
 	}
+}
+
+// The answer to a claim of many large jobs is one that a client reads. The next claim gets the rest.
+func TestJobs_LargeClaimIsCut(t *testing.T) {
+	handler := httpapi.New(httpapitest.New(t).Config())
+	send := func(path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Less(t, w.Code, 300, "%.300s", w.Body)
+		return w
+	}
+	const many = 270
+	for n := range many {
+		send("/v1/flights:submit", fmt.Sprintf(`{"action":"charge","id":"%d","input":%q}`, n, strings.Repeat("x", flight.MaxInput-2)))
+	}
+	var session wire.SessionAnswer
+	require.NoError(t, json.Unmarshal(send("/v1/sessions", `{}`).Body.Bytes(), &session))
+	handed := 0
+	for claim := range 2 {
+		w := send("/v1/flights:claim", fmt.Sprintf(`{"session":%q,"nonce":"n-%d","actions":["charge"],"slots":1000,"wait_ms":0}`, session.Session, claim))
+		require.Less(t, w.Body.Len(), 64<<20)
+		var answer wire.ClaimAnswer
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+		require.NotEmpty(t, answer.Jobs)
+		handed += len(answer.Jobs)
+	}
+	require.Equal(t, many, handed)
 }

@@ -58,8 +58,7 @@ func (fr *flightRoutes) writePage(w http.ResponseWriter, r *http.Request, params
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 func (fr *flightRoutes) byKey(w http.ResponseWriter, r *http.Request, params url.Values) error {
@@ -101,6 +100,8 @@ func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q fl
 			q.Name = value
 		case "key_prefix":
 			q.Prefix = value
+		case "contains":
+			q.Contains = value
 		case "since":
 			if q.Since, bad = parseSince(value, time.Now()); bad != nil {
 				return q, bad
@@ -116,7 +117,7 @@ func (fr *flightRoutes) parseListQuery(r *http.Request, params url.Values) (q fl
 				return q, bad
 			}
 		default:
-			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, since, limit, cursor")
+			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, contains, since, limit, cursor")
 		}
 	}
 	if cursorSince > 0 && q.Since > 0 {

@@ -33,7 +33,7 @@ func newRouter(cfg *Config) *router {
 	if log == nil {
 		log = slog.Default()
 	}
-	sc := &scope{ledger: cfg.Ledger, tokens: cfg.Callers.Auth, tokenTime: cfg.Callers.TokenTime, follower: cfg.Cluster.Follower}
+	sc := &scope{ledger: cfg.Ledger, tokens: cfg.Callers.Auth, tokenTime: cfg.Callers.TokenTime, follower: cfg.Cluster.Follower, traces: cfg.Callers.Traces}
 	if sc.tokenTime == nil && cfg.Ledger != nil {
 		sc.tokenTime = cfg.Ledger.Now
 	}
@@ -231,6 +231,16 @@ func traceID(r *http.Request) string {
 		return effect.TraceID(given[0])
 	}
 	return ""
+}
+
+// traceOf returns the trace to store with what the request opens or submits; zero: none.
+func (sc *scope) traceOf(r *http.Request) flight.Trace {
+	if given := r.Header[effect.HeaderTraceparent]; sc.traces && len(given) == 1 {
+		if h := sc.ledger.Header(); h.HasTraces() {
+			return effect.SampledTrace(given[0])
+		}
+	}
+	return flight.Trace{}
 }
 
 // answerWriter sets the headers with the ledger's time and position when the answer is written, so that a request that waited

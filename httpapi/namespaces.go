@@ -72,13 +72,9 @@ func (nr *namespaceRoutes) setNamespaceLimits(w http.ResponseWriter, r *http.Req
 	if bad == nil {
 		bad = onlyAllNamespaces(r)
 	}
-	var body []byte
-	if bad == nil {
-		body, bad = nr.readAdminBody(w, r)
-	}
 	var req wire.NamespaceRequest
 	if bad == nil {
-		req, bad = wire.DecodeNamespace(body)
+		req, bad = receive(nr.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.NamespaceRequest])
 	}
 	var d operatorRequest
 	if bad == nil {

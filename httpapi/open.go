@@ -50,12 +50,10 @@ func (cr *callRoutes) open(w http.ResponseWriter, r *http.Request) error {
 	defer end()
 	cr.setStillAllowed(r, &req)
 	answer, err := cr.remote.Open(r.Context(), req)
-	var busy *effect.Busy
-	if isDuplicate(answer, err) && !(isLine(r) && errors.As(err, &busy)) { // the caller of a line that is busy asks again
+	if isDuplicate(answer, err) && !(isLine(r) && errors.As(err, new(*effect.Busy))) { // the caller of a line that is busy asks again
 		cr.duplicates.CountDuplicate(req.Key, callerName(r, req.Owner))
 	}
-	var fenced *effect.Fenced
-	if errors.As(err, &fenced) { // nothing was opened by this request, so a new nonce may open
+	if errors.As(err, new(*effect.Fenced)) { // nothing was opened by this request, so a new nonce may open
 		p := problemOf(err)
 		p.Nonce = nonce
 		p.Detail = "the attempt that this nonce opened has ended"
@@ -95,6 +93,7 @@ func (cr *callRoutes) openRequest(r *http.Request, body []byte) (req remote.Open
 func (cr *callRoutes) setOpening(r *http.Request, req *remote.OpenRequest, o wire.Opening, session, owner string) {
 	req.Session, req.Owner = cr.unsealSession(r, session), auth.Redact(owner)
 	req.Nonce, req.NoNonce, req.NotAfter, req.TTL, req.Wait = o.Nonce, o.NoNonce, o.NotAfter, o.TTL, o.Wait
+	req.Trace = cr.traceOf(r)
 	if o.NoNonce {
 		_, _ = rand.Read(req.Nonce[:]) // never fails: crypto/rand crashes the program instead
 	}
@@ -140,8 +139,7 @@ func (cr *callRoutes) writeProceed(w http.ResponseWriter, r *http.Request, statu
 	h[wire.HeaderFlightID] = []string{out.FlightID}
 	h[wire.HeaderState] = []string{o.Flight.State.String()}
 	h[wire.HeaderReplayed] = headerFalse
-	writeResponse(w, r, status, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, status, &out)
 }
 
 // grantedAnswer is the answer proceed or verify.
@@ -152,6 +150,9 @@ func (sc *scope) grantedAnswer(r *http.Request, decision, nonce string, o *remot
 		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Verification: o.Verification, Session: sc.sealSession(r, o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
 		CallbackURL: o.CallbackURL, Deployment: deployment,
+	}
+	if o.Decision == flight.DecisionProceed {
+		out.Traceparent = f.Span(f.Newest()).Traceparent()
 	}
 	if o.ResendWithin != nil {
 		ms := o.ResendWithin.Milliseconds()
@@ -203,8 +204,7 @@ func (cr *callRoutes) writeReplay(w http.ResponseWriter, r *http.Request, nonce 
 	}
 	if f.State == flight.StateSucceeded {
 		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: policyIfDifferent(f, o.PolicyDiffers)}
-		writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-		return nil
+		return writeJSON(w, r, http.StatusOK, &out)
 	}
 	p := failedProblem(f, shown)
 	p.Decision, p.Nonce = wire.DecisionReplay, nonce
@@ -251,11 +251,7 @@ func (cr *callRoutes) verificationRequest(w http.ResponseWriter, r *http.Request
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, "", bad
 	}
-	body, bad := readBody(w, r, wire.MaxReportBody) // Remote.Verify authenticates again, after it has recorded the finding
-	if bad != nil {
-		return req, "", bad
-	}
-	v, bad := wire.DecodeVerification(body)
+	v, bad := receive(readBody, w, r, wire.MaxReportBody, wire.Decode[wire.VerificationRequest]) // Remote.Verify authenticates again, after it has recorded the finding
 	if bad != nil {
 		return req, "", bad
 	}
@@ -287,17 +283,12 @@ func (cr *callRoutes) abandon(w http.ResponseWriter, r *http.Request) error {
 		return aboutOpen(req.Key, nonce, err)
 	}
 	out := wire.AbandonAnswer{Nonce: nonce}
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // abandonRequest parses an abandon. It also returns the nonce as the caller wrote it.
 func (cr *callRoutes) abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, nonce string, bad *wire.Invalid) {
-	body, bad := cr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad != nil {
-		return req, "", bad
-	}
-	abandon, bad := wire.DecodeAbandon(body)
+	abandon, bad := receive(cr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.AbandonRequest])
 	if bad != nil {
 		return req, "", bad
 	}

@@ -56,14 +56,14 @@ func (dr *decisionRoutes) cancel(w http.ResponseWriter, r *http.Request) error {
 // retry serves POST /v1/flights/{id}/retry.
 func (dr *decisionRoutes) retry(w http.ResponseWriter, r *http.Request) error {
 	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
+		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d, flight.EventRetried)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
 func (dr *decisionRoutes) free(w http.ResponseWriter, r *http.Request) error {
 	return dr.runDecision(w, r, func(d *operatorRequest) (flight.Command, bool) {
-		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d)
+		return &flight.FreeKey{Key: d.key, Generation: d.flight.Generation, Actor: d.actor, Reason: d.reason}, dr.endedPreviousGeneration(d, flight.EventFreed)
 	})
 }
 
@@ -77,8 +77,9 @@ func (dr *decisionRoutes) redact(w http.ResponseWriter, r *http.Request) error {
 }
 
 // endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
-// the version that d was made on. The same words about a later version are a new decision, so the history is checked.
-func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest) bool {
+// the version that d was made on, with the event of the same verb. The same words about a later version are a new decision, so the
+// history is checked.
+func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest, verb flight.EventKind) bool {
 	past := d.flight.PreviousGenerations
 	if d.seen == d.flight.Version || len(past) == 0 {
 		return false
@@ -88,7 +89,7 @@ func (dr *decisionRoutes) endedPreviousGeneration(d *operatorRequest) bool {
 	}
 	history, err := dr.flights.History(d.flight.ID)
 	return err == nil && slices.ContainsFunc(history, func(e flight.HistoryEvent) bool {
-		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.After(d.seen)
+		return e.Kind == verb && e.Version.After(d.seen)
 	})
 }
 
@@ -127,13 +128,9 @@ func pastPivot(f *flight.Flight) error {
 // loadDecision parses a cancel, retry, free or redact, and reads its flight.
 func (dr *decisionRoutes) loadDecision(w http.ResponseWriter, r *http.Request) (*operatorRequest, error) {
 	d, id, bad := readDecision(r)
-	var body []byte
 	var req wire.OperatorRequest
 	if bad == nil {
-		body, bad = dr.receiveBody(w, r, wire.MaxSmallBody)
-	}
-	if bad == nil {
-		req, bad = wire.DecodeOperator(body)
+		req, bad = receive(dr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.OperatorRequest])
 	}
 	if bad == nil {
 		bad = d.setAttribution(r, req.Actor, req.Reason)
@@ -269,11 +266,7 @@ func (dr *decisionRoutes) resolveCommand(w http.ResponseWriter, r *http.Request)
 	if bad != nil {
 		return nil, bad
 	}
-	body, bad := dr.receiveBody(w, r, wire.MaxReportBody)
-	if bad != nil {
-		return nil, bad
-	}
-	req, bad := wire.DecodeResolve(body)
+	req, bad := receive(dr.receiveBody, w, r, wire.MaxReportBody, wire.Decode[wire.ResolveRequest])
 	if bad != nil {
 		return nil, bad
 	}

@@ -116,6 +116,7 @@ func TestCancelRetryFree(t *testing.T) {
 	require.EqualValues(t, 2, f.Generation)
 	require.Equal(t, "eve", f.PreviousGenerations[0].Actor)
 	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","actor":"eve"}`, "If-Match", etag).body)
+	requireProblem(t, d.post(path+"/free", `{"reason":"wanted after all","actor":"eve"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
 
 	b := d.proceed(`{"action":"charge","id":"1"}`)
 	require.EqualValues(t, 2, b.Attempt, "attempt numbers continue")

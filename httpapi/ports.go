@@ -89,6 +89,8 @@ type AuditLog interface {
 type Usage interface {
 	// Stored returns how many flights each namespace stores, and how many tombstones all namespaces have together.
 	Stored() (flights map[string]int64, tombstones int64)
+	// SagasOf returns how many sagas use a definition and are not over.
+	SagasOf(definition flight.DocumentID) int
 	auth.Usage
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/auth"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 const problemPath = "/problems/"
@@ -40,6 +41,42 @@ func problemOf(err error) *wire.Problem {
 	var (
 		invalid     *wire.Invalid
 		field       *flight.InvalidError
+		tooMany     *effect.TooMany
+		inUse       *effect.SessionInUse
+		quota       *effect.QuotaExceeded
+		limited     *auth.RateLimited
+		unavailable *effect.Unavailable
+	)
+	switch p := problemOfKey(err); {
+	case errors.As(err, &invalid):
+		return problemOfInvalid(invalid)
+	case errors.As(err, &field):
+		return problemOfInvalid(wire.BadField("/"+field.Field, "%s", field.Detail))
+	case p != nil:
+		return p
+	case errors.As(err, &tooMany):
+		return withDetail(newKeyProblem(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter), tooMany.Limit)
+	case errors.As(err, &quota):
+		return withDetail(newKeyProblem(wire.QuotaExceeded, quota.Key, quota.RetryAfter), quota.Limit)
+	case errors.As(err, &limited):
+		return withDetail(newKeyProblem(wire.RateLimited, flight.Key{}, limited.RetryAfter), limited.Limit)
+	case errors.As(err, &inUse):
+		return withDetail(newProblem(wire.SessionInUse), fmt.Sprintf("the session has %d open attempts", inUse.Open))
+	case errors.As(err, &unavailable):
+		return problemOfUnavailable(unavailable)
+	case errors.Is(err, effect.ErrClosed):
+		return newKeyProblem(wire.Draining, flight.Key{}, defaultRetryAfter)
+	case errors.Is(err, effect.ErrLeaseLost):
+		return newKeyProblem(wire.LeaseLost, flight.Key{}, 0)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return newKeyProblem(wire.NoLeader, flight.Key{}, defaultRetryAfter)
+	}
+	return withDetail(newKeyProblem(wire.Internal, flight.Key{}, defaultRetryAfter), "the server's log has the cause, under this request id")
+}
+
+// problemOfKey is problemOf for the errors about the flight of a key; nil for every other error.
+func problemOfKey(err error) *wire.Problem {
+	var (
 		conflict    *effect.Conflict
 		doubt       *effect.InDoubt
 		busy        *effect.Busy
@@ -48,32 +85,21 @@ func problemOf(err error) *wire.Problem {
 		fenced      *effect.Fenced
 		leaseLost   *effect.LeaseLost
 		missing     *effect.Missing
-		unavailable *effect.Unavailable
 		openExpired *effect.OpenExpired
-		tooMany     *effect.TooMany
-		inUse       *effect.SessionInUse
-		quota       *effect.QuotaExceeded
-		limited     *auth.RateLimited
 	)
 	switch {
-	case errors.As(err, &invalid):
-		return problemOfInvalid(invalid)
-	case errors.As(err, &field):
-		return problemOfInvalid(wire.BadField("/"+field.Field, "%s", field.Detail))
 	case errors.As(err, &conflict):
 		return problemOfConflict(conflict)
 	case errors.As(err, &doubt):
-		p := newKeyProblem(wire.InDoubt, doubt.Key, operatorRetryAfter)
-		p.Detail, p.Version, p.State = doubt.Cause, formatVersion(doubt.Version), flight.StateInDoubt.String()
-		p.Proposed = &doubt.Proposed
+		p := withDetail(newKeyProblem(wire.InDoubt, doubt.Key, operatorRetryAfter), doubt.Cause)
+		p.Version, p.State, p.Proposed = formatVersion(doubt.Version), flight.StateInDoubt.String(), &doubt.Proposed
 		if p.Key != "" {
 			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // so that the command can be copied
 		}
 		return p
 	case errors.As(err, &busy):
 		p := newKeyProblem(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
-		p.Detail, p.State = "another caller's attempt is still open, and the wait has ended", busy.State.String()
-		p.Proposed = &busy.Proposed
+		p.Detail, p.State, p.Proposed = "another caller's attempt is still open, and the wait has ended", busy.State.String(), &busy.Proposed
 		return p
 	case errors.As(err, &unapproved):
 		p := newKeyProblem(wire.ApprovalPending, unapproved.Key, operatorRetryAfter)
@@ -91,33 +117,20 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &leaseLost):
 		return newKeyProblem(wire.LeaseLost, leaseLost.Key, 0)
 	case errors.As(err, &missing):
-		p := newKeyProblem(wire.NotFound, flight.Key{}, 0)
-		p.FlightID, p.Detail = missing.ID.String(), "this key was never used, or it was freed"
+		p := withDetail(newProblem(wire.NotFound), "this key was never used, or it was freed")
+		p.FlightID = missing.ID.String()
 		return p
 	case errors.As(err, &openExpired):
 		p := newKeyProblem(wire.OpenExpired, openExpired.Key, 0)
 		p.Detail, p.LedgerTime = "the ledger's time is "+openExpired.LedgerTime.AsTime().Format(wire.TimeFormat), int64(openExpired.LedgerTime)
 		return p
-	case errors.As(err, &tooMany):
-		p := newKeyProblem(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter)
-		p.Detail = tooMany.Limit
-		return p
-	case errors.As(err, &quota):
-		p := newKeyProblem(wire.QuotaExceeded, quota.Key, quota.RetryAfter)
-		p.Detail = quota.Limit
-		return p
-	case errors.As(err, &limited):
-		p := newKeyProblem(wire.RateLimited, flight.Key{}, limited.RetryAfter)
-		p.Detail = limited.Limit
-		return p
-	case errors.As(err, &inUse):
-		p := newProblem(wire.SessionInUse)
-		p.Detail = fmt.Sprintf("the session has %d open attempts", inUse.Open)
-		return p
-	case errors.As(err, &unavailable):
-		return problemOfUnavailable(unavailable)
 	}
-	return problemOfOther(err)
+	return nil
+}
+
+func withDetail(p *wire.Problem, detail string) *wire.Problem {
+	p.Detail = detail
+	return p
 }
 
 func newKeyProblem(code wire.Code, key flight.Key, retryAfter time.Duration) *wire.Problem {
@@ -164,21 +177,6 @@ func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 	if e.Cause != nil {
 		p.Detail = e.Cause.Error()
 	}
-	return p
-}
-
-// problemOfOther maps errors that package effect does not define.
-func problemOfOther(err error) *wire.Problem {
-	switch {
-	case errors.Is(err, effect.ErrClosed):
-		return newKeyProblem(wire.Draining, flight.Key{}, defaultRetryAfter)
-	case errors.Is(err, effect.ErrLeaseLost):
-		return newKeyProblem(wire.LeaseLost, flight.Key{}, 0)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return newKeyProblem(wire.NoLeader, flight.Key{}, defaultRetryAfter)
-	}
-	p := newKeyProblem(wire.Internal, flight.Key{}, defaultRetryAfter)
-	p.Detail = "the server's log has the cause, under this request id"
 	return p
 }
 
@@ -232,8 +230,7 @@ func (e problemError) Error() string { return string(e.problem.Code) + ": " + e.
 
 // writeError answers with the problem of an error.
 func (re *responder) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	var made problemError
-	if errors.As(err, &made) {
+	if made, ok := errors.AsType[problemError](err); ok {
 		re.writeAndLogProblem(w, r, made.problem, made.cause)
 		return
 	}
@@ -316,7 +313,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 		h[wire.HeaderAuthenticate] = []string{"Bearer"}
 	}
 	writeResponse(w, r, p.Status, typeProblem, func(b []byte) []byte {
-		body := p.AppendJSON(b)
+		body := strictjson.Append(b, p)
 		if text := string(body[len(b):]); auth.ContainsSecret(text) { // the request had a secret where the problem repeats it
 			body = append(body[:len(b)], auth.Redact(text)...)
 		}

@@ -44,20 +44,17 @@ func (qr *queueRoutes) routes() map[string]route {
 	}
 }
 
-func (qr *queueRoutes) requireQueues() *wire.Invalid {
+// namespace returns the namespace of a request about queues.
+func (qr *queueRoutes) namespace(r *http.Request) (string, *wire.Invalid) {
 	if qr.queues == nil || qr.documents == nil {
-		return &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no jobs"}}
+		return "", &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no jobs"}}
 	}
-	return nil
+	return namespace(r)
 }
 
 // list serves GET /v1/queues: the actions that have jobs or workers, or are paused.
 func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
-	bad := qr.requireQueues()
-	ns, foreign := namespace(r)
-	if bad == nil {
-		bad = foreign
-	}
+	ns, bad := qr.namespace(r)
 	if bad == nil {
 		ns, bad = wire.ParseListNamespace(ns, "")
 	}
@@ -96,8 +93,7 @@ func (qr *queueRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	slices.SortFunc(out.Queues, func(a, b wire.Queue) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Action, b.Action))
 	})
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // pausedBy says who has paused an action, with the newest reason, and since when it is paused.
@@ -125,22 +121,14 @@ func (qr *queueRoutes) resume(w http.ResponseWriter, r *http.Request) error {
 
 // change proposes a change of the document of an action, whatever its version is, and answers when the change has its effect.
 func (qr *queueRoutes) change(w http.ResponseWriter, r *http.Request, command func(flight.DocumentID, flight.Version, *operatorRequest) flight.Command) error {
-	bad := qr.requireQueues()
-	ns, foreign := namespace(r)
-	if bad == nil {
-		bad = foreign
-	}
+	ns, bad := qr.namespace(r)
 	action := r.PathValue("action")
 	if bad == nil {
 		_, bad = wire.Key(ns, action, "x")
 	}
-	var body []byte
-	if bad == nil {
-		body, bad = qr.store.readAdminBody(w, r)
-	}
 	var req wire.ReasonRequest
 	if bad == nil {
-		req, bad = wire.DecodeReason(body)
+		req, bad = receive(qr.store.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.ReasonRequest])
 	}
 	var d operatorRequest
 	if bad == nil {
@@ -187,11 +175,7 @@ const maxLaneJobs = 100
 
 // lane serves GET /v1/lanes: the jobs of a lane, named by its action and its name, or by the key of one of its jobs.
 func (qr *queueRoutes) lane(w http.ResponseWriter, r *http.Request) error {
-	bad := qr.requireQueues()
-	ns, foreign := namespace(r)
-	if bad == nil {
-		bad = foreign
-	}
+	ns, bad := qr.namespace(r)
 	if bad != nil {
 		return bad
 	}

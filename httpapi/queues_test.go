@@ -36,6 +36,10 @@ func TestBlockedBy(t *testing.T) {
 	require.Equal(t, []string{"lane", "no_worker"}, blocks("second"))
 	require.Equal(t, []string{"time", "no_worker"}, blocks("later"))
 	session := decodeBody[wire.SessionAnswer](t, d.post("/v1/sessions", `{}`)).Session
+	d.fake.Apply(t, &flight.Submit{Key: flight.MustKey("default/charge/other"), Queue: &flight.Queue{Action: "charge.card"}})
+	require.Equal(t, []string{"no_worker"}, blocks("other"))
+	require.Equal(t, http.StatusOK, d.post("/v1/flights:claim", `{"session":"`+session+`","nonce":"m","actions":["nothing","charge.card"],"slots":1,"wait_ms":0}`).status)
+	require.NotContains(t, blocks("other"), "no_worker", "the workers of its own action have asked")
 	jobs := decodeBody[wire.ClaimAnswer](t, d.post("/v1/flights:claim", `{"session":"`+session+`","nonce":"n","actions":["charge"],"slots":1,"wait_ms":0}`)).Jobs
 	require.Len(t, jobs, 1)
 	require.Empty(t, blocks("first"), "it runs")

@@ -3,12 +3,14 @@ package httpapi
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/saga"
 )
 
 // receipt serves GET /v1/flights/{id}/receipt: the stored bytes of the receipt's body.
@@ -29,11 +31,26 @@ func (fr *flightRoutes) receipt(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// input serves GET /v1/flights/{id}/input: the stored bytes of the input.
+// input serves GET /v1/flights/{id}/input: the stored bytes of the input. That of a step of a saga is not stored: it is made of the receipts
+// before it, as for the worker, and for the person who approves the step.
 func (fr *flightRoutes) input(w http.ResponseWriter, r *http.Request) error {
 	f, body, err := fr.findBytes(r, func(f *flight.Flight) flight.Blob { return f.Input }, fr.flights.Input)
 	if err != nil {
 		return err
+	}
+	if f.Key.IsStep() && f.State != flight.StateExpired && fr.sagas != nil {
+		made, err := fr.sagas.StepInput(f)
+		if err == nil {
+			blob := flight.NewBlob(wire.TypeJSON, made, saga.MaxResolvedInput)
+			writeBlob(w, r, f, &blob, made)
+			return nil
+		}
+		if !errors.As(err, new(*saga.InputError)) && !f.State.Terminal() {
+			return about(f.Key, err)
+		}
+		p := newKeyProblem(wire.NotFound, f.Key, 0)
+		p.Detail, p.Hint = "the input of the step cannot be made: "+err.Error(), "read its saga: flightd sagas get "+f.Key.Saga().String()
+		return missingBody(w.Header(), f, p)
 	}
 	if p := noInputProblem(f); p != nil {
 		return missingBody(w.Header(), f, p)

@@ -34,9 +34,8 @@ func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTimeout)
 	defer cancel()
 	f, err := cr.remote.Report(ctx, req)
-	var fenced *effect.Fenced
 	switch {
-	case errors.As(err, &fenced) && f != nil && f.State == flight.StateExpired:
+	case errors.As(err, new(*effect.Fenced)) && f != nil && f.State == flight.StateExpired:
 		return cr.expiredReport(w, &req, f)
 	case err != nil && req.Key.IsZero():
 		return about(cr.keyOf(r, req.ID), err)
@@ -49,8 +48,7 @@ func (cr *callRoutes) report(w http.ResponseWriter, r *http.Request) error {
 	shown := wire.FlightOf(f, req.Body.Data, true) // the stored body equals this report's, so it need not be read from the ledger
 	shown.Source = effect.SourceExecuted.String()
 	setFlightHeaders(w.Header(), f)
-	writeResponse(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, shown)
 }
 
 // expiredReport rejects a report for a flight whose retention has ended. A tombstone stores no evidence, so the
@@ -90,11 +88,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, bad
 	}
-	body, bad := readBody(w, r, wire.MaxReportBody) // a report is taken by its fencing token, also if its sender's token was revoked meanwhile
-	if bad != nil {
-		return req, bad
-	}
-	report, bad := wire.DecodeReport(body)
+	report, bad := receive(readBody, w, r, wire.MaxReportBody, wire.Decode[wire.ReportRequest]) // taken by its fencing token, also if its sender's token was revoked meanwhile
 	if bad != nil {
 		return req, bad
 	}

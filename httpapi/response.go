@@ -1,13 +1,13 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"sync"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // buffers holds buffers for response bodies. writeResponse returns a buffer only after its bytes were written.
@@ -45,12 +45,8 @@ func setFlightHeaders(h http.Header, f *flight.Flight) {
 
 func etag(v flight.Version) string { return `"` + v.String() + `"` }
 
-// writeJSON marshals v and writes it. It is for answers that are not performance-critical.
+// writeJSON writes v as JSON. It returns nil, so that a handler can end with it.
 func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return strictjson.Append(b, v) })
 	return nil
 }

@@ -142,13 +142,9 @@ func parseAskedQuery(r *http.Request) (after string, limit int, bad *wire.Invali
 // finishRestore serves POST /v1/restore:finish.
 func (rr *restoreRoutes) finishRestore(w http.ResponseWriter, r *http.Request) error {
 	bad := rr.mayRestore(r)
-	var body []byte
-	if bad == nil {
-		body, bad = rr.receiveBody(w, r, wire.MaxSmallBody)
-	}
 	var req wire.FinishRestore
 	if bad == nil {
-		req, bad = wire.DecodeFinishRestore(body)
+		req, bad = receive(rr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.FinishRestore])
 	}
 	var d operatorRequest
 	if bad == nil {

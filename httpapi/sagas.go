@@ -1,14 +1,16 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -19,7 +21,9 @@ import (
 
 // Sagas show the sagas of the ledger.
 type Sagas interface {
-	// View returns the definition of a saga, and the flights of its steps.
+	// Flights returns the definition of a saga, and the flights of its steps and undos without the bytes of their bodies.
+	Flights(f *flight.Flight) (*saga.Definition, *saga.View, error)
+	// View is Flights with the bytes of their bodies.
 	View(f *flight.Flight) (*saga.Definition, *saga.View, error)
 	// StepInput returns the input of the job of a step or an undo.
 	StepInput(f *flight.Flight) ([]byte, error)
@@ -34,12 +38,14 @@ type sagaRoutes struct {
 
 func (sr *sagaRoutes) routes() map[string]route {
 	all := map[string]route{
-		"PUT /v1/sagas/{name}/versions/{version}": {serve: sr.define, access: with(mayDefine)},
-		"GET /v1/sagas/{name}/versions/{version}": {serve: sr.definition, access: with(auth.Read)},
-		"GET /v1/sagas/{name}/versions":           {serve: sr.versions, access: with(auth.Read)},
-		"POST /v1/sagas:start":                    {serve: sr.start, access: with(auth.Submit)},
-		"GET /v1/sagas":                           {serve: sr.list, access: with(auth.Read), query: true},
-		"GET /v1/flights/{id}/saga":               {serve: sr.show, access: with(auth.Read)},
+		"PUT /v1/sagas/{name}/versions/{version}":    {serve: sr.define, access: with(mayDefine)},
+		"GET /v1/sagas/{name}/versions/{version}":    {serve: sr.definition, access: with(auth.Read)},
+		"DELETE /v1/sagas/{name}/versions/{version}": {serve: sr.deleteDefinition, access: with(mayDefine)},
+		"GET /v1/sagas/{name}/versions":              {serve: sr.versions, access: with(auth.Read)},
+		"POST /v1/sagas:start":                       {serve: sr.start, access: with(auth.Submit)},
+		"GET /v1/sagas":                              {serve: sr.list, access: with(auth.Read), query: true},
+		"GET /v1/flights/{id}/saga":                  {serve: sr.show, access: with(auth.Read)},
+		"POST /v1/flights/{id}/undo-late":            {serve: sr.undoLate, access: with(auth.Operate)},
 	}
 	if sr.sagas == nil {
 		for pattern, r := range all {
@@ -50,123 +56,6 @@ func (sr *sagaRoutes) routes() map[string]route {
 		}
 	}
 	return all
-}
-
-// mayDefine is the verb of those who define sagas.
-const mayDefine = auth.Operate
-
-// named returns the namespace, and the name and version in the path.
-func (sr *sagaRoutes) named(r *http.Request) (ns, id string, bad *wire.Invalid) {
-	if ns, bad = namespace(r); bad != nil {
-		return ns, "", bad
-	}
-	name, number := r.PathValue("name"), r.PathValue("version")
-	version, err := strconv.Atoi(number)
-	if number != "" && (err != nil || version < 1 || strconv.Itoa(version) != number) {
-		return ns, "", wire.BadField("", "the version %.40q is not a number from 1", number)
-	}
-	if _, err := flight.NewKey(ns, name, "x"); err != nil {
-		return ns, "", wire.BadField("", "%v", err)
-	}
-	return ns, name + "@" + number, nil
-}
-
-// define serves PUT /v1/sagas/{name}/versions/{version}. A definition never changes: the same one again is accepted, another one is a
-// conflict.
-func (sr *sagaRoutes) define(w http.ResponseWriter, r *http.Request) error {
-	body, bad := sr.receiveBody(w, r, flight.MaxDocument)
-	if bad != nil {
-		return bad
-	}
-	ns, id, bad := sr.named(r)
-	if bad != nil {
-		return bad
-	}
-	by, bad := actor(r)
-	if bad != nil {
-		return bad
-	}
-	def, err := saga.Parse(body)
-	if err != nil {
-		return err
-	}
-	if found := saga.Lint(def); len(found) > 0 {
-		bad := wire.BadField(found[0].Pointer, "%s", found[0].Detail)
-		bad.Hint = fmt.Sprintf("%s; flightd sagas lint FILE shows all %d findings", cmp.Or(found[0].Hint, "correct it"), len(found))
-		return bad
-	}
-	if def.ID() != id {
-		return wire.BadField("/saga", "the definition is of %s, and the path names %s", def.ID(), id)
-	}
-	put := &flight.PutDocument{ID: definitionID(ns, id), Body: def.JSON(), Actor: cmp.Or(recordedActor(r, by), unknownActor), Reason: "defined"}
-	status := http.StatusOK
-	if old := sr.store.documents.Document(put.ID); old == nil {
-		status = http.StatusCreated
-		if err := sr.store.changeDocument(r.Context(), put); err != nil {
-			old = sr.store.documents.Document(put.ID) // perhaps somebody else was first
-			if old == nil || !bytes.Equal(old.Body, put.Body) {
-				return err
-			}
-		}
-	} else if !bytes.Equal(old.Body, put.Body) {
-		return &wire.Invalid{Code: wire.Conflict, Hint: "give the changed definition a new version; running sagas go on with theirs",
-			FieldError: wire.FieldError{Detail: fmt.Sprintf("%s exists with another content, and a definition never changes", id)}}
-	}
-	writeResponse(w, r, status, typeJSON, func(b []byte) []byte { return append(b, put.Body...) })
-	return nil
-}
-
-// definition serves GET /v1/sagas/{name}/versions/{version}.
-func (sr *sagaRoutes) definition(w http.ResponseWriter, r *http.Request) error {
-	ns, id, bad := sr.named(r)
-	if bad != nil {
-		return bad
-	}
-	doc := sr.store.documents.Document(definitionID(ns, id))
-	if doc == nil || doc.Body == nil {
-		return noDefinition(ns, id)
-	}
-	writeResponse(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, doc.Body...) })
-	return nil
-}
-
-// definitionID is the document of a definition.
-func definitionID(ns, id string) flight.DocumentID {
-	return flight.DocumentID{Namespace: ns, Kind: flight.KindSaga, Name: saga.DocumentNameOf(id)}
-}
-
-func noDefinition(ns, id string) *wire.Invalid {
-	return &wire.Invalid{Code: wire.NotFound, Hint: "list the versions that exist with flightd sagas versions, and check the namespace; a worker that serves the saga defines it when it starts",
-		FieldError: wire.FieldError{Detail: fmt.Sprintf("namespace %s has no saga %s", ns, id)}}
-}
-
-// versions serves GET /v1/sagas/{name}/versions.
-func (sr *sagaRoutes) versions(w http.ResponseWriter, r *http.Request) error {
-	ns, _, bad := sr.named(r)
-	if bad != nil {
-		return bad
-	}
-	out := wire.SagaVersions{Versions: []wire.SagaVersion{}}
-	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
-		if def, err := saga.Parse(doc.Body); err == nil && doc.ID.Namespace == ns && def.Saga == r.PathValue("name") {
-			out.Versions = append(out.Versions, wire.SagaVersion{Definition: def.ID(), CreatedAt: wire.Time{Time: doc.CreatedAt.AsTime()}, By: doc.Changed.Actor, Steps: len(def.Steps)})
-		}
-	}
-	slices.SortFunc(out.Versions, func(x, y wire.SagaVersion) int { // trip@10 comes after trip@9
-		return cmp.Or(cmp.Compare(len(x.Definition), len(y.Definition)), cmp.Compare(x.Definition, y.Definition))
-	})
-	return writeJSON(w, r, http.StatusOK, &out)
-}
-
-// newest returns the id of the greatest version of a saga; "": there is none.
-func (sr *sagaRoutes) newest(ns, name string) (id string) {
-	greatest := uint32(0)
-	for _, doc := range sr.store.documents.Documents(flight.KindSaga) {
-		if def, err := saga.Parse(doc.Body); err == nil && doc.ID.Namespace == ns && def.Saga == name && def.Version > greatest {
-			greatest, id = def.Version, def.ID()
-		}
-	}
-	return id
 }
 
 // start serves POST /v1/sagas:start. If the process dies before the command is committed, nothing has started; after that the leader, this
@@ -200,10 +89,14 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		if version == 0 {
 			id = sr.newest(ns, key.Name())
 		}
-		if id == "" || sr.store.documents.Document(definitionID(ns, id)) == nil {
+		if id == "" {
 			return noDefinition(ns, req.Saga)
 		}
-		if def, err := saga.Parse(sr.store.documents.Document(definitionID(ns, id)).Body); err != nil {
+		doc := sr.store.documents.Document(flight.DefinitionID(ns, id))
+		if doc == nil {
+			return noDefinition(ns, req.Saga)
+		}
+		if def, err := saga.Parse(doc.Body); err != nil {
 			return about(key, err)
 		} else if err := def.CheckInput(submission.Input.Data); err != nil {
 			return about(key, wire.BadField("/input", "%v", err))
@@ -212,6 +105,9 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 			return about(key, err)
 		}
 		submission.Policy.Saga, submission.Policy.Definition = true, id
+		if bad := setRequester(r, &submission, ""); bad != nil {
+			return about(key, bad)
+		}
 	}
 	reply, err := sr.store.operator.Propose(r.Context(), &flight.Submit{Key: key, Submission: submission})
 	switch {
@@ -219,6 +115,8 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		return about(key, err)
 	case reply.Decision == flight.DecisionReconciling:
 		return about(key, &effect.Unavailable{Code: string(wire.Reconciling)})
+	case reply.Decision == flight.DecisionNotFound: // the definition was deleted meanwhile
+		return noDefinition(ns, submission.Policy.Definition)
 	case reply.Decision == flight.DecisionConflict:
 		return about(key, &effect.Conflict{Key: key})
 	case reply.Decision == flight.DecisionExpired:
@@ -235,38 +133,96 @@ func (sr *sagaRoutes) start(w http.ResponseWriter, r *http.Request) error {
 		return about(key, err)
 	}
 	setFlightHeaders(w.Header(), reply.Flight)
-	writeResponse(w, r, status, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, status, &out)
 }
 
-// show serves GET /v1/flights/{id}/saga.
-func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
+// find returns the saga in the path.
+func (sr *sagaRoutes) find(r *http.Request) (*flight.Flight, error) {
 	id, bad := flightID(r)
 	if bad != nil {
-		return bad
+		return nil, bad
 	}
 	f, err := sr.findFlight(r, id, flight.Key{})
+	switch {
+	case err != nil:
+		return nil, err
+	case f.State == flight.StateExpired:
+		return nil, &effect.Expired{Key: f.Key}
+	case !f.Policy.Saga:
+		return nil, about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
+	}
+	return f, nil
+}
+
+// show serves GET /v1/flights/{id}/saga. With Prefer: wait=N it waits until the saga is over, or waits for a person.
+func (sr *sagaRoutes) show(w http.ResponseWriter, r *http.Request) error {
+	f, err := sr.find(r)
 	if err != nil {
 		return err
 	}
+	if f, err = sr.waitForEnd(w, r, f); err != nil {
+		return about(f.Key, err)
+	}
 	if f.State == flight.StateExpired {
 		return &effect.Expired{Key: f.Key}
-	}
-	if !f.Policy.Saga {
-		return about(f.Key, &wire.Invalid{Code: wire.NotFound, Hint: "read the flight itself: GET /v1/flights/" + f.ID.String(), FieldError: wire.FieldError{Detail: "the flight is no saga"}})
 	}
 	out, err := sr.sagaOf(r, f)
 	if err != nil {
 		return about(f.Key, err)
 	}
 	setFlightHeaders(w.Header(), f)
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, out)
+}
+
+// doubtInterval is how often a wait for the end of a saga looks for a step in doubt, which does not change the flight of the saga.
+const doubtInterval = time.Second
+
+// waitForEnd waits as long as Prefer asks until a saga is over, or waits for a person. It returns the newest version that it has read.
+func (sr *sagaRoutes) waitForEnd(w http.ResponseWriter, r *http.Request, f *flight.Flight) (*flight.Flight, error) {
+	wait := preferredWait(r)
+	if wait == 0 || f.State.Terminal() {
+		return f, nil
+	}
+	end, ok := startWait(sr.limits, r, f.Key)
+	if !ok {
+		return f, nil
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
+	for !f.State.Terminal() && ctx.Err() == nil {
+		_, v, err := sr.sagas.Flights(f)
+		if errors.Is(err, saga.ErrNoDefinition) { // it was deleted since f was read: the saga is over
+			v, err = &saga.View{Saga: f}, nil
+		}
+		if err != nil || saga.StateOf(v) == wire.SagaInDoubt {
+			return f, err
+		}
+		look, stop := context.WithTimeout(ctx, doubtInterval)
+		for !f.State.Terminal() && look.Err() == nil {
+			next, err := sr.ledger.Wait(look, f.ID, f.Version)
+			if err == nil && next != nil {
+				f = next
+			} else if look.Err() == nil { // the ledger failed
+				stop()
+				return f, err
+			}
+		}
+		stop()
+		if bad := sr.recheck(r); bad != nil {
+			return f, bad
+		}
+	}
+	return f, context.Cause(r.Context())
 }
 
 // sagaOf returns a saga with its steps, as people see it.
 func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, error) {
-	def, v, err := sr.sagas.View(f)
+	def, v, err := sr.sagas.Flights(f)
+	if errors.Is(err, saga.ErrNoDefinition) { // it was deleted: the receipt has the end of each step
+		def, v, err = new(saga.Definition), &saga.View{Saga: f}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -287,6 +243,15 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 		if of := v.Undos[i]; of != nil {
 			step.Undo = wire.FlightOf(of, nil, false)
 		}
+		if step.Late = saga.IsLate(def, v, i); step.Late {
+			of, err := sr.flightOf(r, undoLateKey(def, f.Key, i).FlightID(), undoLateKey(def, f.Key, i))
+			if err != nil {
+				return nil, err
+			}
+			if of != nil && of.State != flight.StateAbsent {
+				step.LateUndo = wire.FlightOf(of, nil, false)
+			}
+		}
 		out.Steps = append(out.Steps, step)
 	}
 	return out, nil
@@ -295,7 +260,7 @@ func (sr *sagaRoutes) sagaOf(r *http.Request, f *flight.Flight) (*wire.Saga, err
 // sagaHead returns a saga without its steps and its receipt.
 func sagaHead(f *flight.Flight, state string) *wire.Saga {
 	shown := wire.FlightOf(f, nil, false)
-	out := &wire.Saga{ID: shown.ID, Key: shown.Key, Definition: f.Policy.Definition, Version: shown.Version, State: state, Cancel: shown.CancelRequested,
+	out := &wire.Saga{ID: shown.ID, RequestedBy: f.Requester, Key: shown.Key, Definition: f.Policy.Definition, Version: shown.Version, State: state, Cancel: shown.CancelRequested,
 		CreatedAt: shown.CreatedAt, FinishedAt: shown.FinishedAt}
 	if f.Cancel != nil {
 		out.Cause = f.Cancel.Reason
@@ -326,7 +291,11 @@ func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	for _, f := range page.Flights {
 		v := &saga.View{Saga: f}
 		if !f.State.Terminal() {
-			if _, v, err = sr.sagas.View(f); err != nil {
+			_, seen, err := sr.sagas.Flights(f)
+			switch {
+			case err == nil:
+				v = seen
+			case !errors.Is(err, saga.ErrNoDefinition):
 				return about(f.Key, err)
 			}
 		}
@@ -339,8 +308,7 @@ func (sr *sagaRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
-	writeResponse(w, r, http.StatusOK, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, http.StatusOK, &out)
 }
 
 // parseListQuery parses the filters. The query selects more sagas than the states do.

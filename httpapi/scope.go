@@ -111,8 +111,7 @@ func (sc *scope) provedTombstone(id flight.ID, fencingToken string) *flight.Flig
 // hideMissing makes the problem for an unknown flight the same as for a flight of another namespace, also by its time.
 func hideMissing(r *http.Request, p *wire.Problem, err error) {
 	c := boundCaller(r)
-	var missing *effect.Missing
-	if c == nil || !errors.As(err, &missing) {
+	if c == nil || !errors.As(err, new(*effect.Missing)) {
 		return
 	}
 	p.Detail = "the namespace of the token has no such flight: its key was never used, was freed, or has expired"

@@ -29,11 +29,7 @@ func (sr *sessionRoutes) routes() map[string]route {
 
 // newSession serves POST /v1/sessions.
 func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) error {
-	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad != nil {
-		return bad
-	}
-	req, bad := wire.DecodeSession(body)
+	req, bad := receive(sr.receiveBody, w, r, wire.MaxSmallBody, wire.Decode[wire.SessionRequest])
 	if bad != nil {
 		return bad
 	}
@@ -54,11 +50,7 @@ func (sr *sessionRoutes) newSession(w http.ResponseWriter, r *http.Request) erro
 
 // renewSession serves POST /v1/sessions/{id}/renew.
 func (sr *sessionRoutes) renewSession(w http.ResponseWriter, r *http.Request) error {
-	body, bad := sr.receiveBody(w, r, wire.MaxSmallBody)
-	if bad != nil {
-		return bad
-	}
-	req, bad := wire.DecodeRenew(body)
+	req, bad := receive(sr.receiveBody, w, r, wire.MaxSmallBody, wire.DecodeRenew)
 	if bad != nil {
 		return bad
 	}
@@ -91,8 +83,7 @@ func (sr *sessionRoutes) writeSession(w http.ResponseWriter, r *http.Request, st
 		out.Open = append(out.Open, wire.OpenAttempt{Key: o.Key.String(), FlightID: o.FlightID.String(), Nonce: hex.EncodeToString(o.Nonce[:]),
 			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
-	writeResponse(w, r, status, typeJSON, out.AppendJSON)
-	return nil
+	return writeJSON(w, r, status, &out)
 }
 
 // closeSession serves POST /v1/sessions/{id}/close.

@@ -66,11 +66,7 @@ func (tr *tokenRoutes) createToken(w http.ResponseWriter, r *http.Request) error
 
 // tokenRequest parses the body of createToken. The namespace is set.
 func (tr *tokenRoutes) tokenRequest(w http.ResponseWriter, r *http.Request) (req wire.TokenRequest, d operatorRequest, bad *wire.Invalid) {
-	body, bad := tr.readAdminBody(w, r)
-	if bad != nil {
-		return req, d, bad
-	}
-	if req, bad = wire.DecodeToken(body); bad != nil {
+	if req, bad = receive(tr.readAdminBody, w, r, wire.MaxSmallBody, wire.Decode[wire.TokenRequest]); bad != nil {
 		return req, d, bad
 	}
 	if req.Namespace == "" {

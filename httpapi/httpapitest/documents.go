@@ -28,10 +28,11 @@ func (fa *Fake) applyDocument(c flight.Command, id flight.DocumentID, kind fligh
 	if _, err := fa.Ledger.Propose(context.Background(), &flight.Tick{}); err != nil { // gets the version of the command
 		return flight.Reply{}, err
 	}
+	due := fa.due()
 	fa.mu.Lock()
 	defer fa.mu.Unlock()
 	h := fa.Ledger.Header()
-	reply := fa.documents.Apply(&h, c)
+	reply := fa.documents.Apply(&h, due, c)
 	if reply.Changed {
 		fa.documentsVersion = h.Version
 		fa.feed = append(fa.feed, flight.FeedEvent{Document: id, HistoryEvent: flight.HistoryEvent{Version: h.Version, Event: flight.Event{Kind: kind, At: h.Now}}})
@@ -48,21 +49,18 @@ func (fa *Fake) recordAudit(c flight.Command, version flight.Version, at flight.
 	}
 }
 
-// Documents implements httpapi.Documents.
 func (l ledger) Documents(kind string) []*flight.Document {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	return l.fake.documents.List(kind)
 }
 
-// Document implements httpapi.Documents.
 func (l ledger) Document(id flight.DocumentID) *flight.Document {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
 	return l.fake.documents.Get(id)
 }
 
-// DocumentsVersion implements auth.Documents.
 func (l ledger) DocumentsVersion() flight.Version {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
@@ -72,7 +70,6 @@ func (l ledger) DocumentsVersion() flight.Version {
 // maxAuditScan bounds the entries that one call of Audit reads. The ledger's bound is higher.
 const maxAuditScan = 100
 
-// Audit implements httpapi.Documents.
 func (l ledger) Audit(before flight.Version, limit int, match func(*flight.AuditEntry) bool) (entries []flight.AuditEntry, next flight.Version, err error) {
 	l.fake.mu.Lock()
 	defer l.fake.mu.Unlock()
@@ -93,7 +90,28 @@ func (l ledger) Audit(before flight.Version, limit int, match func(*flight.Audit
 	return entries, flight.Version{}, nil
 }
 
-// HeldIn implements httpapi.Documents.
+// due returns the table of the flights.
+func (fa *Fake) due() *flight.Due {
+	due := flight.NewDue()
+	for _, key := range fa.usedKeys() {
+		if f, err := fa.Ledger.Flight(key.FlightID()); err == nil {
+			due.Update(nil, f)
+		}
+	}
+	return due
+}
+
+func (l ledger) SagasOf(definition flight.DocumentID) int { return l.fake.due().SagasOf(definition) }
+
+// lacksDefinition reports whether the command starts a saga, of a key that was never used, whose definition is not stored.
+func (fa *Fake) lacksDefinition(c flight.Command) bool {
+	fa.mu.Lock()
+	lacks := fa.documents.LackDefinition(c)
+	fa.mu.Unlock()
+	f, err := fa.Ledger.Flight(c.Target().FlightID())
+	return lacks && err == nil && f == nil
+}
+
 func (l ledger) HeldIn(namespace string) (n int) {
 	for _, key := range l.fake.usedKeys() {
 		if f, err := l.Flight(key.FlightID()); err == nil && f.Holder() != nil && key.Namespace() == namespace {
@@ -103,7 +121,6 @@ func (l ledger) HeldIn(namespace string) (n int) {
 	return n
 }
 
-// StoredIn implements httpapi.Documents.
 func (l ledger) StoredIn(namespace string) (n int64) {
 	for _, key := range l.fake.usedKeys() {
 		if f, err := l.Flight(key.FlightID()); err == nil && f != nil && !f.Key.IsZero() && key.Namespace() == namespace {
@@ -113,7 +130,6 @@ func (l ledger) StoredIn(namespace string) (n int64) {
 	return n
 }
 
-// Stored implements httpapi.Documents.
 func (l ledger) Stored() (flights map[string]int64, tombstones int64) {
 	flights = make(map[string]int64)
 	for _, key := range l.fake.usedKeys() {

@@ -4,6 +4,7 @@
 package httpapitest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -167,6 +168,9 @@ func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, 
 	if id, kind, ok := flight.DocumentEvent(c); ok {
 		return r.fake.applyDocument(c, id, kind)
 	}
+	if r.fake.lacksDefinition(c) {
+		return flight.Reply{Decision: flight.DecisionNotFound}, nil
+	}
 	r.fake.addKey(c.Target())
 	reply, err := r.Ledger.Propose(ctx, c)
 	r.fake.recordEvents(c.Target())
@@ -214,20 +218,12 @@ func (fa *Fake) recordEvents(key flight.Key) {
 		fa.feed = append(fa.feed, flight.FeedEvent{Key: key, HistoryEvent: event})
 	}
 	if len(events) > 0 {
-		slices.SortStableFunc(fa.feed, func(a, b flight.FeedEvent) int { return compareVersions(a.Version, b.Version) })
+		slices.SortStableFunc(fa.feed, func(a, b flight.FeedEvent) int {
+			return cmp.Or(cmp.Compare(a.Version.Index, b.Version.Index), cmp.Compare(a.Version.Pos, b.Version.Pos))
+		})
 		close(fa.changed)
 		fa.changed = make(chan struct{})
 	}
-}
-
-func compareVersions(a, b flight.Version) int {
-	switch {
-	case a.After(b):
-		return 1
-	case b.After(a):
-		return -1
-	}
-	return 0
 }
 
 // usedKeys returns all keys that were ever used. First it records the events that the sweeper has caused.

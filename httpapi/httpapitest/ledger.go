@@ -23,7 +23,6 @@ var (
 	_ httpapi.DuplicateCounter = ledger{}
 )
 
-// History implements httpapi.Ledger.
 func (l ledger) History(id flight.ID) ([]flight.HistoryEvent, error) {
 	l.fake.usedKeys()
 	l.fake.mu.Lock()
@@ -31,7 +30,6 @@ func (l ledger) History(id flight.ID) ([]flight.HistoryEvent, error) {
 	return slices.Clone(l.fake.history[id]), nil
 }
 
-// List implements httpapi.Ledger.
 func (l ledger) List(q flight.Query) (flight.Page, error) {
 	var fit []*flight.Flight
 	for _, key := range l.fake.usedKeys() {
@@ -40,7 +38,7 @@ func (l ledger) List(q flight.Query) (flight.Page, error) {
 			return flight.Page{}, err
 		}
 		if f.Key.IsZero() || f.State == flight.StateAbsent || !q.Matches(f) ||
-			!strings.HasPrefix(key.String(), q.Prefix) || q.Name != "" && key.Name() != q.Name ||
+			!strings.HasPrefix(key.String(), q.Prefix) || !strings.Contains(key.String(), q.Contains) || q.Name != "" && key.Name() != q.Name ||
 			q.Namespace != "" && key.Namespace() != q.Namespace || f.CreatedAt < q.Since {
 			continue
 		}
@@ -57,7 +55,6 @@ func (l ledger) List(q flight.Query) (flight.Page, error) {
 	return page, nil
 }
 
-// Propose implements httpapi.Operator.
 func (l ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	if err := l.fake.beforeCall(ctx, "Propose"); err != nil {
 		return flight.Reply{}, err
@@ -65,7 +62,6 @@ func (l ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, er
 	return recorder{l.Ledger, l.fake}.Propose(ctx, c)
 }
 
-// ProposeAll implements httpapi.Operator.
 func (l ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
 	replies := make([]flight.Reply, len(all))
 	for i, c := range all {
@@ -80,7 +76,6 @@ func (l ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.
 // maxFeedPage keeps pages of the feed small, so that tests read several.
 const maxFeedPage = 3
 
-// Read implements httpapi.Feed.
 func (l ledger) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 	next := l.Header().Version // before the events up to it are recorded
 	l.fake.usedKeys()
@@ -106,7 +101,6 @@ func (l ledger) Read(after flight.Version, limit int) (flight.FeedPage, error) {
 	return page, nil
 }
 
-// Last implements httpapi.Feed.
 func (l ledger) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.FeedPage, error) {
 	next := l.Header().Version // before the events up to it are recorded
 	l.fake.usedKeys()
@@ -124,7 +118,6 @@ func (l ledger) Last(n int, match, stop func(*flight.FeedEvent) bool) (flight.Fe
 	return flight.FeedPage{Events: fit, Next: next}, nil
 }
 
-// Await implements httpapi.Feed.
 func (l ledger) Await(ctx context.Context, after flight.Version) error {
 	for {
 		l.fake.mu.Lock()
@@ -141,7 +134,6 @@ func (l ledger) Await(ctx context.Context, after flight.Version) error {
 	}
 }
 
-// CountDuplicate implements httpapi.DuplicateCounter.
 func (l ledger) CountDuplicate(key flight.Key, who string) {
 	now := l.Now()
 	l.fake.mu.Lock()
@@ -150,7 +142,6 @@ func (l ledger) CountDuplicate(key flight.Key, who string) {
 	l.fake.duplicates[key.FlightID()] = sum.Add(flight.DuplicateStats{Count: 1, First: now, Last: now, Callers: []flight.Caller{{Actor: who, At: now}}})
 }
 
-// DuplicateStats implements httpapi.DuplicateCounter.
 func (l ledger) DuplicateStats(id flight.ID) (flight.DuplicateStats, error) {
 	return l.fake.DuplicateStats(id), nil
 }

@@ -14,18 +14,20 @@ type service struct{ fake *Fake }
 
 var _ httpapi.Remote = service{}
 
-func (s service) Open(ctx context.Context, req remote.OpenRequest) (remote.OpenAnswer, error) {
-	if err := s.fake.beforeCall(ctx, "Open"); err != nil {
-		return remote.OpenAnswer{}, err
+// call calls a method of the real service, unless a fault prevents it.
+func call[R, A any](ctx context.Context, s service, name string, r R, method func(context.Context, R) (A, error)) (a A, err error) {
+	if err := s.fake.beforeCall(ctx, name); err != nil {
+		return a, err
 	}
-	return s.overrideAnswer(s.fake.Remote().Open(ctx, req))
+	return method(ctx, r)
 }
 
-func (s service) Verify(ctx context.Context, req remote.VerificationRequest) (remote.OpenAnswer, error) {
-	if err := s.fake.beforeCall(ctx, "Verify"); err != nil {
-		return remote.OpenAnswer{}, err
-	}
-	return s.overrideAnswer(s.fake.Remote().Verify(ctx, req))
+func (s service) Open(ctx context.Context, r remote.OpenRequest) (remote.OpenAnswer, error) {
+	return s.overrideAnswer(call(ctx, s, "Open", r, s.fake.Remote().Open))
+}
+
+func (s service) Verify(ctx context.Context, r remote.VerificationRequest) (remote.OpenAnswer, error) {
+	return s.overrideAnswer(call(ctx, s, "Verify", r, s.fake.Remote().Verify))
 }
 
 func (s service) overrideAnswer(a remote.OpenAnswer, err error) (remote.OpenAnswer, error) {
@@ -53,25 +55,16 @@ func (s service) Abandon(ctx context.Context, req remote.AbandonRequest) error {
 	return s.fake.Remote().Abandon(ctx, req)
 }
 
-func (s service) Report(ctx context.Context, req remote.ReportRequest) (*flight.Flight, error) {
-	if err := s.fake.beforeCall(ctx, "Report"); err != nil {
-		return nil, err
-	}
-	return s.fake.Remote().Report(ctx, req)
+func (s service) Report(ctx context.Context, r remote.ReportRequest) (*flight.Flight, error) {
+	return call(ctx, s, "Report", r, s.fake.Remote().Report)
 }
 
-func (s service) Suspend(ctx context.Context, req remote.SuspendRequest) (*flight.Flight, error) {
-	if err := s.fake.beforeCall(ctx, "Suspend"); err != nil {
-		return nil, err
-	}
-	return s.fake.Remote().Suspend(ctx, req)
+func (s service) Suspend(ctx context.Context, r remote.SuspendRequest) (*flight.Flight, error) {
+	return call(ctx, s, "Suspend", r, s.fake.Remote().Suspend)
 }
 
-func (s service) Callback(ctx context.Context, req remote.CallbackRequest) (*flight.Flight, error) {
-	if err := s.fake.beforeCall(ctx, "Callback"); err != nil {
-		return nil, err
-	}
-	return s.fake.Remote().Callback(ctx, req)
+func (s service) Callback(ctx context.Context, r remote.CallbackRequest) (*flight.Flight, error) {
+	return call(ctx, s, "Callback", r, s.fake.Remote().Callback)
 }
 
 func (s service) NewSession(ctx context.Context, ttl time.Duration, owner string) (remote.SessionAnswer, error) {

@@ -76,9 +76,6 @@ type PolicyDifference struct {
 	Refuses  bool   `json:"refuses,omitzero"` // a worker with this difference must not start
 }
 
-// DecodeAction reads the body of an ActionRequest. Its policy is to be checked.
-func DecodeAction(data []byte) (ActionRequest, *Invalid) { return decode[ActionRequest](data) }
-
 // DecodeActionPolicy reads the body of a document. An unknown field is an error: a later version may restrict jobs by it.
 func DecodeActionPolicy(body []byte) (*ActionPolicy, *Invalid) {
 	p, bad := decode[ActionPolicy](body)
@@ -246,9 +243,6 @@ func checkLane(lane, pointer string) *Invalid {
 	}
 	return nil
 }
-
-// AppendJSON appends the request as JSON.
-func (r *ActionRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
 
 // Encode returns the body of the document of an action with this policy.
 func (p *ActionPolicy) Encode() []byte { return strictjson.Append(nil, p) }

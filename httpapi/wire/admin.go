@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // MaxLimit is the greatest value of a limit of a namespace.
@@ -138,21 +137,3 @@ func CheckName(name string, place FieldError) *Invalid {
 	}
 	return &Invalid{Code: InputInvalid, FieldError: place}
 }
-
-// DecodeToken reads the body of POST /v1/tokens.
-func DecodeToken(data []byte) (TokenRequest, *Invalid) { return decode[TokenRequest](data) }
-
-// DecodeReason reads the body of a deletion.
-func DecodeReason(data []byte) (ReasonRequest, *Invalid) { return decode[ReasonRequest](data) }
-
-// DecodeNamespace reads the body of PUT /v1/namespaces/{name}.
-func DecodeNamespace(data []byte) (NamespaceRequest, *Invalid) { return decode[NamespaceRequest](data) }
-
-// AppendJSON appends the request as JSON.
-func (r *TokenRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *ReasonRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *NamespaceRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -56,6 +56,7 @@ type OpenAnswer struct {
 	RenewEveryMS     int64           `json:"renew_every_ms,omitzero" limit:"count"`
 	ResendMS         *int64          `json:"resend_ms,omitzero" limit:"count"` // counted like trust_ms: the effect must start within it, or not at all; nil: no bound
 	CallbackURL      string          `json:"callback_url,omitzero"`            // with callback: a secret; its bearer may report the attempt
+	Traceparent      string          `json:"traceparent,omitzero"`             // with proceed: of the attempt's span, for the provider
 	Deployment       string          `json:"deployment,omitzero"`              // owns the attempt and takes its report
 	PolicyDiffers    bool            `json:"policy_differs,omitzero"`          // the first caller declared another policy, which applies
 	Policy           *Policy         `json:"policy,omitzero"`                  // the policy that applies, if it differs
@@ -87,7 +88,8 @@ type Attempt struct {
 // Flight is the record of one key as the API shows it.
 type Flight struct {
 	ID                  string               `json:"id"`
-	Key                 string               `json:"key,omitzero"` // empty in a tombstone
+	Key                 string               `json:"key,omitzero"`    // empty in a tombstone
+	Action              string               `json:"action,omitzero"` // of the workers that claim the job, where the key names another
 	State               string               `json:"state"`
 	Source              string               `json:"source,omitzero"` // of this answer: executed, joined or replayed
 	Version             string               `json:"version"`
@@ -260,6 +262,12 @@ type Node struct {
 	Data       string `json:"data"`                 // its data directory
 	Spool      *Spool `json:"spool,omitzero"`
 	Etcd       *Etcd  `json:"etcd,omitzero"`
+
+	DiskFree           uint64 `json:"disk_free,omitzero"`              // bytes on the disk of the ledger; 0: unknown
+	LedgerBytes        uint64 `json:"ledger_bytes,omitzero"`           // of the ledger and its log on that disk
+	CertificateExpires Time   `json:"certificate_expires_at,omitzero"` // of the API; absent without TLS
+	// NotifyFailing names the targets of notifications that have taken nothing for a minute, at the node that leads.
+	NotifyFailing []string `json:"notify_failing,omitempty"`
 }
 
 // Spool counts the reports on a node's disk that its ledger has not stored yet.
@@ -330,21 +338,6 @@ type FieldError struct {
 	Parameter string `json:"parameter,omitzero"`
 	Detail    string `json:"detail"`
 }
-
-// AppendJSON appends the answer as JSON.
-func (a *OpenAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
-
-// AppendJSON appends the answer as JSON.
-func (a *AbandonAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
-
-// AppendJSON appends the flight as JSON.
-func (f *Flight) AppendJSON(b []byte) []byte { return strictjson.Append(b, f) }
-
-// AppendJSON appends the page as JSON.
-func (p *FlightPage) AppendJSON(b []byte) []byte { return strictjson.Append(b, p) }
-
-// AppendJSON appends the problem as JSON.
-func (p *Problem) AppendJSON(b []byte) []byte { return strictjson.Append(b, p) }
 
 // MarshalJSON implements json.Marshaler. A FieldError about the whole document has the pointer "".
 func (e FieldError) MarshalJSON() ([]byte, error) {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Approval is the part of a policy that demands a person's approval before the first attempt.
@@ -23,12 +22,6 @@ type ApprovalDecision struct {
 	Reason string `json:"reason,omitzero" limit:"text"`
 	Actor  string `json:"actor,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
 }
-
-// DecodeApproval reads the body of a decision about an approval.
-func DecodeApproval(data []byte) (ApprovalDecision, *Invalid) { return decode[ApprovalDecision](data) }
-
-// AppendJSON appends the decision as JSON.
-func (d *ApprovalDecision) AppendJSON(b []byte) []byte { return strictjson.Append(b, d) }
 
 // approvalRequestOf returns what a person has to know of a flight that awaits approval, or nil for another flight.
 func approvalRequestOf(f *flight.Flight) *ApprovalRequest {

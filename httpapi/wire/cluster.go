@@ -3,8 +3,6 @@ package wire
 import (
 	"crypto/sha256"
 	"encoding/hex"
-
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Cluster is the answer of GET /v1/cluster: the nodes as the one that answers sees them.
@@ -66,6 +64,3 @@ func DecodeReplaceNode(data []byte) (ReplaceNode, *Invalid) {
 	}
 	return r, bad
 }
-
-// AppendJSON appends the request as JSON.
-func (r *ReplaceNode) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -16,6 +16,9 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 		w.Recovery = f.Policy.Recovery.String()
 		w.ExpiresAt = timeOf(f.ExpiresAt())
 	}
+	if f.Place != nil && f.Place.Queue.Action != f.Key.Name() {
+		w.Action = f.Place.Queue.Action
+	}
 	w.Approval = approvalRequestOf(f)
 	if f.Cancel != nil {
 		w.CancelRequested = attributionOf(f.Cancel)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // TypeNDJSON is the content type of one JSON object per line.
@@ -154,9 +153,6 @@ func (l *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 	}
 	return bad
 }
-
-// AppendJSON appends the line as JSON, without a line break.
-func (l *ImportLine) AppendJSON(b []byte) []byte { return strictjson.Append(b, l) }
 
 // IsNDJSONType reports whether a content type is that of one JSON object per line.
 func IsNDJSONType(contentType string) bool {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // The states of a submission.
@@ -105,9 +104,6 @@ func DecodeSubmit(data []byte) (SubmitRequest, *Invalid) {
 	return r, bad
 }
 
-// DecodeClaim reads the body of a claim.
-func DecodeClaim(data []byte) (ClaimRequest, *Invalid) { return decode[ClaimRequest](data) }
-
 // Parse returns the submission in the terms of package flight; now is the ledger's time. After an error the key is set if it is valid.
 func (r *SubmitRequest) Parse(namespace string, now flight.Time) (key flight.Key, s flight.Submission, q flight.Queue, bad *Invalid) {
 	if key, bad = Key(namespace, r.Action, r.ID); bad != nil {
@@ -196,21 +192,3 @@ const (
 	MaxClaimActions = 64
 	MaxSlots        = 1000
 )
-
-// AppendJSON appends the request as JSON.
-func (r *SubmitRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the answer as JSON.
-func (a *SubmitAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
-
-// AppendJSON appends the line as JSON.
-func (l *SubmitLine) AppendJSON(b []byte) []byte { return strictjson.Append(b, l) }
-
-// AppendJSON appends the request as JSON.
-func (r *ClaimRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the answer as JSON.
-func (a *ClaimAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
-
-// AppendJSON appends the job as JSON.
-func (j *Job) AppendJSON(b []byte) []byte { return strictjson.Append(b, j) }

@@ -103,6 +103,9 @@ func checkLimits(pointer string, v reflect.Value, all []check) *Invalid {
 	return nil
 }
 
+// Decode reads the body of a request of type T. Some types have a function of their own: see DecodeOpen.
+func Decode[T any](data []byte) (T, *Invalid) { return decode[T](data) }
+
 // decode reads a request strictly. A field that is null counts as missing, except the body of a receipt.
 func decode[T any](data []byte) (r T, bad *Invalid) {
 	if r, bad = decodeFields[T](data); bad != nil {

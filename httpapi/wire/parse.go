@@ -101,8 +101,7 @@ func explainKey(key flight.Key, err error, bad *Invalid) (flight.Key, *Invalid) 
 
 func keyInvalid(err error) *Invalid {
 	bad := &Invalid{Code: KeyInvalid, FieldError: FieldError{Detail: err.Error()}}
-	var e *flight.InvalidError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*flight.InvalidError](err); ok {
 		bad.Detail = e.Detail
 		switch e.Field {
 		case "namespace":
@@ -239,8 +238,7 @@ func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
 
 func inputInvalid(err error) *Invalid {
 	bad := BadField("/input", "%v", err)
-	var e *flight.InvalidError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*flight.InvalidError](err); ok {
 		bad.Detail = e.Detail
 	}
 	return setHint(bad, "an input is JSON by RFC 7493: unique names, valid Unicode, and numbers that a double holds exactly; send others as strings")
@@ -465,26 +463,23 @@ func ParseOutcome(word string) (flight.Outcome, *Invalid) {
 
 // ParseFinding reads the result of a verification.
 func ParseFinding(word string) (flight.Finding, *Invalid) {
-	switch word {
-	case ResultHappened:
-		return flight.FindingHappened, nil
-	case ResultNotHappened:
-		return flight.FindingNotHappened, nil
-	case ResultUnknown:
-		return flight.FindingNone, nil
-	}
-	return flight.FindingNone, BadField("/result", "must be happened, not_happened or unknown")
+	return parseResult(word, ResultUnknown, flight.FindingNone)
 }
 
 // ParseResolution reads a person's decision about a flight in doubt.
 func ParseResolution(word string) (flight.Finding, *Invalid) {
+	return parseResult(word, ResultFail, flight.FindingFail)
+}
+
+// parseResult reads a result: third, besides the two that every result may be, is the word for a finding.
+func parseResult(word, third string, finding flight.Finding) (flight.Finding, *Invalid) {
 	switch word {
 	case ResultHappened:
 		return flight.FindingHappened, nil
 	case ResultNotHappened:
 		return flight.FindingNotHappened, nil
-	case ResultFail:
-		return flight.FindingFail, nil
+	case third:
+		return finding, nil
 	}
-	return flight.FindingNone, BadField("/result", "must be happened, not_happened or fail")
+	return flight.FindingNone, BadField("/result", "must be happened, not_happened or %s", third)
 }

@@ -1,7 +1,5 @@
 package wire
 
-import "github.com/flightd/flightd/internal/strictjson"
-
 // Queue is the state of the jobs of one action in one namespace, and of their workers, as the node that leads the ledger sees it.
 // A job that is not over is counted once, in one of the first six numbers.
 type Queue struct {
@@ -69,6 +67,3 @@ type Block struct {
 	Key    string `json:"key,omitzero"`
 	Until  Time   `json:"until,omitzero"`
 }
-
-// AppendJSON appends the answer as JSON.
-func (l *QueueList) AppendJSON(b []byte) []byte { return strictjson.Append(b, l) }

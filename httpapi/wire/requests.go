@@ -2,8 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // OpenRequest is the body of POST /v1/flights:open. The namespace travels in a header.
@@ -123,29 +121,6 @@ func DecodeOpen(data []byte) (OpenRequest, *Invalid) {
 	return r, bad
 }
 
-// DecodeAbandon reads the body of an abandon.
-func DecodeAbandon(data []byte) (AbandonRequest, *Invalid) { return decode[AbandonRequest](data) }
-
-// DecodeReport reads the body of a report.
-func DecodeReport(data []byte) (ReportRequest, *Invalid) { return decode[ReportRequest](data) }
-
-// DecodeSuspend reads the body of a suspend.
-func DecodeSuspend(data []byte) (SuspendRequest, *Invalid) { return decode[SuspendRequest](data) }
-
-// DecodeCallback reads the body of a callback.
-func DecodeCallback(data []byte) (CallbackRequest, *Invalid) { return decode[CallbackRequest](data) }
-
-// DecodeVerification reads the body of a verification.
-func DecodeVerification(data []byte) (VerificationRequest, *Invalid) {
-	return decode[VerificationRequest](data)
-}
-
-// DecodeOperator reads the body of a cancel, retry, free or redact.
-func DecodeOperator(data []byte) (OperatorRequest, *Invalid) { return decode[OperatorRequest](data) }
-
-// DecodeResolve reads the body of a resolve.
-func DecodeResolve(data []byte) (ResolveRequest, *Invalid) { return decode[ResolveRequest](data) }
-
 // DecodeEmpty reads the body of a request without fields: no body, or an empty object.
 func DecodeEmpty(data []byte) *Invalid {
 	if len(data) == 0 {
@@ -154,24 +129,3 @@ func DecodeEmpty(data []byte) *Invalid {
 	_, bad := decode[struct{}](data)
 	return bad
 }
-
-// AppendJSON appends the request as JSON.
-func (r *OpenRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *AbandonRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *ReportRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *SuspendRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *VerificationRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *ResolveRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the request as JSON.
-func (r *OperatorRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -1,7 +1,5 @@
 package wire
 
-import "github.com/flightd/flightd/internal/strictjson"
-
 // Restore is the answer of GET /v1/restore: whether the ledger was restored and opens nothing.
 type Restore struct {
 	Reconciling bool   `json:"reconciling"`
@@ -23,11 +21,3 @@ type FinishRestore struct {
 	Reason string `json:"reason" limit:"text"`
 	Actor  string `json:"actor,omitzero" limit:"word"`
 }
-
-// DecodeFinishRestore reads the body of POST /v1/restore:finish.
-func DecodeFinishRestore(data []byte) (FinishRestore, *Invalid) {
-	return decode[FinishRestore](data)
-}
-
-// AppendJSON appends the request as JSON.
-func (r *FinishRestore) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // The states of a saga, as people see it.
@@ -41,27 +40,37 @@ type StartSagaAnswer struct {
 
 // Saga is a saga and its steps.
 type Saga struct {
-	ID         string       `json:"id"` // of its flight
-	Key        string       `json:"key"`
-	Definition string       `json:"definition"` // NAME@VERSION
-	State      string       `json:"state"`
-	Cause      string       `json:"cause,omitzero"` // why it is undone, or is to be
-	Version    string       `json:"version"`        // of its flight
-	Cancel     *Attribution `json:"cancel,omitzero"`
-	CreatedAt  Time         `json:"created_at,omitzero"`
-	FinishedAt Time         `json:"finished_at,omitzero"`
-	Steps      []SagaStep   `json:"steps,omitempty"`
-	Receipt    *Receipt     `json:"receipt,omitzero"`
+	ID          string       `json:"id"` // of its flight
+	Key         string       `json:"key"`
+	Definition  string       `json:"definition"` // NAME@VERSION
+	State       string       `json:"state"`
+	Cause       string       `json:"cause,omitzero"`        // why it is undone, or is to be
+	Version     string       `json:"version"`               // of its flight
+	RequestedBy string       `json:"requested_by,omitzero"` // who has started it
+	Cancel      *Attribution `json:"cancel,omitzero"`
+	CreatedAt   Time         `json:"created_at,omitzero"`
+	FinishedAt  Time         `json:"finished_at,omitzero"`
+	Steps       []SagaStep   `json:"steps,omitempty"`
+	Receipt     *Receipt     `json:"receipt,omitzero"`
 }
 
 // SagaStep is a step of a saga.
 type SagaStep struct {
-	Step   string   `json:"step"`
-	Action string   `json:"action,omitzero"`
-	Pivot  bool     `json:"pivot,omitzero"`
-	Needs  []string `json:"needs,omitempty"`
-	Flight *Flight  `json:"flight,omitzero"` // nil: it was not started
-	Undo   *Flight  `json:"undo,omitzero"`   // nil: it was not undone
+	Step     string   `json:"step"`
+	Action   string   `json:"action,omitzero"`
+	Pivot    bool     `json:"pivot,omitzero"`
+	Needs    []string `json:"needs,omitempty"`
+	Flight   *Flight  `json:"flight,omitzero"`    // nil: it was not started
+	Undo     *Flight  `json:"undo,omitzero"`      // nil: it was not undone
+	Late     bool     `json:"late,omitzero"`      // it has happened after the driver's last look
+	LateUndo *Flight  `json:"late_undo,omitzero"` // of that late success, on a person's request
+}
+
+// UndoLateRequest is the body of POST /v1/flights/{id}/undo-late.
+type UndoLateRequest struct {
+	Step   string `json:"step" limit:"word"`
+	Reason string `json:"reason" limit:"text"`
+	Actor  string `json:"actor,omitzero" limit:"word"` // as the header Flightd-Actor
 }
 
 // DecodeStartSaga reads the body of a start.
@@ -92,23 +101,11 @@ func (r *StartSagaRequest) Parse(namespace string) (key flight.Key, s flight.Sub
 	return key, s, version, bad
 }
 
-// AppendJSON appends the request as JSON.
-func (r *StartSagaRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
-
-// AppendJSON appends the answer as JSON.
-func (a *StartSagaAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }
-
-// AppendJSON appends the saga as JSON.
-func (s *Saga) AppendJSON(b []byte) []byte { return strictjson.Append(b, s) }
-
 // SagaPage is the answer to GET /v1/sagas: sagas without steps and receipts.
 type SagaPage struct {
 	Sagas []Saga `json:"sagas"`
 	Next  string `json:"next,omitzero"` // the cursor of the next page
 }
-
-// AppendJSON appends the page as JSON.
-func (p *SagaPage) AppendJSON(b []byte) []byte { return strictjson.Append(b, p) }
 
 // SagaVersions is the answer to GET /v1/sagas/{name}/versions.
 type SagaVersions struct {
@@ -121,6 +118,7 @@ type SagaVersion struct {
 	Steps      int    `json:"steps"`
 	CreatedAt  Time   `json:"created_at,omitzero"`
 	By         string `json:"by,omitzero"`
+	Running    int    `json:"running"` // sagas of it that are not over
 }
 
 // Over reports whether nothing more happens in the saga.

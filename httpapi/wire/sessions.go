@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // SessionRequest is the body of POST /v1/sessions.
@@ -59,9 +58,6 @@ func OpenDigest(open []OpenAttempt) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// DecodeSession reads the body of a new session.
-func DecodeSession(data []byte) (SessionRequest, *Invalid) { return decode[SessionRequest](data) }
-
 // DecodeRenew reads the body of a renewal.
 func DecodeRenew(data []byte) (RenewRequest, *Invalid) {
 	r, bad := decode[RenewRequest](data)
@@ -76,6 +72,3 @@ func DecodeRenew(data []byte) (RenewRequest, *Invalid) {
 	}
 	return r, nil
 }
-
-// AppendJSON appends the answer as JSON.
-func (a *SessionAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }

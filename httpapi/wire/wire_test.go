@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 func testTime(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UTC()} }
@@ -37,7 +38,7 @@ func TestAnswersAreJSON(t *testing.T) {
 		Verification: "p", Input: json.RawMessage(`[1,2]`), InputContentType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
 		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: testTime(1)}, Flight: fullFlight()}
 	answer.ResendMS = new(int64) // 0 left, which differs from no bound
-	written := answer.AppendJSON(nil)
+	written := strictjson.Append(nil, &answer)
 	byJSON, err := json.Marshal(answer)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(written))
@@ -51,27 +52,27 @@ func TestAnswersAreJSON(t *testing.T) {
 	page := FlightPage{Flights: []Flight{*fullFlight(), {ID: "y"}}, Next: "n"}
 	byJSON, err = json.Marshal(page)
 	require.NoError(t, err)
-	require.JSONEq(t, string(byJSON), string(page.AppendJSON(nil)))
-	require.JSONEq(t, `{"flights":[]}`, string((&FlightPage{}).AppendJSON(nil)))
+	require.JSONEq(t, string(byJSON), string(strictjson.Append(nil, &page)))
+	require.JSONEq(t, `{"flights":[]}`, string(strictjson.Append(nil, &FlightPage{})))
 
 	p := &Problem{Type: "t", Title: "T", Status: 409, Detail: "d", Code: InDoubt, Retryable: true, Hint: "h", FlightID: "f", Key: "k", State: "s",
 		Version: "1.2", RetryAfterMS: 3, Errors: []FieldError{{Pointer: "/a", Detail: "x"}, {Header: "H", Detail: "y"}, {Parameter: "p", Detail: "z"}},
 		RequestID: "r", TraceID: "i", Outcome: "o", Digest: "g", Decision: "replay", Flight: fullFlight()}
 	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
-	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
+	require.JSONEq(t, string(byJSON), string(strictjson.Append(nil, &p)))
 	no := false
 	p = &Problem{Code: OpenExpired, Proposed: &no, LedgerTime: 4}
 	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
-	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
+	require.JSONEq(t, string(byJSON), string(strictjson.Append(nil, &p)))
 	require.Contains(t, string(byJSON), `"proposed":false`)
 
 	open := []OpenAttempt{{Key: "a/b/c", FlightID: "fl_x", Nonce: "n", Attempt: 3, FencingToken: "t"}, {Key: "a/b/d"}}
 	for _, s := range []*SessionAnswer{{}, {Session: "s", TrustMS: 1, RenewEveryMS: 2, CancelRequested: []string{"a", "b"}, OpenDigest: "d", Open: open, More: true}} {
 		byJSON, err = json.Marshal(s)
 		require.NoError(t, err)
-		require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
+		require.JSONEq(t, string(byJSON), string(strictjson.Append(nil, &s)))
 	}
 }
 
@@ -112,24 +113,24 @@ func TestRequestsRoundTrip(t *testing.T) {
 	wait := int64(5)
 	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", NotAfter: MaxLedgerTime, Session: "s", Owner: "o",
 		TTLMS: 15000, WaitMS: &wait, Policy: Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "verify", Lookup: true, VerifyAttempts: 5, Retention: "1d"}}
-	read, bad := DecodeOpen(open.AppendJSON(nil))
+	read, bad := DecodeOpen(strictjson.Append(nil, &open))
 	require.Nil(t, bad)
 	require.Equal(t, open, read)
 	body := Body{ExternalID: "e", Base64: []byte{0, 255}, ContentType: "t", Truncated: true, Size: 9, Digest: "d"}
 	abandon := AbandonRequest{Action: "a", ID: "b", Nonce: "n", NotAfter: 1, Reason: "gave up"}
-	readAbandon, bad := DecodeAbandon(abandon.AppendJSON(nil))
+	readAbandon, bad := Decode[AbandonRequest](strictjson.Append(nil, &abandon))
 	require.Nil(t, bad)
 	require.Equal(t, abandon, readAbandon)
 	report := ReportRequest{FencingToken: "t", Key: "default/a/b", Outcome: "unknown", Error: "e", Body: body}
-	readReport, bad := DecodeReport(report.AppendJSON(nil))
+	readReport, bad := Decode[ReportRequest](strictjson.Append(nil, &report))
 	require.Nil(t, bad)
 	require.Equal(t, report, readReport)
 	verification := VerificationRequest{Verification: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
-	readVerification, bad := DecodeVerification(verification.AppendJSON(nil))
+	readVerification, bad := Decode[VerificationRequest](strictjson.Append(nil, &verification))
 	require.Nil(t, bad)
 	require.Equal(t, verification, readVerification)
 	resolve := ResolveRequest{Result: "fail", Reason: "r", Actor: "me", Body: body}
-	readResolve, bad := DecodeResolve(resolve.AppendJSON(nil))
+	readResolve, bad := Decode[ResolveRequest](strictjson.Append(nil, &resolve))
 	require.Nil(t, bad)
 	require.Equal(t, resolve, readResolve)
 	renew := RenewRequest{OpenDigest: OpenDigest(nil), After: flight.MustKey("a/b/c").FlightID().String()}
@@ -139,7 +140,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 	require.Nil(t, bad)
 	require.Equal(t, renew, readRenew)
 	operator := OperatorRequest{Key: "k", Reason: "r", Actor: "me"}
-	readOperator, bad := DecodeOperator(operator.AppendJSON(nil))
+	readOperator, bad := Decode[OperatorRequest](strictjson.Append(nil, &operator))
 	require.Nil(t, bad)
 	require.Equal(t, operator, readOperator)
 }
@@ -160,7 +161,7 @@ func TestBodies(t *testing.T) {
 		kind := rapid.SampledFrom([]string{"", "application/json", "application/problem+json", "application/json; charset=utf-8", "text/plain"}).Draw(t, "kind")
 		want := flight.NewBlob(kind, data, flight.MaxReceiptBody)
 		sent := ReportRequest{FencingToken: "t", Outcome: "succeeded", Body: BodyOf("id", kind, data)}
-		read, bad := DecodeReport(sent.AppendJSON(nil))
+		read, bad := Decode[ReportRequest](strictjson.Append(nil, &sent))
 		if bad != nil {
 			t.Fatal(bad)
 		}
@@ -200,10 +201,10 @@ func FuzzDecodeOpen(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = DecodeReport(data)
-		_, _ = DecodeVerification(data)
+		_, _ = Decode[ReportRequest](data)
+		_, _ = Decode[VerificationRequest](data)
 		_, _ = DecodeRenew(data)
-		_, _ = DecodeAbandon(data)
+		_, _ = Decode[AbandonRequest](data)
 		var a OpenAnswer
 		_ = DecodeAnswer(data, &a)
 		decoded, bad := DecodeOpen(data)

@@ -1,4 +1,4 @@
-package openapi_test
+package httpapi_test
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/httpapi/openapi/openapitest"
+	"github.com/flightd/flightd/httpapi/openapitest"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // documentSchemas holds the schemas of the document.
@@ -29,7 +29,7 @@ type object = map[string]any
 
 func loadSchemas(t *testing.T) documentSchemas {
 	t.Helper()
-	data, err := httpapi.Document()
+	data, err := generateDocument()
 	require.NoError(t, err)
 	var document struct {
 		Components struct{ Schemas map[string]object }
@@ -104,37 +104,26 @@ func (s documentSchemas) sampleString(field string, schema object) string {
 // codec decodes and encodes a schema as the server and the Go client do.
 type codec func(t *testing.T, data []byte) []byte
 
-type appender interface{ AppendJSON([]byte) []byte }
-
 func answerCodec[T any](t *testing.T, data []byte) []byte {
 	v := new(T)
 	require.NoError(t, wire.DecodeAnswer(data, v))
-	return encode(t, v)
+	return strictjson.Append(nil, v)
 }
 
 func requestCodec[T any](decode func([]byte) (T, *wire.Invalid)) codec {
 	return func(t *testing.T, data []byte) []byte {
 		v, bad := decode(data)
 		require.Nil(t, bad)
-		return encode(t, &v)
+		return strictjson.Append(nil, &v)
 	}
-}
-
-func encode(t *testing.T, v any) []byte {
-	if a, ok := v.(appender); ok {
-		return a.AppendJSON(nil)
-	}
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
-	return data
 }
 
 func codecs() map[string]codec {
 	return map[string]codec{
-		"OpenRequest": requestCodec(wire.DecodeOpen), "AbandonRequest": requestCodec(wire.DecodeAbandon), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.DecodeReport), "VerificationRequest": requestCodec(wire.DecodeVerification),
-		"SuspendRequest": requestCodec(wire.DecodeSuspend), "CallbackRequest": requestCodec(wire.DecodeCallback), "CallbackAnswer": answerCodec[wire.CallbackAnswer],
-		"SessionRequest": requestCodec(wire.DecodeSession), "RenewRequest": requestCodec(wire.DecodeRenew),
-		"OperatorRequest": requestCodec(wire.DecodeOperator), "ResolveRequest": requestCodec(wire.DecodeResolve),
+		"OpenRequest": requestCodec(wire.DecodeOpen), "AbandonRequest": requestCodec(wire.Decode[wire.AbandonRequest]), "OpenAttempt": answerCodec[wire.OpenAttempt], "ReportRequest": requestCodec(wire.Decode[wire.ReportRequest]), "VerificationRequest": requestCodec(wire.Decode[wire.VerificationRequest]),
+		"SuspendRequest": requestCodec(wire.Decode[wire.SuspendRequest]), "CallbackRequest": requestCodec(wire.Decode[wire.CallbackRequest]), "CallbackAnswer": answerCodec[wire.CallbackAnswer],
+		"SessionRequest": requestCodec(wire.Decode[wire.SessionRequest]), "RenewRequest": requestCodec(wire.DecodeRenew),
+		"OperatorRequest": requestCodec(wire.Decode[wire.OperatorRequest]), "ResolveRequest": requestCodec(wire.Decode[wire.ResolveRequest]),
 		"OpenAnswer": answerCodec[wire.OpenAnswer], "AbandonAnswer": answerCodec[wire.AbandonAnswer], "Flight": answerCodec[wire.Flight], "FlightPage": answerCodec[wire.FlightPage],
 		"History": answerCodec[wire.History], "SessionAnswer": answerCodec[wire.SessionAnswer], "Problem": answerCodec[wire.Problem],
 		"Ready": answerCodec[wire.Ready], "LedgerInfo": answerCodec[wire.LedgerInfo], "Version": answerCodec[wire.Version], "ProblemPage": answerCodec[wire.ProblemPage],
@@ -144,20 +133,22 @@ func codecs() map[string]codec {
 		"BatchLine": requestCodec(wire.DecodeBatchLine), "BatchAnswer": answerCodec[wire.BatchAnswer],
 		"ImportLine": requestCodec(wire.DecodeImport), "ImportAnswer": answerCodec[wire.ImportAnswer], "ImportDifference": answerCodec[wire.ImportDifference],
 		"Node": answerCodec[wire.Node], "Spool": answerCodec[wire.Spool], "Etcd": answerCodec[wire.Etcd], "EtcdMember": answerCodec[wire.EtcdMember],
-		"TokenRequest": requestCodec(wire.DecodeToken), "ReasonRequest": requestCodec(wire.DecodeReason), "NamespaceRequest": requestCodec(wire.DecodeNamespace),
-		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.DecodeFinishRestore),
+		"TokenRequest": requestCodec(wire.Decode[wire.TokenRequest]), "ReasonRequest": requestCodec(wire.Decode[wire.ReasonRequest]), "NamespaceRequest": requestCodec(wire.Decode[wire.NamespaceRequest]),
+		"Restore": answerCodec[wire.Restore], "AskedPage": answerCodec[wire.AskedPage], "FinishRestore": requestCodec(wire.Decode[wire.FinishRestore]),
 		"LeaseEpoch": answerCodec[wire.LeaseEpoch], "Revoked": answerCodec[wire.Revoked],
 		"ReplaceNode": requestCodec(wire.DecodeReplaceNode),
 		"Cluster":     answerCodec[wire.Cluster], "ClusterNode": answerCodec[wire.ClusterNode],
 		"NewToken": answerCodec[wire.NewToken], "Token": answerCodec[wire.Token], "TokenList": answerCodec[wire.TokenList], "WhoAmI": answerCodec[wire.WhoAmI],
 		"Namespace": answerCodec[wire.Namespace], "NamespaceList": answerCodec[wire.NamespaceList], "AuditEntry": answerCodec[wire.AuditEntry], "AuditPage": answerCodec[wire.AuditPage],
-		"ActionRequest": requestCodec(wire.DecodeAction), "Action": answerCodec[wire.Action], "ActionList": answerCodec[wire.ActionList], "ActionAnswer": answerCodec[wire.ActionAnswer],
+		"ActionRequest": requestCodec(wire.Decode[wire.ActionRequest]), "Action": answerCodec[wire.Action], "ActionList": answerCodec[wire.ActionList], "ActionAnswer": answerCodec[wire.ActionAnswer],
 		"PolicyDifference": answerCodec[wire.PolicyDifference], "LaneRule": answerCodec[wire.LaneRule],
+		"NotifyRequest": requestCodec(wire.Decode[wire.NotifyRequest]), "Notify": answerCodec[wire.Notify], "NotifyList": answerCodec[wire.NotifyList], "NotifyMask": answerCodec[wire.NotifyMask],
+		"NotifyFailure": answerCodec[wire.NotifyFailure], "NotifyTestAnswer": answerCodec[wire.NotifyTestAnswer],
 		"SubmitRequest": requestCodec(wire.DecodeSubmit), "SubmitAnswer": answerCodec[wire.SubmitAnswer], "SubmitLine": answerCodec[wire.SubmitLine], "Retry": answerCodec[wire.Retry],
-		"StartSagaRequest": requestCodec(wire.DecodeStartSaga), "StartSagaAnswer": answerCodec[wire.StartSagaAnswer], "Saga": answerCodec[wire.Saga], "SagaStep": answerCodec[wire.SagaStep],
+		"StartSagaRequest": requestCodec(wire.DecodeStartSaga), "UndoLateRequest": requestCodec(wire.Decode[wire.UndoLateRequest]), "StartSagaAnswer": answerCodec[wire.StartSagaAnswer], "Saga": answerCodec[wire.Saga], "SagaStep": answerCodec[wire.SagaStep],
 		"SagaPage": answerCodec[wire.SagaPage], "SagaVersions": answerCodec[wire.SagaVersions], "SagaVersion": answerCodec[wire.SagaVersion],
-		"ClaimRequest": requestCodec(wire.DecodeClaim), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
-		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.DecodeApproval),
+		"ClaimRequest": requestCodec(wire.Decode[wire.ClaimRequest]), "ClaimAnswer": answerCodec[wire.ClaimAnswer], "Job": answerCodec[wire.Job],
+		"Approval": answerCodec[wire.Approval], "ApprovalRequest": answerCodec[wire.ApprovalRequest], "ApprovalDecision": requestCodec(wire.Decode[wire.ApprovalDecision]),
 		"QueueList": answerCodec[wire.QueueList], "Queue": answerCodec[wire.Queue], "StuckLane": answerCodec[wire.StuckLane],
 		"Lane": answerCodec[wire.Lane], "LaneJob": answerCodec[wire.LaneJob], "Block": answerCodec[wire.Block],
 		"Check": answerCodec[wire.Check], "FieldError": answerCodec[wire.FieldError],
@@ -231,42 +222,42 @@ func requestReaders() map[string]requestReader {
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, _, _, bad := r.Parse("default"); return bad })
 		},
 		"ClaimRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeClaim(data)
+			r, bad := wire.Decode[wire.ClaimRequest](data)
 			for i := range r.Actions {
 				r.Actions[i] = fmt.Sprint("charge", i) // keys have their own tests, and each is named once
 			}
 			return firstInvalid(func() *wire.Invalid { return bad }, r.Parse)
 		},
 		"AbandonRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeAbandon(data)
+			r, bad := wire.Decode[wire.AbandonRequest](data)
 			if bad == nil && r.NotAfter == 0 {
 				bad = wire.BadField("/not_after", "it is missing")
 			}
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.Key("default", r.Action, r.ID); return bad })
 		},
 		"ReportRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeReport(data)
+			r, bad := wire.Decode[wire.ReportRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseOutcome(r.Outcome); return bad }, blob(&r.Body))
 		},
 		"SuspendRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeSuspend(data)
+			r, bad := wire.Decode[wire.SuspendRequest](data)
 			r.Deadline, r.DeadlineMS = 0, cmp.Or(r.DeadlineMS, 1) // a document cannot say that one of them is needed
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Until(1); return bad })
 		},
 		"CallbackRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeCallback(data)
+			r, bad := wire.Decode[wire.CallbackRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseOutcome(r.Outcome); return bad }, blob(&r.Body))
 		},
 		"VerificationRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeVerification(data)
+			r, bad := wire.Decode[wire.VerificationRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseFinding(r.Result); return bad }, blob(&r.Body), ttl(r.TTLMS))
 		},
 		"ResolveRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeResolve(data)
+			r, bad := wire.Decode[wire.ResolveRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.ParseResolution(r.Result); return bad }, blob(&r.Body))
 		},
 		"SessionRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeSession(data)
+			r, bad := wire.Decode[wire.SessionRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, ttl(r.TTLMS))
 		},
 		"BatchLine": func(data []byte) *wire.Invalid { _, bad := wire.DecodeBatchLine(data); return bad },
@@ -276,14 +267,15 @@ func requestReaders() map[string]requestReader {
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Command("default", time.Now()); return bad })
 		},
 		"TokenRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeToken(data)
+			r, bad := wire.Decode[wire.TokenRequest](data)
 			return firstInvalid(func() *wire.Invalid { return bad }, func() *wire.Invalid { return wire.CheckName(r.Name, wire.FieldError{Pointer: "/name"}) })
 		},
-		"ReplaceNode":   func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
-		"FinishRestore": func(data []byte) *wire.Invalid { _, bad := wire.DecodeFinishRestore(data); return bad },
-		"ReasonRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeReason(data); return bad },
+		"ReplaceNode":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeReplaceNode(data); return bad },
+		"FinishRestore":   func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.FinishRestore](data); return bad },
+		"ReasonRequest":   func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.ReasonRequest](data); return bad },
+		"UndoLateRequest": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.UndoLateRequest](data); return bad },
 		"ActionRequest": func(data []byte) *wire.Invalid {
-			r, bad := wire.DecodeAction(data)
+			r, bad := wire.Decode[wire.ActionRequest](data)
 			if bad != nil {
 				return bad
 			}
@@ -292,10 +284,11 @@ func requestReaders() map[string]requestReader {
 			}
 			return r.Check()
 		},
-		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.DecodeNamespace(data); return bad },
+		"NotifyRequest":    func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.NotifyRequest](data); return bad },
+		"NamespaceRequest": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.NamespaceRequest](data); return bad },
 		"RenewRequest":     func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
-		"ApprovalDecision": func(data []byte) *wire.Invalid { _, bad := wire.DecodeApproval(data); return bad },
-		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.DecodeOperator(data); return bad },
+		"ApprovalDecision": func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.ApprovalDecision](data); return bad },
+		"OperatorRequest":  func(data []byte) *wire.Invalid { _, bad := wire.Decode[wire.OperatorRequest](data); return bad },
 	}
 }
 

@@ -1,22 +1,22 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http"
 	"slices"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // operations describes every route, in the order of the document. A test compares it with the registered routes.
-func operations() []openapi.Operation {
+func operations() []Operation {
 	return slices.Concat(
 		callerOperations(),
 		callbackOperations(),
 		jobOperations(),
 		queueOperations(),
 		actionOperations(),
+		notifyOperations(),
 		sagaOperations(),
 		sessionOperations(),
 		flightOperations(),
@@ -41,8 +41,8 @@ const (
 	tagServer   = "server"
 )
 
-func tags() []openapi.Tag {
-	return []openapi.Tag{
+func tags() []Tag {
+	return []Tag{
 		{Name: tagCaller, About: "You perform the effect yourself: you open the flight, act only if the answer is `proceed`, and report the outcome."},
 		{Name: tagJobs, About: "Workers perform the effect: you submit jobs, and workers claim those of their actions."},
 		{Name: tagSagas, About: "Steps that happen together, or are undone: you define and start sagas, and workers perform their steps and undos as jobs."},
@@ -67,32 +67,32 @@ func codes(common []wire.Code, more ...wire.Code) []wire.Code {
 	return append(slices.Clone(common), more...)
 }
 
-func jsonContent(v any) []openapi.Content { return []openapi.Content{{Type: wire.TypeJSON, Value: v}} }
+func jsonContent(v any) []Content { return []Content{{Type: wire.TypeJSON, Value: v}} }
 
-func textContent(kind string) openapi.Content { return openapi.Content{Type: kind} }
+func textContent(kind string) Content { return Content{Type: kind} }
 
 var (
-	flightHeaders = []string{wire.HeaderFlightID, wire.HeaderState, "ETag"}
-	expiryHeaders = []string{wire.HeaderIdempotencyExpires}
+	flightAnswerHeaders = []string{wire.HeaderFlightID, wire.HeaderState, "ETag"}
+	expiryHeaders       = []string{wire.HeaderIdempotencyExpires}
 )
 
 // flightAnswer is the answer 200 with a flight.
-func flightAnswer(about string) openapi.Answer {
-	return openapi.Answer{Status: http.StatusOK, About: about, Headers: flightHeaders, Optional: expiryHeaders, Content: jsonContent(wire.Flight{})}
+func flightAnswer(about string) Answer {
+	return Answer{Status: http.StatusOK, About: about, Headers: flightAnswerHeaders, Optional: expiryHeaders, Content: jsonContent(wire.Flight{})}
 }
 
 // openAnswers are the answers to an open and to a verification.
-func openAnswers() []openapi.Answer {
+func openAnswers() []Answer {
 	of := []string{wire.HeaderFlightID, wire.HeaderState, wire.HeaderReplayed}
-	return []openapi.Answer{
+	return []Answer{
 		{Status: http.StatusCreated, About: "`proceed`: start the effect within `trust_ms`, then report", Headers: of, Content: jsonContent(wire.OpenAnswer{})},
 		{Status: http.StatusOK, About: "`replay`: the effect has happened already; or `verify`: look it up at the provider first", Headers: of,
 			Optional: []string{"ETag", wire.HeaderIdempotencyExpires}, Content: jsonContent(wire.OpenAnswer{})},
 	}
 }
 
-func callerOperations() []openapi.Operation {
-	return []openapi.Operation{{
+func callerOperations() []Operation {
+	return []Operation{{
 		Pattern: "POST /v1/flights:open", ID: "openFlight", Tag: tagCaller, Summary: "Ask for permission to start the effect",
 		About: "Namespace, action and id form the key, which identifies one business intent. At most one caller at a time is answered `proceed`; no other caller is until that attempt has ended. " +
 			"Later callers wait for the attempt up to `wait_ms` and get its receipt.\n\n" +
@@ -117,7 +117,7 @@ func callerOperations() []openapi.Operation {
 			"Repeat the request, to any node, until it is answered 200 with your nonce.",
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.AbandonRequest{},
 		Example:  `{"action":"charge","id":"order-42","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"reason":"the caller was cancelled"}`,
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "no attempt is open under the nonce, and none will be opened", Content: jsonContent(wire.AbandonAnswer{})}},
+		Answers:  []Answer{{Status: http.StatusOK, About: "no attempt is open under the nonce, and none will be opened", Content: jsonContent(wire.AbandonAnswer{})}},
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.Fenced, wire.OpenExpired, wire.TooManyOpen),
 	}, {
 		Pattern: "POST /v1/flights:batch", ID: "batchFlights", Tag: tagCaller, Summary: "Send many opens, reports and abandons in one request",
@@ -127,8 +127,8 @@ func callerOperations() []openapi.Operation {
 			"If the batch is answered with another status than 200 below 500, no line was carried out. If the answer breaks off, or has no line for one of yours, treat that line as a request without an answer: repeat it with the same nonce.",
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.BatchLine{}, LinesType: wire.TypeNDJSON,
 		Example: `{"open":{"action":"charge","id":"order-42","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000}}`,
-		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the answers to the lines", Headers: []string{"X-Accel-Buffering"},
-			Content: []openapi.Content{{Type: wire.TypeNDJSON, Value: wire.BatchAnswer{}}}}},
+		Answers: []Answer{{Status: http.StatusOK, About: "the answers to the lines", Headers: []string{"X-Accel-Buffering"},
+			Content: []Content{{Type: wire.TypeNDJSON, Value: wire.BatchAnswer{}}}}},
 		Problems: codes(bodyCodes, wire.RateLimited),
 	}, {
 		Pattern: "POST /v1/flights/{id}/report", ID: "reportFlight", Tag: tagCaller, Summary: "Report the outcome of an attempt",
@@ -137,7 +137,7 @@ func callerOperations() []openapi.Operation {
 			"A rejection is final only if the problem names this flight and its code is `idempotency_key_invalid`, `input_invalid`, `not_found` or `payload_too_large`. `fenced` is final, too: the report was received. After any other answer, send the report again; after `idempotency_key_required`, with `key`.",
 		Request:  wire.ReportRequest{},
 		Example:  `{"fencing_token":"…","key":"default/charge/order-42","outcome":"succeeded","external_id":"ch_1","body":{"id":"ch_1","paid":true}}`,
-		Answers:  []openapi.Answer{flightAnswer("the ledger has stored the report")},
+		Answers:  []Answer{flightAnswer("the ledger has stored the report")},
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.ReportPending, wire.LeaseUnavailable),
 	}, {
 		Pattern: "POST /v1/flights/{id}/verification", ID: "reportVerification", Tag: tagCaller, Summary: "Report the result of a look-up at the provider",
@@ -151,36 +151,36 @@ func callerOperations() []openapi.Operation {
 	}}
 }
 
-func callbackOperations() []openapi.Operation {
-	return []openapi.Operation{{
+func callbackOperations() []Operation {
+	return []Operation{{
 		Pattern: "POST /v1/flights/{id}/suspend", ID: "suspendFlight", Tag: tagCaller, Summary: "Hand an attempt over to its callback",
 		About: "Open with `callback`, give the `callback_url` of the answer to the provider when you start the effect, then send this, and start nothing more. From then on your session does not hold the attempt: " +
 			"the callback, a report of your own, or the deadline ends it. At the deadline its outcome is unknown, and its recovery decides. Repeat the request, to any node, until it is answered. " +
 			"If the callback came first, the answer is the flight that it ended.",
 		Request: wire.SuspendRequest{}, Example: `{"fencing_token":"…","key":"default/render/film-7","deadline_ms":7200000}`,
-		Answers:  []openapi.Answer{flightAnswer("the attempt waits for its callback, or its callback was reported")},
+		Answers:  []Answer{flightAnswer("the attempt waits for its callback, or its callback was reported")},
 		Problems: codes(bodyCodes, wire.KeyRequired, wire.KeyInvalid, wire.NotFound, wire.Fenced, wire.LeaseUnavailable, wire.CallbacksOff),
 	}, {
 		Pattern: "POST /v1/callbacks/{token}", ID: "reportCallback", Tag: tagCaller, Summary: "Report the outcome of an attempt, for its provider",
 		About: "The URL is the right to report one attempt, so no other token is needed or read; keep it secret. With `outcome` in the query, the body is your own, of any content type, and becomes the receipt. Without it, the body says the outcome.\n\n" +
 			"A repeat of the same callback gets the same answer. Another one, or one that is too late, is answered `fenced`: it is stored as evidence and changes nothing else. " +
 			"Before the attempt was suspended, only `succeeded` is taken; after `callback_early` call again. After any answer from 500, too.",
-		Query: []openapi.Parameter{
-			{Name: "outcome", Schema: openapi.Schema{Type: "string", Enum: []string{"succeeded", "refused", "not_done", "unknown"}}, About: "the outcome; the whole body is the receipt"},
+		Query: []Parameter{
+			{Name: "outcome", Schema: Schema{Type: "string", Enum: []string{"succeeded", "refused", "not_done", "unknown"}}, About: "the outcome; the whole body is the receipt"},
 			{Name: "external_id", Schema: typedSchema("string"), About: "with `outcome`: the id that the provider gave to the effect"},
 		},
 		AnyBody: "With `outcome` in the query: the receipt, of any content type.",
 		Request: wire.CallbackRequest{}, Example: `{"outcome":"succeeded","external_id":"job_7","body":{"video":"https://farm.example/7.mp4"}}`,
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the outcome is recorded", Content: jsonContent(wire.CallbackAnswer{})}},
+		Answers:  []Answer{{Status: http.StatusOK, About: "the outcome is recorded", Content: jsonContent(wire.CallbackAnswer{})}},
 		Problems: codes(bodyCodes, wire.NotFound, wire.Fenced, wire.CallbackEarly, wire.ReportPending, wire.LeaseUnavailable),
 	}}
 }
 
-func sessionOperations() []openapi.Operation {
-	alive := func(status int, about string) []openapi.Answer {
-		return []openapi.Answer{{Status: status, About: about, Content: jsonContent(wire.SessionAnswer{})}}
+func sessionOperations() []Operation {
+	alive := func(status int, about string) []Answer {
+		return []Answer{{Status: status, About: about, Content: jsonContent(wire.SessionAnswer{})}}
 	}
-	return []openapi.Operation{{
+	return []Operation{{
 		Pattern: "POST /v1/sessions", ID: "openSession", Tag: tagSessions, Summary: "Create a session",
 		About:   "One session serves any number of flights. Renew it every `renew_every_ms`, and close it when you are done. Create one session per process: a forked child must not use its parent's session.",
 		Request: wire.SessionRequest{}, Example: `{"ttl_ms":15000,"owner":"web-1:4711","nonce":"7b1f0c9a52d94e0f"}`,
@@ -198,7 +198,7 @@ func sessionOperations() []openapi.Operation {
 		Pattern: "POST /v1/sessions/{id}/close", ID: "closeSession", Tag: tagSessions, Summary: "Close a session",
 		About: "Send an empty body, or `{}`. Closing a session that has already ended succeeds; one that belongs to another token is answered `lease_lost`. A session with open attempts is not closed: report or abandon them first. " +
 			"A session that is not renewed expires, and its open attempts count as lost.",
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the session is closed", Content: jsonContent(struct{}{})}},
+		Answers:  []Answer{{Status: http.StatusOK, About: "the session is closed", Content: jsonContent(struct{}{})}},
 		Problems: codes(bodyCodes, wire.SessionInUse, wire.LeaseLost, wire.LeaseUnavailable),
 	}}
 }

@@ -1,21 +1,21 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http"
 
-	"github.com/flightd/flightd/httpapi/openapi"
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func restoreOperations() []openapi.Operation {
+func restoreOperations() []Operation {
 	limit, after := typedSchema("integer"), typedSchema("string")
-	from, to := int64(1), int64(maxPage)
-	limit.Minimum, limit.Maximum, limit.Default = &from, &to, maxPage
-	return []openapi.Operation{{
+	from, to := int64(1), int64(httpapi.MaxPage)
+	limit.Minimum, limit.Maximum, limit.Default = &from, &to, httpapi.MaxPage
+	return []Operation{{
 		Pattern: "GET /v1/backup", ID: "backUp", Tag: tagAdmin, Summary: "Back up the ledger",
 		About: "The answer is a tar archive: the ledger as of now, the reports in the node's spool, and at the end `manifest.json` with lengths and checksums. An archive without it is incomplete. " +
 			"Callers are served meanwhile. `flightd backup DIR` sends this request; `flightd restore` makes a data directory of the archive. The request needs a token of all namespaces.",
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the archive", Content: []openapi.Content{textContent(wire.TypeTar)}}},
+		Answers:  []Answer{{Status: http.StatusOK, About: "the archive", Content: []Content{textContent(wire.TypeTar)}}},
 		Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/restore", ID: "getRestore", Tag: tagAdmin, Summary: "Describe the state of a restored ledger",
@@ -24,7 +24,7 @@ func restoreOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/restore/asked", ID: "listAsked", Tag: tagAdmin, Summary: "List the keys that callers have asked for since the restore",
 		About: "Each of them has no receipt in the restored ledger and may have succeeded in the one that was lost. Import the receipts of those that have. The request needs a token of all namespaces.",
-		Query: []openapi.Parameter{
+		Query: []Parameter{
 			{Name: "limit", Schema: limit, About: "the largest number of keys on the page"},
 			{Name: "after", Schema: after, About: "only keys after this one: the `next` of an earlier page"},
 		},

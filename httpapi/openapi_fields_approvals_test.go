@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 // approvalDocs documents the types and fields of approvals.
 func approvalDocs() map[string]fieldDoc {

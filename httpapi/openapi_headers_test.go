@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 import (
 	"net/http"
@@ -117,6 +117,7 @@ func pathDocs() map[string]fieldDoc {
 		"{namespace}/{name}": {about: "the name of the token"},
 		"nodes/{name}":       {about: "the name of a node"},
 		"actions/{name}":     {about: "an action"},
+		"notify/{name}":      {about: "a target of notifications"},
 		"sagas/{name}":       {about: "the name of a saga"},
 		"versions/{version}": {about: "the number of a version, from 1", pattern: `^[1-9][0-9]*$`},
 		"namespaces/{name}":  {about: "a namespace; `*`: those without limits of their own"},

@@ -9,14 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/docs"
 )
 
 func newChecker(t *testing.T) *Checker {
 	t.Helper()
-	document, err := httpapi.Document()
-	require.NoError(t, err)
-	c, err := New(document)
+	c, err := New(docs.OpenAPI)
 	require.NoError(t, err)
 	return c
 }

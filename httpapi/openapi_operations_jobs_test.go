@@ -1,14 +1,13 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http"
 
-	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func jobOperations() []openapi.Operation {
-	return []openapi.Operation{{
+func jobOperations() []Operation {
+	return []Operation{{
 		Pattern: "POST /v1/flights:submit", ID: "submitJobs", Tag: tagJobs, Summary: "Submit a job, or many",
 		About: "A worker of the action performs the effect; you do not wait for it. The same key is the same job, for every caller and however often it is submitted: `duplicate` has its flight, with the receipt if it has ended. " +
 			"To wait for the receipt, read the flight with `Prefer: wait`.\n\n" +
@@ -16,10 +15,10 @@ func jobOperations() []openapi.Operation {
 			"Without `retry`, a job has 8 attempts, with pauses from 1 s to 1 min. The jobs of a `lane` run one at a time, or at most `lane_limit`, in the order of their submission.",
 		Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: wire.SubmitRequest{},
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"recovery":"resend","provider_window_ms":86400000,"lane":"customer/7","retry":{"attempts":8}}`,
-		Answers: []openapi.Answer{
-			{Status: http.StatusCreated, About: "`queued`: the job is new", Headers: flightHeaders, Content: jsonContent(wire.SubmitAnswer{})},
-			{Status: http.StatusOK, About: "`duplicate`: the key has a flight already; or, of many lines, what became of each", Optional: append(expiryHeaders, flightHeaders...),
-				Content: append(jsonContent(wire.SubmitAnswer{}), openapi.Content{Type: wire.TypeNDJSON, Value: wire.SubmitLine{}})},
+		Answers: []Answer{
+			{Status: http.StatusCreated, About: "`queued`: the job is new", Headers: flightAnswerHeaders, Content: jsonContent(wire.SubmitAnswer{})},
+			{Status: http.StatusOK, About: "`duplicate`: the key has a flight already; or, of many lines, what became of each", Optional: append(expiryHeaders, flightAnswerHeaders...),
+				Content: append(jsonContent(wire.SubmitAnswer{}), Content{Type: wire.TypeNDJSON, Value: wire.SubmitLine{}})},
 		},
 		Problems: codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.Conflict, wire.Expired, wire.Reconciling, wire.QuotaExceeded),
 	}, {
@@ -31,7 +30,7 @@ func jobOperations() []openapi.Operation {
 			"The nonce of a job's attempt is the claim's, a dot, and the flight id. Abandon an attempt that your renewals list and that you do not know; abandon jobs that you do not begin.",
 		Parameters: []string{wire.HeaderNamespace}, Request: wire.ClaimRequest{},
 		Example:  `{"session":"ses_…","nonce":"7b1f0c9a52d94e0f","not_after":1769860830000,"actions":["charge"],"slots":16,"wait_ms":15000}`,
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the jobs that you have now; none: ask again", Content: jsonContent(wire.ClaimAnswer{})}},
+		Answers:  []Answer{{Status: http.StatusOK, About: "the jobs that you have now; none: ask again", Content: jsonContent(wire.ClaimAnswer{})}},
 		Problems: codes(bodyCodes, wire.NotFound, wire.LeaseLost, wire.TooManyOpen, wire.LeaseUnavailable, wire.Reconciling, wire.QuotaExceeded),
 	}}
 }

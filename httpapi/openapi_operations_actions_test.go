@@ -1,21 +1,20 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http"
 
-	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func actionOperations() []openapi.Operation {
+func actionOperations() []Operation {
 	changeCodes := codes(bodyCodes, wire.NotFound, wire.PreconditionFailed, wire.QuotaExceeded)
-	return []openapi.Operation{{
+	return []Operation{{
 		Pattern: "GET /v1/actions", ID: "listActions", Tag: tagJobs, Summary: "List the actions that have a document, with their policies",
 		Parameters: []string{wire.HeaderNamespace}, Answers: okAnswer("the actions of the namespace", wire.ActionList{}), Problems: codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/actions/{name}", ID: "getAction", Tag: tagJobs, Summary: "Get the policy of an action",
 		Parameters: []string{wire.HeaderNamespace},
-		Answers:    []openapi.Answer{{Status: http.StatusOK, About: "the document", Headers: []string{"ETag"}, Content: jsonContent(wire.Action{})}},
+		Answers:    []Answer{{Status: http.StatusOK, About: "the document", Headers: []string{"ETag"}, Content: jsonContent(wire.Action{})}},
 		Problems:   codes(readCodes, wire.NotFound),
 	}, {
 		Pattern: "PUT /v1/actions/{name}", ID: "putAction", Tag: tagJobs, Summary: "Set the policy of an action",

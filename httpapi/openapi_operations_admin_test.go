@@ -1,20 +1,20 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http"
 
-	"github.com/flightd/flightd/httpapi/openapi"
+	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
 // auditParameters are the query parameters of GET /v1/audit.
-func auditParameters() []openapi.Parameter {
+func auditParameters() []Parameter {
 	limit := typedSchema("integer")
-	from, to := int64(1), int64(maxPage)
-	limit.Minimum, limit.Maximum, limit.Default = &from, &to, defaultPage
+	from, to := int64(1), int64(httpapi.MaxPage)
+	limit.Minimum, limit.Maximum, limit.Default = &from, &to, httpapi.DefaultPage
 	before := typedSchema("string")
 	before.Pattern = `^[0-9]+\.[0-9]+$`
-	return []openapi.Parameter{
+	return []Parameter{
 		{Name: "limit", Schema: limit, About: "the largest number of entries on the page"},
 		{Name: "before", Schema: before, About: "only entries before this one: the `next` of an earlier page"},
 		{Name: "verb", Schema: typedSchema("string"), About: "only entries with this verb"},
@@ -22,20 +22,20 @@ func auditParameters() []openapi.Parameter {
 }
 
 // okAnswer is the answer 200 with a value as JSON.
-func okAnswer(about string, v any) []openapi.Answer {
-	return []openapi.Answer{{Status: http.StatusOK, About: about, Content: jsonContent(v)}}
+func okAnswer(about string, v any) []Answer {
+	return []Answer{{Status: http.StatusOK, About: about, Content: jsonContent(v)}}
 }
 
-func adminOperations() []openapi.Operation {
+func adminOperations() []Operation {
 	const why = `{"reason":"the service was shut down","actor":"maria"}`
 	documentCodes := codes(bodyCodes, wire.NotFound, wire.PreconditionFailed)
-	return []openapi.Operation{{
+	return []Operation{{
 		Pattern: "POST /v1/tokens", ID: "createToken", Tag: tagAdmin, Summary: "Create a token, or give it a new secret",
 		About: "The answer is the only place where the secret is shown. If you lost the answer, send the request again with `rotate`. " +
 			"You can give only verbs and a namespace that your own token has.",
 		Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: wire.TokenRequest{},
 		Example:  `{"name":"web","namespace":"billing","verbs":["submit","read"],"expires_in_ms":7776000000,"reason":"the web service starts to use flightd","actor":"maria"}`,
-		Answers:  []openapi.Answer{{Status: http.StatusCreated, About: "the token, with its secret", Content: jsonContent(wire.NewToken{})}},
+		Answers:  []Answer{{Status: http.StatusCreated, About: "the token, with its secret", Content: jsonContent(wire.NewToken{})}},
 		Problems: codes(documentCodes, wire.QuotaExceeded),
 	}, {
 		Pattern: "GET /v1/tokens", ID: "listTokens", Tag: tagAdmin, Summary: "List tokens",
@@ -69,5 +69,26 @@ func adminOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/whoami", ID: "whoAmI", Tag: tagAdmin, Summary: "Describe the token of the request",
 		Answers: okAnswer("the token", wire.WhoAmI{}), Problems: readCodes,
+	}}
+}
+
+func clusterOperations() []Operation {
+	return []Operation{{
+		Pattern: "POST /v1/lease-epoch:raise", ID: "raiseLeaseEpoch", Tag: tagAdmin, Summary: "Accept an etcd that has lost data",
+		About: "If etcd knows less than the ledger, nothing opens. This request accepts that etcd: all sessions end, and attempts that were open are not taken over before their holders must have ended. " +
+			"It changes nothing if etcd has lost nothing. The request needs a token of all namespaces.",
+		Parameters: []string{wire.HeaderActor}, Request: wire.ReasonRequest{}, Example: `{"reason":"etcd was restored from its snapshot of noon","actor":"maria"}`,
+		Answers: okAnswer("the present lease epoch", wire.LeaseEpoch{}), Problems: bodyCodes,
+	}, {
+		Pattern: "GET /v1/cluster", ID: "getCluster", Tag: tagAdmin, Summary: "Describe the nodes of the cluster",
+		About:   "The answer is how the leader sees the nodes, at most a second old. A lone node describes itself. The request needs a token of all namespaces.",
+		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(readCodes, wire.NotFound),
+	}, {
+		Pattern: "POST /v1/cluster/nodes/{name}/replace", ID: "replaceNode", Tag: tagAdmin, Summary: "Replace a node that lost its disk",
+		About: "From now on, the node of this name is the one that has the certificate, with the first data directory with which it starts. The old certificate and the old data directory are refused for ever. " +
+			"`precondition_failed`: the node leads, it runs and `while_running` is not true, or the others would be no majority. Nodes are replaced one after the other. A repeat changes nothing. The request needs a token of all namespaces.",
+		Parameters: []string{wire.HeaderActor}, Request: wire.ReplaceNode{},
+		Example: `{"certificate":"49ec49fe2ad166ef0b18ff7d94291ca849ec49fe2ad166ef0b18ff7d94291ca8","reason":"its disk died","actor":"maria"}`,
+		Answers: okAnswer("the nodes", wire.Cluster{}), Problems: codes(bodyCodes, wire.NotFound, wire.PreconditionFailed, wire.QuotaExceeded),
 	}}
 }

@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,9 @@ import (
 
 	"github.com/flightd/flightd/httpapi/wire"
 )
+
+// The generator of docs/openapi.json. It derives the schemas of the bodies by reflection from the types of package wire. The routes are
+// in openapi_operations_test.go and its siblings, the meaning and the limits of the fields in openapi_fields_test.go and its siblings.
 
 // JSON pointers of the components, for references.
 const (
@@ -297,11 +300,11 @@ func (b *builder) addComponents(spec *Spec) {
 // checkUnused reports undocumented fields and unused table entries.
 func (b *builder) checkUnused() {
 	for _, name := range b.schemas.unknown {
-		b.addProblem("%s is not in the tables of httpapi/openapi/fields.go", name)
+		b.addProblem("%s is not in the tables of httpapi/openapi_fields_test.go", name)
 	}
 	for _, name := range sortedKeys(b.schemas.docs) {
 		if !b.schemas.used[name] {
-			b.addProblem("%s is in the tables of httpapi/openapi/fields.go, but no type has it", name)
+			b.addProblem("%s is in the tables of httpapi/openapi_fields_test.go, but no type has it", name)
 		}
 	}
 	for _, name := range sortedKeys(answerHeaders()) {

@@ -1,14 +1,13 @@
-package httpapi
+package httpapi_test
 
 import (
-	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/httpapi/wire"
 )
 
-func queueOperations() []openapi.Operation {
+func queueOperations() []Operation {
 	const why = `{"reason":"the bank is down","actor":"maria"}`
 	change := codes(bodyCodes, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.PreconditionFailed, wire.QuotaExceeded)
-	return []openapi.Operation{{
+	return []Operation{{
 		Pattern: "GET /v1/queues", ID: "listQueues", Tag: tagJobs, Summary: "List the queues: the jobs and the workers of each action",
 		About: "The actions of the namespace that have jobs, workers or a pause; with the namespace `*`, those of all namespaces. The node that leads the ledger counts. " +
 			"It knows the workers that have asked since it leads, and measures `ended_per_second` since then.",
@@ -28,7 +27,7 @@ func queueOperations() []openapi.Operation {
 		Pattern: "GET /v1/lanes", ID: "showLane", Tag: tagJobs, Summary: "Show a lane",
 		About:      "The first 100 jobs of a lane in their order. Name the lane by `action` and `lane`, or by the `key` of one of its jobs.",
 		Parameters: []string{wire.HeaderNamespace},
-		Query: []openapi.Parameter{
+		Query: []Parameter{
 			{Name: "action", Schema: typedSchema("string"), About: "the action of the lane"},
 			{Name: "lane", Schema: typedSchema("string"), About: "the name of the lane"},
 			{Name: "key", Schema: typedSchema("string"), About: "the full key of a job that stands, or stood, in the lane"},

@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 import (
 	"github.com/flightd/flightd/flight"
@@ -29,12 +29,17 @@ func sagaDocs() map[string]fieldDoc {
 		"steps":                  {about: "the steps, in the order of the definition"},
 		"SagaVersion.steps":      {about: "the number of steps"},
 		"SagaVersion.by":         {about: "who defined it"},
+		"SagaVersion.running":    {about: "the number of its sagas that are not over"},
 		"step":                   {about: "the name of the step"},
 		"SagaStep.action":        {about: "the action whose workers perform the step"},
 		"pivot":                  {about: "from the success of this step on the saga is only completed, never undone"},
 		"needs":                  {about: "the steps that must be over before this one starts"},
 		"SagaStep.flight":        {about: "the flight of the step; absent: the step was not started"},
 		"undo":                   {about: "the flight of the undo; absent: it was not started"},
+		"Saga.requested_by":      {about: "who has started it"},
+		"late":                   {about: "the step has happened after the saga, which is undone, had looked for the last time: undo it with `undo-late`"},
+		"late_undo":              {about: "the flight that undoes the late success; absent: nobody has requested it"},
+		"UndoLateRequest":        {about: "A request to undo a step that has happened too late."},
 		"SagaPage.sagas":         {about: "the sagas of this page"},
 		"SagaVersions.versions":  {about: "the definitions, the oldest first"},
 		"Job.action":             {about: "the action that the claim named, if it is not that of the key: the job is a step of a saga"},

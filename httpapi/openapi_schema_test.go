@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package openapi
+package httpapi_test
 
 import (
 	"github.com/flightd/flightd/flight"
