@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Requests and answers about the policies of actions.
@@ -35,7 +36,7 @@ func (re *requester) Action(ctx context.Context, name string) (*Action, error) {
 
 // PutAction makes the policy that of the action's document, whatever was there. The same request again is answered unchanged.
 func (re *requester) PutAction(ctx context.Context, name string, r ActionRequest) (*ActionAnswer, error) {
-	ask := adminRequest(http.MethodPut, actionPath(name), r.AppendJSON(nil))
+	ask := adminRequest(http.MethodPut, actionPath(name), &r)
 	ask.mustContain = `"status"`
 	return decode[ActionAnswer](re.ask(ctx, ask))
 }
@@ -81,7 +82,7 @@ func (w *Worker) declare(ctx context.Context) error {
 			continue
 		}
 		r := wire.ActionRequest{ActionPolicy: h.policy}
-		a, err := decode[ActionAnswer](w.client.ask(ctx, request{method: http.MethodPost, path: actionPath(name) + "/declare", body: r.AppendJSON(nil), mustContain: `"status"`}))
+		a, err := decode[ActionAnswer](w.client.ask(ctx, request{method: http.MethodPost, path: actionPath(name) + "/declare", body: strictjson.Append(nil, &r), mustContain: `"status"`}))
 		if err != nil {
 			return fmt.Errorf("declare the policy of the action %s: %w", name, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Requests and answers about tokens, namespaces and the audit log.
@@ -26,7 +27,7 @@ type (
 // CreateToken creates a token and returns it with its secret, which no server shows again. It sends the request once. If
 // the answer is lost, the token may exist, and nobody knows its secret: call CreateToken with Rotate.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (*NewToken, error) {
-	ask := adminRequest(http.MethodPost, "/v1/tokens", r.AppendJSON(nil))
+	ask := adminRequest(http.MethodPost, "/v1/tokens", &r)
 	ask.maxTries, ask.noStaleRetry, ask.mustContain = 1, true, `"token"`
 	return decode[NewToken](c.ask(ctx, ask))
 }
@@ -53,7 +54,7 @@ func (c *Client) RevokeToken(ctx context.Context, namespace, name, reason string
 // delete deletes a document. A repeat that finds none, after a try whose answer was lost, is a success.
 func (re *requester) delete(ctx context.Context, path, reason string) (response, error) {
 	body := wire.ReasonRequest{Reason: reason}
-	resp, err := re.ask(ctx, adminRequest(http.MethodDelete, path, body.AppendJSON(nil)))
+	resp, err := re.ask(ctx, adminRequest(http.MethodDelete, path, &body))
 	if resp.mayHaveArrived && CodeOf(err) == wire.NotFound {
 		return response{body: []byte("{}")}, nil
 	}
@@ -71,7 +72,7 @@ func (c *Client) Audit(ctx context.Context, before, verb string, limit int) (*Au
 // SetNamespace replaces all limits of a namespace. A limit that is 0 has the value of the namespace "*", else its default.
 // The namespace "*" has the limits of all namespaces that declare none.
 func (c *Client) SetNamespace(ctx context.Context, name string, r NamespaceRequest) (*Namespace, error) {
-	return decode[Namespace](c.ask(ctx, adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), r.AppendJSON(nil))))
+	return decode[Namespace](c.ask(ctx, adminRequest(http.MethodPut, "/v1/namespaces/"+url.PathEscape(name), &r)))
 }
 
 // Namespaces returns "*" and the namespaces that hold flights or declare limits, with the limits in force and their use.
@@ -91,6 +92,49 @@ func (c *Client) WhoAmI(ctx context.Context) (*WhoAmI, error) {
 }
 
 // adminRequest makes a request with a body, under the operator's name.
-func adminRequest(method, path string, body []byte) request {
-	return request{method: method, path: path, body: body, actor: true}
+func adminRequest(method, path string, body any) request {
+	return request{method: method, path: path, body: strictjson.Append(nil, body), actor: true}
 }
+
+// Requests and answers about targets of notifications.
+type (
+	NotifyRequest    = wire.NotifyRequest
+	NotifyRules      = wire.NotifyRules
+	NotifyMask       = wire.NotifyMask
+	Notify           = wire.Notify
+	NotifyTestAnswer = wire.NotifyTestAnswer
+)
+
+// NotifyTargets returns the targets of notifications, by name.
+func (re *requester) NotifyTargets(ctx context.Context) ([]Notify, error) {
+	list, err := decode[wire.NotifyList](re.ask(ctx, request{method: http.MethodGet, path: "/v1/notify", mustContain: `"targets"`}))
+	if err != nil {
+		return nil, err
+	}
+	return list.Targets, nil
+}
+
+// NotifyTarget returns a target of notifications. The *Error has the code not_found if there is none.
+func (re *requester) NotifyTarget(ctx context.Context, name string) (*Notify, error) {
+	return decode[Notify](re.ask(ctx, request{method: http.MethodGet, path: notifyPath(name), mustContain: `"version"`}))
+}
+
+// PutNotifyTarget creates or replaces a target of notifications. The answer to the creation without a secret has a random one.
+func (re *requester) PutNotifyTarget(ctx context.Context, name string, r NotifyRequest) (*Notify, error) {
+	ask := adminRequest(http.MethodPut, notifyPath(name), &r)
+	ask.mustContain = `"version"`
+	return decode[Notify](re.ask(ctx, ask))
+}
+
+// DeleteNotifyTarget deletes a target of notifications.
+func (re *requester) DeleteNotifyTarget(ctx context.Context, name, reason string) error {
+	_, err := re.delete(ctx, notifyPath(name), reason)
+	return err
+}
+
+// TestNotifyTarget lets the server post a message to a target, once. A target that did not take it is no error of the call.
+func (re *requester) TestNotifyTarget(ctx context.Context, name string) (*NotifyTestAnswer, error) {
+	return decode[NotifyTestAnswer](re.ask(ctx, request{method: http.MethodPost, path: notifyPath(name) + "/test", body: []byte("{}"), mustContain: `"id"`}))
+}
+
+func notifyPath(name string) string { return "/v1/notify/" + url.PathEscape(name) }

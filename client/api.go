@@ -15,6 +15,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Requests and answers of the HTTP API.
@@ -65,7 +66,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: r.AppendJSON(nil), nonce: r.Nonce}, r.WaitMS)
+	return c.open(ctx, key, request{path: "/v1/flights:open", line: "open", body: strictjson.Append(nil, &r), nonce: r.Nonce}, r.WaitMS)
 }
 
 // Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
@@ -73,7 +74,7 @@ func (c *Client) Verify(ctx context.Context, key flight.Key, r VerificationReque
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledgerClock.notAfter(c.ledgerClock.validity(wire.Wait(r.WaitMS)))
 	}
-	return c.open(ctx, key, request{path: flightPath(key.FlightID(), "/verification"), body: r.AppendJSON(nil), nonce: r.Nonce}, r.WaitMS)
+	return c.open(ctx, key, request{path: flightPath(key.FlightID(), "/verification"), body: strictjson.Append(nil, &r), nonce: r.Nonce}, r.WaitMS)
 }
 
 // open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another
@@ -123,7 +124,7 @@ func problemOf(err error) *Problem {
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
 	r.Action, r.ID = key.Name(), wire.IDOf(key)
 	_, err := c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: r.AppendJSON(nil), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
+		method: http.MethodPost, path: "/v1/flights:abandon", line: "abandon", body: strictjson.Append(nil, &r), key: key, nonce: r.Nonce, timeout: abandonTryTimeout,
 		accepts: func(body []byte) bool {
 			var a openOrAbandon
 			return wire.DecodeAnswer(body, &a) == nil && a.Nonce == r.Nonce && a.Decision == ""
@@ -136,7 +137,7 @@ func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) 
 // nothing on disk: use Record for that. Errors: *Error, which may wrap *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	r.Key = key.String()
-	ask := c.newReportRequest(key, r.AppendJSON(nil))
+	ask := c.newReportRequest(key, strictjson.Append(nil, &r))
 	ask.retryTimeout = c.opts.times.retry
 	return c.sendReport(ctx, ask, sentReport{outcome: r.Outcome})
 }
@@ -344,27 +345,27 @@ func (c *Client) History(ctx context.Context, id flight.ID) (*History, error) {
 
 // Resolve resolves a flight in doubt, if it is still at that version.
 func (c *Client) Resolve(ctx context.Context, id flight.ID, version string, r ResolveRequest) (*Flight, error) {
-	return c.operatorRequest(ctx, id, "/resolve", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/resolve", version, &r)
 }
 
 // Cancel requests that the effect no longer happens. A running attempt is notified by its next renewal.
 func (c *Client) Cancel(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.operatorRequest(ctx, id, "/cancel", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/cancel", version, &r)
 }
 
 // Retry makes a flight that ended without a receipt ready to run again.
 func (c *Client) Retry(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.operatorRequest(ctx, id, "/retry", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/retry", version, &r)
 }
 
 // Free makes a finished key unused: the next caller runs its effect again.
 func (c *Client) Free(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.operatorRequest(ctx, id, "/free", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/free", version, &r)
 }
 
-func (re *requester) operatorRequest(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
+func (re *requester) operatorRequest(ctx context.Context, id flight.ID, verb, version string, body any) (*Flight, error) {
 	resp, err := re.ask(ctx, request{
-		method: http.MethodPost, path: flightPath(id, verb), body: body, ifMatch: `"` + version + `"`, actor: true,
+		method: http.MethodPost, path: flightPath(id, verb), body: strictjson.Append(nil, body), ifMatch: `"` + version + `"`, actor: true,
 	})
 	return flightOf(id, resp, err)
 }

@@ -140,18 +140,15 @@ func (o *opening) handleAnswer(ctx context.Context, a *OpenAnswer, err error) (r
 	default:
 		abandoned = o.abandonInBackground(context.WithoutCancel(ctx))
 	}
-	var busy *effect.Busy
-	var lost *effect.LeaseLost
-	var fenced *effect.Fenced
 	switch {
-	case errors.As(err, &lost):
+	case errors.As(err, new(*effect.LeaseLost)):
 		if p := problemOf(err); o.session != nil && p != nil && p.Nonce != "" {
 			o.session.markLost()
 		}
 		return retryAfterAbandon(ctx, abandoned, errors.Join(effect.ErrLeaseLost, err)), nil
-	case errors.As(err, &busy) && !o.waitIsOver():
+	case errors.As(err, new(*effect.Busy)) && !o.waitIsOver():
 		return retryAfterAbandon(ctx, abandoned, nil), nil
-	case errors.As(err, &fenced), CodeOf(err) == wire.OpenExpired:
+	case errors.As(err, new(*effect.Fenced)), CodeOf(err) == wire.OpenExpired:
 		return retryAfterAbandon(ctx, abandoned, err), nil
 	}
 	return runner.Answer{}, err
@@ -172,7 +169,7 @@ func (o *opening) grantedAnswer(d runner.Decision, a *OpenAnswer) runner.Answer 
 	}
 	out.Spec = effect.Spec{
 		Key: o.key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
-		Input: o.input(a), Recovery: out.Policy.Recovery, Previous: previous(a.Previous),
+		Input: o.input(a), Recovery: out.Policy.Recovery, Previous: previous(a.Previous), Traceparent: a.Traceparent,
 	}
 	if o.call.Callback {
 		out.Spec.CallbackURL, out.Spec.Suspend = a.CallbackURL, o.suspend
@@ -275,8 +272,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Finding, found effect.
 		o.abandonInBackground(context.WithoutCancel(ctx))
 	}
 	next.mayHaveArrived = answer.mayHaveArrived
-	var busy *effect.Busy
-	if errors.As(err, &busy) && !next.waitIsOver() {
+	if errors.As(err, new(*effect.Busy)) && !next.waitIsOver() {
 		next.mayHaveArrived = true
 		answer, err = next.openUntilAnswered(ctx)
 	}
@@ -330,8 +326,7 @@ func (o *opening) Report(ctx context.Context, end runner.Completion) (runner.Ans
 	}
 	o.acknowledge(&r)
 	source := effect.SourceExecuted
-	var fenced *effect.Fenced
-	if errors.As(err, &fenced) { // a final decision made without this attempt is the result
+	if errors.As(err, new(*effect.Fenced)) { // a final decision made without this attempt is the result
 		ctx, cancel := context.WithTimeout(ctx, defaultTryTimeout)
 		defer cancel()
 		var unread error

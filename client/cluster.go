@@ -22,7 +22,7 @@ func (c *Client) Cluster(ctx context.Context) (*Cluster, error) {
 
 // ReplaceNode makes the bearer of a certificate the successor of a node of the cluster. A repeat changes nothing.
 func (c *Client) ReplaceNode(ctx context.Context, name string, r ReplaceNode) (*Cluster, error) {
-	ask := adminRequest(http.MethodPost, "/v1/cluster/nodes/"+url.PathEscape(name)+"/replace", r.AppendJSON(nil))
+	ask := adminRequest(http.MethodPost, "/v1/cluster/nodes/"+url.PathEscape(name)+"/replace", &r)
 	ask.mustContain = `"nodes"`
 	return decode[Cluster](c.ask(ctx, ask))
 }

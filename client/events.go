@@ -31,8 +31,9 @@ type EventQuery struct {
 	OnDisconnect func(why error)
 }
 
-func (q *EventQuery) path(count string, after string) string {
-	return withQuery("/v1/events", "after", after, count, strconv.Itoa(q.Last), "since", q.Since.String(), "action", q.Action,
+// path returns the path of a request for events. last is the name of the parameter that has Last.
+func (q *EventQuery) path(last, after string) string {
+	return withQuery("/v1/events", "after", after, last, strconv.Itoa(q.Last), "since", q.Since.String(), "action", q.Action,
 		"key_prefix", q.KeyPrefix, "kind", strings.Join(q.Kinds, ","))
 }
 
@@ -55,13 +56,13 @@ func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration
 // *Error that no retry can solve, such as the code expired for an After that is too old, as in EventPage.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		t := &eventReader{client: c, query: &q, lastID: q.After, yield: yield}
+		er := &eventReader{client: c, query: &q, lastID: q.After, yield: yield}
 		order, _ := c.picker.pick(len(c.servers), false)
 		doubtedExpiry := false
 		pause := minRetryPause
 		for try := 0; ; try++ {
-			receivedBefore := t.received
-			err := t.follow(ctx, c.servers[order[try%len(order)]])
+			receivedBefore := er.received
+			err := er.follow(ctx, c.servers[order[try%len(order)]])
 			switch p := problemOf(err); {
 			case errors.Is(err, errStopped):
 				return
@@ -75,7 +76,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 				yield(Event{}, err)
 				return
 			}
-			if t.received > receivedBefore {
+			if er.received > receivedBefore {
 				pause, doubtedExpiry = minRetryPause, false
 			}
 			if q.OnDisconnect != nil {

@@ -225,8 +225,7 @@ func mayHaveArrived(err error) bool {
 }
 
 func unavailableError(ctx context.Context, err error) error {
-	var already *effect.Unavailable
-	if errors.As(err, &already) && already.Code == "unreachable" {
+	if already, ok := errors.AsType[*effect.Unavailable](err); ok && already.Code == "unreachable" {
 		err = already.Cause // its code is added again below
 	}
 	if ctx.Err() != nil {

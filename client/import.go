@@ -27,7 +27,7 @@ const importTryTimeout = time.Minute
 
 // Redact erases the bytes of a finished flight's input and receipts. The flight, its outcome and the digests stay.
 func (c *Client) Redact(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
-	return c.operatorRequest(ctx, id, "/redact", version, r.AppendJSON(nil))
+	return c.operatorRequest(ctx, id, "/redact", version, &r)
 }
 
 // Import stores receipts of effects that happened without flightd: one ImportLine per line, as JSON, for keys of the

@@ -120,8 +120,10 @@ func isFinal(a *OpenAnswer, err error, only bool) bool {
 		return isOwnProblem(p)
 	case wire.InDoubt:
 		return isOwnProblem(p) && p.Proposed != nil && *p.Proposed
+	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
+		return only // each copy of the request is rejected before a proposal
 	}
-	return only && isRejectedForGood(p.Code)
+	return false
 }
 
 // isUnproposed reports whether a node has answered an open from its own view, and has not proposed it. Nothing is open
@@ -134,15 +136,6 @@ func isUnproposed(err error) bool {
 // isOwnProblem reports whether a problem names the flight and the nonce of its request. problemFrom has rejected problems
 // that name others.
 func isOwnProblem(p *Problem) bool { return flightIDOf(p) != "" && p.Nonce != "" }
-
-// isRejectedForGood reports whether each copy of a request with that answer is rejected before a proposal.
-func isRejectedForGood(code Code) bool {
-	switch code {
-	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
-		return true
-	}
-	return false
-}
 
 const (
 	// abandonTryTimeout bounds one call of tryAbandon.

@@ -38,7 +38,7 @@ func (re *requester) ResumeQueue(ctx context.Context, action, reason string) (*Q
 
 func (re *requester) changeQueue(ctx context.Context, action, verb, reason string) (*Queue, error) {
 	body := wire.ReasonRequest{Reason: reason}
-	r := adminRequest(http.MethodPost, "/v1/queues/"+url.PathEscape(action)+"/"+verb, body.AppendJSON(nil))
+	r := adminRequest(http.MethodPost, "/v1/queues/"+url.PathEscape(action)+"/"+verb, &body)
 	r.mustContain = `"running"`
 	return decode[Queue](re.ask(ctx, r))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/gate"
 	"github.com/flightd/flightd/internal/runner"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // firstReportTimeout bounds the first try of a report. After it the report is written to disk.
@@ -41,7 +42,7 @@ func (re *requester) Suspend(ctx context.Context, key flight.Key, r SuspendReque
 	r.Key = key.String()
 	f := new(Flight)
 	_, err := re.ask(ctx, request{
-		method: http.MethodPost, path: flightPath(key.FlightID(), "/suspend"), body: r.AppendJSON(nil), key: key,
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/suspend"), body: strictjson.Append(nil, &r), key: key,
 		mustContain: flightAnswer(key), timeout: reportTryTimeout, retryTimeout: re.opts.times.report,
 		accepts: func(body []byte) bool { // a flight that runs is the answer to another request
 			*f = Flight{}
@@ -60,7 +61,7 @@ func (rep *reporter) recordReport(values context.Context, key flight.Key, r Repo
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), rep.server.opts.times.report)
 	defer cancel()
 	r.Key = key.String()
-	ask := rep.server.newReportRequest(key, r.AppendJSON(nil))
+	ask := rep.server.newReportRequest(key, strictjson.Append(nil, &r))
 	sent := sentReport{attempt, r.Outcome}
 	f, err = rep.sendFirstReport(ctx, ask, sent)
 	if reportResultOf(err) == reportTaken {

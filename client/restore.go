@@ -30,7 +30,7 @@ func (c *Client) Asked(ctx context.Context, after string, limit int) (*AskedPage
 // FinishRestore lets flights open again in a restored ledger. Before the hold is over, it needs force.
 func (c *Client) FinishRestore(ctx context.Context, reason string, force bool) (*Restore, error) {
 	body := wire.FinishRestore{Reason: reason, Force: force}
-	return decode[Restore](c.ask(ctx, adminRequest(http.MethodPost, "/v1/restore:finish", body.AppendJSON(nil))))
+	return decode[Restore](c.ask(ctx, adminRequest(http.MethodPost, "/v1/restore:finish", &body)))
 }
 
 // LeaseEpoch is the answer of RaiseLeaseEpoch.
@@ -39,7 +39,7 @@ type LeaseEpoch = wire.LeaseEpoch
 // RaiseLeaseEpoch accepts an etcd that has lost data. It changes nothing if etcd has lost nothing.
 func (c *Client) RaiseLeaseEpoch(ctx context.Context, reason string) (*LeaseEpoch, error) {
 	body := wire.ReasonRequest{Reason: reason}
-	return decode[LeaseEpoch](c.ask(ctx, adminRequest(http.MethodPost, "/v1/lease-epoch:raise", body.AppendJSON(nil))))
+	return decode[LeaseEpoch](c.ask(ctx, adminRequest(http.MethodPost, "/v1/lease-epoch:raise", &body)))
 }
 
 // Backup writes a backup of the ledger, a tar archive, to w. It sends one request, to one server. After an error the archive

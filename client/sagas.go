@@ -11,6 +11,8 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Requests and answers about sagas.
@@ -19,6 +21,8 @@ type (
 	SagaStep     = wire.SagaStep
 	SagaVersions = wire.SagaVersions
 	SagaPage     = wire.SagaPage
+
+	UndoLateRequest = wire.UndoLateRequest
 )
 
 // SagaQuery filters ListSagas; zero values select everything.
@@ -33,7 +37,7 @@ type SagaQuery struct {
 // DefineSaga stores a definition of a saga, which never changes: the same one again is accepted. Errors: *Error with the code
 // idempotency_conflict for another content under the same version, or input_invalid.
 func (re *requester) DefineSaga(ctx context.Context, name string, version int, definition []byte) error {
-	_, err := re.ask(ctx, request{method: http.MethodPut, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), body: definition})
+	_, err := re.ask(ctx, request{method: http.MethodPut, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), body: definition, actor: true})
 	return err
 }
 
@@ -46,6 +50,12 @@ func (re *requester) SagaVersions(ctx context.Context, name string) (*SagaVersio
 func (re *requester) SagaDefinition(ctx context.Context, name string, version int) ([]byte, error) {
 	resp, err := re.ask(ctx, request{method: http.MethodGet, path: fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version)})
 	return resp.body, err
+}
+
+// DeleteSagaDefinition deletes a definition of a saga. Errors: *Error with the code precondition_failed while a saga of it is not over, or not_found.
+func (re *requester) DeleteSagaDefinition(ctx context.Context, name string, version int, reason string) error {
+	_, err := re.delete(ctx, fmt.Sprintf("/v1/sagas/%s/versions/%d", url.PathEscape(name), version), reason)
+	return err
 }
 
 // StartSaga starts a saga, and does not wait for it. The saga is NAME, the newest version, or NAME@VERSION. The same id is the same run, for
@@ -63,12 +73,18 @@ func (re *requester) StartSaga(ctx context.Context, saga, id string, input any) 
 	if bad != nil {
 		return nil, &flight.InvalidError{Field: bad.Pointer, Detail: bad.Detail}
 	}
-	return decode[wire.StartSagaAnswer](re.ask(ctx, request{method: http.MethodPost, path: "/v1/sagas:start", body: r.AppendJSON(nil), key: key}))
+	return decode[wire.StartSagaAnswer](re.ask(ctx, request{method: http.MethodPost, path: "/v1/sagas:start", body: strictjson.Append(nil, &r), actor: true, key: key}))
 }
 
 // Saga returns a saga with its steps.
 func (re *requester) Saga(ctx context.Context, id flight.ID) (*Saga, error) {
 	return decode[Saga](re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/saga")}))
+}
+
+// UndoLate undoes a step that has happened after its saga, which is over, had taken it for not done. It does not wait for that: LateUndo of the
+// step shows it. The same request again finds it. Errors: *Error with the code precondition_failed if there is nothing to undo.
+func (re *requester) UndoLate(ctx context.Context, id flight.ID, r UndoLateRequest) (*Saga, error) {
+	return decode[Saga](re.ask(ctx, request{method: http.MethodPost, path: flightPath(id, "/undo-late"), body: strictjson.Append(nil, &r), actor: true}))
 }
 
 // ListSagas returns a page of sagas, newest first, without their steps. A page may be short; Next is "" on the last one.
@@ -77,18 +93,20 @@ func (re *requester) ListSagas(ctx context.Context, q SagaQuery) (*SagaPage, err
 	return decode[SagaPage](re.ask(ctx, request{method: http.MethodGet, path: path, allNamespaces: q.AllNamespaces}))
 }
 
-// sagaPoll is how often WaitSaga looks for a step in doubt.
+// sagaPoll is the pause before WaitSaga asks again a server that had no room for a wait.
 const sagaPoll = 2 * time.Second
 
 // WaitSaga waits until a saga is over, or waits for a person (SagaInDoubt).
 func (re *requester) WaitSaga(ctx context.Context, id flight.ID) (*Saga, error) {
+	const wait = wire.MaxWaitMS * time.Millisecond / 2
 	for {
-		s, err := re.Saga(ctx, id)
+		resp, err := re.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/saga"), prefer: "wait=" + strconv.Itoa(int(wait/time.Second)), timeout: wait + defaultTryTimeout})
+		s, err := decode[Saga](resp, err)
 		if err != nil || s.Over() || s.State == wire.SagaInDoubt {
 			return s, err
 		}
-		if _, err := re.WaitFlight(ctx, id, s.Version, sagaPoll); err != nil {
-			return s, err
+		if resp.header.Get(wire.HeaderPreferenceApplied) == "" && !clock.Sleep(ctx, sagaPoll) {
+			return s, context.Cause(ctx)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // session is a session at the server, and the nonces that were sent under it.
@@ -105,7 +106,7 @@ func (o *opening) acknowledge(r *ReportRequest) {
 		o.setPhase(phaseUnknown)
 		return
 	}
-	body := r.AppendJSON(nil)
+	body := strictjson.Append(nil, &r)
 	o.update(func() { o.phase, o.report, o.cancel = phaseReported, body, nil })
 }
 
@@ -261,7 +262,7 @@ func (s *session) renewOnce() bool {
 	ask, open, asked := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil), clock.Now()
 	for more := true; more; {
 		a, err := s.client.renew(s.client.runner.BaseContext, s.id, ask, max(s.renewEvery/2, time.Second), 1)
-		if lost := (*effect.LeaseLost)(nil); errors.As(err, &lost) {
+		if errors.As(err, new(*effect.LeaseLost)) {
 			s.markLost()
 			s.stopRenewing()
 			return true
@@ -354,7 +355,7 @@ func (s *session) handleListed(action listedAction, o *opening, attempt *wire.Op
 	case reportUnknown:
 		r := ReportRequest{FencingToken: attempt.FencingToken, Key: attempt.Key, Outcome: flight.OutcomeUnknown.String(),
 			Error: "the holder of the session does not know this attempt"}
-		report = r.AppendJSON(nil)
+		report = strictjson.Append(nil, &r)
 	}
 	c.goWork(func() {
 		defer done()

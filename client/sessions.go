@@ -43,7 +43,7 @@ func (ss *sessions) acquire(ctx context.Context) (s *session, sessionless bool, 
 		ss.mu.Lock()
 		switch {
 		case ss.current != nil:
-			s := ss.current
+			s = ss.current
 			ss.mu.Unlock()
 			return s, false, nil
 		case !ss.performed && !ss.sessionlessActive:
@@ -51,23 +51,22 @@ func (ss *sessions) acquire(ctx context.Context) (s *session, sessionless bool, 
 			ss.mu.Unlock()
 			return nil, true, nil
 		}
-		if making := ss.creating; making != nil {
+		if creating := ss.creating; creating != nil {
 			ss.mu.Unlock()
 			select {
-			case <-making:
+			case <-creating:
 				continue
 			case <-ctx.Done():
 				return nil, false, context.Cause(ctx)
 			}
 		}
-		making := make(chan struct{})
-		ss.creating = making
+		created := make(chan struct{})
+		ss.creating = created
 		ss.mu.Unlock()
 		s, err := ss.create(ctx)
 		ss.endCreate(s)
-		close(making)
-		var unavailable *effect.Unavailable
-		if errors.As(err, &unavailable) && ctx.Err() == nil {
+		close(created)
+		if errors.As(err, new(*effect.Unavailable)) && ctx.Err() == nil {
 			return nil, false, nil // a replay needs no session
 		}
 		return s, false, err

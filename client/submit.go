@@ -11,6 +11,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // SubmitRequest is a job as the API has it.
@@ -48,7 +49,7 @@ func (re *requester) SubmitJob(ctx context.Context, r SubmitRequest) (*Job, erro
 		return nil, err
 	}
 	a, err := decode[wire.SubmitAnswer](re.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:submit", body: r.AppendJSON(nil), actor: true, key: key, mustContain: flightAnswer(key),
+		method: http.MethodPost, path: "/v1/flights:submit", body: strictjson.Append(nil, &r), actor: true, key: key, mustContain: flightAnswer(key),
 	}))
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func (re *requester) SubmitAll(ctx context.Context, action string, jobs iter.Seq
 				}
 				continue
 			}
-			lines, ids = append(r.AppendJSON(lines), '\n'), append(ids, id)
+			lines, ids = append(strictjson.Append(lines, r), '\n'), append(ids, id)
 			if (len(lines) >= maxSubmitBatch || len(ids) == wire.MaxSubmitLines) && !flush() {
 				return
 			}

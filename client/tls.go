@@ -106,10 +106,9 @@ type untrustedError struct {
 }
 
 func (e *untrustedError) Error() string {
-	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	text := fmt.Sprintf("the certificate of %s is not trusted: %v", e.server, e.cause)
-	if errors.As(e.cause, &name) || errors.As(e.cause, &invalid) && invalid.Reason == x509.Expired {
+	if errors.As(e.cause, new(x509.HostnameError)) || errors.As(e.cause, &invalid) && invalid.Reason == x509.Expired {
 		return text
 	}
 	return text + " (set " + envCAFile + " to the PEM file of the authority that issued it)"
@@ -138,8 +137,7 @@ func (e *rejectedError) Unwrap() error { return e.cause }
 // arrives as the first data of a new connection, after the request was written, and the server has discarded that
 // request. On a reused connection an alert proves nothing about the request.
 func explainTLS(err error, server string, reused bool) error {
-	var notVerified *tls.CertificateVerificationError
-	if errors.As(err, &notVerified) {
+	if notVerified, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &untrustedError{server, notVerified.Err}
 	}
 	var alert *net.OpError // of a type that crypto/tls does not export
@@ -156,7 +154,5 @@ func isCertificateAlert(text string) bool {
 
 // isRejectedByTLS reports whether the client or the server rejected the other's certificate: nothing was carried out.
 func isRejectedByTLS(err error) bool {
-	var untrusted *untrustedError
-	var rejected *rejectedError
-	return errors.As(err, &untrusted) || errors.As(err, &rejected)
+	return errors.As(err, new(*untrustedError)) || errors.As(err, new(*rejectedError))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/runner"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // Worker claims jobs and performs them, under the session of its client. Work adds an action; Run works until its context ends.
@@ -151,8 +152,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		claimed, err := w.claim(ctx, min(cap(slots)-len(slots), wire.MaxSlots))
 		waited := time.Since(sent) > claimWait/2 // else a server without room for a wait has answered at once
 		if (err != nil || len(claimed) == 0 && !waited) && ctx.Err() == nil {
-			var differs *PolicyDiffers
-			if code := CodeOf(err); errors.As(err, &differs) || !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
+			if code := CodeOf(err); errors.As(err, new(*PolicyDiffers)) || !claimedBefore && (code == wire.Forbidden || code == wire.Unauthenticated || code == wire.InputInvalid) {
 				return err // no job was handed out
 			}
 			if err != nil {
@@ -200,8 +200,7 @@ func (w *Worker) perform(ctx context.Context, j *handedJob) {
 		j.opening.abandonInBackground(context.WithoutCancel(ctx))
 		clock.Sleep(ctx, maxRetryPause) // this one cannot, and would be handed it again at once
 	}
-	var declined *effect.Declined
-	if err != nil && !errors.As(err, &declined) {
+	if err != nil && !errors.As(err, new(*effect.Declined)) {
 		w.client.opts.logger.Warn("flightd: a job has not succeeded", "key", call.Key.String(), "error", err)
 	}
 }
@@ -257,11 +256,10 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 	wait := claimWait.Milliseconds()
 	r := wire.ClaimRequest{Session: s.id, Nonce: claim.nonce, NotAfter: claim.notAfter, Actions: w.names, Slots: int64(slots), WaitMS: &wait, Owner: c.opts.owner, Callback: true}
 	jobs, err := w.sendClaim(ctx, s, claim, &r)
-	var lost *effect.LeaseLost
 	switch {
 	case err == nil:
 		return jobs, nil
-	case errors.As(err, &lost):
+	case errors.As(err, new(*effect.LeaseLost)):
 		s.markLost()
 		s.stopRenewing()
 	case problemOf(err) == nil: // perhaps jobs were handed out whose answer was lost: ask once more, without a wait
@@ -284,7 +282,7 @@ func (w *Worker) claim(ctx context.Context, slots int) ([]*handedJob, error) {
 // sendClaim sends a claim until a server answers, and begins to track the jobs in the answer.
 func (w *Worker) sendClaim(ctx context.Context, s *session, claim *sentClaim, r *wire.ClaimRequest) ([]*handedJob, error) {
 	resp, err := w.client.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:claim", body: r.AppendJSON(nil), nonce: claim.nonce, timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
+		method: http.MethodPost, path: "/v1/flights:claim", body: strictjson.Append(nil, r), nonce: claim.nonce, timeout: wire.Wait(r.WaitMS) + defaultTryTimeout,
 	})
 	a, err := decode[wire.ClaimAnswer](resp, err)
 	if err != nil {

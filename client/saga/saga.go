@@ -93,6 +93,26 @@ func Step[I, O any](s *Saga[I], name string, perform func(ctx context.Context, a
 	return &StepOf[O]{name}
 }
 
+// Approval adds a step that performs nothing: a person approves it (flightd approvals approve), or rejects it, which undoes the saga. The
+// person sees the saga's input and the results of the steps that it comes after. Of the options it takes After and Expires.
+func Approval[I any](s *Saga[I], name string, opts ...StepOption) *StepOf[struct{}] {
+	st := step{Step: saga.Step{Name: name, Approval: &saga.Approval{}}}
+	for _, opt := range opts {
+		opt(&st)
+	}
+	s.def.Steps = append(s.def.Steps, st.Step)
+	return &StepOf[struct{}]{name}
+}
+
+// Expires rejects an Approval that nobody has decided in time.
+func Expires(after time.Duration) StepOption {
+	return func(s *step) {
+		if s.Step.Approval != nil {
+			s.Step.Approval.Expires = saga.Duration(after)
+		}
+	}
+}
+
 // After lets a step start when the named ones have succeeded.
 func After(steps ...Named) StepOption {
 	return func(s *step) {
@@ -266,10 +286,12 @@ func (s *Saga[I]) Register(w *client.Worker) {
 	for _, h := range s.handlers {
 		w.Handle(h.action, h.lookUp, h.effect)
 	}
-	w.BeforeRun(func(ctx context.Context, c *client.Client) error { return s.define(ctx, c) })
+	w.BeforeRun(func(ctx context.Context, c *client.Client) error { return s.Define(ctx, c) })
 }
 
-func (s *Saga[I]) define(ctx context.Context, c *client.Client) error {
+// Define stores the definition at the server, as every worker that serves the saga does: a saga must be defined before its first Start. The
+// error is *client.Error with the code idempotency_conflict if the version is stored with another content.
+func (s *Saga[I]) Define(ctx context.Context, c *client.Client) error {
 	if found := saga.Lint(&s.def); len(found) > 0 {
 		return fmt.Errorf("saga %s: %s", s.def.ID(), found[0])
 	}

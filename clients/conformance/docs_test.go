@@ -20,16 +20,17 @@ import (
 //
 //	<!-- run: NAME -->        by TestReadmes, twice, or by TestFirstScreen
 //	<!-- run -->              by TestDocs, after the other blocks of its page
+//	<!-- file: NAME -->       by TestDocs: it is the content of a file that later blocks of its page use
 //	<!-- not run: REASON -->  not at all
 type block struct {
 	file     string
-	marker   string // "run", "not run" or ""
-	name     string // or the reason
+	marker   string // "run", "file", "not run" or ""
+	name     string // of a block or a file, or the reason
 	language string
 	text     string
 }
 
-var fence = regexp.MustCompile("(?ms)^(?:<!-- (run|not run)(?:: ([^\n]+))? -->\n)?```([a-z]+)\n(.*?)^```$")
+var fence = regexp.MustCompile("(?ms)^(?:<!-- (run|file|not run)(?:: ([^\n]+))? -->\n)?```([a-z]+)\n(.*?)^```$")
 
 func findBlocks(t *testing.T, file string) (all []block) {
 	t.Helper()
@@ -42,7 +43,7 @@ func findBlocks(t *testing.T, file string) (all []block) {
 // runBlock runs a block in a terminal, and fails the test if one of its commands fails.
 func runBlock(t *testing.T, x *terminal, text string) string {
 	t.Helper()
-	x.run("trap 'echo == failed with $? ==' ERR")
+	x.run(`trap 'echo "== failed with $? =="' ERR`) // quoted: zsh takes an unquoted == for the name of a program
 	printed := x.run(text)
 	require.NotContains(t, printed, "== failed with ", text)
 	return printed
@@ -56,6 +57,13 @@ var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 	"docs/workers.md":    nil,
 	"docs/approvals.md":  nil,
 	"docs/sagas.md":      nil,
+
+	"docs/recipes/stripe-webhook.md": nil,
+	"docs/recipes/cron.md":           nil,
+	"docs/recipes/queue.md":          nil,
+	"docs/recipes/model-call.md":     nil,
+	"docs/recipes/three-nodes.md":    nil,
+
 	"docs/large-stores.md": func(t *testing.T, x *terminal, blocks []block) {
 		example := slices.IndexFunc(blocks, func(b block) bool { return b.language == "json" })
 		require.NotEqual(t, -1, example)
@@ -66,15 +74,21 @@ var pages = map[string]func(t *testing.T, x *terminal, blocks []block){
 	},
 }
 
-// TestDocs runs the commands of each page in order, in one shell and a fresh folder, as the holder of the admin token of
-// a new server. Directories of the system are replaced by that folder, and the address of the metrics by a free one.
+// TestDocs runs the commands of each page in order, in one shell and a fresh folder with the Python client, as the holder of the admin
+// token of a new server. Where a page shows a console, the output must have the lines that it shows. Directories of the system are replaced
+// by that folder, and the ports of pages by free ones.
 func TestDocs(t *testing.T) {
 	for page, prepare := range pages {
 		for _, shell := range shells {
 			t.Run(page+"/"+shell, func(t *testing.T) {
 				t.Parallel()
-				dir, metrics := t.TempDir(), "127.0.0.1:"+strconv.Itoa(proctest.Ports(t))
+				dir, port := t.TempDir(), proctest.Ports(t)
+				metrics := "127.0.0.1:" + strconv.Itoa(port)
 				h := startServer(t, true, "--listen-metrics", metrics)
+				write := func(name, text string) {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+				}
+				write("flightd.py", read(t, "../python/flightd.py"))
 				x := openTerminal(t, shell, dir, append(h.credentials(), "FLIGHTD_ADDR="+h.address(), "HOME="+dir, "XDG_STATE_HOME="+dir,
 					"PATH="+filepath.Dir(binaries.flightd)+":"+os.Getenv("PATH"))...)
 				if shell == "zsh" {
@@ -84,10 +98,22 @@ func TestDocs(t *testing.T) {
 				if prepare != nil {
 					prepare(t, x, blocks)
 				}
-				system := strings.NewReplacer("/etc/", dir+"/etc/", "/var/lib/", dir+"/var/lib/", "127.0.0.1:9464", metrics)
+				replaced := []string{"/etc/", dir + "/etc/", "/var/lib/", dir + "/var/lib/", "127.0.0.1:9464", metrics}
+				for i, of := range []string{"4242", "7431", "7433", "7435", "7443", "7441", "7442", "7421"} {
+					replaced = append(replaced, ":"+of, ":"+strconv.Itoa(port+2+2*i), " "+of, " "+strconv.Itoa(port+2+2*i))
+				}
+				system := strings.NewReplacer(replaced...)
 				count := 0
 				for _, b := range blocks {
-					if b.marker == "run" && b.name == "" {
+					switch {
+					case b.marker == "file":
+						write(b.name, system.Replace(b.text))
+					case b.marker == "run" && b.name == "" && b.language == "console":
+						for _, c := range readConsole(system.Replace(b.text)) {
+							c.requireOutput(t, x.run(c.command))
+						}
+						count++
+					case b.marker == "run" && b.name == "":
 						runBlock(t, x, system.Replace(b.text))
 						count++
 					}
@@ -111,7 +137,7 @@ func TestDocs_EveryCommandIsMarked(t *testing.T) {
 			switch {
 			case b.marker == "not run":
 				require.NotEmpty(t, b.name, "%s: the reason is missing:\n%s", file, b.text)
-			case b.name == "":
+			case b.name == "" || b.marker == "file":
 				require.Contains(t, pages, file, "add the page to pages")
 			default:
 				require.Contains(t, readmes, "../../"+file, "add the file to readmes")

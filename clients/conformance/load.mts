@@ -1,6 +1,6 @@
 /**
- * Callers of chaos/cluster in TypeScript: the order "load" of callers_test.go, whose settings, orders and events it shares. With
- * FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers_test.go has it.
+ * Callers of chaos/cluster in TypeScript: the order "load" of callers.go, whose settings, orders and events it shares. With
+ * FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers.go has it.
  */
 
 import { createHash } from "node:crypto";
@@ -17,7 +17,7 @@ type Recovery = NonNullable<OnceOptions["recovery"]>;
 const RECOVERIES = ["hold", "resend", "verify"] as const;
 const settings: {
   URLs: string[]; Addresses: string[]; Provider: string; Token: string; Spool: string; Seed: number; Part: number; Parts: number;
-  WindowMS: number; SettleMS: number; SessionMS: number; Slots: number;
+  WindowMS: number; SettleMS: number; SessionMS: number;
 } = JSON.parse(process.env["FLIGHTD_CHAOS_CALLERS"] ?? "");
 
 const stopped = new Set<string>(); // names of orders
@@ -55,7 +55,8 @@ function resultOf(e: unknown): string {
   if (e instanceof Unrecorded) return "unrecorded";
   if (e instanceof Fenced) return "fenced";
   if (e instanceof Busy || e instanceof Unavailable || e instanceof LeaseLost) return "unavailable";
-  return e instanceof Unsettled && e.outcome === "not_done" ? "unavailable" : "other";
+  if (e instanceof Unsettled) return e.outcome === "not_done" ? "unavailable" : "unsettled";
+  return "other";
 }
 
 /** Calls a key until there is an answer that another call would not change. */
@@ -72,7 +73,7 @@ async function callUntilEnd(client: Client, caller: string, recovery: Recovery, 
     }
     told.Ended = new Date();
     say({ Call: told });
-    if (!["unavailable", "unrecorded", "fenced"].includes(told.Result) || Date.now() > until) return;
+    if (!["unavailable", "unrecorded", "unsettled", "fenced"].includes(told.Result) || Date.now() > until) return;
   }
 }
 
@@ -97,9 +98,9 @@ async function close(clients: Client[]): Promise<void> {
 
 /** Performs jobs until SIGTERM. */
 async function work(name: string): Promise<void> {
-  const { URLs, Token: token, Spool, SessionMS, Slots: concurrency } = settings;
+  const { URLs, Token: token, Spool, SessionMS } = settings;
   const client = new Client(URLs.join(","), { token, owner: name, spool: `${Spool}/${name}`, ttlSeconds: SessionMS / 1000 });
-  const worker = client.worker({ concurrency });
+  const worker = client.worker({ concurrency: 8 });
   for (const recovery of RECOVERIES) {
     const options = recovery === "verify" ? { lookUp: (f: Flight<unknown>) => lookUp(f.key) } : {};
     worker.on(recovery, options, (order: { lasts_ms: number }, job) => act(job, order.lasts_ms));

@@ -1,5 +1,5 @@
-"""Callers of chaos/cluster in Python: the order "load" of callers_test.go, whose settings, orders and events it shares. With
-FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers_test.go has it."""
+"""Callers of chaos/cluster in Python: the order "load" of callers.go, whose settings, orders and events it shares. With
+FLIGHTD_CHAOS_WORKER set to a name it is a worker, as workers.go has it."""
 
 import datetime
 import http.client
@@ -71,6 +71,8 @@ def result_of(e):
         return "unrecorded"
     if isinstance(e, flightd.Fenced):
         return "fenced"
+    if isinstance(e, flightd.Unsettled) and e.outcome != "not_done":
+        return "unsettled"
     safe = (flightd.Busy, flightd.Unavailable, flightd.LeaseLost)
     return "unavailable" if isinstance(e, safe) or getattr(e, "outcome", "") == "not_done" else "other"
 
@@ -86,7 +88,7 @@ def call_until_end(client, caller, recovery, name, lasts_ms):
             told.update(Result=result_of(e), Err=f"{type(e).__name__}: {e}")
         told["Ended"] = clock()
         say({"Call": told})
-        if told["Result"] not in ("unavailable", "unrecorded", "fenced") or time.monotonic() > until:
+        if told["Result"] not in ("unavailable", "unrecorded", "unsettled", "fenced") or time.monotonic() > until:
             return
         time.sleep(0.1)
 
@@ -134,7 +136,7 @@ def work(name):
     for recovery in RECOVERIES:
         client.worker(recovery, look_up=look_up if recovery == "verify" else None)(lambda job, order: act(job, order["lasts_ms"]))
     print("ready", flush=True)
-    client.run(concurrency=settings["Slots"])
+    client.run(concurrency=8)
     close([client])
 
 

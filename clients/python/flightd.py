@@ -984,6 +984,7 @@ class Flight:
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id_for_key(key)
         self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
+        self.traceparent = ""  # of the attempt's span; "": the node exports none
         self.input: Any = None
         self.previous: Optional[Dict[str, Any]] = None
         self.result: Any = None
@@ -1058,7 +1059,8 @@ class Flight:
     @property
     def headers(self) -> Dict[str, str]:
         """Headers for the provider's HTTP request. Use an HTTP client that does not retry by itself."""
-        return {"Idempotency-Key": self.idempotency_key, "Flightd-Fencing-Token": self.fencing_token}
+        headers = {"Idempotency-Key": self.idempotency_key, "Flightd-Fencing-Token": self.fencing_token}
+        return {**headers, "Traceparent": self.traceparent} if self.traceparent else headers
 
     def time_left(self) -> Optional[float]:
         """Returns the seconds that the effect may still take, for a time-out; None if nothing bounds it.
@@ -1106,7 +1108,7 @@ class Flight:
             def leave() -> None:
                 with contextlib.suppress(Exception):
                     self.__exit__(asyncio.CancelledError, asyncio.CancelledError("the task was cancelled"), None)
-            entering.add_done_callback(lambda e: e.cancelled() or e.exception() or threading.Thread(target=leave).start())
+            entering.add_done_callback(lambda e: None if e.cancelled() or e.exception() else threading.Thread(target=leave).start())
             raise
 
     async def __aexit__(self, *error: Any) -> bool:
@@ -1124,7 +1126,7 @@ class Flight:
 
     def _nonce_window(self) -> float:
         """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out is left for the effect."""
-        timeout = self._request.get("attempt_timeout_ms")
+        timeout: Optional[int] = self._request.get("attempt_timeout_ms")
         return min(timeout / 2000, _MAX_NONCE_WAIT) if timeout else _MAX_NONCE_WAIT
 
     def _waited(self) -> float:
@@ -1273,7 +1275,7 @@ class Flight:
 
     def _call_look_up(self) -> Union[Happened, NotHappened, None]:
         try:
-            return cast(Callable[[Flight], Any], self._look_up)(self)
+            return cast(Callable[[Flight], Union[Happened, NotHappened, None]], self._look_up)(self)
         except Exception:
             _log.exception("flightd: the look-up of %s failed", self.key)
             return None
@@ -1291,7 +1293,7 @@ class Flight:
     def _set_details(self, answer: Dict[str, Any]) -> None:
         self.flight_id, self.key = answer["flight_id"], answer.get("key") or self.key
         self.idempotency_key, self.previous = answer.get("idempotency_key", ""), answer.get("previous")
-        self.attempt = answer.get("attempt") or 0
+        self.attempt, self.traceparent = answer.get("attempt") or 0, answer.get("traceparent", "")
         self.input = answer.get("input")
         if "input_base64" in answer:
             self.input = _decode(answer.get("input_content_type", ""), base64.b64decode(answer["input_base64"]))
@@ -1660,7 +1662,7 @@ class Client:
             self._declare(handler)
             if handler.declared == "undeclared":
                 options = {**handler.policy, **options}
-        request = {"action": name, "id": id, **_policy_of(options)}
+        request: Dict[str, Any] = {"action": name, "id": id, **_policy_of(options)}
         if input is not None:
             request["input"] = json.loads(json.dumps(_as_json(input), allow_nan=False))
         if options.get("run_at") is not None:

@@ -932,6 +932,8 @@ export class Flight<I = unknown> {
   readonly idempotencyKey: string;
   /** sorts by age; a store that remembers the greatest token can reject every older attempt */
   readonly fencingToken: string;
+  /** the W3C traceparent of the attempt's span, for the provider; "": the node exports none */
+  readonly traceparent: string;
   /** the input as *first* submitted, after JSON: send this one, not your own */
   readonly input: I;
   /** the attempt before, if there was one */
@@ -967,6 +969,7 @@ export class Flight<I = unknown> {
     this.attempt = answer["attempt"] ?? 0;
     this.idempotencyKey = answer["idempotency_key"] ?? "";
     this.fencingToken = answer["fencing_token"] ?? "";
+    this.traceparent = answer["traceparent"] ?? "";
     this.previous = answer["previous"];
     this.input = answer["input_base64"] === undefined ? answer["input"]
       : decode(answer["input_content_type"] ?? "", Buffer.from(answer["input_base64"], "base64")) as I;
@@ -1064,7 +1067,7 @@ export class Flight<I = unknown> {
 
   /** Headers for the provider's HTTP request. Use an HTTP client that does not retry by itself. */
   get headers(): Record<string, string> {
-    return { "Idempotency-Key": this.idempotencyKey, "Flightd-Fencing-Token": this.fencingToken };
+    return { "Idempotency-Key": this.idempotencyKey, "Flightd-Fencing-Token": this.fencingToken, ...(this.traceparent === "" ? {} : { Traceparent: this.traceparent }) };
   }
 }
 

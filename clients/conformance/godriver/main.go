@@ -292,37 +292,27 @@ func get(ctx context.Context, url string) ([]byte, error) {
 
 // errorName returns the name of an error, which is the same in all languages.
 func errorName(err error) string {
-	var (
-		declined    *client.Declined
-		failed      *client.Failed
-		doubt       *client.InDoubt
-		unsettled   *client.Unsettled
-		unrecorded  *client.Unrecorded
-		unavailable *client.Unavailable
-		fenced      *client.Fenced
-		busy        *client.Busy
-		truncated   *client.ReceiptTruncated
-	)
+	var unsettled *client.Unsettled
 	switch {
-	case errors.As(err, &unrecorded):
+	case errors.As(err, new(*client.Unrecorded)):
 		return "unrecorded"
-	case errors.As(err, &declined):
+	case errors.As(err, new(*client.Declined)):
 		return "declined"
-	case errors.As(err, &failed):
+	case errors.As(err, new(*client.Failed)):
 		return "flight_failed"
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*client.InDoubt)):
 		return "in_doubt"
-	case errors.As(err, &fenced):
+	case errors.As(err, new(*client.Fenced)):
 		return "fenced"
-	case errors.As(err, &busy):
+	case errors.As(err, new(*client.Busy)):
 		return "idempotency_in_flight"
 	case errors.Is(err, effect.ErrLeaseLost):
 		return "lease_lost"
 	case errors.As(err, &unsettled):
 		return unsettled.Outcome.String()
-	case errors.As(err, &unavailable):
+	case errors.As(err, new(*client.Unavailable)):
 		return "unavailable"
-	case errors.As(err, &truncated):
+	case errors.As(err, new(*client.ReceiptTruncated)):
 		return "receipt_truncated"
 	}
 	return string(client.CodeOf(err))
