@@ -231,28 +231,26 @@ func newActionsListCommand(a *cli.App) *cobra.Command {
 		Short:   "List the actions of the namespace that have a document",
 		Example: "  flightd actions ls",
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				all, err := c.Actions(cmd.Context())
-				if err != nil {
-					return err
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Actions(ctx)
+			if err != nil {
+				return err
+			}
+			rows, ids := [][]string{}, []string{}
+			for i := range all {
+				act := &all[i]
+				lane, attempts := "", ""
+				if act.Lane != nil {
+					lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
 				}
-				rows, ids := [][]string{}, []string{}
-				for i := range all {
-					act := &all[i]
-					lane, attempts := "", ""
-					if act.Lane != nil {
-						lane = fmt.Sprintf("%s, %d at once", act.Lane.By, max(1, act.Lane.Limit))
-					}
-					if act.Retry != nil {
-						attempts = fmt.Sprint(act.Retry.Attempts)
-					}
-					rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
-					ids = append(ids, act.Name)
+				if act.Retry != nil {
+					attempts = fmt.Sprint(act.Retry.Attempts)
 				}
-				return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})
-			})
-		},
+				rows = append(rows, []string{act.Name, act.Recovery, wire.SpanText(act.ProviderWindowMS), attempts, wire.SpanText(act.AttemptTimeoutMS), lane, cli.FormatTime(act.ChangedAt.Time), act.ChangedBy})
+				ids = append(ids, act.Name)
+			}
+			return a.PrintList([]string{"ACTION", "RECOVERY", "WINDOW", "ATTEMPTS", "TIMEOUT", "LANE", "CHANGED", "BY"}, rows, ids, map[string]any{"actions": all})
+		}),
 	}
 }
 
@@ -262,46 +260,32 @@ func newActionsShowCommand(a *cli.App) *cobra.Command {
 		Short:   "Show the policy of an action, as apply reads it",
 		Example: "  flightd actions show charge > charge.yaml",
 		Args:    cli.ExactArgs(1, "an action"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				act, err := c.Action(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				text, err := yaml.Marshal(actionFileOf(act))
-				if err != nil {
-					return err
-				}
-				return a.Print(act, func(b *strings.Builder) {
-					fmt.Fprintf(b, "# changed %s by %s: %s\n%s", cli.FormatTime(act.ChangedAt.Time), cli.OneLine(act.ChangedBy), cli.OneLine(act.Reason), text)
-				}, act.Name)
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			act, err := c.Action(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			text, err := yaml.Marshal(actionFileOf(act))
+			if err != nil {
+				return err
+			}
+			return a.Print(act, func(b *strings.Builder) {
+				fmt.Fprintf(b, "# changed %s by %s: %s\n%s", cli.FormatTime(act.ChangedAt.Time), cli.OneLine(act.ChangedBy), cli.OneLine(act.Reason), text)
+			}, act.Name)
+		}),
 	}
 }
 
 func newActionsRemoveCommand(a *cli.App) *cobra.Command {
-	var o cli.OperatorFlags
-	c := &cobra.Command{
+	return a.Decision(&cobra.Command{
 		Use:     "rm NAME",
 		Short:   "Remove the document of an action; its jobs keep their policies",
 		Example: "  flightd actions rm charge --reason 'nobody works it any more'",
 		Args:    cli.ExactArgs(1, "an action"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
-			if err := a.Confirm(false, "remove the policy of the action %s?", args[0]); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				if err := c.DeleteAction(cmd.Context(), args[0], o.Reason); err != nil {
-					return err
-				}
-				return a.PrintDone("removed the policy", a.Namespace, args[0], "removed the policy of the action "+args[0])
-			}, client.WithActor(cli.ActorName(o.Actor)))
-		},
-	}
-	o.Add(c.Flags())
-	return c
+	}, func(args []string) error { return a.Confirm(false, "remove the policy of the action %s?", args[0]) }, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		if err := c.DeleteAction(ctx, args[0], reason); err != nil {
+			return err
+		}
+		return a.PrintDone("removed the policy", a.Namespace, args[0], "removed the policy of the action "+args[0])
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,8 @@ import (
 
 func newApprovalsCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("approvals", "List, show, approve and reject the flights that need a person's approval before they act",
-		newApprovalsListCommand(a), newApprovalsShowCommand(a),
+		newApprovalsListCommand(a), newShowCommand(a, "approvals show refund/order-42", flight.StateAwaitingApproval,
+			"Show what a flight that awaits approval will do: its input, policy, requester and deadline"),
 		newApprovalCommand(a, "approve", flight.FindingApproved, "Approve a flight: the next caller, or a worker, performs its effect", (*client.Client).Approve),
 		newApprovalCommand(a, "reject", flight.FindingRejected, "Reject a flight: it is cancelled, and its effect does not happen", (*client.Client).Reject))
 }
@@ -31,7 +31,7 @@ func newApprovalsListCommand(a *cli.App) *cobra.Command {
 		Example: "  flightd approvals ls\n  flightd approvals ls -A                     # in all namespaces\n  flightd approvals ls --action refund",
 		Args:    cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "approvals", oldestApprovals, func(b *strings.Builder, c *client.Client, waiting []client.Flight) {
+			return listFlights(cmd.Context(), a, q, "approvals", oldest(approvalSince, "await approval", "younger one is", "younger ones are"), func(b *strings.Builder, c *client.Client, waiting []client.Flight) {
 				inputs, now := shortInputs(cmd.Context(), a, c, waiting), time.Now()
 				rows := make([][]string, 0, len(waiting))
 				for i, f := range waiting {
@@ -46,38 +46,8 @@ func newApprovalsListCommand(a *cli.App) *cobra.Command {
 	return c
 }
 
-// oldestApprovals is the listReader of approvals ls. The server lists the newest first, so all are read, up to MaxListed.
-func oldestApprovals(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
-	limit := q.Limit
-	q.Limit = max(limit, cli.MaxListed)
-	all, next, err := cli.ListPages(ctx, c, q)
-	if err != nil {
-		return page, "", err
-	}
-	slices.Reverse(all)
-	page.Flights = all[:min(limit, len(all))]
-	switch rest := len(all) - len(page.Flights); {
-	case next != "":
-		more = fmt.Sprintf("more than %d flights await approval, and perhaps not the oldest are listed", len(all))
-	case rest > 0:
-		more = cli.Pluralize(rest, "younger one is", "younger ones are") + " not listed; raise --limit to see all"
-	}
-	return page, more, nil
-}
-
-func newApprovalsShowCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show KEY-or-ID",
-		Short:   "Show what a flight that awaits approval will do: its input, policy, requester and deadline",
-		Example: "  flightd approvals show refund/order-42",
-		Args:    cli.ExactArgs(1, "a key or an id"),
-
-		Annotations: map[string]string{statesAnnotation: flight.StateAwaitingApproval.String()},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], true) })
-		},
-	}
-}
+// approvalSince returns when a flight that awaits approval was submitted.
+func approvalSince(f *client.Flight) time.Time { return f.CreatedAt.Time }
 
 // approvalCall is the client method of a decision.
 type approvalCall func(c *client.Client, ctx context.Context, id flight.ID, version string, d client.ApprovalDecision) (*client.Flight, error)

@@ -98,12 +98,11 @@ func checkDays(days int) error {
 
 // certError adds the exit code to an error of a cert.Store: the directory or the CA in it cannot be used.
 func certError(err error) error {
-	var invalid *flight.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*flight.InvalidError](err); ok {
 		return cli.UsageError("--host %s", invalid.Detail)
 	}
 	failed := &cli.Error{Code: cli.ExitConfig, Err: err}
-	if unusable := (*cert.Error)(nil); errors.As(err, &unusable) {
+	if unusable, ok := errors.AsType[*cert.Error](err); ok {
 		failed.Hint = unusable.Hint
 	}
 	return failed

@@ -28,7 +28,7 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"exce", "did you mean flightd exec?"},
 		{"exce --key pay-7 -- true", "did you mean flightd exec?"},
 		{"get", "did you mean flightd flights get or flightd sagas get?"},
-		{"help ls", "did you mean flightd actions ls or flightd approvals ls or flightd audit ls or flightd doubt ls or flightd flights ls or flightd namespace ls or flightd sagas ls or flightd token ls?"},
+		{"help ls", "did you mean flightd actions ls or flightd approvals ls or flightd audit ls or flightd doubt ls or flightd flights ls or flightd namespace ls or flightd notify ls or flightd sagas ls or flightd token ls?"},
 		{"cert renew", "did you mean flightd cert init DIRECTORY?"},
 		{"token rotate billing", "did you mean flightd token create NAME --rotate?"},
 		{"flights why", "did you mean flightd why?"},

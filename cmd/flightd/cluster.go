@@ -120,10 +120,10 @@ func foundCluster(a *cli.App, out string, nodes []peer.Node, tokenFile, data str
 		if tokenFile != "" {
 			err = errors.Join(err, os.Remove(tokenFile))
 		}
-		if exit := (*cli.Error)(nil); errors.As(err, &exit) { // of --from
+		if exit, ok := errors.AsType[*cli.Error](err); ok { // of --from
 			return exit
 		}
-		if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		if errors.As(err, new(*fs.PathError)) {
 			return &cli.Error{Code: cli.ExitConfig, Err: err}
 		}
 		return cli.UsageError("%w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -11,8 +12,7 @@ import (
 )
 
 func newClusterRaiseLeaseEpochCommand(a *cli.App) *cobra.Command {
-	var operator cli.OperatorFlags
-	c := &cobra.Command{
+	return a.Decision(&cobra.Command{
 		Use:   "raise-lease-epoch --reason WHY",
 		Short: "Accept an etcd that has lost data, in a cluster that runs",
 		Long: `Accepts an etcd that knows less than the ledger, for example after it was restored from a snapshot. Until then nothing opens.
@@ -21,23 +21,14 @@ All sessions end. Attempts that were open are not taken over before their holder
 time-out and settle delay together. No receipt is lost. If etcd has lost nothing, this changes nothing.`,
 		Example: `  flightd cluster raise-lease-epoch --reason 'etcd was restored from its snapshot of noon'`,
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := operator.Check(); err != nil {
-				return err
-			}
-			if err := a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?"); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				state, err := c.RaiseLeaseEpoch(cmd.Context(), operator.Reason)
-				if err != nil {
-					return err
-				}
-				a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
-				return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
-			}, client.WithActor(cli.ActorName(operator.Actor)))
-		},
-	}
-	operator.Add(c.Flags())
-	return c
+	}, func(_ []string) error {
+		return a.Confirm(true, "If etcd has lost data, all sessions end now. Raise the lease epoch?")
+	}, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
+		state, err := c.RaiseLeaseEpoch(ctx, reason)
+		if err != nil {
+			return err
+		}
+		a.Say("the lease epoch is %d; attempts of older epochs keep their keys for %v more", state.Epoch, (time.Duration(state.HoldMS) * time.Millisecond).Round(time.Second))
+		return a.PrintUnlessTable(fmt.Sprint(state.Epoch), state)
+	})
 }

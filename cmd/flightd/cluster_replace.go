@@ -68,7 +68,7 @@ func replaceNode(ctx context.Context, a *cli.App, c *client.Client, name, ca, ou
 	}
 	_, statErr := os.Stat(out)
 	made, err := peer.Replace(ca, out, state.ID, name, nodes)
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+	if errors.As(err, new(*fs.PathError)) {
 		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func replaceNode(ctx context.Context, a *cli.App, c *client.Client, name, ca, ou
 	}
 	request.Certificate = made.Certificate()
 	if _, err := c.ReplaceNode(ctx, name, request); err != nil {
-		if problem := (*client.Error)(nil); errors.As(err, &problem) && problem.Problem.Status < 500 && errors.Is(statErr, fs.ErrNotExist) {
+		if problem, ok := errors.AsType[*client.Error](err); ok && problem.Problem.Status < 500 && errors.Is(statErr, fs.ErrNotExist) {
 			err = errors.Join(err, os.RemoveAll(out))
 		}
 		return err

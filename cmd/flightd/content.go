@@ -35,9 +35,8 @@ func readFullFlight(ctx context.Context, a *cli.App, c *client.Client, f *client
 		return w
 	}
 	w.input, err = c.Input(ctx, id)
-	var missing *effect.Missing
 	if err != nil {
-		if !errors.As(err, &missing) && client.CodeOf(err) != wire.Expired {
+		if !errors.As(err, new(*effect.Missing)) && client.CodeOf(err) != wire.Expired {
 			a.Say("read the input: %v", err)
 		}
 		return w

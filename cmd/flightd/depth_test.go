@@ -16,3 +16,6 @@ const foundings = 2
 
 // sessionRounds is the number of sessions that a test opens, renews and reports at different nodes.
 const sessionRounds = 100
+
+// leaderChanges is how often a test of notifications kills the node that leads.
+const leaderChanges = 3

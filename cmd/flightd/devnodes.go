@@ -20,6 +20,7 @@ import (
 	"github.com/flightd/flightd/clusterstore/peer"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	runner "github.com/flightd/flightd/cmd/flightd/internal/exec"
+	"github.com/flightd/flightd/console"
 	"github.com/flightd/flightd/node"
 )
 
@@ -127,7 +128,7 @@ func (d *devNodes) runOne(ctx context.Context, n int) error {
 		return err
 	}
 	err := runNode(ctx, d.App, cfg)
-	if locked := (*node.LockedError)(nil); errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*node.LockedError](err); ok {
 		return errors.Join(err, os.WriteFile(pid, []byte(locked.Holder+"\n"), 0o600)) // of the node that runs
 	}
 	return errors.Join(err, os.RemoveAll(pid))
@@ -244,6 +245,7 @@ func (d *devNodes) printNodes(took time.Duration) error {
 	kill := fmt.Sprintf("kill -9 $(cat %s)", filepath.Join(d.data, devNodeName(2), "flightd.pid"))
 	_, err := fmt.Fprintf(d.Err, `%d nodes are ready after %s
   APIs     %s   (this machine only, no credentials)
+  console  %s
   data     %s
 
 try in another terminal:
@@ -252,6 +254,6 @@ try in another terminal:
   %s
   flightd exec --key first-try -- sh -c 'echo paid by $$; date'    # the same output; nothing is run
   flightd %s   # starts node 2 again
-`, d.nodes, took.Round(time.Millisecond), strings.Join(all, " "), d.data, servers, kill, strings.Join(d.command(2), " "))
+`, d.nodes, took.Round(time.Millisecond), strings.Join(all, " "), all[0]+console.Path+"/", d.data, servers, kill, strings.Join(d.command(2), " "))
 	return err
 }

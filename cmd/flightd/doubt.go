@@ -17,20 +17,22 @@ import (
 )
 
 func newDoubtCommand(a *cli.App) *cobra.Command {
-	return cli.CommandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", newDoubtListCommand(a), newDoubtShowCommand(a), newDoubtResolveCommand(a))
+	return cli.CommandGroup("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", newDoubtListCommand(a),
+		newShowCommand(a, "doubt show charge/order-42", flight.StateInDoubt, "Show everything stored about one flight in doubt: history, input, receipt"), newDoubtResolveCommand(a))
 }
 
-func newDoubtShowCommand(a *cli.App) *cobra.Command {
+// newShowCommand returns the command that shows everything about a flight in a state.
+func newShowCommand(a *cli.App, example string, state flight.State, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KEY-or-ID",
-		Short:   "Show everything stored about one flight in doubt: history, input, receipt",
-		Example: "  flightd doubt show charge/order-42",
+		Short:   short,
+		Example: "  flightd " + example,
 		Args:    cli.ExactArgs(1, "a key or an id"),
 
-		Annotations: map[string]string{statesAnnotation: flight.StateInDoubt.String()},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], true) })
-		},
+		Annotations: map[string]string{statesAnnotation: state.String()},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			return writeWhy(ctx, a, c, args[0], true)
+		}),
 	}
 }
 

@@ -31,7 +31,7 @@ answered without another effect and when the last one came, the beginning of the
 			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return listFlights(cmd.Context(), a, q, "doubts", oldestDoubts, func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
+			return listFlights(cmd.Context(), a, q, "doubts", oldest(doubtSince, "are in doubt", "younger doubt is", "younger doubts are"), func(b *strings.Builder, c *client.Client, doubts []client.Flight) {
 				doubtTable(b, doubts, shortInputs(cmd.Context(), a, c, doubts), time.Now())
 			})
 		},
@@ -40,24 +40,27 @@ answered without another effect and when the last one came, the beginning of the
 	return c
 }
 
-// oldestDoubts returns the doubts of a query in the order of their age, and the message about those beyond its limit. The
-// server lists flights by their creation, so all are read, up to maxListed.
-func oldestDoubts(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
-	limit := q.Limit
-	q.Limit = max(limit, cli.MaxListed)
-	all, next, err := cli.ListPages(ctx, c, q)
-	if err != nil {
-		return page, "", err
+// oldest returns the listReader that lists flights by their age, the oldest first: since is the beginning of the age, state what the
+// flights do, and singular and plural are the words for those beyond the limit. The server lists flights by their creation, so all are
+// read, up to MaxListed.
+func oldest(since func(*client.Flight) time.Time, state, singular, plural string) listReader {
+	return func(ctx context.Context, c *client.Client, q client.Query) (page client.FlightPage, more string, err error) {
+		limit := q.Limit
+		q.Limit = max(limit, cli.MaxListed)
+		all, next, err := cli.ListPages(ctx, c, q)
+		if err != nil {
+			return page, "", err
+		}
+		slices.SortStableFunc(all, func(x, y client.Flight) int { return since(&x).Compare(since(&y)) })
+		page.Flights = all[:min(limit, len(all))]
+		switch rest := len(all) - len(page.Flights); {
+		case next != "":
+			more = fmt.Sprintf("more than %d flights %s, and perhaps not the oldest are listed", len(all), state)
+		case rest > 0:
+			more = cli.Pluralize(rest, singular, plural) + " not listed; raise --limit to see all"
+		}
+		return page, more, nil
 	}
-	slices.SortStableFunc(all, func(x, y client.Flight) int { return doubtSince(&x).Compare(doubtSince(&y)) })
-	page.Flights = all[:min(limit, len(all))]
-	switch rest := len(all) - len(page.Flights); {
-	case next != "":
-		more = fmt.Sprintf("more than %d flights are in doubt, and perhaps not the oldest are listed", len(all))
-	case rest > 0:
-		more = cli.Pluralize(rest, "younger doubt is", "younger doubts are") + " not listed; raise --limit to see all"
-	}
-	return page, more, nil
 }
 
 // doubtSince returns when the last attempt of a doubt ended.
@@ -106,9 +109,8 @@ func shortInput(ctx context.Context, c *client.Client, id string) string {
 		return ""
 	}
 	in, err := c.Input(ctx, parsed)
-	var missing *effect.Missing
 	switch {
-	case errors.As(err, &missing) || client.CodeOf(err) == wire.Expired:
+	case errors.As(err, new(*effect.Missing)) || client.CodeOf(err) == wire.Expired:
 		return ""
 	case err != nil:
 		return "(unreadable)"

@@ -153,19 +153,17 @@ func newFlightsGetCommand(a *cli.App) *cobra.Command {
 		Example: `  flightd flights get charge/order-42
   flightd flights get fl_abc… -o json`,
 		Args: cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.FindFlight(cmd.Context(), c, args[0], false)
-				if err != nil {
-					return err
-				}
-				w := readFullFlight(cmd.Context(), a, c, f)
-				return a.Print(w, func(b *strings.Builder) {
-					cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
-					w.write(b, cli.HideUser(a.Servers[0]))
-				}, f.ID)
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			f, err := a.FindFlight(ctx, c, args[0], false)
+			if err != nil {
+				return err
+			}
+			w := readFullFlight(ctx, a, c, f)
+			return a.Print(w, func(b *strings.Builder) {
+				cli.WriteTable(b, []string{"FLIGHT", f.ID}, flightRows(f))
+				w.write(b, cli.HideUser(a.Servers[0]))
+			}, f.ID)
+		}),
 	}
 }
 
@@ -258,10 +256,11 @@ func freedBy(f *client.Flight) string {
 // newRetryCommand returns the command that lets one flight, or many, run again.
 func newRetryCommand(a *cli.App) *cobra.Command {
 	const states = "failed cancelled"
+	many := &selection{states: strings.Fields(states)}
 	c := newOperatorCommand(a, "retry", states, "Let a flight, or many, that ended without a receipt run again", true, "let %s run again?", (*client.Client).Retry)
 	c.Use = "retry (KEY-or-ID | --action NAME | --prefix KEY | --since TIME | --state STATE)"
 	c.Example += "\n  flightd flights retry --action charge --state failed --since 1h --reason 'the bank is back'   # asks first, with their number"
-	many, one := &selection{states: strings.Fields(states)}, c.RunE
+	one := c.RunE
 	many.add(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -287,38 +286,29 @@ type operatorCall func(c *client.Client, ctx context.Context, id flight.ID, vers
 // newOperatorCommand returns the command for do. question is the confirmation prompt. states are those in which the command
 // applies, or "" for all.
 func newOperatorCommand(a *cli.App, verb, states, short string, irreversible bool, question string, do operatorCall) *cobra.Command {
-	var d cli.OperatorFlags
-	c := &cobra.Command{
+	return a.Decision(&cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
 		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
 		Args:    cli.ExactArgs(1, "a key or an id"),
 
 		Annotations: map[string]string{statesAnnotation: states},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.Check(); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.FindFlight(cmd.Context(), c, args[0], true)
-				if err != nil {
-					return err
-				}
-				id, err := flight.ParseID(f.ID)
-				if err != nil {
-					return err
-				}
-				if err := a.Confirm(irreversible, question, displayKey(f)); err != nil {
-					return err
-				}
-				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.Reason}); err != nil {
-					return err
-				}
-				a.Say("%s: %s", displayKey(f), stateText(f))
-				return writeFlight(a, f)
-			}, client.WithActor(cli.ActorName(d.Actor)))
-		},
-	}
-	d.Add(c.Flags())
-	return c
+	}, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		f, err := a.FindFlight(ctx, c, args[0], true)
+		if err != nil {
+			return err
+		}
+		id, err := flight.ParseID(f.ID)
+		if err != nil {
+			return err
+		}
+		if err := a.Confirm(irreversible, question, displayKey(f)); err != nil {
+			return err
+		}
+		if f, err = do(c, ctx, id, f.Version, client.OperatorRequest{Key: f.Key, Reason: reason}); err != nil {
+			return err
+		}
+		a.Say("%s: %s", displayKey(f), stateText(f))
+		return writeFlight(a, f)
+	})
 }

@@ -25,19 +25,17 @@ The exit code is 0 if it succeeded, 1 if it was refused, failed or was cancelled
 it has not ended when --wait is over.`,
 		Example: "  flightd flights wait charge/order-42\n  flightd flights wait charge/order-42 --wait 30s",
 		Args:    cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				f, err := a.FindFlight(cmd.Context(), c, args[0], false)
-				if err != nil {
-					return err
-				}
-				key, err := flight.ParseStoredKey(f.Key)
-				if err != nil {
-					return err
-				}
-				return waitForReceipt(cmd.Context(), a, c, key, time.Duration(wait))
-			}, client.WithRetryTimeout(watchTimeout))
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			f, err := a.FindFlight(ctx, c, args[0], false)
+			if err != nil {
+				return err
+			}
+			key, err := flight.ParseStoredKey(f.Key)
+			if err != nil {
+				return err
+			}
+			return waitForReceipt(ctx, a, c, key, time.Duration(wait))
+		}, client.WithRetryTimeout(watchTimeout)),
 	}
 	c.Flags().Var(&wait, "wait", "how long to wait: a duration, 0 or forever")
 	return c

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -63,15 +62,11 @@ FILE may be - for standard input.`,
 }
 
 func importFile(ctx context.Context, a *cli.App, im importFlags) error {
-	var from io.Reader = a.In
-	if im.file != "-" {
-		file, err := os.Open(im.file)
-		if err != nil {
-			return &cli.Error{Code: cli.ExitUsage, Err: err}
-		}
-		defer file.Close()
-		from = file
+	from, err := cli.OpenFile(a, im.file)
+	if err != nil {
+		return err
 	}
+	defer from.Close()
 	return a.WithClient(ctx, func(c *client.Client) error {
 		run := &importRun{App: a, importFlags: im, client: c, start: time.Now()}
 		err := run.run(ctx, from)

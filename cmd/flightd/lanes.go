@@ -30,19 +30,17 @@ from going on. Name the lane by its action and its name, or by one of its jobs.`
 			}
 			return cli.ExactArgs(2, "an action and a lane, or a key or an id")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				lane, err := findLane(cmd.Context(), a, c, args)
-				if err != nil {
-					return err
-				}
-				var ids []string
-				for _, j := range lane.Jobs {
-					ids = append(ids, j.FlightID)
-				}
-				return a.Print(lane, func(b *strings.Builder) { writeLane(b, lane) }, ids...)
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			lane, err := findLane(ctx, a, c, args)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, j := range lane.Jobs {
+				ids = append(ids, j.FlightID)
+			}
+			return a.Print(lane, func(b *strings.Builder) { writeLane(b, lane) }, ids...)
+		}),
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 
@@ -60,15 +61,13 @@ func newNamespaceListCommand(a *cli.App) *cobra.Command {
 		Short:   "List the namespaces that hold flights or declare limits, with the limits in force and their use",
 		Example: "  flightd namespace ls",
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				all, err := c.Namespaces(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return printNamespaces(a, all.Namespaces, all)
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Namespaces(ctx)
+			if err != nil {
+				return err
+			}
+			return printNamespaces(a, all.Namespaces, all)
+		}),
 	})
 }
 
@@ -94,27 +93,15 @@ func limitsText(namespace string) string {
 }
 
 func newNamespaceRemoveCommand(a *cli.App) *cobra.Command {
-	var o cli.OperatorFlags
-	c := &cobra.Command{
+	return a.Decision(&cobra.Command{
 		Use:     "rm NAME",
 		Short:   "Remove the limits of a namespace; its flights and tokens stay",
 		Example: "  flightd namespace rm billing --reason 'the defaults are enough'",
 		Args:    cli.ExactArgs(1, "a namespace"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
-			if err := a.Confirm(false, "remove %s?", limitsText(args[0])); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				if err := c.DeleteNamespace(cmd.Context(), args[0], o.Reason); err != nil {
-					return err
-				}
-				return a.PrintDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
-			}, client.WithActor(cli.ActorName(o.Actor)))
-		},
-	}
-	o.Add(c.Flags())
-	return c
+	}, func(args []string) error { return a.Confirm(false, "remove %s?", limitsText(args[0])) }, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		if err := c.DeleteNamespace(ctx, args[0], reason); err != nil {
+			return err
+		}
+		return a.PrintDone("removed the limits", args[0], args[0], "removed "+limitsText(args[0]))
+	})
 }

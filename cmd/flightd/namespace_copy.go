@@ -16,6 +16,7 @@ import (
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // maxNamedLeft bounds how many flights a table of namespace copy names.
@@ -158,7 +159,7 @@ func writeReceipts(ctx context.Context, from *client.Client, to string, lines io
 				}
 				*left = append(*left, leftFlight{Key: page.Flights[i].Key, State: state})
 			default:
-				if _, err := lines.Write(append(line.AppendJSON(nil), '\n')); err != nil {
+				if _, err := lines.Write(append(strictjson.Append(nil, &line), '\n')); err != nil {
 					return err
 				}
 			}

@@ -40,6 +40,17 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 			started(s, run)
 			return []string{"sagas", "versions", "trip"}
 		},
+		"notify put": func(*server, string) []string {
+			return []string{"notify", "put", "oncall", "--url", "http://127.0.0.1:9/", "--reason", "a test"}
+		},
+		"notify ls": func(s *server, _ string) []string {
+			s.flightd("notify", "put", "oncall", "--url", "http://127.0.0.1:9/", "--reason", "a test")
+			return []string{"notify", "ls"}
+		},
+		"notify show": func(s *server, _ string) []string {
+			s.flightd("notify", "put", "oncall", "--url", "http://127.0.0.1:9/", "--reason", "a test")
+			return []string{"notify", "show", "oncall"}
+		},
 		"sagas ls": func(s *server, run string) []string {
 			started(s, run)
 			return []string{"sagas", "ls"}
@@ -145,6 +156,8 @@ func otherCommands() map[string]string {
 		"drill":                     "it takes minutes; package drill tests its report",
 		"tail":                      "a stream; its own tests read it",
 		"actions rm":                "what it did is on standard error; TestActions_ApplyShowRemove",
+		"notify test":               "a target that answers; TestNotify_KilledInMidEffect",
+		"notify rm":                 "what it did is on standard error; TestContract of package node removes a target",
 		"queues pause":              "what it did is on standard error; TestQueues_PauseAndResume",
 		"queues resume":             "as queues pause",
 		"queues drain":              "as queues pause; TestQueues_DrainAndWatch",
@@ -154,6 +167,8 @@ func otherCommands() map[string]string {
 		"submit":                    "a summary, or a receipt; TestSubmit_OneJob and TestSubmit_File_SafeToRunAgain",
 		"sagas lint":                "it prints nothing if nothing is wrong; TestSagas_Define",
 		"sagas watch":               "a stream; its own tests read it",
+		"sagas delete":              "as namespace rm; TestSagas_Define",
+		"sagas undo-late":           "as sagas get; it needs a late success, as in TestHazard42_LateSuccessIsUndoneOnRequest",
 		"work":                      "it prints no data; its own tests read its log",
 		"import":                    "a summary, whose ids are those of keys that differ; its own tests read it",
 		"completion bash":           "a script",

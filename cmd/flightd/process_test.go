@@ -54,7 +54,7 @@ type server struct {
 	state   string // the state directory of its callers, with their spool
 	flags   []string
 	cmd     *exec.Cmd
-	log     *bytes.Buffer
+	log     *lockedBuffer
 	took    time.Duration // from start to the first /readyz with 200
 }
 
@@ -69,7 +69,7 @@ func startServer(t testing.TB) *server {
 
 func (s *server) start(env ...string) {
 	s.t.Helper()
-	s.log = new(bytes.Buffer)
+	s.log = new(lockedBuffer)
 	s.cmd = exec.Command(program, append([]string{"dev", "--data", s.data, "--listen", s.address}, s.flags...)...)
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.log
@@ -138,7 +138,7 @@ func (r result) String() string {
 type invocation struct {
 	t        testing.TB
 	cmd      *exec.Cmd
-	out, err bytes.Buffer
+	out, err lockedBuffer
 }
 
 // begin starts the program as a client of this server.

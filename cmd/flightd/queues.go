@@ -29,18 +29,16 @@ many jobs end per second. That rate is a mean over half a minute, and is measure
 leads. Below the table are the paused actions, and the lanes that wait for a person. -o json has all numbers.`
 	c.Example = "  flightd queues\n  flightd queues -A                                  # in all namespaces\n  flightd queues watch\n" +
 		"  flightd queues pause charge --reason 'the bank is down'"
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.WithClient(cmd.Context(), func(c *client.Client) error {
-			queues, err := c.Queues(cmd.Context(), all)
-			if err != nil {
-				return err
-			}
-			if len(queues) == 0 && a.Format == "table" {
-				printEmptyList(a, "queues", all)
-			}
-			return a.Print(map[string][]client.Queue{"queues": queues}, func(b *strings.Builder) { writeQueues(b, queues, all) }, queueNames(queues)...)
-		})
-	}
+	c.RunE = a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+		queues, err := c.Queues(ctx, all)
+		if err != nil {
+			return err
+		}
+		if len(queues) == 0 && a.Format == "table" {
+			printEmptyList(a, "queues", all)
+		}
+		return a.Print(map[string][]client.Queue{"queues": queues}, func(b *strings.Builder) { writeQueues(b, queues, all) }, queueNames(queues)...)
+	})
 	allNamespacesFlag(c.Flags(), &all)
 	return c
 }
@@ -212,22 +210,14 @@ func newQueuesResumeCommand(a *cli.App) *cobra.Command {
 
 // queueDecision completes a command that changes one action.
 func queueDecision(a *cli.App, c *cobra.Command, change func(c *client.Client, ctx context.Context, action, reason string) (*client.Queue, error), done func(*client.Queue) string) *cobra.Command {
-	var o cli.OperatorFlags
 	c.Args = cli.ExactArgs(1, "an action")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.Check(); err != nil {
+	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		q, err := change(c, ctx, args[0], reason)
+		if err != nil {
 			return err
 		}
-		return a.WithClient(cmd.Context(), func(c *client.Client) error {
-			q, err := change(c, cmd.Context(), args[0], o.Reason)
-			if err != nil {
-				return err
-			}
-			return printQueueDone(a, q, done(q))
-		}, client.WithActor(cli.ActorName(o.Actor)))
-	}
-	o.Add(c.Flags())
-	return c
+		return printQueueDone(a, q, done(q))
+	})
 }
 
 // printQueueDone confirms a change of a queue: in words on standard error, or in the format of -o.
@@ -239,7 +229,6 @@ func printQueueDone(a *cli.App, q *client.Queue, what string) error {
 }
 
 func newQueuesDrainCommand(a *cli.App) *cobra.Command {
-	var o cli.OperatorFlags
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "drain ACTION",
@@ -249,47 +238,39 @@ its provider does not run. The action stays paused: also if the command is inter
 exit code 1.`,
 		Example: "  flightd queues drain charge --reason 'new version of the workers' && ./deploy.sh && flightd queues resume charge --reason deployed",
 		Args:    cli.ExactArgs(1, "an action"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
+	}
+	c.Flags().DurationVar(&wait, "wait", 0, "wait at most so long; 0: until none runs")
+	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		q, err := c.PauseQueue(ctx, args[0], reason)
+		if err != nil {
+			return err
+		}
+		waitCtx, cancel := context.WithCancel(ctx)
+		if wait > 0 {
+			waitCtx, cancel = context.WithTimeout(ctx, wait)
+		}
+		defer cancel()
+		for said := 0; q.Running > 0; {
+			if q.Running != said {
+				said = q.Running
+				a.Say("the action %s is paused; %s", q.Action, cli.Pluralize(said, "of its jobs is still running", "of its jobs are still running"))
+			}
+			if !clock.Sleep(waitCtx, drainInterval) {
+				return &cli.Error{Code: cli.ExitFailed, Err: errors.New("the action stays paused; " + cli.Pluralize(said, "of its jobs is", "of its jobs are") + " still running"),
+					Hint: "run the command again to wait on, or flightd queues resume " + args[0]}
+			}
+			queues, err := c.Queues(ctx, false)
+			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			return a.WithClient(ctx, func(c *client.Client) error {
-				q, err := c.PauseQueue(ctx, args[0], o.Reason)
-				if err != nil {
-					return err
-				}
-				waitCtx, cancel := context.WithCancel(ctx)
-				if wait > 0 {
-					waitCtx, cancel = context.WithTimeout(ctx, wait)
-				}
-				defer cancel()
-				for said := 0; q.Running > 0; {
-					if q.Running != said {
-						said = q.Running
-						a.Say("the action %s is paused; %s", q.Action, cli.Pluralize(said, "of its jobs is still running", "of its jobs are still running"))
-					}
-					if !clock.Sleep(waitCtx, drainInterval) {
-						return &cli.Error{Code: cli.ExitFailed, Err: errors.New("the action stays paused; " + cli.Pluralize(said, "of its jobs is", "of its jobs are") + " still running"),
-							Hint: "run the command again to wait on, or flightd queues resume " + args[0]}
-					}
-					queues, err := c.Queues(ctx, false)
-					if err != nil {
-						return err
-					}
-					i := slices.IndexFunc(queues, func(found client.Queue) bool { return found.Action == args[0] })
-					if i < 0 || queues[i].Paused == nil {
-						return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("somebody has resumed the action %s", args[0]), Hint: "flightd audit ls says who"}
-					}
-					q = &queues[i]
-				}
-				return printQueueDone(a, q, fmt.Sprintf("the action %s is paused, and none of its jobs is running", args[0]))
-			}, client.WithActor(cli.ActorName(o.Actor)), client.WithRetryTimeout(queueRetry))
-		},
-	}
-	o.Add(c.Flags())
-	c.Flags().DurationVar(&wait, "wait", 0, "wait at most so long; 0: until none runs")
-	return c
+			i := slices.IndexFunc(queues, func(found client.Queue) bool { return found.Action == args[0] })
+			if i < 0 || queues[i].Paused == nil {
+				return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("somebody has resumed the action %s", args[0]), Hint: "flightd audit ls says who"}
+			}
+			q = &queues[i]
+		}
+		return printQueueDone(a, q, fmt.Sprintf("the action %s is paused, and none of its jobs is running", args[0]))
+	}, client.WithRetryTimeout(queueRetry))
 }
 
 // drainInterval is how often drain looks.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +85,7 @@ func TestQueues_DrainAndWatch(t *testing.T) {
 		require.Zero(t, s.flightd("submit", "charge", id).code)
 	}
 	Eventually(t, "the first runs", 10*time.Second, func() bool { return len(shop.Pids("started")) == 1 })
+	Eventually(t, "the watch shows it", 10*time.Second, func() bool { return strings.Contains(watch.out.String(), "running 1") })
 	r := s.flightd("queues", "drain", "charge", "--reason", "a new version", "--wait", "1s")
 	require.Equal(t, cli.ExitFailed, r.code, "%v", r)
 	require.Contains(t, r.err, "the action stays paused; 1 of its jobs is still running")
@@ -98,8 +100,9 @@ func TestQueues_DrainAndWatch(t *testing.T) {
 	require.Equal(t, []int{1, 0}, []int{q.Ready, q.Running})
 	worker.signal(syscall.SIGTERM)
 	require.Zero(t, worker.wait().code)
+	shown := regexp.MustCompile(`charge  ready \d  running 1  .*\n(.*\n)*.*charge  ready 1  running 0  .*  paused: a new version\n`)
+	Eventually(t, "the watch shows the end", 10*time.Second, func() bool { return shown.MatchString(watch.out.String()) })
 	watch.signal(syscall.SIGINT)
 	r = watch.wait()
 	require.Zero(t, r.code, "%v", r)
-	require.Regexp(t, `charge  ready \d  running 1  .*\n(.*\n)*.*charge  ready 1  running 0  .*  paused: a new version\n`, r.out)
 }

@@ -59,7 +59,6 @@ func newRestoreCommand(a *cli.App) *cobra.Command {
 }
 
 func restoreError(err error, dataHint string) error {
-	var invalid *flight.InvalidError
 	switch {
 	case errors.Is(err, clusterstore.ErrBackup):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "check --from, or use another backup; nothing was restored. A copy of a data directory needs only flightd restore accept"}
@@ -67,7 +66,9 @@ func restoreError(err error, dataHint string) error {
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "check --from; nothing was restored"}
 	case errors.Is(err, clusterstore.ErrNewer):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "use the version of flightd that made the backup, or a newer one"}
-	case errors.As(err, &invalid):
+	case errors.As(err, new(*node.CopiedError)):
+		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "stop its node with SIGTERM, then move the directory; if the node cannot run any more, accept without --moved: nothing opens then until a person has said which effects happened"}
+	case errors.As(err, new(*flight.InvalidError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: dataHint}
 	}
 	return err
@@ -85,7 +86,8 @@ directory, in which no node may run. The next start raises the store epoch and t
 away, and opens no flight until flightd restore finish.
 
 --moved says that the directory was moved after a clean stop, and that no other copy of it has run since. Then nothing is
-missing, and the next start opens flights at once. The audit log has your statement.`,
+missing, and the next start opens flights at once. The audit log has your statement. It is rejected if the node was not
+stopped: the directory may be a copy of a node that ran on.`,
 		Example: `  flightd restore accept --data /var/lib/flightd --reason 'restored the backup of Friday: the disk died'
   flightd restore accept --data /srv/flightd --moved --reason 'new disk'`,
 		Args: cli.ExactArgs(0, "no arguments"),
@@ -128,19 +130,17 @@ Look them up at the provider, import the receipts of those that happened, and fi
 		Example: `  flightd restore asked
   flightd restore asked -o id > keys.txt`,
 		Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				keys, err := askedKeys(cmd.Context(), a, c)
-				if err != nil {
-					return err
-				}
-				rows := make([][]string, len(keys))
-				for i, key := range keys {
-					rows[i] = []string{key}
-				}
-				return a.PrintList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			keys, err := askedKeys(ctx, a, c)
+			if err != nil {
+				return err
+			}
+			rows := make([][]string, len(keys))
+			for i, key := range keys {
+				rows[i] = []string{key}
+			}
+			return a.PrintList([]string{"KEY"}, rows, keys, map[string][]string{"keys": keys})
+		}),
 	}
 }
 
@@ -168,7 +168,6 @@ func askedKeys(ctx context.Context, a *cli.App, c *client.Client) ([]string, err
 }
 
 func newRestoreFinishCommand(a *cli.App) *cobra.Command {
-	var operator cli.OperatorFlags
 	var force bool
 	c := &cobra.Command{
 		Use:   "finish --reason WHY",
@@ -180,28 +179,21 @@ Before the hold is over, callers of the ledger that was lost may still act, and 
 earlier: use it only if every such caller is dead.`,
 		Example: `  flightd restore finish --reason 'all charges since the backup are imported'`,
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := operator.Check(); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				keys, err := askedKeys(cmd.Context(), a, c)
-				if err != nil {
-					return err
-				}
-				if err := a.Confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", cli.Pluralize(len(keys), "key", "keys")); err != nil {
-					return err
-				}
-				state, err := c.FinishRestore(cmd.Context(), operator.Reason, force)
-				if err != nil {
-					return err
-				}
-				a.Say("finished: flights open again")
-				return a.PrintUnlessTable(fmt.Sprint(state.StoreEpoch), state)
-			}, client.WithActor(cli.ActorName(operator.Actor)))
-		},
 	}
-	operator.Add(c.Flags())
 	c.Flags().BoolVar(&force, "force", false, "also before the hold is over")
-	return c
+	return a.Decision(c, nil, func(ctx context.Context, c *client.Client, _ []string, reason string) error {
+		keys, err := askedKeys(ctx, a, c)
+		if err != nil {
+			return err
+		}
+		if err := a.Confirm(true, "A key without a receipt opens again; callers have asked for %s of them since the restore. Finish it?", cli.Pluralize(len(keys), "key", "keys")); err != nil {
+			return err
+		}
+		state, err := c.FinishRestore(ctx, reason, force)
+		if err != nil {
+			return err
+		}
+		a.Say("finished: flights open again")
+		return a.PrintUnlessTable(fmt.Sprint(state.StoreEpoch), state)
+	})
 }

@@ -115,7 +115,7 @@ func sections(a *cli.App) []section {
 		{"look", "Inspect:", []*cobra.Command{newFlightsCommand(a), newWhyCommand(a), newTailCommand(a), newQueuesCommand(a), newLanesCommand(a)}},
 		{"resolve", "Resolve:", []*cobra.Command{newDoubtCommand(a), newApprovalsCommand(a)}},
 		{"operate", "Operate:", []*cobra.Command{
-			newImportCommand(a), newBackupCommand(a), newRestoreCommand(a), newTokenCommand(a), newNamespaceCommand(a), newAuditCommand(a), newWhoamiCommand(a), newCertCommand(a), newClusterCommand(a),
+			newImportCommand(a), newBackupCommand(a), newRestoreCommand(a), newTokenCommand(a), newNamespaceCommand(a), newNotifyCommand(a), newAuditCommand(a), newWhoamiCommand(a), newCertCommand(a), newClusterCommand(a),
 			newDoctorCommand(a), newReadyCommand(a), newDrillCommand(a), newConfigCommand(a), newVersionCommand(a),
 		}},
 	}

@@ -16,11 +16,14 @@ import (
 
 func newSagasCommand(a *cli.App) *cobra.Command {
 	return cli.CommandGroup("sagas", "Define, start, show and cancel sagas: steps that all happen, or are undone",
-		newSagasLintCommand(a), newSagasApplyCommand(a), newSagasVersionsCommand(a), newSagasStartCommand(a), newSagasListCommand(a), newSagasGetCommand(a), newSagasWatchCommand(a), newSagasCancelCommand(a))
+		newSagasLintCommand(a), newSagasApplyCommand(a), newSagasVersionsCommand(a), newSagasDeleteCommand(a), newSagasStartCommand(a), newSagasListCommand(a), newSagasGetCommand(a), newSagasWatchCommand(a), newSagasCancelCommand(a), newSagasUndoLateCommand(a))
 }
 
 // findSaga reads the saga that a word names.
 func findSaga(ctx context.Context, a *cli.App, c *client.Client, word string) (*client.Saga, flight.ID, error) {
+	if key, _, isStep := strings.Cut(word, "#"); isStep {
+		return nil, flight.ID{}, cli.UsageError("%s is a step; use the key of its saga: %s", word, key)
+	}
 	f, err := a.FindFlight(ctx, c, word, false)
 	if err != nil {
 		return nil, flight.ID{}, err
@@ -90,7 +93,7 @@ func listSagas(ctx context.Context, a *cli.App, c *client.Client, q client.SagaQ
 func newSagasVersionsCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "versions NAME",
-		Short:   "List the versions of a saga, the oldest first",
+		Short:   "List the versions of a saga, the oldest first, with the number of sagas that are not over",
 		Example: "  flightd sagas versions trip",
 		Args:    cli.ExactArgs(1, "the name of a saga"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,10 +107,10 @@ func newSagasVersionsCommand(a *cli.App) *cobra.Command {
 				}
 				rows, ids := make([][]string, 0, len(all.Versions)), make([]string, 0, len(all.Versions))
 				for _, v := range all.Versions {
-					rows = append(rows, []string{v.Definition, strconv.Itoa(v.Steps), v.CreatedAt.Format(time.RFC3339), v.By})
+					rows = append(rows, []string{v.Definition, strconv.Itoa(v.Steps), strconv.Itoa(v.Running), v.CreatedAt.Format(time.RFC3339), v.By})
 					ids = append(ids, v.Definition)
 				}
-				return a.PrintList([]string{"DEFINITION", "STEPS", "CREATED", "BY"}, rows, ids, all)
+				return a.PrintList([]string{"DEFINITION", "STEPS", "RUNNING", "CREATED", "BY"}, rows, ids, all)
 			})
 		},
 	}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,7 +113,8 @@ changes, because sagas that run stay with theirs: to change a saga, raise the ve
 			if len(found) > 0 {
 				return printFindings(a, found)
 			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return applyDefinitions(cmd.Context(), a, c, all) })
+			return a.WithClient(cmd.Context(), func(c *client.Client) error { return applyDefinitions(cmd.Context(), a, c, all) },
+				client.WithActor(cli.ActorName("")))
 		},
 	}
 }
@@ -141,4 +144,36 @@ func applyDefinitions(ctx context.Context, a *cli.App, c *client.Client, all []*
 		done, rows, ids = append(done, applied{d.ID(), status}), append(rows, []string{d.ID(), status}), append(ids, d.ID())
 	}
 	return a.PrintList([]string{"DEFINITION", "STATUS"}, rows, ids, done)
+}
+
+func newSagasDeleteCommand(a *cli.App) *cobra.Command {
+	var o cli.OperatorFlags
+	c := &cobra.Command{
+		Use:   "delete NAME@VERSION",
+		Short: "Delete a version of a saga that nobody starts any more",
+		Long: `Deletes a version of a saga, and so its place among the 1,000 documents of the namespace. While a saga of it is not over, it is kept: flightd
+sagas versions counts them. Sagas that are over keep their receipts, but flightd sagas get shows no times of their steps, and undo-late does not
+undo them any more.`,
+		Example: "  flightd sagas delete trip@1 --yes",
+		Args:    cli.ExactArgs(1, "NAME@VERSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, number, _ := strings.Cut(args[0], "@")
+			version, err := strconv.Atoi(number)
+			if err != nil || version < 1 {
+				return cli.UsageError("%s names no version; write NAME@VERSION, as in trip@1", args[0])
+			}
+			if err := a.Confirm(true, "delete %s?", args[0]); err != nil {
+				return err
+			}
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				if err := c.DeleteSagaDefinition(cmd.Context(), name, version, cmp.Or(o.Reason, "deleted")); err != nil {
+					return err
+				}
+				return a.PrintDone("deleted", a.Namespace, args[0], "deleted "+args[0])
+			}, client.WithActor(cli.ActorName(o.Actor)))
+		},
+	}
+	o.Add(c.Flags())
+	c.Flags().Lookup("reason").Usage = "the reason; recorded"
+	return c
 }

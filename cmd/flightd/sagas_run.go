@@ -49,7 +49,7 @@ or cancelled, 76 if a person must decide about a step, and 75 if it goes on when
 				return a.Print(started, func(b *strings.Builder) {
 					fmt.Fprintf(b, "%s: %s, %s of %s\n", started.Saga.Key, started.Status, started.Saga.State, started.Saga.Definition)
 				}, started.Saga.ID)
-			}, client.WithRetryTimeout(watchTimeout))
+			}, client.WithRetryTimeout(watchTimeout), client.WithActor(cli.ActorName("")))
 		},
 	}
 	flags := c.Flags()
@@ -253,4 +253,37 @@ func cancelSaga(ctx context.Context, a *cli.App, c *client.Client, word, reason 
 		return err
 	}
 	return printSaga(a, s)
+}
+
+func newSagasUndoLateCommand(a *cli.App) *cobra.Command {
+	var d cli.OperatorFlags
+	c := &cobra.Command{
+		Use:   "undo-late KEY-or-ID STEP",
+		Short: "Undo a step that has happened after its saga, which is over, had taken it for not done",
+		Long: `A step can happen too late: its saga has taken it for not done, has undone the rest, and is over. The late report shows on the
+step, and flightd sagas get prints this command. It submits a job for the undo of the step, once, with what is known of the late
+success: its external id. The saga stays as it is, and flightd sagas get shows the job.`,
+		Example: "  flightd sagas undo-late trip/b-42 hotel --reason 'the hotel has booked after all'",
+		Args:    cli.ExactArgs(2, "a key or an id, and the name of a step"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.Check(); err != nil {
+				return err
+			}
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				s, id, err := findSaga(cmd.Context(), a, c, args[0])
+				if err == nil {
+					err = a.Confirm(false, "undo the step %s of %s?", args[1], s.Key)
+				}
+				if err == nil {
+					s, err = c.UndoLate(cmd.Context(), id, client.UndoLateRequest{Step: args[1], Reason: d.Reason})
+				}
+				if err != nil {
+					return err
+				}
+				return printSaga(a, s)
+			}, client.WithActor(cli.ActorName(d.Actor)))
+		},
+	}
+	d.Add(c.Flags())
+	return c
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,11 @@ func writeSaga(b *strings.Builder, s *client.Saga, now time.Time) {
 		if step.Undo != nil {
 			rows = append(rows, []string{"   undo", bar(step.Undo, s.CreatedAt.Time, end), stepText(step.Undo, "", now)})
 		}
+		if step.LateUndo != nil {
+			rows = append(rows, []string{"   late undo", "", stepText(step.LateUndo, "", now)})
+		} else if step.Late {
+			next = append(next, "flightd sagas undo-late "+s.Key+" "+step.Step+" --reason WHY    # it has happened after the saga had taken it for not done")
+		}
 		for _, f := range [...]*client.Flight{step.Flight, step.Undo} {
 			if f != nil && f.State == flight.StateInDoubt.String() {
 				next = append(next, resolveText(f))
@@ -51,6 +57,15 @@ func writeSaga(b *strings.Builder, s *client.Saga, now time.Time) {
 		}
 		if f := step.Flight; f != nil && f.State == flight.StateReady.String() && f.Attempts == 0 && (s.Cancel == nil || s.State == wire.SagaCommitted) {
 			next = append(next, "flightd work "+step.Action+" -- COMMAND    # a worker performs the step")
+		}
+	}
+	if len(s.Steps) == 0 { // its definition was deleted
+		for _, name := range slices.Sorted(maps.Keys(summary.Steps)) {
+			step := summary.Steps[name]
+			rows = append(rows, []string{"  " + name, "", strings.ReplaceAll(step.Outcome, "_", " ") + noteSuffix(step.Why)})
+			if step.Undo != "" {
+				rows = append(rows, []string{"   undo", "", step.Undo})
+			}
 		}
 	}
 	cli.WriteTable(b, []string{"  STEP", "TIME", ""}, rows)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
+	"github.com/flightd/flightd/console"
 	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -135,7 +136,7 @@ With --nodes 3 it runs a cluster: three processes with data, ports and etcd memb
 // nodeFlags adds the flags that serve and dev share.
 func nodeFlags(flags *pflag.FlagSet, once *onceFlags) {
 	flags.StringVar(&once.raiseLeaseEpoch, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
-	cli.AddSettings(flags, "public_url", "log_level", "log_format")
+	cli.AddSettings(flags, "public_url", "notify_private", "log_level", "log_format")
 }
 
 // serveConfig returns the configuration of flightd serve. The node checks addresses and certificate files.
@@ -173,6 +174,9 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	}
 	cfg.Listen.Metrics, cfg.Listen.PublicURL = a.Setting("listen_metrics").Value, a.Setting("public_url").Value
+	if cfg.Listen.NotifyPrivate, err = a.BoolSetting("notify_private"); err != nil {
+		return err
+	}
 	cfg.Process.Crash = crash
 	if offset := a.Env(wallOffsetEnv); offset != "" {
 		if cfg.Process.WallOffset, err = time.ParseDuration(offset); err != nil {
@@ -215,7 +219,7 @@ func runNode(ctx context.Context, a *cli.App, cfg node.Config) error {
 // completeConfig sets what every start of a node needs.
 func completeConfig(a *cli.App, cfg *node.Config) (err error) {
 	cfg.Deployment = a.Setting("deployment").Value
-	cfg.Process.Version, cfg.Process.Dedicated = a.Version, true
+	cfg.Process.Version, cfg.Process.Dedicated, cfg.Process.Traces = a.Version, true, true
 	cfg.Process.Kill, cfg.Operator.Actor = func(why error) { exitNode(a, why) }, cli.ActorName("")
 	cfg.Logger, err = logger(a)
 	return err
@@ -267,8 +271,9 @@ func printBanner(a *cli.App, r node.Ready, cfg *node.Config) error {
 	}
 	_, err := fmt.Fprintf(a.Err, `flightd is ready after %s
   API      %s   (%s)
+  console  %s
   data     %s   (%s)%s
-`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.Data, cli.LedgerText(&r.Ledger, time.Now()), metrics)
+`, r.Took.Round(time.Millisecond), r.URL, accessText(cfg), r.URL+console.Path+"/", r.Data, cli.LedgerText(&r.Ledger, time.Now()), metrics)
 	if err != nil || !r.Ledger.Empty || !cfg.NoCredentials {
 		return err
 	}

@@ -20,16 +20,10 @@ import (
 // startError adds the exit code and the hint to the error with which a node of this configuration did not start, or
 // stopped.
 func startError(err error, cfg *node.Config) error {
-	var locked *node.LockedError
-	var ledgerLost *node.LedgerLostError
-	var copied *node.CopiedError
 	var invalid *flight.InvalidError
 	var network *net.OpError
 	var etcd *node.EtcdError
 	var noLedger *node.NoLedgerError
-	var notEmpty *node.NotEmptyError
-	var wrong *node.WrongDeploymentError
-	var stranger *node.NotMemberError
 	switch {
 	case err == nil:
 		return nil
@@ -39,11 +33,11 @@ func startError(err error, cfg *node.Config) error {
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the whole data directory from one backup: its ledger is missing, and with it every receipt"}
 	case errors.As(err, &noLedger):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of your ledger with --data or FLIGHTD_DATA; if there is none yet, make it once with flightd serve --init"}
-	case errors.As(err, &notEmpty):
+	case errors.As(err, new(*node.NotEmptyError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "if it has your ledger, start without --init; a new ledger, which has no record of past effects, needs an empty directory"}
-	case errors.As(err, &wrong):
+	case errors.As(err, new(*node.WrongDeploymentError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "name the directory of that deployment with --data or FLIGHTD_DATA, or correct FLIGHTD_DEPLOYMENT"}
-	case errors.As(err, &locked), errors.As(err, &stranger):
+	case errors.As(err, new(*node.LockedError)), errors.As(err, new(*node.NotMemberError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err}
 	case errors.As(err, &invalid):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: configHint(invalid.Field, cfg)}
@@ -55,9 +49,9 @@ func startError(err error, cfg *node.Config) error {
 		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: "start it again: the next start waits for etcd"}
 	case errors.Is(err, lease.ErrRegressed):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
-	case errors.As(err, &ledgerLost), errors.Is(err, lease.ErrForeign):
+	case errors.As(err, new(*node.LedgerLostError)), errors.Is(err, lease.ErrForeign):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "put the newest copy of this data directory back; if there is none, " + acceptHint(cfg)}
-	case errors.As(err, &copied):
+	case errors.As(err, new(*node.CopiedError)):
 		return &cli.Error{Code: cli.ExitConfig, Err: err, Hint: "start the original directory if it is newer; else " + acceptHint(cfg) +
 			"; add --moved if the directory was moved after a clean stop and no other copy has run since"}
 	case errors.As(err, &network) && network.Op == "listen":
@@ -143,8 +137,7 @@ func exitNode(a *cli.App, why error) {
 // nodeFailure adds the exit code and the hint to the error that ended a running node.
 func nodeFailure(why error) error {
 	hint := systemErrorHint(why)
-	var lost *node.DirectoryLostError
-	if errors.As(why, &lost) {
+	if errors.As(why, new(*node.DirectoryLostError)) {
 		hint = "put the data directory back as it was, or restore a backup; nothing is acknowledged from now on"
 	}
 	if hint == "" {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/cmd/flightd/internal/cli"
 	"github.com/flightd/flightd/httpapi/wire"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // submitFlags hold the command line of a submission.
@@ -150,70 +150,36 @@ func (su *submitSummary) String() string {
 	return text + "; safe to run again"
 }
 
+// submitRun submits the jobs of a file.
+type submitRun struct {
+	app    *cli.App
+	client *client.Client
+	sum    submitSummary
+	shown  time.Time // when sum was shown last
+
+	body    []byte // the lines that are not sent yet
+	ids     []string
+	numbers []int // of these lines in the file
+}
+
 // submitFile submits a job for each line, in the order of the lines, in batches of as many lines as can be read without waiting.
 // If the process dies, some jobs are queued; the same file again finds them.
 func submitFile(ctx context.Context, a *cli.App, c *client.Client, s *submitFlags) error {
-	from := a.In
-	if s.file != "-" {
-		file, err := os.Open(s.file)
-		if err != nil {
-			return &cli.Error{Code: cli.ExitUsage, Err: err}
-		}
-		defer file.Close()
-		from = file
-	}
-	in := bufio.NewReaderSize(from, maxLine)
-	lines := &lineReader{in: in}
-	var (
-		sum     submitSummary
-		body    []byte
-		ids     []string
-		numbers []int // of the lines in body
-		shown   = time.Now()
-	)
-	reject := func(number int, message, hint string) {
-		switch n := sum.Conflicts + sum.Rejected; {
-		case n <= maxInvalidLines:
-			a.Complain(fmt.Sprintf("line %d: %s", number, message), hint)
-		case n == maxInvalidLines+1:
-			a.Say("further rejected lines are counted, and not shown")
-		}
-	}
-	flush := func() error {
-		if len(ids) == 0 {
-			return nil
-		}
-		results, err := c.SubmitLines(ctx, body, ids)
-		for i, r := range results {
-			switch problem := (*client.Error)(nil); {
-			case r.Status == client.Queued:
-				sum.Queued++
-			case r.Status == client.Duplicate:
-				sum.Duplicates++
-			case errors.As(r.Err, &problem):
-				if sum.Rejected++; problem.Problem.Code == wire.Conflict {
-					sum.Rejected, sum.Conflicts = sum.Rejected-1, sum.Conflicts+1
-				}
-				_, message, hint := cli.Explain(a.CallError(problem))
-				reject(numbers[i], message, hint)
-			}
-		}
-		body, ids, numbers = body[:0], ids[:0], numbers[:0]
-		if err == nil && a.OnTerminal() && time.Since(shown) > time.Second {
-			shown = time.Now()
-			a.Say("%s", &sum)
-		}
+	from, err := cli.OpenFile(a, s.file)
+	if err != nil {
 		return err
 	}
-	var err error
+	defer from.Close()
+	in := bufio.NewReaderSize(from, maxLine)
+	lines, run := &lineReader{in: in}, &submitRun{app: a, client: c, shown: time.Now()}
 	for err == nil {
 		line, failed := lines.next()
 		if failed != nil && !errors.Is(failed, errLongLine) {
-			err = cmp.Or(flush(), failed)
+			err = cmp.Or(run.flush(ctx), failed)
 			break
 		}
 		if len(line) > 0 || failed != nil {
-			sum.Read++
+			run.sum.Read++
 			r, bad := wire.DecodeSubmit(line)
 			switch {
 			case failed != nil:
@@ -223,27 +189,70 @@ func submitFile(ctx context.Context, a *cli.App, c *client.Client, s *submitFlag
 			}
 			if bad == nil {
 				fillJob(&r, &s.job)
-				body, ids, numbers = append(r.AppendJSON(body), '\n'), append(ids, r.ID), append(numbers, lines.number)
+				run.body, run.ids, run.numbers = append(strictjson.Append(run.body, &r), '\n'), append(run.ids, r.ID), append(run.numbers, lines.number)
 			} else {
-				sum.Rejected++
-				reject(lines.number, fmt.Sprintf("%s: %v", bad.Code, bad), bad.Hint)
+				run.sum.Rejected++
+				run.complain(lines.number, fmt.Sprintf("%s: %v", bad.Code, bad), bad.Hint)
 			}
 		}
-		if in.Buffered() == 0 || len(ids) == maxSubmitLines || len(body) > maxSubmitBody {
-			err = flush()
+		if in.Buffered() == 0 || len(run.ids) == maxSubmitLines || len(run.body) > maxSubmitBody {
+			err = run.flush(ctx)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		a.Say("%s", &sum)
+		a.Say("%s", &run.sum)
 		return err
 	}
-	if err := a.Print(&sum, func(b *strings.Builder) { fmt.Fprintln(b, &sum) }); err != nil {
+	if err := a.Print(&run.sum, func(b *strings.Builder) { fmt.Fprintln(b, &run.sum) }); err != nil {
 		return err
 	}
-	if sum.Conflicts+sum.Rejected > 0 {
+	if run.sum.Conflicts+run.sum.Rejected > 0 {
 		return cli.ExitStatus(cli.ExitFailed)
 	}
 	return nil
+}
+
+// flush submits the lines that are not sent yet, and counts what became of each.
+func (sr *submitRun) flush(ctx context.Context) error {
+	if len(sr.ids) == 0 {
+		return nil
+	}
+	results, err := sr.client.SubmitLines(ctx, sr.body, sr.ids)
+	for i, r := range results {
+		problem, failed := errors.AsType[*client.Error](r.Err)
+		switch {
+		case r.Status == client.Queued:
+			sr.sum.Queued++
+			continue
+		case r.Status == client.Duplicate:
+			sr.sum.Duplicates++
+			continue
+		case !failed:
+			continue
+		case problem.Problem.Code == wire.Conflict:
+			sr.sum.Conflicts++
+		default:
+			sr.sum.Rejected++
+		}
+		_, message, hint := cli.Explain(sr.app.CallError(problem))
+		sr.complain(sr.numbers[i], message, hint)
+	}
+	sr.body, sr.ids, sr.numbers = sr.body[:0], sr.ids[:0], sr.numbers[:0]
+	if err == nil && sr.app.OnTerminal() && time.Since(sr.shown) > time.Second {
+		sr.shown = time.Now()
+		sr.app.Say("%s", &sr.sum)
+	}
+	return err
+}
+
+// complain says why a line was rejected, for the first of such lines. The summary has counted it.
+func (sr *submitRun) complain(number int, message, hint string) {
+	switch n := sr.sum.Conflicts + sr.sum.Rejected; {
+	case n <= maxInvalidLines:
+		sr.app.Complain(fmt.Sprintf("line %d: %s", number, message), hint)
+	case n == maxInvalidLines+1:
+		sr.app.Say("further rejected lines are counted, and not shown")
+	}
 }
 
 // The lines of one request, and their bytes, less the last line.

@@ -141,8 +141,7 @@ func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) 
 
 // expiredError adds a hint to the error for a position whose events are deleted.
 func expiredError(a *cli.App, err error) error {
-	var e *client.Error
-	if errors.As(err, &e) && e.Problem.Code == wire.Expired {
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Problem.Code == wire.Expired {
 		return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("expired: %s", e.Problem.Detail),
 			Hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}
 	}

@@ -112,8 +112,7 @@ namespace and the name of the token: after --rotate, the new secret continues th
 // out.
 func createToken(ctx context.Context, a *cli.App, c *client.Client, r client.TokenRequest, file *durable.File, out string) error {
 	made, err := c.CreateToken(ctx, r)
-	var unavailable *client.Unavailable
-	if errors.As(err, &unavailable) {
+	if errors.As(err, new(*client.Unavailable)) {
 		return &cli.Error{Code: cli.ExitUnreachable, Err: err, Hint: "the token may exist, and nobody knows its secret; repeat the command, and if the token exists, with --rotate"}
 	}
 	if r.Rotate && client.CodeOf(err) == wire.NotFound {
@@ -174,59 +173,49 @@ func newTokenListCommand(a *cli.App) *cobra.Command {
 		Short:   "List the tokens of all namespaces, or of the namespace of your token, without their secrets",
 		Example: "  flightd token ls",
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				all, err := c.Tokens(cmd.Context())
-				if err != nil {
-					return err
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Tokens(ctx)
+			if err != nil {
+				return err
+			}
+			rows, ids := [][]string{}, []string{}
+			for _, t := range all {
+				expires := cli.ExpiryText(t.ExpiresAt.Time)
+				if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
+					expires = "expired " + cli.FormatTime(t.ExpiresAt.Time)
 				}
-				rows, ids := [][]string{}, []string{}
-				for _, t := range all {
-					expires := cli.ExpiryText(t.ExpiresAt.Time)
-					if t.Secrets == 0 && !t.ExpiresAt.IsZero() {
-						expires = "expired " + cli.FormatTime(t.ExpiresAt.Time)
-					}
-					rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), cli.FormatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
-					ids = append(ids, t.Namespace+"/"+t.Name)
-				}
-				return a.PrintList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
-			})
-		},
+				rows = append(rows, []string{t.Namespace, t.Name, strings.Join(t.Verbs, ","), cli.FormatTime(t.CreatedAt.Time), expires, strconv.Itoa(t.Secrets)})
+				ids = append(ids, t.Namespace+"/"+t.Name)
+			}
+			return a.PrintList([]string{"NAMESPACE", "NAME", "VERBS", "CREATED", "EXPIRES", "SECRETS"}, rows, ids, wire.TokenList{Tokens: all})
+		}),
 	})
 }
 
 func newTokenRevokeCommand(a *cli.App) *cobra.Command {
 	var scope tokenScope
-	var o cli.OperatorFlags
 	c := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Revoke a token at once; reports of its attempts are still accepted from other tokens of the namespace",
 		Example: `  flightd token revoke billing --namespace billing --reason 'it was in a log'
   flightd token revoke admin -A --reason 'Kim has left' --yes`,
 		Args: cli.ExactArgs(1, "a name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
-			namespace := scope.namespace(a)
-			if err := a.Confirm(true, "revoke the token %s of %s?", args[0], cli.NamespaceText(namespace)); err != nil {
-				return err
-			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				notYet, err := c.RevokeToken(cmd.Context(), namespace, args[0], o.Reason)
-				if err != nil {
-					return err
-				}
-				if len(notYet) > 0 {
-					a.Say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
-				}
-				return a.PrintDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], cli.NamespaceText(namespace)))
-			}, client.WithActor(cli.ActorName(o.Actor)))
-		},
 	}
 	scope.flag(c)
-	o.Add(c.Flags())
-	return c
+	confirm := func(args []string) error {
+		return a.Confirm(true, "revoke the token %s of %s?", args[0], cli.NamespaceText(scope.namespace(a)))
+	}
+	return a.Decision(c, confirm, func(ctx context.Context, c *client.Client, args []string, reason string) error {
+		namespace := scope.namespace(a)
+		notYet, err := c.RevokeToken(ctx, namespace, args[0], reason)
+		if err != nil {
+			return err
+		}
+		if len(notYet) > 0 {
+			a.Say("not reached: %s; they may answer stored receipts and events to this token for 60 s more", strings.Join(notYet, ", "))
+		}
+		return a.PrintDone("revoked", namespace, args[0], fmt.Sprintf("revoked the token %s of %s", args[0], cli.NamespaceText(namespace)))
+	})
 }
 
 func newWhoamiCommand(a *cli.App) *cobra.Command {
@@ -235,15 +224,13 @@ func newWhoamiCommand(a *cli.App) *cobra.Command {
 		Short:   "Show the name, the namespace and the rights of your token",
 		Example: "  FLIGHTD_TOKEN=fltd_… flightd whoami",
 		Args:    cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				me, err := c.WhoAmI(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return a.PrintList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
-					[][]string{{cmp.Or(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), cli.ExpiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
-			})
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, _ []string) error {
+			me, err := c.WhoAmI(ctx)
+			if err != nil {
+				return err
+			}
+			return a.PrintList([]string{"NAME", "NAMESPACE", "VERBS", "EXPIRES"},
+				[][]string{{cmp.Or(me.Name, "(no token is demanded)"), me.Namespace, strings.Join(me.Verbs, ","), cli.ExpiryText(me.ExpiresAt.Time)}}, []string{me.Name}, me)
+		}),
 	}
 }

@@ -36,10 +36,10 @@ func buildOlder(t *testing.T) string {
 	require.NoError(t, err)
 	text, err := os.ReadFile(source)
 	require.NoError(t, err)
-	const newest = "MaxLevel = LevelSagas"
+	const newest = "MaxLevel = LevelNotify"
 	require.Contains(t, string(text), newest)
 	changed := filepath.Join(dir, "level.go")
-	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, "MaxLevel = LevelJobs", 1)), 0o600))
+	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), newest, "MaxLevel = LevelSagas", 1)), 0o600))
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: changed}})
 	require.NoError(t, err)
 	file, older := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "flightd")
@@ -91,7 +91,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 		}
 		return 0
 	}
-	Eventually(t, "the older level is reached", 10*time.Second, func() bool { return level() == flight.LevelDocuments })
+	Eventually(t, "the older level is reached", 10*time.Second, func() bool { return level() == flight.LevelSagas })
 
 	ctx, end := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -121,7 +121,7 @@ func TestDevNodes_UpgradeInTurn(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		Eventually(t, "a node answers", 10*time.Second, func() bool { return level() > 0 })
-		require.LessOrEqual(t, level(), flight.LevelDocuments, "before node %d is upgraded", n)
+		require.LessOrEqual(t, level(), flight.LevelSagas, "before node %d is upgraded", n)
 		before := paid.Load()
 		Eventually(t, "the callers go on", 10*time.Second, func() bool { return paid.Load() > before+100 })
 		stop(n)

@@ -29,11 +29,9 @@ resolved.`,
 		Example: `  flightd flights watch charge/order-42
   flightd flights watch fl_abc… -o json`,
 		Args: cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				return watchFlight(cmd.Context(), a, c, args[0])
-			}, client.WithRetryTimeout(watchTimeout))
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			return watchFlight(ctx, a, c, args[0])
+		}, client.WithRetryTimeout(watchTimeout)),
 	}
 }
 

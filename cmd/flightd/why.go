@@ -22,9 +22,9 @@ func newWhyCommand(a *cli.App) *cobra.Command {
 		Short:   "Print the history of one flight in plain English",
 		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
 		Args:    cli.ExactArgs(1, "a key or an id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return writeWhy(cmd.Context(), a, c, args[0], full) })
-		},
+		RunE: a.Run(func(ctx context.Context, c *client.Client, args []string) error {
+			return writeWhy(ctx, a, c, args[0], full)
+		}),
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the input and the receipt, too")
 	return c
@@ -115,7 +115,7 @@ func callersText(list []wire.Caller) string {
 // eventTexts describe events by their kind, and reports by their outcome, too. CALLER and PERSON are the actor, NOTE is the note in
 // parentheses.
 var eventTexts = map[string]string{
-	flight.EventSubmitted.String():            "the flight was submittedBY",
+	flight.EventSubmitted.String():            "the flight was submittedBYNOTE",
 	flight.EventOpened.String():               "attempt ATTEMPT was opened by CALLER: the effect may happen from now on",
 	flight.EventReported.String():             "attempt ATTEMPT reported an unknown outcomeNOTE",
 	reportOf(flight.OutcomeSucceeded):         "attempt ATTEMPT reported success; the receipt is storedNOTE",

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -44,14 +46,13 @@ func (a *App) Connect(ctx context.Context, opts ...client.Option) (*client.Clien
 	waitCtx, cancel := context.WithTimeoutCause(ctx, connectTimeout, fmt.Errorf("no answer for %v", connectTimeout))
 	defer cancel()
 	c, err := client.Connect(waitCtx, strings.Join(a.Servers, ","), all...)
-	var pathErr *fs.PathError
 	switch _, noSpool := client.DefaultSpoolDir(); {
 	case err == nil:
 		waitCtx, cancel := context.WithTimeout(ctx, spoolTimeout)
 		defer cancel()
 		c.WaitForSpool(waitCtx)
 		return c, nil
-	case noSpool != nil, errors.As(err, &pathErr):
+	case noSpool != nil, errors.As(err, new(*fs.PathError)):
 		return nil, &Error{Code: ExitConfig, Err: err, Hint: "set HOME, or set XDG_STATE_HOME to a directory that you own; outcomes that no server has stored yet are kept there"}
 	}
 	return nil, a.CallError(err)
@@ -59,7 +60,7 @@ func (a *App) Connect(ctx context.Context, opts ...client.Option) (*client.Clien
 
 // WithClient runs a short command with a client and closes the client.
 func (a *App) WithClient(ctx context.Context, do func(*client.Client) error, opts ...client.Option) error {
-	c, err := a.Connect(ctx, append(opts, client.WithRetryTimeout(queryTimeout))...)
+	c, err := a.Connect(ctx, append([]client.Option{client.WithRetryTimeout(queryTimeout)}, opts...)...)
 	if err != nil {
 		return err
 	}
@@ -69,6 +70,33 @@ func (a *App) WithClient(ctx context.Context, do func(*client.Client) error, opt
 		_ = c.Close(ctx) // reports that were not sent stay in the spool
 	}()
 	return a.CallError(do(c))
+}
+
+// Run returns the RunE of a command that asks a server.
+func (a *App) Run(do func(ctx context.Context, c *client.Client, args []string) error, opts ...client.Option) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return a.WithClient(cmd.Context(), func(c *client.Client) error { return do(cmd.Context(), c, args) }, opts...)
+	}
+}
+
+// Decision completes the command of a person's decision: it adds --reason and --actor, rejects an empty reason, and asks the question of
+// confirm, unless that is nil, before it connects.
+func (a *App) Decision(c *cobra.Command, confirm func(args []string) error, do func(ctx context.Context, c *client.Client, args []string, reason string) error, opts ...client.Option) *cobra.Command {
+	var o OperatorFlags
+	o.Add(c.Flags())
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.Check(); err != nil {
+			return err
+		}
+		if confirm != nil {
+			if err := confirm(args); err != nil {
+				return err
+			}
+		}
+		return a.Run(func(ctx context.Context, c *client.Client, args []string) error { return do(ctx, c, args, o.Reason) },
+			append(opts, client.WithActor(ActorName(o.Actor)))...)(cmd, args)
+	}
+	return c
 }
 
 // ActorName returns the actor of a decision: the value of --actor, else the name of the OS user.
@@ -85,20 +113,17 @@ func ActorName(actor string) string {
 // CallError adds the exit code and the hint to an error of a request, and prefixes its text with its code, if it has
 // one.
 func (a *App) CallError(err error) error {
-	var exit *Error
-	if err == nil || errors.As(err, &exit) {
+	if err == nil || errors.As(err, new(*Error)) {
 		return err
 	}
-	var status ExitStatus
-	if errors.As(err, &status) {
+	if errors.As(err, new(ExitStatus)) {
 		return err
 	}
 	word, code, hint := a.ClassOf(err)
 	if word != "" {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
-	var apiErr *client.Error
-	if errors.As(err, &apiErr) && apiErr.Unwrap() == nil && apiErr.Problem.Hint != "" {
+	if apiErr, ok := errors.AsType[*client.Error](err); ok && apiErr.Unwrap() == nil && apiErr.Problem.Hint != "" {
 		// The error's text ends with the hint, which is worded for HTTP.
 		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+apiErr.Problem.Hint+")"))
 		hint = cmp.Or(hint, cliHint(&apiErr.Problem))
@@ -126,25 +151,20 @@ func cliHint(p *client.Problem) string {
 // ClassOf is the single table of errors and exit codes.
 func (a *App) ClassOf(err error) (word string, code int, hint string) {
 	var (
-		invalid     *flight.InvalidError
-		conflict    *effect.Conflict
 		busy        *effect.Busy
-		doubt       *effect.InDoubt
 		unapproved  *effect.Unapproved
 		expired     *effect.Expired
 		failed      *effect.Failed
-		fenced      *effect.Fenced
-		missing     *effect.Missing
 		unavailable *effect.Unavailable
 	)
 	switch {
-	case errors.As(err, &invalid):
+	case errors.As(err, new(*flight.InvalidError)):
 		return "", ExitUsage, ""
-	case errors.As(err, &conflict):
+	case errors.As(err, new(*effect.Conflict)):
 		return string(wire.Conflict), ExitUsage, ""
 	case errors.As(err, &busy):
 		return string(wire.InFlight), ExitBusy, fmt.Sprintf("run flightd why %s to see which process runs it", busy.Key)
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*effect.InDoubt)):
 		return string(wire.InDoubt), ExitInDoubt, ""
 	case errors.As(err, &unapproved):
 		return string(wire.ApprovalPending), ExitBusy, fmt.Sprintf("a person decides: flightd approvals show %[1]s, then flightd approvals approve %[1]s; then repeat the call", unapproved.Key)
@@ -156,9 +176,9 @@ func (a *App) ClassOf(err error) (word string, code int, hint string) {
 			hint = "its input is erased; use a new id for another try"
 		}
 		return string(wire.FlightFailed), ExitFailed, hint
-	case errors.As(err, &fenced):
+	case errors.As(err, new(*effect.Fenced)):
 		return string(wire.Fenced), ExitInDoubt, ""
-	case errors.As(err, &missing):
+	case errors.As(err, new(*effect.Missing)):
 		return string(wire.NotFound), ExitFailed, ""
 	case errors.As(err, &unavailable):
 		return "", ExitUnreachable, cmp.Or(TLSHint(err), a.unavailableHint(unavailable.Code))

@@ -108,22 +108,18 @@ const SetTokenHint = "set FLIGHTD_TOKEN, or token_file in the settings; an admin
 
 // TLSHint returns the hint for a connection that failed because of TLS, or "" if the error has another cause.
 func TLSHint(err error) string {
-	var notVerified *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
-	var otherName x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	var notTLS tls.RecordHeaderError
 	var alert *net.OpError // of a type that crypto/tls does not export
 	switch {
-	case errors.As(err, &otherName):
+	case errors.As(err, new(x509.HostnameError)):
 		return "use a name that is in the server's certificate, or make one with flightd cert init DIR --host NAME"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate; flightd cert init DIR does, and the server needs no restart"
-	case errors.As(err, &unknown):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "set --ca-file or FLIGHTD_CA_FILE to the CA of the server's certificate; flightd cert init wrote it to ca.crt"
-	case errors.As(err, &notVerified):
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return "check the server's certificate, and the CA in --ca-file or FLIGHTD_CA_FILE"
-	case errors.As(err, &notTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.As(err, new(tls.RecordHeaderError)), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "this address speaks plain HTTP; use http:// only on this machine or a network that you trust"
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		return "the server rejected the TLS connection; if it demands a client certificate, set FLIGHTD_CLIENT_CERT and FLIGHTD_CLIENT_KEY"

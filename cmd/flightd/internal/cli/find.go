@@ -26,8 +26,7 @@ func (a *App) FindFlight(ctx context.Context, c *client.Client, word string, exa
 		if freedErr := asFreedKey(err); freedErr != nil {
 			return nil, &Error{Code: ExitFailed, Err: freedErr, Hint: "run flightd why " + freedErr.key + " to see its history"}
 		}
-		var missing *effect.Missing
-		if errors.As(err, &missing) {
+		if errors.As(err, new(*effect.Missing)) {
 			continue
 		}
 		if err == nil && f.Key == "" {
@@ -77,12 +76,11 @@ func (a *App) sameID(ctx context.Context, c *client.Client, word string) (same [
 				return nil, err
 			}
 			found, err := c.Flight(ctx, other.FlightID())
-			var missing *effect.Missing
 			switch {
 			case err == nil:
 				found.Key = other.String() // a tombstone has none
 				same = append(same, found)
-			case !errors.As(err, &missing) && asFreedKey(err) == nil:
+			case !errors.As(err, new(*effect.Missing)) && asFreedKey(err) == nil:
 				return nil, err
 			}
 		}

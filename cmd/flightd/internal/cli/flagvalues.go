@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,11 +161,9 @@ func NewChoice(words ...string) *Choice { return &Choice{Value: words[0], Words:
 func (c *Choice) String() string { return c.Value }
 
 func (c *Choice) Set(s string) error {
-	for _, w := range c.Words {
-		if s == w {
-			c.Value = s
-			return nil
-		}
+	if slices.Contains(c.Words, s) {
+		c.Value = s
+		return nil
 	}
 	err := fmt.Errorf("%q is not one of %s", s, strings.Join(c.Words, ", "))
 	if suggestion := nearest(s, c.Words); suggestion != "" {

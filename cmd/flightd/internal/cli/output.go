@@ -246,17 +246,25 @@ func GroupDigits[T int | int64](n T) string {
 	return text
 }
 
+// OpenFile opens the file of a flag, or standard input for -.
+func OpenFile(a *App, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(a.In), nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, &Error{Code: ExitUsage, Err: err}
+	}
+	return file, nil
+}
+
 // ReadFile reads the file of a flag, or standard input for -. It rejects more than limit bytes.
 func ReadFile(a *App, name string, limit int64) ([]byte, error) {
-	var from io.Reader = a.In
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, &Error{Code: ExitUsage, Err: err}
-		}
-		defer file.Close()
-		from = file
+	from, err := OpenFile(a, name)
+	if err != nil {
+		return nil, err
 	}
+	defer from.Close()
 	data, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
 		return nil, &Error{Code: ExitUsage, Err: fmt.Errorf("read %s: %w", name, err)}

@@ -69,6 +69,7 @@ func AllSettings() []setting {
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", textSetting, "address of the API of flightd serve and dev"},
 		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", textSetting, "second address, for metrics and health, of flightd serve and dev"},
 		{"public_url", "public-url", "FLIGHTD_PUBLIC_URL", "", textSetting, "URL of the API of flightd serve and dev as providers reach it, for callbacks; without it, serve takes none, and dev uses its own address"},
+		{"notify_private", "notify-private", "FLIGHTD_NOTIFY_PRIVATE", "false", BoolSetting, "notifications of flightd serve and dev may go to private networks and this machine"},
 		{"tls_cert", "tls-cert", "FLIGHTD_TLS_CERT", "", textSetting, "PEM file of the certificate of flightd serve and its chain, read again when it changes; without it, plain HTTP"},
 		{"tls_key", "tls-key", "FLIGHTD_TLS_KEY", "", textSetting, "PEM file of its key"},
 		{"tls_client_ca", "tls-client-ca", "FLIGHTD_TLS_CLIENT_CA", "", textSetting, "PEM file of the CA of client certificates, which flightd serve then demands besides the token"},

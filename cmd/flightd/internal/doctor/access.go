@@ -111,9 +111,8 @@ func speaksTLS(ctx context.Context, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")))
-	var alert tls.AlertError
 	if err != nil {
-		return errors.As(err, &alert) // as of a server that demands a client certificate
+		return errors.As(err, new(tls.AlertError)) // as of a server that demands a client certificate
 	}
 	_ = conn.Close()
 	return true
@@ -145,8 +144,7 @@ func (r *run) localAccess() access {
 
 // rejectedHint says what to do about a server that answers and rejects the credentials.
 func rejectedHint(err error) string {
-	var problem *client.Error
-	if errors.As(err, &problem) && problem.Problem.Status == http.StatusForbidden {
+	if problem, ok := errors.AsType[*client.Error](err); ok && problem.Problem.Status == http.StatusForbidden {
 		return "use a token with this right, and https:// if the server speaks TLS"
 	}
 	return cli.SetTokenHint

@@ -95,6 +95,13 @@ func checkNodeSpool(data string, s wire.Spool) Finding {
 			"keep that disk: the effects happened, and the ledger has not stored the reports yet; see the server's log"})
 }
 
+// checkNotify is about the targets of notifications that take none.
+func checkNotify(failing []string) Finding {
+	return judge("notify", "no target of notifications fails", map[string]any{"failing": failing},
+		rule{len(failing) > 0, StatusWarn, "these targets take no notifications: " + strings.Join(failing, ", "),
+			"run flightd notify ls for the reasons, repair the target, and try it with flightd notify test"})
+}
+
 // checkRestore is about a restored ledger whose restore is not finished.
 func checkRestore(r *client.Restore) Finding {
 	return Finding{Check: "restore", Status: StatusWarn, Facts: map[string]any{"asked": r.Asked, "hold_ms": r.HoldMS},

@@ -56,6 +56,8 @@ func TestDoctor_Checks(t *testing.T) {
 		"a report waits":           {checkSpool("/s", spooledReports{waiting: 1}), StatusWarn, "1 report waits on"},
 		"reports wait":             {checkSpool("/s", spooledReports{waiting: 2}), StatusWarn, "2 reports wait"},
 		"quarantined reports":      {checkSpool("/s", spooledReports{quarantined: []string{"x.rejected"}}), StatusWarn, "x.rejected"},
+		"no target fails":          {checkNotify(nil), StatusOK, "no target"},
+		"a target fails":           {checkNotify([]string{"oncall"}), StatusWarn, "oncall"},
 		"server's spool":           {checkNodeSpool("/d", wire.Spool{}), StatusOK, "no report waits"},
 		"it has something":         {checkNodeSpool("/d", wire.Spool{Waiting: 1}), StatusWarn, "1 report waits on the server's disk"},
 		"the node has quarantined": {checkNodeSpool("/d", wire.Spool{Waiting: 1, Quarantined: 2}), StatusWarn, "2 quarantined"},

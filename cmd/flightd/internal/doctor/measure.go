@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -199,6 +198,7 @@ func (r *run) measureServer(ctx context.Context, c *client.Client) (data string)
 		if s := ready.Node.Spool; s != nil {
 			r.add(checkNodeSpool(ready.Node.Data, *s))
 		}
+		r.add(checkNotify(ready.Node.NotifyFailing))
 		data = ready.Node.Data
 	}
 	r.add(checkLease(lease.DefaultTTL, measureRenewals(ctx, c)))
@@ -322,7 +322,7 @@ func measureSyncs(dir string) (s syncs) {
 		}
 		s.took = append(s.took, time.Since(start))
 	}
-	sort.Slice(s.took, func(i, j int) bool { return s.took[i] < s.took[j] })
+	slices.Sort(s.took)
 	var fs unix.Statfs_t
 	if s.err = unix.Statfs(dir, &fs); s.err == nil {
 		s.free = fs.Bavail * uint64(fs.Bsize)

@@ -127,8 +127,7 @@ const (
 
 // endOf converts the result of exec.Cmd.Wait.
 func endOf(state *os.ProcessState, err error) childEnd {
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil && !errors.As(err, new(*exec.ExitError)) && !errors.Is(err, exec.ErrWaitDelay) {
 		return childEnd{code: cli.ExitFailed, err: err}
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {

@@ -112,3 +112,14 @@ func TestCLI_ArgumentsAreNotStored(t *testing.T) {
 	require.NotContains(t, text, "/opt", "stored is %s", text)
 	require.Contains(t, text, `"program":"pay.sh"`, "stored is %s", text)
 }
+
+// The command belongs to the trace of its attempt, whatever the environment of exec says.
+func TestExec_TraceOfTheAttempt(t *testing.T) {
+	const attempt = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	t.Setenv("TRACEPARENT", "00-11111111111111111111111111111111-2222222222222222-01")
+	e, _ := newTestAttempt(t, []string{"/bin/sh", "-c", `test "$TRACEPARENT" = ` + attempt}, false)
+	at := effect.NewAttempt(effect.Spec{LeaseLost: func() <-chan struct{} { return nil }, Context: effect.WithTraceparent(t.Context(), attempt)})
+	end, err := e.runCommand(t.Context(), at, nil, io.Discard)
+	require.NoError(t, err)
+	require.Zero(t, end.code)
+}

@@ -78,13 +78,17 @@ func (e *execution) runCommand(ctx context.Context, at *effect.Attempt, stdin []
 
 // environment returns the command's environment, with the variables of its attempt.
 func (e *execution) environment(at *effect.Attempt) []string {
-	return append(os.Environ(),
+	env := append(os.Environ(),
 		"FLIGHTD_KEY="+at.Key().String(),
 		cli.InsideExecEnv+"="+at.Key().FlightID().String(),
 		"FLIGHTD_FENCING_TOKEN="+at.FencingToken(),
 		fmt.Sprintf("FLIGHTD_ATTEMPT=%d", at.Number()),
 		"IDEMPOTENCY_KEY="+at.IdempotencyKey(),
 	)
+	if trace := at.Traceparent(); trace != "" {
+		env = append(env, "TRACEPARENT="+trace)
+	}
+	return env
 }
 
 // start starts the command, unless a signal arrived before. Once Sending has returned, the attempt counts as sent.
@@ -184,16 +188,13 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	case pendingSignal != nil:
 		return gaveUpError(pendingSignal)
 	}
-	var declined *effect.Declined
-	if err == nil || errors.As(err, &declined) {
+	if err == nil || errors.As(err, new(*effect.Declined)) {
 		return e.replay(result)
 	}
-	var conflict *effect.Conflict
-	if errors.As(err, &conflict) {
+	if conflict, ok := errors.AsType[*effect.Conflict](err); ok {
 		return conflictError(conflict)
 	}
-	var doubt *effect.InDoubt
-	if errors.As(err, &doubt) {
+	if doubt, ok := errors.AsType[*effect.InDoubt](err); ok {
 		return e.inDoubtError(doubt)
 	}
 	return e.app.CallError(err)
@@ -272,9 +273,7 @@ func notStartedError(program string, err error) error {
 // short and ended with 0 gets the code of a killed one, because 0 means that the effect happened.
 func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
 	var (
-		declined   *effect.Declined
 		unsettled  *effect.Unsettled
-		doubt      *effect.InDoubt
 		unrecorded *effect.Unrecorded
 	)
 	code, ended := end.code, fmt.Sprintf("exit code %d", end.code)
@@ -282,7 +281,7 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 		ended = fmt.Sprintf("the command was cut short, and %s", ended)
 		code = cmp.Or(code, signalBase+int(end.cutBy))
 	}
-	if errors.As(err, &declined) {
+	if declined, ok := errors.AsType[*effect.Declined](err); ok {
 		result, err = declined.Result, nil
 	}
 	switch {
@@ -295,7 +294,7 @@ func (e *execution) finishRun(key flight.Key, end *childEnd, result effect.Resul
 		e.app.Say("%s: not done (exit %d); the key is free for another try", key, code)
 	case errors.As(err, &unsettled):
 		e.app.Say("%s: outcome unknown (exit %d); the next exec runs the command again (--recovery resend)", key, code)
-	case errors.As(err, &doubt) && code != cli.ExitOK:
+	case errors.As(err, new(*effect.InDoubt)) && code != cli.ExitOK:
 		e.app.Say("%s is in doubt: %s does not tell whether the effect happened\n  %s", key, ended, e.doubtHint(key, end))
 	case errors.As(err, &unrecorded):
 		e.app.Say("%s: the command ran, but its outcome is not stored yet; %s", key, unrecordedText(unrecorded, code))
@@ -324,11 +323,7 @@ func unrecordedText(u *effect.Unrecorded, code int) string {
 
 // superseded reports whether the report was rejected because the flight had been decided before.
 func superseded(err error) bool {
-	var fenced *effect.Fenced
-	var doubt *effect.InDoubt
-	var failed *effect.Failed
-	var expired *effect.Expired
-	return errors.As(err, &fenced) || errors.As(err, &doubt) || errors.As(err, &failed) || errors.As(err, &expired)
+	return errors.As(err, new(*effect.Fenced)) || errors.As(err, new(*effect.InDoubt)) || errors.As(err, new(*effect.Failed)) || errors.As(err, new(*effect.Expired))
 }
 
 // sayOnNewLine is say after a newline, if the printed output does not end with one.

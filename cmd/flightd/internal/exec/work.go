@@ -133,8 +133,7 @@ func Work(ctx context.Context, a *cli.App, f *WorkFlags, actions, argv []string)
 	done, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.CloseTimeout)
 	defer cancel()
 	_ = c.Close(done) // a report that was not stored stays in the spool
-	var differs *client.PolicyDiffers
-	if errors.As(err, &differs) {
+	if differs, ok := errors.AsType[*client.PolicyDiffers](err); ok {
 		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "flightd actions show " + differs.Action + " prints the document"}
 	}
 	return a.CallError(err)
