@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos-short chaos-planted chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try
+.PHONY: all build dev test long race lint metrics-check bench bin/bench bench-large restart drill power-cut chaos chaos-short chaos-night chaos-lock chaos-tools cross explore mutants fuzz clients clients-soak client-tools client-drivers man install release release-check release-try console-test screenshots console-tools
 
 all: build
 
@@ -17,17 +17,18 @@ test: ## runs every test, with short explorations, in less than five minutes on 
 	CGO_ENABLED=0 $(GO) test -short -parallel 4 ./...
 	CGO_ENABLED=0 $(GO) test -C chaos -short -parallel 4 ./...
 
-long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs, and the build of a release
+long: ## runs in full length the tests that make test shortens or skips: explorations, soaks, many jobs and sagas, and the build of a release
 	CGO_ENABLED=0 $(GO) test ./flight/... ./executor/... ./remote/... ./deploy
-	CGO_ENABLED=0 $(GO) test -count=1 -v -run TestManyJobs ./node
+	CGO_ENABLED=0 $(GO) test -count=1 -v -run 'TestManyJobs|TestManySagas' ./node
+	CGO_ENABLED=0 $(GO) test -count=1 -v -tags deep -run TestNotify_ChangesOfLeader -timeout 30m ./cmd/flightd
 
 race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument, it is too slow for a test of rates, and for four clusters at once on two cores
-	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/...
+	$(GO) test -race -p 1 -parallel 4 -skip TestSlowCallersDoNotStopOthers ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./saga/... ./httpapi/... ./client/... ./metrics/... ./flightdtest/... ./internal/notify/... ./traces/...
 	$(GO) test -race -p 1 -parallel 2 -skip TestSlowCallersDoNotStopOthers ./node/...
 
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
-	for module in . chaos; do (cd $$module && $(GO) mod verify && CGO_ENABLED=0 $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
+	for module in . chaos tools/manifests; do (cd $$module && $(GO) mod verify && CGO_ENABLED=0 $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh
@@ -68,20 +69,44 @@ power-cut: ## cuts the power of a virtual machine with flightd under load; needs
 	$(GO) build -C chaos -o ../bin/powercut/cut ./powercut
 	bin/powercut/cut -flightd bin/powercut/flightd $(CUTS)
 
+# CHAOS has options of the program, as in CHAOS='-own-etcd -nodes 5'; go run -C chaos . -help lists them. Its page is bin/chaos.html.
 SEED ?= 0
-chaos-short: chaos-tools ## kills, freezes and cuts off nodes of a cluster under load, also under workers, in less than eight minutes; needs Linux, root and nft; SEED=N repeats a run, CHAOS=-own-etcd puts etcd on hosts of its own
-	$(GO) vet -C chaos -tags chaos ./...
-	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -parallel 4 -v -run 'TestKilledNodes|TestCutOffNode|TestNoMajority|TestOwnEtcd|TestPools' ./cluster -args -seed $(SEED) $(CHAOS)
+CHAOS_RUN = mkdir -p bin && CGO_ENABLED=0 $(GO) build -C chaos -o ../bin/chaos . && CGO_ENABLED=0 $(GO) build -o bin/flightd-chaos ./cmd/flightd && bin/chaos -flightd bin/flightd-chaos
+chaos: chaos-tools ## tears a cluster apart for ten minutes, and judges every promise; needs Linux, root and loop devices; SEED=N repeats a run
+	$(CHAOS_RUN) -seed $(SEED) -report bin/chaos.html $(CHAOS)
 
-chaos-planted: chaos-tools ## plants bugs in flightd, one at a time, and requires that the provider's books show each; needs what chaos-short needs
-	CGO_ENABLED=0 $(GO) test -C chaos -tags chaos -count=1 -timeout 10m -v -run TestPlantedBugs ./cluster -args -seed $(SEED)
+# Five bugs that different checkers must find: the provider's books, those of sagas, the log of the ledger, the order of answers, the approvals.
+CHAOS_BUGS = hold is taken for resend,past its pivot,a token does not rise,a redaction keeps the receipt,nothing awaits its approval
+chaos-short: chaos-tools ## the same for a minute and a half with a fixed seed, and five planted bugs that must be found; seven minutes
+	$(GO) vet -C chaos ./...
+	$(CHAOS_RUN) -seed 7 -slow 3 -for 90s -report bin/chaos.html $(CHAOS)
+	bin/chaos -flightd bin/flightd-chaos -seed 7 -for 15s -callers 16 -plant '$(CHAOS_BUGS)'
 
-# nft cuts links between hosts; callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which
-# needs root.
+HOURS ?= 1
+chaos-night: chaos-tools ## the same for HOURS, then every planted bug
+	$(CHAOS_RUN) -seed $(SEED) -for $(HOURS)h -report bin/chaos.html $(CHAOS)
+	bin/chaos -flightd bin/flightd-chaos -seed $(SEED) -for 20s -callers 16 -plant all
+
+chaos-lock: chaos-tools ## workers of flightd stand still for three times the life of a session, beside workers with a mutex of etcd; five minutes
+	$(CHAOS_RUN) -lock -for 5m
+
+# Callers are in Python and TypeScript, too. Missing tools are installed from Debian's packages, which needs root.
 chaos-tools:
-	@missing=$$(command -v nft >/dev/null || echo nftables; for tool in python3 npm; do command -v $$tool >/dev/null || echo $$tool; done); \
+	@missing=$$(command -v mkfs.ext4 >/dev/null || echo e2fsprogs; for tool in python3 npm; do command -v $$tool >/dev/null || echo $$tool; done); \
 	if [ -n "$$missing" ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; fi
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
+
+console-test: console-tools ## tests the console in a real browser
+	CGO_ENABLED=0 $(GO) test -C chaos -tags browser -count=1 -timeout 10m ./console
+
+screenshots: console-tools ## writes the pictures of the console to docs/img
+	CGO_ENABLED=0 FLIGHTD_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -C chaos -tags browser -count=1 -run TestScreenshots ./console
+
+# The browser, and axe-core, which looks for what people with disabilities could not use. Debian's packages need root.
+console-tools:
+	@missing=$$(for tool in chromium npm; do command -v $$tool >/dev/null || echo $$tool; done); \
+	if [ -n "$$missing" ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; fi
+	cd tools/console && npm ci --no-audit --no-fund --loglevel=error
 
 explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run 'TestExhaustive|TestSagas_Explored' -timeout 60m -v ./flight ./flight/protocolmodel
@@ -139,6 +164,14 @@ release: ## builds archives for every platform and SHA256SUMS in dist/; VERSION=
 release-check: ## builds the release twice, in different folders, and compares the bytes
 	GO="$(GO)" deploy/release.sh --check "$(VERSION)" "$(PLATFORMS)"
 
+# Python's build tools are Debian's packages; missing ones are installed, which needs root.
+package-tools: client-tools
+	@missing=$$(/usr/bin/python3 -c 'import build, hatchling.build' 2>/dev/null || echo python3-build python3-hatchling); \
+	if [ -n "$$missing" ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; fi
+
+packages: package-tools ## builds archives, .deb, .rpm, npm and Python packages, compose file and manifests, and SHA256SUMS in dist/
+	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(PLATFORMS)" dist
+
 HERE = $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)
 release-try: client-tools ## unpacks an archive for this platform, and runs the README's first screen and snippets with its binary
 	rm -rf dist/try
@@ -146,3 +179,11 @@ release-try: client-tools ## unpacks an archive for this platform, and runs the 
 	cd dist/try && sha256sum -c SHA256SUMS && tar -xzf flightd-*.tar.gz --strip-components=1
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/try/flightd" $(GO) test -tags clients -count=1 -timeout 10m -run 'TestFirstScreen|TestReadmes' ./clients/conformance
+
+packages-try: package-tools ## builds the packages for this platform, and tries each in a fresh folder, with a clock; needs root for .deb and .rpm
+	@missing=$$(command -v rpm >/dev/null || echo rpm; /usr/bin/python3 -c 'import mypy, ensurepip' 2>/dev/null || echo python3-mypy python3-venv); \
+	if [ -n "$$missing" ]; then apt-get install -y -qq --no-install-recommends $$missing; fi
+	GO="$(GO)" deploy/packages.sh "$(VERSION)" "$(HERE)" dist/packages-try
+	GO="$(GO)" deploy/packages-try.sh dist/packages-try
+	tar -xzf dist/packages-try/flightd-*-$(subst /,-,$(HERE)).tar.gz -C dist/packages-try --strip-components=1 --wildcards '*/flightd'
+	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/packages-try/flightd" $(GO) test -C tools/manifests -count=1 .

@@ -232,20 +232,12 @@ const (
 
 // classifyEnd maps an error of Do to the end of the caller process.
 func classifyEnd(err error) string {
-	var (
-		doubt       *effect.InDoubt
-		busy        *effect.Busy
-		unsettled   *effect.Unsettled
-		unrecorded  *effect.Unrecorded
-		unavailable *effect.Unavailable
-		fenced      *effect.Fenced
-	)
 	switch {
 	case err == nil:
 		return endSucceeded
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*effect.InDoubt)):
 		return endInDoubt
-	case errors.As(err, &busy), errors.As(err, &unsettled), errors.As(err, &unrecorded), errors.As(err, &unavailable), errors.As(err, &fenced),
+	case errors.As(err, new(*effect.Busy)), errors.As(err, new(*effect.Unsettled)), errors.As(err, new(*effect.Unrecorded)), errors.As(err, new(*effect.Unavailable)), errors.As(err, new(*effect.Fenced)),
 		errors.Is(err, effect.ErrLeaseLost):
 		return endRetry
 	}

@@ -38,6 +38,7 @@ type Spec struct {
 	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
 	MayStart       func() error           // nil while an effect may still be started
 	Context        context.Context        // the attempt's own
+	Traceparent    string                 // of the attempt's own span; "": that of the call, if it has one
 	CallbackURL    string                 // where the provider reports the outcome; "": Call.Callback is not set
 	// Suspend hands the attempt over to its callback, and returns the deadline; nil: Call.Callback is not set.
 	Suspend func(ctx context.Context, within time.Duration) (until time.Time, err error)
@@ -66,7 +67,8 @@ func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
 // client it is empty in a look-up: a server gives a token only to a caller that may act and report under it.
 func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
 
-// Traceparent returns the call's W3C traceparent, for requests without Transport, or "" if it has none.
+// Traceparent returns the W3C traceparent for the effect, for requests without Transport: that of the attempt's span, or else the call's, or ""
+// if it has none.
 func (a *Attempt) Traceparent() string {
 	if a.spec.Context == nil {
 		return ""

@@ -51,10 +51,9 @@ func (e *notSentError) Unwrap() error { return e.err }
 func Classify(err error, at *Attempt) flight.Outcome {
 	var refused *refusedError
 	var notDone *notDoneError
-	var keptBack *notSentError
 	sent := at.markOver()
 	switch {
-	case errors.As(err, &keptBack) && sent:
+	case errors.As(err, new(*notSentError)) && sent:
 		return flight.OutcomeUnknown
 	case err == nil:
 		return flight.OutcomeSucceeded

@@ -28,8 +28,7 @@ func RetryAfter(err error, pause time.Duration) error {
 
 // RequestedPause returns the pause that RetryAfter put into err, or 0 if there is none.
 func RequestedPause(err error) time.Duration {
-	var asked *pauseError
-	if errors.As(err, &asked) {
+	if asked, ok := errors.AsType[*pauseError](err); ok {
 		return asked.retryAfter
 	}
 	return 0

@@ -1,6 +1,11 @@
 package effect
 
-import "context"
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/flightd/flightd/flight"
+)
 
 // HeaderTraceparent is the header of W3C Trace Context that names the trace of a request.
 const HeaderTraceparent = "Traceparent"
@@ -18,8 +23,8 @@ const (
 
 type traceKey struct{}
 
-// WithTraceparent returns a context with a traceparent. Every request of its calls carries the header unchanged,
-// because flightd records no spans of its own. A malformed header is ignored, as the standard requires.
+// WithTraceparent returns a context with a traceparent. Every request of its calls carries the header. The effect of an attempt gets the
+// attempt's own, if the node exports spans. A malformed header is ignored, as the standard requires.
 func WithTraceparent(ctx context.Context, header string) context.Context {
 	if TraceID(header) == "" {
 		return ctx
@@ -49,6 +54,20 @@ func TraceID(header string) string {
 		return ""
 	}
 	return id
+}
+
+// SampledTrace returns the span that a traceparent names, or the zero Trace for a malformed header and for a trace that is not sampled.
+func SampledTrace(header string) (t flight.Trace) {
+	if TraceID(header) == "" {
+		return t
+	}
+	var flags [1]byte
+	_, _ = hex.Decode(flags[:], []byte(header[parentIDEnd+1:traceparentLen])) // TraceID has checked the digits
+	if flags[0]&1 == 1 {
+		_, _ = hex.Decode(t[:16], []byte(header[traceIDStart:traceIDEnd]))
+		_, _ = hex.Decode(t[16:], []byte(header[parentIDStart:parentIDEnd]))
+	}
+	return t
 }
 
 func isHex(s string) bool {

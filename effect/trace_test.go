@@ -32,6 +32,10 @@ func TestTraceID(t *testing.T) {
 	} {
 		require.Equal(t, want, TraceID(header), header)
 	}
+	require.Equal(t, parent, SampledTrace(parent).Traceparent())
+	require.Equal(t, parent, SampledTrace("cc-"+trace+"-b7ad6b7169203331-03-later").Traceparent())
+	require.Zero(t, SampledTrace("00-"+trace+"-b7ad6b7169203331-02"), "not sampled")
+	require.Zero(t, SampledTrace("nonsense"))
 	ctx := WithTraceparent(t.Context(), "nonsense")
 	require.Equal(t, t.Context(), ctx)
 	require.Empty(t, Traceparent(ctx))

@@ -421,8 +421,7 @@ func statusError(status int, body []byte) error {
 
 // StatusOf returns the HTTP status of the provider's answer that FromHTTP has made the error of; ok is false for every other error.
 func StatusOf(err error) (status int, ok bool) {
-	var answer *httpError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*httpError](err); ok {
 		return answer.status, true
 	}
 	return 0, false
