@@ -71,6 +71,7 @@ type follower struct {
 // follow notifies a target until ctx ends.
 func (n *Notifier) follow(ctx context.Context, name string, t *wire.NotifyTarget) {
 	f := &follower{Notifier: n, name: name, target: t}
+	f.succeed(name) // a failure of the target before it was changed may concern a message that it does not want any more
 	f.at, _ = flight.ParseVersion(t.Since)
 	if doc := n.cfg.Ledger.Document(notifiedID(name)); doc != nil {
 		var p progress
@@ -120,7 +121,7 @@ func (f *follower) notifyPage(ctx context.Context) (more bool, err error) {
 			f.cfg.Logger.Warn("the log does not reach back to the last notification; overlaps since then were not notified", "target", f.name, "position", f.at.String())
 			err = f.notifyOpen(ctx)
 		}
-		if err != nil || ctx.Err() != nil {
+		if err != nil {
 			return false, err
 		}
 		f.at, f.dirty = end, true
@@ -131,7 +132,7 @@ func (f *follower) notifyPage(ctx context.Context) (more bool, err error) {
 	}
 	for i := range page.Events {
 		e := &page.Events[i]
-		if err := f.notifyEvent(ctx, e); err != nil || ctx.Err() != nil {
+		if err := f.notifyEvent(ctx, e); err != nil {
 			return false, err
 		}
 		if i+1 < len(page.Events) && page.Events[i+1].Version == e.Version {
@@ -164,7 +165,7 @@ func (f *follower) notifyOpen(ctx context.Context) error {
 			}
 			for _, h := range slices.Backward(history) { // the event that has brought the flight there
 				if h.Kind == flight.EventInDoubt || fl.State == flight.StateAwaitingApproval && (h.Kind == flight.EventSubmitted || h.Kind == flight.EventRetried) {
-					if err := f.notifyEvent(ctx, &flight.FeedEvent{Key: fl.Key, HistoryEvent: h}); err != nil || ctx.Err() != nil {
+					if err := f.notifyEvent(ctx, &flight.FeedEvent{Key: fl.Key, HistoryEvent: h}); err != nil {
 						return err
 					}
 					break
@@ -187,16 +188,17 @@ func (f *follower) notifyEvent(ctx context.Context, e *flight.FeedEvent) error {
 	if !f.selects("", e.Key.Namespace()) {
 		return nil
 	}
-	fl, err := f.cfg.Ledger.Flight(e.Key.FlightID())
-	if err != nil || fl == nil {
-		return err
-	}
-	m, err := f.flightMessage(e, fl)
-	if err != nil || m == nil || !f.selects(m.Type, e.Key.Namespace()) {
-		return err
-	}
-	f.deliver(ctx, f.id(f.name, f.target.Since, m.Type, e.Version.String()+" "+e.Key.String()), m)
-	return nil
+	return f.deliver(ctx, func() (string, *message, error) {
+		fl, err := f.cfg.Ledger.Flight(e.Key.FlightID())
+		if err != nil || fl == nil {
+			return "", nil, err
+		}
+		m, err := f.flightMessage(e, fl)
+		if err != nil || m == nil || !f.selects(m.Type, e.Key.Namespace()) {
+			return "", nil, err
+		}
+		return f.id(f.name, f.target.Since, m.Type, e.Version.String()+" "+e.Key.String()), m, nil
+	})
 }
 
 // selects reports whether the target wants events of a type and a namespace; the type "" is any.
@@ -247,26 +249,39 @@ func (f *follower) notifyStates(ctx context.Context) {
 		return
 	}
 	for i := range f.states {
-		if s := &f.states[i]; !s.Sent && messages[s.Of] != nil && f.deliver(ctx, s.ID, messages[s.Of]) {
+		s := &f.states[i]
+		if m := messages[s.Of]; !s.Sent && m != nil && f.deliver(ctx, func() (string, *message, error) { return s.ID, m, nil }) == nil {
 			s.Sent = true
 		}
 	}
 }
 
-// deliver posts a message until the target has taken it, and returns true then. It returns false when ctx ended before.
+// deliver posts a message until the target has taken or rejected it, or render returns no message any more. Errors: those of ctx and render.
 //
-// If the process dies between the answer of the target and the next commit, the message is sent again under the same id.
-func (f *follower) deliver(ctx context.Context, id string, m *message) bool {
-	body, backoff, rejected := m.encode(), minBackoff, 0
-	for {
-		status, err := f.post(ctx, f.target, id, body)
+// render is called before each try: while a target is away, an approval may be decided, and an input redacted. If the process dies
+// between the answer of the target and the next commit, the message is sent again under the same id.
+func (f *follower) deliver(ctx context.Context, render func() (id string, m *message, err error)) error {
+	for backoff, rejected := minBackoff, 0; ; backoff = min(2*backoff, maxBackoff) {
+		id, m, err := render()
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			if backoff > minBackoff { // the target has failed to take it
+				f.succeed(f.name)
+			}
+			return nil
+		}
+		status, err := f.post(ctx, f.target, id, m.encode())
 		if err == nil {
 			f.cfg.Sent(m.Type, "delivered")
+			f.succeed(f.name)
 			break
 		}
 		if ctx.Err() != nil {
-			return false
+			return ctx.Err()
 		}
+		f.fail(f.name, err)
 		switch status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			rejected++
@@ -277,15 +292,12 @@ func (f *follower) deliver(ctx context.Context, id string, m *message) bool {
 			break
 		}
 		f.cfg.Sent(m.Type, "failed")
-		f.fail(f.name, err)
 		if !clock.Sleep(ctx, clock.Jitter(backoff)) {
-			return false
+			return ctx.Err()
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
-	f.succeed(f.name)
 	f.dirty = true
-	return true
+	return nil
 }
 
 // commit stores the position in the ledger. After an error the position stays dirty.

@@ -190,6 +190,8 @@ func (n *Notifier) Test(ctx context.Context, doc *flight.Document) (wire.NotifyT
 	out := wire.NotifyTestAnswer{ID: n.id(doc.ID.Name, t.Since, wire.NotifyTest, began.String())}
 	if out.Status, err = n.post(ctx, t, out.ID, m.encode()); err != nil {
 		out.Error = err.Error()
+	} else {
+		n.succeed(doc.ID.Name) // until the next message fails
 	}
 	out.TookMS = n.cfg.Wall().Sub(began).Milliseconds()
 	return out, nil

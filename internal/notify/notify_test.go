@@ -197,8 +197,8 @@ func (h *hooks) taken() (messages, ids []string) {
 	return messages, ids
 }
 
-// run lets a Notifier run for a while.
-func run(l *fakeLedger, h *hooks, change func(*Config), d time.Duration) {
+// run lets a Notifier run for a while, and returns the targets that fail at its end.
+func run(l *fakeLedger, h *hooks, change func(*Config), d time.Duration) map[string]wire.NotifyFailure {
 	cfg := Config{Ledger: l, Node: "a", Queues: func() []Queue { return nil }, Quarantined: func() []string { return nil }, Wall: time.Now, Sent: func(string, string) {}, Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
@@ -208,6 +208,7 @@ func run(l *fakeLedger, h *hooks, change func(*Config), d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	n.Run(ctx)
+	return n.Failing()
 }
 
 // Each event is notified once, although the process starts again, and a target that is down delays no other.
@@ -266,21 +267,64 @@ func TestRepeatsHaveOneID(t *testing.T) {
 	})
 }
 
-// A message that the target rejects by its content is skipped in the end; every other answer is tried again.
+// A message that the target rejects by its content is skipped in the end; every other answer is tried again. A target that rejects its
+// newest message is failing, else nobody would learn that it takes none at all.
 func TestRejectedMessageIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, results := newFakeLedger(), map[string]int{}
 		l.target("up", wire.NotifyRules{})
 		l.happen(t, "pay", "poison", flight.EventInDoubt, flight.StateInDoubt)
-		l.happen(t, "pay", "2", flight.EventInDoubt, flight.StateInDoubt)
 		h := &hooks{status: func(_ string, m *message) int {
 			if strings.HasSuffix(m.Data.Key, "poison") {
 				return http.StatusBadRequest
 			}
 			return http.StatusNoContent
 		}}
-		run(l, h, func(c *Config) { c.Sent = func(_, result string) { results[result]++ } }, 5*time.Minute)
-		require.Equal(t, map[string]int{"failed": rejections - 1, "rejected": 1, "delivered": 1}, results)
+		count := func(c *Config) { c.Sent = func(_, result string) { results[result]++ } }
+		failing := run(l, h, count, 5*time.Minute)
+		require.Equal(t, map[string]int{"failed": rejections - 1, "rejected": 1}, results)
+		require.Equal(t, "the target answered 400 Bad Request", failing["up"].Error)
+		clear(l.documents)
+		l.target("up", wire.NotifyRules{})
+		l.happen(t, "pay", "2", flight.EventInDoubt, flight.StateInDoubt)
+		require.Empty(t, run(l, h, count, 5*time.Minute))
+		require.Equal(t, map[string]int{"failed": 2 * (rejections - 1), "rejected": 2, "delivered": 1}, results)
+	})
+}
+
+// A message that is sent again is made again: meanwhile an approval may be decided, an input redacted, or the target changed.
+func TestRepeatIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, h, inputs := newFakeLedger(), new(hooks), []string{}
+		l.target("up", wire.NotifyRules{})
+		paid := l.happen(t, "pay", "1", flight.EventOverlap, flight.StateSucceeded).FlightID()
+		l.inputs[paid] = `{"card":"4111"}`
+		l.happen(t, "pay", "2", flight.EventSubmitted, flight.StateAwaitingApproval)
+		h.status = func(_ string, m *message) int {
+			inputs = append(inputs, string(m.Data.Input))
+			switch len(inputs) {
+			case 1:
+				delete(l.inputs, paid)
+			case 2:
+				return http.StatusNoContent
+			case 3:
+				for _, f := range l.flights {
+					if f.State == flight.StateAwaitingApproval {
+						l.flights[f.ID] = &flight.Flight{ID: f.ID, Key: f.Key, Generation: 1, State: flight.StateReady}
+					}
+				}
+			case 4:
+				l.target("up", wire.NotifyRules{Events: []string{wire.NotifyOverlap}})
+			}
+			return http.StatusBadGateway
+		}
+		require.Empty(t, run(l, h, nil, time.Minute), "the message that failed is not wanted any more")
+		require.Len(t, inputs, 3)
+		l.happen(t, "pay", "3", flight.EventInDoubt, flight.StateInDoubt)
+		require.Empty(t, run(l, h, nil, time.Minute))
+		require.Equal(t, []string{`{"card":"4111"}`, "", "", ""}, inputs)
+		got, _ := h.taken()
+		require.Equal(t, []string{"up flight.overlap default/pay/1"}, got)
 	})
 }
 
@@ -366,6 +410,22 @@ func TestTextIsHarmless(t *testing.T) {
 	require.NotContains(t, m.Text, "@all")
 	require.Equal(t, `'a'\''b'`, quote("a'b"))
 	require.Equal(t, "default/exec/pay-1#step", quote("default/exec/pay-1#step"))
+}
+
+// A target that takes a test message does not fail any more.
+func TestTestEndsAFailure(t *testing.T) {
+	l := newFakeLedger()
+	l.target("up", wire.NotifyRules{})
+	h := &hooks{status: func(string, *message) int { return http.StatusGone }}
+	n := New(Config{Ledger: l, Wall: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	n.client.Transport = h
+	n.fail("up", errors.New("it is down"))
+	for _, failing := range []int{1, 0} {
+		_, err := n.Test(t.Context(), l.Documents(flight.KindNotify)[0])
+		require.NoError(t, err)
+		require.Len(t, n.Failing(), failing)
+		h.status = nil
+	}
 }
 
 // Addresses of networks around the node are reached only if the operator allows them.
