@@ -197,7 +197,7 @@ func (f *follower) notifyEvent(ctx context.Context, e *flight.FeedEvent) error {
 		if err != nil || m == nil || !f.selects(m.Type, e.Key.Namespace()) {
 			return "", nil, err
 		}
-		return f.id(f.name, f.target.Since, m.Type, e.Version.String()+" "+e.Key.String()), m, nil
+		return f.id(f.name, f.target.Since, m.Type, fmt.Sprint(e.Version, int64(e.At), e.Key)), m, nil // a restored ledger uses versions again
 	})
 }
 

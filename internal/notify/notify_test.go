@@ -264,6 +264,17 @@ func TestRepeatsHaveOneID(t *testing.T) {
 		}
 		require.NotEqual(t, ids[0], ids[1])
 		require.NotContains(t, got, "up flight.in_doubt default/pay/ended", "it has ended, and the log has lost it")
+		l.first = flight.Version{} // an older ledger was restored, and the same happens again, at the same place of the log
+		delete(l.documents, notifiedID("up"))
+		for i := range l.events {
+			l.events[i].At++
+		}
+		run(l, h, nil, 20*time.Second)
+		_, again := h.taken()
+		require.Len(t, again, 9)
+		for _, id := range again[6:] {
+			require.NotContains(t, ids, id, "another event has the same id")
+		}
 	})
 }
 
