@@ -107,6 +107,9 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 				shown.Outcome = a.Outcome.String()
 			}
 			m.Data.Attempts = append(m.Data.Attempts, shown)
+			if a.Number == e.Attempt {
+				about += fmt.Sprintf(" (attempt %d of %s, sent after %s)", a.Number, a.Owner, timeText(a.OpenedAt))
+			}
 		}
 		input, err := f.cfg.Ledger.Input(fl)
 		if err != nil {
@@ -116,9 +119,6 @@ func (f *follower) flightMessage(e *flight.FeedEvent, fl *flight.Flight) (*messa
 	}
 	if fl.Duplicates != nil {
 		m.Data.Duplicates = fl.Duplicates.Count
-	}
-	if newest := fl.Newest(); newest != nil && fl.Generation == e.Generation {
-		about += fmt.Sprintf(" (attempt %d of %s, sent after %s)", newest.Number, newest.Owner, timeText(newest.OpenedAt))
 	}
 	if e.Kind == flight.EventInDoubt && fl.State != flight.StateInDoubt {
 		about += "; now it is " + fl.State.String()
@@ -152,10 +152,11 @@ func (f *follower) link(page string) string {
 	return strings.TrimSuffix(base, "/") + page
 }
 
-// setText sets the text: the sentence, the link and the command. A key must not mention people in a chat, or make a link of its own: its
-// characters for that are replaced in the sentence, and the command is marked as code.
+// setText sets the text: the sentence, the link and the command. A key or an owner must not mention people in a chat, make a link of its
+// own, or look like the command: the characters for that are replaced in the sentence, and the command is marked as code.
 func (m *message) setText(sentence string) {
-	m.Text = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "@\u200b").Replace(sentence)
+	m.Text = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "@\u200b", "](", "]\u200b(", "://", ":\u200b//", "www.", "www\u200b.",
+		"`", "'", "\n", " ", "\r", " ").Replace(sentence)
 	if m.Data.Link != "" {
 		m.Text += "\n" + m.Data.Link
 	}
@@ -183,7 +184,7 @@ func (d *data) setInput(input []byte, truncated bool, masks []wire.NotifyMask) {
 			pointers = append(pointers, m.Pointers...)
 		}
 	}
-	whole := !truncated && json.Valid(input)
+	whole := !truncated && strictjson.Valid(bytes.TrimSpace(input), flight.MaxJSONDepth) // a receiver might reject another one for ever
 	if len(pointers) > 0 {
 		if !whole {
 			d.InputWithheld = true

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -394,6 +395,8 @@ func TestInputIsRedactedAndCut(t *testing.T) {
 		{action: "other", input: `{"card":{"number":1},"mail":{"to":"m"}}`, want: `{"card":{"number":1},"mail":"[redacted]"}`},
 		{action: "pay", input: `card=4111`, withheld: true},
 		{action: "pay", input: `{"a":1}`, truncated: true, withheld: true},
+		{action: "pay", input: "{\"a\":\"\xff\"}", withheld: true},
+		{action: "pay", input: strings.Repeat("[", 200) + strings.Repeat("]", 200), withheld: true},
 	} {
 		d := data{Action: c.action}
 		d.setInput([]byte(c.input), c.truncated, masks)
@@ -411,6 +414,9 @@ func TestInputIsRedactedAndCut(t *testing.T) {
 	d = data{}
 	d.setInput([]byte("plain \xff text"), false, nil)
 	require.Equal(t, "\"plain \uFFFD text\"", string(d.Input))
+	d = data{}
+	d.setInput([]byte("{\"a\":\"\xff\"}"), false, nil)
+	require.True(t, utf8.Valid(d.Input), "receivers reject the whole message")
 }
 
 // A key cannot mention everybody in a chat, and its command can be pasted into a shell.
@@ -419,8 +425,26 @@ func TestTextIsHarmless(t *testing.T) {
 	m.setText("default/a/<!channel> @all is in doubt.")
 	require.NotContains(t, m.Text, "<")
 	require.NotContains(t, m.Text, "@all")
+	m.setText("default/a/[x](/y) (attempt 1 of [x](http://y)\n`flightd doubt resolve z`) www.y.com")
+	for _, live := range []string{"](", "://", "www.", "\n`flightd doubt"} {
+		require.NotContains(t, m.Text, live)
+	}
 	require.Equal(t, `'a'\''b'`, quote("a'b"))
 	require.Equal(t, "default/exec/pay-1#step", quote("default/exec/pay-1#step"))
+}
+
+// The text names the attempt that the event is about, also if another one has followed.
+func TestTextNamesTheAttemptOfTheEvent(t *testing.T) {
+	l := newFakeLedger()
+	key := l.happen(t, "pay", "1", flight.EventInDoubt, flight.StateRunning)
+	f := &follower{Notifier: New(Config{Ledger: l}), target: new(wire.NotifyTarget)}
+	l.flights[key.FlightID()].Attempts = []flight.Attempt{{Number: 1, Owner: "first", ClosedAt: 1}, {Number: 2, Owner: "second"}}
+	l.events[0].Attempt = 1
+	m, err := f.flightMessage(&l.events[0], l.flights[key.FlightID()])
+	require.NoError(t, err)
+	require.Contains(t, m.Text, "attempt 1 of first")
+	require.NotContains(t, m.Text, "second")
+	require.Len(t, m.Data.Attempts, 2)
 }
 
 // A target that takes a test message does not fail any more.
