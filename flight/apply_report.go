@@ -3,7 +3,7 @@ package flight
 import "slices"
 
 // report stores the outcome of an attempt (invariant I3). It accepts the report of the newest attempt until the flight is
-// over. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
+// over, and its repeats. Every other report is stored as evidence and changes nothing else, unless a restore has lost its attempt.
 func (t *transition) report(c *Report) Decision {
 	f := t.flight()
 	if !t.absent() && f.Policy.Saga {
@@ -17,10 +17,21 @@ func (t *transition) report(c *Report) Decision {
 	case isNewest && !f.State.Terminal():
 		t.acceptReport(c)
 		return DecisionAccepted
+	case t.header.FeatureLevel() >= LevelNotify && t.wasAccepted(c):
+		return DecisionAccepted
 	case c.Token.StoreEpoch != t.header.StoreEpoch, f == nil, c.Token.Number > f.Fence.Number, f.Receipt.isOfLostReport(c):
 		return t.reportLost(c)
 	}
 	return t.fenceReport(c)
+}
+
+// wasAccepted reports whether a report that leaves no receipt is a repeat: it was accepted when its attempt was the newest one. Two copies
+// of a report that a node could not store may wait, in the node's spool and in the caller's, and the second one comes late.
+func (t *transition) wasAccepted(c *Report) bool {
+	f := t.flight()
+	return f != nil && c.Generation == f.Generation && !c.Outcome.Final() && slices.ContainsFunc(f.Attempts, func(a Attempt) bool {
+		return t.isTokenOf(&a, c.Token) && a.ReportedOutcomes&outcomeBit(c.Outcome) != 0
+	})
 }
 
 // isRepeatedReport reports whether a report of an outcome that was reported before carries the same result.

@@ -84,6 +84,10 @@ func TestHazard09_ARepeatedReportIsAcceptedAndAnotherReceiptIsNot(t *testing.T) 
 	p.check(len(p.flight().Evidence) == 0, "a repeat is not evidence")
 	p.run(report(1, flight.OutcomeSucceeded, "y")).expect(flight.DecisionFenced, flight.StateSucceeded)
 	p.check(p.flight().Receipt.ExternalID == "x" && p.flight().Overlap, "the first receipt is kept, and an overlap is raised")
+
+	p = newScript(t, resend).run(open(1, nonce1), report(1, flight.OutcomeUnknown, ""), open(2, nonce2), report(1, flight.OutcomeUnknown, ""))
+	p.expect(flight.DecisionAccepted, flight.StateRunning).check(len(p.flight().Evidence) == 0, "a second copy of an accepted report is not evidence, also when another attempt is open")
+	p.run(report(1, flight.OutcomeNotDone, "")).expect(flight.DecisionFenced, flight.StateRunning).check(len(p.flight().Evidence) == 1, "another outcome is")
 }
 
 func TestHazard10_EveryCommandMayCommitTwice(t *testing.T) {

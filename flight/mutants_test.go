@@ -67,6 +67,8 @@ var mutants = []mutant{
 	{"a restored attempt proceeds with its old token", "apply.go", "reply.Token = v.Header.TokenOf(v.Flight.Newest())", "reply.Token = v.Flight.Newest().Token()"},
 	{"a fenced report lands", "apply_report.go", "c.Generation == f.Generation && t.isTokenOf(a, c.Token)", "c.Generation == f.Generation && a.StoreEpoch >= c.Token.StoreEpoch"},
 	{"a report of an old generation lands", "apply_report.go", "a != nil && c.Generation == f.Generation && t.isTokenOf(a, c.Token)", "a != nil && a.Number >= c.Token.Number && (t.isTokenOf(a, c.Token) || c.Generation != f.Generation)"},
+	{"a second copy of a report is evidence", "apply_report.go", "t.header.FeatureLevel() >= LevelNotify && t.wasAccepted(c)", "t.header.FeatureLevel() > MaxLevel && t.wasAccepted(c)"},
+	{"another outcome is taken for a second copy", "apply_report.go", "t.isTokenOf(&a, c.Token) && a.ReportedOutcomes&outcomeBit(c.Outcome) != 0", "t.isTokenOf(&a, c.Token) && a.ReportedOutcomes != 0"},
 	{"the number of a lost attempt is given again", "apply_report.go", "Number: max(f.Fence.Number, token.Number)}", "Number: f.Fence.Number}"},
 	{"a lost flight starts again at the first generation", "apply_report.go", "f.Generation = max(f.Generation, c.Generation)", "_ = c.Generation"},
 	{"an overlap is silent", "apply_report.go", "\tif second {\n\t\tt.raiseOverlap(&e)\n\t}\n", ""},

@@ -19,8 +19,6 @@ func (s *step) checkReports() {
 		return
 	}
 	a, b := s.a, s.b
-	n := b.Newest()
-	own := n != nil && c.Generation == b.Generation && s.names(c.Token, n)
 	if r := b.Receipt; r != nil && r.Source == flight.SourceReportAfterRestore && s.r.Decision == flight.DecisionAccepted && !s.r.Changed &&
 		r.Attempt == c.Token.Number && r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest) {
 		return // a repeat
@@ -31,15 +29,18 @@ func (s *step) checkReports() {
 	if !s.fromNewest(c) {
 		s.require(a.State == b.State && a.Receipt == b.Receipt && a.TaintingAttempts == b.TaintingAttempts && a.CountedAttempts == b.CountedAttempts &&
 			len(a.Attempts) == len(b.Attempts), "I3: a report of a fenced attempt changed the flight")
-		s.require(s.r.Decision == flight.DecisionFenced || own && s.r.Decision == flight.DecisionAccepted && !s.r.Changed, "I3: a report of a fenced attempt was accepted")
-		if s.r.Decision == flight.DecisionAccepted {
-			r := b.Receipt
-			s.require(r == nil && !c.Outcome.Final() || n.ReportedOutcomes != 0 && (!c.Outcome.Final() || r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)),
-				"I3: a report with another receipt was accepted as a repeat")
+		if s.r.Decision == flight.DecisionFenced {
+			return
 		}
+		repeats := slices.ContainsFunc(b.Attempts, func(x flight.Attempt) bool {
+			return c.Generation == b.Generation && s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0
+		})
+		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && repeats, "I3: a report of a fenced attempt was accepted")
+		s.require(!c.Outcome.Final() || b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
 		return
 	}
 	s.require(s.r.Decision == flight.DecisionAccepted, "I8: the newest attempt's report was rejected")
+	n := b.Newest()
 	repeated := n.ReportedOutcomes&(1<<c.Outcome) != 0
 	others := b.TaintingAttempts - countIf(n.Taints)
 	switch c.Outcome {
