@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -61,7 +62,7 @@ type bed struct {
 	faults   []report.Fault // that were healed
 	rounds   []report.Round
 	counts   ledgerlog.Counts
-	applied  ledgerlog.Collected // by nodes that were killed
+	applied  ledgerlog.Collected // by followers, during the run
 	readAt   time.Time           // when applied was read last
 	found    []Violation         // before the judgement
 	unread   []string            // why the logs of some nodes are not in counts
@@ -136,10 +137,6 @@ func (b *bed) env(more ...string) []string {
 
 // launch starts the process of a node and does not wait until it is ready.
 func (b *bed) launch(name string, more ...string) {
-	if time.Since(b.readAt) > 15*time.Second { // a node keeps more entries than are written until then
-		b.readAt = time.Now()
-		_ = b.applied.Add(b.data(name)) // a new or a damaged node has nothing that can be read
-	}
 	b.t.Helper()
 	env := append(b.env(more...), fmt.Sprintf("FLIGHTD_PUBLIC_URL=http://%s:%d", b.host("balancer").Address, balancerPort))
 	if b.etcd != nil {
@@ -157,6 +154,26 @@ func (b *bed) launch(name string, more ...string) {
 			b.t.Logf("node %s logged at last:\n%s", name, p.LogTail(40))
 		}
 	})
+}
+
+// collect keeps what a follower has written since the last time: a node keeps more entries than are written in that time, but not all. The
+// follower stands still while it is copied, so that the copy is of one moment.
+func (b *bed) collect() {
+	if time.Since(b.readAt) < 15*time.Second {
+		return
+	}
+	b.readAt = time.Now()
+	name, copied := b.others(b.leaderNow())[0], b.path("copied")
+	defer os.RemoveAll(copied)
+	thaw, err := b.freeze(b.nodes[name])
+	if err == nil {
+		err = os.CopyFS(filepath.Join(copied, "ledger"), os.DirFS(filepath.Join(b.data(name), "ledger")))
+		_, _, thawErr := thaw()
+		err = errors.Join(err, thawErr)
+	}
+	if err = errors.Join(err, b.applied.Add(copied)); err != nil { // a fault may have damaged it
+		b.t.Logf("the log of node %s was not collected: %v", name, err)
+	}
 }
 
 // startNodes starts nodes that have ended, and waits until they serve callers.

@@ -29,7 +29,7 @@ func experiment(t T, opts *Options) *report.Result {
 	b.tell(order{Do: "load", Name: "load", Callers: opts.Load.Callers, Every: opts.Load.Pause, MaxKeys: 1_000_000, Lasts: 10 * time.Second, LongOneIn: 60})
 	b.tell(order{Do: "pace", Name: "pace", Every: 150 * time.Millisecond})
 	b.tell(order{Do: "person", Name: "person", Every: 2 * time.Second})
-	b.tell(order{Do: "jobs", Name: "jobs", Count: opts.Load.Jobs, Every: opts.For * time.Duration(min(submitters, opts.Load.Jobs/laneLength)) / time.Duration(max(1, opts.Load.Jobs))})
+	b.tell(order{Do: "jobs", Name: "jobs", Count: opts.Load.Jobs, Every: opts.For * 3 / 4 * time.Duration(min(submitters, opts.Load.Jobs/laneLength)) / time.Duration(max(1, opts.Load.Jobs))})
 	b.tell(order{Do: "sagas", Name: "sagas", Count: opts.Load.Sagas, Every: opts.For * time.Duration(min(sagaSlots, opts.Load.Sagas)) / time.Duration(2*max(1, opts.Load.Sagas)), Lasts: opts.Timeout})
 	b.tell(order{Do: "operations", Name: "operations", Every: 80 * time.Millisecond, Lasts: opts.For / 6})
 	approvals := max(20, opts.Load.Jobs/20)

@@ -6,7 +6,7 @@
 // bodies, histories, documents and counts of duplicates are not compared. Each command is judged by package flighttest, which
 // knows the rules, and by judge.go, which knows the promises.
 //
-// The nodes of a long run keep neither the beginning of the log nor the states of that time: what a node has when it was killed is Collected. Where
+// The nodes of a long run keep neither the beginning of the log nor the states of that time: what followers have written is Collected during the run. Where
 // entries are missing all the same, Check starts from the oldest state or snapshot after which the log is whole, and Counts.From is its entry.
 package ledgerlog
 
@@ -34,7 +34,7 @@ type Collected struct {
 	gaps int // nodes in a row that lacked the entry after the last one
 }
 
-// Add adds what a node has applied since; data is the directory of that node, whose process has ended. A node that has received a snapshot
+// Add adds what a node has applied since; data is a copy of its directory, or the directory when its process has ended. A node that has received a snapshot
 // lacks entries that others have; if the next node lacks them, too, Collected starts again from its state.
 func (c *Collected) Add(data string) error {
 	next := uint64(1)

@@ -108,7 +108,7 @@ var Bugs = []Bug{
 			{"flight/apply_resolve.go", "t.header.Now < f.ExpiresAt():", "t.latestTime() < f.ExpiresAt():"},
 		}},
 	{Name: "a receipt expires before its time", Rule: receiptKept, Workload: Calls, Fault: None, Test: "flight TestHazard34_ATombstoneStillAnswers",
-		Edits: []Edit{{"flight/flight.go", "return f.FinishedAt.Add(f.Policy.retention())", "return f.FinishedAt.Add(f.Policy.retention() / 4)"}}},
+		Edits: []Edit{{"flight/flight.go", "return f.FinishedAt.Add(f.Policy.retention())", "return f.FinishedAt.Add(f.Policy.retention() / 1_000_000)"}}},
 
 	{Name: "a late report overwrites a person's decision", Rule: receiptKept, Workload: Persons, Fault: FreezeCallers, Test: "flight TestHazard43_ThePersonAndTheZombieDecideInLogOrder",
 		Edits: []Edit{{"flight/apply_report.go", "case isNewest && !f.State.Terminal():", "case isNewest && (!f.State.Terminal() || f.Resolution != nil):"}}},

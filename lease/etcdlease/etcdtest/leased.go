@@ -18,8 +18,8 @@ type T interface {
 	Context() context.Context
 }
 
-// Leased starts the etcd member in dir as the only member of its cluster. It returns the keys that have a lease, each with its value, and a description of each
-// lease. The spare one-shot sessions of the process that acted are not among them: it has at most eight, until it stops. No
+// Leased starts the etcd member in dir as the only member of its cluster. It returns the keys that have a lease and the claims that have lost theirs, each with its
+// value, and a description of each lease. The spare one-shot sessions of the process that acted are not among them: it has at most eight, until it stops. No
 // other process may use dir, and no member may join it afterwards. No lease ends between the member's last entry and its start.
 func Leased(t T, dir string) (keys, leases []string) {
 	t.Helper()
@@ -37,7 +37,7 @@ func Leased(t T, dir string) (keys, leases []string) {
 	spare := make(map[int64]bool)
 	for _, kv := range all.Kvs {
 		switch {
-		case kv.Lease == 0:
+		case kv.Lease == 0 && !strings.Contains(string(kv.Key), "/k/"): // not of a session, and no claim
 		case len(spare) < 8 && strings.Contains(string(kv.Key), "/s/") && strings.Contains(string(kv.Value), `"one_shot":true`) && !strings.Contains(string(kv.Value), `"owner"`):
 			spare[kv.Lease] = true
 		default:
