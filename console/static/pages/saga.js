@@ -30,6 +30,10 @@ function cancelText(s) {
 }
 
 export default function SagaPage({ params }) {
+  return html`<${Saga} key=${JSON.stringify(params)} params=${params} />`;
+}
+
+function Saga({ params }) {
   const kept = useRef({}), [open, setOpen] = useState(null);
   const { data, problem } = usePoll(timed(() => load(params, kept.current)), 2000, [params]);
   const s = data && data.saga, cancellable = s && may("operate") && !over(s) && !s.cancel && s.state !== "committed";
