@@ -4,6 +4,7 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -76,4 +77,32 @@ func TestLive_Model(t *testing.T) {
 		return { quietUnknown: unknown(quiet, 60000), quiet: sum(quiet, 60000), busyUnknown: unknown(busy, 100000), busy: sum(busy, 100000), old: sum(old, 2000000), told: old.told.length };
 	})`, &got, awaitPromise))
 	require.Equal(t, map[string]int{"quietUnknown": 0, "quiet": 3000, "busyUnknown": 145, "busy": 1000, "old": 150, "told": 40}, got)
+}
+
+// A stream that ends goes on after the last position that it named, also if no event was at that position, and the page says which events
+// the log no longer has.
+func TestLive_Gap(t *testing.T) {
+	s := startDev(t)
+	resumed, streams := make(chan string, 10), 0
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if r.URL.Path != "/v1/events" {
+			node.ServeHTTP(w, r)
+			return
+		}
+		resumed <- r.Header.Get("Last-Event-ID")
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch streams++; streams {
+		case 1:
+			fmt.Fprint(w, "retry: 1000\n\n: still here\nid: 5.1\n\n")
+		case 2:
+			fmt.Fprint(w, "event: gap\nid: 9.2\ndata: {\"after\":\"5.1\",\"until\":\"9.2\"}\n\n")
+		default:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	})
+	p := openTab(t, 1280, 800, false)
+	p.visit(proxy.url + "/console/#/live")
+	p.sees(".heading", "the log no longer has the events 5.1 to 9.2")
+	require.Equal(t, []string{"", "5.1", "9.2"}, []string{<-resumed, <-resumed, <-resumed})
 }
