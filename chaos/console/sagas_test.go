@@ -200,3 +200,22 @@ func TestSagas_UndoLate(t *testing.T) {
 	_, status := s.call("GET", "/v1/flights?key=default/room.cancel/undo-late:room:stay:s-1", nil)
 	require.Equal(t, http.StatusNotFound, status)
 }
+
+// Each step that ends changes the saga: a person who is still writing the reason sees it in the dialog, and cancels what the dialog says.
+func TestSagas_CancelWhileItRuns(t *testing.T) {
+	s := startDev(t)
+	file := filepath.Join(t.TempDir(), "stay.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("saga: stay\nsteps:\n  room: { action: room.book, undo: { action: room.cancel } }\n  meal: { action: meal.book, needs: [room], no_undo: true }\n"), 0o600))
+	s.cli("sagas", "apply", file)
+	s.must("POST", "/v1/sagas:start", object{"saga": "stay", "id": "s-1", "input": object{}})
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/saga?key=default%2Fstay%2Fs-1")
+	p.click("[data-verb=cancel]")
+	p.sees("dialog .does", "Nothing has happened yet")
+	p.fill("dialog input[name=reason]", "the customer called")
+	s.worker("true", "room.book")
+	p.sees("dialog .does", "Then what has happened is undone, the last first: room.")
+	p.click("dialog button.act")
+	p.sees(".says", "the customer called")
+	p.until(`!document.querySelector("dialog")`)
+}
