@@ -229,3 +229,26 @@ func TestDecision_IsRepeatedAfterABrokenAnswer(t *testing.T) {
 	p.sees(".says .state", "ready")
 	require.EqualValues(t, 2, posts.Load())
 }
+
+// A node that has stopped in the middle accepts requests, and answers none: the page says so, and goes on when the node does.
+func TestPage_OfASilentNode(t *testing.T) {
+	s := startDev(t)
+	s.doubt("charge", "order-1", nil)
+	var silent atomic.Bool
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if silent.Load() {
+			<-r.Context().Done()
+			return
+		}
+		node.ServeHTTP(w, r)
+	})
+	p := openTab(t, 1280, 800, false)
+	p.visit(proxy.url + "/console/#/doubts")
+	p.sees(".detail h2", "charge/order-1")
+	p.do(chromedp.Evaluate(`{ const timeout = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = () => timeout(500) }`, nil))
+	silent.Store(true)
+	p.sees(".offline", "The server does not answer")
+	p.sees(".list .problem", "the last answer is shown")
+	silent.Store(false)
+	p.until(`!document.querySelector(".list .problem") && !document.querySelector(".offline.on")`)
+}

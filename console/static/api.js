@@ -129,7 +129,8 @@ export async function stream(path, params, each, signal, { after, opened } = {})
   if (opened) opened();
   const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
+    const silent = setTimeout(() => reader.cancel(), silence), { value, done } = await reader.read();
+    clearTimeout(silent);
     if (done) return;
     const messages = (rest + value).split("\n\n");
     rest = messages.pop();
@@ -144,6 +145,10 @@ export async function stream(path, params, each, signal, { after, opened } = {})
   }
 }
 
+// A request is given up after answerTime, and a stream after silence: three heartbeats are missing. A page must not show an old answer as the
+// newest because a node has stopped in the middle.
+const answerTime = 20000, silence = 50000;
+
 // position orders two values of Flightd-Index, "epoch-entry".
 const position = (index) => index.split("-").map(Number);
 
@@ -156,7 +161,7 @@ async function request(method, path, { params, headers, body, signal } = {}) {
   if (session.index && session.version) sent["Flightd-Index"] = session.index;
   let r;
   try {
-    r = await fetch(query.size ? path + "?" + query : path, { method, headers: sent, body, signal, cache: "no-store", credentials: "omit" });
+    r = await fetch(query.size ? path + "?" + query : path, { method, headers: sent, body, signal: signal || AbortSignal.timeout(answerTime), cache: "no-store", credentials: "omit" });
   } catch (error) {
     throw error.name === "AbortError" ? error : unreachable();
   }
