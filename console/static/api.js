@@ -129,8 +129,7 @@ export async function stream(path, params, each, signal, { after, opened } = {})
   if (opened) opened();
   const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
-    const silent = setTimeout(() => reader.cancel(), silence), { value, done } = await reader.read();
-    clearTimeout(silent);
+    const silent = setTimeout(() => reader.cancel(), silence), { value, done } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     const messages = (rest + value).split("\n\n");
     rest = messages.pop();
@@ -155,8 +154,8 @@ const position = (index) => index.split("-").map(Number);
 async function request(method, path, { params, headers, body, signal } = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params || {})) if (value) query.set(name, value);
-  const sent = { ...headers };
-  if (session.token) sent.Authorization = "Bearer " + session.token;
+  const sent = { ...headers }, { token } = session;
+  if (token) sent.Authorization = "Bearer " + token;
   if (session.version && session.version.deployment) sent["Flightd-Deployment"] = session.version.deployment;
   if (session.index && session.version) sent["Flightd-Index"] = session.index;
   let r;
@@ -178,6 +177,6 @@ async function request(method, path, { params, headers, body, signal } = {}) {
   } catch {
     problem = new Problem({ status: r.status, code: "http_" + r.status, title: "Unexpected answer " + r.status, retryable: r.status >= 500 });
   }
-  if (problem.code === "unauthenticated" && session.who && sent.Authorization === "Bearer " + session.token) signOut(problem); // an answer to an earlier token says nothing of this one
+  if (problem.code === "unauthenticated" && session.who && token === session.token) signOut(problem); // an answer to an earlier token says nothing of this one
   throw problem;
 }
