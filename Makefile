@@ -29,6 +29,7 @@ race: ## runs the concurrent packages under the race detector; process tests run
 lint: cross ## checks formatting and module checksums, runs vet and staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	for module in . chaos tools/manifests; do (cd $$module && $(GO) mod verify && CGO_ENABLED=0 $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...) || exit 1; done
+	CGO_ENABLED=0 $(GO) vet -C chaos -tags browser ./console
 
 metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh

@@ -92,9 +92,27 @@ func TestSignIn(t *testing.T) {
 	require.False(t, value[bool](p, `sessionStorage.getItem("token") !== null`))
 
 	// A token that operates decides, and the history has its name.
+	p.do(chromedp.Evaluate(`sessionStorage.setItem("token", "fltd_of_yesterday")`, nil), chromedp.Reload())
 	p.signIn(s.newToken("oncall", "*", 0, "read", "operate"), false)
 	p.decide("resolve", "fail", "the bank says no")
 	p.sees(".timeline", "token */oncall")
+	require.False(t, value[bool](p, `sessionStorage.getItem("token") !== null`), "the token that was kept before")
+
+	// A late answer to an earlier token does not end the sign-in.
+	var stays bool
+	p.do(chromedp.Evaluate(`import("/console/api.js").then(async ({ session, get }) => {
+		const ask = fetch, token = session.token;
+		let answer;
+		window.fetch = (path, ...rest) => path === "/late" ? new Promise((done) => answer = done) : ask(path, ...rest);
+		session.token = "fltd_earlier";
+		const asked = get("/late").catch(() => {});
+		session.token = token;
+		answer(new Response('{"code":"unauthenticated"}', { status: 401 }));
+		await asked;
+		window.fetch = ask;
+		return session.who !== null;
+	})`, &stays, awaitPromise))
+	require.True(t, stays)
 	p.do(clickText("Sign out"))
 	p.until(`document.querySelector("form.signin")`)
 	require.Empty(t, value[string](p, `document.querySelector("input[name=token]").value`))
@@ -167,4 +185,70 @@ func TestDecision_IsRepeatedAfterALostAnswer(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, resolved)
+}
+
+// A token that ends while a decision is written takes nothing of it away.
+func TestDecision_SurvivesTheEndOfTheToken(t *testing.T) {
+	s := startServe(t)
+	s.doubt("charge", "order-1", nil)
+	first, second := s.newToken("first", "*", 0, "read", "operate"), s.newToken("second", "*", 0, "read", "operate")
+	p := openTab(t, 1280, 800, false)
+	p.visit(link(s, "default", "default/charge/order-1"))
+	p.signIn(first, false)
+	p.click("[data-verb=resolve]")
+	p.click("input[value=happened]")
+	p.fill("dialog textarea[name=receipt]", `{"id": "ch_17"}`)
+	p.fill("dialog input[name=reason]", "the bank statement shows it")
+	s.must("DELETE", "/v1/tokens/*/first", object{"reason": "test"})
+	p.until(`document.querySelector("form.signin")`)
+	p.signIn(second, false)
+	p.click("[data-verb=resolve]")
+	p.until(`document.querySelector("dialog input[value=happened]").checked`)
+	p.click("dialog button.act")
+	p.sees(".says .state", "succeeded")
+	p.sees("pre", `"id": "ch_17"`)
+	p.sees(".timeline", "the bank statement shows it")
+}
+
+// An answer to a decision that is cut off, or that is a proxy's, is asked for again.
+func TestDecision_IsRepeatedAfterABrokenAnswer(t *testing.T) {
+	s := startDev(t)
+	s.doubt("charge", "order-1", nil)
+	var posts atomic.Int32
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if r.Method == http.MethodPost && posts.Add(1) == 1 {
+			node.ServeHTTP(httptest.NewRecorder(), r)
+			_, _ = w.Write([]byte(`<html>`))
+			return
+		}
+		node.ServeHTTP(w, r)
+	})
+	p := openTab(t, 1280, 800, false)
+	p.visit(link(proxy, "default", "default/charge/order-1"))
+	p.decide("resolve", "not_happened", "looked it up")
+	p.sees(".says .state", "ready")
+	require.EqualValues(t, 2, posts.Load())
+}
+
+// A node that has stopped in the middle accepts requests, and answers none: the page says so, and goes on when the node does.
+func TestPage_OfASilentNode(t *testing.T) {
+	s := startDev(t)
+	s.doubt("charge", "order-1", nil)
+	var silent atomic.Bool
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if silent.Load() {
+			<-r.Context().Done()
+			return
+		}
+		node.ServeHTTP(w, r)
+	})
+	p := openTab(t, 1280, 800, false)
+	p.visit(proxy.url + "/console/#/doubts")
+	p.sees(".detail h2", "charge/order-1")
+	p.do(chromedp.Evaluate(`{ const timeout = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = () => timeout(500) }`, nil))
+	silent.Store(true)
+	p.sees(".offline", "The server does not answer")
+	p.sees(".list .problem", "the last answer is shown")
+	silent.Store(false)
+	p.until(`!document.querySelector(".list .problem") && !document.querySelector(".offline.on")`)
 }

@@ -4,7 +4,9 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -76,4 +78,40 @@ func TestLive_Model(t *testing.T) {
 		return { quietUnknown: unknown(quiet, 60000), quiet: sum(quiet, 60000), busyUnknown: unknown(busy, 100000), busy: sum(busy, 100000), old: sum(old, 2000000), told: old.told.length };
 	})`, &got, awaitPromise))
 	require.Equal(t, map[string]int{"quietUnknown": 0, "quiet": 3000, "busyUnknown": 145, "busy": 1000, "old": 150, "told": 40}, got)
+}
+
+// A stream that ends goes on after the last position that it named, also if no event was at that position, and the page says which events
+// the log no longer has.
+func TestLive_Gap(t *testing.T) {
+	s := startDev(t)
+	resumed, streams := make(chan string, 10), 0
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if r.URL.Path != "/v1/events" {
+			node.ServeHTTP(w, r)
+			return
+		}
+		resumed <- r.Header.Get("Last-Event-ID")
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch streams++; streams {
+		case 1:
+			fmt.Fprint(w, "retry: 1000\n\n: still here\nid: 5.1\n\n")
+		case 2:
+			fmt.Fprint(w, "event: gap\nid: 9.2\ndata: {\"after\":\"5.1\",\"until\":\"9.2\"}\n\n")
+		default:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	})
+	p := openTab(t, 1280, 800, false)
+	p.visit(proxy.url + "/console/#/cluster")
+	p.do(chromedp.Evaluate(`{ const set = setTimeout; window.setTimeout = (f, ms) => set(f, ms === 50000 ? 1000 : ms); location.hash = "#/live" }`, nil))
+	p.sees(".heading", "the log no longer has the events 5.1 to 9.2")
+	for _, position := range []string{"", "5.1", "9.2", "9.2"} { // the third stream is silent, without a heartbeat
+		select {
+		case got := <-resumed:
+			require.Equal(t, position, got)
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "the page does not connect again")
+		}
+	}
 }

@@ -160,4 +160,28 @@ func TestMarkup_StaysText(t *testing.T) {
 	p.sees(".rows", "charge/"+id)
 	require.Contains(t, value[string](p, `document.title`), "flightd")
 	require.Zero(t, value[int](p, `document.querySelectorAll("main img, main script").length`))
+
+	// A receipt of thousands of brackets is laid out, and does not grow to a hundred million characters.
+	var length int
+	p.do(chromedp.Evaluate(`import("/console/words.js").then(({ indent }) => indent("[".repeat(9000) + "]".repeat(9000)).length)`, &length, awaitPromise))
+	require.Less(t, length, 2<<20)
+}
+
+// The fields of the search say what the list shows, also on the way back; and the first page has none before it.
+func TestFlights_WayBack(t *testing.T) {
+	s := startDev(t)
+	s.doubt("charge", "order-1", nil)
+	s.doubt("charge", "order-2", nil)
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/flights")
+	p.until(`document.querySelectorAll(".rows tbody tr").length === 2`)
+	p.fill("input[type=search]", "order-1")
+	p.press("\r")
+	p.until(`document.querySelectorAll(".rows tbody tr").length === 1`)
+	p.press("p")
+	p.do(chromedp.Evaluate(`new Promise((done) => setTimeout(done, 300))`, nil, awaitPromise))
+	require.Equal(t, "#/flights?contains=order-1", value[string](p, `location.hash`))
+	p.do(chromedp.NavigateBack())
+	p.until(`document.querySelectorAll(".rows tbody tr").length === 2`)
+	require.Empty(t, value[string](p, `document.querySelector("input[type=search]").value`))
 }

@@ -4,6 +4,7 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -86,4 +87,29 @@ func TestQueues_OfNamespaces(t *testing.T) {
 		queue := s.must("GET", "/v1/queues", nil, "Flightd-Namespace", namespace)["queues"].([]any)[0].(object)
 		require.Equal(t, paused, queue["paused"] != nil, fmt.Sprint(namespace, queue))
 	}
+}
+
+// A dialog that is closed before the answer has come says what became of its decision.
+func TestQueues_ClosedDialog(t *testing.T) {
+	s := startDev(t)
+	s.submit("", "order-1")
+	gate := make(chan bool)
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		if r.Method == http.MethodPost {
+			<-gate
+			http.Error(w, `{"code":"forbidden","title":"The token does not allow this"}`, http.StatusForbidden)
+			return
+		}
+		node.ServeHTTP(w, r)
+	})
+	p := openTab(t, 1280, 800, false)
+	p.failedRequests = true
+	p.visit(proxy.url + "/console/#/queues?namespace=default&action=charge")
+	p.click("[data-verb=pause]")
+	p.fill("dialog input[name=reason]", "test")
+	p.click("dialog button.act")
+	p.press("\x1b")
+	p.until(`!document.querySelector("dialog")`)
+	close(gate)
+	p.sees(".toasts .bad", "The token does not allow this")
 }

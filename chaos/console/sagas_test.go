@@ -3,6 +3,8 @@
 package console
 
 import (
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,4 +154,68 @@ func TestSagasAndQueues_ForReaders(t *testing.T) {
 	p.sees(".problem", "forbidden") // the nodes are for tokens of all namespaces
 	p.do(chromedp.Evaluate(`location.hash = "#/live"`, nil))
 	p.until(`document.querySelectorAll(".chart canvas").length === 4`)
+}
+
+// A step whose success comes after its saga was undone is undone with a reason. The dialog is about the saga of its page, and does not
+// move to another one.
+func TestSagas_UndoLate(t *testing.T) {
+	s := startDev(t)
+	file := filepath.Join(t.TempDir(), "stay.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("saga: stay\nsteps:\n  room: { action: room.book, undo: { action: room.cancel } }\n"), 0o600))
+	s.cli("sagas", "apply", file)
+	for _, id := range []string{"s-1", "s-2"} {
+		s.must("POST", "/v1/sagas:start", object{"saga": "stay", "id": id, "input": object{}})
+		worker := s.must("POST", "/v1/sessions", object{"ttl_ms": 60000, "owner": "slow"})["session"]
+		job := s.must("POST", "/v1/flights:claim", object{"session": worker, "nonce": "claim-of-" + id, "actions": []string{"room.book"}, "slots": 1, "wait_ms": 10000})["jobs"].([]any)[0].(object)
+		act := func(key, verb string, body object) {
+			f := s.must("GET", "/v1/flights?key="+url.QueryEscape(key), nil)
+			s.must("POST", "/v1/flights/"+f["id"].(string)+"/"+verb, body, "If-Match", `"`+f["version"].(string)+`"`)
+		}
+		saga := "default/stay/" + id
+		act(saga, "cancel", object{"reason": "the customer called"})
+		s.report(job, object{"outcome": "unknown", "error": "no answer"})
+		s.awaits("/v1/sagas?state=in_doubt", func(a object) bool { return len(a["sagas"].([]any)) == 1 })
+		act(saga+"#room", "resolve", object{"result": "not_happened", "reason": "the hotel has no booking"})
+		s.awaits("/v1/flights?key="+saga, func(f object) bool { return f["state"] == "failed" })
+		_, status := s.call("POST", "/v1/flights/"+job["flight_id"].(string)+"/report", object{"fencing_token": job["fencing_token"], "key": job["key"], "outcome": "succeeded", "external_id": "r-17"})
+		require.Equal(t, http.StatusConflict, status, "it is evidence")
+	}
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/saga?key=default%2Fstay%2Fs-1")
+	p.sees(`[data-step="room.late"] .text`, "It has happened after the saga had taken it for not done.")
+	p.click(`[data-step="room.late"] button`)
+	p.sees("dialog .does", "The saga does not change.")
+	p.do(chromedp.Evaluate(`location.hash = "#/saga?key=default%2Fstay%2Fs-2"`, nil))
+	p.sees("h1", "stay/s-2")
+	p.until(`document.querySelector('[data-step="room.late"] button')`)
+	require.Zero(t, value[int](p, `document.querySelectorAll("dialog").length`))
+
+	p.click(`[data-step="room.late"] button`)
+	require.True(t, value[bool](p, `document.querySelector("dialog button.act").disabled`), "without a reason nothing is sent")
+	p.fill("dialog input[name=reason]", "the hotel has booked after all")
+	p.click("dialog button.act")
+	p.sees(".toasts", "room: its undo is submitted")
+	p.sees(`[data-step="room.late"] .text`, "waits for a worker")
+	require.Equal(t, "ready", s.must("GET", "/v1/flights?key=default/room.cancel/undo-late:room:stay:s-2", nil)["state"])
+	_, status := s.call("GET", "/v1/flights?key=default/room.cancel/undo-late:room:stay:s-1", nil)
+	require.Equal(t, http.StatusNotFound, status)
+}
+
+// Each step that ends changes the saga: a person who is still writing the reason sees it in the dialog, and cancels what the dialog says.
+func TestSagas_CancelWhileItRuns(t *testing.T) {
+	s := startDev(t)
+	file := filepath.Join(t.TempDir(), "stay.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("saga: stay\nsteps:\n  room: { action: room.book, undo: { action: room.cancel } }\n  meal: { action: meal.book, needs: [room], no_undo: true }\n"), 0o600))
+	s.cli("sagas", "apply", file)
+	s.must("POST", "/v1/sagas:start", object{"saga": "stay", "id": "s-1", "input": object{}})
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/saga?key=default%2Fstay%2Fs-1")
+	p.click("[data-verb=cancel]")
+	p.sees("dialog .does", "Nothing has happened yet")
+	p.fill("dialog input[name=reason]", "the customer called")
+	s.worker("true", "room.book")
+	p.sees("dialog .does", "Then what has happened is undone, the last first: room.")
+	p.click("dialog button.act")
+	p.sees(".says", "the customer called")
+	p.until(`!document.querySelector("dialog")`)
 }

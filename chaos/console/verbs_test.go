@@ -4,9 +4,16 @@ package console
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -171,4 +178,81 @@ func TestFlights_HundredThousand(t *testing.T) {
 	p.press("j\r")
 	p.sees(".says .state", "succeeded")
 	p.sees("article", "ch_77123")
+}
+
+// A key that is held opens a dialog, and does not decide in it: an approval needs no reason, so nobody would have read what it does.
+func TestVerbs_HeldKey(t *testing.T) {
+	s := startDev(t)
+	s.must("POST", "/v1/flights:submit", object{"action": "refund", "id": "order-0", "input": object{}, "approval": object{"expires_ms": 3600000}})
+	p := openTab(t, 1280, 800, false)
+	p.visit(s.url + "/console/#/approvals")
+	p.sees(".detail h2", "refund/order-0")
+	enter := input.DispatchKeyEvent(input.KeyDown).WithKey("Enter").WithCode("Enter").WithText("\r").WithWindowsVirtualKeyCode(13)
+	held := *enter
+	held.AutoRepeat = true
+	p.do(chromedp.Focus("[data-verb=approve]", chromedp.ByQuery), enter)
+	p.until(`document.querySelector("dialog")`)
+	p.do(&held, &held, chromedp.Evaluate(`new Promise((done) => setTimeout(done, 300))`, nil, awaitPromise))
+	require.Equal(t, "awaiting_approval", s.must("GET", "/v1/flights?key=default/refund/order-0", nil)["state"])
+	p.do(input.DispatchKeyEvent(input.KeyUp).WithKey("Enter"), enter)
+	p.until(`!document.querySelector("dialog")`)
+	require.NotEqual(t, "awaiting_approval", s.must("GET", "/v1/flights?key=default/refund/order-0", nil)["state"])
+}
+
+// between is an address at which a handler stands before the server.
+func (s *server) between(handle func(w http.ResponseWriter, r *http.Request, node http.Handler)) *server {
+	s.t.Helper()
+	target, err := url.Parse(s.url)
+	require.NoError(s.t, err)
+	node := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, node) }))
+	s.t.Cleanup(proxy.CloseClientConnections)
+	return &server{t: s.t, url: proxy.URL}
+}
+
+// A decision about many that fails in the middle says how far it came, and goes on from there. A dialog that is closed meanwhile stops it, and
+// says the same.
+func TestVerbs_AboutManyInPart(t *testing.T) {
+	s := startDev(t)
+	for i := range 20 {
+		s.doubt("mail", fmt.Sprint("case-", i), nil)
+	}
+	var decisions atomic.Int32
+	var again atomic.Bool
+	gate := make(chan bool)
+	proxy := s.between(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		switch {
+		case r.Method != http.MethodPost:
+		case again.Load():
+			<-gate
+		case decisions.Add(1) > 6:
+			http.Error(w, `{"code":"forbidden","title":"The token does not allow this"}`, http.StatusForbidden)
+			return
+		}
+		node.ServeHTTP(w, r)
+	})
+	inDoubt := func() int {
+		return len(s.must("GET", "/v1/flights?state=in_doubt", nil)["flights"].([]any))
+	}
+	p := openTab(t, 1280, 800, false)
+	p.failedRequests = true
+	p.visit(proxy.url + "/console/#/doubts")
+	p.until(`document.querySelectorAll(".item").length === 20`)
+	p.press("*R")
+	p.click("input[value=not_happened]")
+	p.fill("dialog input[name=reason]", "the log of the mail server")
+	p.fill("dialog input[name=typed]", "20")
+	p.click("dialog button.act")
+	p.sees("dialog .problem", "forbidden")
+	p.sees("dialog .buttons", "6 flights decided, 14 left")
+	require.Equal(t, 14, inDoubt())
+
+	again.Store(true)
+	p.click("dialog button.act")
+	p.until(`document.querySelector("dialog button.act").disabled`)
+	p.press("\x1b")
+	p.until(`!document.querySelector("dialog")`)
+	close(gate)
+	p.sees(".toasts", "6 flights decided, 14 left") // those of before are answered as before
+	require.Equal(t, 14, inDoubt())
 }

@@ -5,7 +5,8 @@
 //   all(path, params, rows, n)  the rows of all pages, n at most: {rows, more}
 //   text(path)                  a body as it is stored: {text, type, size}; text is null if it is not text
 //   post(path, body, version)   a decision; version is the one that the person saw, and is sent in If-Match; namespace is that of an action
-//   stream(path, params, each, signal, {after, opened})   the messages of an event stream, until the signal; after is the id of the last one
+//   stream(path, params, each, signal, {after, opened})   the messages of an event stream, until the signal; after is the id of the last one.
+//                               One without data only says how far the stream is
 //   session                     who is signed in; watch(f) is called after each change
 //
 // A decision is repeated while no node leads the ledger: it is bound to a version, so a repeat gets the answer of the first.
@@ -55,7 +56,7 @@ export async function signIn(token, actor, keep) {
   Object.assign(session, { token: token.trim(), tried: true, who: null, version: null, index: "" });
   const valid = await start();
   if (valid) setActor(actor);
-  if (valid && keep) sessionStorage.setItem("token", session.token);
+  if (valid) keep ? sessionStorage.setItem("token", session.token) : sessionStorage.removeItem("token"); // one that was kept before
   return valid;
 }
 
@@ -79,8 +80,12 @@ export function setNamespace(name) {
 // may reports whether the token has a verb. It only chooses which buttons are shown: the server decides.
 export const may = (verb) => session.who !== null && session.who.verbs.includes(verb);
 
-export const get = (path, params) => request("GET", path, { params }).then((r) => r.json());
-export const list = (path, params) => request("GET", path, { params, headers: { "Flightd-Namespace": session.namespace } }).then((r) => r.json());
+// decoded is the JSON of an answer. One that is cut off, or that is a proxy's, is asked for again.
+const decoded = (r) => r.json().catch(() => {
+  throw new Problem({ code: "unreadable", title: "The answer is cut off, or is none of flightd's", retryable: true, hint: "Look whether a proxy answers in place of the server." });
+});
+export const get = (path, params) => request("GET", path, { params }).then(decoded);
+export const list = (path, params) => request("GET", path, { params, headers: { "Flightd-Namespace": session.namespace } }).then(decoded);
 
 export async function all(path, params, rows, most) {
   const out = [];
@@ -109,7 +114,7 @@ export async function post(path, body, version, namespace) {
   if (session.actor) body = { ...body, actor: session.actor };
   for (let tries = 1; ; tries++) {
     try {
-      return await request("POST", path, { headers, body: JSON.stringify(body) }).then((r) => r.json());
+      return await request("POST", path, { headers, body: JSON.stringify(body) }).then(decoded);
     } catch (problem) {
       if (!problem.retryable || problem.status === 429 || tries === 8) throw problem;
       await new Promise((done) => setTimeout(done, problem.retry_after_ms || 1000));
@@ -124,7 +129,7 @@ export async function stream(path, params, each, signal, { after, opened } = {})
   if (opened) opened();
   const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
+    const silent = setTimeout(() => reader.cancel(), silence), { value, done } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     const messages = (rest + value).split("\n\n");
     rest = messages.pop();
@@ -134,10 +139,14 @@ export async function stream(path, params, each, signal, { after, opened } = {})
         const [, name, content] = /^([a-z]+): ?(.*)$/.exec(line) || [];
         if (name) fields[name] = name === "data" && fields.data ? fields.data + "\n" + content : content;
       }
-      if (fields.data) each({ ...fields, data: JSON.parse(fields.data) });
+      if (fields.data || fields.id) each({ ...fields, data: fields.data ? JSON.parse(fields.data) : null });
     }
   }
 }
+
+// A request is given up after answerTime, and a stream after silence: three heartbeats are missing. A page must not show an old answer as the
+// newest because a node has stopped in the middle.
+const answerTime = 20000, silence = 50000;
 
 // position orders two values of Flightd-Index, "epoch-entry".
 const position = (index) => index.split("-").map(Number);
@@ -145,13 +154,13 @@ const position = (index) => index.split("-").map(Number);
 async function request(method, path, { params, headers, body, signal } = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params || {})) if (value) query.set(name, value);
-  const sent = { ...headers };
-  if (session.token) sent.Authorization = "Bearer " + session.token;
+  const sent = { ...headers }, { token } = session;
+  if (token) sent.Authorization = "Bearer " + token;
   if (session.version && session.version.deployment) sent["Flightd-Deployment"] = session.version.deployment;
   if (session.index && session.version) sent["Flightd-Index"] = session.index;
   let r;
   try {
-    r = await fetch(query.size ? path + "?" + query : path, { method, headers: sent, body, signal, cache: "no-store", credentials: "omit" });
+    r = await fetch(query.size ? path + "?" + query : path, { method, headers: sent, body, signal: signal || AbortSignal.timeout(answerTime), cache: "no-store", credentials: "omit" });
   } catch (error) {
     throw error.name === "AbortError" ? error : unreachable();
   }
@@ -168,6 +177,6 @@ async function request(method, path, { params, headers, body, signal } = {}) {
   } catch {
     problem = new Problem({ status: r.status, code: "http_" + r.status, title: "Unexpected answer " + r.status, retryable: r.status >= 500 });
   }
-  if (problem.code === "unauthenticated" && session.who) signOut(problem);
+  if (problem.code === "unauthenticated" && session.who && token === session.token) signOut(problem); // an answer to an earlier token says nothing of this one
   throw problem;
 }

@@ -30,6 +30,7 @@ export function newModel() {
     // add counts one message of the stream.
     add({ event, id, data: e }) {
       if (id) position = id;
+      if (!e) return;
       if (event === "gap" || e.until && !e.kind) {
         gap = e;
         position = e.until;

@@ -102,7 +102,10 @@ function Shell() {
       })}</nav>
       <div class="tools">
         ${who.namespace === "*" ? html`<input aria-label="Namespace" title="The namespace that is shown" placeholder="all namespaces" autocomplete="off" spellcheck=${false}
-          value=${session.namespace === "*" ? "" : session.namespace} onChange=${(e) => setNamespace(e.target.value)} />` : html`<span class="dim">${who.namespace}</span>`}
+          value=${session.namespace === "*" ? "" : session.namespace} onChange=${(e) => {
+            setNamespace(e.target.value);
+            if (nav.some(([name]) => name === at.name)) go(at.name, { ...at.params, id: "" }, true);
+          }} />` : html`<span class="dim">${who.namespace}</span>`}
         <button class="quiet" title="Times local or in UTC (u)" onClick=${() => setUTC(!inUTC)}>${inUTC ? "UTC" : "local"}</button>
         <button class="quiet" title="Keys (?)" aria-label="Show the keys" onClick=${() => setHelp(true)}>?</button>
         ${session.needsToken && html`<button class="quiet" title=${"Signed in as " + who.name} onClick=${() => signOut()}>Sign out</button>`}

@@ -1,5 +1,5 @@
 // What the pages Sagas, Queues, Live and Cluster share.
-import { html, useState, Age, Dialog, Problem, toast, refreshAll } from "./ui.js";
+import { html, useState, useGone, Age, Dialog, Problem, toast, refreshAll } from "./ui.js";
 import { session, setActor } from "./api.js";
 import { age } from "./words.js";
 
@@ -18,7 +18,7 @@ export function Heading({ title, data, problem, children }) {
 
 // Ask is the dialog of a decision with a reason. does says what it will do; submit(reason) does it, and returns what is said then.
 export function Ask({ title, does, act, danger, submit, onClose, children }) {
-  const [form, setForm] = useState({ reason: "", actor: session.actor }), [state, setState] = useState({ busy: false, problem: null });
+  const [form, setForm] = useState({ reason: "", actor: session.actor }), [state, setState] = useState({ busy: false, problem: null }), gone = useGone();
   const set = (field) => (e) => setForm({ ...form, [field]: e.target.value });
   const decide = async (e) => {
     e.preventDefault();
@@ -28,10 +28,10 @@ export function Ask({ title, does, act, danger, submit, onClose, children }) {
     try {
       toast(await submit(form.reason.trim()));
       refreshAll();
-      onClose();
+      if (!gone.current) onClose();
     } catch (problem) {
       refreshAll();
-      setState({ busy: false, problem });
+      gone.current ? toast(`${title} ${problem.message}`, true) : setState({ busy: false, problem });
     }
   };
   return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${decide}>

@@ -100,6 +100,15 @@ export function useKeys(list) {
   }, []);
 }
 
+// useGone returns a ref whose value is true when the component is no longer shown.
+export function useGone() {
+  const gone = useRef(false);
+  useEffect(() => () => {
+    gone.current = true;
+  }, []);
+  return gone;
+}
+
 // Toasts say what became of a decision, also to a screen reader.
 const toasts = store([]);
 export function toast(text, bad) {
@@ -174,7 +183,7 @@ export function Table({ columns, rows, id, selected, label }) {
   </table>`;
 }
 
-// Dialog is modal: the browser keeps the focus inside, and Escape closes it.
+// Dialog is modal: the browser keeps the focus inside, and Escape closes it. A key that was held when it opened decides nothing in it.
 export function Dialog({ title, onClose, children }) {
   const ref = useRef(null);
   useLayoutEffect(() => {
@@ -185,7 +194,7 @@ export function Dialog({ title, onClose, children }) {
       if (before && before.isConnected) before.focus();
     };
   }, []);
-  return html`<dialog ref=${ref} aria-labelledby="dialog-title" onCancel=${(e) => {
+  return html`<dialog ref=${ref} aria-labelledby="dialog-title" onKeyDown=${(e) => e.repeat && e.key === "Enter" && e.target.tagName !== "TEXTAREA" && e.preventDefault()} onCancel=${(e) => {
     e.preventDefault();
     onClose();
   }}><h2 id="dialog-title">${title}</h2>${children}</dialog>`;

@@ -1,6 +1,6 @@
 // The decisions of people, and the dialog in which they are made. Each says what it will do before it does it. It is about the
 // version that the person saw: if the flight has changed since, the server rejects it, and nothing happens.
-import { html, useState, useEffect, Dialog, Problem, Name, Code, Time, toast, refreshAll } from "./ui.js";
+import { html, useState, useEffect, useRef, useGone, Dialog, Problem, Name, toast, refreshAll } from "./ui.js";
 import { post, text, session, setActor } from "./api.js";
 import { plural, oneLine, resultText, stateWords, bytes } from "./words.js";
 
@@ -30,12 +30,12 @@ const verbs = {
 export const verbsOf = (f) => Object.entries(verbs).filter(([, v]) => v.states.includes(f.state) && !(f.receipt && f.receipt.outcome === "refused" && v.path === "retry"));
 export const verb = (name) => verbs[name];
 
-// decideAll makes one decision about each flight, six at a time. A flight that has changed since it was listed is skipped.
-async function decideAll(flights, path, body, progress) {
+// decideAll makes one decision about each flight, six at a time, until it is stopped. A flight that has changed since it was listed is skipped.
+async function decideAll(flights, path, body, progress, stopped) {
   const sum = { decided: 0, skipped: 0, problem: null };
   const rest = [...flights];
   await Promise.all(Array.from({ length: 6 }, async () => {
-    for (let f; !sum.problem && (f = rest.shift());) {
+    for (let f; !sum.problem && !stopped.current && (f = rest.shift());) {
       try {
         await post(`/v1/flights/${encodeURIComponent(f.id)}/${path}`, path === "resolve" || path === "approve" || path === "reject" ? body : { ...body, key: f.key }, f.version);
         sum.decided++;
@@ -46,8 +46,13 @@ async function decideAll(flights, path, body, progress) {
       progress(sum.decided + sum.skipped);
     }
   }));
+  const left = flights.length - sum.decided - sum.skipped;
+  sum.text = `${plural(sum.decided, "flight")} decided${sum.skipped ? `, ${sum.skipped} skipped because they had changed` : ""}${left ? `, ${left} left` : ""}`;
   return sum;
 }
+
+// draft is what was typed into a dialog when its token ended: the same dialog has it again after the next sign-in.
+let draft = {};
 
 // Samples shows three of many flights with the beginnings of their inputs.
 function Samples({ flights }) {
@@ -61,9 +66,15 @@ function Samples({ flights }) {
 // Decide is the dialog of a verb about one flight or many.
 export function Decide({ name, flights, choice: first, onClose }) {
   const v = verbs[name], many = flights.length > 1;
-  const [choice, setChoice] = useState(first || null);
-  const [form, setForm] = useState({ reason: "", actor: session.actor, receipt: "", external: "", none: many, typed: "" });
-  const [state, setState] = useState({ busy: false, done: 0, problem: null });
+  const about = [name, ...flights.map((f) => f.id)].join(), kept = draft.about === about ? draft : {};
+  const [choice, setChoice] = useState(first || kept.choice || null);
+  const [form, setForm] = useState({ reason: "", receipt: "", external: "", none: many, typed: "", ...kept.form, actor: session.actor });
+  const [state, setState] = useState({ busy: false, done: 0, problem: null, text: "" });
+  const gone = useGone(), typed = useRef(null);
+  typed.current = { about, choice, form };
+  useEffect(() => () => {
+    draft = session.who ? {} : typed.current;
+  }, []);
   const chosen = v.choices ? v.choices.find((c) => c.value === choice) : v;
   const set = (field) => (e) => setForm({ ...form, [field]: e.target.type === "checkbox" ? e.target.checked : e.target.value });
   const invalidJSON = form.receipt.trim().startsWith("{") && !isJSON(form.receipt);
@@ -83,12 +94,12 @@ export function Decide({ name, flights, choice: first, onClose }) {
       if (form.external.trim()) body.external_id = form.external.trim();
       if (form.receipt.trim()) Object.assign(body, { body_base64: base64(form.receipt), content_type: isJSON(form.receipt) ? "application/json" : "text/plain; charset=utf-8" });
     }
-    setState({ busy: true, done: 0, problem: null });
-    const sum = await decideAll(flights, v.path, body, (done) => setState((s) => ({ ...s, done })));
+    setState({ busy: true, done: 0, problem: null, text: "" });
+    const sum = await decideAll(flights, v.path, body, (done) => setState((s) => ({ ...s, done })), gone), { problem } = sum;
     refreshAll();
-    if (sum.problem) return setState({ busy: false, done: sum.decided + sum.skipped, problem: sum.problem });
-    toast(many ? `${plural(sum.decided, "flight")} decided${sum.skipped ? `, ${sum.skipped} skipped because they had changed` : ""}` : `${flights[0].key || flights[0].id}: ${choice ? resultText(choice) : v.done}`);
-    onClose(true);
+    if (problem && !gone.current) return setState({ busy: false, done: 0, problem, text: many ? sum.text : "" });
+    toast(many ? sum.text + (problem ? `: ${problem.message}` : "") : `${flights[0].key || flights[0].id}: ${problem ? problem.message : choice ? resultText(choice) : v.done}`, problem);
+    if (!gone.current) onClose(true);
   };
   return html`<${Dialog} title=${many ? `${plural(flights.length, "flight")}: ${v.title}` : v.title} onClose=${onClose}>
     <form onSubmit=${submit}>
@@ -104,7 +115,7 @@ export function Decide({ name, flights, choice: first, onClose }) {
       <label>Your name, as the history shows it<input name="actor" autocomplete="off" value=${form.actor} onInput=${set("actor")} placeholder="unknown" /></label>
       ${many && html`<label>Type <b>${flights.length}</b> to decide about ${plural(flights.length, "flight")}<input name="typed" inputmode="numeric" autocomplete="off" value=${form.typed} onInput=${set("typed")} /></label>`}
       <${Problem} problem=${state.problem} />
-      <div class="buttons"><span class="dim" aria-live="polite">${state.busy && many ? `${state.done} of ${flights.length}` : missing}</span>
+      <div class="buttons"><span class="dim" aria-live="polite">${state.busy && many ? `${state.done} of ${flights.length}` : missing || state.text}</span>
         <button type="button" class="quiet" onClick=${() => onClose(false)}>Close</button>
         <button type="submit" class=${v.danger ? "act danger" : "act"} disabled=${Boolean(missing) || state.busy}>${state.busy ? "Asking…" : chosen ? chosen.act : "Decide"}</button></div>
     </form></${Dialog}>`;

@@ -61,6 +61,7 @@ export function oneLine(text, most) {
 }
 
 // indent lays out JSON without touching a number or a string: an amount of 19 digits stays what it is. Other text is returned as it is.
+// The indentation is bounded: a receipt of a hundred thousand brackets must not become gigabytes.
 export function indent(text) {
   try {
     JSON.parse(text);
@@ -68,7 +69,7 @@ export function indent(text) {
     return text;
   }
   let out = "", depth = 0;
-  const line = (d) => "\n" + "  ".repeat(depth += d);
+  const line = (d) => "\n" + "  ".repeat(Math.min(depth += d, 40));
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) || [];
   tokens.forEach((t, i) => {
     const next = tokens[i + 1];

@@ -46,12 +46,16 @@ export default function Flights({ params }) {
     else set({ contains: text, action: action.trim() });
   };
   useEffect(() => {
+    setTyped(params.contains || ""); // the way back leads to another search
+    setAction(params.action || "");
+  }, [params.contains, params.action]);
+  useEffect(() => {
     const row = table.current && table.current.querySelector("tr.selected");
     if (row) row.scrollIntoView({ block: "nearest" });
   }, [at]);
   const flights = data ? data.flights : [];
   useKeys([["j", "the next flight", () => setAt(Math.min(flights.length - 1, at + 1))], ["k", "the flight before", () => setAt(Math.max(0, at - 1))],
-    ["Enter", "open it", () => flights[at] && go("flight", { id: flights[at].id })], ["n", "the next page", () => data && data.next && go("flights", { ...params, cursor: data.next })], ["p", "the page before", () => history.back()]]);
+    ["Enter", "open it", () => flights[at] && go("flight", { id: flights[at].id })], ["n", "the next page", () => data && data.next && go("flights", { ...params, cursor: data.next })], ["p", "the page before", () => params.cursor && history.back()]]);
   const filtered = params.state || params.action || params.contains || params.since;
   return html`<h1>Flights</h1>
     <form class="filters" role="search" onSubmit=${search}>

@@ -34,6 +34,9 @@ export function Inbox({ page, params, title, query, since, verbs, line, empty, w
     ["*", "select all, or none", () => markAll(marked.length < rows.length)], ["Enter", "open it", () => chosen && go("flight", { id: chosen })],
     ...verbs.map((name) => [verb(name).key.toUpperCase(), `${verb(name).label.replace("…", "").toLowerCase()} those selected`, () => marked.length && may("operate") && setOpen({ name, flights: marked })])]);
   useEffect(() => {
+    if (chosen && !params.id) show(chosen); // it stays when the list changes, and so does a dialog about it
+  });
+  useEffect(() => {
     const row = list.current && list.current.querySelector(".item.selected");
     if (row) row.scrollIntoView({ block: "nearest" });
   }, [chosen]);
@@ -42,7 +45,7 @@ export function Inbox({ page, params, title, query, since, verbs, line, empty, w
     <div class="list" ref=${list}>
       <h1>${title} ${data && html`<span class="dim">${rows.length}${data.more ? "+" : ""}${oldest && `, the oldest for ${oldest}`}</span>`}</h1>
       <div class="filters">
-        <input type="search" aria-label="Filter by text of the key" placeholder="part of the key" value=${params.text || ""} onInput=${(e) => go(page, { ...params, text: e.target.value }, true)} />
+        <input type="search" aria-label="Filter by text of the key" placeholder="part of the key" value=${params.text || ""} onInput=${(e) => go(page, { ...params, text: e.target.value, id: "" }, true)} />
         <select aria-label="Action" value=${params.action || ""} onChange=${(e) => go(page, { ...params, action: e.target.value, id: "" }, true)}><option value="">all actions</option>${actions.map((a) => html`<option value=${a}>${a}</option>`)}</select>
       </div>
       <${Problem} problem=${problem} stale=${data !== null} />

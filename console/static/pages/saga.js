@@ -22,7 +22,7 @@ const meaning = {
   undone: "Everything that had happened is undone.", cancelled: "Nothing was begun.",
 };
 
-// what a cancel does: which steps it undoes, and which must end first.
+// what a cancel does: which steps it undoes, and which must end first. It changes while the dialog is open: each step that ends changes the saga.
 function cancelText(s) {
   const named = (states) => s.steps.filter((x) => x.flight && states.includes(x.flight.state)).map((x) => x.step);
   const happened = named(["succeeded"]).reverse(), open = named(["running", "waiting", "in_doubt", "awaiting_approval"]);
@@ -30,25 +30,29 @@ function cancelText(s) {
 }
 
 export default function SagaPage({ params }) {
+  return html`<${Saga} key=${JSON.stringify(params)} params=${params} />`;
+}
+
+function Saga({ params }) {
   const kept = useRef({}), [open, setOpen] = useState(null);
   const { data, problem } = usePoll(timed(() => load(params, kept.current)), 2000, [params]);
   const s = data && data.saga, cancellable = s && may("operate") && !over(s) && !s.cancel && s.state !== "committed";
-  useKeys(cancellable ? [["c", "cancel this saga", () => setOpen({ cancel: s })]] : []);
+  useKeys(cancellable ? [["c", "cancel this saga", () => setOpen({ cancel: true })]] : []);
   if (!s) return html`<${Heading} title="Saga" data=${data} problem=${problem} />`;
   const events = data.histories[s.id], steps = s.steps || [], mark = (kind, text, color) => events.filter((e) => e.kind === kind).slice(-1).map((e) => [e.at, text, color]);
   const marks = [...mark("pivot_passed", "the pivot has succeeded", "good"), ...mark("cancel_requested", "no further step starts", "warn"), ...mark("undo_begun", "the undoing begins", "bad")];
   const receiptOnly = steps.length === 0 ? Object.entries(summary(s)) : [];
   return html`<${Heading} title=${html`<span class="key">${s.key} <${Copy} text=${s.key} label="key" /></span>`} data=${data} problem=${problem} />
     <p class="says"><${State} state=${s.state} /> <span>${meaning[s.state] || stateWords(s.state)}${s.cancel && html` <span class="dim">${s.state === "done" || s.state === "committed" ? "Too late to be undone: " : "Why: "}${s.cancel.reason || "cancelled"}${s.cancel.actor !== "saga" ? ` (cancelled by ${s.cancel.actor || "an unnamed person"})` : ""}</span>`}</span></p>
-    <div class="verbs">${cancellable && html`<button class="danger" data-verb="cancel" onClick=${() => setOpen({ cancel: s })}>Cancel…</button>`}<a href=${"#/flight?" + new URLSearchParams({ id: s.id })}>its flight</a></div>
+    <div class="verbs">${cancellable && html`<button class="danger" data-verb="cancel" onClick=${() => setOpen({ cancel: true })}>Cancel…</button>`}<a href=${"#/flight?" + new URLSearchParams({ id: s.id })}>its flight</a></div>
     ${steps.length > 0 && html`<${Waterfall} saga=${s} histories=${data.histories} marks=${marks} now=${Date.parse(data.at)} onResolve=${may("operate") && ((f) => setOpen({ doubt: f }))} onUndoLate=${may("operate") && ((step) => setOpen({ late: step }))} />`}
     ${receiptOnly.length > 0 && html`<${Section} title="Steps" extra="by the receipt: the definition was deleted"><${Facts} rows=${receiptOnly.map(([name, x]) => [name, `${stateWords(x.outcome)}${x.why ? ": " + x.why : ""}${x.undo ? `; undo ${x.undo}` : ""}`])} /></${Section}>`}
     <div class="columns"><div><${Section} title="Facts"><${Facts} rows=${[["definition", s.definition], ["requested by", s.requested_by], ["started", html`<${Time} at=${s.created_at} full />`],
       ["ended", s.finished_at && html`<${Time} at=${s.finished_at} full />, after ${span(Date.parse(s.finished_at) - Date.parse(s.created_at))}`], ["cause", s.cause]]} /></${Section}></div>
       <div><${Section} title="Moments"><ol class="timeline">${events.filter((e) => !["opened", "suspended", "woken"].includes(e.kind)).map((e) => html`<li key=${e.id} class=${e.kind}><${Time} at=${e.at} /> ${e.kind === "cancelled" ? "it was cancelled" : eventText(e)}</li>`)}</ol></${Section}></div></div>
     ${open && open.doubt && html`<${Decide} name="resolve" flights=${[open.doubt]} onClose=${() => setOpen(null)} />`}
-    ${open && open.cancel && html`<${Ask} title="Cancel this saga?" danger act="Cancel the saga" does=${cancelText(open.cancel)} onClose=${() => setOpen(null)} submit=${(reason) =>
-      post(`/v1/flights/${open.cancel.id}/cancel`, { key: open.cancel.key, reason }, open.cancel.version).then(() => `${open.cancel.key}: it is cancelled`)} />`}
+    ${open && open.cancel && html`<${Ask} title="Cancel this saga?" danger act="Cancel the saga" does=${cancelText(s)} onClose=${() => setOpen(null)} submit=${(reason) =>
+      post(`/v1/flights/${s.id}/cancel`, { key: s.key, reason }, s.version).then(() => `${s.key}: it is cancelled`)} />`}
     ${open && open.late && html`<${Ask} title=${`Undo ${open.late.step}?`} act="Undo it" does="A job undoes the step that has happened after its saga had taken it for not done. The saga does not change." onClose=${() => setOpen(null)} submit=${(reason) =>
       post(`/v1/flights/${s.id}/undo-late`, { step: open.late.step, reason }).then(() => `${open.late.step}: its undo is submitted`)} />`}`;
 }
