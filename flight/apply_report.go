@@ -36,9 +36,10 @@ func (t *transition) wasAccepted(c *Report) bool {
 
 // isRepeatedReport reports whether a report of an outcome that was reported before carries the same result.
 func (t *transition) isRepeatedReport(c *Report) bool {
-	r := t.flight().Receipt
+	f := t.flight()
+	r := f.Receipt
 	if !c.Outcome.Final() || r == nil {
-		return !c.Outcome.Final() || !t.flight().State.Terminal()
+		return !c.Outcome.Final() || !f.State.Terminal() || f.Unknown
 	}
 	return r.Source == SourceReport && r.SameEffect(c.Outcome, Sanitize(c.ExternalID), c.Body.Digest)
 }

@@ -59,8 +59,10 @@ func TestProperty_SagasKeepTheInvariants(t *testing.T) {
 	answers := make(map[flight.Decision]int)
 	rapid.Check(t, func(rt *rapid.T) {
 		saga := flight.Policy{Saga: true, Retention: retention, Retry: flight.RetryPolicy{Attempts: rapid.IntRange(0, 2).Draw(rt, "attempts")}}
+		step := drawPolicy(rt)
+		step.SafeIfAbsent = rapid.Bool().Draw(rt, "safe if absent")
 		v := &randomWalk{T: rt, w: newLedger(sagaKey, stepKey, undoKey), answers: answers,
-			policy: map[flight.Key]flight.Policy{sagaKey: saga, stepKey: drawPolicy(rt), undoKey: drawPolicy(rt)}}
+			policy: map[flight.Key]flight.Policy{sagaKey: saga, stepKey: step, undoKey: drawPolicy(rt)}}
 		v.run(400)
 	})
 	t.Logf("commands by their answers: %v", answers)

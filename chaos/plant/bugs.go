@@ -194,7 +194,7 @@ var Bugs = []Bug{
 	{Name: "a report that fails once is dropped", Rule: attemptKept, Workload: Calls, Fault: CutCallers, Callers: true, Test: "client TestSpoolFromTheFirstFailure",
 		Edits: []Edit{{"client/record.go", "\t\tf, err = rep.server.sendReport(ctx, ask, sent)\n\t}\n\tif reportResultOf(err) == reportTaken {", "\t}\n\tif reportResultOf(err) != reportRejected {"}}},
 	{Name: "a caller whose report was fenced gets its own answer", Rule: receiptKept, Workload: Calls, Fault: FreezeCallers, Callers: true, Test: "client TestFencedReport",
-		Edits: []Edit{{"client/attempt.go", "\tif errors.As(err, new(*effect.Fenced)) { // a final", `	if errors.As(err, &fenced) && end.Outcome == flight.OutcomeSucceeded {
+		Edits: []Edit{{"client/attempt.go", "\tif errors.As(err, new(*effect.Fenced)) { // a final", `	if errors.As(err, new(*effect.Fenced)) && end.Outcome == flight.OutcomeSucceeded {
 		return runner.Answer{Result: effect.Result{Key: o.key, FlightID: o.key.FlightID(), Outcome: end.Outcome, Source: effect.SourceReplayed, Attempt: o.number, Answer: end.Answer}}, nil
 	}
 	if errors.As(err, new(*effect.Fenced)) { // a final`}}},

@@ -229,7 +229,7 @@ func (s *step) checkPrecedence() {
 		return
 	}
 	d := s.r.Decision
-	s.require(d != flight.DecisionConflict && d != flight.DecisionExpired && d != flight.DecisionReplay, "I6: conflict, expired or replay for a flight in progress")
+	s.require(d != flight.DecisionConflict && d != flight.DecisionExpired && (d != flight.DecisionReplay || s.endedUnknown()), "I6: conflict, expired or replay for a flight in progress")
 }
 
 // finalAnswer is the answer to a submission for a flight that is over or has another input; else DecisionNone.

@@ -129,7 +129,7 @@ func (s *step) checkAnswers() {
 	case flight.DecisionVerify:
 		s.require(s.r.Changed, "verify although no caller was assigned")
 	default:
-		s.require(false, "an Open that may open an attempt was rejected")
+		s.require(s.endedUnknown(), "an Open that may open an attempt was rejected")
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *step) checkClosing() {
 	}
 	s.require(why, "I1: an attempt was ended by a command that must not end it")
 	if closed := findAttempt(s.a, old.Number); closed != nil && lost {
-		s.require(closed.Lost && closed.Outcome == flight.OutcomeUnknown && closed.Taints, "a lost attempt did not taint the flight")
+		s.require(closed.Lost && closed.Outcome == flight.OutcomeUnknown && (closed.Taints || s.endedUnknown()), "a lost attempt did not taint the flight")
 	}
 }
 

@@ -12,6 +12,13 @@ func (s *step) fromNewest(c *flight.Report) bool {
 	return n != nil && c.Generation == s.b.Generation && s.names(c.Token, n) && !s.b.State.Terminal()
 }
 
+// wasAccepted reports whether the same outcome of the same attempt was accepted before.
+func (s *step) wasAccepted(c *flight.Report) bool {
+	return c.Generation == s.b.Generation && slices.ContainsFunc(s.b.Attempts, func(x flight.Attempt) bool {
+		return s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0
+	})
+}
+
 // checkReports: I3 and I8.
 func (s *step) checkReports() {
 	c, ok := s.c.(*flight.Report)
@@ -32,11 +39,8 @@ func (s *step) checkReports() {
 		if s.r.Decision == flight.DecisionFenced {
 			return
 		}
-		repeats := slices.ContainsFunc(b.Attempts, func(x flight.Attempt) bool {
-			return c.Generation == b.Generation && s.names(c.Token, &x) && x.ReportedOutcomes&(1<<c.Outcome) != 0
-		})
-		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && repeats, "I3: a report of a fenced attempt was accepted")
-		s.require(!c.Outcome.Final() || b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
+		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && s.wasAccepted(c), "I3: a report of a fenced attempt was accepted")
+		s.require(!c.Outcome.Final() || b.Unknown || b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
 		return
 	}
 	s.require(s.r.Decision == flight.DecisionAccepted, "I8: the newest attempt's report was rejected")
@@ -49,7 +53,7 @@ func (s *step) checkReports() {
 	case flight.OutcomeRefused:
 		s.require(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil || s.mustNotFail() && a.State == flight.StateInDoubt, "a refusal was not stored")
 	case flight.OutcomeUnknown:
-		s.require(repeated || a.Tainted(), "an unknown outcome did not taint the flight")
+		s.require(repeated || a.Tainted() || s.endedUnknown(), "an unknown outcome did not taint the flight")
 	case flight.OutcomeNotDone:
 		s.require(a.Receipt == nil, "a not_done report stored a receipt")
 	}
@@ -233,7 +237,7 @@ func (s *step) checkTaint() {
 	}
 	floor := s.minTaint()
 	if a.State.Terminal() {
-		s.require(floor == 0 || a.State == flight.StateSucceeded, "taint: a tainted flight ended as "+a.State.String())
+		s.require(floor == 0 || a.State == flight.StateSucceeded || s.endedUnknown(), "taint: a tainted flight ended as "+a.State.String())
 		return
 	}
 	s.require(a.TaintingAttempts >= floor, "taint: it was cleared without knowledge of the outcome")

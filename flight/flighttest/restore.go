@@ -17,7 +17,7 @@ func (s *step) lostReport() (c *flight.Report, ok bool) {
 	if !s.unused && c.Generation != b.Generation && (b.State != flight.StateAbsent || c.Generation < b.Generation) {
 		return c, false
 	}
-	return c, c.Outcome == flight.OutcomeSucceeded || c.Outcome == flight.OutcomeUnknown && !b.State.Terminal()
+	return c, c.Outcome == flight.OutcomeSucceeded || c.Outcome == flight.OutcomeUnknown && !b.State.Terminal() && !s.wasAccepted(c)
 }
 
 // isLostSuccess reports whether the command is the late report of a success that a restored ledger has lost.
@@ -50,7 +50,7 @@ func (s *step) checkRestores() {
 		return
 	}
 	doubts := a.State == flight.StateInDoubt || a.Verification != nil || a.OpenAttempt() != nil
-	s.require(doubts && a.Tainted() && (findEvidence(a, c) || a.EvidenceOmitted > b.EvidenceOmitted), "a lost unknown outcome left no doubt")
+	s.require((doubts && a.Tainted() || s.endedUnknown()) && (findEvidence(a, c) || a.EvidenceOmitted > b.EvidenceOmitted), "a lost unknown outcome left no doubt")
 }
 
 func findEvidence(f *flight.Flight, c *flight.Report) bool {

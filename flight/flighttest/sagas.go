@@ -74,6 +74,9 @@ func (s *step) stopped() bool {
 	return key.IsStep() && s.saga != nil && !s.stepMayStart(key)
 }
 
+// endedUnknown: nobody knows whether the step has happened, and its undo settles it.
+func (s *step) endedUnknown() bool { return s.a.Unknown && !s.b.Unknown }
+
 // mustNotFail: instead of failing, the step waits for a person.
 func (s *step) mustNotFail() bool {
 	key := s.c.Target()
@@ -103,8 +106,11 @@ func (s *step) checkSteps() {
 		s.require(s.stepMayStart(key), "I9: a step was started in the wrong phase")
 	}
 	if _, ok := s.c.(*flight.Cancel); ok && s.r.Changed && s.saga != nil && !s.saga.State.Terminal() {
-		s.require(b.OpenAttempt() == nil && !b.Tainted() && b.State != flight.StateInDoubt && a.State == flight.StateCancelled, "I9: a driver cancelled a step that may have happened")
+		unstarted := !b.Tainted() && b.State != flight.StateInDoubt
+		s.require(b.OpenAttempt() == nil && a.State == flight.StateCancelled && (unstarted || s.endedUnknown()), "I9: a driver cancelled a step that may have happened")
 	}
+	s.require(!s.endedUnknown() || b.Policy.SafeIfAbsent && !key.IsUndo() && s.stopped() && !s.saga.State.Terminal() && s.minTaint() > 0 && a.State == flight.StateCancelled,
+		"I9: a step ended with an unknown outcome, and nothing undoes it")
 	_, resolved := s.c.(*flight.Resolve)
 	s.require(!s.mustNotFail() || a.State != flight.StateFailed || b.State.Terminal() || resolved, "I9: a step that must not fail has failed")
 	s.require(!a.State.Terminal() || a.State == flight.StateExpired || a.Ended != (flight.Version{}), "the end of a step has no version")
