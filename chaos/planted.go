@@ -79,8 +79,8 @@ func findPlanted(ctx context.Context, base *cluster.Options, bug *plant.Bug) (br
 	}
 	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: faultsFor[bug.Fault], Together: 1, Loopback: base.Loopback}, 40*time.Second, true
 	opts.Load.Jobs, opts.Load.Sagas = 200, 60
-	if bug.Fault == plant.FreezeCallers {
-		opts.For = max(opts.For, 45*time.Second) // they stand still for up to 20 s, longer than a session lives
+	if slices.Contains([]string{plant.FreezeCallers, plant.CutCallers}, bug.Fault) {
+		opts.For = max(opts.For, 45*time.Second) // a session must end meanwhile
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {

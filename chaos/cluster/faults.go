@@ -204,7 +204,15 @@ func linkFaults(b *bed) []fault {
 		}}
 	}
 	cut := netbed.Impairment{Loss: 100}
+	callersCut := impair("callers cut off from all nodes", cut, func(b *bed, _ string) (links []netbed.Link) {
+		for _, name := range append(slices.Clone(b.names), "balancer") {
+			links = append(links, netbed.BothWays(b.host(name), b.host("callers"))...)
+		}
+		return links
+	})
+	callersCut.lasts = 25 * time.Second // longer than a session lives
 	all := []fault{
+		callersCut,
 		impair("node cut off", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, true) }),
 		impair("node cut off from what others send", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, false) }),
 		impair("node cut off from sending to others", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, false, true) }),
@@ -212,12 +220,6 @@ func linkFaults(b *bed) []fault {
 		impair("node cut off from etcd alone", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, etcdPort, true, true) }),
 		impair("node cut off from callers", cut, func(b *bed, v string) []netbed.Link {
 			return append(netbed.BothWays(b.host(v), b.host("callers")), netbed.BothWays(b.host(v), b.host("balancer"))...)
-		}),
-		impair("callers cut off from all nodes", cut, func(b *bed, _ string) (links []netbed.Link) {
-			for _, name := range append(slices.Clone(b.names), "balancer") {
-				links = append(links, netbed.BothWays(b.host(name), b.host("callers"))...)
-			}
-			return links
 		}),
 		impair("one link between nodes cut", cut, func(b *bed, v string) []netbed.Link {
 			return netbed.BothWays(b.host(v), b.host(b.others(v)[b.random.IntN(len(b.names)-1)]))
