@@ -23,7 +23,6 @@ func experiment(t T, opts *Options) *report.Result {
 	began := time.Now()
 	b := newBed(t, opts)
 	b.began = began
-	b.MayEnd = true
 	b.startWorkers(opts.Load.Workers)
 	t.Logf("%d nodes, %d callers and %d workers in Go, Python and TypeScript; seed %d; data and logs in %s", opts.Nodes, opts.Load.Callers, opts.Load.Workers, opts.Seed, b.dir)
 	b.tell(order{Do: "load", Name: "load", Callers: opts.Load.Callers, Every: opts.Load.Pause, MaxKeys: 1_000_000, Lasts: 10 * time.Second, LongOneIn: 60})

@@ -38,6 +38,11 @@ const (
 	needsAll      = "all"
 )
 
+const (
+	faultNodeKilled  = "node killed"
+	faultNodeStopped = "node stopped, which hands leadership over"
+)
+
 // faultLasts is how long most faults last at most.
 const faultLasts = 9 * time.Second
 
@@ -130,12 +135,12 @@ func processFaults() []fault {
 		}}
 	}
 	return []fault{
-		{"node killed", needsProcess, leaderOrNode, 0, kill(only)},
+		{faultNodeKilled, needsProcess, leaderOrNode, 0, kill(only)},
 		{"most nodes killed", needsAll, leaderOrNode, 0, kill(func(b *bed, victim string) []string {
 			return append([]string{victim}, b.others(victim)[:len(b.names)/2]...)
 		})},
 		{"all nodes killed", needsAll, leaderOrNode, 0, kill(func(b *bed, _ string) []string { return b.names })},
-		{"node stopped, which hands leadership over", needsProcess, leaderOrNode, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
+		{faultNodeStopped, needsProcess, leaderOrNode, 0, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
 			led := b.leaderNow() == victim
 			err := b.nodes[victim].Stop(20 * time.Second)
 			return func() (int, string, error) {

@@ -31,6 +31,7 @@ func (j *judge) judge() *report.Result {
 	j.await("saga ends", 2*time.Minute)
 	j.tell(order{Do: "replay", Name: "replay", Keys: j.keys()})
 	j.await("replay", 10*time.Minute)
+	j.MayEnd = j.sessionsMayEnd()
 	found := append(j.found, j.checkRecovery()...)
 	found = append(found, j.stopCalling()...)
 	found = append(found, Check(&History{Nodes: j.names, Session: j.Session, MayEnd: j.MayEnd, Healed: j.Healed, Calls: j.Calls, Readings: j.Readings, Effects: j.effectsOfCalls()})...)
@@ -54,6 +55,13 @@ const (
 	ruleLinear = "order of answers"
 	ruleLog    = "ledger's log"
 )
+
+// sessionsMayEnd reports whether a fault may have ended the session of a caller who lives. A node that is away for less than a session does not.
+func (j *judge) sessionsMayEnd() bool {
+	return slices.ContainsFunc(j.faults, func(f report.Fault) bool {
+		return f.Kind != faultNodeKilled && f.Kind != faultNodeStopped || f.Healed.Sub(f.Began) > 10*time.Second
+	})
+}
 
 // effectsOfCalls returns the effects that belong neither to jobs nor to sagas.
 func (j *judge) effectsOfCalls() (effects []Effect) {
@@ -95,13 +103,16 @@ func (j *judge) result(found []Violation) *report.Result {
 
 // promises returns every invariant that is judged, and how often.
 func (j *judge) promises() []report.Invariant {
-	calls, readings := len(j.Calls), len(j.Readings)
+	calls, readings, kept := len(j.Calls), len(j.Readings), len(j.Calls)
+	if j.MayEnd {
+		kept = 0
+	}
 	return []report.Invariant{
 		{Name: ruleOneEffect, Promise: "No effect happens beyond what the recovery of its key promises.", Checked: len(j.Effects)},
 		{Name: ruleSameKey, Promise: "A resend has the idempotency key of the first send, and stays in the provider's window.", Checked: len(j.Effects)},
 		{Name: ruleKept, Promise: "An acknowledged receipt is the same for everybody, for ever, at every node.", Checked: readings},
 		{Name: ruleTrue, Promise: "No caller is told what is not true.", Checked: calls},
-		{Name: ruleKeeps, Promise: "An attempt whose holder lives ends with its report.", Checked: calls},
+		{Name: ruleKeeps, Promise: "An attempt whose holder lives ends with its report; judged in runs whose faults end no session.", Checked: kept},
 		{Name: ruleNotBlocked, Promise: "Each key ends soon after the last fault was healed.", Checked: calls + len(j.JobEnds) + len(j.SagaEnds)},
 		{Name: ruleReported, Promise: "Every report arrives.", Checked: calls},
 		{Name: ruleLane, Promise: "Jobs of a lane run in order, and not more at once than its limit.", Checked: len(j.JobEnds)},

@@ -169,14 +169,16 @@ func openTab(t *testing.T, width, height int64, dark bool) *testBrowser {
 	t.Helper()
 	browser, err := exec.LookPath("chromium")
 	require.NoError(t, err, "run `make console-test`, which installs it")
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.WindowSize(int(width), int(height)), chromedp.UserDataDir(t.TempDir()))
+	profile, err := os.MkdirTemp("", "flightd-console-")
+	require.NoError(t, err)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.WindowSize(int(width), int(height)), chromedp.UserDataDir(profile))
 	if dark {
 		options = append(options, chromedp.Flag("blink-settings", "preferredColorScheme=0"))
 	} else {
 		options = append(options, chromedp.Flag("blink-settings", "preferredColorScheme=1"))
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancel := chromedp.NewContext(allocator)
+	ctx, _ := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // it logs each event that it does not know
 	tb := &testBrowser{t: t, ctx: ctx}
 	messages := make(chan string, 100)
 	chromedp.ListenTarget(ctx, func(e any) {
@@ -198,8 +200,9 @@ func openTab(t *testing.T, width, height int64, dark bool) *testBrowser {
 	})
 	require.NoError(t, chromedp.Run(ctx, chromedp.EmulateViewport(width, height)))
 	t.Cleanup(func() {
-		cancel()
+		_ = chromedp.Cancel(ctx) // the browser ends by itself, with all its processes
 		stop()
+		_ = os.RemoveAll(profile)
 		close(messages)
 		for m := range messages {
 			t.Errorf("the page reported: %s", m)
