@@ -98,7 +98,7 @@ var Bugs = []Bug{
 			{"clusterstore/snapshot.go", "\tfs.flush()\n\tc := &checkpoint{", "\tc := &checkpoint{"},
 			{"clusterstore/config.go", "setDefault(&c.Log.SnapshotBytes, 256<<20)", "setDefault(&c.Log.SnapshotBytes, 1<<20)"}, // so that there are some
 		}},
-	{Name: "the order of a map decides in the state", Rule: replicasEqual, Workload: Jobs, Fault: KillCallers, Test: "flight TestSessions_HeldFlightsPages",
+	{Name: "the order of a map decides in the state", Rule: replicasEqual, Workload: Calls, Fault: FreezeCallers, Test: "flight TestSessions_HeldFlightsPages",
 		Edits: []Edit{{"flight/sessions.go", "\tslices.SortFunc(flights, compareIDs)\n\treturn flights[:min(limit", "\treturn flights[:min(limit"}}},
 	{Name: "a receipt is not stored byte for byte", Rule: receiptKept, Workload: Calls, Fault: None,
 		Edits: []Edit{{"clusterstore/mem_batch.go", "kind: kind, data: bytes.Clone(data)})", "kind: kind, data: bytes.ReplaceAll(data, []byte(\"  \"), []byte(\" \\n\"))})"}}},
