@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -39,35 +38,34 @@ const (
 // bed is a cluster, its callers in Go, Python and TypeScript, and their provider, each on a host of its own. etcd's members are in the
 // nodes, or on hosts of their own.
 type bed struct {
-	t        T
-	opts     *Options
-	began    time.Time
-	dir      string
-	net      *netbed.Bed
-	names    []string
-	nodes    map[string]*proctest.Process
-	etcd     *etcd // nil: the nodes embed its members
-	token    string
-	programs [][]string                   // of callers, and of workers, in Go, Python and TypeScript: path and arguments
-	calling  map[string]*proctest.Process // the callers in each language, by the name of their program
-	working  []*proctest.Process          // the workers
-	http     *http.Client                 // of the callers' host
-	books    *provider
-	disks    map[string]*disk.Disk // of the nodes
-	bundle   map[string]string     // the directory with which a node starts that was replaced
-	replaced int
-	restarts map[string]int // of nodes that ended by themselves, since the last heal
-	inMemory bool           // the disks are memory
-	missing  []string       // names of the faults that this machine cannot have
-	faults   []report.Fault // that were healed
-	rounds   []report.Round
-	counts   ledgerlog.Counts
-	applied  ledgerlog.Collected // by followers, during the run
-	readAt   time.Time           // when applied was read last
-	found    []Violation         // before the judgement
-	unread   []string            // why the logs of some nodes are not in counts
-	config   callersConfig       // of the callers, and of workers
-	random   *rand.Rand
+	t         T
+	opts      *Options
+	began     time.Time
+	dir       string
+	net       *netbed.Bed
+	names     []string
+	nodes     map[string]*proctest.Process
+	etcd      *etcd // nil: the nodes embed its members
+	token     string
+	programs  [][]string                   // of callers, and of workers, in Go, Python and TypeScript: path and arguments
+	calling   map[string]*proctest.Process // the callers in each language, by the name of their program
+	working   []*proctest.Process          // the workers
+	http      *http.Client                 // of the callers' host
+	books     *provider
+	disks     map[string]*disk.Disk // of the nodes
+	bundle    map[string]string     // the directory with which a node starts that was replaced
+	replaced  int
+	restarts  map[string]int // of nodes that ended by themselves, since the last heal
+	inMemory  bool           // the disks are memory
+	missing   []string       // names of the faults that this machine cannot have
+	faults    []report.Fault // that were healed
+	rounds    []report.Round
+	counts    ledgerlog.Counts
+	collected collector
+	found     []Violation   // before the judgement
+	unread    []string      // why the logs of some nodes are not in counts
+	config    callersConfig // of the callers, and of workers
+	random    *rand.Rand
 	*History
 
 	doneMu sync.Mutex               // guards done
@@ -154,26 +152,6 @@ func (b *bed) launch(name string, more ...string) {
 			b.t.Logf("node %s logged at last:\n%s", name, p.LogTail(40))
 		}
 	})
-}
-
-// collect keeps what a follower has written since the last time: a node keeps more entries than are written in that time, but not all. The
-// follower stands still while it is copied, so that the copy is of one moment.
-func (b *bed) collect() {
-	if time.Since(b.readAt) < 15*time.Second {
-		return
-	}
-	b.readAt = time.Now()
-	name, copied := b.others(b.leaderNow())[0], b.path("copied")
-	defer os.RemoveAll(copied)
-	thaw, err := b.freeze(b.nodes[name])
-	if err == nil {
-		err = os.CopyFS(filepath.Join(copied, "ledger"), os.DirFS(filepath.Join(b.data(name), "ledger")))
-		_, _, thawErr := thaw()
-		err = errors.Join(err, thawErr)
-	}
-	if err = errors.Join(err, b.applied.Add(copied)); err != nil { // a fault may have damaged it
-		b.t.Logf("the log of node %s was not collected: %v", name, err)
-	}
 }
 
 // startNodes starts nodes that have ended, and waits until they serve callers.

@@ -128,7 +128,7 @@ func (b *bed) leftOver(waits bool) (found []Violation) {
 		}
 		logs = append(logs, log)
 	}
-	inLog, counts := ledgerlog.Check(&b.applied, logs...)
+	inLog, counts := ledgerlog.Check(&b.collected.log, logs...)
 	b.counts = counts
 	for _, v := range inLog {
 		found = append(found, Violation{ruleLog, v.Key, v.String()})

@@ -128,7 +128,7 @@ func (b *bed) recover(n int, began time.Time) {
 		return nil
 	})
 	r.Whole = b.whole(90*time.Second) + r.Flight
-	b.collect()
+	b.collected.collect(b)
 	b.rounds = append(b.rounds, r)
 	b.t.Logf("round %d is healed: a node led after %v, the first new flight after %v, every node took part after %v", n,
 		r.Leader.Round(time.Millisecond), r.Flight.Round(time.Millisecond), r.Whole.Round(time.Millisecond))
