@@ -200,13 +200,12 @@ func openTab(t *testing.T, width, height int64, dark bool) *testBrowser {
 	})
 	require.NoError(t, chromedp.Run(ctx, chromedp.EmulateViewport(width, height)))
 	t.Cleanup(func() {
+		for range len(messages) { // before the page is closed, whose streams then break off
+			t.Errorf("the page reported: %s", <-messages)
+		}
 		_ = chromedp.Cancel(ctx) // the browser ends by itself, with all its processes
 		stop()
 		_ = os.RemoveAll(profile)
-		close(messages)
-		for m := range messages {
-			t.Errorf("the page reported: %s", m)
-		}
 	})
 	return tb
 }
