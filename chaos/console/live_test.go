@@ -61,8 +61,9 @@ func TestLive(t *testing.T) {
 // A chart has a gap, and not a zero, where the page knows nothing: the newest thousand events of a busy feed say nothing of the minutes
 // before them. The page knows what it has seen by itself, however many events there were, and forgets what is older than the charts.
 func TestLive_Model(t *testing.T) {
+	s := startDev(t) // it ends after the page, whose stream would break off
 	p := openTab(t, 1280, 800, false)
-	p.visit(startDev(t).url + "/console/#/live")
+	p.visit(s.url + "/console/#/live")
 	p.until(`document.querySelector(".chart canvas")`)
 	var got map[string]int
 	p.do(chromedp.Evaluate(`import("/console/live.js").then(({ newModel }) => {
