@@ -155,6 +155,7 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 		cfg.ListenPeerUrls[0].Host = at.String() // etcd listens on no name
 	}
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
+	cfg.InitialElectionTickAdvance = true // an election takes a second here
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
@@ -183,6 +184,7 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.TickMs, cfg.ElectionMs = soloTickMs, soloElectionMs
+	cfg.InitialElectionTickAdvance = false // else raft may begin an election while etcd cuts off the log that it has just applied, and panics
 	cfg.QuotaBackendBytes = quota
 	cfg.AutoCompactionRetention = "0"                           // etcdlease.Compactor compacts
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 10000, 1000 // an entry is a batch of claims, tens of kilobytes
