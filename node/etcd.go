@@ -155,7 +155,7 @@ func (c *cluster) configureEtcd(cfg *embed.Config) {
 		cfg.ListenPeerUrls[0].Host = at.String() // etcd listens on no name
 	}
 	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: c.founding.Cert(), KeyFile: c.founding.Key(), TrustedCAFile: c.founding.CACert(), ClientCertAuth: true, SkipClientSANVerify: true}
-	cfg.InitialElectionTickAdvance = true // an election takes a second here
+	cfg.InitialElectionTickAdvance = true                               // an election takes a second here
 	if cfg.TickMs, cfg.ElectionMs = 100, 1000; c.founding.Replacement { // the leader has added the member
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
