@@ -209,15 +209,14 @@ func linkFaults(b *bed) []fault {
 		}}
 	}
 	cut := netbed.Impairment{Loss: 100}
-	callersCut := impair("callers cut off from all nodes", cut, func(b *bed, _ string) (links []netbed.Link) {
-		for _, name := range append(slices.Clone(b.names), "balancer") {
-			links = append(links, netbed.BothWays(b.host(name), b.host("callers"))...)
-		}
-		return links
-	})
-	callersCut.lasts = 25 * time.Second // longer than a session lives
 	all := []fault{
-		callersCut,
+		{"callers cut off from all nodes", "", leaderOrNode, 25 * time.Second, func(b *bed, _ string, _ time.Duration) (healFunc, error) { // longer than a session lives
+			var links []netbed.Link
+			for _, name := range append(slices.Clone(b.names), "balancer") {
+				links = append(links, netbed.BothWays(b.host(name), b.host("callers"))...)
+			}
+			return b.impair(cut, links)
+		}},
 		impair("node cut off", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, true) }),
 		impair("node cut off from what others send", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, false) }),
 		impair("node cut off from sending to others", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, false, true) }),

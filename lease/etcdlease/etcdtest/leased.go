@@ -18,9 +18,10 @@ type T interface {
 	Context() context.Context
 }
 
-// Leased starts the etcd member in dir as the only member of its cluster. It returns the keys that have a lease and the claims that have lost theirs, each with its
-// value, and a description of each lease. The spare one-shot sessions of the process that acted are not among them: it has at most eight, until it stops. No
-// other process may use dir, and no member may join it afterwards. No lease ends between the member's last entry and its start.
+// Leased starts the etcd member in dir as the only member of its cluster. It returns the keys that have a lease and the claims
+// that have none, each with its value, and a description of each lease. The spare one-shot sessions of the process that acted are
+// not among them: it has at most eight, until it stops. No other process may use dir, and no member may join it afterwards. No
+// lease ends between the member's last entry and its start.
 func Leased(t T, dir string) (keys, leases []string) {
 	t.Helper()
 	cfg := embed.NewConfig()
