@@ -40,7 +40,7 @@ func (s *step) checkReports() {
 			return
 		}
 		s.require(s.r.Decision == flight.DecisionAccepted && !s.r.Changed && s.wasAccepted(c), "I3: a report of a fenced attempt was accepted")
-		s.require(!c.Outcome.Final() || b.Unknown || b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
+		s.require(!c.Outcome.Final() || b.Unknown || b.Receipt != nil && b.Receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest), "I3: a report with another receipt was accepted as a repeat")
 		return
 	}
 	s.require(s.r.Decision == flight.DecisionAccepted, "I8: the newest attempt's report was rejected")
