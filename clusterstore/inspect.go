@@ -35,7 +35,8 @@ type Image struct {
 	Header    flight.Header
 	Flights   map[flight.ID][]byte // as flight.EncodeRecord returns them, without the bytes of bodies and without duplicate statistics
 	Ended     []flight.EndedSession
-	Documents []*flight.Document // in the order of their ids
+	Documents []*flight.Document        // in the order of their ids
+	Touched   map[flight.Version]string // by EndSession: the ids of the flights with an event of it, one after the other
 }
 
 // Decode returns the ledger's time and the wall clock that the leader has stamped, and the commands; nil for an entry of raft's own.
@@ -90,7 +91,7 @@ func Inspect(dir string, since uint64) (_ *Inspection, err error) {
 	if err != nil {
 		return nil, err
 	}
-	im := Image{Flights: make(map[flight.ID][]byte)}
+	im := Image{Flights: make(map[flight.ID][]byte), Touched: make(map[flight.Version]string)}
 	last := []byte{0xff}
 	if since > 0 {
 		last = []byte{metaRow + 1}
@@ -115,7 +116,7 @@ func Inspect(dir string, since uint64) (_ *Inspection, err error) {
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	r, _, err := newRowReader(stream)
-	im = Image{Flights: make(map[flight.ID][]byte)}
+	im = Image{Flights: make(map[flight.ID][]byte), Touched: make(map[flight.Version]string)}
 	for err == nil {
 		var key, value []byte
 		if key, value, err = r.next(); err == nil {
@@ -140,6 +141,8 @@ func (im *Image) add(key, value []byte) (err error) {
 		err = flight.DecodeRecord(value, &im.Header)
 	case key[0] == endedRow && len(value) == 8:
 		im.Ended = append(im.Ended, flight.EndedSession{ID: flight.SessionID(key[1:]), Until: flight.Time(binary.BigEndian.Uint64(value))})
+	case key[0] == touchedRow && len(key) == len(touchedKey(nil, flight.Version{})):
+		im.Touched[flight.Version{Index: binary.BigEndian.Uint64(key[1:]), Pos: binary.BigEndian.Uint32(key[9:])}] = string(value)
 	case key[0] == documentRow:
 		doc := new(flight.Document)
 		err = flight.DecodeRecord(value, doc)

@@ -41,6 +41,9 @@ const (
 	ruleExec     = "exec"     // flightd exec prints the one effect of its key
 )
 
+// approvalTime is the time for an approval that most of the jobs have. Persons then decide when it is nearly over, or just over.
+const approvalTime = 2 * time.Second
+
 // runApprovals submits jobs that await approval. Two persons at two nodes decide about each at the same time, mostly alike.
 func (c *callers) runApprovals(o *order) {
 	var jobs sync.WaitGroup
@@ -68,11 +71,15 @@ func (c *callers) runApproval(end *ApprovalEnd, i int) {
 			}
 		}
 	}
+	within, thinking := time.Duration(0), rand.N(2*time.Second)
+	if i%3 > 0 {
+		within, thinking = approvalTime, approvalTime-50*time.Millisecond+rand.N(200*time.Millisecond)
+	}
 	until(func() error {
-		_, err := c.only[c.cfg.Nodes[i%len(c.cfg.Nodes)]].Submit(ctx, client.Key(key.Name(), key.BusinessID()), effectRequest{Key: end.Key, LastsMS: 20}, client.Approval(0))
+		_, err := c.only[c.cfg.Nodes[i%len(c.cfg.Nodes)]].Submit(ctx, client.Key(key.Name(), key.BusinessID()), effectRequest{Key: end.Key, LastsMS: 20}, client.Approval(within))
 		return err
 	})
-	time.Sleep(rand.N(2 * time.Second))
+	time.Sleep(thinking)
 	var persons sync.WaitGroup
 	for person := range end.Answers {
 		persons.Go(func() {

@@ -2,7 +2,7 @@
 // each node's stored state is the one that this log makes, and no command in it broke a promise.
 //
 // Check applies the common log in memory, by the rules of package flight, but without the code of the nodes, which has tables,
-// caches and rows. At the entry of each stored state and snapshot it compares every flight, the header and the ended sessions;
+// caches and rows. At the entry of each stored state and snapshot it compares every flight, the header, the ended sessions and their flights;
 // bodies, histories, documents and counts of duplicates are not compared. Each command is judged by package flighttest, which
 // knows the rules, and by judge.go, which knows the promises.
 //
@@ -182,11 +182,13 @@ type ledger struct {
 	flights  map[flight.ID]*flight.Flight // without the bytes of bodies
 	sessions *flight.Sessions
 	due      *flight.Due
-	ends     []flight.Time // of the sessions whose end was proved
+	ends     []flight.Time             // of the sessions whose end was proved
+	touched  map[flight.Version]string // as in clusterstore.Image
 }
 
 func newLedger(from *clusterstore.Image, j *judge) (*ledger, error) {
-	l := &ledger{header: from.Header, flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), due: flight.NewDue()}
+	l := &ledger{header: from.Header, flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), due: flight.NewDue(), touched: make(map[flight.Version]string)}
+	maps.Copy(l.touched, from.Touched)
 	for id, record := range from.Flights {
 		f := new(flight.Flight)
 		if err := flight.DecodeRecord(record, f); err != nil {
@@ -230,7 +232,9 @@ func (l *ledger) apply(e *clusterstore.LogEntry, see func(*step)) error {
 				l.sessions.MarkEnded(c.Session.ID, l.header.Now)
 				held, _ := l.sessions.HeldFlights(c.Session.ID, flight.ID{}, flight.MaxEndSessionFlights)
 				for _, id := range held {
-					l.applyTo(l.flights[id].Key, c, see)
+					if reply := l.applyTo(l.flights[id].Key, c, see); len(reply.Events) > 0 {
+						l.touched[l.header.Version] += string(id[:])
+					}
 				}
 			}
 		case *flight.CloseSession:
@@ -294,6 +298,9 @@ func (l *ledger) compare(im *clusterstore.Image, index uint64, report func(Viola
 	}
 	if len(ended) > 0 {
 		differs("", "a stored state has other ended sessions than the log")
+	}
+	if !maps.Equal(l.touched, im.Touched) {
+		differs("", "a stored state names other flights of ended sessions than the log, or in another order")
 	}
 	for id, f := range l.flights {
 		without, got := *f, flight.Flight{}

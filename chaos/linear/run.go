@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -23,16 +24,21 @@ const (
 	roundsOfAKey = 60              // mean
 	workersOf    = 3               // of each client
 	streamLife   = 3 * time.Second // a stream of events is then broken off, and resumed by another client
+	streamEvents = 4               // or after so many events, mean: often in the middle of what one entry of the log has written
+	readerWaits  = 2 * time.Second
 )
 
+// Reader reads a flight at one node, whatever state that is in. It sends no position that it has seen, as curl does not.
+type Reader func(context.Context, flight.ID) (*client.Flight, error)
+
 // Run makes operations at random, through all clients, until ctx ends, and records each one. Three users of each client pause between two
-// operations, for pause on average. For the time erase, keys are redacted, and receipts expire: nodes then remove everything from their logs
+// operations, for pause on average. Each reader reads once in each pause. For the time erase, keys are redacted, and receipts expire: nodes then remove everything from their logs
 // within a minute, which can no longer be checked. record is called from several goroutines. Processes
 // with different seeds share no key and no name; their clocks are compared if they run on one machine.
-func Run(ctx context.Context, clients []*client.Client, seed uint64, pause, erase time.Duration, record func(Op)) {
+func Run(ctx context.Context, clients []*client.Client, readers []Reader, seed uint64, pause, erase time.Duration, record func(Op)) {
 	w := &workload{clients: clients, eraseUntil: time.Now().Add(erase), name: fmt.Sprintf("linear-%x", seed), record: record}
 	var group sync.WaitGroup
-	group.Go(func() { w.follow(ctx, pause) })
+	group.Go(func() { w.follow(ctx, seed, pause) })
 	for i := range workersOf * len(clients) {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -40,6 +46,18 @@ func Run(ctx context.Context, clients []*client.Client, seed uint64, pause, eras
 			for clock.Sleep(ctx, time.Duration(random.Int64N(int64(2*pause)))) {
 				u.client = random.IntN(len(clients))
 				u.useKey(ctx)
+			}
+		})
+	}
+	for i, read := range readers {
+		group.Go(func() {
+			u := &user{workload: w, random: rand.New(rand.NewPCG(seed, 1<<33+uint64(i)))}
+			for n := 0; clock.Sleep(ctx, pause); n++ {
+				key, start := u.anyKey(), now()
+				waits, cancel := context.WithTimeout(ctx, readerWaits)
+				f, err := read(waits, key.FlightID())
+				cancel()
+				u.note(Op{Key: key.String(), Kind: Read, Client: fmt.Sprintf("%s/reader-%d.%d", w.name, i, n), Stale: err == nil && f.Receipt != nil}, f, err, start)
 			}
 		})
 	}
@@ -69,7 +87,7 @@ func now() int64 { return int64(clock.SinceBoot()) } // the same in all processe
 
 // note records an operation that was begun at start and answered with f or err. What a client does not understand counts as unknown.
 func (u *user) note(o Op, f *client.Flight, err error, start int64) {
-	o.Client, o.Start, o.End = fmt.Sprintf("%s/%d", u.name, u.client), start, now()
+	o.Client, o.Start, o.End = cmp.Or(o.Client, fmt.Sprintf("%s/%d", u.name, u.client)), start, now()
 	var problem *client.Error
 	var silent *effect.Unavailable
 	switch {
@@ -104,17 +122,21 @@ func recordOf(f *client.Flight) *Record {
 	return r
 }
 
+// anyKey returns one of the keys that are in use.
+func (u *user) anyKey() flight.Key {
+	return flight.MustKey(fmt.Sprintf("default/linear/%s-%d", u.name, u.rounds.Load()/roundsOfAKey+u.random.Int64N(keysAtATime)))
+}
+
 // useKey reads a key, and does one of the things that its state allows.
 func (u *user) useKey(ctx context.Context) {
 	c, chance := u.clients[u.client], u.random.IntN(100)
-	number := u.rounds.Add(1)/roundsOfAKey + u.random.Int64N(keysAtATime)
-	key := flight.MustKey(fmt.Sprintf("default/linear/%s-%d", u.name, number))
-	start := now()
+	u.rounds.Add(1)
+	key, start := u.anyKey(), now()
 	if chance < 3 {
 		u.list(ctx, c, start)
 		return
 	}
-	if chance < 15 { // any node may answer
+	if chance < 9 { // any node may answer
 		f, err := c.Flight(ctx, key.FlightID())
 		u.note(Op{Key: key.String(), Kind: Read, Stale: err == nil && f.Receipt != nil}, f, err, start)
 		return
@@ -248,8 +270,8 @@ func (u *user) decide(ctx context.Context, c *client.Client, key flight.Key, see
 }
 
 // follow follows the events of the keys, and goes on at another client whenever a stream is broken off.
-func (w *workload) follow(ctx context.Context, pause time.Duration) {
-	prefix, last := "default/linear/"+w.name+"-", ""
+func (w *workload) follow(ctx context.Context, seed uint64, pause time.Duration) {
+	prefix, last, random := "default/linear/"+w.name+"-", "", rand.New(rand.NewPCG(seed, 1<<32))
 	for i := 0; ctx.Err() == nil; i++ {
 		life, end := context.WithTimeout(ctx, streamLife)
 		for e, err := range w.clients[i%len(w.clients)].Events(life, client.EventQuery{After: last, KeyPrefix: prefix}) {
@@ -266,6 +288,9 @@ func (w *workload) follow(ctx context.Context, pause time.Duration) {
 			}
 			last = e.ID
 			w.record(Op{Client: prefix, Key: e.Key, Kind: kind, Version: e.ID, Generation: e.Generation, Word: fmt.Sprint(e.Kind, " from client ", i%len(w.clients), " in stream ", i), Start: now(), End: now()})
+			if random.IntN(streamEvents) == 0 {
+				break
+			}
 		}
 		end()
 		clock.Sleep(ctx, pause)

@@ -30,7 +30,7 @@ func TestRun_OneNodeIsClean(t *testing.T) {
 	var mu sync.Mutex
 	var ops []Op
 	seen := make(map[string]int)
-	Run(run, clients, 1, 15*time.Millisecond, time.Hour, func(o Op) {
+	Run(run, clients, []Reader{clients[0].Flight}, 1, 15*time.Millisecond, time.Hour, func(o Op) {
 		mu.Lock()
 		defer mu.Unlock()
 		ops = append(ops, o)

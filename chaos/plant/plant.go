@@ -56,12 +56,11 @@ const (
 	CutCallers    = "cut callers"    // off all nodes, and not off the provider, for longer than a session lives
 	KillNode      = "kill node"
 	KillLeader    = "kill leader"
-	FreezeLeader  = "freeze leader"
-	CutFollower   = "cut follower" // off the other nodes, for longer than the log reaches back
-	CutReaders    = "cut readers"  // off all nodes, for seconds
-	LateLists     = "late lists"   // the provider lists an effect later than it happened, by less than the settle delay, and its answer is lost
-	ClockAhead    = "clock ahead"  // the wall clock of one node jumps ahead by hours
-	RaiseEpoch    = "raise epoch"  // an operator raises the lease epoch while effects run
+	CutLedger     = "cut from the ledger" // a node, which callers still reach
+	CutFollower   = "cut follower"        // off the other nodes, for longer than the log reaches back
+	LateLists     = "late lists"          // the provider lists an effect later than it happened, by less than the settle delay, and its answer is lost
+	ClockAhead    = "clock ahead"         // the wall clock of one node jumps ahead by hours
+	RaiseEpoch    = "raise epoch"         // an operator raises the lease epoch while effects run
 )
 
 // Overlay writes the edited files of a bug, and the file for the flag -overlay, into a directory, and returns the path of that file.
