@@ -241,6 +241,7 @@ func clusterDocs() map[string]fieldDoc {
 		"ClusterNode.clock_ms":            {about: "how far the node's wall clock is ahead of that of the node that answers"},
 		"ClusterNode.etcd_ok":             {about: "etcd answers the node"},
 		"ClusterNode.seen_before_ms":      {about: "the age of this description"},
+		"backed_up_at":                    {about: "when the last whole backup ended that the node has sent; absent: none since its start"},
 		"ClusterNode.reads_feature_level": {about: "the highest feature level that the node's build reads"},
 		"ClusterNode.problem":             {about: "why the node is unreachable or no voter"},
 		"ReplaceNode.certificate":         {about: "SHA-256 of the new node's certificate, in hex", pattern: `^[0-9A-Fa-f]{64}$`},

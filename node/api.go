@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi"
@@ -62,7 +63,19 @@ func (n *node) publicURL() string {
 
 // Backup implements httpapi.Restores.
 func (n *node) Backup(ctx context.Context, w io.Writer) error {
-	return n.store.Backup(ctx, n.cfg.Process.Version, w)
+	err := n.store.Backup(ctx, n.cfg.Process.Version, w)
+	if err == nil {
+		n.backedUp.Store(time.Now().UnixMilli())
+	}
+	return err
+}
+
+// lastBackup returns when the last backup ended that this process has sent; zero: it has sent none.
+func (n *node) lastBackup() wire.Time {
+	if at := n.backedUp.Load(); at > 0 {
+		return wire.Time{Time: time.UnixMilli(at)}
+	}
+	return wire.Time{}
 }
 
 // Asked implements httpapi.Restores.

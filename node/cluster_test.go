@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -255,6 +256,20 @@ func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 		`{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`","outcome":"succeeded","body":"`+large+`"}`)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%.300s", body)
+
+	// A backup is sent by the leader, whoever is asked, and all nodes know of it.
+	asked := time.Now().Add(-time.Second)
+	answer, err := http.Get(c.nodes[(lead+1)%3].server.url() + "/v1/backup")
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	for i := range c.nodes {
+		require.Eventually(t, func() bool {
+			nodes := monitor{c.nodes[i].node}.clusterState().Nodes
+			at := slices.IndexFunc(nodes, func(n wire.ClusterNode) bool { return n.BackedUp.After(asked) })
+			return at >= 0 && nodes[at].Name == c.names[lead]
+		}, 10*time.Second, 20*time.Millisecond)
+	}
 
 	// The leader goes away; a request at another node waits for the next one.
 	c.stop(lead)

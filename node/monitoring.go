@@ -110,7 +110,7 @@ const loneNode = "lone"
 func (m monitor) clusterState() wire.Cluster {
 	if m.cluster == nil {
 		applied := m.store.LastApplied().Index
-		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel}
+		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel, BackedUp: m.lastBackup()}
 		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
 	}
 	own := peerAPI(m).status()
@@ -141,6 +141,7 @@ func (m monitor) clusterState() wire.Cluster {
 			out.Role = wire.RoleLeader
 		}
 		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
+		out.BackedUp = about.BackedUp
 		out.Behind = max(then, about.Applied) - about.Applied
 		if waits := own.Members.pending(node.Name); waits != "" {
 			out.Problem = waits

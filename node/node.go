@@ -101,6 +101,7 @@ type node struct {
 	events     executor.Events  // metrics and log
 	traces     *traces.Exporter // nil: no spans are exported
 	metricsURL string           // URL of the metrics' own address; "": none
+	backedUp   atomic.Int64     // when the last backup has ended, in ms of the wall clock; see lastBackup
 	etcdFull   atomic.Bool      // etcd rejects writes; set by the compactor, read by readiness
 	defrag     defragTurn       // of the embedded member, in a cluster
 	// etcdAnswers says whether etcd has answered the newest request of the poller.

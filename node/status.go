@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/wire"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -42,8 +43,9 @@ type status struct {
 	Members  members   `json:"members"`
 	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
 
-	DefragDue bool `json:"defrag_due,omitempty"` // its etcd member waits for its turn to be defragmented
-	EtcdFull  bool `json:"etcd_full,omitempty"`  // that member rejects claims until then
+	BackedUp  wire.Time `json:"backed_up,omitzero"`   // when the last backup ended that its process has sent, by its wall clock
+	DefragDue bool      `json:"defrag_due,omitempty"` // its etcd member waits for its turn to be defragmented
+	EtcdFull  bool      `json:"etcd_full,omitempty"`  // that member rejects claims until then
 
 	Duplicates [][]byte `json:"duplicates,omitempty"` // to a node that acts: counts that it shall propose, each an encoded CountDuplicates
 }
@@ -201,6 +203,7 @@ func (p peerAPI) status() status {
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), p.act.Load() != nil
 	s.EtcdOK, s.DiskOK = p.etcdAnswers.Load(), store.IsDiskFit()
 	s.DefragDue, s.EtcdFull = p.defrag.wants()
+	s.BackedUp = p.lastBackup()
 	return s
 }
 

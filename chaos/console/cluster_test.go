@@ -4,6 +4,8 @@ package console
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +25,12 @@ func TestClusterPage_LoneNode(t *testing.T) {
 		p.sees(".facts dd", fact)
 	}
 	require.Equal(t, 3, value[int](p, `document.querySelectorAll(".facts .state.done").length`), "the parts of the node")
+	p.sees(".facts dd", "none since the nodes started")
+	answer, err := http.Get(s.url + "/v1/backup")
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	p.sees(".facts dd", "by lone")
 }
 
 // The pages keep their data while no node leads, say so, and go on by themselves.

@@ -26,6 +26,7 @@ type ClusterNode struct {
 	EtcdOK     bool   `json:"etcd_ok"`                       // etcd answers that node
 	SeenBefore int64  `json:"seen_before_ms"`                // age of this description; 0: as of now
 	Problem    string `json:"problem,omitempty"`             // why the node is unreachable or no voter
+	BackedUp   Time   `json:"backed_up_at,omitzero"`         // when the last whole backup ended that the node has sent; absent: none since its start
 	Reads      uint32 `json:"reads_feature_level,omitempty"` // highest feature level that its build reads
 }
 

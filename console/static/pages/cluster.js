@@ -40,6 +40,12 @@ function state({ leader, nodes }) {
   return [spare > 0 ? "done" : "in_doubt", `${reachable} of ${nodes.length} nodes`, spare > 0 ? `${leader} leads. Callers are served also if ${plural(spare, "more node")} is lost.` : `${leader} leads. If one more node is lost, nobody is served: bring a node back.`];
 }
 
+// backup says when a node has last sent a backup. Nodes forget that when they end.
+function backup(nodes) {
+  const last = nodes.filter((n) => n.backed_up_at).sort((a, b) => Date.parse(b.backed_up_at) - Date.parse(a.backed_up_at))[0];
+  return last ? html`<${Time} at=${last.backed_up_at} full /> <span class="dim">by ${last.name}</span>` : "none since the nodes started";
+}
+
 function About({ data }) {
   const { ready, version } = data, node = ready && ready.node, etcd = node && node.etcd, ledger = ready && ready.ledger;
   return html`<${Section} title="The node that answers" extra=${session.node}><${Facts} rows=${[
@@ -62,5 +68,5 @@ export default function Cluster() {
     ${restore && restore.reconciling && html`<p class="problem"><strong>Restored from a backup:</strong> nothing opens before the restore is finished; ${plural(restore.asked, "key was", "keys were")} asked for since.</p>`}
     <div class="scroll"><${Table} label="Nodes" columns=${columns} rows=${data.cluster.nodes} id=${(n) => n.name} /></div>
     <div class="columns"><div><${About} data=${data} /></div><div><${Section} title="Ledger"><${Facts} rows=${[["deployment", data.version.deployment], ["cluster", data.cluster.cluster_id], ["leader", data.cluster.leader],
-      ["restores", restore && restore.store_epoch > 1 && restore.store_epoch - 1]]} /></${Section}></div></div>`;
+      ["last backup", backup(data.cluster.nodes)], ["restores", restore && restore.store_epoch > 1 && restore.store_epoch - 1]]} /></${Section}></div></div>`;
 }
