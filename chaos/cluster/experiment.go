@@ -117,6 +117,7 @@ func (b *bed) leftOver(waits bool) (found []Violation) {
 	}
 	var logs []*ledgerlog.Log
 	for _, name := range b.names {
+		_ = b.collected.log.Add(b.data(name)) // if it cannot be read, the next line says so
 		log, err := ledgerlog.Read(b.data(name))
 		if err != nil && slices.ContainsFunc(b.faults, func(f report.Fault) bool { return f.Victim == name && strings.HasPrefix(f.Kind, "a bit of") }) {
 			b.unread = append(b.unread, fmt.Sprintf("The log of node %s, which a fault has damaged, could not be read in the end: %v.", name, err))

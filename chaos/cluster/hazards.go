@@ -262,7 +262,7 @@ func raced(e *evidence) (count int) {
 }
 
 // notCovered says what no run of this kind shows.
-func notCovered(nodes int, ownEtcd bool, from uint64) []string {
+func notCovered(nodes int, ownEtcd bool, missing uint64) []string {
 	all := []string{
 		"Restores: etcd, or the ledger of all nodes, put back from a backup; the loss of a majority's disks for good.",
 		"Membership: nodes added or taken away under load, new addresses, expired certificates. Only nodes whose disk is damaged are replaced.",
@@ -282,8 +282,8 @@ func notCovered(nodes int, ownEtcd bool, from uint64) []string {
 	if !ownEtcd {
 		all = append(all, "etcd ran in the nodes: an etcd that dies, freezes or is cut off by itself needs -own-etcd.")
 	}
-	if from > 0 {
-		all = append(all, fmt.Sprintf("The nodes no longer had the log up to entry %d: hazards are counted by the entries after it.", from))
+	if missing > 0 {
+		all = append(all, fmt.Sprintf("%d entries of the log were removed before they were collected, as a redaction demands: hazards are counted by the others.", missing))
 	}
 	return all
 }

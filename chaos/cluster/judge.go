@@ -93,8 +93,8 @@ func (j *judge) result(found []Violation) *report.Result {
 		}
 	}
 	r.Seconds, r.Workloads = j.seconds(), j.workloads()
-	j.t.Logf("the nodes have the log after entry %d, with the events %v and the answers %v", j.counts.From, j.counts.Seen.Events, j.counts.Seen.Answers)
-	r.Hazards, r.NotCovered = hazards(j.History, j.faults, &j.counts.Seen), append(notCovered(len(j.names), j.etcd != nil, j.counts.From), j.unread...)
+	j.t.Logf("all but %d of the %d entries of the log were judged, with the events %v and the answers %v", j.counts.Missing, j.counts.To, j.counts.Seen.Events, j.counts.Seen.Answers)
+	r.Hazards, r.NotCovered = hazards(j.History, j.faults, &j.counts.Seen), append(notCovered(len(j.names), j.etcd != nil, j.counts.Missing), j.unread...)
 	if len(j.missing) > 0 {
 		r.NotCovered = append(r.NotCovered, "Faults that this machine cannot have: "+strings.Join(j.missing, "; ")+".")
 	}

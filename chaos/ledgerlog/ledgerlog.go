@@ -7,7 +7,7 @@
 // knows the rules, and by judge.go, which knows the promises.
 //
 // The nodes of a long run keep neither the beginning of the log nor the states of that time: what followers have written is Collected during the run. Where
-// entries are missing all the same, Check starts from the oldest state or snapshot after which the log is whole, and Counts.From is its entry.
+// entries are missing all the same, Check goes on from the next state or snapshot after which the log is whole; Counts.Missing counts them.
 package ledgerlog
 
 import (
@@ -28,25 +28,34 @@ type Log = clusterstore.Inspection
 // Read reads the ledger in the data directory of a node whose process has ended, and changes nothing in it.
 func Read(data string) (*Log, error) { return clusterstore.Inspect(filepath.Join(data, "ledger"), 0) }
 
-// Collected is what the nodes have applied, put together from several of them during a run. Its zero value is empty.
+// Collected is what the nodes have applied, put together from several of them during a run: parts between which entries are missing. Each
+// part but the first goes on from its only image. The zero value is empty.
 type Collected struct {
-	log  Log // of one image at most, that from which the entries go on
-	gaps int // nodes in a row that lacked the entry after the last one
+	parts []*Log
+	gaps  int // nodes in a row that lacked the entry after the last one
 }
 
-// Add adds what a node has applied since; data is a copy of its directory, or the directory when its process has ended. A node that has received a snapshot
-// lacks entries that others have; if the next node lacks them, too, Collected starts again from its state.
+// newest returns the part that Add goes on with.
+func (c *Collected) newest() *Log {
+	if len(c.parts) == 0 {
+		c.parts = []*Log{{}}
+	}
+	return c.parts[len(c.parts)-1]
+}
+
+// Add adds what a node has applied since; data is a copy of its directory, or the directory when its process has ended. A node that has
+// received a snapshot lacks entries that others have; if the next node lacks them, too, another part begins from its state.
 func (c *Collected) Add(data string) error {
-	next := uint64(1)
-	if n := len(c.log.Entries); n > 0 {
-		next = c.log.Entries[n-1].Index + 1
+	part, next := c.newest(), uint64(1)
+	if n := len(part.Entries); n > 0 {
+		next = part.Entries[n-1].Index + 1
 	}
 	log, err := clusterstore.Inspect(filepath.Join(data, "ledger"), next)
 	if err != nil || len(log.Entries) == 0 {
 		return err
 	}
 	if log.Entries[0].Index == next {
-		c.log.Entries, c.gaps = append(c.log.Entries, log.Entries...), 0
+		part.Entries, c.gaps = append(part.Entries, log.Entries...), 0
 		return nil
 	}
 	if c.gaps++; c.gaps == 1 {
@@ -57,7 +66,7 @@ func (c *Collected) Add(data string) error {
 	}
 	log.Images, c.gaps = log.Images[:1], 0
 	log.Entries = slices.DeleteFunc(log.Entries, func(e clusterstore.LogEntry) bool { return e.Index > log.Images[0].Applied.Index })
-	c.log = *log
+	c.parts = append(c.parts, log)
 	return nil
 }
 
@@ -73,22 +82,40 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s at entry %d: %s", v.Rule, v.Key, v.Index, v.Text)
 }
 
-// Counts says what Check has looked at. From and To are entries: those after From, up to To, were applied; 0: the whole log.
+// Counts says what Check has looked at.
 type Counts struct {
-	From, To                                                         uint64
-	Compared                                                         int // pairs of entries of two logs
-	States, Flights                                                  int // stored states and snapshots that were compared, and the flights in them
-	StatesBefore                                                     int // stored states and snapshots before From: these were not
-	Commands, Opens, Reports, Receipts, Doubts, Flips, Undos, Unread int // Doubts: their ends; Unread: commands after a restore, which flighttest alone judges
+	To, Missing                                                      uint64 // the last entry that was applied, and how many before it were not
+	Compared                                                         int    // pairs of entries of two logs
+	States, Flights                                                  int    // stored states and snapshots that were compared, and the flights in them
+	StatesBefore                                                     int    // stored states and snapshots where entries are missing: these were not
+	Commands, Opens, Reports, Receipts, Doubts, Flips, Undos, Unread int    // Doubts: their ends; Unread: commands after a restore, which flighttest alone judges
 	Seen                                                             Seen
 }
 
 // Check judges the logs of all nodes of one cluster, and what was collected of them before.
 func Check(collected *Collected, logs ...*Log) (found []Violation, n Counts) {
-	report := func(v Violation) { found = append(found, v) }
-	log := mergeLogs(collected, logs, report, &n)
+	c := &check{n: &n, report: func(v Violation) { found = append(found, v) }, watch: newWatch(&n.Seen)}
+	newest := collected.newest()
+	for _, part := range collected.parts[:len(collected.parts)-1] {
+		c.part(part)
+	}
+	c.part(newest, logs...)
+	return found, n
+}
+
+// check is what Check does.
+type check struct {
+	n      *Counts
+	report func(Violation)
+	watch  *watch
+}
+
+// part judges a part of the log: what was collected of it, and what nodes have of it now.
+func (c *check) part(collected *Log, logs ...*Log) {
+	n, before := c.n, c.n.To
+	log := mergeLogs(collected.Entries, logs, c.report, n)
 	base, images := &clusterstore.Image{}, []*clusterstore.Image(nil)
-	for _, l := range append([]*Log{&collected.log}, logs...) {
+	for _, l := range append([]*Log{collected}, logs...) {
 		for i := range l.Images {
 			images = append(images, &l.Images[i])
 			n.To = max(n.To, l.Images[i].Applied.Index)
@@ -103,36 +130,34 @@ func Check(collected *Collected, logs ...*Log) (found []Violation, n Counts) {
 	for log[n.To+1] != nil {
 		n.To++
 	}
-	n.From = base.Applied.Index
+	n.Missing += max(base.Applied.Index, before) - before
 
-	j := &judge{report: report, n: &n, accounts: make(map[flight.ID]*account), undos: make(map[flight.Key][]*account)}
-	l, err := newLedger(base, j)
-	w := newWatch(&n.Seen)
-	index := n.From
+	j := &judge{report: c.report, n: n, accounts: make(map[flight.ID]*account), undos: make(map[flight.Key][]*account)}
+	l, err := newLedger(base, j, n.Seen.Ends)
+	index := base.Applied.Index
 	for err == nil {
 		for ; len(images) > 0 && images[0].Applied.Index <= index; images = images[1:] {
 			if images[0].Applied.Index < index {
 				n.StatesBefore++
 				continue
 			}
-			l.compare(images[0], index, report)
+			l.compare(images[0], index, c.report)
 			n.States, n.Flights = n.States+1, n.Flights+len(images[0].Flights)
 		}
 		if index++; index > n.To {
-			return found, n
+			return
 		}
-		w.term = log[index].Term
-		err = l.apply(log[index], func(s *step) { j.judge(s); w.step(s) })
+		c.watch.term = log[index].Term
+		err = l.apply(log[index], func(s *step) { j.judge(s); c.watch.step(s) })
 		n.Seen.Ends = l.ends
 	}
-	report(Violation{"readable log", "", index, err.Error()})
-	return found, n
+	c.report(Violation{"readable log", "", index, err.Error()})
 }
 
 // mergeLogs compares the logs and returns the common one. Two entries of one index and term are the same, and so are those that
 // two nodes have both applied: up to the entry of its state, unless a snapshot has replaced its log. The entries after the last
 // applied one are those of the node that has applied most. They may not be committed, but a leader could commit them.
-func mergeLogs(collected *Collected, logs []*Log, report func(Violation), n *Counts) map[uint64]*clusterstore.LogEntry {
+func mergeLogs(collected []clusterstore.LogEntry, logs []*Log, report func(Violation), n *Counts) map[uint64]*clusterstore.LogEntry {
 	applied := func(l *Log) uint64 {
 		if len(l.Images) > 0 && slices.ContainsFunc(l.Entries, func(e clusterstore.LogEntry) bool { return e.EntryID == l.Images[0].Applied }) {
 			return l.Images[0].Applied.Index
@@ -141,8 +166,8 @@ func mergeLogs(collected *Collected, logs []*Log, report func(Violation), n *Cou
 	}
 	logs = slices.SortedStableFunc(slices.Values(logs), func(a, b *Log) int { return cmp.Compare(applied(b), applied(a)) })
 	merged := make(map[uint64]*clusterstore.LogEntry)
-	for i := range collected.log.Entries {
-		merged[collected.log.Entries[i].Index] = &collected.log.Entries[i]
+	for i := range collected {
+		merged[collected[i].Index] = &collected[i]
 	}
 	for i, l := range logs {
 		last := applied(l)
@@ -186,8 +211,8 @@ type ledger struct {
 	touched  map[flight.Version]string // as in clusterstore.Image
 }
 
-func newLedger(from *clusterstore.Image, j *judge) (*ledger, error) {
-	l := &ledger{header: from.Header, flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), due: flight.NewDue(), touched: make(map[flight.Version]string)}
+func newLedger(from *clusterstore.Image, j *judge, ends []flight.Time) (*ledger, error) {
+	l := &ledger{header: from.Header, flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), due: flight.NewDue(), touched: make(map[flight.Version]string), ends: ends}
 	maps.Copy(l.touched, from.Touched)
 	for id, record := range from.Flights {
 		f := new(flight.Flight)

@@ -118,22 +118,30 @@ func TestARealLogIsClean(t *testing.T) {
 	a.Entries, b.Entries = a.Entries[5:], b.Entries[5:] // compacted: the states remain
 	found, n = Check(&Collected{}, a, b)
 	require.Empty(t, found)
-	require.Equal(t, b.Images[0].Applied.Index, n.From)
+	require.Equal(t, b.Images[0].Applied.Index, n.Missing)
 	require.Equal(t, []int{2, 3, 1}, []int{n.States, n.Undos, n.Flips})
 
 	collected := &Collected{}
 	require.NoError(t, collected.Add(behind))
-	known := len(collected.log.Entries)
+	known := len(collected.newest().Entries)
 	require.NoError(t, collected.Add(whole))
-	require.Greater(t, len(collected.log.Entries), known)
+	require.Greater(t, len(collected.newest().Entries), known)
 	found, n = Check(collected, a, b)
 	require.Empty(t, found)
-	require.Zero(t, n.From, "what was collected stands for what was compacted")
+	require.Zero(t, n.Missing, "what was collected stands for what was compacted")
 
-	collected.log.Entries = collected.log.Entries[:3]
+	a, b = read(t, whole), read(t, behind)
+	at := int(b.Images[0].Applied.Index)
+	parts := &Collected{parts: []*Log{{Entries: a.Entries[:at-3]}, {Images: b.Images[:1], Entries: a.Entries[at-1 : at]}}}
+	a.Entries = a.Entries[at:]
+	found, n = Check(parts, a)
+	require.Empty(t, found)
+	require.Equal(t, []int{3, 11, 2}, []int{int(n.Missing), n.Opens, n.States}, "each part is judged; one open is in between")
+
+	collected.newest().Entries = collected.newest().Entries[:3]
 	a, b = read(t, whole), read(t, behind)
 	a.Entries = a.Entries[2:]
-	collected.log.Entries[2].Term++
+	collected.newest().Entries[2].Term++
 	found, _ = Check(collected, a, b)
 	require.NotEmpty(t, found, "the node had applied another entry before")
 
@@ -277,7 +285,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 		t.Run(c.rule+": "+c.name, func(t *testing.T) {
 			var found []Violation
 			j := &judge{report: func(v Violation) { found = append(found, v) }, n: new(Counts), accounts: make(map[flight.ID]*account), undos: make(map[flight.Key][]*account)}
-			l, err := newLedger(new(clusterstore.Image), j)
+			l, err := newLedger(new(clusterstore.Image), j, nil)
 			require.NoError(t, err)
 			steps = nil
 			for i := range log.Entries {
