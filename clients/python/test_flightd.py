@@ -1252,6 +1252,13 @@ class TestProtocol(unittest.TestCase):
             for before, other in ((True, "report"), (False, "nothing")):
                 self.assertEqual(flightd._listed_action_for(state, before), due.get(state, other), (state, before))
 
+    def test_the_span_of_the_attempt_is_passed_on(self):
+        span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        for more in ({"traceparent": span}, {}):
+            with self.once(self.proceed(**more)) as f:
+                with f.effect():
+                    self.assertEqual((f.traceparent, f.headers.get("Traceparent")), (more.get("traceparent", ""), more.get("traceparent")))
+
     def test_repeats_of_an_open_share_nonce_and_not_after(self):
         busy = self.error("idempotency_in_flight", proposed=True)
         with self.once(self.later(2, busy), self.later(3, busy), self.proceed()) as f:

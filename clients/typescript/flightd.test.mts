@@ -765,6 +765,15 @@ test("final answers to an open", () => {
   }
 });
 
+test("the span of the attempt is passed on", async () => {
+  const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  for (const more of [{ traceparent }, {}] as { traceparent?: string }[]) {
+    const seen: unknown[] = [];
+    await new Scripted().gets(proceed(more)).run({}, (f) => f.effect(() => seen.push(f.traceparent, f.headers["Traceparent"])));
+    assert.deepEqual(seen, [more.traceparent ?? "", more.traceparent]);
+  }
+});
+
 test("a report is recorded by an answer that shows it", () => {
   for (const [state, last, report, good] of [
     ["running", [1, ""], [1, "succeeded"], false], ["in_doubt", [1, "unknown"], [1, "succeeded"], false],
