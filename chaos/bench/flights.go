@@ -108,9 +108,9 @@ func smallReplays(name string, at, storedAt effect.Doer, stored uint64) workload
 	for n := range keys {
 		keys[n] = orderKey(uint64(n))
 	}
-	any := small(keys[0]) // made once, so that its making is not measured
+	one := small(keys[0]) // made once, so that its making is not measured
 	orders := func(n uint64) order {
-		o := any
+		o := one
 		o.Key = keys[n]
 		return o
 	}

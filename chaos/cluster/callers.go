@@ -191,27 +191,7 @@ func (c *callers) carryOut(o *order, stop <-chan struct{}) {
 			<-stop
 			cancel()
 		}()
-		var readers []linear.Reader
-		for _, url := range c.cfg.URLs {
-			readers = append(readers, func(ctx context.Context, id flight.ID) (*client.Flight, error) {
-				request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/flights/"+id.String(), http.NoBody)
-				if err != nil {
-					return nil, err
-				}
-				request.Header.Set(wire.HeaderAuthorization, "Bearer "+c.cfg.Token)
-				answer, err := (&http.Client{Transport: c.network}).Do(request)
-				if err != nil {
-					return nil, err
-				}
-				defer answer.Body.Close()
-				if answer.StatusCode != http.StatusOK {
-					return nil, errors.New(answer.Status)
-				}
-				f := new(client.Flight)
-				return f, json.NewDecoder(answer.Body).Decode(f)
-			})
-		}
-		linear.Run(ctx, c.mixed[:3], readers, c.cfg.Seed, o.Every, o.Lasts, func(op linear.Op) { c.say(&event{Op: &op}) })
+		linear.Run(ctx, c.mixed[:3], c.readers(), c.cfg.Seed, o.Every, o.Lasts, func(op linear.Op) { c.say(&event{Op: &op}) })
 	case "sagas":
 		c.runSagas(o)
 	case "saga ends":
@@ -313,6 +293,30 @@ func (c *callers) callUntilEnd(by *client.Client, caller, name string, lasts tim
 			return false
 		}
 	}
+}
+
+// readers returns a reader for each node.
+func (c *callers) readers() (all []linear.Reader) {
+	for _, url := range c.cfg.URLs {
+		all = append(all, func(ctx context.Context, id flight.ID) (*client.Flight, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/flights/"+id.String(), http.NoBody)
+			if err != nil {
+				return nil, err
+			}
+			request.Header.Set(wire.HeaderAuthorization, "Bearer "+c.cfg.Token)
+			answer, err := (&http.Client{Transport: c.network}).Do(request)
+			if err != nil {
+				return nil, err
+			}
+			defer answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				return nil, errors.New(answer.Status)
+			}
+			f := new(client.Flight)
+			return f, json.NewDecoder(answer.Body).Decode(f)
+		})
+	}
+	return all
 }
 
 // callWithAnotherInput calls a key that was used with another input. It must be refused.

@@ -224,7 +224,7 @@ func allHazards() []hazard {
 		{27, "The machine sleeps.", "not met here: all hosts share the machine's clocks, which go on while a process is frozen; shown by TestHazard02_07_27_", nil},
 		{28, "Raft answers with an error although the entry may be committed.", "leaders killed or cut off under all workloads: commands that are in the log again in a later term", logged(func(s *ledgerlog.Seen) int { return s.Anew })},
 		{29, "A follower that lags behind does not know a flight.", "operators and readers, slow or cut links: answers older than what another client was told before", behind},
-		{30, "A key comes with another input.", "not met here: every caller sends the input of its key; shown by TestHazard30_", logged(func(s *ledgerlog.Seen) int { return s.Answers["Open conflict"] + s.Answers["Submit conflict"] })},
+		{30, "A key comes with another input.", "keys shared by four callers, one call in eight with another input: opens and submissions that were refused for it", logged(func(s *ledgerlog.Seen) int { return s.Answers["Open conflict"] + s.Answers["Submit conflict"] })},
 		{31, "A new release of the caller sends another body for the same intent.", "not met here: callers have one release; shown by TestHazard31_", nil},
 		{32, "A request is repeated after the provider has forgotten the idempotency key.", "keys that are sent again: attempts that were held back because the provider's two minutes were over", logged(func(s *ledgerlog.Seen) int { return s.WindowsOver })},
 		{33, "The provider repeats a stored error for the key.", "keys that are sent again, the provider answers 500 for ever: repeats that got the stored error", replayedErrors},

@@ -32,8 +32,8 @@ const (
 type Reader func(context.Context, flight.ID) (*client.Flight, error)
 
 // Run makes operations at random, through all clients, until ctx ends, and records each one. Three users of each client pause between two
-// operations, for pause on average. Each reader reads once in each pause. For the time erase, keys are redacted, and receipts expire: nodes then remove everything from their logs
-// within a minute, which can no longer be checked. record is called from several goroutines. Processes
+// operations, for pause on average. Each reader reads once in each pause. For the time erase, keys are redacted, and receipts expire: nodes
+// then remove everything from their logs within a minute, which can no longer be checked. record is called from several goroutines. Processes
 // with different seeds share no key and no name; their clocks are compared if they run on one machine.
 func Run(ctx context.Context, clients []*client.Client, readers []Reader, seed uint64, pause, erase time.Duration, record func(Op)) {
 	w := &workload{clients: clients, eraseUntil: time.Now().Add(erase), name: fmt.Sprintf("linear-%x", seed), record: record}
@@ -273,6 +273,7 @@ func (u *user) decide(ctx context.Context, c *client.Client, key flight.Key, see
 func (w *workload) follow(ctx context.Context, seed uint64, pause time.Duration) {
 	prefix, last, random := "default/linear/"+w.name+"-", "", rand.New(rand.NewPCG(seed, 1<<32))
 	for i := 0; ctx.Err() == nil; i++ {
+		broken := false
 		life, end := context.WithTimeout(ctx, streamLife)
 		for e, err := range w.clients[i%len(w.clients)].Events(life, client.EventQuery{After: last, KeyPrefix: prefix}) {
 			kind := Event
@@ -288,11 +289,12 @@ func (w *workload) follow(ctx context.Context, seed uint64, pause time.Duration)
 			}
 			last = e.ID
 			w.record(Op{Client: prefix, Key: e.Key, Kind: kind, Version: e.ID, Generation: e.Generation, Word: fmt.Sprint(e.Kind, " from client ", i%len(w.clients), " in stream ", i), Start: now(), End: now()})
-			if random.IntN(streamEvents) == 0 {
+			if broken = random.IntN(streamEvents) == 0; broken {
 				break
 			}
 		}
-		end()
-		clock.Sleep(ctx, pause)
+		if end(); !broken {
+			clock.Sleep(ctx, pause)
+		}
 	}
 }
