@@ -78,6 +78,7 @@ pack "$work/client"
 
 cp -r clients/python "$work/python" && cp LICENSE "$work/python/" && sed -i "s/^version = .*/version = \"$pep440\"/" "$work/python/pyproject.toml"
 "$python" -m build --no-isolation --skip-dependency-check --outdir "$out" "$work/python" >"$work/python.log" || { cat "$work/python.log" >&2; exit 1; }
+chmod 644 "$out"/flightd-*.whl "$out"/flightd-*.tar.gz # the module build makes files that nobody else may read
 
 mkdir "$work/flightd-deploy-$version" && cp -r deploy/compose.yaml deploy/kubernetes "$work/flightd-deploy-$version/"
 sed -i "s/flightd:devel/flightd:$version/" "$work/flightd-deploy-$version"/compose.yaml "$work/flightd-deploy-$version"/kubernetes/*
