@@ -27,7 +27,7 @@ type epochsState struct {
 	hasBackup, restored      uint8
 	created                  [2]uint8 // create revision of the session key; 0: not created
 	sessionEpoch             [2]uint8
-	raised                   uint8    // counter that the leader has raised and not yet recorded; 0: none
+	raised, raisedEpoch      uint8    // counter that the leader has raised and not yet recorded, and its lease epoch in etcd; 0: none
 	record                   uint8    // ledger: the recorded counter
 	leaseEpoch, holdOver     uint8    // ledger
 	guardRaised              uint8    // the operator has written the guard key of the next epoch
@@ -185,13 +185,15 @@ func (ec *epochsConfig) guardSteps(s *epochsState, out *steps[epochsState]) {
 		t := *s
 		t.etcd.counter++
 		t.etcd.revision++
-		t.raised = t.etcd.counter
+		t.raised, t.raisedEpoch = t.etcd.counter, t.etcd.leaseEpoch
 		out.add(t, perhaps, "leader raises the counter in etcd to", int(t.raised))
 	}
 	if s.raised != 0 {
 		t := *s
-		t.record = max(t.record, s.raised)
-		t.raised = 0
+		if s.raisedEpoch == s.leaseEpoch { // else it is fenced
+			t.record = max(t.record, s.raised)
+		}
+		t.raised, t.raisedEpoch = 0, 0
 		out.add(t, eventually, "ledger records the counter", int(s.raised))
 	}
 }
