@@ -55,6 +55,7 @@ type bed struct {
 	disks     map[string]*disk.Disk // of the nodes
 	bundle    map[string]string     // the directory with which a node starts that was replaced
 	replaced  int
+	damaged   string         // the node whose disk was damaged last, and that may not have noticed; "": none
 	restarts  map[string]int // of nodes that ended by themselves, since the last heal
 	inMemory  bool           // the disks are memory
 	missing   []string       // names of the faults that this machine cannot have

@@ -18,6 +18,8 @@ const (
 	diskSize = 1 << 30
 	// refusalLimit is how long a node may take to see at its start that it must not go on.
 	refusalLimit = 20 * time.Second
+	// wholeLimit is how long the nodes may take until all of them take part again.
+	wholeLimit = 90 * time.Second
 )
 
 // data returns the data directory of a node, which is on a disk of its own.
@@ -70,6 +72,14 @@ func diskFaults() []fault {
 	}
 	damage := func(name string, harm func(b *bed, victim string) (string, error)) fault {
 		return fault{name, needsAll, leaderOrNode, 2 * time.Second, func(b *bed, victim string, _ time.Duration) (healFunc, error) {
+			if before := b.damaged; before != "" && before != victim { // one damaged copy of three may be there, not two
+				b.nodes[before].Kill()
+				if err := b.replace(before); err != nil {
+					return nil, err
+				}
+				b.whole(wholeLimit)
+			}
+			b.damaged = victim
 			b.nodes[victim].Kill()
 			did, err := harm(b, victim)
 			return func() (int, string, error) {

@@ -127,7 +127,7 @@ func (b *bed) recover(n int, began time.Time) {
 		r.Flight = first
 		return nil
 	})
-	r.Whole = b.whole(90*time.Second) + r.Flight
+	r.Whole = b.whole(wholeLimit) + r.Flight
 	b.collected.collect(b)
 	b.rounds = append(b.rounds, r)
 	b.t.Logf("round %d is healed: a node led after %v, the first new flight after %v, every node took part after %v", n,

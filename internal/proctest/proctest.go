@@ -192,7 +192,8 @@ func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) 
 // Thaw lets a frozen process go on.
 func (p *Process) Thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Stop asks the process to end with SIGTERM and waits for its end. A process that has not ended within the time is killed. The
+// Stop asks the process to end with SIGTERM and waits for its end. A process that has not ended within the time is ended
+// by SIGQUIT, or killed. The
 // error says how the process ended; nil: with status 0.
 func (p *Process) Stop(within time.Duration) error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -201,7 +202,12 @@ func (p *Process) Stop(within time.Duration) error {
 	select {
 	case <-p.ended:
 	case <-time.After(within):
-		p.Kill()
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // a Go program then writes its goroutines into the log, and ends
+		select {
+		case <-p.ended:
+		case <-time.After(5 * time.Second):
+			p.Kill()
+		}
 		return fmt.Errorf("%s did not end within %v after SIGTERM: %w", p.spec.Name, within, p.err)
 	}
 	if p.err != nil {
