@@ -130,3 +130,18 @@ func TestOneShotSessionUntilTheReportIsCommitted(t *testing.T) {
 		require.NotContains(t, there.Leases.Etcd.Sessions(), acts.Session)
 	})
 }
+
+// Two copies of a report that a node could not store at once may wait in two spools. The caller who sends the second one behind a new attempt
+// must be told so: an answer that shows another attempt is no answer to its report, and it would send it for ever.
+func TestSecondCopyBehindANewAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		first := proceed(t, fd, openOf("1", "{}", flight.Policy{Recovery: flight.RecoveryResend}, 1))
+		report(t, fd, first, flight.OutcomeUnknown, "")
+		report(t, fd, first, flight.OutcomeUnknown, "") // its attempt is the newest one: the flight shows it
+		second := proceed(t, fd, openOf("1", "{}", flight.Policy{Recovery: flight.RecoveryResend}, 2))
+		f, err := fd.Remote().Report(t.Context(), reportOf(first, flight.OutcomeUnknown, ""))
+		requireAs[*effect.Fenced](t, err)
+		require.Empty(t, f.Evidence, "it was accepted before")
+		require.Equal(t, flight.StateSucceeded, report(t, fd, second, flight.OutcomeSucceeded, "ch_1").State)
+	})
+}
