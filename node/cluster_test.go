@@ -257,7 +257,7 @@ func TestCluster_EveryNodeTakesEveryRequest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%.300s", body)
 
-	// A backup is sent by the leader, whoever is asked, and all nodes know of it.
+	// A backup is sent by the leader, also when another node is asked, and all nodes know of it.
 	asked := time.Now().Add(-time.Second)
 	answer, err := http.Get(c.nodes[(lead+1)%3].server.url() + "/v1/backup")
 	require.NoError(t, err)
