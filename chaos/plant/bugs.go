@@ -65,7 +65,7 @@ var Bugs = []Bug{
 	{Name: "an overlap is not flagged", Rule: oneEffect, Workload: Slow, Fault: FreezeCallers, Test: "flight TestHazard05_ALateReportIsEvidenceAndAnotherEffectIsFlagged",
 		Edits: []Edit{{"flight/apply_report.go", "\tt.editFlight().Overlap = true\n\tt.emit(EventOverlap,", "\tt.emit(EventOverlap,"}}},
 	{Name: "a fenced report is answered as accepted", Rule: oneEffect, Workload: Calls, Fault: FreezeCallers, Test: "client TestFencedReport",
-		Edits: []Edit{{"remote/report.go", "\tif reply.Decision != flight.DecisionAccepted {\n\t\treturn reply.Flight, &effect.Fenced{Key: r.Key}\n\t}\n\treturn reply.Flight, nil", "\treturn reply.Flight, nil"}}},
+		Edits: []Edit{{"remote/report.go", "\tif reply.Decision != flight.DecisionAccepted || isOld {\n", "\tif isOld {\n"}}},
 	{Name: "a report ends its session before the ledger has it", Rule: attemptKept, Workload: Bare, Fault: KillLeader, Test: "remote TestOneShotSessionUntilTheReportIsCommitted",
 		Edits: []Edit{{"remote/report.go", "\treply, err := s.cfg.Ledger.Report(ctx, r)\n", `	if f, _ := s.cfg.Ledger.Flight(r.Key.FlightID()); f.OpenAttempt() != nil && f.Newest().Session.OneShot {
 		s.endSession(ctx, f.Newest().Session.ID)
