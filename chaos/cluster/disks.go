@@ -187,6 +187,9 @@ func (b *bed) replace(name string) error {
 		return err
 	}
 	b.bundle[name] = bundle
+	if b.damaged == name {
+		b.damaged = ""
+	}
 	b.launch(name)
 	return nil
 }
