@@ -32,7 +32,7 @@ type Config struct {
 	Memory Memory
 	// Log limits the raft log.
 	Log LogConfig
-	// Limits says when the store rejects work and when it ends the process.
+	// Limits says when the store rejects work, verifies its tables, and ends the process.
 	Limits Limits
 	// Logger receives warnings and errors of raft and Pebble; nil: nothing is logged.
 	Logger *slog.Logger
@@ -82,6 +82,9 @@ type Limits struct {
 	// CommitTimeout is how long Report waits for a commit before it writes the report to the spool, up to a quarter
 	// longer; 200 ms.
 	CommitTimeout time.Duration
+	// VerifyEvery is the time between two readings of all tables, which compare their checksums; 24 h. Too short: the disk
+	// is always read. Too long: damage is found only when the block is needed.
+	VerifyEvery time.Duration
 	// Kill ends the process at once and must not return. It is called when a part that the ledger cannot run without
 	// has failed; from then on no caller may be answered. why wraps the operating system's error where there is one.
 	// nil: the function Kill.
@@ -154,6 +157,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Limits.StallTimeout, 5*time.Second)
 	setDefault(&c.Limits.MinFree, 256<<20)
 	setDefault(&c.Limits.CommitTimeout, 200*time.Millisecond)
+	setDefault(&c.Limits.VerifyEvery, 24*time.Hour)
 	if c.Limits.Kill == nil {
 		c.Limits.Kill = Kill
 	}

@@ -225,7 +225,7 @@ func TestCorruptionLog_IsThrottled(t *testing.T) {
 		log, cfg := new(bytes.Buffer), memConfig(vfs.NewMem())
 		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 		s := openStore(t, cfg)
-		require.True(t, s.IsDiskFit())
+		require.False(t, s.IsDamaged())
 		for range 2 {
 			for range 100 {
 				for _, file := range []string{"one.sst", "other.sst"} {
@@ -236,7 +236,7 @@ func TestCorruptionLog_IsThrottled(t *testing.T) {
 		}
 		require.Equal(t, 2, strings.Count(log.String(), "one.sst"))
 		require.Equal(t, 2, strings.Count(log.String(), "other.sst"))
-		require.False(t, s.IsDiskFit(), "a leader hands over")
+		require.True(t, s.IsDamaged(), "a leader hands over")
 	})
 }
 

@@ -140,7 +140,7 @@
 //	spooled report of a newer version           kept, logged and counted: the newer version proposes it
 //	entry of a newer version in the log         rejected before anything is applied
 //	block with a checksum mismatch              rejected if the start needs it; later the fsm kills the process, and a
-//	                                            reader gets an error
+//	                                            reader gets an error. verify.go finds one that nobody reads
 //	no permission, file descriptor or disk      rejected with the system's error, not as damage: the next start may
 //	space; a bad sector                         succeed
 //	directory of another node or cluster, in    rejected

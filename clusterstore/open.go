@@ -91,6 +91,7 @@ func (s *Store) startRaft(restore bool) error {
 	go s.runDuplicateFlush()
 	go s.watchLeadership()
 	go s.runSnapshots()
+	s.workers.Go((&verifier{storage: &s.storage}).run)
 	s.spool.resume(s)
 	return nil
 }

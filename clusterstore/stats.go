@@ -16,6 +16,7 @@ type Stats struct {
 	CompactionDebt  uint64   // bytes of the state that wait for compaction, as Pebble estimates
 	FreeBytes       uint64   // bytes of free disk space
 	FreeKnown       bool     // the file system reported the free space
+	Damaged         bool     // a block on the disk was found damaged since the start
 	Spooled         int      // reports in this node's spool that are not committed
 	Quarantined     int      // quarantined reports; below zero: the directory cannot be read
 	QuarantineFiles []string // names of the quarantined reports

@@ -28,7 +28,7 @@ type storage struct {
 	spool       *spool
 	disk        diskMonitor
 	corruptions corruptionLog
-	damaged     atomic.Bool // a block with a wrong checksum was read since the start
+	damaged     atomic.Bool // a block with a wrong checksum, or that cannot be read, was found since the start
 
 	clockStepStored atomic.Bool // the file CLOCK_STEP exists
 }
@@ -36,9 +36,8 @@ type storage struct {
 // CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
 func (st *storage) CheckDiskSpace() error { return st.disk.check() }
 
-// IsDiskFit reports whether a leader can rely on the disk: it has space for new work, and since the start no block was read that is damaged.
-// A leader with a damaged snapshot could send it to no node.
-func (st *storage) IsDiskFit() bool { return st.disk.check() == nil && !st.damaged.Load() }
+// IsDamaged reports whether a block on the disk was found damaged since the start. A leader with a damaged snapshot could send it to no node.
+func (st *storage) IsDamaged() bool { return st.damaged.Load() }
 
 // openFiles opens log, state, snapshots and spool, and checks that they belong to this node.
 func (st *storage) openFiles() (err error) {
@@ -83,8 +82,8 @@ func (st *storage) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// onCorruption logs a block with a wrong checksum. The reader of the block gets an error; the fsm kills the process
-// on one. Background compactions retry for ever, so the message is throttled per file.
+// onCorruption logs a damaged block. A reader of the block gets an error; the fsm kills the process on one, the
+// verifier goes on. Background compactions retry for ever, so the message is throttled per file.
 func (st *storage) onCorruption(info pebble.DataCorruptionInfo) {
 	st.damaged.Store(true)
 	if !st.corruptions.shouldLog(info.Path, time.Now()) {

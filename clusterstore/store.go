@@ -79,7 +79,7 @@ func (s *Store) Stats() Stats {
 	now := s.fsm.published.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
+		LogBytes: s.log.DiskBytes(), StateBytes: s.state.diskBytes(), CompactionDebt: s.state.compactionDebt(), Spooled: s.Spooled(), Damaged: s.IsDamaged(), Flights: now.meta.Counts, Reconciling: now.header.Reconciling,
 	}
 	stats.Quarantined, stats.QuarantineFiles = s.spool.quarantined()
 	stats.First, _ = s.log.FirstIndex() // it never returns an error

@@ -16,6 +16,7 @@ import (
 // (throttle.go). If the write-ahead log of an open database cannot be written, the logger ends the process (walfs.go).
 type DB struct {
 	*pebble.DB
+	fs          vfs.FS
 	dir         string
 	log         pebble.Logger
 	throttle    throttle
@@ -37,7 +38,7 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	o.FS = walFS{o.FS, d}
+	d.fs, o.FS = o.FS, walFS{o.FS, d}
 	listener := new(pebble.EventListener)
 	if o.EventListener != nil {
 		*listener = *o.EventListener
