@@ -243,7 +243,8 @@ func clusterDocs() map[string]fieldDoc {
 		"ClusterNode.seen_before_ms":      {about: "the age of this description"},
 		"backed_up_at":                    {about: "when the last whole backup ended that the node has sent; absent: none since its start"},
 		"ClusterNode.reads_feature_level": {about: "the highest feature level that the node's build reads"},
-		"ClusterNode.problem":             {about: "why the node is unreachable or no voter"},
+		"ClusterNode.problem":             {about: "why the node is unreachable or no voter, or that its disk is damaged"},
+		"disk_damaged":                    {about: "a block on the node's disk was found damaged since its start: replace the node while the others are whole"},
 		"ReplaceNode.certificate":         {about: "SHA-256 of the new node's certificate, in hex", pattern: `^[0-9A-Fa-f]{64}$`},
 		"ReplaceNode.while_running":       {about: "also if the node runs; it is cut off at once"},
 	}

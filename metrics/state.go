@@ -133,6 +133,7 @@ func stateGauges() []stateGauge {
 			}
 			return float64(r.FreeBytes)
 		}),
+		f("disk_damaged", "1 if a block on this node's disk was found damaged since the start.", func(r *sample) float64 { return boolValue(r.Damaged) }),
 	}
 }
 

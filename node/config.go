@@ -122,8 +122,9 @@ type tuning struct {
 	directoryEvery time.Duration // 250 ms
 	etcdQuota      int64         // bytes; etcdQuota
 	compactor      etcdlease.CompactorSettings
-	minFree        uint64 // bytes of disk; 0: the ledger's own bound
-	connections    int    // of the API; maxConnections
+	minFree        uint64        // bytes of disk; 0: the ledger's own bound
+	verifyEvery    time.Duration // 0: the ledger's own
+	connections    int           // of the API; maxConnections
 }
 
 // TLSFiles are the paths of PEM files. They are read again when they change.

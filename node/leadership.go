@@ -29,26 +29,32 @@ const (
 	handOverPause = 30 * time.Second
 )
 
-// fitness decides when a leader hands leadership over because it cannot take new work: etcd does not answer it, its disk is
-// nearly full, or a block on it is damaged. One goroutine uses it.
+// fitness decides when a leader hands leadership over: because it cannot take new work, as etcd does not answer it or its disk is
+// nearly full, or because a block on its disk is damaged. One goroutine uses it.
 type fitness struct {
 	lastFit    time.Time // zero: not since the start
 	handedOver time.Time
 }
 
-// successor returns the node to hand leadership to now; "": none. candidates are the other nodes by name.
-func (f *fitness) successor(now time.Time, fit, leads bool, applied uint64, candidates map[string]*view) (name string) {
-	if fit || f.lastFit.IsZero() {
+// successor returns the node to hand leadership to now; "": none. own is the status of this node, candidates are the other nodes by
+// name. A node whose disk is whole goes first; one with a damaged block is asked only by a leader that cannot take new work.
+func (f *fitness) successor(now time.Time, own *status, leads bool, candidates map[string]*view) (name string) {
+	able := own.EtcdOK && own.DiskOK
+	if able && !own.Damaged || f.lastFit.IsZero() {
 		f.lastFit = now
 	}
 	if !leads || now.Sub(f.lastFit) < unfitTimeout || now.Sub(f.handedOver) < handOverPause {
 		return ""
 	}
-	var best *view
+	var best *status
 	for other, v := range candidates {
-		fresh := v.err == nil && now.Sub(v.sent) < 2*pollEvery && v.status.EtcdOK && v.status.DiskOK
-		if fresh && v.status.Applied+maxBehind >= applied && (best == nil || v.status.Applied > best.status.Applied) {
-			name, best = other, v
+		s := &v.status
+		fresh := v.err == nil && now.Sub(v.sent) < 2*pollEvery && s.Applied+maxBehind >= own.Applied
+		if !fresh || !s.EtcdOK || !s.DiskOK || s.Damaged && able {
+			continue
+		}
+		if best == nil || best.Damaged && !s.Damaged || best.Damaged == s.Damaged && s.Applied > best.Applied {
+			name, best = other, s
 		}
 	}
 	if name != "" {
@@ -60,13 +66,14 @@ func (f *fitness) successor(now time.Time, fit, leads bool, applied uint64, cand
 // maxBehind is how many entries a successor may be behind: raft sends them before the transfer.
 const maxBehind = 1000
 
-// leaveToFitNode hands leadership to a node that can take new work, if this one cannot.
+// leaveToFitNode hands leadership to a node that is fit for it, if this one is not.
 func (p *poller) leaveToFitNode(ctx context.Context) {
 	_, leads := p.store.Leading()
-	c := p.cluster
+	own, c := peerAPI{p.node}.status(), p.cluster
+	own.EtcdOK = own.EtcdOK && !p.etcdRefused.Load()
 	c.mu.Lock()
 	candidates := maps.Clone(c.views)
-	to := p.fit.successor(time.Now(), p.etcdAnswers.Load() && !p.etcdRefused.Load() && p.store.IsDiskFit(), leads, p.store.LastApplied().Index, candidates)
+	to := p.fit.successor(time.Now(), &own, leads, candidates)
 	instance := c.members.Instances[to]
 	c.mu.Unlock()
 	if to == "" {

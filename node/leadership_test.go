@@ -24,7 +24,7 @@ func TestFitness(t *testing.T) {
 	}
 	w := new(fitness)
 	ask := func(d time.Duration, answers, leads bool) string {
-		return w.successor(at(d), answers, leads, 5500, candidates(at(d)))
+		return w.successor(at(d), &status{EtcdOK: answers, DiskOK: true, Applied: 5500}, leads, candidates(at(d)))
 	}
 	require.Empty(t, ask(0, true, true))
 	require.Empty(t, ask(2*time.Second, false, true), "the time-out has not passed")
@@ -33,5 +33,27 @@ func TestFitness(t *testing.T) {
 	require.Empty(t, ask(10*time.Second, false, true), "it was handed over a moment ago")
 	require.Equal(t, "fit", ask(40*time.Second, false, true))
 	require.Empty(t, ask(80*time.Second, true, true), "it is fit again")
-	require.Empty(t, w.successor(at(90*time.Second), false, true, 5500, nil), "nobody is better off")
+	require.Empty(t, w.successor(at(90*time.Second), &status{DiskOK: true, Applied: 5500}, true, nil), "nobody is better off")
+}
+
+// A leader with a damaged disk leaves to a node whose disk is whole. One that cannot take new work leaves also to a node with a damaged
+// disk, if no other is fit.
+func TestFitness_DamagedDisk(t *testing.T) {
+	began := time.Unix(1_800_000_000, 0)
+	whole, damaged := status{EtcdOK: true, DiskOK: true, Applied: 5000}, status{EtcdOK: true, DiskOK: true, Damaged: true, Applied: 5500}
+	full, fullAndDamaged := status{EtcdOK: true, Applied: 5500}, status{EtcdOK: true, Damaged: true, Applied: 5500}
+	for name, test := range map[string]struct {
+		own  status
+		b, c status
+		want string
+	}{
+		"damaged, one is whole":     {damaged, damaged, whole, "c"},
+		"damaged, none is whole":    {damaged, damaged, damaged, ""},
+		"full, one is whole":        {full, damaged, whole, "c"},
+		"full, none is whole":       {full, damaged, full, "b"},
+		"full and damaged, as both": {fullAndDamaged, damaged, fullAndDamaged, "b"},
+	} {
+		f, now := fitness{lastFit: began}, began.Add(unfitTimeout)
+		require.Equal(t, test.want, f.successor(now, &test.own, true, map[string]*view{"b": {status: test.b, sent: now}, "c": {status: test.c, sent: now}}), name)
+	}
 }

@@ -106,11 +106,17 @@ func (m monitor) serve() error {
 // loneNode is the name of a lone node in the description of its cluster.
 const loneNode = "lone"
 
+// damagedDisk is the problem of a node on whose disk a block was found damaged.
+const damagedDisk = "a block on its disk is damaged: flightd doctor says what to do"
+
 // clusterState describes the nodes as this one sees them.
 func (m monitor) clusterState() wire.Cluster {
 	if m.cluster == nil {
 		applied := m.store.LastApplied().Index
 		only := wire.ClusterNode{Name: loneNode, Role: wire.RoleLeader, Version: m.cfg.Process.Version, Applied: applied, EtcdOK: !m.etcdFull.Load(), Reads: flight.MaxLevel, BackedUp: m.lastBackup()}
+		if only.DiskDamaged = m.store.IsDamaged(); only.DiskDamaged {
+			only.Problem = damagedDisk
+		}
 		return wire.Cluster{Leader: loneNode, Nodes: []wire.ClusterNode{only}}
 	}
 	own := peerAPI(m).status()
@@ -143,6 +149,9 @@ func (m monitor) clusterState() wire.Cluster {
 		out.Instance, out.Version, out.Applied, out.EtcdOK, out.Reads = about.Instance, about.Version, about.Applied, about.EtcdOK && out.Problem == "", about.Reads
 		out.BackedUp = about.BackedUp
 		out.Behind = max(then, about.Applied) - about.Applied
+		if out.DiskDamaged = about.Damaged; out.DiskDamaged && out.Problem == "" {
+			out.Problem = damagedDisk
+		}
 		if waits := own.Members.pending(node.Name); waits != "" {
 			out.Problem = waits
 		}

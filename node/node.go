@@ -239,7 +239,7 @@ func (n *node) openStores(ctx context.Context) error {
 	other := sync.OnceValue(func() opened { return <-started })
 	cfg := clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(storeEvents(n.cfg.Logger, n.cluster, &n.events)),
-		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Process.Kill},
+		Clock: clusterstore.Clock{Wall: n.wall}, Limits: clusterstore.Limits{MinFree: n.cfg.tuning.minFree, VerifyEvery: n.cfg.tuning.verifyEvery, Kill: n.cfg.Process.Kill},
 		CheckPast: func(ctx context.Context, past clusterstore.Past) error {
 			o := other()
 			if o.err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -352,4 +353,47 @@ func TestCluster_RestoredDirectoryIsNoMember(t *testing.T) {
 	c.ready(victim)
 	require.NoFileExists(t, accepted)
 	c.pay(victim, 2, 4)
+}
+
+// A leader that finds a damaged table on its disk hands over, and all nodes name it until it is replaced.
+func TestReplace_DamagedDisk(t *testing.T) {
+	long(t)
+	t.Parallel()
+	c := newTestCluster(t, func(cfg *Config) { cfg.tuning.verifyEvery = 100 * time.Millisecond })
+	c.pay(0, 0, 3)
+	for i := range c.nodes { // a node that stops writes its state to a table
+		c.stop(i)
+		c.start(i)
+		c.ready(i)
+	}
+	damaged := func() (names []string) {
+		for _, n := range (monitor{c.nodes[0].node}).clusterState().Nodes {
+			if n.DiskDamaged {
+				require.Equal(t, damagedDisk, n.Problem)
+				names = append(names, n.Name)
+			}
+		}
+		return names
+	}
+	require.Empty(t, damaged())
+
+	lead := c.leader()
+	tables, err := filepath.Glob(filepath.Join(c.configs[lead].Data, "ledger", "state-*", "*.sst"))
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	content, err := os.ReadFile(tables[0])
+	require.NoError(t, err)
+	content[len(content)/2] ^= 1
+	require.NoError(t, os.WriteFile(tables[0], content, 0o600))
+	require.Eventually(t, func() bool { return slices.Equal(damaged(), c.names[lead:lead+1]) && c.leader() != lead }, 20*time.Second, 20*time.Millisecond)
+	require.Contains(t, body(t, c.nodes[lead].server.url()+"/metrics"), "\nflightd_disk_damaged 1\n")
+
+	c.stop(lead)
+	dir, certificate := c.replacement(lead, 1)
+	c.replace((lead+1)%3, lead, certificate)
+	c.configs[lead].Cluster, c.configs[lead].Data = dir, c.configs[lead].Data+"-2"
+	c.start(lead)
+	c.ready(lead)
+	c.awaitReplaced(lead)
+	require.Empty(t, damaged())
 }

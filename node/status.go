@@ -39,7 +39,8 @@ type status struct {
 	Wall     time.Time `json:"wall"`
 	Reads    uint32    `json:"reads"` // highest feature level that this build reads
 	EtcdOK   bool      `json:"etcd_ok"`
-	DiskOK   bool      `json:"disk_ok"` // its disk takes new work, and nothing on it was found damaged
+	DiskOK   bool      `json:"disk_ok"`           // its disk has space for new work
+	Damaged  bool      `json:"damaged,omitempty"` // a block on its disk was found damaged since its start
 	Members  members   `json:"members"`
 	Joins    string    `json:"joins,omitempty"` // certificate of a node that waits until it replaces the one before
 
@@ -201,7 +202,7 @@ func (p peerAPI) status() status {
 	}
 	last := store.LastApplied()
 	s.Term, s.Applied, s.Leader, s.Acting = last.Term, last.Index, store.Leader(), p.act.Load() != nil
-	s.EtcdOK, s.DiskOK = p.etcdAnswers.Load(), store.IsDiskFit()
+	s.EtcdOK, s.DiskOK, s.Damaged = p.etcdAnswers.Load(), store.CheckDiskSpace() == nil, store.IsDamaged()
 	s.DefragDue, s.EtcdFull = p.defrag.wants()
 	s.BackedUp = p.lastBackup()
 	return s

@@ -15,7 +15,7 @@ import (
 func newClusterStatusCommand(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the nodes of the cluster: who leads, who is behind, whose clock is off",
+		Short: "Show the nodes of the cluster: who leads, who is behind, whose clock is off, whose disk is damaged",
 		Long: `Shows the nodes as the leader of the ledger sees them, at most a second old. Any node of the cluster can be asked.
 
 A cluster of three serves callers while two of them answer. BEHIND is how many entries of the ledger a node lacks; CLOCK is how

@@ -14,20 +14,21 @@ type Cluster struct {
 
 // ClusterNode is a node of a cluster.
 type ClusterNode struct {
-	Name       string `json:"name"`
-	Role       string `json:"role"`                   // leader, follower, or unreachable
-	Instance   string `json:"instance"`               // id of the node's data directory
-	Address    string `json:"address,omitempty"`      // HOST:PORT of the port between nodes
-	Etcd       string `json:"etcd_address,omitempty"` // HOST:PORT of the peer port of its etcd member
-	Version    string `json:"version,omitempty"`
-	Applied    uint64 `json:"applied,omitempty"`             // index of the last entry of the ledger that the node has applied
-	Behind     uint64 `json:"behind"`                        // how many entries the node is behind the leader
-	ClockMS    int64  `json:"clock_ms"`                      // how far its wall clock is ahead of that of the node that answers
-	EtcdOK     bool   `json:"etcd_ok"`                       // etcd answers that node
-	SeenBefore int64  `json:"seen_before_ms"`                // age of this description; 0: as of now
-	Problem    string `json:"problem,omitempty"`             // why the node is unreachable or no voter
-	BackedUp   Time   `json:"backed_up_at,omitzero"`         // when the last whole backup ended that the node has sent; absent: none since its start
-	Reads      uint32 `json:"reads_feature_level,omitempty"` // highest feature level that its build reads
+	Name        string `json:"name"`
+	Role        string `json:"role"`                   // leader, follower, or unreachable
+	Instance    string `json:"instance"`               // id of the node's data directory
+	Address     string `json:"address,omitempty"`      // HOST:PORT of the port between nodes
+	Etcd        string `json:"etcd_address,omitempty"` // HOST:PORT of the peer port of its etcd member
+	Version     string `json:"version,omitempty"`
+	Applied     uint64 `json:"applied,omitempty"`             // index of the last entry of the ledger that the node has applied
+	Behind      uint64 `json:"behind"`                        // how many entries the node is behind the leader
+	ClockMS     int64  `json:"clock_ms"`                      // how far its wall clock is ahead of that of the node that answers
+	EtcdOK      bool   `json:"etcd_ok"`                       // etcd answers that node
+	SeenBefore  int64  `json:"seen_before_ms"`                // age of this description; 0: as of now
+	Problem     string `json:"problem,omitempty"`             // why the node is unreachable or no voter, or that its disk is damaged
+	DiskDamaged bool   `json:"disk_damaged,omitzero"`         // a block on its disk was found damaged since its start
+	BackedUp    Time   `json:"backed_up_at,omitzero"`         // when the last whole backup ended that the node has sent; absent: none since its start
+	Reads       uint32 `json:"reads_feature_level,omitempty"` // highest feature level that its build reads
 }
 
 // The roles of a node.

@@ -45,6 +45,16 @@ func checkCluster(state *client.Cluster) Finding {
 		f.Status, f.Do = StatusWarn, cmp.Or(f.Do, do)
 		says = append(says, fmt.Sprintf(format, args...))
 	}
+	for _, n := range state.Nodes { // first: its remedy is the most urgent one
+		switch {
+		case n.DiskDamaged && len(state.Nodes) == 1:
+			warn("stop the callers and run flightd backup, which fails if receipts are lost; restore that backup on another disk, and an older one only if it fails",
+				"a block on the disk is damaged")
+		case n.DiskDamaged:
+			warn("while a whole node leads, stop node "+n.Name+" and run flightd cluster replace "+n.Name+", one node at a time; if none is whole, run flightd backup first",
+				"a block on the disk of node %s is damaged", n.Name)
+		}
+	}
 	var answering []client.ClusterNode
 	for _, n := range state.Nodes {
 		clock := time.Duration(n.ClockMS) * time.Millisecond
@@ -80,7 +90,7 @@ func checkCluster(state *client.Cluster) Finding {
 	return f
 }
 
-// measureCluster asks for the state of the cluster, once. A lone node has none.
+// measureCluster asks for the state of the cluster, once. A lone node has none, unless its disk is damaged.
 func (r *run) measureCluster(ctx context.Context, c *client.Client) {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
@@ -88,7 +98,7 @@ func (r *run) measureCluster(ctx context.Context, c *client.Client) {
 	switch {
 	case client.CodeOf(err) == wire.Forbidden:
 		r.add(skipped("cluster", "operate or admin"))
-	case err == nil && len(state.Nodes) > 1: // an older server has no such route
+	case err == nil && (len(state.Nodes) > 1 || len(state.Nodes) == 1 && state.Nodes[0].DiskDamaged): // an older server has no such route
 		r.add(checkCluster(state))
 	}
 }
