@@ -1,6 +1,6 @@
 // Package netbed builds small networks on this machine: hosts with an address of their own, joined by a switch. Tests run
 // processes on the hosts, whose traffic leaves the machine nowhere, and cut hosts off, or impair single links between two of
-// them: by loss, a low rate or delays. A healed fault tells how many packets it harmed.
+// them: by loss or delays. A healed fault tells how many packets it harmed.
 //
 // Each host is a network namespace with one veth interface. The other end of the pair is attached to a bridge in a
 // namespace of its own, so the machine's own interfaces, routes and firewall are not touched. Namespaces have no names:

@@ -30,7 +30,6 @@ func BothWays(a, b *Host) []Link { return []Link{{From: a, To: b}, {From: b, To:
 // Impairment is the harm that a fault does to the packets of each of its links. Fields may be combined.
 type Impairment struct {
 	Loss   int           // percent of the packets that are dropped, chosen at random; 100 cuts the link
-	Rate   int           // bytes per second, at least 2000; packets beyond it are dropped after a burst of one second's worth
 	Delay  time.Duration // packets are held this long
 	Jitter time.Duration // packets are held up to this much longer, chosen at random, so that they overtake each other
 }
@@ -55,16 +54,8 @@ type filter struct {
 // Impair starts a fault of these links, besides the faults that they have already. Open connections get no error. After an
 // error, no link has this fault.
 func (b *Bed) Impair(how Impairment, links ...Link) (*Fault, error) {
-	if how == (Impairment{}) || how.Loss < 0 || how.Loss > 100 || how.Rate < 0 || how.Rate > 0 && how.Rate < 2000 || how.Delay < 0 || how.Jitter < 0 {
-		return nil, fmt.Errorf("netbed: invalid impairment %+v: set at least one field; Loss is at most 100, Rate is at least 2000, none is negative", how)
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(links) == 0 || slices.ContainsFunc(links, func(l Link) bool {
-		return l.From == l.To || !slices.Contains(b.hosts, l.From) || !slices.Contains(b.hosts, l.To) || l.Port < 0 || l.Port > math.MaxUint16
-	}) {
-		return nil, errors.New("netbed: invalid links: name at least one; each joins two different hosts of this network, its port is from 0 to 65535")
-	}
 	f := &Fault{bed: b}
 	for _, link := range links {
 		if err := link.To.Do(func() error { return b.addFilterLocked(f, how, link) }); err != nil {
@@ -109,26 +100,6 @@ func (f *Fault) healLocked() (int, error) {
 	return f.bites, errors.Join(errs...)
 }
 
-// CutLinks drops the packets of these links until HealLinks.
-func (b *Bed) CutLinks(links ...Link) error {
-	_, err := b.Impair(Impairment{Loss: 100}, links...)
-	return err
-}
-
-// HealLinks heals all faults of links.
-func (b *Bed) HealLinks() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var errs []error
-	for _, f := range b.slots {
-		if f != nil {
-			_, err := f.healLocked()
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // addFilterLocked adds the filter of a link to a fault, on a thread of the receiving host: the libraries' own way into its network namespace leads
 // back to that of this process, which a user namespace does not permit. It takes the lowest free slot: tables are never deleted, because the
 // kernel then drops all packets that any queue of the host holds.
@@ -154,9 +125,6 @@ func (b *Bed) addFilterLocked(f *Fault, how Impairment, link Link) error {
 		nft.AddRule(&nftables.Rule{Table: n.table, Chain: chain, Exprs: exprs})
 	}
 	bite, drop := &expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: "bites"}, &expr.Verdict{Kind: expr.VerdictDrop}
-	if how.Rate > 0 {
-		rule(impaired, &expr.Limit{Type: expr.LimitTypePktBytes, Rate: uint64(how.Rate), Unit: expr.LimitTimeSecond, Over: true}, bite, drop)
-	}
 	if how.Loss > 0 {
 		rule(impaired, &expr.Numgen{Register: 1, Modulus: 100, Type: unix.NFT_NG_RANDOM},
 			&expr.Byteorder{SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4},

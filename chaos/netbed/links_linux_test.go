@@ -11,7 +11,7 @@ import (
 )
 
 // A link is cut in one direction, in both, or for one port; the other links work.
-func TestBed_CutLinks(t *testing.T) {
+func TestBed_Impair_Cut(t *testing.T) {
 	b := newBed(t, "a", "b", "c")
 	hostA, hostB, hostC := b.Host("a"), b.Host("b"), b.Host("c")
 	var addresses []string
@@ -25,24 +25,28 @@ func TestBed_CutLinks(t *testing.T) {
 		arrived, _ := stream(t, from, hostB, 1, 300*time.Millisecond)
 		return len(arrived) == 1
 	}
+	impair := func(links ...Link) *Fault {
+		f, err := b.Impair(Impairment{Loss: 100}, links...)
+		require.NoError(t, err)
+		return f
+	}
 	reaches := func(from *Host, address string) bool { return from.dial(address, 300*time.Millisecond) == nil }
 	require.True(t, reaches(hostA, addresses[0]))
 	require.True(t, arrives(hostA))
 
-	require.NoError(t, b.CutLinks(Link{From: hostB, To: hostA}))
+	cut := impair(Link{From: hostB, To: hostA})
 	require.True(t, arrives(hostA), "the other direction works")
 	require.False(t, reaches(hostA, addresses[0]), "no answer comes back")
 	require.True(t, reaches(hostC, addresses[0]))
-	require.NoError(t, b.HealLinks())
+	heal(t, cut)
 
-	require.NoError(t, b.CutLinks(BothWays(hostA, hostB)...))
+	cut = impair(BothWays(hostA, hostB)...)
 	require.False(t, arrives(hostA))
 	require.False(t, reaches(hostA, addresses[0]))
-	require.NoError(t, b.HealLinks())
+	heal(t, cut)
 	require.True(t, arrives(hostA))
 
-	cut, err := b.Impair(Impairment{Loss: 100}, Link{From: hostA, To: hostB, Port: 7000})
-	require.NoError(t, err)
+	cut = impair(Link{From: hostA, To: hostB, Port: 7000})
 	require.False(t, reaches(hostA, addresses[0]))
 	require.True(t, reaches(hostA, addresses[1]), "another port works")
 	require.True(t, arrives(hostA), "another protocol works")
@@ -101,20 +105,18 @@ func TestBed_Impair(t *testing.T) {
 		return f
 	}
 	send := func(wait time.Duration) ([]int, time.Duration) { return stream(t, hostA, hostB, 200, wait) }
-	for i, how := range []Impairment{{Loss: 30}, {Rate: 5000}} {
-		f := impair(how, link)
-		back, _ := stream(t, hostB, hostA, 200, 5*time.Second)
-		other, _ := stream(t, hostC, hostB, 200, 5*time.Second)
-		require.Len(t, slices.Concat(back, other), 400, "the other direction and other links work")
-		first, _ := send(500 * time.Millisecond)
-		second, _ := send(500 * time.Millisecond)
-		arrived := len(first) + len(second)
-		require.InDelta(t, []int{280, 65}[i], arrived, []float64{60, 20}[i], "%+v", how) // 39 datagrams a second, with headers
-		require.Equal(t, 400-arrived, heal(t, f))
-		require.Equal(t, 400-arrived, heal(t, f), "a healed fault keeps its bites")
-	}
+	f := impair(Impairment{Loss: 30}, link)
+	back, _ := stream(t, hostB, hostA, 200, 5*time.Second)
+	other, _ := stream(t, hostC, hostB, 200, 5*time.Second)
+	require.Len(t, slices.Concat(back, other), 400, "the other direction and other links work")
+	first, _ := send(500 * time.Millisecond)
+	second, _ := send(500 * time.Millisecond)
+	lost := 400 - len(first) - len(second)
+	require.InDelta(t, 120, lost, 60)
+	require.Equal(t, lost, heal(t, f))
+	require.Equal(t, lost, heal(t, f), "a healed fault keeps its bites")
 
-	f := impair(Impairment{Delay: 100 * time.Millisecond, Jitter: 100 * time.Millisecond}, link)
+	f = impair(Impairment{Delay: 100 * time.Millisecond, Jitter: 100 * time.Millisecond}, link)
 	arrived, last := send(10 * time.Second)
 	require.Len(t, arrived, 200)
 	require.False(t, slices.IsSorted(arrived), "packets overtake each other")
@@ -123,7 +125,7 @@ func TestBed_Impair(t *testing.T) {
 	for range 2 { // a table is used again
 		f = impair(Impairment{Delay: time.Hour}, link)
 		arrived, _ = stream(t, hostA, hostB, 200, 5*time.Second, func() {
-			require.Zero(t, heal(t, impair(Impairment{Rate: 5000}, link)))
+			require.Zero(t, heal(t, impair(Impairment{Loss: 100}, link)))
 			require.Equal(t, 200, heal(t, f))
 		})
 		require.Len(t, arrived, 200, "a heal delivers the packets that are held, and that of another fault loses none")
@@ -155,22 +157,5 @@ func TestBed_Impair_Overlap(t *testing.T) {
 	arrived, last = stream(t, hostA, hostB, 100, 5*time.Second)
 	require.Len(t, arrived, 100)
 	require.Greater(t, last, 50*time.Millisecond)
-	require.NoError(t, b.HealLinks())
 	require.GreaterOrEqual(t, heal(t, slow), 200, "the counter of a fault that goes on is kept")
-}
-
-func TestBed_Impair_Invalid(t *testing.T) {
-	b, other := newBed(t, "a", "b"), newBed(t, "a")
-	good := BothWays(b.Host("a"), b.Host("b"))
-	require.ErrorContains(t, b.CutLinks(), "invalid links")
-	for _, how := range []Impairment{{}, {Loss: 101}, {Loss: -1}, {Rate: 1999}, {Rate: -1}, {Delay: -1}, {Delay: 1, Jitter: -1}} {
-		_, err := b.Impair(how, good...)
-		require.ErrorContains(t, err, "set at least one field", "%+v", how)
-	}
-	for _, bad := range []Link{{}, {From: b.Host("a"), To: b.Host("a")}, {From: other.Host("a"), To: b.Host("b")}, {From: b.Host("a"), To: b.Host("b"), Port: 1 << 16}} {
-		_, err := b.Impair(Impairment{Loss: 100}, append(good, bad)...)
-		require.ErrorContains(t, err, "invalid links")
-	}
-	arrived, _ := stream(t, b.Host("a"), b.Host("b"), 10, 5*time.Second)
-	require.Len(t, arrived, 10, "no link is impaired")
 }

@@ -19,7 +19,7 @@ var ErrPermission = errors.New("netbed: creating network namespaces is not permi
 
 // Bed is a network of hosts. Its methods may be called concurrently.
 type Bed struct {
-	mu       sync.Mutex // guards hosts, slots and faults, and the configuration of the switch and of the hosts' filters
+	mu       sync.Mutex // guards hosts, slots and faults, and the configuration of the hosts' filters
 	switchNS netns.NsHandle
 	bridge   *netlink.Bridge
 	hosts    []*Host
@@ -30,9 +30,7 @@ type Bed struct {
 type Host struct {
 	Name    string
 	Address netip.Addr
-	bed     *Bed
 	ns      netns.NsHandle
-	port    string // the interface of the switch that leads to this host
 	forks   chan func()
 	ended   chan struct{} // closed when the thread that runs forks has ended
 }
@@ -69,7 +67,7 @@ func New(names ...string) (*Bed, error) {
 func (b *Bed) add(name string, number int) error {
 	address := network.Addr().As4()
 	address[3] = byte(number)
-	h := &Host{Name: name, Address: netip.AddrFrom4(address), bed: b, port: fmt.Sprint("port", number)}
+	h := &Host{Name: name, Address: netip.AddrFrom4(address)}
 	var err error
 	if h.ns, err = newNamespace(); err != nil {
 		return err
@@ -79,11 +77,11 @@ func (b *Bed) add(name string, number int) error {
 		return err
 	}
 	err = in(b.switchNS, func() error {
-		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: h.port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("port", number)}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
 		if err := netlink.LinkAdd(pair); err != nil {
 			return err
 		}
-		port, err := netlink.LinkByName(h.port)
+		port, err := netlink.LinkByName(pair.Name)
 		if err != nil {
 			return err
 		}
@@ -125,9 +123,15 @@ func (b *Bed) Host(name string) *Host {
 // Close removes the network. Processes on its hosts keep running, without a network, and are not waited for; the kernel ends
 // those that were started with Pdeathsig.
 func (b *Bed) Close() error {
-	errs := []error{b.HealLinks()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var errs []error
+	for _, f := range b.slots {
+		if f != nil {
+			_, err := f.healLocked()
+			errs = append(errs, err)
+		}
+	}
 	for _, h := range b.hosts {
 		if h.forks != nil {
 			close(h.forks)
@@ -140,24 +144,6 @@ func (b *Bed) Close() error {
 		errs = append(errs, b.switchNS.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Cut cuts the host off from all others. Open connections get no error: their packets are dropped.
-func (h *Host) Cut() error { return h.setPort(netlink.LinkSetDown) }
-
-// Heal undoes Cut.
-func (h *Host) Heal() error { return h.setPort(netlink.LinkSetUp) }
-
-func (h *Host) setPort(set func(netlink.Link) error) error {
-	h.bed.mu.Lock()
-	defer h.bed.mu.Unlock()
-	return in(h.bed.switchNS, func() error {
-		port, err := netlink.LinkByName(h.port)
-		if err != nil {
-			return err
-		}
-		return set(port)
-	})
 }
 
 // Do calls f on a thread of this host: sockets that f opens are on the host's network, those of goroutines that it starts

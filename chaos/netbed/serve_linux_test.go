@@ -198,9 +198,10 @@ func TestServe_NetworkFailsBeforeTheReport(t *testing.T) {
 	}()
 	opened, err := os.OpenFile(gate, os.O_WRONLY, 0) // returns when the command reads: the effect has happened
 	require.NoError(t, err)
-	require.NoError(t, d.bed.Host("client").Cut())
+	cut, err := d.bed.Impair(Impairment{Loss: 100}, BothWays(d.bed.Host("client"), d.bed.Host("server"))...)
+	require.NoError(t, err)
 	require.NoError(t, opened.Close())
-	require.NoError(t, d.bed.Host("client").Heal())
+	heal(t, cut)
 	require.NoError(t, <-done)
 	d.run("client", worker, "exec", "--key", "charge/order-1", "--", "sh", "-c", "echo charged >> "+effects+"; cat "+gate)
 	did, err := os.ReadFile(effects)
