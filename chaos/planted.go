@@ -14,21 +14,6 @@ import (
 	"github.com/flightd/flightd/chaos/plant"
 )
 
-// faultsFor has the parts of the names of the faults that bring a planted bug out.
-var faultsFor = map[string][]string{
-	plant.None:          {"worker stands still for 0.5"},
-	plant.KillCallers:   {"worker killed"},
-	plant.FreezeCallers: {"callers frozen", "worker stands still for 3"},
-	plant.CutCallers:    {"callers cut off"},
-	plant.KillNode:      {"node killed"},
-	plant.KillLeader:    {"node killed", "node stopped"},
-	plant.CutFollower:   {"node cut off"},
-	plant.CutLedger:     {"node cut off from the ledger alone"},
-	plant.LateLists:     {"provider acts after", "provider loses"},
-	plant.ClockAhead:    {"clock"},
-	plant.RaiseEpoch:    {"lease epoch"},
-}
-
 // runPlanted plants each bug whose name contains one of the words, one after the other, and requires that a run finds it: the checkers are
 // checked. It prints a line for each, and returns an error that names those that were not found.
 func runPlanted(ctx context.Context, base *cluster.Options, words []string, out io.Writer) error {
@@ -51,7 +36,7 @@ func runPlanted(ctx context.Context, base *cluster.Options, words []string, out 
 		if len(found) == 0 || err != nil {
 			missed = append(missed, bug.Name)
 		}
-		_, _ = fmt.Fprintf(out, "| %s | %s, %s | %s | %.0f s |\n", bug.Name, bug.Workload, bug.Fault, strings.Join(found, ", "), time.Since(began).Seconds())
+		_, _ = fmt.Fprintf(out, "| %s | %s | %s | %s | %.0f s |\n", bug.Name, bug.Rule, bug.Faults, strings.Join(found, ", "), time.Since(began).Seconds())
 	}
 	if len(missed) > 0 {
 		return fmt.Errorf("%d of %d planted bugs were not found: %s", len(missed), count, strings.Join(missed, "; "))
@@ -76,9 +61,9 @@ func findPlanted(ctx context.Context, base *cluster.Options, bug *plant.Bug) (br
 	if err := plant.Build(ctx, *bug, opts.Source, *binary); err != nil {
 		return nil, err
 	}
-	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: faultsFor[bug.Fault], Together: 1, Loopback: base.Loopback}, 40*time.Second, true
+	opts.Faults, opts.Timeout, opts.First = cluster.Faults{Kinds: strings.Split(bug.Faults, ","), Together: 1, Loopback: base.Loopback}, 40*time.Second, true
 	opts.Load.Jobs, opts.Load.Sagas = 200, 60
-	if slices.Contains([]string{plant.FreezeCallers, plant.CutCallers}, bug.Fault) {
+	if slices.Contains([]string{plant.FreezeCallers, plant.CutCallers}, bug.Faults) {
 		opts.For = max(opts.For, 45*time.Second) // a session must end meanwhile
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))

@@ -19,12 +19,11 @@ import (
 
 // Bug is a bug in flightd.
 type Bug struct {
-	Name     string
-	Edits    []Edit
-	Rule     string // name of the invariant that an experiment must find broken
-	Workload string // in which the bug shows
-	Fault    string // that brings it out
-	Callers  bool   // the bug is in the client library, not in the nodes
+	Name    string
+	Edits   []Edit
+	Rule    string // the promise that it breaks
+	Faults  string // that bring it out
+	Callers bool   // the bug is in the client library, not in the nodes
 	// Test is a package, and the name of a test in it that fails with the bug: the bug is real. "": no test in one process shows it.
 	Test string
 }
@@ -36,31 +35,19 @@ type Edit struct {
 	New  string
 }
 
-// The workloads.
+// The faults that bring bugs out: parts of the names of faults of package cluster, with commas between.
 const (
-	Calls   = "calls"   // callers with keys of their own and shared keys, under each recovery. Bodies have two spaces in a row; some receipts are kept for a minute
-	Slow    = "slow"    // callers and workers whose handler waits for seconds between its start and its request
-	Bare    = "bare"    // callers with neither a session nor a nonce, as curl or a first call has none
-	Inputs  = "inputs"  // duplicates that bring another input
-	Jobs    = "jobs"    // jobs with and without lanes, and workers that perform several at once; the provider remembers keys for 20 s, which is declared
-	Sagas   = "sagas"   // sagas that persons cancel, some while steps wait for a worker, with a provider that refuses first requests, also of undos
-	Persons = "persons" // people who approve, some of them a second too late, decide doubts, retry, free and redact, and read afterwards what they were told
-	Readers = "readers" // readers of flights at each node, and of the feed of events, who connect again where they stopped
-)
-
-// The faults.
-const (
-	None          = "none"
-	KillCallers   = "kill callers"   // or workers, while effects run; sometimes all of them, for longer than the provider remembers a key
-	FreezeCallers = "freeze callers" // or workers, for longer than a session lives and the settle delay
-	CutCallers    = "cut callers"    // off all nodes, and not off the provider, for longer than a session lives
-	KillNode      = "kill node"
-	KillLeader    = "kill leader"
-	CutLedger     = "cut from the ledger" // a node, which callers still reach
-	CutFollower   = "cut follower"        // off the other nodes, for longer than the log reaches back
-	LateLists     = "late lists"          // the provider lists an effect later than it happened, by less than the settle delay, and its answer is lost
-	ClockAhead    = "clock ahead"         // the wall clock of one node jumps ahead by hours
-	RaiseEpoch    = "raise epoch"         // an operator raises the lease epoch while effects run
+	None          = "worker stands still for 0.5"              // which ends no session: the bug shows without a fault
+	KillCallers   = "worker killed"                            // while effects run
+	FreezeCallers = "callers frozen,worker stands still for 3" // for longer than a session lives
+	CutCallers    = "callers cut off"                          // from all nodes, and not from the provider, for longer than a session lives
+	KillNode      = "node killed"
+	KillLeader    = "node killed,node stopped"
+	CutLedger     = "node cut off from the ledger alone" // callers still reach it
+	CutFollower   = "node cut off"
+	LateLists     = "provider acts after,provider loses" // it lists an effect later than it happened, by less than the settle delay
+	ClockAhead    = "clock"                              // of one node, by hours
+	RaiseEpoch    = "lease epoch"                        // by an operator, while effects run
 )
 
 // Overlay writes the edited files of a bug, and the file for the flag -overlay, into a directory, and returns the path of that file.
