@@ -105,8 +105,9 @@ func (e *evidence) killed(name string, is func(at time.Time) bool) bool {
 	return slices.ContainsFunc(e.faults, func(f report.Fault) bool { return f.Kind == "worker killed" && f.Victim == name && is(f.Began) })
 }
 
-func logged(count func(s *ledgerlog.Seen) int) func(*evidence) int {
-	return func(e *evidence) int { return count(e.log) }
+// logged counts a hazard as the log shows it.
+func logged(number int) func(*evidence) int {
+	return func(e *evidence) int { return e.log.Hazards[number] }
 }
 
 // overtaken counts lost attempts whose caller found out after the next one had opened, before or while it sent.
@@ -170,7 +171,7 @@ const (
 func allHazards() []hazard {
 	withoutEtcd := []string{"no majority at all", "most nodes killed", "all nodes killed", "power cut at all nodes at once", "all of etcd frozen", "etcd's members cut off from each other"}
 	return []hazard{
-		{1, "A caller pauses between its claim and its open.", "calls and workers, frozen or cut off: opens under an ended session, of a key that another one has opened", logged(func(s *ledgerlog.Seen) int { return s.OpensOfEnded })},
+		{1, "A caller pauses between its claim and its open.", "calls and workers, frozen or cut off: opens under an ended session, of a key that another one has opened", logged(1)},
 		{2, "A caller pauses after its open was granted and before it sends.", "workers frozen for up to three sessions: a lost attempt whose caller gave up, or sent, after the next one had opened", overtaken},
 		{3, "A caller dies while it sends.", "workers killed: a lost attempt without a report, whose request was at the provider at that moment", func(e *evidence) int {
 			return e.lost(func(l *ledgerlog.LostAttempt, x *Effect) bool {
@@ -182,17 +183,17 @@ func allHazards() []hazard {
 				return !l.Reported && x != nil && e.killed(l.Owner, func(at time.Time) bool { return at.After(x.At) })
 			})
 		}},
-		{5, "A report arrives after a later attempt has opened.", "workers and callers frozen: reports kept as evidence", logged(func(s *ledgerlog.Seen) int { return s.LateReports })},
-		{6, "A report arrives after its session has ended and before another attempt opens.", "workers and callers frozen: accepted reports of lost attempts", logged(func(s *ledgerlog.Seen) int { return s.SettledLate })},
-		{7, "The session ends while the open waits to be committed.", "no majority, frozen callers: opens after the end of their session, and lost attempts whose caller then said that nothing was sent", logged(func(s *ledgerlog.Seen) int { return s.OpensTooLate + s.GivenLate })},
-		{8, "The answer to an open is lost.", "nodes killed or cut off under all workloads: granted opens that were asked again or given up", logged(func(s *ledgerlog.Seen) int { return s.OpensRepeated + s.OpensGivenUp })},
-		{9, "The answer to a report is lost.", "nodes killed or cut off under all workloads: reports that had been accepted before", logged(func(s *ledgerlog.Seen) int { return s.ReportsRepeated })},
-		{10, "A command is committed twice.", "nodes killed or cut off under all workloads: commands that are in the log again", logged(func(s *ledgerlog.Seen) int { return s.Twice })},
+		{5, "A report arrives after a later attempt has opened.", "workers and callers frozen: reports kept as evidence", logged(5)},
+		{6, "A report arrives after its session has ended and before another attempt opens.", "workers and callers frozen: accepted reports of lost attempts", logged(6)},
+		{7, "The session ends while the open waits to be committed.", "no majority, frozen callers: opens after the end of their session, and lost attempts whose caller then said that nothing was sent", logged(7)},
+		{8, "The answer to an open is lost.", "nodes killed or cut off under all workloads: granted opens that were asked again or given up", logged(8)},
+		{9, "The answer to a report is lost.", "nodes killed or cut off under all workloads: reports that had been accepted before", logged(9)},
+		{10, "A command is committed twice.", "nodes killed or cut off under all workloads: commands that are in the log again", logged(10)},
 		{11, "Two goroutines, or two nodes, ask for one key under one session.", "keys shared by four callers: calls that joined another one, and opens under the session that holds the key", func(e *evidence) (count int) {
 			for i := range e.Calls {
 				count += boolInt(e.Calls[i].Source == "joined")
 			}
-			return count + e.log.OpensOfHolder
+			return count + e.log.Hazards[11]
 		}},
 		{12, "A session opens a key again while its earlier handler still runs.", noTimeOut + "TestHazard12_", func(e *evidence) int {
 			return e.lost(func(l *ledgerlog.LostAttempt, _ *Effect) bool { return l.SameSession && l.Reported })
@@ -212,9 +213,9 @@ func allHazards() []hazard {
 				})
 			})
 		}},
-		{18, "Many leases expire at once.", noEtcd + ", callers frozen: sessions that ended within a second with four others", logged(func(s *ledgerlog.Seen) int { return s.EndedTogether(4) })},
+		{18, "Many leases expire at once.", noEtcd + ", callers frozen: sessions that ended within a second with four others", func(e *evidence) int { return e.log.EndedTogether(4) }},
 		{19, "A watch misses an event.", "not met here: what a watch has missed is not seen from outside; shown by TestHazard19_", nil},
-		{20, "etcd is restored from a backup.", notRestored + "TestHazard20_", logged(func(s *ledgerlog.Seen) int { return s.Answers["RaiseEpoch accepted"] })},
+		{20, "etcd is restored from a backup.", notRestored + "TestHazard20_", func(e *evidence) int { return e.log.Answers["RaiseEpoch accepted"] }},
 		{21, "A restored etcd brings a session back to life.", notRestored + "TestHazard21_", nil},
 		{22, "The ledger is restored from a backup.", notRestored + "TestHazard22_", nil},
 		{23, "etcd and the ledger are restored to different times.", "not met here: docs/hazards.md has no such row; it is H20 and H22 at once", nil},
@@ -222,11 +223,11 @@ func allHazards() []hazard {
 		{25, "The wall clock jumps ahead.", "a node six hours ahead under all workloads: jumps that other nodes saw", func(e *evidence) int { return e.bitten("clock six hours ahead") }},
 		{26, "The wall clock jumps back.", "a node six hours behind under all workloads: jumps that other nodes saw", func(e *evidence) int { return e.bitten("clock six hours behind") }},
 		{27, "The machine sleeps.", "not met here: all hosts share the machine's clocks, which go on while a process is frozen; shown by TestHazard02_07_27_", nil},
-		{28, "Raft answers with an error although the entry may be committed.", "leaders killed or cut off under all workloads: commands that are in the log again in a later term", logged(func(s *ledgerlog.Seen) int { return s.Anew })},
+		{28, "Raft answers with an error although the entry may be committed.", "leaders killed or cut off under all workloads: commands that are in the log again in a later term", logged(28)},
 		{29, "A follower that lags behind does not know a flight.", "operators and readers, slow or cut links: answers older than what another client was told before", behind},
-		{30, "A key comes with another input.", "keys shared by four callers, one call in eight with another input: opens and submissions that were refused for it", logged(func(s *ledgerlog.Seen) int { return s.Answers["Open conflict"] + s.Answers["Submit conflict"] })},
+		{30, "A key comes with another input.", "keys shared by four callers, one call in eight with another input: opens and submissions that were refused for it", func(e *evidence) int { return e.log.Answers["Open conflict"] + e.log.Answers["Submit conflict"] }},
 		{31, "A new release of the caller sends another body for the same intent.", "not met here: callers have one release; shown by TestHazard31_", nil},
-		{32, "A request is repeated after the provider has forgotten the idempotency key.", "keys that are sent again: attempts that were held back because the provider's two minutes were over", logged(func(s *ledgerlog.Seen) int { return s.WindowsOver })},
+		{32, "A request is repeated after the provider has forgotten the idempotency key.", "keys that are sent again: attempts that were held back because the provider's two minutes were over", logged(32)},
 		{33, "The provider repeats a stored error for the key.", "keys that are sent again, the provider answers 500 for ever: repeats that got the stored error", replayedErrors},
 		{34, "A duplicate arrives after the receipt's retention.", "operators and readers, two seconds of retention in the first sixth of the run: opens that were answered expired", func(e *evidence) (count int) {
 			for i := range e.Ops {
@@ -242,11 +243,11 @@ func allHazards() []hazard {
 		}},
 		{37, "Two deployments share one etcd", "not met here: there is one deployment; shown by TestHazard37_", nil},
 		{38, "A write that failed, or a disk that stalled, reaches the disk later.", "full and stalled disks under all workloads: faults that were seen to refuse or to hold writes", func(e *evidence) int { return e.bitten("disk full", "disk nearly full", "disk stalls") }},
-		{39, "Two drivers run one saga.", "sagas, nodes killed, frozen or cut off: drivers that began when another one's attempt was open", logged(func(s *ledgerlog.Seen) int { return s.TwoDrivers })},
-		{40, "An undo overtakes its step, or a step starts after its undo.", "cancelled sagas, workers frozen: opens of steps after the flip, and effects after their undo", func(e *evidence) int { return e.log.StepsAfterFlip + afterUndo(e) }},
-		{41, "An undo fails for good.", "sagas, whose provider refuses one undo in twenty: undos in doubt", logged(func(s *ledgerlog.Seen) int { return s.UndosInDoubt })},
-		{42, "A step succeeds just as its saga is cancelled, or after it was taken for not done.", "sagas that two persons cancel, workers frozen: successes after the cancel", logged(func(s *ledgerlog.Seen) int { return s.StepsAfterCancel + s.LateSteps })},
-		{43, "A person resolves a doubt while the effect's report is on its way.", "operators who resolve and report at once, workers frozen: decisions that came after a report, and reports after a decision", func(e *evidence) int { return e.log.PersonTooLate + e.log.ReportsAfterPerson + raced(e) }},
+		{39, "Two drivers run one saga.", "sagas, nodes killed, frozen or cut off: drivers that began when another one's attempt was open", logged(39)},
+		{40, "An undo overtakes its step, or a step starts after its undo.", "cancelled sagas, workers frozen: opens of steps after the flip, and effects after their undo", func(e *evidence) int { return e.log.Hazards[40] + afterUndo(e) }},
+		{41, "An undo fails for good.", "sagas, whose provider refuses one undo in twenty: undos in doubt", logged(41)},
+		{42, "A step succeeds just as its saga is cancelled, or after it was taken for not done.", "sagas that two persons cancel, workers frozen: successes after the cancel", logged(42)},
+		{43, "A person resolves a doubt while the effect's report is on its way.", "operators who resolve and report at once, workers frozen: decisions that came after a report, and reports after a decision", func(e *evidence) int { return e.log.Hazards[43] + raced(e) }},
 	}
 }
 

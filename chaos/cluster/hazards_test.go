@@ -72,7 +72,7 @@ func TestHazards_AreCounted(t *testing.T) {
 	lost := func(key, owner string) *ledgerlog.LostAttempt {
 		return &ledgerlog.LostAttempt{Key: "default/" + key, Number: 1, Owner: owner}
 	}
-	log := &ledgerlog.Seen{Twice: 5, Anew: 2, Lost: []*ledgerlog.LostAttempt{lost("hold/job-1", "worker-1"), lost("hold/job-2", "worker-1"), lost("hold/job-3", "worker-1"),
+	log := &ledgerlog.Seen{Hazards: [44]int{10: 5, 28: 2}, Lost: []*ledgerlog.LostAttempt{lost("hold/job-1", "worker-1"), lost("hold/job-2", "worker-1"), lost("hold/job-3", "worker-1"),
 		lost("resend/job-4", "worker-2"), lost("hold/job-5", "worker-1"), lost("hold/job-6", "worker-2")}}
 	log.Lost[2].Reported, log.Lost[3].Next, log.Lost[4].Restarted, log.Lost[5].Restarted = true, 2, true, true
 	met := make(map[int]int)

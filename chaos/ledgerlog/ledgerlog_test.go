@@ -107,7 +107,7 @@ func TestARealLogIsClean(t *testing.T) {
 	found, n := Check(&Collected{}, a, b)
 	require.Empty(t, found)
 	require.Greater(t, n.Compared, 10)
-	require.Equal(t, []int{1, 0, 1, 1, 1}, []int{n.Seen.Twice, n.Seen.LateReports, n.Seen.ReportsRepeated, n.Seen.StepsAfterCancel, len(n.Seen.Ends)})
+	require.Equal(t, []int{1, 0, 1, 1, 1}, []int{n.Seen.Hazards[10], n.Seen.Hazards[5], n.Seen.Hazards[9], n.Seen.Hazards[42], len(n.Seen.Ends)})
 	require.Equal(t, []int{1, 1, 12, 1}, []int{n.Seen.Events["lost"], n.Seen.Events["freed"], n.Seen.Answers["Open proceed"], n.Seen.Answers["Report fenced"]})
 	lost := n.Seen.Lost[0]
 	require.Equal(t, []any{1, "n/pay/doubt", uint32(2), sessionEnded}, []any{len(n.Seen.Lost), lost.Key, lost.Number, lost.Cause})

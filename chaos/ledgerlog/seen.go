@@ -15,18 +15,8 @@ type Seen struct {
 	Events  map[string]int // of histories, by kind
 	Answers map[string]int // to commands, by command and decision, such as "Open conflict"
 	Lost    []*LostAttempt
-	Twice   int           // commands that are in the log again, though their first copy has changed a flight
-	Anew    int           // of them, those that another term of raft has: their proposer did not know what had become of the first copy
 	Ends    []flight.Time // of sessions
-
-	OpensOfEnded, OpensTooLate          int // opens under an ended session: of a key that another session has opened since, or not
-	OpensRepeated, OpensGivenUp         int // of granted opens: asked again under their nonce, or given up though the attempt was not lost
-	OpensOfHolder                       int // another open of a key under the session that holds it
-	ReportsRepeated, LateReports        int // late: after another attempt has opened
-	StepsAfterFlip, StepsAfterCancel    int // opens of a step in a saga that undoes, reports of success in one that was cancelled
-	LateSteps, TwoDrivers, UndosInDoubt int // late: successes of a step that had ended otherwise
-	ReportsAfterPerson, PersonTooLate   int // late reports about a doubt that a person has resolved, decisions that came after a report
-	WindowsOver, SettledLate, GivenLate int // late: a report, or the word that nothing was sent, of a lost attempt that is still the newest one
+	Hazards [44]int       // how often the log shows each row of docs/hazards.md, by its number
 }
 
 // LostAttempt is an attempt that ended without a report.
@@ -73,9 +63,9 @@ func (w *watch) step(s *step) {
 			l := &LostAttempt{Key: s.key.String(), Owner: a.Owner, Number: a.Number, Cause: e.Note, session: a.Session, nonce: a.Nonce, Restarted: w.newest[a.Owner].Revision > a.Session.Revision}
 			seen.Lost, w.lost[l.Key] = append(seen.Lost, l), append(w.lost[l.Key], l)
 		case e.Kind == flight.EventInDoubt && strings.HasPrefix(e.Note, "the provider may have forgotten"):
-			seen.WindowsOver++
+			seen.Hazards[32]++
 		case e.Kind == flight.EventInDoubt && s.key.IsUndo():
-			seen.UndosInDoubt++
+			seen.Hazards[41]++
 		}
 	}
 	switch c := s.command.(type) {
@@ -88,20 +78,20 @@ func (w *watch) step(s *step) {
 			}
 		}
 		fenced, isStep := has[flight.EventReportFenced] && f != nil, s.key.IsStep() && !s.key.IsUndo() && c.Outcome == flight.OutcomeSucceeded
-		add(&seen.ReportsRepeated, f != nil && s.reply.Decision == flight.DecisionAccepted && !s.reply.Changed)
-		add(&seen.SettledLate, has[flight.EventReported] && newest.Lost && newest.Error == sessionEnded)
-		add(&seen.LateReports, fenced && c.Token.Number < f.Fence.Number)
-		add(&seen.ReportsAfterPerson, fenced && f.Resolution != nil)
-		add(&seen.StepsAfterCancel, has[flight.EventReported] && isStep && s.before.Saga != nil && s.before.Saga.Cancel != nil)
-		add(&seen.LateSteps, fenced && isStep)
+		seen.count(9, f != nil && s.reply.Decision == flight.DecisionAccepted && !s.reply.Changed)
+		seen.count(6, has[flight.EventReported] && newest.Lost && newest.Error == sessionEnded)
+		seen.count(5, fenced && c.Token.Number < f.Fence.Number)
+		seen.count(43, fenced && f.Resolution != nil)
+		seen.count(42, has[flight.EventReported] && isStep && s.before.Saga != nil && s.before.Saga.Cancel != nil)
+		seen.count(42, fenced && isStep) // the step had ended otherwise
 	case *flight.Abandon:
 		for _, l := range w.lost[s.key.String()] {
 			l.GivenUp = l.GivenUp || l.nonce == c.Nonce
 		}
-		add(&seen.GivenLate, has[flight.EventAbandoned] && newest.Lost)
-		add(&seen.OpensGivenUp, has[flight.EventAbandoned] && !newest.Lost)
+		seen.count(7, has[flight.EventAbandoned] && newest.Lost)
+		seen.count(8, has[flight.EventAbandoned] && !newest.Lost)
 	case *flight.Resolve:
-		add(&seen.PersonTooLate, f != nil && s.reply.Decision == flight.DecisionFailedPrecondition && c.Generation == f.Generation && f.Receipt != nil &&
+		seen.count(43, f != nil && s.reply.Decision == flight.DecisionFailedPrecondition && c.Generation == f.Generation && f.Receipt != nil &&
 			f.Receipt.Source == flight.SourceReport)
 	}
 	switch s.command.(type) {
@@ -110,9 +100,9 @@ func (w *watch) step(s *step) {
 	}
 }
 
-func add(count *int, is bool) {
+func (s *Seen) count(hazard int, is bool) {
 	if is {
-		*count++
+		s.Hazards[hazard]++
 	}
 }
 
@@ -120,19 +110,17 @@ func (w *watch) open(s *step, c *flight.Open, opened bool) {
 	seen, f := w.seen, s.before.Flight
 	switch newest, open := f.Newest(), f.OpenAttempt(); {
 	case c.Session == (flight.Session{}): // a driver's
-		if opened && open != nil {
-			seen.TwoDrivers++
-		}
-	case s.before.SessionEnded && newest != nil && newest.Session.ID != c.Session.ID:
-		seen.OpensOfEnded++
+		seen.count(39, opened && open != nil)
+	case s.before.SessionEnded && newest != nil && newest.Session.ID != c.Session.ID: // another session has opened the key since
+		seen.Hazards[1]++
 	case s.reply.Decision == flight.DecisionSessionEnded:
-		seen.OpensTooLate++
+		seen.Hazards[7]++
 	case open != nil && open.Nonce == c.Nonce:
-		seen.OpensRepeated++
+		seen.Hazards[8]++
 	case open != nil && open.Session.ID == c.Session.ID:
-		seen.OpensOfHolder++
+		seen.Hazards[11]++
 	}
-	add(&seen.StepsAfterFlip, s.key.IsStep() && !s.key.IsUndo() && s.before.Saga != nil && s.before.Saga.Phase == flight.PhaseUndoing && s.reply.Decision == flight.DecisionFenced)
+	seen.count(40, s.key.IsStep() && !s.key.IsUndo() && s.before.Saga != nil && s.before.Saga.Phase == flight.PhaseUndoing && s.reply.Decision == flight.DecisionFenced)
 	for _, l := range w.lost[s.key.String()] {
 		if opened && l.Next == 0 {
 			l.Next, l.SameSession = s.reply.Token.Number, l.session.ID == c.Session.ID
@@ -152,8 +140,8 @@ func (w *watch) again(c flight.Command, changed bool) {
 	hash := sha256.Sum256(text)
 	switch term, known := w.terms[hash]; {
 	case known:
-		w.seen.Twice++
-		add(&w.seen.Anew, term != w.term)
+		w.seen.Hazards[10]++
+		w.seen.count(28, term != w.term) // its proposer did not know what had become of the first copy
 	case changed:
 		w.terms[hash] = w.term
 	}

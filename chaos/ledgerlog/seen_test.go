@@ -43,7 +43,7 @@ func TestSeen_TwoHolders(t *testing.T) {
 	do(flight.DecisionAccepted, report)
 	do(flight.DecisionAccepted, report)
 	require.Equal(t, []*LostAttempt{{Key: "n/pay/1", Owner: "worker", Number: 1, Cause: sessionEnded, Next: 2, Reported: true, GivenUp: true, session: old, nonce: flight.Nonce{1}}}, seen.Lost)
-	require.Equal(t, []int{2, 2, 1, 1, 1, 1, 1, 1}, []int{seen.Twice, seen.Anew, seen.OpensRepeated, seen.OpensOfHolder, seen.OpensOfEnded, seen.OpensTooLate, seen.LateReports, seen.ReportsRepeated})
+	require.Equal(t, [44]int{1: 1, 5: 1, 7: 1, 8: 1, 9: 1, 10: 2, 11: 1, 28: 2}, seen.Hazards)
 	require.Equal(t, map[string]int{"submitted": 1, "opened": 2, "lost": 1, "reported": 1, "report_fenced": 1}, seen.Events)
 
 	require.Equal(t, 3, (&Seen{Ends: []flight.Time{100, 5000, 5400, 6000, 7500}}).EndedTogether(2))
