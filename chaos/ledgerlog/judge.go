@@ -23,7 +23,6 @@ import (
 //	step                what package flighttest says
 type judge struct {
 	report   func(Violation)
-	n        *Counts
 	accounts map[flight.ID]*account
 	undos    map[flight.Key][]*account // by saga: the undos that were submitted
 }
@@ -83,18 +82,13 @@ func (j *judge) adopt(f *flight.Flight) {
 
 // judge judges a step and writes it into the account of its key.
 func (j *judge) judge(s *step) {
-	j.n.Commands++
 	broken := func(rule, format string, args ...any) {
 		j.report(Violation{rule, s.key.String(), s.at.Index, fmt.Sprintf("%T answered %v: ", s.command, s.reply.Decision) + fmt.Sprintf(format, args...)})
 	}
 	if err := flighttest.Check(s.before, s.command, s.after, s.reply); err != nil {
 		broken("step", "%v", err)
 	}
-	switch {
-	case s.key.IsZero():
-		return
-	case s.after.Header.RestoredFrom != 0: // reports of attempts that a restored ledger has lost are accepted
-		j.n.Unread++
+	if s.key.IsZero() || s.after.Header.RestoredFrom != 0 { // reports of attempts that a restored ledger has lost are accepted
 		return
 	}
 	a, f := j.account(s.key, s.key.FlightID()), s.reply.Flight
@@ -125,7 +119,6 @@ func (j *judge) judge(s *step) {
 				report.Generation != a.last.Generation || a.last.State.Terminal() {
 				broken("accepted report", "the newest attempt is %v of generation %d, %v", a.token, a.last.Generation, a.last.State)
 			}
-			j.n.Reports++
 		case flight.EventReportFenced: // a late success is undone too
 			if e.Outcome == flight.OutcomeSucceeded && a.happened == (flight.Version{}) {
 				a.happened = s.at
@@ -142,7 +135,6 @@ func (j *judge) judge(s *step) {
 	for _, p := range append([]flight.PreviousGeneration{{Generation: f.Generation, Receipt: f.Receipt}}, f.PreviousGenerations...) {
 		kept, ok := a.receipts[p.Generation]
 		if r := p.Receipt; r != nil && !ok {
-			j.n.Receipts++
 			kept, ok = result{r.Outcome, r.Body.Digest}, true
 			a.receipts[p.Generation] = kept
 		}
@@ -168,7 +160,6 @@ func (j *judge) judge(s *step) {
 
 // judgeOpened judges the opening of an attempt.
 func (j *judge) judgeOpened(s *step, a *account, broken func(rule, format string, args ...any)) {
-	j.n.Opens++
 	c, ok := s.command.(*flight.Open)
 	token := s.reply.Token
 	if !ok || a.open && !s.reply.Flight.Policy.Saga || a.nonces[c.Nonce] { // a saga's driver ends the attempt of the one before
@@ -180,7 +171,6 @@ func (j *judge) judgeOpened(s *step, a *account, broken func(rule, format string
 	saga := &j.account(s.key.Saga(), s.key.Saga().FlightID()).last
 	switch {
 	case s.key.IsUndo():
-		j.n.Undos++
 		j.judgeUndo(a, saga.Phase, broken)
 	case s.key.IsStep() && (saga.Phase == flight.PhaseUndoing || saga.Phase == flight.PhaseForward && saga.Cancel != nil && !(a.started && a.unsure)):
 		broken("nothing after mark", "a forward step opened; its saga is cancelled, in phase %d", saga.Phase)
@@ -217,7 +207,6 @@ func (j *judge) judgeChange(s *step, a *account, broken func(rule, format string
 		broken("no way back", "version %v after %v", is.Version, was.Version)
 	}
 	if was.State == flight.StateInDoubt && (is.State != was.State || is.Generation != was.Generation) {
-		j.n.Doubts++
 		may := false
 		switch c := s.command.(type) {
 		case *flight.Resolve:
@@ -245,7 +234,6 @@ func (j *judge) judgeChange(s *step, a *account, broken func(rule, format string
 	case was.State.Terminal() && is.State != was.State && !(expires && is.State == flight.StateExpired):
 		broken("no way back", "%v became %v", was.State, is.State)
 	case is.State != flight.StateExpired && is.Phase != was.Phase && was.State != flight.StateAbsent:
-		j.n.Flips++
 		_, undo := s.command.(*flight.BeginUndo)
 		_, pivot := s.command.(*flight.PassPivot)
 		if was.Phase != flight.PhaseForward || !(undo && is.Phase == flight.PhaseUndoing || pivot && is.Phase == flight.PhaseCommitted) {

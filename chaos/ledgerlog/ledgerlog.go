@@ -84,12 +84,10 @@ func (v Violation) String() string {
 
 // Counts says what Check has looked at.
 type Counts struct {
-	To, Missing                                                      uint64 // the last entry that was applied, and how many before it were not
-	Compared                                                         int    // pairs of entries of two logs
-	States, Flights                                                  int    // stored states and snapshots that were compared, and the flights in them
-	StatesBefore                                                     int    // stored states and snapshots where entries are missing: these were not
-	Commands, Opens, Reports, Receipts, Doubts, Flips, Undos, Unread int    // Doubts: their ends; Unread: commands after a restore, which flighttest alone judges
-	Seen                                                             Seen
+	To, Missing uint64 // the last entry that was applied, and how many before it were not
+	States      int    // stored states and snapshots that were compared
+	Commands    int
+	Seen        Seen
 }
 
 // Check judges the logs of all nodes of one cluster, and what was collected of them before.
@@ -113,7 +111,7 @@ type check struct {
 // part judges a part of the log: what was collected of it, and what nodes have of it now.
 func (c *check) part(collected *Log, logs ...*Log) {
 	n, before := c.n, c.n.To
-	log := mergeLogs(collected.Entries, logs, c.report, n)
+	log := mergeLogs(collected.Entries, logs, c.report)
 	base, images := &clusterstore.Image{}, []*clusterstore.Image(nil)
 	for _, l := range append([]*Log{collected}, logs...) {
 		for i := range l.Images {
@@ -132,23 +130,21 @@ func (c *check) part(collected *Log, logs ...*Log) {
 	}
 	n.Missing += max(base.Applied.Index, before) - before
 
-	j := &judge{report: c.report, n: n, accounts: make(map[flight.ID]*account), undos: make(map[flight.Key][]*account)}
+	j := &judge{report: c.report, accounts: make(map[flight.ID]*account), undos: make(map[flight.Key][]*account)}
 	l, err := newLedger(base, j, n.Seen.Ends)
 	index := base.Applied.Index
 	for err == nil {
 		for ; len(images) > 0 && images[0].Applied.Index <= index; images = images[1:] {
-			if images[0].Applied.Index < index {
-				n.StatesBefore++
-				continue
+			if images[0].Applied.Index == index { // else entries are missing before it
+				l.compare(images[0], index, c.report)
+				n.States++
 			}
-			l.compare(images[0], index, c.report)
-			n.States, n.Flights = n.States+1, n.Flights+len(images[0].Flights)
 		}
 		if index++; index > n.To {
 			return
 		}
 		c.watch.term = log[index].Term
-		err = l.apply(log[index], func(s *step) { j.judge(s); c.watch.step(s) })
+		err = l.apply(log[index], func(s *step) { n.Commands++; j.judge(s); c.watch.step(s) })
 		n.Seen.Ends = l.ends
 	}
 	c.report(Violation{"readable log", "", index, err.Error()})
@@ -157,7 +153,7 @@ func (c *check) part(collected *Log, logs ...*Log) {
 // mergeLogs compares the logs and returns the common one. Two entries of one index and term are the same, and so are those that
 // two nodes have both applied: up to the entry of its state, unless a snapshot has replaced its log. The entries after the last
 // applied one are those of the node that has applied most. They may not be committed, but a leader could commit them.
-func mergeLogs(collected []clusterstore.LogEntry, logs []*Log, report func(Violation), n *Counts) map[uint64]*clusterstore.LogEntry {
+func mergeLogs(collected []clusterstore.LogEntry, logs []*Log, report func(Violation)) map[uint64]*clusterstore.LogEntry {
 	applied := func(l *Log) uint64 {
 		if len(l.Images) > 0 && slices.ContainsFunc(l.Entries, func(e clusterstore.LogEntry) bool { return e.EntryID == l.Images[0].Applied }) {
 			return l.Images[0].Applied.Index
@@ -180,7 +176,6 @@ func mergeLogs(collected []clusterstore.LogEntry, logs []*Log, report func(Viola
 			if other == nil {
 				continue
 			}
-			n.Compared++
 			if same := e.Term == other.Term; same && (e.Type != other.Type || !bytes.Equal(e.Data, other.Data)) || !same && e.Index <= last {
 				report(Violation{"one log", "", e.Index, fmt.Sprintf("node %s has an entry of term %d and %d bytes, another node one of term %d and %d bytes",
 					l.Node, e.Term, len(e.Data), other.Term, len(other.Data))})
