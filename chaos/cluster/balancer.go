@@ -21,7 +21,6 @@ const balancerPort = 80
 // startBalancer starts a balancer of the kind that companies have before their servers: it gives every request to the next node, whatever
 // the node's state, and answers 502 when the node does not take it. It returns its URL.
 func (b *bed) startBalancer() string {
-	b.t.Helper()
 	l, err := b.host("balancer").Listen(balancerPort)
 	require.NoError(b.t, err)
 	var next atomic.Uint64

@@ -38,7 +38,7 @@ const (
 // bed is a cluster, its callers in Go, Python and TypeScript, and their provider, each on a host of its own. etcd's members are in the
 // nodes, or on hosts of their own.
 type bed struct {
-	t         T
+	t         *run
 	opts      *Options
 	began     time.Time
 	dir       string
@@ -74,8 +74,7 @@ type bed struct {
 }
 
 // newBed founds a cluster and starts it, with its callers. It fails where namespaces, or packet filters, are not permitted.
-func newBed(t T, opts *Options) *bed {
-	t.Helper()
+func newBed(t *run, opts *Options) *bed {
 	b := &bed{t: t, opts: opts, names: strings.Split("abcde", "")[:opts.Nodes], nodes: make(map[string]*proctest.Process), calling: make(map[string]*proctest.Process),
 		random: rand.New(rand.NewPCG(opts.Seed, 1)), done: make(map[string]chan struct{}), disks: make(map[string]*disk.Disk), bundle: make(map[string]string), restarts: make(map[string]int)}
 	b.History = &History{Nodes: b.names, Session: lease.DefaultTTL}
@@ -136,7 +135,6 @@ func (b *bed) env(more ...string) []string {
 
 // launch starts the process of a node and does not wait until it is ready.
 func (b *bed) launch(name string, more ...string) {
-	b.t.Helper()
 	env := append(b.env(more...), fmt.Sprintf("FLIGHTD_PUBLIC_URL=http://%s:%d", b.host("balancer").Address, balancerPort))
 	if b.etcd != nil {
 		env = append(env, b.etcd.env...)
@@ -157,7 +155,6 @@ func (b *bed) launch(name string, more ...string) {
 
 // startNodes starts nodes that have ended, and waits until they serve callers.
 func (b *bed) startNodes(names ...string) error {
-	b.t.Helper()
 	for _, name := range names {
 		b.launch(name)
 	}
@@ -239,7 +236,6 @@ func (b *bed) others(name string) (names []string) {
 
 // whole waits until every node takes part: each node describes all of them as present, and not behind.
 func (b *bed) whole(within time.Duration) (took time.Duration) {
-	b.t.Helper()
 	began := time.Now()
 	b.eventually("all nodes take part", within, func() error {
 		b.supervise()
@@ -260,7 +256,6 @@ func (b *bed) whole(within time.Duration) (took time.Duration) {
 }
 
 func (b *bed) eventually(what string, within time.Duration, f func() error) {
-	b.t.Helper()
 	var last error
 	for began, until := time.Now(), time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
 		err := f()

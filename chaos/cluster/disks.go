@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/chaos/disk"
 )
 
@@ -46,11 +48,7 @@ func (b *bed) addDisks() error {
 			return err
 		}
 		b.disks[name] = d
-		b.t.Cleanup(func() {
-			if err := d.Close(); err != nil {
-				b.t.Error(err)
-			}
-		})
+		b.t.Cleanup(func() { require.NoError(b.t, d.Close()) })
 		if err := os.Mkdir(b.data(name), 0o700); err != nil {
 			return err
 		}

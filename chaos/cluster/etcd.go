@@ -35,7 +35,6 @@ type etcd struct {
 
 // startEtcd starts an etcd on hosts of its own, with the certificates of one CA.
 func (b *bed) startEtcd() {
-	b.t.Helper()
 	binary, err := etcdtest.Binary()
 	require.NoError(b.t, err)
 	b.etcd = &etcd{binary: binary, running: make(map[string]*proctest.Process)}
@@ -57,7 +56,6 @@ func (b *bed) startEtcd() {
 
 // startMembers starts members of the etcd that have ended, and waits until they serve.
 func (b *bed) startMembers(names ...string) {
-	b.t.Helper()
 	for _, name := range names {
 		b.launchMember(name)
 	}
@@ -68,7 +66,6 @@ func (b *bed) startMembers(names ...string) {
 }
 
 func (b *bed) launchMember(name string) {
-	b.t.Helper()
 	spec := etcdtest.Spec(b.etcd.binary, b.etcd.members, slices.Index(ownMembers(), name))
 	spec.Start, spec.Env = b.host(name).Start, []string{"PATH=" + os.Getenv("PATH")}
 	p, err := proctest.Start(spec)
@@ -81,7 +78,6 @@ var becameLeader = regexp.MustCompile(`became leader at term (\d+)`)
 
 // etcdLeader returns the member that leads an etcd of its own, by the logs of its members.
 func (b *bed) etcdLeader() (leader string) {
-	b.t.Helper()
 	newest := 0
 	for i := range b.etcd.members {
 		log, err := os.ReadFile(b.etcd.members[i].Dir + ".log")

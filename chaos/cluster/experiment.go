@@ -19,7 +19,7 @@ import (
 )
 
 // experiment is one run: a cluster under all workloads at once, faults until the time is over, and the judgement.
-func experiment(t T, opts *Options) *report.Result {
+func experiment(t *run, opts *Options) *report.Result {
 	began := time.Now()
 	b := newBed(t, opts)
 	b.began = began
@@ -85,7 +85,6 @@ func (b *bed) startExecs() (stop func()) {
 
 // stopCalling ends the callers, when no worker runs. All reports must have arrived.
 func (b *bed) stopCalling() (found []Violation) {
-	b.t.Helper()
 	b.tell(order{Do: "close", Name: "close"})
 	b.await("close", 30*time.Second)
 	for _, p := range b.calling {
@@ -101,7 +100,6 @@ func (b *bed) stopCalling() (found []Violation) {
 
 // leftOver kills the nodes, checks their log, and looks in etcd for what should be gone: leases and keys of callers and workers that have ended.
 func (b *bed) leftOver(waits bool) (found []Violation) {
-	b.t.Helper()
 	if waits {
 		time.Sleep(lease.DefaultTTL + 2*time.Second) // sessions of callers and of workers that were killed end
 	}

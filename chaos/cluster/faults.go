@@ -78,7 +78,6 @@ func allFaults(b *bed) []fault {
 
 // lacks returns the names of the faults that this machine, or a user namespace, cannot have.
 func (b *bed) lacks() (missing []string) {
-	b.t.Helper()
 	var lacking []string
 	if b.inMemory {
 		lacking = []string{"disk stalls", "power cut", "the disk is rolled back"} // they need a block device

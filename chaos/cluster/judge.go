@@ -21,7 +21,6 @@ type judge struct{ *bed }
 
 // judge lets every checker judge what was seen.
 func (j *judge) judge() *report.Result {
-	j.t.Helper()
 	for _, p := range j.working {
 		if err := p.Stop(30 * time.Second); err != nil {
 			j.t.Errorf("%v: %s", err, p.LogTail(20))

@@ -27,7 +27,7 @@ const (
 // With flightd, an update is a job in a lane of limit 1 of its register: the lane takes the place of the lock. A key of its own for each
 // update would stop the repeat of an update, and not two updates at once. No lease holds the lane: the next job opens when the ledger has
 // the end of the one before it, and an unknown end is a doubt, which keeps the lane.
-func lockExperiment(t T, opts *Options) *report.Result {
+func lockExperiment(t *run, opts *Options) *report.Result {
 	began := time.Now()
 	b := newBed(t, opts)
 	binary, err := etcdtest.Binary()
@@ -90,15 +90,12 @@ func lockExperiment(t T, opts *Options) *report.Result {
 		}
 		result.Invariants = append(result.Invariants, p)
 	}
-	if rows[0].lost == 0 {
-		t.Fatal("the mutex has lost no update: the run shows nothing; let it run for longer")
-	}
+	require.Positive(t, rows[0].lost, "the mutex has lost no update: the run shows nothing; let it run for longer")
 	return result
 }
 
 // freezeTwins lets one or two workers, with their twins, stand still at a time.
 func freezeTwins(b *bed, mutexes []*proctest.Process, until time.Time) {
-	b.t.Helper()
 	var freezes sync.WaitGroup
 	var mu sync.Mutex // guards b.faults
 	thawed := make([]time.Time, lockWorkers)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/chaos/report"
 	"github.com/flightd/flightd/httpapi/wire"
 )
@@ -19,9 +21,7 @@ func (b *bed) nemesis(until time.Time) {
 	kinds := slices.DeleteFunc(allFaults(b), func(f fault) bool {
 		return len(b.opts.Kinds) > 0 && !slices.ContainsFunc(b.opts.Kinds, func(part string) bool { return strings.Contains(f.name, part) })
 	})
-	if len(kinds) == 0 {
-		b.t.Fatal(fmt.Sprintf("no kind of fault has %q in its name", b.opts.Kinds))
-	}
+	require.NotEmpty(b.t, kinds, "no kind of fault has %q in its name", b.opts.Kinds)
 	var bag []fault // kinds are drawn without returning them, so that each has its turn
 	for n := 1; time.Now().Before(until); n++ {
 		time.Sleep(time.Duration(1500+b.random.IntN(2000)) * time.Millisecond) // of work without a fault

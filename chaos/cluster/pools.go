@@ -17,7 +17,6 @@ const ruleLeft = "left over"
 
 // startWorkers starts workers, and waits until they are ready.
 func (b *bed) startWorkers(count int) {
-	b.t.Helper()
 	for i := range count {
 		b.working = append(b.working, b.startWorker(i))
 	}
@@ -51,7 +50,6 @@ func (b *bed) startWorker(i int) *proctest.Process {
 }
 
 func (b *bed) startPart(name string, program []string, line func(line string)) *proctest.Process {
-	b.t.Helper()
 	settings, err := json.Marshal(b.config)
 	require.NoError(b.t, err)
 	p, err := proctest.Start(proctest.Spec{Name: name, Path: program[0], Args: program[1:], Log: b.path(name + ".log"), Start: b.host("callers").Start, Line: line,

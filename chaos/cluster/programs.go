@@ -17,7 +17,6 @@ import (
 
 // startCallers starts the provider and the processes of the callers.
 func (b *bed) startCallers() {
-	b.t.Helper()
 	l, err := b.host("provider").Listen(80)
 	require.NoError(b.t, err)
 	books := newProvider(l, b.History)
@@ -94,7 +93,6 @@ func (b *bed) doneOf(program, order string) chan struct{} {
 
 // tell gives the callers an order.
 func (b *bed) tell(o order) {
-	b.t.Helper()
 	text, err := json.Marshal(o)
 	require.NoError(b.t, err)
 	for _, p := range b.calling {
@@ -104,7 +102,6 @@ func (b *bed) tell(o order) {
 
 // await waits until the callers have carried out an order.
 func (b *bed) await(name string, within time.Duration) {
-	b.t.Helper()
 	late := time.After(within)
 	for program, p := range b.calling {
 		select {
@@ -130,7 +127,6 @@ func (b *bed) awaitUntil(name string, late time.Time) {
 
 // stopAndAwait lets the calls of an order end.
 func (b *bed) stopAndAwait(name string, within time.Duration) {
-	b.t.Helper()
 	b.tell(order{Do: "stop", Name: name})
 	b.await(name, within)
 }

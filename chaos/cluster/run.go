@@ -12,10 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightd/flightd/chaos/report"
-	"github.com/flightd/flightd/internal/proctest"
 )
 
 // Options say what one run of chaos does.
@@ -58,14 +55,7 @@ type Load struct {
 	Slow    int // how many times as slow as a quiet one of two cores the machine may be: the limits of recovery are multiplied by it
 }
 
-// T is what an experiment needs of a test: it is a *testing.T, or a run.
-type T interface {
-	proctest.T
-	require.TestingT
-	Error(args ...any)
-}
-
-// run is a T for a program. FailNow ends the goroutine of the experiment.
+// run has what package require and etcdtest need of a test. FailNow ends the goroutine of the experiment.
 type run struct {
 	ctx   context.Context
 	out   io.Writer
@@ -85,18 +75,11 @@ func (r *run) Logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.out, "%7.1fs  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (r *run) Error(args ...any) { r.Errorf("%s", fmt.Sprint(args...)) }
-
 func (r *run) Errorf(format string, args ...any) {
 	r.Logf("FAILED: "+format, args...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed = true
-}
-
-func (r *run) Fatal(args ...any) {
-	r.Error(args...)
-	r.FailNow()
 }
 
 func (r *run) FailNow() {
