@@ -40,12 +40,16 @@ func experiment(t *run, opts *Options) *report.Result {
 	for _, name := range []string{"operations", "load", "pace", "callbacks"} {
 		b.tell(order{Do: "stop", Name: name})
 	}
-	late := time.Now().Add(opts.Timeout)
-	for _, name := range []string{"operations", "load", "pace", "callbacks", "jobs", "sagas", "approvals"} {
-		b.awaitUntil(name, late)
+	await := func(late time.Time, names ...string) {
+		for _, name := range names {
+			if err := b.await(name, late); err != nil { // keys are blocked
+				b.found = append(b.found, Violation{ruleNotBlocked, name, err.Error()})
+			}
+		}
 	}
+	await(time.Now().Add(opts.Timeout), "operations", "load", "pace", "callbacks", "jobs", "sagas", "approvals")
 	b.tell(order{Do: "stop", Name: "person"})
-	b.awaitUntil("person", time.Now().Add(90*time.Second))
+	await(time.Now().Add(90*time.Second), "person")
 	t.Logf("all work was over %.1fs after the last fault was healed", time.Since(b.Healed).Seconds())
 	result := (&judge{b}).judge()
 	result.Began, result.Ended = began, time.Now()
@@ -85,8 +89,7 @@ func (b *bed) startExecs() (stop func()) {
 
 // stopCalling ends the callers, when no worker runs. All reports must have arrived.
 func (b *bed) stopCalling() (found []Violation) {
-	b.tell(order{Do: "close", Name: "close"})
-	b.await("close", 30*time.Second)
+	b.carryOut(order{Do: "close", Name: "close"}, 30*time.Second)
 	for _, p := range b.calling {
 		p.Kill()
 	}

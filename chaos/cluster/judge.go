@@ -26,10 +26,8 @@ func (j *judge) judge() *report.Result {
 			j.t.Errorf("%v: %s", err, p.LogTail(20))
 		}
 	}
-	j.tell(order{Do: "saga ends", Name: "saga ends"})
-	j.await("saga ends", 2*time.Minute)
-	j.tell(order{Do: "replay", Name: "replay", Keys: j.keys()})
-	j.await("replay", 10*time.Minute)
+	j.carryOut(order{Do: "saga ends", Name: "saga ends"}, 2*time.Minute)
+	j.carryOut(order{Do: "replay", Name: "replay", Keys: j.keys()}, 10*time.Minute)
 	j.MayEnd = j.sessionsMayEnd()
 	found := append(j.found, j.checkRecovery()...)
 	found = append(found, j.stopCalling()...)

@@ -53,7 +53,7 @@ func lockExperiment(t *run, opts *Options) *report.Result {
 	t.Logf("%d nodes; %d workers, and %d with a mutex; seed %d; data and logs in %s", opts.Nodes, lockWorkers, lockWorkers, opts.Seed, b.dir)
 	b.tell(order{Do: "lanes", Name: "lanes"})
 	freezeTwins(b, mutexes, time.Now().Add(opts.For))
-	b.stopAndAwait("lanes", 5*time.Minute)
+	b.carryOut(order{Do: "stop", Name: "lanes"}, 5*time.Minute)
 	for _, p := range append(mutexes, b.working...) { // late reports arrive before a worker ends
 		if err := p.Stop(30 * time.Second); err != nil {
 			t.Errorf("%v: %s", err, p.LogTail(20))
@@ -65,8 +65,7 @@ func lockExperiment(t *run, opts *Options) *report.Result {
 			flags.Keys = append(flags.Keys, end.Key)
 		}
 	}
-	b.tell(flags)
-	b.await("flags", 5*time.Minute)
+	b.carryOut(flags, 5*time.Minute)
 
 	rows, found := judgeLocks(b.books.writes, b.books.values, b.JobEnds, b.Readings)
 	found = append(found, b.stopCalling()...)

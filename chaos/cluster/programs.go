@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -100,33 +101,22 @@ func (b *bed) tell(o order) {
 	}
 }
 
-// await waits until the callers have carried out an order.
-func (b *bed) await(name string, within time.Duration) {
-	late := time.After(within)
+// await waits until the callers have carried out an order, until late at most.
+func (b *bed) await(name string, late time.Time) error {
 	for program, p := range b.calling {
 		select {
 		case <-b.doneOf(program, name):
 		case <-p.Ended():
-			require.Fail(b.t, program+" has ended", p.LogTail(20))
-		case <-late:
-			require.Fail(b.t, program+" is not ready with "+name, p.LogTail(20))
-		}
-	}
-}
-
-// awaitUntil waits until the callers have carried out an order. If that takes too long, keys are blocked.
-func (b *bed) awaitUntil(name string, late time.Time) {
-	for program := range b.calling {
-		select {
-		case <-b.doneOf(program, name):
+			return fmt.Errorf("%s has ended: %s", program, p.LogTail(20))
 		case <-time.After(time.Until(late)):
-			b.found = append(b.found, Violation{ruleNotBlocked, name, program + " has work left long after the last fault"})
+			return fmt.Errorf("%s has not carried out %s", program, name)
 		}
 	}
+	return nil
 }
 
-// stopAndAwait lets the calls of an order end.
-func (b *bed) stopAndAwait(name string, within time.Duration) {
-	b.tell(order{Do: "stop", Name: name})
-	b.await(name, within)
+// carryOut gives the callers an order, and waits until they have carried it out, or what it stops.
+func (b *bed) carryOut(o order, within time.Duration) {
+	b.tell(o)
+	require.NoError(b.t, b.await(o.Name, time.Now().Add(within)))
 }
