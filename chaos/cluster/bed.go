@@ -166,19 +166,7 @@ func (b *bed) startNodes(names ...string) error {
 	return nil
 }
 
-// status asks the given nodes, or all, for the state of the cluster; the first answer counts.
-func (b *bed) status(nodes ...string) (state wire.Cluster, err error) {
-	if len(nodes) == 0 {
-		nodes = b.names
-	}
-	for _, name := range nodes {
-		if state, err = b.statusAt(name); err == nil {
-			return state, nil
-		}
-	}
-	return state, err
-}
-
+// statusAt asks a node for the state of the cluster.
 func (b *bed) statusAt(name string) (state wire.Cluster, err error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Second)
 	defer cancel()
@@ -240,7 +228,7 @@ func (b *bed) whole(within time.Duration) (took time.Duration) {
 	b.eventually("all nodes take part", within, func() error {
 		b.supervise()
 		for _, name := range b.names {
-			state, err := b.status(name)
+			state, err := b.statusAt(name)
 			if err != nil {
 				return err
 			}

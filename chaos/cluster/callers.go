@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -477,7 +476,7 @@ func (c *callers) replay(node, key string) {
 		r.Err = err.Error()
 		return
 	}
-	r.State, r.Attempts, r.Overlap, r.Evidence = f.State, f.Attempts, f.Overlap, len(f.Evidence)
+	r.State, r.Overlap, r.Evidence = f.State, f.Overlap, len(f.Evidence)
 	if node != c.cfg.Nodes[0] {
 		return // one node's history of attempts is enough
 	}
@@ -491,15 +490,4 @@ func (c *callers) replay(node, key string) {
 			r.Lost++
 		}
 	}
-}
-
-// spooledFiles returns the reports in a spool of the callers, also those that were rejected.
-func spooledFiles(spool string) (files []string, err error) {
-	err = filepath.WalkDir(spool, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			files = append(files, path)
-		}
-		return err
-	})
-	return files, err
 }

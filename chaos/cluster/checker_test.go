@@ -71,7 +71,6 @@ func TestCheck_BadHistories(t *testing.T) {
 		"an overlap":                 {hold, ruleOneEffect, func(h *History) { h.Readings[0].Overlap = true }},
 		"a key that never ends":      {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Result = resultUnavailable }},
 		"a key that ends too late":   {hold, ruleNotBlocked, func(h *History) { h.Calls[2].Ended = at(92) }},
-		"a report that did not come": {hold, ruleReported, func(h *History) { h.Spooled = []string{"1.report"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := goodHistory(row.key)

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,11 +94,12 @@ func (b *bed) stopCalling() (found []Violation) {
 	for _, p := range b.calling {
 		p.Kill()
 	}
-	spooled, err := spooledFiles(b.path("spool"))
-	require.NoError(b.t, err)
-	for _, file := range spooled {
-		found = append(found, Violation{ruleReported, file, "the report is still in the spool, or was rejected"})
-	}
+	require.NoError(b.t, filepath.WalkDir(b.path("spool"), func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found = append(found, Violation{ruleReported, path, "the report is still in the spool, or was rejected"})
+		}
+		return err
+	}))
 	return found
 }
 

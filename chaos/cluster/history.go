@@ -63,7 +63,6 @@ type Reading struct {
 	Body     string
 	Digest   string
 	State    string
-	Attempts uint32
 	Overlap  bool
 	Evidence int
 	Lost     int // attempts that were declared lost; only the first node is asked for them
@@ -81,7 +80,6 @@ type History struct {
 	Execs     []Exec
 	Approvals []ApprovalEnd
 	Ops       []linear.Op
-	Spooled   []string      // files of reports that are left when the experiment is over
 	Healed    time.Time     // when the last fault was healed
 	Session   time.Duration // the time to live of the callers' sessions
 	Nodes     []string

@@ -179,6 +179,6 @@ func (c *callers) readFlags(keys []string) {
 		if err != nil {
 			panic(err) // the cluster is whole
 		}
-		c.say(&event{Reading: &Reading{Key: key, State: f.State, Attempts: f.Attempts, Overlap: f.Overlap}})
+		c.say(&event{Reading: &Reading{Key: key, State: f.State, Overlap: f.Overlap}})
 	}
 }

@@ -21,13 +21,11 @@ import (
 // Kind is a kind of files in the data directory of a node: a pattern of their paths.
 type Kind string
 
-// The kinds of files that are worth damaging. A young node has no snapshot, and an empty log of the state.
+// The kinds of files that are worth damaging.
 const (
-	RaftLog  Kind = "ledger/log/*.log"
-	StateLog Kind = "ledger/state-*/*.log"
-	Table    Kind = "ledger/[ls]*/*.sst" // of the log and of the state
-	Snapshot Kind = "ledger/snapshots/*/checkpoint/*.sst"
-	EtcdLog  Kind = "etcd/member/wal/*.wal"
+	RaftLog Kind = "ledger/log/*.log"
+	Table   Kind = "ledger/[ls]*/*.sst" // of the log and of the state
+	EtcdLog Kind = "etcd/member/wal/*.wal"
 )
 
 // TearTail cuts off the end of the newest file of a kind: at least one byte that was written, and at most this number.
