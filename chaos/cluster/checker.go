@@ -17,15 +17,33 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Key, v.Text) }
 
-// The rules that Check judges by.
+// The rules that checkers judge by: judge.promises says what each promises.
 const (
-	ruleOneEffect  = "one effect"   // no effect beyond what the recovery promises
-	ruleSameKey    = "same key"     // a resend has the idempotency key of the first send, and stays in the provider's window
-	ruleKept       = "receipt kept" // an acknowledged receipt is the same for everybody, for ever, at each node
-	ruleTrue       = "true answer"  // no caller is told what is not true
-	ruleKeeps      = "attempt kept" // the attempt of a caller that lives ends with its report
-	ruleNotBlocked = "not blocked"  // each key ends soon after the fault has healed
-	ruleReported   = "reported"     // every report arrives
+	ruleOneEffect  = "one effect"
+	ruleSameKey    = "same key"
+	ruleKept       = "receipt kept"
+	ruleTrue       = "true answer"
+	ruleKeeps      = "attempt kept"
+	ruleNotBlocked = "not blocked"
+	ruleReported   = "reported"
+	ruleLane       = "lane"
+	ruleAllOrNone  = "all or none"
+	ruleReverse    = "reverse order"
+	ruleSettled    = "settled first"
+	ruleAfterUndo  = "after its undo"
+	ruleMark       = "mark"
+	rulePivot      = "pivot"
+	ruleNeeds      = "needs"
+	ruleSaysWhy    = "says why"
+	ruleOneOutcome = "one decision"
+	ruleRecovers   = "recovers"
+	ruleApproval   = "approval"
+	ruleExec       = "exec"
+	ruleLinear     = "order of answers"
+	ruleLog        = "ledger's log"
+	ruleLeft       = "left over"
+	ruleLost       = "lost update" // with a lock: see lockExperiment
+	ruleOverlap    = "overlap"
 )
 
 const (

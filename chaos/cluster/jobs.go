@@ -25,9 +25,6 @@ type JobEnd struct {
 	Err    string // there is no receipt
 }
 
-// ruleLane: "jobs of a lane run one at a time, or at most as many as the lane's limit, in the order of their submission".
-const ruleLane = "lane"
-
 // CheckJobs judges jobs, which were submitted in the order of their lanes. Workers and nodes may have died and stood still. A
 // person has decided each doubt by the provider's books. mayEnd says that the provider's window, or the time for look-ups, may have passed.
 func CheckJobs(jobs []Job, effects []Effect, ends []JobEnd, mayEnd bool) (found []Violation) {

@@ -48,11 +48,6 @@ func (j *judge) judge() *report.Result {
 	return result
 }
 
-const (
-	ruleLinear = "order of answers"
-	ruleLog    = "ledger's log"
-)
-
 // sessionsMayEnd reports whether a fault may have ended the session of a caller who lives. A node that is away for less than a session does not.
 func (j *judge) sessionsMayEnd() bool {
 	return slices.ContainsFunc(j.faults, func(f report.Fault) bool {
@@ -76,26 +71,25 @@ func (j *judge) result(found []Violation) *report.Result {
 	if j.etcd != nil {
 		r.Etcd = "three processes of its own"
 	}
-	for _, p := range j.promises() {
-		for _, v := range found {
-			if v.Rule == p.Name {
-				p.Violations = append(p.Violations, report.Violation{Key: v.Key, Text: v.Text})
-			}
-		}
-		r.Invariants = append(r.Invariants, p)
-	}
-	for _, v := range found {
-		if !slices.ContainsFunc(r.Invariants, func(i report.Invariant) bool { return i.Name == v.Rule }) {
-			r.Invariants = append(r.Invariants, report.Invariant{Name: v.Rule, Violations: []report.Violation{{Key: v.Key, Text: v.Text}}})
-		}
-	}
-	r.Seconds, r.Workloads = j.seconds(), j.workloads()
+	r.Invariants, r.Seconds, r.Workloads = broken(j.promises(), found), j.seconds(), j.workloads()
 	j.t.Logf("all but %d of the %d entries of the log were judged, with the events %v and the answers %v", j.counts.Missing, j.counts.To, j.counts.Seen.Events, j.counts.Seen.Answers)
 	r.Hazards, r.NotCovered = hazards(j.History, j.faults, &j.counts.Seen), append(notCovered(len(j.names), j.etcd != nil, j.counts.Missing), j.unread...)
 	if len(j.missing) > 0 {
 		r.NotCovered = append(r.NotCovered, "Faults that this machine cannot have: "+strings.Join(j.missing, "; ")+".")
 	}
 	return r
+}
+
+// broken adds what was found to the promises that it breaks.
+func broken(promises []report.Invariant, found []Violation) []report.Invariant {
+	for _, v := range found {
+		i := slices.IndexFunc(promises, func(p report.Invariant) bool { return p.Name == v.Rule })
+		if i < 0 {
+			i, promises = len(promises), append(promises, report.Invariant{Name: v.Rule})
+		}
+		promises[i].Violations = append(promises[i].Violations, report.Violation{Key: v.Key, Text: v.Text})
+	}
+	return promises
 }
 
 // promises returns every invariant that is judged, and how often.
@@ -301,6 +295,3 @@ func (j *judge) checkRecovery() (found []Violation) {
 
 // startLimit is how long the start of all nodes may take.
 const startLimit = 3 * time.Second
-
-// ruleRecovers is C15, as far as rounds show it.
-const ruleRecovers = "recovers"

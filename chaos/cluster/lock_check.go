@@ -9,13 +9,9 @@ import (
 	"strings"
 )
 
-const (
-	ruleLost    = "lost update"
-	ruleOverlap = "overlap"
-	lockHeader  = `| guard | acknowledged updates | lost | effects twice | beyond the promise | overlaps flagged | overlaps not flagged |
+const lockHeader = `| guard | acknowledged updates | lost | effects twice | beyond the promise | overlaps flagged | overlaps not flagged |
 | --- | --- | --- | --- | --- | --- | --- |
 `
-)
 
 func isMutex(guard string) bool { return strings.HasPrefix(guard, guardMutex) }
 

@@ -36,11 +36,6 @@ type ApprovalEnd struct {
 	Err      string
 }
 
-const (
-	ruleApproval = "approval" // no effect without a person's approval, and one decision
-	ruleExec     = "exec"     // flightd exec prints the one effect of its key
-)
-
 // approvalTime is the time for an approval that most of the jobs have. Persons then decide when it is nearly over, or just over.
 const approvalTime = 2 * time.Second
 

@@ -12,9 +12,6 @@ import (
 	"github.com/flightd/flightd/internal/proctest"
 )
 
-// ruleLeft: nothing is left of workers that have ended, or of jobs that are over.
-const ruleLeft = "left over"
-
 // startWorkers starts workers, and waits until they are ready.
 func (b *bed) startWorkers(count int) {
 	for i := range count {

@@ -67,19 +67,6 @@ type StepEnd struct {
 	Overlap           bool
 }
 
-// The rules that CheckSagas judges by, besides those of Check.
-const (
-	ruleAllOrNone  = "all or none"    // everything has happened, or everything that has happened was undone
-	ruleReverse    = "reverse order"  // undos run one at a time, in the reverse order in which their steps have ended
-	ruleSettled    = "settled first"  // no undo before every step is resolved
-	ruleAfterUndo  = "after its undo" // no effect happens after its undo
-	ruleMark       = "mark"           // no step starts in a saga that was cancelled
-	rulePivot      = "pivot"          // nothing is undone once the pivot has happened
-	ruleNeeds      = "needs"          // a step starts when all that it needs has happened
-	ruleSaysWhy    = "says why"       // a saga in doubt names its doubt
-	ruleOneOutcome = "one decision"   // the person who cancels a saga is told what becomes of it
-)
-
 // sagaEndLimit is the longest time from the last fault to the end of a saga: sessions end, steps that wait run again, and a person decides.
 const sagaEndLimit = time.Minute
 
