@@ -83,7 +83,7 @@ func (b *bed) lacks() (missing []string) {
 		lacking = []string{"disk stalls", "power cut", "the disk is rolled back"} // they need a block device
 	}
 	try := func(how netbed.Impairment) error {
-		heal, err := b.impair(how, netbed.BothWays(b.host(b.names[0]), b.host(b.names[1])))
+		heal, err := b.impair(how, b.between(b.names[0], b.names[1]))
 		if err == nil {
 			_, _, err = heal()
 		}
@@ -210,38 +210,22 @@ func linkFaults(b *bed) []fault {
 	cut := netbed.Impairment{Loss: 100}
 	all := []fault{
 		{"callers cut off from all nodes", "", leaderOrNode, 25 * time.Second, func(b *bed, _ string, _ time.Duration) (healFunc, error) { // longer than a session lives
-			var links []netbed.Link
-			for _, name := range append(slices.Clone(b.names), "balancer") {
-				links = append(links, netbed.BothWays(b.host(name), b.host("callers"))...)
-			}
-			return b.impair(cut, links)
+			return b.impair(cut, b.between("callers", append(slices.Clone(b.names), "balancer")...))
 		}},
 		impair("node cut off", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, true) }),
 		impair("node cut off from what others send", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, false) }),
 		impair("node cut off from sending to others", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, false, true) }),
 		impair("node cut off from the ledger alone", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, nodesPort, true, true) }),
 		impair("node cut off from etcd alone", cut, func(b *bed, v string) []netbed.Link { return b.linksOf(v, etcdPort, true, true) }),
-		impair("node cut off from callers", cut, func(b *bed, v string) []netbed.Link {
-			return append(netbed.BothWays(b.host(v), b.host("callers")), netbed.BothWays(b.host(v), b.host("balancer"))...)
-		}),
+		impair("node cut off from callers", cut, func(b *bed, v string) []netbed.Link { return b.between(v, "callers", "balancer") }),
 		impair("one link between nodes cut", cut, func(b *bed, v string) []netbed.Link {
-			return netbed.BothWays(b.host(v), b.host(b.others(v)[b.random.IntN(len(b.names)-1)]))
+			return b.between(v, b.others(v)[b.random.IntN(len(b.names)-1)])
 		}),
-		impair("bridge: one node sees all, the others only it", cut, func(b *bed, v string) (links []netbed.Link) {
-			others := b.others(v)
-			for i, x := range others {
-				for _, y := range others[i+1:] {
-					links = append(links, netbed.BothWays(b.host(x), b.host(y))...)
-				}
-			}
-			return links
-		}),
+		impair("bridge: one node sees all, the others only it", cut, func(b *bed, v string) []netbed.Link { return b.among(b.others(v)) }),
 		impair("the nodes lose a third of the packets between them", netbed.Impairment{Loss: 33}, func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, true) }),
 		impair("the links of a node are slow and reorder packets", netbed.Impairment{Delay: 80 * time.Millisecond, Jitter: 60 * time.Millisecond},
 			func(b *bed, v string) []netbed.Link { return b.linksOf(v, 0, true, true) }),
-		impair("callers lose a fifth of their packets", netbed.Impairment{Loss: 20}, func(b *bed, v string) []netbed.Link {
-			return netbed.BothWays(b.host(v), b.host("callers"))
-		}),
+		impair("callers lose a fifth of their packets", netbed.Impairment{Loss: 20}, func(b *bed, v string) []netbed.Link { return b.between(v, "callers") }),
 		{"links of a node flap", needsLinks, leaderOrNode, 0, func(b *bed, victim string, lasts time.Duration) (healFunc, error) {
 			bites := 0
 			for until := time.Now().Add(lasts / 2); time.Now().Before(until); {
@@ -275,7 +259,7 @@ func linkFaults(b *bed) []fault {
 	if len(b.names) > 3 {
 		all = append(all, impair("ring: each node sees a majority, no two the same one", cut, func(b *bed, _ string) (links []netbed.Link) {
 			for i, name := range b.names {
-				links = append(links, netbed.BothWays(b.host(name), b.host(b.names[(i+2)%len(b.names)]))...)
+				links = append(links, b.between(name, b.names[(i+2)%len(b.names)])...)
 			}
 			return links
 		}))
@@ -294,6 +278,22 @@ func (b *bed) linksOf(node string, port int, in, out bool) (links []netbed.Link)
 		if out {
 			links = append(links, netbed.Link{From: b.host(node), To: other, Port: port})
 		}
+	}
+	return links
+}
+
+// between returns the links between a host and others, in both directions.
+func (b *bed) between(host string, others ...string) (links []netbed.Link) {
+	for _, other := range others {
+		links = append(links, netbed.BothWays(b.host(host), b.host(other))...)
+	}
+	return links
+}
+
+// among returns the links between some hosts, in both directions.
+func (b *bed) among(hosts []string) (links []netbed.Link) {
+	for i, host := range hosts {
+		links = append(links, b.between(host, hosts[i+1:]...)...)
 	}
 	return links
 }
@@ -343,13 +343,7 @@ func etcdFaults() []fault {
 			}, nil
 		}},
 		{"etcd's members cut off from each other", "", leader, 0, func(b *bed, _ string, _ time.Duration) (healFunc, error) {
-			var links []netbed.Link
-			for i, x := range ownMembers() {
-				for _, y := range ownMembers()[i+1:] {
-					links = append(links, netbed.BothWays(b.host(x), b.host(y))...)
-				}
-			}
-			return b.impair(netbed.Impairment{Loss: 100}, links)
+			return b.impair(netbed.Impairment{Loss: 100}, b.among(ownMembers()))
 		}},
 	}
 }
